@@ -1,0 +1,76 @@
+/**
+ * zero/types.h: the vocabulary every part of zero shares: results, element types, logging.
+ *
+ * Public, stable. Includes nothing but libc and compiles as C11, as C++11 to 20 and under nvcc.
+ */
+#ifndef ZERO_TYPES_H
+#define ZERO_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ZERO_API __attribute__((visibility("default")))
+
+/**
+ * Every result: name, value, text. Zero is success, positive values are benign answers, negative
+ * ones failures. Values are pinned for ever; new ones are appended.
+ */
+#define ZERO_RESULT_LIST(X)                                                                        \
+    X(ZERO_OK, 0, "success")                                                                       \
+    X(ZERO_AGAIN, 1, "not finished yet")                                                           \
+    X(ZERO_NOT_FOUND, 2, "not found")                                                              \
+    X(ZERO_PLANNED, 3, "the plan was made, nothing was allocated")                                 \
+    X(ZERO_E_INVALID, -1, "invalid argument or configuration")                                     \
+    X(ZERO_E_STATE, -2, "call out of order")                                                       \
+    X(ZERO_E_NOMEM, -3, "out of memory")                                                           \
+    X(ZERO_E_IO, -4, "input or output failed")                                                     \
+    X(ZERO_E_CORRUPT, -5, "damaged data")                                                          \
+    X(ZERO_E_VERSION, -6, "version not understood")                                                \
+    X(ZERO_E_PEER, -7, "another rank failed")                                                      \
+    X(ZERO_E_TIMEOUT, -8, "time-out")                                                              \
+    X(ZERO_E_DIVERGED, -9, "ranks made different calls")                                           \
+    X(ZERO_E_DEVICE, -10, "device failed")                                                         \
+    X(ZERO_E_UNSUPPORTED, -11, "not supported here")                                               \
+    X(ZERO_E_LIMIT, -12, "a configured limit was reached")                                         \
+    X(ZERO_E_NONFINITE, -13, "a gradient is not finite")                                           \
+    X(ZERO_E_ABORTED, -14, "the job was aborted")
+
+typedef enum zero_result {
+#define ZERO_RESULT_ENUM(name, value, text) name = (value),
+    ZERO_RESULT_LIST(ZERO_RESULT_ENUM)
+#undef ZERO_RESULT_ENUM
+} zero_result;
+
+/** Element types of parameters and gradients. 0 stands for "the default" in configuration. */
+typedef enum zero_dtype {
+    ZERO_DTYPE_DEFAULT = 0,
+    ZERO_F32 = 1,
+    ZERO_BF16 = 2,
+} zero_dtype;
+
+/** Levels are defined by frequency: a job, a job, a step, a unit, a chunk. */
+typedef enum zero_log_level {
+    ZERO_LOG_ERROR = 1,
+    ZERO_LOG_WARN = 2,
+    ZERO_LOG_INFO = 3,
+    ZERO_LOG_DEBUG = 4,
+    ZERO_LOG_TRACE = 5,
+} zero_log_level;
+
+/**
+ * Receives every message of one context. `component` is "core", "coll", "io", "ckpt" or "run";
+ * `message` has no newline and lives only for the call. Called from the thread that makes the
+ * call; must not call back into the context and must not throw.
+ */
+typedef void (*zero_log_fn)(void *user, zero_log_level level, const char *component,
+                            const char *message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,477 @@
+/**
+ * zero/zero.h: a sharded optimizer runtime. This header is the manual.
+ *
+ * A training program registers its tensors, commits, and then, for every micro-batch, gathers
+ * the parameters of a unit before it uses them and hands over the unit's gradients when they are
+ * complete; zero_step() updates. The same calls run at stage 0 (everything replicated) to 3
+ * (parameters, gradients and optimizer state sharded), on any number of ranks, and give the same
+ * bits in every case, as far as the program's gradient of a micro-batch is a function of
+ * (parameters, step, micro-batch index).
+ *
+ *     zero_open -> zero_add_group, zero_add_param ... -> zero_commit
+ *     every step: for i in 0 .. zero_micro_count-1:
+ *                     zero_micro_begin
+ *                     forward:  zero_gather, zero_param_ptr, zero_release      a unit at a time
+ *                     backward: the same, and zero_grad_open, zero_grad_ptr, zero_grad_done
+ *                     zero_metric
+ *                 zero_step, zero_step_info
+ *     zero_close
+ *
+ * Conventions
+ *  - Who calls: *local* (any rank, any time), *collective* (every rank calls it), *collective,
+ *    ordered* (every rank calls it, in the same order as the other ordered calls).
+ *  - Errors are values. A *fatal* error (ZERO_E_PEER, _TIMEOUT, _DIVERGED, _ABORTED, _NOMEM, _IO,
+ *    _DEVICE, _NONFINITE, _LIMIT on the step path) is sticky: every later call but the local
+ *    getters and zero_close() returns it. Pointers given out stay mapped until zero_close(), so
+ *    calls of the hot path may go unchecked: zero_step() refuses after a failure.
+ *    zero_last_error() has the message with its numbers.
+ *  - ZERO_E_INVALID and ZERO_E_STATE, where documented, change nothing.
+ *  - Structs carry struct_size first. Fields are only ever appended. A larger struct of a newer
+ *    caller is accepted if its unknown tail is zero. In *config* structs zero means "the default"
+ *    and ZERO_OFF "none"; hyper-parameters and step arguments are literal.
+ *  - Threads: one context may be used by one thread at a time; contexts are independent.
+ *    zero_abort() may be called from any thread.
+ *  - The library never aborts, exits or prints; without a log callback, warnings and errors are
+ *    written to standard error by the default callback only (set `log_level` to ZERO_OFF to
+ *    silence it).
+ */
+#ifndef ZERO_H
+#define ZERO_H
+
+#include <zero/types.h>
+
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ZERO_VERSION_MAJOR 0
+#define ZERO_VERSION_MINOR 1
+#define ZERO_VERSION_PATCH 0
+
+#define ZERO_OFF (-1)
+#define ZERO_MAX_DIMS 8
+
+typedef struct zero_ctx zero_ctx;   /**< one rank's membership in one job */
+typedef struct zero_team zero_team; /**< ranks that are threads of one process */
+typedef int32_t zero_param;         /**< dense, from 0, in order of registration */
+typedef int32_t zero_unit;          /**< dense, from 0 */
+typedef int32_t zero_group;         /**< dense, from 0 */
+typedef void *zero_stream;          /**< a cudaStream_t; NULL on the CPU */
+
+/* ------------------------------------------------------------------ configuration */
+
+/** What happens when a step's gradient has a NaN or an infinity. */
+typedef enum zero_nonfinite {
+    ZERO_NONFINITE_DEFAULT = 0, /**< ZERO_NONFINITE_ERROR */
+    ZERO_NONFINITE_ERROR = 1,   /**< zero_step() returns ZERO_E_NONFINITE; nothing was updated */
+    ZERO_NONFINITE_SKIP = 2,    /**< the step counts, the update is left out */
+} zero_nonfinite;
+
+/**
+ * Everything about a job that is not its model. Every field's zero is its default. Each key can
+ * also be given by the environment as ZERO_<KEY> (upper case) and by ZERO_OPTIONS, which
+ * `zero-run -o key=value` sets; these win over the struct, ZERO_OPTIONS over all. The plan names
+ * every value's source.
+ */
+typedef struct zero_config {
+    uint32_t struct_size;
+    int32_t stage;             /**< 0 .. 3 */
+    const char *name;          /**< tells several contexts of one job apart; default "main" */
+    int32_t world;             /**< 0: rank and world come from the launcher's environment */
+    int32_t rank;              /**< used if world > 0: 0 .. world-1 */
+    const char *transport;     /**< "self", "threads", "shm"; default: self for one rank, threads
+                                    with a team, else shm */
+    zero_team *team;           /**< transport "threads" only: borrowed, outlives the context */
+    int32_t micro_batches;     /**< V; default: the world size */
+    int32_t prefetch_units;    /**< gathers kept ahead at stage 3; default 2, ZERO_OFF none */
+    int32_t open_units;        /**< units a rank may hold open at once; default 4 */
+    int32_t grad_units;        /**< gradients a rank may hold open or in flight at once at stages
+                                    2, 3; default 4; 1 works */
+    int32_t cpu_threads;       /**< threads of the update, this one included; default 1 */
+    int64_t persist_numel;     /**< stage 3: slices of at most so many elements stay resident;
+                                    default 1024, ZERO_OFF none */
+    int64_t live_bytes;        /**< stage 3: further bytes of gathered units that may stay
+                                    resident between uses; default 0 */
+    uint64_t seed;             /**< part of the fingerprint; the program's generators use it too */
+    zero_nonfinite nonfinite;  /**< policy for non-finite gradients */
+    int32_t timeout_s;         /**< longest wait in a collective; default 600 */
+    const char *kernels;       /**< "auto", "ref", "avx2", "avx512"; default auto; same bits */
+    int32_t log_level;         /**< a zero_log_level; default ZERO_LOG_WARN; ZERO_OFF silent */
+    uint32_t reserved;         /**< zero */
+    zero_log_fn log;           /**< default: standard error */
+    void *log_user;            /**< first argument of log */
+} zero_config;
+
+/** A config with every field at its default. */
+static inline zero_config zero_config_default(void)
+{
+    zero_config config;
+    memset(&config, 0, sizeof config);
+    config.struct_size = (uint32_t)sizeof config;
+    return config;
+}
+
+/* ------------------------------------------------------------------ life */
+
+/**
+ * Joins the job. *Collective.* Rank and world: config->world and rank if world > 0, else from the
+ * environment of zero-run, torchrun, mpirun, srun and others; without any, one rank. Waits for the
+ * other ranks at most timeout_s.
+ *
+ * On success *z is a context to be closed by zero_close(). On failure *z is NULL and
+ * zero_last_error(NULL) has this thread's message. config NULL: all defaults. The struct and its
+ * strings are copied.
+ *
+ * ZERO_E_INVALID a field, environment variable or option is out of range or unknown, or two
+ * launchers disagree; ZERO_E_UNSUPPORTED a transport or host layout that is not built in;
+ * ZERO_E_TIMEOUT ranks are missing (the message says which); ZERO_E_NOMEM; ZERO_E_IO.
+ */
+ZERO_API zero_result zero_open(zero_ctx **z, const zero_config *config);
+
+/**
+ * Leaves the job and frees everything, pointers given out included. *Local*: it waits for nobody
+ * beyond reads of this rank's memory that are under way. Accepts NULL and contexts after an error.
+ */
+ZERO_API void zero_close(zero_ctx *z);
+
+/** Makes every rank's current and next call return ZERO_E_ABORTED with `reason`. *Local*, any
+ * thread. Calling it again changes nothing. */
+ZERO_API void zero_abort(zero_ctx *z, const char *reason);
+
+/** *Local.* This rank, 0 .. world-1. */
+ZERO_API int32_t zero_rank(const zero_ctx *z);
+/** *Local.* Number of ranks. */
+ZERO_API int32_t zero_world(const zero_ctx *z);
+
+/** *Local.* A fixed text for a result; never NULL, for unknown values "unknown result". */
+ZERO_API const char *zero_result_text(zero_result result);
+
+/** *Local.* The message of the last failure in this context (z NULL: of the last failed
+ * zero_open() or zero_team_create() in this thread), "" if none; valid until the next failure. */
+ZERO_API const char *zero_last_error(const zero_ctx *z);
+
+/** *Local.* "0.1.0". */
+ZERO_API const char *zero_version(void);
+
+/**
+ * A meeting place for `world` ranks that are threads of this process, for config.team. Each of the
+ * threads calls zero_open() with its own rank. *Local.* ZERO_E_INVALID, ZERO_E_NOMEM.
+ */
+ZERO_API zero_result zero_team_create(zero_team **team, int32_t world);
+/** Frees a team that no context uses any more; accepts NULL. *Local.* */
+ZERO_API void zero_team_free(zero_team *team);
+
+/* ------------------------------------------------------------------ the model */
+
+/** How weight decay acts. */
+typedef enum zero_decay {
+    ZERO_DECAY_DEFAULT = 0,   /**< the optimizer's own: decoupled for adamw */
+    ZERO_DECAY_DECOUPLED = 1, /**< w *= 1 - lr * weight_decay (Loshchilov, Hutter 2019) */
+} zero_decay;
+
+/** Parameters that share an optimizer and its hyper-parameters. */
+typedef struct zero_group_desc {
+    uint32_t struct_size;
+    zero_decay decay;
+    const char *name;      /**< default "group<n>" */
+    const char *optimizer; /**< "adamw" (default) */
+} zero_group_desc;
+
+/** Hyper-parameters of one group for one step; literal. */
+typedef struct zero_hyper {
+    double lr, beta1, beta2, eps, weight_decay;
+} zero_hyper;
+
+/**
+ * Gives first values: writes `count` fp32 values of slice `slice` of the parameter called `name`,
+ * elements first .. first+count-1, to out. Must be a pure function of its arguments: at every
+ * world size other ranges are asked for. Called during zero_commit() in the caller's thread.
+ * Anything but ZERO_OK fails the commit with that result.
+ */
+typedef zero_result (*zero_fill_fn)(void *user, const char *name, int32_t slice, uint64_t first,
+                                    uint64_t count, float *out);
+
+/** One tensor. */
+typedef struct zero_param_desc {
+    uint32_t struct_size;
+    zero_dtype dtype;     /**< of the working copy and the gradient; default ZERO_F32 */
+    const char *name;     /**< unique, 1 .. 255 bytes of printable ASCII without blanks */
+    uint64_t shape[ZERO_MAX_DIMS];
+    int32_t ndim;         /**< 0 (a scalar) .. ZERO_MAX_DIMS; every extent at least 1 */
+    zero_unit unit;       /**< the unit it is gathered with; the first one if stacked */
+    int32_t unit_count;   /**< default 1. n > 1: stacked; shape[0] == n, and slice s (the elements
+                               of index s of the first dimension) belongs to unit `unit + s` */
+    zero_group group;     /**< whose hyper-parameters apply */
+    const void *data;     /**< first values, of type dtype, the whole tensor, the same on every
+                               rank; read during zero_commit() only */
+    zero_fill_fn fill;    /**< instead of data; neither: zeros */
+    void *fill_user;
+} zero_param_desc;
+
+static inline zero_group_desc zero_group_default(void)
+{
+    zero_group_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.struct_size = (uint32_t)sizeof desc;
+    return desc;
+}
+
+static inline zero_param_desc zero_param_default(void)
+{
+    zero_param_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.struct_size = (uint32_t)sizeof desc;
+    return desc;
+}
+
+/** Adds a group before commit; *group (may be NULL) receives its id. *Local*, the same on every
+ * rank. desc NULL: defaults. ZERO_E_INVALID, ZERO_E_STATE after commit, ZERO_E_NOMEM. */
+ZERO_API zero_result zero_add_group(zero_ctx *z, zero_group *group, const zero_group_desc *desc);
+
+/**
+ * Registers a tensor before commit; *param (may be NULL) receives its id. *Local*, the same on
+ * every rank (zero_commit() compares). The name is copied; data and fill must live until
+ * zero_commit() returns. A tensor used twice (tied weights) is registered once; its unit is simply
+ * open while others are. Units are numbered densely: commit refuses a unit without a tensor.
+ *
+ * ZERO_E_INVALID a field is out of range or the name is taken; ZERO_E_STATE after commit;
+ * ZERO_E_NOMEM.
+ */
+ZERO_API zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_param_desc *desc);
+
+/**
+ * Decides the layout, makes the plan, allocates everything, and writes the first values.
+ * *Collective.* Afterwards the model is fixed, and from the third step on the step path allocates
+ * nothing.
+ *
+ * ZERO_PLANNED: the environment asked for the plan only (zero-run --plan); zero_plan_text() has
+ * it, close next. ZERO_E_INVALID: no tensor, an empty unit, fewer granules (1,024 elements each)
+ * than ranks; ZERO_E_DIVERGED: ranks registered different models (the message says which tensor);
+ * ZERO_E_NOMEM. After an error only zero_close() is left.
+ */
+ZERO_API zero_result zero_commit(zero_ctx *z);
+
+/** *Local*, after commit: the plan as text; bytes a rank by purpose, and every effective
+ * configuration value with its source. Valid until close; "" before commit. */
+ZERO_API const char *zero_plan_text(const zero_ctx *z);
+
+/** *Local*: number of units, 0 before commit. */
+ZERO_API int32_t zero_unit_count(const zero_ctx *z);
+
+/* ------------------------------------------------------------------ a step */
+
+/** What to compute in one local micro-batch. */
+typedef struct zero_micro {
+    uint32_t struct_size;
+    int32_t counts; /**< 0: a duplicate that keeps the ranks in step; make the same calls, nothing
+                         of it is used */
+    uint64_t step;  /**< the step's index, from 0 */
+    uint64_t index; /**< the micro-batch to compute, 0 .. V-1; its data are a function of (seed,
+                         step, index) */
+} zero_micro;
+
+/** *Local*: V, micro-batches a step over all ranks; after commit. */
+ZERO_API int32_t zero_micro_total(const zero_ctx *z);
+/** *Local*: micro-batches each rank runs a step: ceil(V / world). */
+ZERO_API int32_t zero_micro_count(const zero_ctx *z);
+
+/**
+ * Begins local micro-batch i (0 .. zero_micro_count-1, ascending) and says which one it is.
+ * *Collective, ordered*; waits for nobody. micro may be NULL, else micro->struct_size is set by
+ * the caller. ZERO_E_STATE: out of order, a unit or gradient is still open, or a unit's gradient
+ * was not handed over in the micro-batch before (the message names it).
+ */
+ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro);
+
+/**
+ * Makes the working copy of a unit readable until the matching zero_release(). *Collective,
+ * ordered.* Counted: a unit may be gathered several times and must be released as often. At
+ * stages 1, 2 it waits for the values of the last step, at stage 0 it costs nothing. Also allowed
+ * outside a micro-batch (evaluation by the program's own means).
+ * ZERO_E_LIMIT: more than open_units units are held; the message names them and the key.
+ */
+ZERO_API zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream);
+
+/** Ends one zero_gather(). *Collective, ordered.* ZERO_E_STATE: the unit is not gathered. */
+ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream stream);
+
+/**
+ * The working copy of a slice (0 unless stacked): shape and dtype as registered, row-major,
+ * aligned to 2 KiB, read-only. *Local.* Valid from zero_gather() of its unit to zero_release();
+ * of slices of at most persist_numel elements, and of every slice at stages 0 to 2 where no
+ * gradient step is under way, from commit to close. NULL if param or slice does not exist or the
+ * unit is not gathered at stage 3.
+ */
+ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice);
+
+/**
+ * Opens the unit's gradient in the current micro-batch: a buffer of the parameters' dtype that
+ * holds zeros, into which kernels add. Stays open until zero_grad_done(); other units may be
+ * opened meanwhile (tied weights). May wait until a buffer is free. *Collective, ordered.*
+ * ZERO_E_STATE outside a micro-batch, opened or handed over already; ZERO_E_LIMIT as for
+ * zero_gather(), with grad_units.
+ */
+ZERO_API zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream);
+
+/** The same, without zeroing: the caller overwrites every element of every slice. */
+ZERO_API zero_result zero_grad_open_raw(zero_ctx *z, zero_unit unit, zero_stream stream);
+
+/** The gradient of a slice; *local*; valid while its unit's gradient is open, else NULL. */
+ZERO_API void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t slice);
+
+/**
+ * Hands the unit's gradient over: it travels to its owners, who add the micro-batches in the
+ * order 0, 1, ..., V-1 in fp32. *Collective, ordered*, once a unit and micro-batch. The buffer
+ * must not be touched afterwards. ZERO_E_STATE: not open.
+ */
+ZERO_API zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream stream);
+
+/**
+ * Adds `value` to the metric `name` of the current micro-batch: zero_metric_mean() has the mean
+ * over all V of them after zero_step(), summed in fp64 in the order 0 .. V-1. *Collective,
+ * ordered*: the same names in the same order in every micro-batch, at most 16; names of
+ * [A-Za-z0-9_.-], 1 .. 31 bytes. ZERO_E_INVALID, ZERO_E_STATE, ZERO_E_LIMIT.
+ */
+ZERO_API zero_result zero_metric(zero_ctx *z, const char *name, double value);
+
+/** *Local*: the metric's mean over the last step's micro-batches. ZERO_NOT_FOUND. */
+ZERO_API zero_result zero_metric_mean(const zero_ctx *z, const char *name, double *mean);
+
+/** Arguments of one step; literal, the same on every rank. */
+typedef struct zero_step_args {
+    uint32_t struct_size;
+    int32_t group_count;     /**< as many as were added */
+    const zero_hyper *hyper; /**< one a group */
+    uint64_t hyper_stride;   /**< sizeof(zero_hyper) */
+    double scale;            /**< multiplies the sum of the V gradients, e.g. 1.0 / V */
+    double max_norm;         /**< clip the scaled gradient to this norm; 0: don't */
+} zero_step_args;
+
+static inline zero_step_args zero_step_args_default(void)
+{
+    zero_step_args args;
+    memset(&args, 0, sizeof args);
+    args.struct_size = (uint32_t)sizeof args;
+    args.hyper_stride = sizeof(zero_hyper);
+    args.scale = 1.0;
+    return args;
+}
+
+/** The newest step whose verdict is known. */
+typedef struct zero_step_result {
+    uint32_t struct_size;
+    int32_t skipped;          /**< 1: non-finite, the update was left out */
+    uint64_t step;            /**< batches so far, this one included */
+    uint64_t updates;         /**< updates so far */
+    double norm;              /**< 2-norm of scale * sum, before clipping */
+    double clip;              /**< the factor min(1, max_norm / (norm + 1e-6)); 1 without */
+    zero_param bad_param;     /**< first non-finite contribution, by (micro-batch, parameter,
+                                   slice, element); -1 if none */
+    int32_t bad_slice;
+    uint64_t bad_element;
+    uint64_t bad_micro;       /**< its micro-batch, */
+    int32_t bad_rank;         /**< and the rank that computed it */
+    int32_t reserved;
+} zero_step_result;
+
+/**
+ * Ends the step: waits for the gradients, computes the norm, agrees, clips, updates, and sends the
+ * new values on their way. *Collective, ordered*, after zero_micro_count micro-batches. All ranks
+ * return the same result.
+ *
+ * ZERO_E_STATE: a unit is gathered, a gradient open, or a micro-batch or gradient is missing
+ * (nothing changed). ZERO_E_INVALID: args out of range (nothing changed). ZERO_E_NONFINITE: policy
+ * `error`; no value changed; zero_last_error() names tensor, element, micro-batch and rank; fatal.
+ * ZERO_E_DIVERGED: ranks gave different args; fatal.
+ */
+ZERO_API zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream stream);
+
+/** *Local*: the last step's verdict; info->struct_size set by the caller. ZERO_E_STATE before the
+ * first step. */
+ZERO_API zero_result zero_step_info(const zero_ctx *z, zero_step_result *info);
+
+/**
+ * The 2-norm of scale * sum of the step's gradients, as zero_step() with that scale will report
+ * it; after the last micro-batch of a step, before zero_step(). *Collective, ordered*; waits for
+ * the gradients and for the ranks. A non-finite gradient gives a non-finite norm.
+ */
+ZERO_API zero_result zero_grad_norm(zero_ctx *z, double scale, double *norm);
+
+/* ------------------------------------------------------------------ between steps */
+
+/**
+ * 128 bits that decide the future: master weights (the working copy where it is the master) and
+ * moments of every tensor, by name; step, updates, V, seed, the last hyper-parameters. The same at
+ * every world size, stage, transport and prefetch depth; two runs are the same run if their
+ * fingerprints are. *Collective.* digest: 16 bytes, printed in order as hex.
+ */
+ZERO_API zero_result zero_fingerprint(zero_ctx *z, uint8_t digest[16]);
+
+/**
+ * Writes every tensor's master weights, whole, as fp32, in order of registration, to a safetensors
+ * file: rank 0 writes a temporary file beside it, syncs and renames. *Collective*; all ranks return
+ * the same result. ZERO_E_IO: a file that was there before is untouched.
+ */
+ZERO_API zero_result zero_export(zero_ctx *z, const char *path);
+
+/**
+ * Replaces master weights and working copies by the tensors of a safetensors file (F32, BF16 or
+ * F16), by name; `prefix` (may be NULL) may stand before names in the file. Moments stay.
+ * *Collective*; every rank reads the file. A tensor that is missing or has another shape is
+ * ZERO_E_INVALID, a damaged file ZERO_E_CORRUPT, and nothing was changed; extra tensors are
+ * ignored.
+ */
+ZERO_API zero_result zero_import(zero_ctx *z, const char *path, const char *prefix);
+
+/** How scalars are combined. */
+typedef enum zero_op { ZERO_SUM = 0, ZERO_MIN = 1, ZERO_MAX = 2 } zero_op;
+
+/** Combines `count` doubles over the ranks, in rank order, into values on every rank.
+ * *Collective, ordered.* */
+ZERO_API zero_result zero_allreduce(zero_ctx *z, double *values, uint64_t count, zero_op op);
+
+/** Returns when every rank has called it. *Collective, ordered.* */
+ZERO_API zero_result zero_barrier(zero_ctx *z);
+
+/** Where time and memory went, since commit, on this rank. */
+typedef struct zero_statistics {
+    uint32_t struct_size;
+    uint32_t reserved;
+    double gather_wait_s;     /**< inside zero_gather(): waiting and copying */
+    double reduce_wait_s;     /**< inside zero_grad_open(), zero_grad_done() and zero_step():
+                                   reducing, and waiting for it */
+    double update_s;          /**< norm and update inside zero_step() */
+    double step_wait_s;       /**< agreeing inside zero_step() */
+    uint64_t gathers;         /**< units gathered over the transport */
+    uint64_t gather_hits;     /**< zero_gather() calls that found the unit resident */
+    uint64_t prefetch_hits;   /**< of the gathers: issued ahead */
+    uint64_t gathered_bytes;  /**< copied from peers */
+    uint64_t reduced_bytes;   /**< read from peers */
+    uint64_t allocated_bytes; /**< by the library on this rank, as planned */
+    uint64_t step_allocations;/**< allocations made on the step path after the second step: 0 */
+} zero_statistics;
+
+/** *Local*; stats->struct_size set by the caller. */
+ZERO_API zero_result zero_stats(const zero_ctx *z, zero_statistics *stats);
+
+/* ------------------------------------------------------------------ schedules */
+
+/** lr of step n (from 1): linear from lr/warmup to lr over `warmup` steps, then constant. Pure. */
+ZERO_API double zero_schedule_constant(uint64_t n, double lr, uint64_t warmup);
+/** The same warm-up, then linear from lr to min_lr, reached at n = total and kept. Pure. */
+ZERO_API double zero_schedule_linear(uint64_t n, double lr, uint64_t warmup, uint64_t total,
+                                     double min_lr);
+/** The same warm-up, then half a cosine from lr to min_lr, reached at n = total and kept. Pure.
+ * Source: Loshchilov, Hutter, SGDR (2017), section 3, without restarts. */
+ZERO_API double zero_schedule_cosine(uint64_t n, double lr, uint64_t warmup, uint64_t total,
+                                     double min_lr);
+/** Linear scaling rule: base_lr * batch / base_batch (Goyal et al. 2017, section 2.1). Pure. */
+ZERO_API double zero_schedule_scaled(double base_lr, uint64_t batch, uint64_t base_batch);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
