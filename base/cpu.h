@@ -1,0 +1,27 @@
+/**
+ * base/cpu.h: what this processor and this process's limits allow.
+ */
+#ifndef BASE_CPU_H
+#define BASE_CPU_H
+
+#include <stdbool.h>
+
+/** Usable features: the processor has them and the operating system saves their registers. */
+struct base_cpu {
+    bool avx2;        /**< AVX2 with FMA */
+    bool avx512;      /**< AVX-512 F, BW, DQ and VL, with avx2 */
+    int allowed_cpus; /**< processors this process can keep busy, at least 1: those of its affinity
+                           mask, and no more than the CPU quota of its control groups, rounded up */
+};
+
+/** Looks it up; what cannot be read sets no limit. *Local*, any thread. */
+struct base_cpu base_cpu_detect(void);
+
+/**
+ * The CPU quota (versions 1 and 2) of the control groups that the file `membership` (in the form
+ * of /proc/self/cgroup) names, and of those above them, in the hierarchy mounted at `mount`: the
+ * smallest one, rounded up to whole CPUs; 0 if there is none. *Local.*
+ */
+int base_cpu_quota(const char *membership, const char *mount);
+
+#endif

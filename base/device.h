@@ -1,0 +1,60 @@
+/**
+ * base/device.h: where tensors live and kernels run, behind one table of operations.
+ *
+ * A device has memory, streams (work in the order it was given) and events (points in a stream).
+ * Functions that take a stream only give the work; it is done when the stream or an event
+ * recorded behind it was waited for. A device whose work is done at once (the CPU) says so in
+ * `synchronous`, has one stream, NULL, and events that are always reached.
+ *
+ * A new device is one file in base/device/ and one line in the list of base/device.c.
+ */
+#ifndef BASE_DEVICE_H
+#define BASE_DEVICE_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+
+/** A device's operations; every function is there. Errors: ZERO_E_NOMEM, ZERO_E_DEVICE. */
+struct base_device {
+    size_t size;      /**< sizeof(struct base_device) of the one who filled it */
+    const char *name; /**< "cpu", "cuda" */
+    bool synchronous; /**< work is done when the call that gives it returns */
+
+    /** Memory of `bytes` bytes, uninitialised, aligned to at least 256; *memory NULL on error. */
+    zero_result (*alloc)(void **memory, size_t bytes, struct base_error *error);
+    /** Frees memory of alloc; accepts NULL. Nothing may be under way on it. */
+    void (*free)(void *memory);
+    /** Copies between memories of this device and the host's, which don't overlap. */
+    zero_result (*copy)(void *to, const void *from, size_t bytes, void *stream,
+                        struct base_error *error);
+    /** Fills with zero bytes. */
+    zero_result (*zero)(void *memory, size_t bytes, void *stream, struct base_error *error);
+
+    zero_result (*stream_create)(void **stream, struct base_error *error);
+    /** Waits until everything given to the stream is done. */
+    zero_result (*stream_sync)(void *stream, struct base_error *error);
+    void (*stream_destroy)(void *stream);
+
+    zero_result (*event_create)(void **event, struct base_error *error);
+    /** Moves the event behind what the stream was given so far. */
+    zero_result (*event_record)(void *event, void *stream, struct base_error *error);
+    /** What the stream is given from now on waits for the event. */
+    zero_result (*event_wait)(void *event, void *stream, struct base_error *error);
+    /** ZERO_OK if the event is reached, ZERO_AGAIN if not yet. */
+    zero_result (*event_query)(void *event, struct base_error *error);
+    /** Waits until the event is reached. */
+    zero_result (*event_sync)(void *event, struct base_error *error);
+    void (*event_destroy)(void *event);
+};
+
+/** The CPU: memory is the host's, everything happens at once. */
+extern const struct base_device base_device_cpu;
+
+/** The device called `name`; NULL if this build has none. *Local*, any thread. */
+const struct base_device *base_device_find(const char *name);
+
+/** Device number `index` of this build, from 0; NULL beyond the last. *Local*, any thread. */
+const struct base_device *base_device_at(size_t index);
+
+#endif

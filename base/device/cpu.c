@@ -1,0 +1,80 @@
+#include "base/arena.h"
+#include "base/device.h"
+
+#include <string.h>
+
+enum { ALIGNMENT = 256 };
+
+static zero_result cpu_alloc(void **memory, size_t bytes, struct base_error *error)
+{
+    *memory = base_aligned_alloc(ALIGNMENT, bytes);
+    return *memory ? ZERO_OK
+                   : zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes on the cpu", bytes);
+}
+
+static zero_result cpu_copy(void *to, const void *from, size_t bytes, void *stream,
+                            struct base_error *error)
+{
+    (void)stream;
+    (void)error;
+    if (bytes > 0)
+        memcpy(to, from, bytes);
+    return ZERO_OK;
+}
+
+static zero_result cpu_zero(void *memory, size_t bytes, void *stream, struct base_error *error)
+{
+    (void)stream;
+    (void)error;
+    if (bytes > 0)
+        memset(memory, 0, bytes);
+    return ZERO_OK;
+}
+
+// Everything is done when it was given: streams and events are NULL and always reached.
+
+static zero_result cpu_create(void **handle, struct base_error *error)
+{
+    (void)error;
+    *handle = NULL;
+    return ZERO_OK;
+}
+
+static zero_result cpu_sync(void *handle, struct base_error *error)
+{
+    (void)handle;
+    (void)error;
+    return ZERO_OK;
+}
+
+static void cpu_destroy(void *handle)
+{
+    (void)handle;
+}
+
+static zero_result cpu_order(void *event, void *stream, struct base_error *error)
+{
+    (void)event;
+    (void)stream;
+    (void)error;
+    return ZERO_OK;
+}
+
+const struct base_device base_device_cpu = {
+    .size = sizeof(struct base_device),
+    .name = "cpu",
+    .synchronous = true,
+    .alloc = cpu_alloc,
+    .free = base_free,
+    .copy = cpu_copy,
+    .zero = cpu_zero,
+    .stream_create = cpu_create,
+    .stream_sync = cpu_sync,
+    .stream_destroy = cpu_destroy,
+    .event_create = cpu_create,
+    .event_record = cpu_order,
+    .event_wait = cpu_order,
+    .event_query = cpu_sync,
+    .event_sync = cpu_sync,
+    .event_destroy = cpu_destroy,
+};

@@ -1,0 +1,68 @@
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+// Formats into an error that is still free; returns the message's length as stored.
+static size_t format_message(struct base_error *error, const char *format, va_list arguments)
+{
+    const int wanted = vsnprintf(error->message, sizeof error->message, format, arguments);
+    if (wanted < 0)
+        error->message[0] = '\0';
+    return strlen(error->message);
+}
+
+zero_result zero_fail(struct base_error *error, zero_result result, const char *format, ...)
+{
+    const int saved = errno;
+    if (error && error->result == ZERO_OK) {
+        va_list arguments;
+        va_start(arguments, format);
+        format_message(error, format, arguments);
+        va_end(arguments);
+        error->result = result;
+    }
+    errno = saved;
+    return result;
+}
+
+zero_result zero_fail_errno(struct base_error *error, zero_result result, int errnum,
+                            const char *format, ...)
+{
+    const int saved = errno;
+    if (error && error->result == ZERO_OK) {
+        va_list arguments;
+        va_start(arguments, format);
+        const size_t used = format_message(error, format, arguments);
+        va_end(arguments);
+        error->result = result;
+
+        const char *text = strerrordesc_np(errnum), *name = strerrorname_np(errnum);
+        if (text && name)
+            snprintf(error->message + used, sizeof error->message - used, ": %s (%s)", text, name);
+        else
+            snprintf(error->message + used, sizeof error->message - used, ": errno %d", errnum);
+    }
+    errno = saved;
+    return result;
+}
+
+void base_error_clear(struct base_error *error)
+{
+    if (error)
+        *error = (struct base_error){.result = ZERO_OK};
+}
+
+const char *base_result_text(zero_result result)
+{
+    switch (result) {
+#define RESULT_TEXT(name, value, text)                                                             \
+    case name:                                                                                     \
+        return text;
+        ZERO_RESULT_LIST(RESULT_TEXT)
+#undef RESULT_TEXT
+    }
+    return "unknown result";
+}

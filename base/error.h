@@ -1,0 +1,43 @@
+/**
+ * base/error.h: one failure with its message, as a value.
+ *
+ * The place that fails writes the message, with its numbers, through zero_fail(); everybody above
+ * only hands the result on. The first failure is kept: what fails while cleaning up is a
+ * consequence.
+ */
+#ifndef BASE_ERROR_H
+#define BASE_ERROR_H
+
+#include <zero/types.h>
+
+/**
+ * The first failure since the last base_error_clear(). All zero: none. Owned by the caller, used
+ * by one thread at a time.
+ */
+struct base_error {
+    zero_result result;
+    char message[512]; /**< one line without newline, cut where it does not fit */
+};
+
+/**
+ * Records a failure and returns `result`, so that a function ends with
+ * `return zero_fail(error, ZERO_E_IO, ...)`. error may be NULL; an error that holds a failure
+ * already keeps it. Leaves errno alone. *Local.*
+ */
+zero_result zero_fail(struct base_error *error, zero_result result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/**
+ * The same, and appends ": No space left on device (ENOSPC)": text and name of `errnum`, its
+ * number where it has no name. *Local.*
+ */
+zero_result zero_fail_errno(struct base_error *error, zero_result result, int errnum,
+                            const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/** Forgets the failure; error may be NULL. *Local.* */
+void base_error_clear(struct base_error *error);
+
+/** A fixed text for a result, never NULL; for unknown values "unknown result". *Local.* */
+const char *base_result_text(zero_result result);
+
+#endif

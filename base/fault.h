@@ -1,0 +1,62 @@
+/**
+ * base/fault.h: failures on demand, for tests.
+ *
+ * ZERO_FAULT names points and the hit that fails, counted over the process from 1:
+ *
+ *     ZERO_FAULT="alloc@3,io.write:enospc@17+"
+ *
+ * fails the third allocation with the point's own errno, and every write from the 17th on with
+ * ENOSPC. Grammar: point[:errno-name]@N[+], separated by commas; at most 16 of them.
+ *
+ * Points of base (others document theirs where they are hit):
+ *     alloc      base_calloc, base_strdup, base_arena_init: the memory is not to be had (ENOMEM)
+ *     io.open    base_open (EIO)
+ *     io.read    each read(2) of base_pread_all (EIO); eintr is retried as a real one
+ *     io.write   each write(2) of base_write_all and base_pwrite_all (EIO); the same
+ *     io.short   each of those transfers: moves half of its bytes, which is no error
+ *     io.fsync   base_fsync and base_fsync_parent (EIO)
+ *     io.rename  base_rename (EIO)
+ *     io.close   base_close (EIO)
+ *     thread     each thread of base_pool_create (EAGAIN)
+ */
+#ifndef BASE_FAULT_H
+#define BASE_FAULT_H
+
+#include "base/error.h"
+
+#include <stdatomic.h>
+
+/** Not to be used directly. -1: ZERO_FAULT has not been read yet; 0: no faults; 1: some. */
+extern atomic_int base_fault_state;
+
+/** The slow path of base_fault(). */
+int base_fault_hit(const char *point);
+
+/**
+ * Counts a hit of `point`; returns 0, or the errno it is to fail with. Costs one relaxed load
+ * where no faults are set. *Local*, any thread.
+ */
+static inline int base_fault(const char *point)
+{
+    return atomic_load_explicit(&base_fault_state, memory_order_relaxed) == 0
+               ? 0
+               : base_fault_hit(point);
+}
+
+/**
+ * Replaces the faults by those of `spec` in ZERO_FAULT's grammar and starts counting anew; NULL
+ * and "": none. ZERO_E_INVALID (malformed; the message shows where): nothing changed. *Local*, any
+ * thread.
+ */
+zero_result base_fault_set(const char *spec, struct base_error *error);
+
+/**
+ * Reports whether ZERO_FAULT is well formed: ZERO_E_INVALID if not. A malformed one has no effect,
+ * so whoever opens a context asks. *Local*, any thread.
+ */
+zero_result base_fault_check_environment(struct base_error *error);
+
+/** How often a fault was injected since the faults were set. *Local*, any thread. */
+uint64_t base_fault_fired(void);
+
+#endif

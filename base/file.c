@@ -1,0 +1,191 @@
+#include "base/file.h"
+
+#include "base/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// More than this a single call does not transfer anyway.
+static const size_t largest_transfer = (size_t)1 << 30;
+
+zero_result base_open(int *fd, const char *path, int flags, mode_t mode, struct base_error *error)
+{
+    int errnum = base_fault("io.open");
+    do
+        *fd = errnum ? -1 : open(path, flags | O_CLOEXEC, mode);
+    while (*fd < 0 && !errnum && errno == EINTR);
+    if (*fd >= 0)
+        return ZERO_OK;
+    errnum = errnum ? errnum : errno;
+    return zero_fail_errno(error, errnum == ENOENT ? ZERO_NOT_FOUND : ZERO_E_IO, errnum,
+                           "cannot open '%s'", path);
+}
+
+zero_result base_close(int *fd, const char *path, struct base_error *error)
+{
+    if (*fd < 0)
+        return ZERO_OK;
+    int errnum = base_fault("io.close");
+    // Linux frees the descriptor even when interrupted: never close twice.
+    if (close(*fd) != 0 && errno != EINTR && !errnum)
+        errnum = errno;
+    *fd = -1;
+    return errnum ? zero_fail_errno(error, ZERO_E_IO, errnum, "closing '%s' failed", path)
+                  : ZERO_OK;
+}
+
+// Where a transfer stands: `left` bytes at `data` to move to or from `offset`.
+struct transfer {
+    int fd;
+    bool positioned; // false: at the descriptor's own position
+    unsigned char *data;
+    size_t left;
+    uint64_t offset;
+};
+
+static ssize_t read_once(struct transfer *t, size_t count)
+{
+    const int errnum = base_fault("io.read");
+    if (errnum) {
+        errno = errnum;
+        return -1;
+    }
+    return pread(t->fd, t->data, count, (off_t)t->offset);
+}
+
+static ssize_t write_once(struct transfer *t, size_t count)
+{
+    const int errnum = base_fault("io.write");
+    if (errnum) {
+        errno = errnum;
+        return -1;
+    }
+    return t->positioned ? pwrite(t->fd, t->data, count, (off_t)t->offset)
+                         : write(t->fd, t->data, count);
+}
+
+// Moves everything; returns 0, an errno, or -1 where nothing moves any more (the file's end).
+static int move_all(struct transfer *t, ssize_t (*once)(struct transfer *t, size_t count))
+{
+    if (t->offset > INT64_MAX || t->left > INT64_MAX - t->offset)
+        return EOVERFLOW;
+    while (t->left > 0) {
+        size_t count = t->left < largest_transfer ? t->left : largest_transfer;
+        if (base_fault("io.short"))
+            count = (count + 1) / 2;
+        const ssize_t moved = once(t, count);
+        if (moved == 0)
+            return -1;
+        if (moved < 0 && errno == EINTR)
+            continue;
+        if (moved < 0)
+            return errno;
+        t->data += moved;
+        t->left -= (size_t)moved;
+        t->offset += (uint64_t)moved;
+    }
+    return 0;
+}
+
+static zero_result write_failed(const struct transfer *t, int errnum, size_t count,
+                                const char *path, struct base_error *error)
+{
+    return zero_fail_errno(error, ZERO_E_IO, errnum > 0 ? errnum : ENOSPC,
+                           "writing %zu bytes to '%s' failed at offset %" PRIu64, count, path,
+                           t->offset);
+}
+
+zero_result base_write_all(int fd, const void *data, size_t count, const char *path,
+                           struct base_error *error)
+{
+    struct transfer t = {.fd = fd, .data = (unsigned char *)(uintptr_t)data, .left = count};
+    const int errnum = move_all(&t, write_once);
+    return errnum ? write_failed(&t, errnum, count, path, error) : ZERO_OK;
+}
+
+zero_result base_pwrite_all(int fd, const void *data, size_t count, uint64_t offset,
+                            const char *path, struct base_error *error)
+{
+    struct transfer t = {.fd = fd,
+                         .positioned = true,
+                         .data = (unsigned char *)(uintptr_t)data,
+                         .left = count,
+                         .offset = offset};
+    const int errnum = move_all(&t, write_once);
+    return errnum ? write_failed(&t, errnum, count, path, error) : ZERO_OK;
+}
+
+zero_result base_pread_all(int fd, void *data, size_t count, uint64_t offset, const char *path,
+                           struct base_error *error)
+{
+    struct transfer t = {
+        .fd = fd, .positioned = true, .data = data, .left = count, .offset = offset};
+    const int errnum = move_all(&t, read_once);
+    if (errnum < 0)
+        return zero_fail(error, ZERO_E_CORRUPT,
+                         "'%s' ends at offset %" PRIu64 ", %zu bytes too early", path, t.offset,
+                         t.left);
+    if (errnum > 0)
+        return zero_fail_errno(error, ZERO_E_IO, errnum,
+                               "reading %zu bytes of '%s' failed at offset %" PRIu64, count, path,
+                               t.offset);
+    return ZERO_OK;
+}
+
+zero_result base_file_size(int fd, uint64_t *size, const char *path, struct base_error *error)
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0)
+        return zero_fail_errno(error, ZERO_E_IO, errno, "cannot look at '%s'", path);
+    if (!S_ISREG(status.st_mode))
+        return zero_fail(error, ZERO_E_INVALID, "'%s' is no regular file", path);
+    *size = (uint64_t)status.st_size;
+    return ZERO_OK;
+}
+
+zero_result base_fsync(int fd, const char *path, struct base_error *error)
+{
+    int errnum = base_fault("io.fsync");
+    // After a failed fsync the data may be lost for good, so only an interruption is repeated.
+    while (!errnum && fsync(fd) != 0)
+        if (errno != EINTR)
+            errnum = errno;
+    return errnum ? zero_fail_errno(error, ZERO_E_IO, errnum, "fsync of '%s' failed", path)
+                  : ZERO_OK;
+}
+
+zero_result base_fsync_parent(const char *path, struct base_error *error)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t length = slash && slash > path ? (size_t)(slash - path) : 1;
+    char directory[4096];
+    if (length >= sizeof directory)
+        return zero_fail_errno(error, ZERO_E_IO, ENAMETOOLONG, "cannot open '%s'", path);
+    memcpy(directory, slash ? path : ".", length);
+    directory[length] = '\0';
+
+    int fd;
+    zero_result result = base_open(&fd, directory, O_RDONLY | O_DIRECTORY, 0, error);
+    if (result)
+        return result < 0 ? result : ZERO_E_IO;
+    result = base_fsync(fd, directory, error);
+    const zero_result closed = base_close(&fd, directory, error);
+    return result ? result : closed;
+}
+
+zero_result base_rename(const char *from, const char *to, struct base_error *error)
+{
+    int errnum = base_fault("io.rename");
+    if (!errnum && rename(from, to) != 0)
+        errnum = errno;
+    return errnum
+               ? zero_fail_errno(error, ZERO_E_IO, errnum, "cannot rename '%s' to '%s'", from, to)
+               : ZERO_OK;
+}
