@@ -1,0 +1,81 @@
+/**
+ * Configuration: what the program, the environment and zero-run's -o say, checked and made one.
+ *
+ * One table (config.c) has every key with its type, range, default and meaning; the struct,
+ * ZERO_<KEY> and ZERO_OPTIONS are three ways to give the same keys, each stronger than the one
+ * before. Rank, world, name, team and the log callback come from the struct or the launcher only.
+ */
+#ifndef ZERO_CONFIG_H
+#define ZERO_CONFIG_H
+
+#include "base/error.h"
+#include "base/log.h"
+#include "collectives/boot/boot.h"
+#include "zero/zero.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { ENG_CONFIG_KEYS = 14 };
+
+/** Where a value came from, weakest first. */
+enum eng_source {
+    ENG_SOURCE_DEFAULT,
+    ENG_SOURCE_STRUCT,
+    ENG_SOURCE_ENVIRONMENT, /**< ZERO_<KEY> */
+    ENG_SOURCE_OPTION,      /**< ZERO_OPTIONS: zero-run -o key=value */
+};
+
+/** Effective values: no field means "the default" any more, and where zero_config has ZERO_OFF for
+ * "none" there is 0. */
+struct eng_config {
+    int32_t stage;
+    const char *transport;   /**< "self", "threads", "shm": a literal */
+    int32_t micro_batches;   /**< V */
+    int32_t prefetch_units;  /**< 0: none */
+    int32_t open_units;
+    int32_t grad_units;
+    int32_t cpu_threads;
+    int64_t persist_numel;   /**< 0: none */
+    int64_t live_bytes;
+    uint64_t seed;
+    zero_nonfinite nonfinite; /**< ZERO_NONFINITE_ERROR or _SKIP */
+    int32_t timeout_s;
+    const char *kernels;     /**< "auto", "ref", "avx2", "avx512": a literal */
+    struct base_log log;     /**< sink, levels (log_level, ZERO_LOG) and this rank */
+    char log_text[128];      /**< value of the key `log`: levels by component; "" if none */
+    enum eng_source sources[ENG_CONFIG_KEYS];
+
+    char name[BOOT_NAME_BYTES];
+    zero_team *team;
+    int32_t rank;
+    int32_t world;           /**< plan mode: the world to plan for, whatever was started */
+    int32_t local_world;     /**< ranks of this host; 0: not known */
+    char launcher[32];       /**< boot_place.launcher, or "zero_config" */
+    char job[BOOT_JOB_BYTES];
+
+    bool plan;               /**< ZERO_PLAN=1: make the plan, hand it over, ZERO_PLANNED. rank is 0
+                                  and nobody is to be met */
+    int plan_fd;             /**< ZERO_PLAN_FD: where zero-run reads the plan's text; -1 none */
+    int metrics_fd;          /**< ZERO_METRICS_FD: one JSON object a line and step; -1 none, as on
+                                  every rank but 0 */
+};
+
+/**
+ * Resolves everything. `user` may be NULL (all defaults); its strings are copied. Warnings (a
+ * ZERO_* variable that is no key) go to the log of the result, on rank 0. *Local.*
+ *
+ * ZERO_E_INVALID: an unknown key in ZERO_OPTIONS (the message has the closest one), a value that
+ * is malformed or out of range (key, value, source, range), a contradiction (transport self with
+ * several ranks, ...), what boot_discover() refuses, a tail of the struct that isn't zero.
+ */
+zero_result eng_config_resolve(struct eng_config *config, const zero_config *user,
+                               struct base_error *error);
+
+/**
+ * Writes a line a key, "key value (source)", in columns, at most `size` bytes with the final zero;
+ * returns the length it would have without that limit. *Local.*
+ */
+size_t eng_config_text(const struct eng_config *config, char *text, size_t size);
+
+#endif
