@@ -1,0 +1,74 @@
+# One OBJECT library a folder, and the direction of includes.
+#
+# The sources say #include "base/log.h", relative to the repository, but the repository is no
+# include directory: each folder gets a root of its own in the build tree that holds one symlink,
+# include-roots/base/base -> <repository>/base, and a target sees only the roots of the folders it
+# may include. `vocabulary` has the public headers every folder shares, `public` all public ones.
+
+set(ZERO_PUBLIC_HEADERS zero.h types.h random.h)
+set(ZERO_VOCABULARY_HEADERS types.h random.h)
+set(ZERO_INCLUDE_ROOTS ${CMAKE_BINARY_DIR}/include-roots)
+
+function(zero_make_include_roots)
+  foreach(folder IN ITEMS base offload collectives checkpoint zero tests)
+    file(MAKE_DIRECTORY ${ZERO_INCLUDE_ROOTS}/${folder})
+    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${ZERO_INCLUDE_ROOTS}/${folder}/${folder}
+         SYMBOLIC)
+  endforeach()
+  foreach(root IN ITEMS VOCABULARY PUBLIC)
+    string(TOLOWER ${root} name)
+    file(MAKE_DIRECTORY ${ZERO_INCLUDE_ROOTS}/${name}/zero)
+    foreach(header IN LISTS ZERO_${root}_HEADERS)
+      file(CREATE_LINK ${PROJECT_SOURCE_DIR}/zero/${header}
+           ${ZERO_INCLUDE_ROOTS}/${name}/zero/${header} SYMBOLIC)
+    endforeach()
+  endforeach()
+endfunction()
+
+zero_make_include_roots()
+
+# zero_may_include(<target> <roots...>): lets a target include the headers of these roots only.
+function(zero_may_include target)
+  foreach(root IN LISTS ARGN)
+    target_include_directories(${target} PRIVATE ${ZERO_INCLUDE_ROOTS}/${root})
+  endforeach()
+endfunction()
+
+# zero_folder(<target> MAY_INCLUDE <roots...> SOURCES <files...>
+#             [BELOW <targets...>] [LIBRARIES <libraries...>])
+#
+# The OBJECT library of one folder. BELOW are the folder libraries it calls; whoever links its
+# objects into a program needs theirs too (zero_link_folders() sees to it). LIBRARIES come from
+# outside.
+function(zero_folder target)
+  cmake_parse_arguments(arg "" "" "MAY_INCLUDE;SOURCES;BELOW;LIBRARIES" ${ARGN})
+  set_property(GLOBAL APPEND PROPERTY ZERO_LIBRARIES ${arg_LIBRARIES})
+  if(NOT arg_SOURCES)
+    add_library(${target} INTERFACE)
+    set_property(TARGET ${target} PROPERTY ZERO_BELOW ${arg_BELOW})
+    return()
+  endif()
+  add_library(${target} OBJECT ${arg_SOURCES})
+  set_property(TARGET ${target} PROPERTY ZERO_BELOW ${arg_BELOW})
+  zero_may_include(${target} ${arg_MAY_INCLUDE})
+  target_link_libraries(${target} PRIVATE ${arg_LIBRARIES})
+  set_property(GLOBAL APPEND PROPERTY ZERO_FOLDER_TARGETS ${target})
+endfunction()
+
+# zero_link_folders(<program> <folder targets...>): links the objects of these folders and of all
+# that stand below them.
+function(zero_link_folders program)
+  set(todo ${ARGN})
+  set(linked)
+  while(todo)
+    list(POP_FRONT todo target)
+    if(NOT target IN_LIST linked)
+      list(APPEND linked ${target})
+      get_target_property(below ${target} ZERO_BELOW)
+      if(below)
+        list(APPEND todo ${below})
+      endif()
+    endif()
+  endwhile()
+  target_link_libraries(${program} PRIVATE ${linked})
+endfunction()

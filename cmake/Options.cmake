@@ -1,0 +1,50 @@
+# Language, flags and where things are built.
+
+option(ZERO_WERROR "Treat warnings as errors" OFF)
+set(ZERO_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, address,undefined or thread")
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release or Debug" FORCE)
+endif()
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_C_FLAGS_RELEASE "-O3 -g -DNDEBUG")
+set(CMAKE_C_FLAGS_DEBUG "-O1 -g -fno-omit-frame-pointer")
+
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+
+add_compile_definitions(_GNU_SOURCE)
+
+# The same bits from every compiler and at every level of optimisation: no contraction of a * b + c
+# but where the source says fma().
+add_compile_options(-ffp-contract=off)
+
+add_compile_options(-Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+                    -Wvla)
+if(ZERO_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+if(ZERO_SANITIZE)
+  add_compile_options(-fsanitize=${ZERO_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${ZERO_SANITIZE})
+endif()
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
+  set(ZERO_X86_64 ON)
+endif()
+set(ZERO_AVX2_OPTIONS -mavx2 -mfma)
+set(ZERO_AVX512_OPTIONS -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
+
+# zero_isa_sources(<options list> <sources...>): per-ISA files get the flags of their instruction
+# set, and nothing else does. Call it only under if(ZERO_X86_64).
+function(zero_isa_sources options)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${${options}}")
+endfunction()

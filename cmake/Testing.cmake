@@ -1,0 +1,66 @@
+# How tests are registered. Exit code 77 is a skip and names what the machine lacks. Programs go
+# to <build>/bin/tests.
+
+# zero_test_program(<name> SOURCES <files...> [FOLDERS <folder targets...>] [LIBS <libraries...>])
+#
+# A program linked with internals: it may include every header of the tree as "folder/file.h", and
+# tests' own as "tests/...". FOLDERS names the highest folder libraries it needs, such as
+# zero_base; what stands below them comes along. Default: zero_core, that is everything.
+function(zero_test_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;FOLDERS;LIBS" ${ARGN})
+  if(NOT arg_FOLDERS)
+    set(arg_FOLDERS zero_core)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests)
+  zero_may_include(${name} tests zero checkpoint offload collectives base)
+  zero_link_folders(${name} ${arg_FOLDERS})
+  target_link_libraries(${name} PRIVATE ${arg_LIBS})
+endfunction()
+
+function(zero_set_test_properties name timeout processors labels)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} PROCESSORS ${processors}
+                       LABELS "${labels}" SKIP_RETURN_CODE 77)
+endfunction()
+
+# zero_add_unit_test(<name> SOURCES <files...> [FOLDERS <folder targets...>] [LIBS <libraries...>]
+#                    [ARGS <args...>] [LABELS <labels...>] [TIMEOUT <seconds>] [PROCESSORS <n>])
+#
+# A cmocka program, built as zero_test_program() does and run once. Default time-out: 60 s. The
+# test carries the name of its folder (unit, fault, ...) as a label, besides those given.
+function(zero_add_unit_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT;PROCESSORS" "SOURCES;FOLDERS;LIBS;ARGS;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  if(NOT arg_PROCESSORS)
+    set(arg_PROCESSORS 1)
+  endif()
+  get_filename_component(kind ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  zero_test_program(${name} SOURCES ${arg_SOURCES} FOLDERS ${arg_FOLDERS}
+                    LIBS PkgConfig::cmocka ${arg_LIBS})
+  add_test(NAME ${name} COMMAND ${name} ${arg_ARGS})
+  zero_set_test_properties(${name} ${arg_TIMEOUT} ${arg_PROCESSORS} "${kind};${arg_LABELS}")
+endfunction()
+
+# zero_add_rank_test(<name> PROGRAM <target> RANKS <n...> [ARGS <args...>] [RUN_ARGS <options...>]
+#                    [LABELS <labels...>] [TIMEOUT <seconds>])
+#
+# Runs a program under `zero-run -n N RUN_ARGS -- program args`, once for every N, as <name>.nN.
+# Passes when zero-run passes. Default time-out: 60 s each.
+function(zero_add_rank_test name)
+  cmake_parse_arguments(arg "" "PROGRAM;TIMEOUT" "RANKS;ARGS;RUN_ARGS;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  if(NOT TARGET zero-run)
+    return()
+  endif()
+  get_filename_component(kind ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  foreach(ranks IN LISTS arg_RANKS)
+    add_test(NAME ${name}.n${ranks}
+             COMMAND $<TARGET_FILE:zero-run> -n ${ranks} ${arg_RUN_ARGS} --
+                     $<TARGET_FILE:${arg_PROGRAM}> ${arg_ARGS})
+    zero_set_test_properties(${name}.n${ranks} ${arg_TIMEOUT} ${ranks} "${kind};${arg_LABELS}")
+  endforeach()
+endfunction()
