@@ -20,13 +20,13 @@
 
 /** Scalars of one AdamW update, computed once a group and step in fp64, rounded once to fp32. */
 struct eng_adamw_scalars {
-    float gradient_scale;    /**< scale * clip coefficient */
+    float gradient_scale; /**< scale * clip coefficient */
     float beta1;
     float one_minus_beta1;
     float beta2;
     float one_minus_beta2;
-    float decay;             /**< 1 - lr * weight_decay */
-    float step_size;         /**< lr / (1 - beta1^updates) */
+    float decay;                   /**< lr * weight_decay */
+    float step_size;               /**< lr / (1 - beta1^updates) */
     float inverse_sqrt_correction; /**< 1 / sqrt(1 - beta2^updates) */
     float eps;
 };
@@ -44,7 +44,9 @@ struct eng_kernels {
      *   m = fma(beta1, m, one_minus_beta1 * g)
      *   v = fma(beta2, v, (one_minus_beta2 * g) * g)
      *   d = fma(sqrt(v), inverse_sqrt_correction, eps)
-     *   w = fma(-step_size, m / d, weight * decay)
+     *   w = fma(-step_size, m / d, fma(-decay, weight, weight))
+     * Decay is subtracted instead of multiplied by 1 - lr * weight_decay, which fp32 rounds to
+     * multiples of 2^-24: as much as the decay itself where the learning rate is small.
      * weight is the fp32 master. work, if not NULL, receives w rounded to bf16.
      */
     void (*adamw)(const struct eng_adamw_scalars *scalars, size_t count, const float *gradient,
@@ -53,7 +55,7 @@ struct eng_kernels {
     /**
      * Sum of squares of count <= ENG_GRANULE elements in fp64: lane i mod 16 adds the squares of
      * elements i in ascending order (fma(x, x, lane)), then lanes are added as a tree:
-     * 16 to 8 (k + (k+8)), to 4, to 2, to 1.
+     * 16 to 8 (k + (k+8)), to 4, to 2, to 1. x * x is exact. A NaN is 0x7ff8000000000000.
      */
     double (*sum_squares)(size_t count, const float *x);
 
@@ -64,7 +66,7 @@ struct eng_kernels {
 };
 
 /** The table called `name`, or for "auto" the best this machine can run; NULL if there is none or
- * the machine can't run it. */
+ * the machine can't run it. *Local*; reads system files, so once a context. */
 const struct eng_kernels *eng_kernels_find(const char *name);
 
 /** The i-th table built in (0 is "ref"), NULL past the end. For tests. */

@@ -19,10 +19,10 @@ union eng_scalars {
 /** What one update works on: `count` elements of one slice, all of one group. */
 struct eng_update {
     size_t count;
-    const float *gradient;           /**< the canonical sum over micro-batches */
+    const float *gradient; /**< the canonical sum over micro-batches */
     float *moment[ENG_MAX_MOMENTS];
-    float *weight;                   /**< fp32 master */
-    uint16_t *work;                  /**< bf16 working copy, or NULL */
+    float *weight;  /**< fp32 master */
+    uint16_t *work; /**< bf16 working copy, or NULL */
 };
 
 struct eng_optimizer {
@@ -33,7 +33,8 @@ struct eng_optimizer {
     /** Checks hyper-parameters; the message names field and value. ZERO_E_INVALID. */
     zero_result (*check)(const zero_hyper *hyper, struct base_error *error);
 
-    /** Scalars of a step: `updates` counts this one (from 1); gradient_scale = scale * clip. */
+    /** Scalars of a step: `updates` counts this one (from 1); gradient_scale = scale * clip. hyper
+     * has been checked. Like update(), expects the floating-point environment of eng_fp_enter(). */
     void (*prepare)(const zero_hyper *hyper, uint64_t updates, double gradient_scale,
                     union eng_scalars *scalars);
 
@@ -41,6 +42,8 @@ struct eng_optimizer {
     void (*update)(const struct eng_kernels *kernels, const union eng_scalars *scalars,
                    const struct eng_update *run);
 };
+
+extern const struct eng_optimizer eng_optimizer_adamw;
 
 /** The optimizer called `name`, NULL if there is none. */
 const struct eng_optimizer *eng_optimizer_find(const char *name);

@@ -1,0 +1,29 @@
+// Which tables there are, and which one runs here.
+#include "zero/kernels/tables.h"
+
+#include <string.h>
+
+// In ascending order of preference.
+static const struct eng_kernels *const tables[] = {
+    &eng_kernels_ref,
+#if defined(__x86_64__)
+    &eng_kernels_avx2,
+    &eng_kernels_avx512,
+#endif
+};
+
+#define TABLES (sizeof tables / sizeof tables[0])
+
+const struct eng_kernels *eng_kernels_at(size_t i)
+{
+    return i < TABLES ? tables[i] : NULL;
+}
+
+const struct eng_kernels *eng_kernels_find(const char *name)
+{
+    const bool best = strcmp(name, "auto") == 0;
+    for (size_t i = TABLES; i-- > 0;)
+        if ((best || strcmp(name, tables[i]->name) == 0) && tables[i]->usable())
+            return tables[i];
+    return NULL;
+}

@@ -1,0 +1,38 @@
+#include "zero/kernels/kernels.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+// Rounding to nearest, all exceptions masked, neither flush-to-zero nor denormals-are-zero.
+#define MXCSR_DEFAULT 0x1f80u
+
+void eng_fp_enter(struct eng_fp_state *saved)
+{
+    saved->control = _mm_getcsr();
+    _mm_setcsr(MXCSR_DEFAULT);
+}
+
+void eng_fp_leave(const struct eng_fp_state *saved)
+{
+    _mm_setcsr(saved->control);
+}
+
+#else
+
+#include <fenv.h>
+
+// Rounding is all that standard C can set; denormals are kept wherever a program does not turn
+// them off by means of its own.
+void eng_fp_enter(struct eng_fp_state *saved)
+{
+    saved->control = (uint32_t)fegetround();
+    fesetround(FE_TONEAREST);
+}
+
+void eng_fp_leave(const struct eng_fp_state *saved)
+{
+    fesetround((int)saved->control);
+}
+
+#endif

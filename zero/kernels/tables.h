@@ -1,0 +1,27 @@
+/**
+ * What the files of kernels/ share among themselves: the tables, and the last steps of operations
+ * whose first ones differ by instruction set.
+ */
+#ifndef ZERO_KERNELS_TABLES_H
+#define ZERO_KERNELS_TABLES_H
+
+#include "zero/kernels/kernels.h"
+
+/** Bits of the one NaN that is ever written. */
+#define ENG_NAN_F32 0x7fc00000
+#define ENG_NAN_BF16 0x7fc0
+
+/** Lanes of a sum of squares, whatever the width of the registers. */
+#define ENG_SUM_LANES 16
+
+extern const struct eng_kernels eng_kernels_ref;
+extern const struct eng_kernels eng_kernels_avx2;
+extern const struct eng_kernels eng_kernels_avx512;
+
+/** Adds the squares of elements first .. count-1 of x to their lanes. *Local.* */
+void eng_add_squares(double lanes[ENG_SUM_LANES], size_t first, size_t count, const float *x);
+
+/** The lanes added as a tree, NaN canonical; overwrites them. *Local.* */
+double eng_add_lanes(double lanes[ENG_SUM_LANES]);
+
+#endif
