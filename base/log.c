@@ -33,8 +33,8 @@ void base_log_default_sink(void *user, zero_log_level level, const char *compone
     char line[MESSAGE_SIZE + 64];
     int length;
     if (log)
-        length = snprintf(line, sizeof line, "zero[%d] %s %s: %s", log->rank, name, component,
-                          message);
+        length =
+            snprintf(line, sizeof line, "zero[%d] %s %s: %s", log->rank, name, component, message);
     else
         length = snprintf(line, sizeof line, "zero %s %s: %s", name, component, message);
     if (length < 0)
