@@ -1,0 +1,363 @@
+#include "checkpoint/safetensors.h"
+
+#include "base/arena.h"
+#include "base/bfloat16.h"
+#include "base/file.h"
+#include "checkpoint/safetensors_header.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "tensors are copied as they lie in files");
+
+// Fails with a message that names the tensor, from one that names file and offset.
+static zero_result tensor_failed(struct base_error *error, const struct ckpt_tensor *tensor,
+                                 const struct base_error *cause)
+{
+    return zero_fail(error, cause->result, "tensor '%.80s': %s", tensor->name, cause->message);
+}
+
+static zero_result check_range(const struct ckpt_tensor *tensor, uint64_t first, uint64_t count,
+                               const char *path, struct base_error *error)
+{
+    if (first <= tensor->count && count <= tensor->count - first)
+        return ZERO_OK;
+    return zero_fail(error, ZERO_E_INVALID,
+                     "'%s': tensor '%.80s': %" PRIu64 " elements from %" PRIu64
+                     " on leave its %" PRIu64,
+                     path, tensor->name, count, first, tensor->count);
+}
+
+/* ------------------------------------------------------------------ reading */
+
+struct ckpt_safetensors {
+    int fd;
+    char *path;
+    struct ckpt_header header;
+};
+
+// Reads the length of the header and checks that the file has that much.
+static zero_result read_length(const struct ckpt_safetensors *file, uint64_t size, uint64_t *length,
+                               struct base_error *error)
+{
+    unsigned char bytes[CKPT_HEADER_START];
+    if (size < sizeof bytes)
+        return zero_fail(error, ZERO_E_CORRUPT, "'%s' has %" PRIu64 " bytes, a header has 8 more",
+                         file->path, size);
+    const zero_result result = base_pread_all(file->fd, bytes, sizeof bytes, 0, file->path, error);
+    if (result)
+        return result;
+    *length = 0;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        *length |= (uint64_t)bytes[i] << (8 * i);
+    if (*length > CKPT_MAX_HEADER || *length > size - sizeof bytes)
+        return zero_fail(error, ZERO_E_CORRUPT,
+                         "'%s': a header of %" PRIu64 " bytes in a file of %" PRIu64
+                         "; at most %" PRIu64 " are allowed",
+                         file->path, *length, size, CKPT_MAX_HEADER);
+    return ZERO_OK;
+}
+
+static zero_result read_header(struct ckpt_safetensors *file, struct base_error *error)
+{
+    uint64_t size = 0, length = 0;
+    zero_result result = base_file_size(file->fd, &size, file->path, error);
+    if (result == ZERO_OK)
+        result = read_length(file, size, &length, error);
+    if (result)
+        return result;
+    char *json = base_calloc((size_t)length, 1);
+    if (!json)
+        return zero_fail(error, ZERO_E_NOMEM, "'%s': no memory for a header of %" PRIu64 " bytes",
+                         file->path, length);
+    result = base_pread_all(file->fd, json, (size_t)length, CKPT_HEADER_START, file->path, error);
+    if (result == ZERO_OK)
+        result = ckpt_header_parse(&file->header, json, (size_t)length,
+                                   size - CKPT_HEADER_START - length, file->path, error);
+    base_free(json);
+    return result;
+}
+
+zero_result ckpt_safetensors_open(struct ckpt_safetensors **out, const char *path,
+                                  struct base_error *error)
+{
+    *out = NULL;
+    struct ckpt_safetensors *file = base_calloc(1, sizeof *file);
+    if (!file)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory to open '%s'", path);
+    file->fd = -1;
+    file->path = base_strdup(path);
+    // Without O_NONBLOCK opening a pipe would wait for its writer.
+    zero_result result = file->path
+                             ? base_open(&file->fd, path, O_RDONLY | O_NONBLOCK, 0, error)
+                             : zero_fail(error, ZERO_E_NOMEM, "no memory to open '%s'", path);
+    if (result == ZERO_OK)
+        result = read_header(file, error);
+    if (result) {
+        ckpt_safetensors_close(file);
+        return result;
+    }
+    *out = file;
+    return ZERO_OK;
+}
+
+void ckpt_safetensors_close(struct ckpt_safetensors *file)
+{
+    if (!file)
+        return;
+    base_close(&file->fd, file->path, NULL);
+    ckpt_header_free(&file->header);
+    base_free(file->path);
+    base_free(file);
+}
+
+size_t ckpt_safetensors_count(const struct ckpt_safetensors *file)
+{
+    return file->header.count;
+}
+
+const struct ckpt_tensor *ckpt_safetensors_at(const struct ckpt_safetensors *file, size_t index)
+{
+    return index < file->header.count ? &file->header.tensor[index] : NULL;
+}
+
+static int compare_with_name(const void *name, const void *element)
+{
+    const struct ckpt_tensor *const *tensor = element;
+    return strcmp(name, (*tensor)->name);
+}
+
+const struct ckpt_tensor *ckpt_safetensors_find(const struct ckpt_safetensors *file,
+                                                const char *name)
+{
+    struct ckpt_tensor **found = bsearch(name, file->header.by_name, file->header.count,
+                                         sizeof(struct ckpt_tensor *), compare_with_name);
+    return found ? *found : NULL;
+}
+
+// Widens the `count` halves that fill the upper half of out's bytes. Element i's float overwrites
+// no half but those before i+1, so this works in place, upwards.
+static void widen_in_place(float *out, uint64_t count, enum ckpt_dtype dtype)
+{
+    const unsigned char *halves = (const unsigned char *)out + count * sizeof(uint16_t);
+    for (uint64_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, halves + i * sizeof half, sizeof half);
+        out[i] = dtype == CKPT_BF16 ? base_f32_from_bf16(half) : base_f32_from_f16(half);
+    }
+}
+
+zero_result ckpt_safetensors_read_f32(const struct ckpt_safetensors *file,
+                                      const struct ckpt_tensor *tensor, uint64_t first,
+                                      uint64_t count, float *out, struct base_error *error)
+{
+    const size_t size = ckpt_dtype_size(tensor->dtype);
+    if (size == 0)
+        return zero_fail(error, ZERO_E_INVALID, "'%s': tensor '%.80s' is neither F32, BF16 nor F16",
+                         file->path, tensor->name);
+    const zero_result result = check_range(tensor, first, count, file->path, error);
+    if (result)
+        return result;
+    struct base_error cause = {.result = ZERO_OK};
+    unsigned char *to = (unsigned char *)out + count * (sizeof *out - size);
+    if (base_pread_all(file->fd, to, (size_t)(count * size), tensor->offset + first * size,
+                       file->path, &cause))
+        return tensor_failed(error, tensor, &cause);
+    if (tensor->dtype != CKPT_F32)
+        widen_in_place(out, count, tensor->dtype);
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ writing */
+
+enum { TEMPORARY_NAMES = 100, NARROW_CHUNK = 32768 };
+
+struct ckpt_safetensors_writer {
+    int fd;
+    char *path;
+    char *temporary; // its name while it is written, else NULL
+    size_t tensors;
+    struct ckpt_tensor *table;
+    char *names;
+    uint64_t missing; // elements not written yet
+    uint16_t narrow[NARROW_CHUNK];
+};
+
+static zero_result no_memory(const char *path, struct base_error *error)
+{
+    return zero_fail(error, ZERO_E_NOMEM, "no memory to write '%s'", path);
+}
+
+static zero_result copy_table(struct ckpt_safetensors_writer *writer,
+                              const struct ckpt_tensor *table, size_t tensors,
+                              struct base_error *error)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < tensors; i++)
+        bytes += strlen(table[i].name) + 1;
+    writer->table = base_calloc(tensors, sizeof *table);
+    writer->names = base_calloc(bytes, 1);
+    if (!writer->table || !writer->names)
+        return no_memory(writer->path, error);
+    char *name = writer->names;
+    for (size_t i = 0; i < tensors; i++) {
+        const size_t size = strlen(table[i].name) + 1;
+        writer->table[i] = table[i];
+        writer->table[i].name = memcpy(name, table[i].name, size);
+        name += size;
+    }
+    writer->tensors = tensors;
+    return ZERO_OK;
+}
+
+// Creates a file beside the final one under a name that nobody else has.
+static zero_result create_temporary(struct ckpt_safetensors_writer *writer,
+                                    struct base_error *error)
+{
+    const size_t size = strlen(writer->path) + 64;
+    char *name = base_calloc(size, 1);
+    if (!name)
+        return no_memory(writer->path, error);
+    struct base_error cause = {.result = ZERO_OK};
+    zero_result result = ZERO_E_IO;
+    for (int i = 0; result && i < TEMPORARY_NAMES; i++) {
+        base_error_clear(&cause);
+        snprintf(name, size, "%s.%ld.%d.tmp", writer->path, (long)getpid(), i);
+        result = base_open(&writer->fd, name, O_WRONLY | O_CREAT | O_EXCL, 0666, &cause);
+        if (result && errno != EEXIST)
+            break;
+    }
+    if (result) {
+        base_free(name);
+        return zero_fail(error, result, "%s", cause.message);
+    }
+    writer->temporary = name;
+    return ZERO_OK;
+}
+
+static zero_result write_header(struct ckpt_safetensors_writer *writer, struct base_error *error)
+{
+    char *text;
+    size_t length;
+    zero_result result =
+        ckpt_header_format(writer->table, writer->tensors, &text, &length, writer->path, error);
+    if (result)
+        return result;
+    result = create_temporary(writer, error);
+    if (result == ZERO_OK)
+        result = base_pwrite_all(writer->fd, text, length, 0, writer->temporary, error);
+    base_free(text);
+    return result;
+}
+
+zero_result ckpt_safetensors_create(struct ckpt_safetensors_writer **out, const char *path,
+                                    const struct ckpt_tensor *table, size_t tensors,
+                                    struct base_error *error)
+{
+    *out = NULL;
+    struct ckpt_safetensors_writer *writer = base_calloc(1, sizeof *writer);
+    if (!writer)
+        return no_memory(path, error);
+    writer->fd = -1;
+    writer->path = base_strdup(path);
+    zero_result result =
+        writer->path ? copy_table(writer, table, tensors, error) : no_memory(path, error);
+    if (result == ZERO_OK)
+        result = write_header(writer, error);
+    if (result) {
+        ckpt_safetensors_abort(writer);
+        return result;
+    }
+    for (size_t i = 0; i < tensors; i++)
+        writer->missing += writer->table[i].count;
+    *out = writer;
+    return ZERO_OK;
+}
+
+static zero_result write_narrowed(struct ckpt_safetensors_writer *writer,
+                                  const struct ckpt_tensor *tensor, uint64_t first, uint64_t count,
+                                  const float *values, struct base_error *error)
+{
+    for (uint64_t done = 0, chunk; done < count; done += chunk) {
+        chunk = count - done < NARROW_CHUNK ? count - done : NARROW_CHUNK;
+        for (uint64_t i = 0; i < chunk; i++)
+            writer->narrow[i] = tensor->dtype == CKPT_BF16 ? base_bf16_from_f32(values[done + i])
+                                                           : base_f16_from_f32(values[done + i]);
+        const zero_result result = base_pwrite_all(
+            writer->fd, writer->narrow, (size_t)chunk * sizeof writer->narrow[0],
+            tensor->offset + (first + done) * sizeof writer->narrow[0], writer->temporary, error);
+        if (result)
+            return result;
+    }
+    return ZERO_OK;
+}
+
+zero_result ckpt_safetensors_write(struct ckpt_safetensors_writer *writer, size_t index,
+                                   uint64_t first, uint64_t count, const float *values,
+                                   struct base_error *error)
+{
+    if (index >= writer->tensors)
+        return zero_fail(error, ZERO_E_INVALID, "'%s' has %zu tensors, not a number %zu",
+                         writer->path, writer->tensors, index);
+    const struct ckpt_tensor *tensor = &writer->table[index];
+    zero_result result = check_range(tensor, first, count, writer->path, error);
+    if (result)
+        return result;
+    struct base_error cause = {.result = ZERO_OK};
+    if (tensor->dtype == CKPT_F32)
+        result =
+            base_pwrite_all(writer->fd, values, (size_t)(count * sizeof *values),
+                            tensor->offset + first * sizeof *values, writer->temporary, &cause);
+    else
+        result = write_narrowed(writer, tensor, first, count, values, &cause);
+    if (result)
+        return tensor_failed(error, tensor, &cause);
+    writer->missing -= count;
+    return ZERO_OK;
+}
+
+// Syncs, closes and renames: afterwards there is no temporary file any more.
+static zero_result commit(struct ckpt_safetensors_writer *writer, struct base_error *error)
+{
+    if (writer->missing != 0)
+        return zero_fail(error, ZERO_E_STATE, "'%s': %" PRIu64 " elements were not written once",
+                         writer->path, writer->missing);
+    zero_result result = base_fsync(writer->fd, writer->temporary, error);
+    if (result == ZERO_OK)
+        result = base_close(&writer->fd, writer->temporary, error);
+    if (result == ZERO_OK)
+        result = base_rename(writer->temporary, writer->path, error);
+    if (result)
+        return result;
+    base_free(writer->temporary);
+    writer->temporary = NULL;
+    return base_fsync_parent(writer->path, error);
+}
+
+zero_result ckpt_safetensors_finish(struct ckpt_safetensors_writer *writer,
+                                    struct base_error *error)
+{
+    const zero_result result = commit(writer, error);
+    ckpt_safetensors_abort(writer); // what is left of it: nothing but memory after a success
+    return result;
+}
+
+void ckpt_safetensors_abort(struct ckpt_safetensors_writer *writer)
+{
+    if (!writer)
+        return;
+    base_close(&writer->fd, writer->temporary, NULL);
+    if (writer->temporary)
+        unlink(writer->temporary);
+    base_free(writer->temporary);
+    base_free(writer->table);
+    base_free(writer->names);
+    base_free(writer->path);
+    base_free(writer);
+}
