@@ -5,13 +5,17 @@
 #include <stdio.h>
 #include <string.h>
 
-// Formats into an error that is still free; returns the message's length as stored.
+// Formats into an error that is still free; returns the message's length as stored. Names from
+// files and environments may hold anything: control characters must not break the line.
 static size_t format_message(struct base_error *error, const char *format, va_list arguments)
 {
-    const int wanted = vsnprintf(error->message, sizeof error->message, format, arguments);
-    if (wanted < 0)
+    if (vsnprintf(error->message, sizeof error->message, format, arguments) < 0)
         error->message[0] = '\0';
-    return strlen(error->message);
+    char *c = error->message;
+    for (; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+    return (size_t)(c - error->message);
 }
 
 zero_result zero_fail(struct base_error *error, zero_result result, const char *format, ...)

@@ -16,7 +16,7 @@
  */
 struct base_error {
     zero_result result;
-    char message[512]; /**< one line without newline, cut where it does not fit */
+    char message[512]; /**< one line, control characters as '?', cut where it does not fit */
 };
 
 /**

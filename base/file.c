@@ -23,7 +23,7 @@ zero_result base_open(int *fd, const char *path, int flags, mode_t mode, struct 
     while (*fd < 0 && !errnum && errno == EINTR);
     if (*fd >= 0)
         return ZERO_OK;
-    errnum = errnum ? errnum : errno;
+    errno = errnum = errnum ? errnum : errno;
     return zero_fail_errno(error, errnum == ENOENT ? ZERO_NOT_FOUND : ZERO_E_IO, errnum,
                            "cannot open '%s'", path);
 }
