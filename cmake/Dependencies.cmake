@@ -1,30 +1,40 @@
-# What zero is built from. The library needs xxHash and jansson; the GPT-2 example needs OpenBLAS
-# and OpenMP, the tests cmocka: what is missing of these is left out, and the summary says so.
+# What zero is built from. The library needs xxHash and jansson; the GPT-2 example needs OpenBLAS,
+# the tests need cmocka.
 
 find_package(PkgConfig REQUIRED)
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
-find_package(OpenMP COMPONENTS C)
-
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash>=0.8.0)
 pkg_check_modules(jansson REQUIRED IMPORTED_TARGET jansson>=2.11)
-pkg_check_modules(openblas IMPORTED_TARGET openblas)
-pkg_check_modules(cmocka IMPORTED_TARGET cmocka>=1.1.5)
 
-function(zero_summary_line name found detail)
-  if(found)
-    message(STATUS "  ${name}: ${detail}")
+# zero_find_for(<option> <result> <prefix> <module>): looks for the module that something optional
+# needs, and says in <result> whether that is built.
+function(zero_find_for option result prefix module)
+  if(${option} STREQUAL "AUTO")
+    pkg_check_modules(${prefix} IMPORTED_TARGET GLOBAL ${module})
+  elseif(${option})
+    pkg_check_modules(${prefix} REQUIRED IMPORTED_TARGET GLOBAL ${module})
+  endif()
+  set(${result} ${${prefix}_FOUND} PARENT_SCOPE)
+  set(${prefix}_VERSION ${${prefix}_VERSION} PARENT_SCOPE)
+endfunction()
+
+zero_find_for(ZERO_GPT2 ZERO_BUILD_GPT2 openblas openblas)
+zero_find_for(ZERO_TESTS ZERO_BUILD_TESTS cmocka cmocka>=1.1.5)
+
+function(zero_summary_line what built version)
+  if(built)
+    message(STATUS "  ${what} ${version}")
   else()
-    message(STATUS "  ${name}: not found")
+    message(STATUS "  ${what} not found or switched off; left out")
   endif()
 endfunction()
 
 function(zero_print_summary)
   message(STATUS "zero ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, "
                  "${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}")
-  zero_summary_line("xxhash   (library)       " "${xxhash_FOUND}" "${xxhash_VERSION}")
-  zero_summary_line("jansson  (library)       " "${jansson_FOUND}" "${jansson_VERSION}")
-  zero_summary_line("openblas (examples/gpt2) " "${openblas_FOUND}" "${openblas_VERSION}")
-  zero_summary_line("OpenMP   (examples/gpt2) " "${OpenMP_C_FOUND}" "${OpenMP_C_VERSION}")
-  zero_summary_line("cmocka   (tests)         " "${cmocka_FOUND}" "${cmocka_VERSION}")
+  zero_summary_line("the library:    xxHash  " ON ${xxhash_VERSION})
+  zero_summary_line("                jansson " ON ${jansson_VERSION})
+  zero_summary_line("examples/gpt2:  OpenBLAS" "${ZERO_BUILD_GPT2}" "${openblas_VERSION}")
+  zero_summary_line("tests:          cmocka  " "${ZERO_BUILD_TESTS}" "${cmocka_VERSION}")
 endfunction()

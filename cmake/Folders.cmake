@@ -7,7 +7,7 @@
 
 set(ZERO_PUBLIC_HEADERS zero.h types.h random.h)
 set(ZERO_VOCABULARY_HEADERS types.h random.h)
-set(ZERO_INCLUDE_ROOTS ${CMAKE_BINARY_DIR}/include-roots)
+set(ZERO_INCLUDE_ROOTS ${PROJECT_BINARY_DIR}/include-roots)
 
 function(zero_make_include_roots)
   foreach(folder IN ITEMS base offload collectives checkpoint zero tests)

@@ -1,7 +1,4 @@
-# Language, flags and where things are built.
-
-option(ZERO_WERROR "Treat warnings as errors" OFF)
-set(ZERO_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, address,undefined or thread")
+# Language, flags, and where things are built.
 
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Release or Debug" FORCE)
@@ -13,14 +10,13 @@ set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-set(CMAKE_C_FLAGS_RELEASE "-O3 -g -DNDEBUG")
-set(CMAKE_C_FLAGS_DEBUG "-O1 -g -fno-omit-frame-pointer")
 
-set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
-set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
-set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 
 add_compile_definitions(_GNU_SOURCE)
+add_compile_options(-g "$<$<CONFIG:Debug>:-O1;-fno-omit-frame-pointer>")
 
 # The same bits from every compiler and at every level of optimisation: no contraction of a * b + c
 # but where the source says fma().

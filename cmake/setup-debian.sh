@@ -1,0 +1,47 @@
+#!/bin/sh
+# Installs the Debian packages that zero is built (and tested) with. Says nothing when none is
+# missing.
+#
+#   setup-debian.sh          what the library and the examples need
+#   setup-debian.sh test     and what tests/run.sh needs
+set -eu
+
+packages="cmake gcc libc6-dev libjansson-dev libopenblas-dev libxxhash-dev ninja-build pkg-config"
+test_packages="clang clang-format clang-tidy g++ libcmocka-dev mandoc"
+
+case "$#:${1-}" in
+0:) ;;
+1:test) packages="$packages $test_packages" ;;
+*)
+    echo "usage: setup-debian.sh [test]" >&2
+    exit 2
+    ;;
+esac
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "setup: this is not Debian; what zero is built with there: $packages" >&2
+    exit 0
+fi
+
+missing=""
+for package in $packages; do
+    case "$(dpkg-query -W -f '${db:Status-Status} ' "$package" 2>/dev/null)" in
+    "installed "*) ;;
+    *) missing="$missing $package" ;;
+    esac
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" -eq 0 ]; then
+    sudo=""
+elif command -v sudo >/dev/null; then
+    sudo="sudo"
+else
+    echo "setup: these packages are missing, and this user is neither root nor has sudo:" >&2
+    echo "    apt-get install$missing" >&2
+    exit 1
+fi
+
+echo "setup: ${sudo:+$sudo }apt-get install$missing"
+$sudo apt-get update -qq
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing

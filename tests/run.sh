@@ -1,0 +1,68 @@
+#!/bin/sh
+# Everything a change has to pass: ./tests/run.sh. Or only some of it: ./tests/run.sh format tidy.
+set -eu
+cd "$(dirname "$0")/.."
+
+jobs="$(nproc)"
+all="setup format ci clang tidy asan-ubsan tsan"
+
+sources() { # every C source and header of the tree
+    find base collectives offload checkpoint zero examples tests -name '*.[ch]' | sort
+}
+
+build() { # build <preset>
+    [ -f "build-$1/CMakeCache.txt" ] || cmake --preset "$1"
+    cmake --build --preset "$1" -j "$jobs"
+}
+
+step_setup() {
+    cmake/setup-debian.sh test
+}
+
+step_format() {
+    sources | xargs clang-format --dry-run -Werror
+}
+
+# Optimised, by gcc, with -Werror, and every test but the slow ones.
+step_ci() {
+    build ci
+    ctest --preset ci -j "$jobs"
+}
+
+# clang sees what gcc does not; tidy reads its command lines.
+step_clang() {
+    build ci-clang
+}
+
+step_tidy() {
+    [ -f build-ci-clang/compile_commands.json ] || cmake --preset ci-clang
+    sources | grep '\.c$' | xargs -P "$jobs" -n 4 clang-tidy --quiet -p build-ci-clang
+}
+
+step_asan_ubsan() {
+    build asan-ubsan
+    ctest --preset asan-ubsan -j "$jobs"
+}
+
+# Ranks that are threads: the tests with the label `threads`.
+step_tsan() {
+    build tsan
+    ctest --preset tsan -j "$jobs"
+}
+
+for step in ${@:-$all}; do
+    case " $all " in
+    *" $step "*) ;;
+    *)
+        echo "tests/run.sh: no step '$step'; there are: $all" >&2
+        exit 2
+        ;;
+    esac
+done
+
+for step in ${@:-$all}; do
+    began="$(date +%s)"
+    echo "== $step"
+    "step_$(echo "$step" | tr - _)"
+    echo "== $step: ok, $(($(date +%s) - began)) s"
+done
