@@ -1,0 +1,55 @@
+#!/bin/sh
+# Includes point down only: includes.sh <repository> <build directory>
+#
+# The build enforces it too (cmake/Folders.cmake); this test sees what the build cannot: relative
+# paths, the inside of collectives/, and that the build's own enforcement works.
+set -eu
+root="$1" build="$2"
+cd "$root"
+status=0
+
+# check <folder> <pattern of what its files may include> [<folder inside it with rules of its own>]
+check() {
+    find "$1" ${3:+-path "$3" -prune -o} -name '*.[ch]' -print | sort |
+        xargs grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*("|<zero/)' /dev/null |
+        grep -vE "include[[:space:]]*[\"<]($2)[\">]" >"$seen" || true
+    if [ -s "$seen" ]; then
+        echo "$1 may not include:"
+        cat "$seen"
+        status=1
+    fi
+}
+seen="$(mktemp)"
+trap 'rm -f "$seen"' EXIT
+
+vocabulary='zero/(types|random)\.h'
+public='zero/(zero|types|random)\.h'
+path='[a-z0-9_/]+\.h'
+name='[a-z0-9_]+\.h'
+
+check base "base/$path|$vocabulary"
+check collectives/boot "collectives/boot/$path|base/$path|$vocabulary"
+check collectives/run "collectives/(run|boot)/$path|base/$path|$vocabulary"
+check collectives "collectives/$path|base/$path|$vocabulary" collectives/run
+check offload "offload/$path|base/$path|$vocabulary"
+check checkpoint "checkpoint/$path|offload/$path|base/$path|$vocabulary"
+check zero/kernels "zero/kernels/$path|base/$path|$vocabulary"
+check zero "(zero|checkpoint|offload|collectives|base)/$path"
+check examples "$public|$name"
+check tests "(tests|zero|checkpoint|offload|collectives|base|examples)/$path|$name"
+
+# refused <root> <header>: a file that sees only this root of the build must not find the header.
+refused() {
+    if cd / && echo "#include \"$2\"" |
+        cc -std=c11 -D_GNU_SOURCE -fsyntax-only -x c -I"$build/include-roots/$1" \
+            -I"$build/include-roots/vocabulary" - 2>/dev/null; then
+        echo "the build lets $1 include $2"
+        status=1
+    fi
+}
+refused base collectives/comm.h
+refused base zero/zero.h
+refused collectives checkpoint/safetensors.h
+refused checkpoint collectives/comm.h
+refused public base/log.h
+exit $status
