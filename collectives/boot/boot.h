@@ -16,10 +16,10 @@
 #include <sys/types.h>
 
 enum {
-    BOOT_JOB_BYTES = 192,   /**< a job id with its final zero */
-    BOOT_NAME_BYTES = 96,   /**< a communicator's name with its final zero */
-    BOOT_WORLD_MAX = 4096,  /**< the most ranks of a job */
-    BOOT_FDS_MAX = 64,      /**< the most descriptors a rank passes in one exchange */
+    BOOT_JOB_BYTES = 192,     /**< a job id with its final zero */
+    BOOT_NAME_BYTES = 96,     /**< a communicator's name with its final zero */
+    BOOT_WORLD_MAX = 4096,    /**< the most ranks of a job */
+    BOOT_FDS_MAX = 64,        /**< the most descriptors a rank passes in one exchange */
     BOOT_BYTES_MAX = 1 << 20, /**< the most bytes a rank passes in one exchange */
 };
 
@@ -64,13 +64,11 @@ void boot_job(char job[BOOT_JOB_BYTES], char *const *environment);
 void boot_explain(char *const *environment, char *text, size_t size);
 
 /**
- * How many hosts a launcher that starts one program a host has put this job on, for a program that
- * starts the ranks itself: *nodes is 1 if there is no such launcher, and `text` then "", else the
- * variables that say so. *nodes 0: there is one, and it doesn't say how many.
- * ZERO_E_INVALID: malformed variables. *Local.*
+ * Whether this process may start the ranks of a job by itself, as zero-run does: nobody else has
+ * put it, as one of several, on this host or others. ZERO_E_UNSUPPORTED if somebody has, or if the
+ * variables leave it open; ZERO_E_INVALID: malformed variables. The message names them. *Local.*
  */
-zero_result boot_nodes(char *const *environment, int *nodes, char *text, size_t size,
-                       struct base_error *error);
+zero_result boot_check_alone(char *const *environment, struct base_error *error);
 
 /* ------------------------------------------------------------------ rendezvous */
 
@@ -96,7 +94,7 @@ struct boot_meeting {
  * On failure *link is NULL. ZERO_E_TIMEOUT: ranks are missing (rank 0's message, which the others
  * get too, names them). ZERO_E_UNSUPPORTED: the ranks are on several hosts. ZERO_E_INVALID: ranks
  * disagree about the world, a rank or a listener of this name is there twice, an argument is out
- * of range. ZERO_E_VERSION: a rank runs another version of the library. ZERO_E_PEER: a rank went
+ * of range. ZERO_E_VERSION: rank 0 runs another version of the library. ZERO_E_PEER: a rank went
  * away meanwhile. ZERO_E_NOMEM, ZERO_E_IO.
  */
 zero_result boot_meet(struct boot_link **link, const struct boot_meeting *meeting,
@@ -126,7 +124,7 @@ zero_result boot_exchange_bytes(struct boot_link *link, const void *mine, size_t
  */
 int boot_peer_gone(const struct boot_link *link);
 
-/** The process of a rank, as its own host numbers it. *Local.* */
+/** The process of a rank, as it numbers itself. *Local.* */
 pid_t boot_peer_pid(const struct boot_link *link, int rank);
 
 #endif

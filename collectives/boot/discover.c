@@ -1,0 +1,274 @@
+#include "collectives/boot/boot.h"
+#include "collectives/boot/environment.h"
+#include "collectives/boot/family.h"
+
+#include "base/hash.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+// Everything the environment says, before any of it is believed.
+struct survey {
+    struct boot_reading families[BOOT_FAMILIES];
+    struct boot_reading bare; // RANK and WORLD_SIZE without LOCAL_RANK: of processes or of hosts
+    struct boot_nodes nodes;
+    int winner; // the innermost family, -1: none
+};
+
+static zero_result survey_read(struct survey *survey, char *const *environment,
+                               struct base_error *error)
+{
+    *survey = (struct survey){.winner = -1};
+    for (int i = 0; i < BOOT_FAMILIES; i++) {
+        const zero_result result =
+            boot_family_read(&survey->families[i], &boot_families[i], environment, error);
+        if (result)
+            return result;
+        if (survey->winner < 0 && survey->families[i].present)
+            survey->winner = i;
+    }
+    zero_result result = ZERO_OK;
+    if (!boot_variable(environment, "LOCAL_RANK"))
+        result = boot_pair_read(&survey->bare, "RANK", "WORLD_SIZE", environment, error);
+    return result ? result : boot_nodes_read(&survey->nodes, environment, error);
+}
+
+// A launcher of one process may have any other inside it; of several only those known to.
+static bool may_stand_around(const struct boot_family *inner, int outer, int outer_world,
+                             char *const *environment)
+{
+    if (outer_world == 1)
+        return true;
+    return (inner->around & (1U << outer)) &&
+           (!inner->around_if || boot_variable(environment, inner->around_if));
+}
+
+static bool agree(const struct boot_reading *a, const struct boot_reading *b)
+{
+    return a->rank == b->rank && a->world == b->world;
+}
+
+static zero_result survey_judge(const struct survey *survey, char *const *environment,
+                                struct base_error *error)
+{
+    if (survey->winner < 0)
+        return ZERO_OK;
+    const struct boot_reading *inner = &survey->families[survey->winner];
+    const struct boot_family *family = &boot_families[survey->winner];
+    for (int i = survey->winner + 1; i < BOOT_FAMILIES; i++) {
+        const struct boot_reading *outer = &survey->families[i];
+        if (outer->present && !agree(inner, outer) &&
+            !may_stand_around(family, i, outer->world, environment))
+            return zero_fail(error, ZERO_E_INVALID,
+                             "%s (%s) and %s (%s) disagree: unset the ones that don't hold",
+                             inner->source, family->launcher, outer->source,
+                             boot_families[i].launcher);
+    }
+    if (survey->bare.present && survey->bare.world > 1 && !agree(inner, &survey->bare))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s (%s) and %s (without LOCAL_RANK) disagree: unset the ones that don't "
+                         "hold",
+                         inner->source, family->launcher, survey->bare.source);
+    return ZERO_OK;
+}
+
+// Ids may hold anything, of any length; what doesn't fit or isn't printable is hashed.
+static void job_finish(char job[BOOT_JOB_BYTES], const char *kind, const char *id)
+{
+    struct boot_text text = {job, BOOT_JOB_BYTES, 0};
+    boot_text_add(&text, "%ju.%s.", (uintmax_t)getuid(), kind);
+    bool plain = strlen(id) < text.size - text.used;
+    for (const char *byte = id; *byte; byte++)
+        plain = plain && *byte > ' ' && *byte <= '~';
+    if (plain)
+        boot_text_add(&text, "%s", id);
+    else
+        boot_text_add(&text, "%016" PRIx64, base_hash64(id, strlen(id), 0));
+}
+
+static bool job_of_family(char job[BOOT_JOB_BYTES], int family, char *const *environment)
+{
+    char id[4096] = "";
+    struct boot_text text = {id, sizeof id, 0};
+    if (!boot_families[family].job || !boot_families[family].job(&text, environment))
+        return false;
+    job_finish(job, boot_families[family].launcher, id);
+    for (char *byte = job; *byte; byte++)
+        if (*byte == ' ')
+            *byte = '-';
+    return true;
+}
+
+// Ranks that somebody started by hand have the process in common that started them.
+static void job_of_parent(char job[BOOT_JOB_BYTES])
+{
+    char id[32];
+    struct boot_text text = {id, sizeof id, 0};
+    const pid_t parent = getppid();
+    boot_text_add(&text, "%jd", (intmax_t)(parent > 1 ? parent : getsid(0)));
+    job_finish(job, parent > 1 ? "parent" : "session", id);
+}
+
+// ZERO_JOB first, then the winner's own id, then that of an outer launcher with the same answer:
+// srun has one where PMI has none.
+static void job_of_survey(char job[BOOT_JOB_BYTES], const struct survey *survey,
+                          char *const *environment)
+{
+    if (job_of_family(job, BOOT_ZERO, environment))
+        return;
+    for (int i = survey->winner; i >= 0 && i < BOOT_FAMILIES; i++)
+        if (survey->families[i].present &&
+            agree(&survey->families[i], &survey->families[survey->winner]) &&
+            job_of_family(job, i, environment))
+            return;
+    job_of_parent(job);
+}
+
+void boot_job(char job[BOOT_JOB_BYTES], char *const *environment)
+{
+    struct survey survey;
+    survey_read(&survey, environment, NULL);
+    job_of_survey(job, &survey, environment);
+}
+
+// One process, unless something is set that only parts of a job would have.
+static zero_result place_alone(struct boot_place *place, const struct boot_nodes *nodes,
+                               char *const *environment, struct base_error *error)
+{
+    static const char *const parts[][2] = {
+        {"LOCAL_RANK", "RANK and WORLD_SIZE are not"},
+        {"PMIX_RANK", "the world is known to PMIx only: start the ranks by srun or mpirun, or set "
+                      "ZERO_RANK and ZERO_WORLD_SIZE"},
+    };
+    if (nodes->present && (nodes->nodes != 1 || nodes->processes != 1))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s: this counts hosts or is not clear about processes; start the ranks "
+                         "by zero-run or torchrun, or set LOCAL_RANK too",
+                         nodes->source);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!nodes->present && boot_variable(environment, parts[i][0]))
+            return zero_fail(error, ZERO_E_INVALID, "%s is set, but %s", parts[i][0], parts[i][1]);
+
+    place->rank = 0;
+    place->world = 1;
+    place->local_rank = 0;
+    place->local_world = 1;
+    struct boot_text launcher = {place->launcher, sizeof place->launcher, 0};
+    boot_text_add(&launcher, "none");
+    struct boot_text source = {place->source, sizeof place->source, 0};
+    boot_text_add(&source, "%s", nodes->source);
+    return ZERO_OK;
+}
+
+static void place_in_family(struct boot_place *place, const struct boot_reading *reading,
+                            const struct boot_family *family)
+{
+    place->rank = reading->rank;
+    place->world = reading->world;
+    place->local_rank = reading->local_rank;
+    place->local_world = reading->local_world;
+    struct boot_text launcher = {place->launcher, sizeof place->launcher, 0};
+    boot_text_add(&launcher, "%s", family->launcher);
+    struct boot_text source = {place->source, sizeof place->source, 0};
+    boot_text_add(&source, "%s", reading->source);
+}
+
+static zero_result discover(struct boot_place *place, struct survey *survey,
+                            char *const *environment, struct base_error *error)
+{
+    *place = (struct boot_place){.local_rank = -1};
+    zero_result result = survey_read(survey, environment, error);
+    if (!result)
+        result = survey_judge(survey, environment, error);
+    if (!result && survey->winner < 0)
+        result = place_alone(place, &survey->nodes, environment, error);
+    if (result)
+        return result;
+    if (survey->winner >= 0)
+        place_in_family(place, &survey->families[survey->winner], &boot_families[survey->winner]);
+    job_of_survey(place->job, survey, environment);
+    return ZERO_OK;
+}
+
+zero_result boot_discover(struct boot_place *place, char *const *environment,
+                          struct base_error *error)
+{
+    struct survey survey;
+    return discover(place, &survey, environment, error);
+}
+
+zero_result boot_check_alone(char *const *environment, struct base_error *error)
+{
+    struct survey survey;
+    zero_result result = survey_read(&survey, environment, error);
+    if (!result)
+        result = survey_judge(&survey, environment, error);
+    if (result)
+        return result;
+    if (survey.winner >= 0 && survey.families[survey.winner].world > 1)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "%s: %s has started several processes already, and each would start ranks "
+                         "of its own",
+                         survey.families[survey.winner].source,
+                         boot_families[survey.winner].launcher);
+    if (survey.nodes.present && survey.nodes.nodes != 1)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "%s: the job is on several hosts, or that is left open; ranks are started "
+                         "on one host only (unset it to do so)",
+                         survey.nodes.source);
+    return ZERO_OK;
+}
+
+static void explain_place(struct boot_text *text, const struct boot_place *place)
+{
+    boot_text_add(text, "rank         %d of %d\n", place->rank, place->world);
+    if (place->local_world)
+        boot_text_add(text, "on this host %d of %d\n", place->local_rank, place->local_world);
+    else
+        boot_text_add(text, "on this host unknown\n");
+    boot_text_add(text, "launcher     %s\n", place->launcher);
+    boot_text_add(text, "from         %s\n", *place->source ? place->source : "no variable");
+    boot_text_add(text, "job          %s\n", place->job);
+}
+
+static void explain_unused(struct boot_text *text, const struct survey *survey,
+                           char *const *environment)
+{
+    for (int i = 0; i < BOOT_FAMILIES; i++) {
+        const struct boot_reading *reading = &survey->families[i];
+        if (!reading->present || i == survey->winner)
+            continue;
+        const char *why =
+            agree(reading, &survey->families[survey->winner]) ? "says the same"
+            : may_stand_around(&boot_families[survey->winner], i, reading->world, environment)
+                ? "stands around it"
+                : "disagrees";
+        boot_text_add(text, "not used     %s (%s): %s\n", reading->source,
+                      boot_families[i].launcher, why);
+    }
+    if (survey->winner >= 0 && survey->nodes.present)
+        boot_text_add(text, "not used     %s: counts hosts\n", survey->nodes.source);
+    const char *batch = boot_variable(environment, "SLURM_PROCID");
+    if (batch && !survey->families[BOOT_SLURM].present) {
+        boot_text_add(text, "not used     ");
+        boot_text_add_variable(text, "SLURM_PROCID", batch);
+        boot_text_add(text, ": a batch script, no step of srun\n");
+    }
+}
+
+void boot_explain(char *const *environment, char *text, size_t size)
+{
+    if (size == 0)
+        return;
+    text[0] = '\0';
+    struct boot_text out = {text, size, 0};
+    struct boot_place place;
+    struct survey survey;
+    struct base_error error = {.result = ZERO_OK};
+    if (discover(&place, &survey, environment, &error))
+        boot_text_add(&out, "error        %s\n", error.message);
+    else
+        explain_place(&out, &place);
+    explain_unused(&out, &survey, environment);
+}

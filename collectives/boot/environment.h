@@ -1,0 +1,37 @@
+/**
+ * Reading launchers' variables: strict numbers, and values that are safe to show in one line.
+ */
+#ifndef COLLECTIVES_BOOT_ENVIRONMENT_H
+#define COLLECTIVES_BOOT_ENVIRONMENT_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+
+/** Numbers of ranks, hosts and the like are below this in any launcher's variables. */
+#define BOOT_NUMBER_MAX 1000000
+
+/** The value of a variable, NULL if it isn't set. */
+const char *boot_variable(char *const *environment, const char *name);
+
+/**
+ * Parses plain decimal digits, min .. max. ZERO_E_INVALID: something else (a sign, blanks, nothing
+ * at all); the message has name and value. *number is unchanged then.
+ */
+zero_result boot_number(int *number, const char *name, const char *value, int min, int max,
+                        struct base_error *error);
+
+/** A text that grows to the end of the caller's buffer and is cut there. */
+struct boot_text {
+    char *bytes;
+    size_t size; /**< at least 1 */
+    size_t used;
+};
+
+void boot_text_add(struct boot_text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/** Adds `name=value`, with at most 60 bytes of the value, whatever isn't printable as '?'. */
+void boot_text_add_variable(struct boot_text *text, const char *name, const char *value);
+
+#endif
