@@ -4,11 +4,14 @@
  * A communicator belongs to one rank and may be used by one thread at a time (coll_abort() by
  * any). Operations are started on every rank in the same order and each returns at once; the bytes
  * move inside coll_wait(), coll_drain() and coll_progress(), and every one of these makes progress
- * on everything that was started, so no order of waits can lock ranks in a circle. Requests are
- * the caller's memory: nothing is allocated after coll_arena_create().
+ * on everything that was started, so no order of waits can lock ranks in a circle. Operations
+ * complete on each rank in the order they were started. Requests are the caller's memory: nothing
+ * is allocated after coll_arena_create().
  *
- * Errors: ZERO_E_PEER, _TIMEOUT, _DIVERGED, _ABORTED and _IO are fatal and sticky for the
- * communicator: every later call returns the first of them. The message names rank, operation and
+ * Errors: every failure of an operation is fatal and sticky for the communicator, on all ranks:
+ * ZERO_E_PEER (a rank died or left), _TIMEOUT, _DIVERGED, _ABORTED, _IO, and _INVALID (a rank's
+ * arguments were refused: it could not take part, so the others would wait in vain). Every later
+ * call returns the first of them; coll_state() has its message, which names rank, operation and
  * unit. Memory stays mapped until coll_close().
  */
 #ifndef ZERO_COLLECTIVES_COMM_H
@@ -30,7 +33,7 @@ struct coll_team;
 
 /** What coll_open() needs; strings are copied. */
 struct coll_config {
-    const char *transport;      /**< "self", "threads", "shm" */
+    const char *transport; /**< "self", "threads", "shm" */
     int rank;
     int world;
     const char *job;            /**< tells jobs of one user on one host apart (boot/) */
@@ -51,8 +54,9 @@ struct coll_span {
 zero_result coll_open(struct coll_comm **comm, const struct coll_config *config,
                       struct base_error *error);
 
-/** Leaves. *Local*: waits, for at most a second, until no peer reads this rank's memory. NULL is
- * fine, and so is a communicator that failed. */
+/** Leaves. *Local*, never waits: peers can still read what this rank started, because its memory
+ * lives until the last of them has left; who waits for something it has not started gets
+ * ZERO_E_PEER. Requests need not be drained. NULL is fine, and so is a communicator that failed. */
 void coll_close(struct coll_comm *comm);
 
 int coll_rank(const struct coll_comm *comm);
@@ -82,14 +86,9 @@ size_t coll_arena_size(const struct coll_arena *arena);
 
 /* ------------------------------------------------------------------ requests */
 
-/** One operation under way. The caller's memory, from start to coll_drain(); fields are private. */
-struct coll_request {
-    uint64_t sequence;
-    uint32_t kind;
-    uint32_t state;
-    struct coll_request *next;
-    uint64_t private_words[24];
-};
+/** One operation under way: the caller's memory, all zero before its first start, from then on
+ * untouched until it is drained. Defined below; the fields are private. */
+struct coll_request;
 
 /** Something to say about an operation in messages: the unit. */
 struct coll_label {
@@ -97,7 +96,7 @@ struct coll_label {
     uint32_t number;
 };
 
-/** Moves whatever can be moved now, without waiting. *Local.* */
+/** Moves whatever can be moved now, without waiting. *Local.* ZERO_OK or the sticky failure. */
 zero_result coll_progress(struct coll_comm *comm);
 
 /** Waits until the result of the request is complete on this rank. Peers may still read this
@@ -132,13 +131,15 @@ zero_result coll_all_gather_start(struct coll_comm *comm, const struct coll_all_
 /**
  * One tile of a reduce-scatter's result while it is still in cache: elements first .. first+count-1
  * of the owner's span (first relative to the span), complete for this request. first and count are
- * multiples of 1,024 but for the end of the span.
+ * multiples of 1,024 but for the end of the span. Called in ascending order, from within whatever
+ * call makes progress, with the floating-point environment at its default; it must not call the
+ * communicator.
  */
 typedef void (*coll_tile_fn)(void *user, size_t first, size_t count, const float *sum);
 
 /**
- * A contribution that is not finite: the lowest element (relative to the owner's span) of the
- * lowest contributor in one tile. Called at most once a contributor and request.
+ * A contribution that is not finite: its lowest such element, relative to the owner's span. Called
+ * once for each contributor that has one, before the tile function of the tile it lies in.
  */
 typedef void (*coll_nonfinite_fn)(void *user, int contributor, size_t element);
 
@@ -146,25 +147,38 @@ typedef void (*coll_nonfinite_fn)(void *user, int contributor, size_t element);
  * Ordered reduce-scatter: the owner of a span adds the contributions of ranks 0, 1, ...,
  * contributors-1, in that order, each exactly as sent, into its fp32 accumulator:
  * accumulator = (accumulator + c0) + c1 ...; with `store` the first one is stored instead of
- * added. Plain fp32 additions in this order: the bits are those of a scalar loop. *Collective,
- * ordered.* Ranks from `contributors` on make the same call; their source is not read.
+ * added. Plain fp32 additions in this order, round to nearest, denormals kept: the bits are those
+ * of a scalar loop; a NaN is written as 0x7fc00000. Ranks from `contributors` on make the same
+ * call; their source is not read. *Collective, ordered.*
  */
 struct coll_reduce_scatter {
-    const struct coll_arena *arena;  /**< where this rank's contribution, the whole vector, lies */
-    size_t offset;                   /**< byte of element 0 in the arena, a multiple of 4 */
-    zero_dtype dtype;                /**< of the contributions: ZERO_F32 or ZERO_BF16 */
-    const struct coll_span *spans;   /**< world entries, in elements, the same on every rank; lives
-                                          until the request is drained */
-    float *accumulator;              /**< this rank's span: spans[rank].count elements */
-    int contributors;                /**< 1 .. world */
+    const struct coll_arena *arena; /**< where this rank's contribution, the whole vector, lies */
+    size_t offset;                  /**< byte of element 0 in the arena, a multiple of 4 */
+    zero_dtype dtype;               /**< of the contributions: ZERO_F32 or ZERO_BF16 */
+    const struct coll_span *spans;  /**< world entries, in elements, the same on every rank; lives
+                                         until the request is drained */
+    float *accumulator;             /**< this rank's span: spans[rank].count elements */
+    int contributors;               /**< 1 .. world */
     bool store;
-    coll_tile_fn tile;               /**< may be NULL */
-    coll_nonfinite_fn nonfinite;     /**< may be NULL: then nothing is checked */
+    coll_tile_fn tile;           /**< may be NULL */
+    coll_nonfinite_fn nonfinite; /**< may be NULL: then nothing is checked */
     void *user;
     struct coll_label label;
 };
 zero_result coll_reduce_scatter_start(struct coll_comm *comm, const struct coll_reduce_scatter *op,
                                       struct coll_request *request);
+
+/** See above. An all-zero request is a drained one. */
+struct coll_request {
+    uint64_t sequence; /**< position in the order of all operations */
+    uint32_t kind;
+    uint32_t state;
+    struct coll_request *next; /**< the one started after it, while both are under way */
+    union {
+        struct coll_all_gather all_gather;
+        struct coll_reduce_scatter reduce_scatter;
+    } op;
+};
 
 /* ------------------------------------------------------------------ small, blocking operations */
 
@@ -175,7 +189,8 @@ zero_result coll_reduce_scatter_start(struct coll_comm *comm, const struct coll_
  */
 zero_result coll_exchange(struct coll_comm *comm, const void *mine, size_t bytes, void *all);
 
-/** Combines doubles in rank order: 0 + 1, then + 2, ... *Collective, ordered.* */
+/** Combines doubles in rank order: 0 + 1, then + 2, ...; the least or the greatest of values with
+ * a NaN among them is NaN. *Collective, ordered.* */
 enum coll_op { COLL_SUM, COLL_MIN, COLL_MAX };
 zero_result coll_all_reduce(struct coll_comm *comm, double *values, size_t count, enum coll_op op);
 

@@ -71,7 +71,8 @@ static inline double zero_random_normal(uint64_t seed, uint64_t stream, uint64_t
     const zero_philox_block b = zero_philox(seed, stream, index >> 1);
     const uint64_t x = ((uint64_t)b.word[1] << 32) | b.word[0];
     const uint64_t y = ((uint64_t)b.word[3] << 32) | b.word[2];
-    const double u = ((double)(x >> 11) + 1.0) * (1.0 / 9007199254740992.0); /* (0, 1]: the logarithm is finite */
+    const double u = ((double)(x >> 11) + 1.0) *
+                     (1.0 / 9007199254740992.0); /* (0, 1]: the logarithm is finite */
     const double angle = 6.283185307179586 * ((double)(y >> 11) * (1.0 / 9007199254740992.0));
     const double radius = sqrt(-2.0 * log(u));
     return (index & 1) ? radius * sin(angle) : radius * cos(angle);

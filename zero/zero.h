@@ -77,31 +77,31 @@ typedef enum zero_nonfinite {
  */
 typedef struct zero_config {
     uint32_t struct_size;
-    int32_t stage;             /**< 0 .. 3 */
-    const char *name;          /**< tells several contexts of one job apart; default "main" */
-    int32_t world;             /**< 0: rank and world come from the launcher's environment */
-    int32_t rank;              /**< used if world > 0: 0 .. world-1 */
-    const char *transport;     /**< "self", "threads", "shm"; default: self for one rank, threads
-                                    with a team, else shm */
-    zero_team *team;           /**< transport "threads" only: borrowed, outlives the context */
-    int32_t micro_batches;     /**< V; default: the world size */
-    int32_t prefetch_units;    /**< gathers kept ahead at stage 3; default 2, ZERO_OFF none */
-    int32_t open_units;        /**< units a rank may hold open at once; default 4 */
-    int32_t grad_units;        /**< gradients a rank may hold open or in flight at once at stages
-                                    2, 3; default 4; 1 works */
-    int32_t cpu_threads;       /**< threads of the update, this one included; default 1 */
-    int64_t persist_numel;     /**< stage 3: slices of at most so many elements stay resident;
-                                    default 1024, ZERO_OFF none */
-    int64_t live_bytes;        /**< stage 3: further bytes of gathered units that may stay
-                                    resident between uses; default 0 */
-    uint64_t seed;             /**< part of the fingerprint; the program's generators use it too */
-    zero_nonfinite nonfinite;  /**< policy for non-finite gradients */
-    int32_t timeout_s;         /**< longest wait in a collective; default 600 */
-    const char *kernels;       /**< "auto", "ref", "avx2", "avx512"; default auto; same bits */
-    int32_t log_level;         /**< a zero_log_level; default ZERO_LOG_WARN; ZERO_OFF silent */
-    uint32_t reserved;         /**< zero */
-    zero_log_fn log;           /**< default: standard error */
-    void *log_user;            /**< first argument of log */
+    int32_t stage;            /**< 0 .. 3 */
+    const char *name;         /**< tells several contexts of one job apart; default "main" */
+    int32_t world;            /**< 0: rank and world come from the launcher's environment */
+    int32_t rank;             /**< used if world > 0: 0 .. world-1 */
+    const char *transport;    /**< "self", "threads", "shm"; default: self for one rank, threads
+                                   with a team, else shm */
+    zero_team *team;          /**< transport "threads" only: borrowed, outlives the context */
+    int32_t micro_batches;    /**< V; default: the world size */
+    int32_t prefetch_units;   /**< gathers kept ahead at stage 3; default 2, ZERO_OFF none */
+    int32_t open_units;       /**< units a rank may hold open at once; default 4 */
+    int32_t grad_units;       /**< gradients a rank may hold open or in flight at once at stages
+                                   2, 3; default 4; 1 works */
+    int32_t cpu_threads;      /**< threads of the update, this one included; default 1 */
+    int64_t persist_numel;    /**< stage 3: slices of at most so many elements stay resident;
+                                   default 1024, ZERO_OFF none */
+    int64_t live_bytes;       /**< stage 3: further bytes of gathered units that may stay
+                                   resident between uses; default 0 */
+    uint64_t seed;            /**< part of the fingerprint; the program's generators use it too */
+    zero_nonfinite nonfinite; /**< policy for non-finite gradients */
+    int32_t timeout_s;        /**< longest wait in a collective; default 600 */
+    const char *kernels;      /**< "auto", "ref", "avx2", "avx512"; default auto; same bits */
+    int32_t log_level;        /**< a zero_log_level; default ZERO_LOG_WARN; ZERO_OFF silent */
+    uint32_t reserved;        /**< zero */
+    zero_log_fn log;          /**< default: standard error */
+    void *log_user;           /**< first argument of log */
 } zero_config;
 
 /** A config with every field at its default. */
@@ -196,17 +196,17 @@ typedef zero_result (*zero_fill_fn)(void *user, const char *name, int32_t slice,
 /** One tensor. */
 typedef struct zero_param_desc {
     uint32_t struct_size;
-    zero_dtype dtype;     /**< of the working copy and the gradient; default ZERO_F32 */
-    const char *name;     /**< unique, 1 .. 255 bytes of printable ASCII without blanks */
+    zero_dtype dtype; /**< of the working copy and the gradient; default ZERO_F32 */
+    const char *name; /**< unique, 1 .. 255 bytes of printable ASCII without blanks */
     uint64_t shape[ZERO_MAX_DIMS];
-    int32_t ndim;         /**< 0 (a scalar) .. ZERO_MAX_DIMS; every extent at least 1 */
-    zero_unit unit;       /**< the unit it is gathered with; the first one if stacked */
-    int32_t unit_count;   /**< default 1. n > 1: stacked; shape[0] == n, and slice s (the elements
-                               of index s of the first dimension) belongs to unit `unit + s` */
-    zero_group group;     /**< whose hyper-parameters apply */
-    const void *data;     /**< first values, of type dtype, the whole tensor, the same on every
-                               rank; read during zero_commit() only */
-    zero_fill_fn fill;    /**< instead of data; neither: zeros */
+    int32_t ndim;       /**< 0 (a scalar) .. ZERO_MAX_DIMS; every extent at least 1 */
+    zero_unit unit;     /**< the unit it is gathered with; the first one if stacked */
+    int32_t unit_count; /**< default 1. n > 1: stacked; shape[0] == n, and slice s (the elements
+                             of index s of the first dimension) belongs to unit `unit + s` */
+    zero_group group;   /**< whose hyper-parameters apply */
+    const void *data;   /**< first values, of type dtype, the whole tensor, the same on every
+                             rank; read during zero_commit() only */
+    zero_fill_fn fill;  /**< instead of data; neither: zeros */
     void *fill_user;
 } zero_param_desc;
 
@@ -290,7 +290,7 @@ ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
  * ordered.* Counted: a unit may be gathered several times and must be released as often. At
  * stages 1, 2 it waits for the values of the last step, at stage 0 it costs nothing. Also allowed
  * outside a micro-batch (evaluation by the program's own means).
- * ZERO_E_LIMIT: more than open_units units are held; the message names them and the key.
+ * ZERO_E_LIMIT: stage 3, and open_units units are held already; the message names them and the key.
  */
 ZERO_API zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream);
 
@@ -299,10 +299,9 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
 
 /**
  * The working copy of a slice (0 unless stacked): shape and dtype as registered, row-major,
- * aligned to 2 KiB, read-only. *Local.* Valid from zero_gather() of its unit to zero_release();
- * of slices of at most persist_numel elements, and of every slice at stages 0 to 2 where no
- * gradient step is under way, from commit to close. NULL if param or slice does not exist or the
- * unit is not gathered at stage 3.
+ * aligned to 2 KiB, read-only. *Local.* Current from zero_gather() of its unit to zero_release();
+ * slices of at most persist_numel elements are so from commit to close, but for the time inside
+ * zero_step(). NULL if param or slice does not exist, or at stage 3 if the unit is not gathered.
  */
 ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice);
 
@@ -329,9 +328,9 @@ ZERO_API void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t slice);
 ZERO_API zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream stream);
 
 /**
- * Adds `value` to the metric `name` of the current micro-batch: zero_metric_mean() has the mean
- * over all V of them after zero_step(), summed in fp64 in the order 0 .. V-1. *Collective,
- * ordered*: the same names in the same order in every micro-batch, at most 16; names of
+ * Gives the metric `name` of the current micro-batch: zero_metric_mean() has the mean over all V
+ * of them after zero_step(), summed in fp64 in the order 0 .. V-1. *Local*, but the same names in
+ * the same order in every micro-batch of a step, on every rank, each once, at most 16; names of
  * [A-Za-z0-9_.-], 1 .. 31 bytes. ZERO_E_INVALID, ZERO_E_STATE, ZERO_E_LIMIT.
  */
 ZERO_API zero_result zero_metric(zero_ctx *z, const char *name, double value);
@@ -362,17 +361,17 @@ static inline zero_step_args zero_step_args_default(void)
 /** The newest step whose verdict is known. */
 typedef struct zero_step_result {
     uint32_t struct_size;
-    int32_t skipped;          /**< 1: non-finite, the update was left out */
-    uint64_t step;            /**< batches so far, this one included */
-    uint64_t updates;         /**< updates so far */
-    double norm;              /**< 2-norm of scale * sum, before clipping */
-    double clip;              /**< the factor min(1, max_norm / (norm + 1e-6)); 1 without */
-    zero_param bad_param;     /**< first non-finite contribution, by (micro-batch, parameter,
-                                   slice, element); -1 if none */
+    int32_t skipped;      /**< 1: non-finite, the update was left out */
+    uint64_t step;        /**< batches so far, this one included */
+    uint64_t updates;     /**< updates so far */
+    double norm;          /**< 2-norm of scale * sum, before clipping */
+    double clip;          /**< the factor min(1, max_norm / (norm + 1e-6)); 1 without */
+    zero_param bad_param; /**< first non-finite contribution, by (micro-batch, parameter,
+                               slice, element); -1 if none */
     int32_t bad_slice;
     uint64_t bad_element;
-    uint64_t bad_micro;       /**< its micro-batch, */
-    int32_t bad_rank;         /**< and the rank that computed it */
+    uint64_t bad_micro; /**< its micro-batch, */
+    int32_t bad_rank;   /**< and the rank that computed it */
     int32_t reserved;
 } zero_step_result;
 
@@ -439,18 +438,18 @@ ZERO_API zero_result zero_barrier(zero_ctx *z);
 typedef struct zero_statistics {
     uint32_t struct_size;
     uint32_t reserved;
-    double gather_wait_s;     /**< inside zero_gather(): waiting and copying */
-    double reduce_wait_s;     /**< inside zero_grad_open(), zero_grad_done() and zero_step():
-                                   reducing, and waiting for it */
-    double update_s;          /**< norm and update inside zero_step() */
-    double step_wait_s;       /**< agreeing inside zero_step() */
-    uint64_t gathers;         /**< units gathered over the transport */
-    uint64_t gather_hits;     /**< zero_gather() calls that found the unit resident */
-    uint64_t prefetch_hits;   /**< of the gathers: issued ahead */
-    uint64_t gathered_bytes;  /**< copied from peers */
-    uint64_t reduced_bytes;   /**< read from peers */
-    uint64_t allocated_bytes; /**< by the library on this rank, as planned */
-    uint64_t step_allocations;/**< allocations made on the step path after the second step: 0 */
+    double gather_wait_s;      /**< inside zero_gather(): waiting and copying */
+    double reduce_wait_s;      /**< inside zero_grad_open(), zero_grad_done() and zero_step():
+                                    reducing, and waiting for it */
+    double update_s;           /**< norm and update inside zero_step() */
+    double step_wait_s;        /**< agreeing inside zero_step() */
+    uint64_t gathers;          /**< units gathered over the transport */
+    uint64_t gather_hits;      /**< zero_gather() calls that found the unit resident */
+    uint64_t prefetch_hits;    /**< of the gathers: issued ahead */
+    uint64_t gathered_bytes;   /**< copied from peers */
+    uint64_t reduced_bytes;    /**< read from peers */
+    uint64_t allocated_bytes;  /**< by the library on this rank, as planned */
+    uint64_t step_allocations; /**< allocations made on the step path after the second step: 0 */
 } zero_statistics;
 
 /** *Local*; stats->struct_size set by the caller. */

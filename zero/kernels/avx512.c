@@ -16,7 +16,8 @@ static bool usable(void)
 static __mmask16 mask_at(size_t i, size_t count)
 {
     const size_t left = count - i;
-    return left >= WIDTH ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1u);
+    const unsigned bits = left >= WIDTH ? 0xffffu : (1u << left) - 1u;
+    return (__mmask16)bits;
 }
 
 static __m512 canonical(__m512 x)

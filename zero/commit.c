@@ -1,0 +1,169 @@
+#include "zero/engine.h"
+
+#include "base/file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/** What ranks must agree on before they meet in collectives. */
+struct declaration {
+    int64_t stage, micro_batches, prefetch_units, open_units, persist_numel, live_bytes;
+    int64_t nonfinite;
+    uint64_t seed;
+    uint64_t params;
+};
+
+static const char *const declaration_names[] = {"stage",      "micro_batches", "prefetch_units",
+                                                "open_units", "persist_numel", "live_bytes",
+                                                "nonfinite",  "seed",          "tensors"};
+
+/** Ranks whose settings differ are told which one. */
+static zero_result compare_settings(zero_ctx *z, struct base_error *error)
+{
+    const struct declaration mine = {
+        .stage = z->config.stage,
+        .micro_batches = z->config.micro_batches,
+        .prefetch_units = z->config.prefetch_units,
+        .open_units = z->config.open_units,
+        .persist_numel = z->config.persist_numel,
+        .live_bytes = z->config.live_bytes,
+        .nonfinite = z->config.nonfinite,
+        .seed = z->config.seed,
+        .params = z->model.param_count,
+    };
+    const size_t world = (size_t)z->config.world;
+    struct declaration *all = base_calloc(world, sizeof *all);
+    if (!all)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu declarations", world);
+    zero_result r = coll_exchange(z->comm, &mine, sizeof mine, all);
+    if (r)
+        r = eng_comm_failed(z, r);
+    for (size_t rank = 1; !r && rank < world; rank++)
+        for (size_t i = 0; !r && i < sizeof mine / sizeof(uint64_t); i++) {
+            uint64_t a, b;
+            memcpy(&a, (unsigned char *)all + i * sizeof a, sizeof a);
+            memcpy(&b, (unsigned char *)(all + rank) + i * sizeof b, sizeof b);
+            if (a != b)
+                r = zero_fail(error, ZERO_E_DIVERGED, "ranks 0 and %zu differ in %s: %lld and %lld",
+                              rank, declaration_names[i], (long long)a, (long long)b);
+        }
+    base_free(all);
+    return r;
+}
+
+/** Ranks whose models differ are told at which tensor. */
+static zero_result compare_model(zero_ctx *z, struct base_error *error)
+{
+    const size_t world = (size_t)z->config.world, params = z->model.param_count;
+    uint64_t *mine = base_calloc(params, sizeof *mine);
+    uint64_t *all = base_calloc(params * world, sizeof *all);
+    zero_result r = ZERO_OK;
+    if (!mine || !all) {
+        r = zero_fail(error, ZERO_E_NOMEM, "no memory to compare %zu tensors", params);
+        goto out;
+    }
+    for (size_t p = 0; p < params; p++)
+        mine[p] = eng_model_param_hash(&z->model, p);
+    r = coll_exchange(z->comm, mine, params * sizeof *mine, all);
+    if (r)
+        r = eng_comm_failed(z, r);
+    for (size_t i = params; !r && i < params * world; i++)
+        if (all[i] != all[i % params])
+            r = zero_fail(error, ZERO_E_DIVERGED,
+                          "ranks 0 and %zu differ in tensor %zu (%s here): name, shape, dtype, "
+                          "unit or group",
+                          i / params, i % params, z->model.params[i % params].name);
+out:
+    base_free(mine);
+    base_free(all);
+    return r;
+}
+
+/** Layout, placement and plan: the same functions whether the world is there or only planned. */
+static zero_result make_plan(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_config *config = &z->config;
+    z->micro_count = (config->micro_batches + config->world - 1) / config->world;
+    zero_result r = eng_model_complete(&z->model, error);
+    if (!r)
+        r = eng_layout_make(&z->layout, &z->model, config->world, config->persist_numel, error);
+    if (r)
+        return r;
+    const struct eng_limits limits = {
+        .stage = config->stage,
+        .open_units = config->open_units,
+        .prefetch_units = config->prefetch_units,
+        .grad_units = config->grad_units,
+        .live_bytes = config->live_bytes,
+        .moments = eng_model_moments(&z->model),
+    };
+    r = eng_placement_make(&z->placement, &z->layout, config->rank, &limits, error);
+    if (r)
+        return r;
+    struct coll_counters counters = {0};
+    if (z->comm)
+        coll_counters(z->comm, &counters);
+    eng_plan_count(&z->plan, &z->layout, &z->placement, limits.moments, counters.memory_bytes);
+    return eng_plan_write(&z->plan, config, &z->model, &z->layout, &z->placement, error);
+}
+
+static zero_result hand_over_plan(zero_ctx *z, struct base_error *error)
+{
+    if (z->config.plan_fd < 0)
+        return ZERO_PLANNED;
+    const zero_result r = base_write_all(z->config.plan_fd, z->plan.text, strlen(z->plan.text),
+                                         "the descriptor for the plan", error);
+    return r ? r : ZERO_PLANNED;
+}
+
+static zero_result first_values(zero_ctx *z)
+{
+    struct base_error error = {0};
+    eng_values_read(z, eng_values_first, NULL, &error);
+    const zero_result r = eng_agree(z, &error, "first values");
+    return r ? r : eng_values_install(z);
+}
+
+static zero_result commit(zero_ctx *z)
+{
+    struct base_error error = {0};
+    zero_result r = make_plan(z, &error);
+    if (r)
+        return eng_fail_from(z, &error);
+    if (z->config.plan) {
+        r = hand_over_plan(z, &error);
+        return error.result ? eng_fail_from(z, &error) : r;
+    }
+    r = compare_settings(z, &error);
+    if (!r)
+        r = compare_model(z, &error);
+    if (r)
+        return error.result ? eng_fail_from(z, &error) : r;
+    r = eng_memory_allocate(z);
+    if (!r)
+        r = eng_segments_make(z);
+    if (!r)
+        r = first_values(z);
+    if (r)
+        return r;
+    z->committed = true;
+    base_logf(&z->log, ZERO_LOG_INFO, "core",
+              "%zu tensors, %zu units, %zu granules; %zu bytes a rank", z->model.param_count,
+              z->layout.unit_count, z->layout.granules, z->plan.total);
+    base_logf(&z->log, ZERO_LOG_DEBUG, "core", "plan:\n%s", z->plan.text);
+    return ZERO_OK;
+}
+
+zero_result zero_commit(zero_ctx *z)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_commit");
+    if (!r) {
+        r = commit(z);
+        // A context that could not commit is good for zero_close() only.
+        if (r && !z->fatal)
+            z->fatal = r;
+    }
+    return eng_leave(z, r);
+}

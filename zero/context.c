@@ -1,0 +1,359 @@
+#include "zero/engine.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/** Messages of calls that have no context: one a thread. */
+static _Thread_local struct base_error thread_error;
+
+struct base_error *eng_thread_error(void)
+{
+    base_error_clear(&thread_error);
+    return &thread_error;
+}
+
+static bool is_fatal(zero_result result)
+{
+    switch (result) {
+    case ZERO_OK:
+    case ZERO_AGAIN:
+    case ZERO_NOT_FOUND:
+    case ZERO_PLANNED:
+    case ZERO_E_INVALID:
+    case ZERO_E_STATE:
+    case ZERO_E_UNSUPPORTED:
+    case ZERO_E_VERSION:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static zero_result fail(zero_ctx *z, zero_result result, const char *message, bool tell)
+{
+    if (z->fatal)
+        return z->fatal;
+    base_error_clear(&z->error);
+    zero_fail(&z->error, result, "%s", message);
+    if (!is_fatal(result))
+        return result;
+    z->fatal = result;
+    base_logf(&z->log, ZERO_LOG_ERROR, "core", "%s", message);
+    if (tell && z->comm)
+        coll_abort(z->comm, result, message);
+    return result;
+}
+
+zero_result eng_fail(zero_ctx *z, zero_result result, const char *format, ...)
+{
+    char message[sizeof z->error.message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    return fail(z, result, message, true);
+}
+
+zero_result eng_fail_agreed(zero_ctx *z, zero_result result, const char *format, ...)
+{
+    char message[sizeof z->error.message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    return fail(z, result, message, false);
+}
+
+zero_result eng_fail_from(zero_ctx *z, const struct base_error *error)
+{
+    return fail(z, error->result, error->message, true);
+}
+
+zero_result eng_comm_failed(zero_ctx *z, zero_result result)
+{
+    struct base_error error = {0};
+    coll_state(z->comm, &error);
+    return fail(z, result, error.message[0] ? error.message : base_result_text(result), false);
+}
+
+/** The last error, of a call that failed without harm to the context. */
+static zero_result report(zero_ctx *z, zero_result result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static zero_result report(zero_ctx *z, zero_result result, const char *format, ...)
+{
+    char message[sizeof z->error.message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    base_error_clear(&z->error);
+    return zero_fail(&z->error, result, "%s", message);
+}
+
+zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *what)
+{
+    const int world = coll_world(z->comm), rank = coll_rank(z->comm);
+    double lowest = mine->result ? rank : world;
+    zero_result r = coll_all_reduce(z->comm, &lowest, 1, COLL_MIN);
+    if (r)
+        return eng_comm_failed(z, r);
+    const int failed = (int)lowest;
+    if (failed == world)
+        return ZERO_OK;
+    struct base_error first = *mine;
+    r = coll_broadcast(z->comm, &first, sizeof first, failed);
+    if (r)
+        return eng_comm_failed(z, r);
+    if (failed == rank)
+        return report(z, mine->result, "%s: %s", what, mine->message);
+    return report(z, first.result, "%s: rank %d: %.400s", what, failed, first.message);
+}
+
+zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
+{
+    struct eng_fp_state state;
+    eng_fp_enter(&state);
+    z->fp_control = state.control;
+    if (z->fatal)
+        return z->fatal;
+    if (phase == ENG_AFTER_COMMIT && !z->committed)
+        return eng_fail(z, ZERO_E_STATE, "%s before zero_commit", call);
+    if (phase == ENG_BEFORE_COMMIT && z->committed)
+        return eng_fail(z, ZERO_E_STATE, "%s after zero_commit", call);
+    return ZERO_OK;
+}
+
+zero_result eng_leave(zero_ctx *z, zero_result result)
+{
+    const struct eng_fp_state state = {.control = z->fp_control};
+    eng_fp_leave(&state);
+    return result;
+}
+
+zero_result eng_check_stream(zero_ctx *z, zero_stream stream)
+{
+    if (stream)
+        return eng_fail(z, ZERO_E_INVALID, "stream %p given, but the device is the CPU: pass NULL",
+                        stream);
+    return ZERO_OK;
+}
+
+zero_result eng_check_unit(zero_ctx *z, zero_unit unit)
+{
+    if (unit < 0 || (size_t)unit >= z->layout.unit_count)
+        return eng_fail(z, ZERO_E_INVALID, "unit %d does not exist: there are %zu", unit,
+                        z->layout.unit_count);
+    return ZERO_OK;
+}
+
+/** Meets the other ranks; in plan mode there are none. */
+static zero_result join(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_config *config = &z->config;
+    if (config->plan)
+        return ZERO_OK;
+    const struct coll_config comm = {
+        .transport = config->transport,
+        .rank = config->rank,
+        .world = config->world,
+        .job = config->job,
+        .name = config->name,
+        .team = (struct coll_team *)config->team,
+        .timeout_ns = (uint64_t)config->timeout_s * UINT64_C(1000000000),
+        .log = &z->log,
+    };
+    return coll_open(&z->comm, &comm, error);
+}
+
+static zero_result open_context(zero_ctx *z, const zero_config *config, struct base_error *error)
+{
+    zero_result r = eng_config_resolve(&z->config, config, error);
+    if (r)
+        return r;
+    z->log = z->config.log;
+    z->micro = -1;
+    z->kernels = eng_kernels_find(z->config.kernels);
+    if (!z->kernels)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "kernels=%s: not built in, or this CPU lacks it", z->config.kernels);
+    r = base_pool_create(&z->pool, z->config.cpu_threads, error);
+    if (!r)
+        r = join(z, error);
+    if (!r)
+        base_logf(&z->log, ZERO_LOG_INFO, "core", "rank %d of %d, stage %d, transport %s",
+                  z->config.rank, z->config.world, z->config.stage,
+                  z->comm ? coll_transport_name(z->comm) : "none (plan)");
+    return r;
+}
+
+zero_result zero_open(zero_ctx **out, const zero_config *config)
+{
+    struct base_error *error = eng_thread_error();
+    if (!out)
+        return zero_fail(error, ZERO_E_INVALID, "zero_open needs a place for the context");
+    *out = NULL;
+    zero_ctx *z = base_calloc(1, sizeof *z);
+    if (!z)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a context");
+    const zero_result r = open_context(z, config, error);
+    if (r) {
+        zero_close(z);
+        return r;
+    }
+    *out = z;
+    return ZERO_OK;
+}
+
+void zero_close(zero_ctx *z)
+{
+    if (!z)
+        return;
+    coll_close(z->comm);
+    eng_memory_free(z);
+    base_pool_destroy(z->pool);
+    eng_plan_free(&z->plan);
+    eng_placement_free(&z->placement);
+    eng_layout_free(&z->layout);
+    eng_model_free(&z->model);
+    base_free(z);
+}
+
+void zero_abort(zero_ctx *z, const char *reason)
+{
+    if (z && z->comm)
+        coll_abort(z->comm, ZERO_E_ABORTED, reason ? reason : "zero_abort");
+}
+
+int32_t zero_rank(const zero_ctx *z)
+{
+    return z ? z->config.rank : 0;
+}
+
+int32_t zero_world(const zero_ctx *z)
+{
+    return z ? z->config.world : 0;
+}
+
+const char *zero_result_text(zero_result result)
+{
+    return base_result_text(result);
+}
+
+const char *zero_last_error(const zero_ctx *z)
+{
+    return z ? z->error.message : thread_error.message;
+}
+
+#define STRING(x) #x
+#define VERSION_TEXT(major, minor, patch) STRING(major) "." STRING(minor) "." STRING(patch)
+
+const char *zero_version(void)
+{
+    return VERSION_TEXT(ZERO_VERSION_MAJOR, ZERO_VERSION_MINOR, ZERO_VERSION_PATCH);
+}
+
+zero_result zero_team_create(zero_team **team, int32_t world)
+{
+    struct base_error *error = eng_thread_error();
+    if (!team)
+        return zero_fail(error, ZERO_E_INVALID, "zero_team_create needs a place for the team");
+    struct coll_team *made = NULL;
+    const zero_result r = coll_team_create(&made, world, error);
+    *team = (zero_team *)made;
+    return r;
+}
+
+void zero_team_free(zero_team *team)
+{
+    coll_team_free((struct coll_team *)team);
+}
+
+zero_result zero_add_group(zero_ctx *z, zero_group *group, const zero_group_desc *desc)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    struct base_error error = {0};
+    zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_add_group");
+    if (!r && eng_model_add_group(&z->model, group, desc, &error))
+        r = eng_fail_from(z, &error);
+    return eng_leave(z, r);
+}
+
+zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_param_desc *desc)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    struct base_error error = {0};
+    zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_add_param");
+    if (!r && eng_model_add_param(&z->model, param, desc, &error))
+        r = eng_fail_from(z, &error);
+    return eng_leave(z, r);
+}
+
+const char *zero_plan_text(const zero_ctx *z)
+{
+    return z && z->plan.text ? z->plan.text : "";
+}
+
+int32_t zero_unit_count(const zero_ctx *z)
+{
+    return z && z->committed ? (int32_t)z->layout.unit_count : 0;
+}
+
+int32_t zero_micro_total(const zero_ctx *z)
+{
+    return z ? z->config.micro_batches : 0;
+}
+
+int32_t zero_micro_count(const zero_ctx *z)
+{
+    return z ? z->micro_count : 0;
+}
+
+zero_result zero_allreduce(zero_ctx *z, double *values, uint64_t count, zero_op op)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_allreduce");
+    if (!r && (!values || op < ZERO_SUM || op > ZERO_MAX))
+        r = eng_fail(z, ZERO_E_INVALID, "zero_allreduce: values is NULL or op %d unknown", (int)op);
+    if (!r) {
+        const enum coll_op ops[] = {COLL_SUM, COLL_MIN, COLL_MAX};
+        r = coll_all_reduce(z->comm, values, (size_t)count, ops[op]);
+        if (r)
+            r = eng_comm_failed(z, r);
+    }
+    return eng_leave(z, r);
+}
+
+zero_result zero_barrier(zero_ctx *z)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_barrier");
+    if (!r && (r = coll_barrier(z->comm)) != ZERO_OK)
+        r = eng_comm_failed(z, r);
+    return eng_leave(z, r);
+}
+
+zero_result zero_stats(const zero_ctx *z, zero_statistics *stats)
+{
+    if (!z || !stats || stats->struct_size < sizeof stats->struct_size)
+        return ZERO_E_INVALID;
+    zero_statistics full = z->stats;
+    if (z->comm) {
+        struct coll_counters counters;
+        coll_counters(z->comm, &counters);
+        full.gathered_bytes = counters.gathered_bytes;
+        full.reduced_bytes = counters.reduced_bytes;
+    }
+    full.allocated_bytes = z->plan.total;
+    full.struct_size = stats->struct_size;
+    eng_struct_give(stats, &full, sizeof full);
+    return ZERO_OK;
+}

@@ -1,0 +1,280 @@
+/**
+ * The context and what its files call of each other.
+ *
+ *   context.c      life, sticky errors, entering and leaving a call
+ *   commit.c       from the registered model to memory with first values
+ *   model.c, layout.c, placement.c, plan.c    what, where, how much: no context, pure
+ *   memory.c       allocates the placement; where a section's bytes are
+ *   values.c       writes master weights: first values and imports
+ *   gather.c, prefetch.c    working copies on their way in
+ *   gradient.c     gradients on their way to their owners
+ *   publish.c      new values on their way to everybody
+ *   step.c, verdict.c, update.c    agree, judge, update
+ *   metric.c, fingerprint.c, transfer.c    what can be asked
+ */
+#ifndef ZERO_ENGINE_H
+#define ZERO_ENGINE_H
+
+#include "base/arena.h"
+#include "base/exact_sum.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "collectives/comm.h"
+#include "zero/config.h"
+#include "zero/layout.h"
+#include "zero/model.h"
+#include "zero/placement.h"
+#include "zero/plan.h"
+
+#define ENG_MAX_METRICS 16
+#define ENG_METRIC_NAME 32
+
+/** A unit's working copy at this rank. */
+struct eng_unit {
+    int holds;     /**< zero_gather() calls without their zero_release() */
+    int slot;      /**< gather slot that has or will have it, -1 none */
+    int grad_slot; /**< gradient slot while open, else -1 */
+    bool grad_open;
+    bool grad_handed; /**< in the current micro-batch */
+};
+
+/** Collective operations of one section. Two requests alternate for gathers, so that a rank need
+ * not wait for its slowest peer before it gathers the same section again. */
+struct eng_section_io {
+    zero_ctx *z;
+    size_t section;
+    int round; /**< local micro-batch of the reduction */
+    struct coll_request gather[2];
+    struct coll_request reduce;
+    struct coll_request sums; /**< stage 0: all-gather of fp32 sums */
+    uint32_t gathers_started;
+    bool reduce_started, sums_started;
+    bool publish_pending;
+};
+
+/** A gather slot. */
+struct eng_gather_slot {
+    size_t offset;
+    zero_unit unit;    /**< -1: empty */
+    uint64_t version;  /**< of the parameters it has */
+    uint64_t last_use; /**< counts gathers: for replacement without a trace */
+    bool in_flight;
+};
+
+/** A gradient slot. */
+struct eng_grad_slot {
+    size_t offset;
+    zero_unit unit; /**< whose gradient it holds or held, -1: never used */
+    bool open;
+    uint64_t handed; /**< order in which it was handed over: the oldest is reused first */
+};
+
+/** The order of gathers of one micro-batch, recorded, and replayed ahead in the next. */
+struct eng_trace {
+    zero_unit *units;
+    size_t count, capacity;
+};
+
+struct eng_metric {
+    char name[ENG_METRIC_NAME];
+    double mean; /**< over the last step */
+};
+
+/** The first non-finite contribution this rank has seen, ordered by its fields. */
+struct eng_bad {
+    uint64_t micro; /**< UINT64_MAX: none */
+    uint64_t param, slice, element;
+};
+
+/** A run of elements of one slice that one task updates. */
+struct eng_segment {
+    size_t section;
+    zero_group group;
+    size_t first; /**< element of the section, at a granule */
+    size_t count; /**< without padding */
+};
+
+struct zero_ctx {
+    struct eng_config config;
+    struct base_log log;
+    struct base_error error;
+    zero_result fatal;
+    bool committed;
+    uint32_t fp_control; /**< the caller's floating-point state, during a call */
+
+    struct coll_comm *comm;
+    struct base_pool *pool;
+    const struct eng_kernels *kernels;
+
+    struct eng_model model;
+    struct eng_layout layout;
+    struct eng_placement placement;
+    struct eng_plan plan;
+
+    struct coll_arena *params_arena, *grads_arena, *sums_arena; /**< what peers read */
+    struct base_arena private_memory;                           /**< what they don't */
+    unsigned char *params, *grads;
+    float *sums, *moments[ENG_MAX_MOMENTS], *masters, *staging;
+    unsigned char *slots;
+    struct eng_unit *units;
+    struct eng_section_io *io;
+    struct eng_gather_slot *gather_slots;
+    struct eng_grad_slot *grad_slots;
+    struct eng_segment *segments;
+    size_t *section_segments; /**< first segment of each section, one more at the end */
+
+    struct eng_trace recording, replay;
+    size_t replay_at;
+    bool replaying;
+    uint64_t version; /**< of the parameters: counts publications */
+    uint64_t gathers_seen, grads_handed;
+    int held_units, open_grads;
+
+    uint64_t step, updates;
+    int micro;       /**< local micro-batch under way or finished last, -1 before the first */
+    int micro_count; /**< a step and rank */
+    uint64_t late_allocations; /**< on the step path, after the second step */
+    struct eng_metric metrics[ENG_MAX_METRICS];
+    int metric_count;
+    int metric_next;               /**< how many the micro-batch under way has given */
+    double *metric_values;         /**< of this step: [local micro-batch][metric] */
+    bool metric_ready;             /**< the means are those of a finished step */
+    struct base_exact_sum squares; /**< of this rank's sums, granule by granule */
+    bool squares_overflow;
+    struct eng_bad bad;
+    unsigned char *verdict_mine, *verdict_all;
+    zero_hyper *hyper;          /**< of the last step, one a group */
+    union eng_scalars *scalars; /**< of the step under way, one a group */
+    bool stepped;
+    zero_step_result result;
+    zero_statistics stats;
+};
+
+/* ---- context.c */
+
+/** Enters a public call: refuses after a fatal error (or before commit if asked), sets the
+ * floating-point state. z is not NULL. */
+enum eng_phase { ENG_BEFORE_COMMIT, ENG_AFTER_COMMIT, ENG_ANY_PHASE };
+zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call);
+/** Leaves it and hands the result on. */
+zero_result eng_leave(zero_ctx *z, zero_result result);
+/** Refuses streams: this device has none. */
+zero_result eng_check_stream(zero_ctx *z, zero_stream stream);
+zero_result eng_check_unit(zero_ctx *z, zero_unit unit);
+
+/** Where calls without a context leave their message; cleared. */
+struct base_error *eng_thread_error(void);
+
+/** Records a failure with its message. Fatal ones become sticky and are told to all ranks. */
+zero_result eng_fail(zero_ctx *z, zero_result result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** A fatal failure all ranks have found together: sticky, nobody need be told. */
+zero_result eng_fail_agreed(zero_ctx *z, zero_result result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** Takes over a failure whose message is in *error. */
+zero_result eng_fail_from(zero_ctx *z, const struct base_error *error);
+/** Takes over the communicator's failure; `result` is what its call returned. */
+zero_result eng_comm_failed(zero_ctx *z, zero_result result);
+/** Collective: ZERO_OK if no rank has a failure in *mine, else the lowest failing rank's result,
+ * and its message as the last error, on every rank. Not sticky. `what` names the undertaking. */
+zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *what);
+
+/* ---- memory.c */
+
+zero_result eng_memory_allocate(zero_ctx *z);
+void eng_memory_free(zero_ctx *z);
+/** The byte where granule `granule` of a section's home lies. */
+unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule);
+/** fp32 master weights from element `element` of a section on; state must cover it. */
+float *eng_weights(const zero_ctx *z, size_t section, size_t element);
+float *eng_moments(const zero_ctx *z, int which, size_t section, size_t element);
+float *eng_own_sums(const zero_ctx *z, size_t section, size_t element);
+
+/* ---- values.c */
+
+/** Gives fp32 values of elements first .. first+count-1 of a slice. */
+typedef zero_result (*eng_source_fn)(const zero_ctx *z, void *user, const struct eng_slice *slice,
+                                     uint64_t first, uint64_t count, float *out,
+                                     struct base_error *error);
+/** Reads this rank's runs from the source into its sums, which are scratch between steps. Changes
+ * no weight. */
+zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user,
+                            struct base_error *error);
+/** Makes what eng_values_read() read the master weights, and publishes. Collective, ordered. */
+zero_result eng_values_install(zero_ctx *z);
+/** Stage 0: a section's fp32 sums of all ranks, whole; valid until the next call. */
+zero_result eng_sums_gather(zero_ctx *z, size_t section, const float **whole);
+/** Waits until no peer reads this rank's sums. */
+zero_result eng_sums_drain(zero_ctx *z);
+/** First values: data, fill, or zeros. */
+zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
+                             uint64_t first, uint64_t count, float *out, struct base_error *error);
+
+/* ---- gather.c, prefetch.c */
+
+zero_result eng_gather(zero_ctx *z, zero_unit unit);
+zero_result eng_release(zero_ctx *z, zero_unit unit);
+/** Starts the gather of a unit's sharded sections into `slot`. */
+zero_result eng_gather_start(zero_ctx *z, zero_unit unit, int slot);
+/** The slot to use for a unit, its old content gone; -1 if none but held ones are left, or, for a
+ * prefetch, if what would go is needed sooner. */
+int eng_gather_slot_for(zero_ctx *z, zero_unit unit, bool prefetch, zero_result *result);
+/** Waits for every gather under way: from here on no peer's memory is read. */
+zero_result eng_gather_quiesce(zero_ctx *z);
+/** The unit's slot has current values or is about to have them. */
+bool eng_gather_current(const zero_ctx *z, zero_unit unit);
+/** All-gathers a section in whichever of its two requests is free. */
+zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv);
+zero_result eng_section_gather_wait(zero_ctx *z, size_t section);
+
+void eng_trace_begin(zero_ctx *z);
+zero_result eng_trace_gathered(zero_ctx *z, zero_unit unit);
+/** How many gathers until the unit's next one, SIZE_MAX if unknown or none. */
+size_t eng_trace_distance(const zero_ctx *z, zero_unit unit);
+/** Starts gathers of the units that come next. */
+zero_result eng_prefetch(zero_ctx *z);
+
+/* ---- gradient.c */
+
+zero_result eng_grad_open(zero_ctx *z, zero_unit unit, bool zero);
+zero_result eng_grad_done(zero_ctx *z, zero_unit unit);
+/** Makes *to the earlier one of both. */
+void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
+/** Refuses if a unit is gathered, a gradient open, or missing in the micro-batch under way. */
+zero_result eng_micro_check(zero_ctx *z, const char *call);
+/** Waits until every reduction of this step is complete here. */
+zero_result eng_grad_finish(zero_ctx *z);
+
+/* ---- publish.c */
+
+/** Sends a section's new values on their way to whoever keeps it whole. */
+zero_result eng_publish_start(zero_ctx *z, size_t section);
+zero_result eng_publish_wait(zero_ctx *z, zero_unit unit);
+/** Waits for what this stage promises to be current without a gather. */
+zero_result eng_publish_finish(zero_ctx *z, bool everything);
+/** Counts a new version of the parameters. */
+void eng_publish_version(zero_ctx *z);
+
+/* ---- verdict.c, update.c, metric.c */
+
+/** What all ranks know after they have agreed on a step. */
+struct eng_verdict {
+    double norm;
+    bool finite;
+    struct eng_bad bad;
+};
+size_t eng_verdict_bytes(const zero_ctx *z);
+/** Exchanges norm, finiteness, metrics and the hash of the step's arguments. */
+zero_result eng_verdict(zero_ctx *z, double scale, uint64_t args_hash, bool final,
+                        struct eng_verdict *verdict);
+/** Updates every unit with z->scalars and publishes it. */
+zero_result eng_update_all(zero_ctx *z);
+zero_result eng_segments_make(zero_ctx *z);
+
+void eng_metric_reset(zero_ctx *z);
+/** Means over all micro-batches from every rank's values ([metric][local micro-batch]). */
+void eng_metric_reduce(zero_ctx *z, const unsigned char *all, size_t stride, size_t offset);
+/** Writes the step's line of JSON to the descriptor zero-run gave, if it gave one. */
+void eng_metric_line(zero_ctx *z);
+
+#endif

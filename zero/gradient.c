@@ -1,0 +1,339 @@
+#include "zero/engine.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/** Global index of this rank's micro-batch in local round `round`. */
+static uint64_t micro_index(const zero_ctx *z, int round)
+{
+    return (uint64_t)round * (uint64_t)z->config.world + (uint64_t)z->config.rank;
+}
+
+/** Ranks whose micro-batch of this round counts: all but in a last round that is not full. */
+static int contributors(const zero_ctx *z, int round)
+{
+    const int64_t left = z->config.micro_batches - (int64_t)round * z->config.world;
+    return left < z->config.world ? (int)left : z->config.world;
+}
+
+/** Waits until no peer reads the unit's last gradient. */
+static zero_result drain_unit(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
+        if (!z->io[s].reduce_started)
+            continue;
+        const zero_result r = coll_drain(z->comm, &z->io[s].reduce);
+        if (r)
+            return eng_comm_failed(z, r);
+        z->io[s].reduce_started = false;
+    }
+    return ZERO_OK;
+}
+
+static zero_result too_many_open(zero_ctx *z, zero_unit unit)
+{
+    return eng_fail(z, ZERO_E_LIMIT,
+                    "gradient of unit %d: %d gradients are open already: hand one over or raise "
+                    "grad_units",
+                    unit, z->open_grads);
+}
+
+/** A slot of the unit's class: the one handed over longest ago, its gradient gone from it. */
+static zero_result take_slot(zero_ctx *z, zero_unit unit, int *taken)
+{
+    const struct eng_slot_class *class =
+        &z->placement.grads.classes[z->placement.grads.class_of_unit[unit]];
+    int best = -1;
+    for (int i = class->first_slot; i < class->first_slot + class->slots; i++) {
+        const struct eng_grad_slot *slot = &z->grad_slots[i];
+        if (!slot->open && (best < 0 || slot->handed < z->grad_slots[best].handed))
+            best = i;
+    }
+    if (best < 0)
+        return too_many_open(z, unit);
+    zero_result r = ZERO_OK;
+    if (z->grad_slots[best].unit >= 0)
+        r = drain_unit(z, z->grad_slots[best].unit);
+    if (!r)
+        r = drain_unit(z, unit);
+    *taken = best;
+    return r;
+}
+
+/** Zeroes the buffer, or only its padding, which is in every sum. */
+static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, bool whole)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
+        unsigned char *data = buffer + z->placement.sections[slice->section].grad_offset +
+                              slice->granule * ENG_GRANULE * size;
+        const size_t from = whole ? 0 : slice->numel;
+        memset(data + from * size, 0, (slice->granules * ENG_GRANULE - from) * size);
+    }
+}
+
+zero_result eng_grad_open(zero_ctx *z, zero_unit unit, bool zero)
+{
+    struct eng_unit *u = &z->units[unit];
+    if (z->micro < 0)
+        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d opened outside a micro-batch", unit);
+    if (u->grad_open || u->grad_handed)
+        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d is %s already in micro-batch %d",
+                        unit, u->grad_open ? "open" : "handed over", z->micro);
+    if (z->config.stage >= 2 && z->open_grads >= z->config.grad_units)
+        return too_many_open(z, unit);
+    const double begin = base_clock_s();
+    int taken = -1;
+    const zero_result r = take_slot(z, unit, &taken);
+    if (r)
+        return r;
+    z->stats.reduce_wait_s += base_clock_s() - begin;
+    struct eng_grad_slot *slot = &z->grad_slots[taken];
+    slot->unit = unit;
+    slot->open = true;
+    u->grad_slot = taken;
+    u->grad_open = true;
+    z->open_grads++;
+    clear(z, unit, z->grads + slot->offset, zero);
+    return ZERO_OK;
+}
+
+/** Squares of the finished sums, while they are in cache. */
+static void sum_tile(void *user, size_t first, size_t count, const float *sum)
+{
+    struct eng_section_io *io = user;
+    zero_ctx *z = io->z;
+    (void)first;
+    for (size_t i = 0; i < count; i += ENG_GRANULE) {
+        const size_t n = count - i < ENG_GRANULE ? count - i : ENG_GRANULE;
+        const double squares = z->kernels->sum_squares(n, sum + i);
+        if (squares <= 1e300) // sums of fp32 squares stay far below; NaN and infinity do not
+            base_exact_sum_add(&z->squares, squares);
+        else
+            z->squares_overflow = true;
+    }
+}
+
+static bool bad_before(const struct eng_bad *a, const struct eng_bad *b)
+{
+    if (a->micro != b->micro)
+        return a->micro < b->micro;
+    if (a->param != b->param)
+        return a->param < b->param;
+    return a->slice != b->slice ? a->slice < b->slice : a->element < b->element;
+}
+
+void eng_bad_min(struct eng_bad *to, const struct eng_bad *from)
+{
+    if (bad_before(from, to))
+        *to = *from;
+}
+
+/** Remembers the first contribution that is not finite. */
+static void found_nonfinite(void *user, int contributor, size_t element)
+{
+    struct eng_section_io *io = user;
+    zero_ctx *z = io->z;
+    const size_t own = z->placement.sections[io->section].own_first * ENG_GRANULE;
+    const struct eng_slice *slice = eng_layout_slice_at(&z->layout, io->section, own + element);
+    const struct eng_bad bad = {
+        .micro = (uint64_t)io->round * (uint64_t)z->config.world + (uint64_t)contributor,
+        .param = (uint64_t)slice->param,
+        .slice = (uint64_t)slice->index,
+        .element = own + element - slice->granule * ENG_GRANULE,
+    };
+    eng_bad_min(&z->bad, &bad);
+}
+
+static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
+{
+    struct eng_section_io *io = &z->io[s];
+    const struct eng_section *section = &z->layout.sections[s];
+    if (io->sums_started) {
+        // Peers may still be copying the sums of the last step (stage 0).
+        const zero_result r = coll_drain(z->comm, &io->sums);
+        if (r)
+            return eng_comm_failed(z, r);
+        io->sums_started = false;
+    }
+    io->round = z->micro;
+    const bool last = z->micro == z->micro_count - 1;
+    const struct coll_reduce_scatter op = {
+        .arena = z->grads_arena,
+        .offset = grad_bytes + z->placement.sections[s].grad_offset,
+        .dtype = section->dtype,
+        .spans = section->elements,
+        .accumulator = z->sums + z->placement.sections[s].sums,
+        .contributors = contributors(z, z->micro),
+        .store = z->micro == 0,
+        .tile = last ? sum_tile : NULL,
+        .nonfinite = found_nonfinite,
+        .user = io,
+        .label = {.name = "unit", .number = (uint32_t)section->unit},
+    };
+    const zero_result r = coll_reduce_scatter_start(z->comm, &op, &io->reduce);
+    if (r)
+        return eng_comm_failed(z, r);
+    io->reduce_started = true;
+    return ZERO_OK;
+}
+
+zero_result eng_grad_done(zero_ctx *z, zero_unit unit)
+{
+    struct eng_unit *u = &z->units[unit];
+    if (!u->grad_open)
+        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d handed over, but it is not open",
+                        unit);
+    struct eng_grad_slot *slot = &z->grad_slots[u->grad_slot];
+    slot->open = false;
+    slot->handed = ++z->grads_handed;
+    u->grad_open = false;
+    u->grad_handed = true;
+    z->open_grads--;
+    const double begin = base_clock_s();
+    const struct eng_unit_layout *layout = &z->layout.units[unit];
+    zero_result r = ZERO_OK;
+    for (size_t s = layout->first_section; !r && s < layout->first_section + layout->section_count;
+         s++)
+        r = start_reduction(z, s, slot->offset);
+    if (!r && (r = coll_progress(z->comm)) != ZERO_OK)
+        r = eng_comm_failed(z, r);
+    z->stats.reduce_wait_s += base_clock_s() - begin;
+    return r ? r : eng_prefetch(z);
+}
+
+zero_result eng_grad_finish(zero_ctx *z)
+{
+    const double begin = base_clock_s();
+    for (size_t s = 0; s < z->layout.section_count; s++) {
+        if (!z->io[s].reduce_started)
+            continue;
+        const zero_result r = coll_wait(z->comm, &z->io[s].reduce);
+        if (r)
+            return eng_comm_failed(z, r);
+    }
+    z->stats.reduce_wait_s += base_clock_s() - begin;
+    return ZERO_OK;
+}
+
+/** What must be true when a micro-batch ends. */
+zero_result eng_micro_check(zero_ctx *z, const char *call)
+{
+    for (size_t u = 0; u < z->layout.unit_count; u++) {
+        const struct eng_unit *unit = &z->units[u];
+        if (unit->grad_open)
+            return eng_fail(z, ZERO_E_STATE, "%s: the gradient of unit %zu is open", call, u);
+        if (unit->holds > 0)
+            return eng_fail(z, ZERO_E_STATE, "%s: unit %zu is gathered", call, u);
+        if (z->micro >= 0 && !unit->grad_handed)
+            return eng_fail(z, ZERO_E_STATE,
+                            "%s: no gradient of unit %zu was handed over in micro-batch %d", call,
+                            u, z->micro);
+    }
+    return ZERO_OK;
+}
+
+static zero_result micro_begin(zero_ctx *z, int32_t i)
+{
+    if (i != z->micro + 1 || i >= z->micro_count)
+        return eng_fail(z, ZERO_E_STATE, "micro-batch %d begun, but %d of %d were begun so far", i,
+                        z->micro + 1, z->micro_count);
+    zero_result r = eng_micro_check(z, "zero_micro_begin");
+    if (r)
+        return r;
+    z->micro = i;
+    z->metric_next = 0;
+    if (i == 0) {
+        base_exact_sum_init(&z->squares);
+        z->squares_overflow = false;
+        z->bad = (struct eng_bad){.micro = UINT64_MAX};
+        z->metric_count = 0;
+        z->metric_ready = false;
+    }
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        z->units[u].grad_handed = false;
+    eng_trace_begin(z);
+    return eng_prefetch(z);
+}
+
+zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_micro_begin");
+    if (!r && micro && micro->struct_size < sizeof micro->struct_size)
+        r = eng_fail(z, ZERO_E_INVALID, "zero_micro.struct_size is not set");
+    if (!r)
+        r = micro_begin(z, i);
+    if (!r && micro) {
+        const uint64_t index = micro_index(z, i);
+        const uint64_t total = (uint64_t)z->config.micro_batches;
+        const zero_micro full = {
+            .struct_size = micro->struct_size,
+            .counts = index < total,
+            .step = z->step,
+            .index = index < total ? index : index % total,
+        };
+        eng_struct_give(micro, &full, sizeof full);
+    }
+    return eng_leave(z, r);
+}
+
+static zero_result open_call(zero_ctx *z, zero_unit unit, zero_stream stream, bool zero)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_grad_open");
+    if (!r)
+        r = eng_check_stream(z, stream);
+    if (!r)
+        r = eng_check_unit(z, unit);
+    if (!r)
+        r = eng_grad_open(z, unit, zero);
+    return eng_leave(z, r);
+}
+
+zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream)
+{
+    return open_call(z, unit, stream, true);
+}
+
+zero_result zero_grad_open_raw(zero_ctx *z, zero_unit unit, zero_stream stream)
+{
+    return open_call(z, unit, stream, false);
+}
+
+zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream stream)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_grad_done");
+    if (!r)
+        r = eng_check_stream(z, stream);
+    if (!r)
+        r = eng_check_unit(z, unit);
+    if (!r)
+        r = eng_grad_done(z, unit);
+    return eng_leave(z, r);
+}
+
+void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
+{
+    if (!z || !z->committed)
+        return NULL;
+    const struct eng_slice *slice = eng_layout_slice(&z->layout, &z->model, param, index);
+    if (!slice)
+        return NULL;
+    const struct eng_section *section = &z->layout.sections[slice->section];
+    const struct eng_unit *unit = &z->units[section->unit];
+    if (!unit->grad_open)
+        return NULL;
+    return z->grads + z->grad_slots[unit->grad_slot].offset +
+           z->placement.sections[slice->section].grad_offset +
+           slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
+}

@@ -1,0 +1,179 @@
+#include "zero/layout.h"
+
+#include "base/arena.h"
+
+#include <string.h>
+
+#define SECTION_KINDS 4
+
+/** Sections of a unit are ordered by kind: first what is sharded at stage 3, f32 before bf16. */
+static int section_kind(const struct eng_param *param, int64_t persist_numel)
+{
+    const bool persistent = persist_numel >= 0 && param->slice_numel <= (uint64_t)persist_numel;
+    return (persistent ? 2 : 0) + (param->dtype == ZERO_BF16 ? 1 : 0);
+}
+
+static zero_result allocate(struct eng_layout *layout, const struct eng_model *model,
+                            struct base_error *error)
+{
+    layout->unit_count = model->unit_count;
+    for (size_t p = 0; p < model->param_count; p++)
+        layout->slice_count += (size_t)model->params[p].slice_count;
+    const size_t sections = layout->unit_count * SECTION_KINDS;
+    layout->units = base_calloc(layout->unit_count, sizeof *layout->units);
+    layout->sections = base_calloc(sections, sizeof *layout->sections);
+    layout->slices = base_calloc(layout->slice_count, sizeof *layout->slices);
+    layout->param_first = base_calloc(model->param_count, sizeof *layout->param_first);
+    layout->slice_of = base_calloc(layout->slice_count, sizeof *layout->slice_of);
+    layout->spans = base_calloc(3 * sections * (size_t)layout->world, sizeof *layout->spans);
+    if (!layout->units || !layout->sections || !layout->slices || !layout->param_first ||
+        !layout->slice_of || !layout->spans)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the layout of %zu slices",
+                         layout->slice_count);
+    size_t first = 0;
+    for (size_t p = 0; p < model->param_count; p++) {
+        layout->param_first[p] = first;
+        first += (size_t)model->params[p].slice_count;
+    }
+    return ZERO_OK;
+}
+
+/** Appends the slice of tensor p that belongs to `unit` to the section being filled. */
+static void place_slice(struct eng_layout *layout, const struct eng_model *model, size_t p,
+                        zero_unit unit, size_t *next_slice)
+{
+    const struct eng_param *param = &model->params[p];
+    struct eng_section *section = &layout->sections[layout->section_count];
+    const size_t at = (*next_slice)++;
+    const int32_t index = unit - param->unit;
+    layout->slices[at] = (struct eng_slice){
+        .param = (zero_param)p,
+        .index = index,
+        .numel = param->slice_numel,
+        .section = layout->section_count,
+        .granule = section->granules,
+        .granules = (param->slice_numel + ENG_GRANULE - 1) / ENG_GRANULE,
+    };
+    layout->slice_of[layout->param_first[p] + (size_t)index] = at;
+    section->granules += layout->slices[at].granules;
+}
+
+/** Lays one unit out: a pass over its tensors for each kind of section. */
+static void place_unit(struct eng_layout *layout, const struct eng_model *model, zero_unit unit,
+                       int64_t persist_numel, size_t *next_slice)
+{
+    struct eng_unit_layout *u = &layout->units[unit];
+    u->first_slice = *next_slice;
+    u->first_section = layout->section_count;
+    for (int kind = 0; kind < SECTION_KINDS; kind++) {
+        struct eng_section *section = &layout->sections[layout->section_count];
+        for (size_t p = 0; p < model->param_count; p++) {
+            const struct eng_param *param = &model->params[p];
+            if (unit >= param->unit && unit < param->unit + param->slice_count &&
+                section_kind(param, persist_numel) == kind)
+                place_slice(layout, model, p, unit, next_slice);
+        }
+        if (section->granules == 0)
+            continue;
+        section->unit = unit;
+        section->dtype = kind & 1 ? ZERO_BF16 : ZERO_F32;
+        section->persistent = kind >= 2;
+        section->first = u->granules;
+        u->granules += section->granules;
+        layout->section_count++;
+    }
+    u->slice_count = *next_slice - u->first_slice;
+    u->section_count = layout->section_count - u->first_section;
+    layout->granules += u->granules;
+}
+
+/** Cuts a section by the runs of its unit. */
+static void cut_section(struct eng_layout *layout, size_t s)
+{
+    struct eng_section *section = &layout->sections[s];
+    const size_t world = (size_t)layout->world;
+    const size_t run = (layout->units[section->unit].granules + world - 1) / world;
+    const size_t end = section->first + section->granules;
+    const size_t size = eng_dtype_size(section->dtype);
+    section->elements = layout->spans + 3 * s * world;
+    section->bytes = section->elements + world;
+    section->sum_bytes = section->bytes + world;
+    for (size_t r = 0; r < world; r++) {
+        size_t from = r * run, to = from + run;
+        from = from < section->first ? section->first : from > end ? end : from;
+        to = to < section->first ? section->first : to > end ? end : to;
+        const size_t offset = (from - section->first) * ENG_GRANULE;
+        const size_t count = (to - from) * ENG_GRANULE;
+        section->elements[r] = (struct coll_span){.offset = offset, .count = count};
+        section->bytes[r] = (struct coll_span){.offset = offset * size, .count = count * size};
+        section->sum_bytes[r] =
+            (struct coll_span){.offset = offset * sizeof(float), .count = count * sizeof(float)};
+    }
+}
+
+zero_result eng_layout_make(struct eng_layout *layout, const struct eng_model *model, int world,
+                            int64_t persist_numel, struct base_error *error)
+{
+    memset(layout, 0, sizeof *layout);
+    layout->world = world;
+    zero_result r = allocate(layout, model, error);
+    if (r)
+        goto out;
+    size_t next_slice = 0;
+    for (size_t u = 0; u < model->unit_count; u++)
+        place_unit(layout, model, (zero_unit)u, persist_numel, &next_slice);
+    for (size_t s = 0; s < layout->section_count; s++)
+        cut_section(layout, s);
+    if (layout->granules < (size_t)world)
+        r = zero_fail(error, ZERO_E_INVALID,
+                      "the model has %zu granules of %d elements, fewer than its %d ranks: run it "
+                      "on at most %zu",
+                      layout->granules, ENG_GRANULE, world, layout->granules);
+out:
+    if (r)
+        eng_layout_free(layout);
+    return r;
+}
+
+void eng_layout_free(struct eng_layout *layout)
+{
+    base_free(layout->units);
+    base_free(layout->sections);
+    base_free(layout->slices);
+    base_free(layout->param_first);
+    base_free(layout->slice_of);
+    base_free(layout->spans);
+    memset(layout, 0, sizeof *layout);
+}
+
+const struct eng_slice *eng_layout_slice(const struct eng_layout *layout,
+                                         const struct eng_model *model, zero_param param,
+                                         int32_t index)
+{
+    if (param < 0 || (size_t)param >= model->param_count || index < 0 ||
+        index >= model->params[param].slice_count)
+        return NULL;
+    return &layout->slices[layout->slice_of[layout->param_first[param] + (size_t)index]];
+}
+
+const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, size_t section,
+                                            size_t element)
+{
+    const struct eng_unit_layout *unit = &layout->units[layout->sections[section].unit];
+    const size_t granule = element / ENG_GRANULE;
+    for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++) {
+        const struct eng_slice *slice = &layout->slices[i];
+        if (slice->section == section && granule >= slice->granule &&
+            granule < slice->granule + slice->granules)
+            return slice;
+    }
+    return NULL;
+}
+
+void eng_layout_own(const struct eng_layout *layout, size_t section, int rank, size_t *first,
+                    size_t *granules)
+{
+    const struct coll_span *span = &layout->sections[section].elements[rank];
+    *first = span->offset / ENG_GRANULE;
+    *granules = span->count / ENG_GRANULE;
+}

@@ -1,0 +1,78 @@
+/**
+ * Who owns which elements: a pure function of (table of tensors, world size, persist_numel).
+ *
+ * A unit is a row of granules (1,024 elements). Every slice of a tensor starts on a granule, so a
+ * granule belongs to one tensor, one group and one rank; what is left of a slice's last granule is
+ * padding: zero for ever. The unit's granules are cut into `world` runs of ceil(granules / world);
+ * run r belongs to rank r, trailing ranks may own none.
+ *
+ * Slices of one unit are sorted (stably) into sections that share dtype and residence, so that a
+ * section is one range of bytes and each collective moves one section. No rank asks another.
+ */
+#ifndef ZERO_LAYOUT_H
+#define ZERO_LAYOUT_H
+
+#include "collectives/comm.h"
+#include "zero/model.h"
+
+#include <stdbool.h>
+
+/** One tensor's part in one unit. */
+struct eng_slice {
+    zero_param param;
+    int32_t index; /**< which slice of the tensor */
+    size_t numel;
+    size_t section; /**< index into eng_layout.sections */
+    size_t granule; /**< first granule, within the section */
+    size_t granules;
+};
+
+struct eng_section {
+    zero_unit unit;
+    zero_dtype dtype;
+    bool persistent; /**< resident on every rank at stage 3 */
+    size_t first;    /**< first granule, within the unit */
+    size_t granules;
+    struct coll_span *elements;  /**< what each rank owns, in elements of the section */
+    struct coll_span *bytes;     /**< the same in bytes of dtype */
+    struct coll_span *sum_bytes; /**< the same in bytes of fp32 */
+};
+
+struct eng_unit_layout {
+    size_t first_slice, slice_count;
+    size_t first_section, section_count;
+    size_t granules;
+};
+
+struct eng_layout {
+    int world;
+    size_t unit_count, section_count, slice_count, granules;
+    struct eng_unit_layout *units;
+    struct eng_section *sections;
+    struct eng_slice *slices; /**< by unit, then section, then order of registration */
+    size_t *param_first;      /**< per tensor: where its slices start in slice_of */
+    size_t *slice_of;         /**< (tensor, slice) to index into slices */
+    struct coll_span *spans;  /**< storage of all sections' spans */
+};
+
+/** Makes the layout of a complete model. persist_numel < 0: nothing persists. ZERO_E_INVALID:
+ * fewer granules than ranks; ZERO_E_NOMEM. After an error the layout is empty. */
+zero_result eng_layout_make(struct eng_layout *layout, const struct eng_model *model, int world,
+                            int64_t persist_numel, struct base_error *error);
+
+void eng_layout_free(struct eng_layout *layout);
+
+/** The slice of a tensor; NULL if there is none. */
+const struct eng_slice *eng_layout_slice(const struct eng_layout *layout,
+                                         const struct eng_model *model, zero_param param,
+                                         int32_t index);
+
+/** The slice that holds element `element` of a section. */
+const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, size_t section,
+                                            size_t element);
+
+/** Granules of `section` that `rank` owns: the first, and how many. */
+void eng_layout_own(const struct eng_layout *layout, size_t section, int rank, size_t *first,
+                    size_t *granules);
+
+#endif

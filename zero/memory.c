@@ -1,0 +1,142 @@
+#include "zero/engine.h"
+
+static size_t place_index(size_t element, size_t first_granule)
+{
+    return element - first_granule * ENG_GRANULE;
+}
+
+unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule)
+{
+    const struct eng_section_place *place = &z->placement.sections[section];
+    const size_t bytes = ENG_GRANULE * eng_dtype_size(z->layout.sections[section].dtype);
+    return z->params + place->home + (granule - place->home_first) * bytes;
+}
+
+float *eng_weights(const zero_ctx *z, size_t section, size_t element)
+{
+    const struct eng_section_place *place = &z->placement.sections[section];
+    if (z->layout.sections[section].dtype != ZERO_F32)
+        return z->masters + place->masters + place_index(element, place->state_first);
+    float *home = (float *)(void *)(z->params + place->home);
+    return home + place_index(element, place->home_first);
+}
+
+float *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
+{
+    const struct eng_section_place *place = &z->placement.sections[section];
+    return z->moments[which] + place->moments + place_index(element, place->state_first);
+}
+
+float *eng_own_sums(const zero_ctx *z, size_t section, size_t element)
+{
+    const struct eng_section_place *place = &z->placement.sections[section];
+    return z->sums + place->sums + place_index(element, place->own_first);
+}
+
+static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_placement *p = &z->placement;
+    zero_result r = coll_arena_create(z->comm, p->params_bytes, &z->params_arena, error);
+    if (!r)
+        r = coll_arena_create(z->comm, p->grads.bytes, &z->grads_arena, error);
+    if (!r)
+        r = coll_arena_create(z->comm, p->sums_bytes, &z->sums_arena, error);
+    if (r)
+        return r;
+    z->params = coll_arena_base(z->params_arena);
+    z->grads = coll_arena_base(z->grads_arena);
+    z->sums = coll_arena_base(z->sums_arena);
+    return ZERO_OK;
+}
+
+/** The pieces of private memory, in the order in which they are cut. */
+static zero_result allocate_private(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_placement *p = &z->placement;
+    const int moments = eng_model_moments(&z->model);
+    const size_t bytes =
+        p->gather.bytes + (size_t)moments * p->moments_bytes + p->masters_bytes + p->staging_bytes;
+    zero_result r = base_arena_init(&z->private_memory, bytes, 4096, error);
+    if (r)
+        return r;
+    // Every size is a multiple of 2 KiB, which is alignment enough.
+    z->slots = base_arena_alloc(&z->private_memory, p->gather.bytes, 64);
+    for (int k = 0; k < moments; k++)
+        z->moments[k] = base_arena_alloc(&z->private_memory, p->moments_bytes, 64);
+    z->masters = base_arena_alloc(&z->private_memory, p->masters_bytes, 64);
+    z->staging = base_arena_alloc(&z->private_memory, p->staging_bytes, 64);
+    return ZERO_OK;
+}
+
+static void lay_slots(zero_ctx *z)
+{
+    const struct eng_slot_plan *gather = &z->placement.gather, *grads = &z->placement.grads;
+    size_t offset = 0;
+    for (int c = 0; c < gather->class_count; c++)
+        for (int i = 0; i < gather->classes[c].slots; i++) {
+            struct eng_gather_slot *slot = &z->gather_slots[gather->classes[c].first_slot + i];
+            *slot = (struct eng_gather_slot){.offset = offset, .unit = -1};
+            offset += gather->classes[c].bytes;
+        }
+    offset = 0;
+    for (int c = 0; c < grads->class_count; c++)
+        for (int i = 0; i < grads->classes[c].slots; i++) {
+            struct eng_grad_slot *slot = &z->grad_slots[grads->classes[c].first_slot + i];
+            *slot = (struct eng_grad_slot){.offset = offset, .unit = -1};
+            offset += grads->classes[c].bytes;
+        }
+}
+
+/** Small tables whose size the model decides. */
+static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
+{
+    const size_t groups = z->model.group_count;
+    z->units = base_calloc(z->layout.unit_count, sizeof *z->units);
+    z->io = base_calloc(z->layout.section_count, sizeof *z->io);
+    z->gather_slots = base_calloc((size_t)z->placement.gather.slot_count, sizeof *z->gather_slots);
+    z->grad_slots = base_calloc((size_t)z->placement.grads.slot_count, sizeof *z->grad_slots);
+    z->hyper = base_calloc(groups, sizeof *z->hyper);
+    z->scalars = base_calloc(groups, sizeof *z->scalars);
+    z->verdict_mine = base_calloc(eng_verdict_bytes(z), 1);
+    z->verdict_all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
+    z->metric_values = base_calloc(ENG_MAX_METRICS * (size_t)z->micro_count, sizeof(double));
+    if (!z->units || !z->io || !z->gather_slots || !z->grad_slots || !z->hyper || !z->scalars ||
+        !z->verdict_mine || !z->verdict_all || !z->metric_values)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the tables of %zu units",
+                         z->layout.unit_count);
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        z->units[u] = (struct eng_unit){.slot = -1, .grad_slot = -1};
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        z->io[s] = (struct eng_section_io){.z = z, .section = s};
+    lay_slots(z);
+    return ZERO_OK;
+}
+
+zero_result eng_memory_allocate(zero_ctx *z)
+{
+    struct base_error error = {0};
+    zero_result r = allocate_arenas(z, &error);
+    if (!r)
+        r = allocate_private(z, &error);
+    if (!r)
+        r = allocate_tables(z, &error);
+    return r ? eng_fail_from(z, &error) : ZERO_OK;
+}
+
+void eng_memory_free(zero_ctx *z)
+{
+    base_arena_free(&z->private_memory);
+    base_free(z->units);
+    base_free(z->io);
+    base_free(z->gather_slots);
+    base_free(z->grad_slots);
+    base_free(z->hyper);
+    base_free(z->scalars);
+    base_free(z->verdict_mine);
+    base_free(z->verdict_all);
+    base_free(z->metric_values);
+    base_free(z->segments);
+    base_free(z->section_segments);
+    base_free(z->recording.units);
+    base_free(z->replay.units);
+}

@@ -1,0 +1,123 @@
+#include "base/file.h"
+#include "zero/engine.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool valid_name(const char *name)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    const size_t length = name ? strlen(name) : 0;
+    return length > 0 && length < ENG_METRIC_NAME && strspn(name, allowed) == length;
+}
+
+/** Enters the name in the first micro-batch of a step, compares it in the later ones. */
+static zero_result name_metric(zero_ctx *z, const char *name)
+{
+    const int m = z->metric_next;
+    if (z->micro > 0) {
+        if (m < z->metric_count && strcmp(z->metrics[m].name, name) == 0)
+            return ZERO_OK;
+        return eng_fail(z, ZERO_E_STATE,
+                        "metric %s in micro-batch %d, where micro-batch 0 had %s at this place",
+                        name, z->micro, m < z->metric_count ? z->metrics[m].name : "none");
+    }
+    if (m == ENG_MAX_METRICS)
+        return eng_fail(z, ZERO_E_LIMIT, "metric %s: there are %d already", name, m);
+    for (int k = 0; k < m; k++)
+        if (strcmp(z->metrics[k].name, name) == 0)
+            return eng_fail(z, ZERO_E_STATE, "metric %s was given twice in a micro-batch", name);
+    snprintf(z->metrics[m].name, sizeof z->metrics[m].name, "%s", name);
+    z->metric_count = m + 1;
+    return ZERO_OK;
+}
+
+static zero_result give(zero_ctx *z, const char *name, double value)
+{
+    if (!valid_name(name))
+        return eng_fail(z, ZERO_E_INVALID,
+                        "a metric's name is 1 .. %d of [A-Za-z0-9_.-], not \"%.40s\"",
+                        ENG_METRIC_NAME - 1, name ? name : "");
+    if (z->micro < 0)
+        return eng_fail(z, ZERO_E_STATE, "metric %s given outside a micro-batch", name);
+    const zero_result r = name_metric(z, name);
+    if (r)
+        return r;
+    // Kept by metric, then local micro-batch, with room for the most metrics there can be.
+    z->metric_values[z->metric_next * z->micro_count + z->micro] = value;
+    z->metric_next++;
+    return ZERO_OK;
+}
+
+zero_result zero_metric(zero_ctx *z, const char *name, double value)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_metric");
+    if (!r)
+        r = give(z, name, value);
+    return eng_leave(z, r);
+}
+
+void eng_metric_reduce(zero_ctx *z, const unsigned char *all, size_t stride, size_t offset)
+{
+    const int world = z->config.world, total = z->config.micro_batches;
+    for (int m = 0; m < z->metric_count; m++) {
+        double sum = 0;
+        for (int l = 0; l < total; l++) {
+            double value;
+            const size_t at = (size_t)m * (size_t)z->micro_count + (size_t)(l / world);
+            memcpy(&value, all + (size_t)(l % world) * stride + offset + at * sizeof value,
+                   sizeof value);
+            sum += value;
+        }
+        z->metrics[m].mean = sum / total;
+    }
+    z->metric_ready = true;
+}
+
+zero_result zero_metric_mean(const zero_ctx *z, const char *name, double *mean)
+{
+    if (!z || !name || !mean)
+        return ZERO_E_INVALID;
+    for (int m = 0; z->metric_ready && m < z->metric_count; m++)
+        if (strcmp(z->metrics[m].name, name) == 0) {
+            *mean = z->metrics[m].mean;
+            return ZERO_OK;
+        }
+    return ZERO_NOT_FOUND;
+}
+
+/** Appends "key":value, null for what JSON cannot say. */
+static size_t append(char *line, size_t size, size_t used, const char *key, double value)
+{
+    const int n = isfinite(value) ? snprintf(line + used, size - used, ",\"%s\":%.17g", key, value)
+                                  : snprintf(line + used, size - used, ",\"%s\":null", key);
+    return used + (size_t)n < size ? used + (size_t)n : size - 1;
+}
+
+void eng_metric_line(zero_ctx *z)
+{
+    if (z->config.metrics_fd < 0)
+        return;
+    char line[2048];
+    size_t used = (size_t)snprintf(line, sizeof line, "{\"step\":%llu,\"updates\":%llu",
+                                   (unsigned long long)z->step, (unsigned long long)z->updates);
+    used = append(line, sizeof line, used, "norm", z->result.norm);
+    used = append(line, sizeof line, used, "clip", z->result.clip);
+    used = append(line, sizeof line, used, "skipped", z->result.skipped);
+    used = append(line, sizeof line, used, "lr", z->hyper[0].lr);
+    for (int m = 0; m < z->metric_count; m++)
+        used = append(line, sizeof line, used, z->metrics[m].name, z->metrics[m].mean);
+    used += (size_t)snprintf(line + used, sizeof line - used, "}\n");
+    struct base_error error = {0};
+    if (base_write_all(z->config.metrics_fd, line, used, "the metrics file", &error)) {
+        // Training goes on without its metrics, but not without a word.
+        base_logf(&z->log, ZERO_LOG_WARN, "core", "%s; no more metrics are written", error.message);
+        z->config.metrics_fd = -1;
+    }
+}

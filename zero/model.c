@@ -1,0 +1,284 @@
+#include "zero/model.h"
+
+#include "base/arena.h"
+
+#include <stdio.h>
+#include <string.h>
+
+size_t eng_dtype_size(zero_dtype dtype)
+{
+    switch (dtype) {
+    case ZERO_F32:
+        return 4;
+    case ZERO_BF16:
+        return 2;
+    case ZERO_DTYPE_DEFAULT:
+        break;
+    }
+    return 0;
+}
+
+const char *eng_dtype_name(zero_dtype dtype)
+{
+    switch (dtype) {
+    case ZERO_F32:
+        return "f32";
+    case ZERO_BF16:
+        return "bf16";
+    case ZERO_DTYPE_DEFAULT:
+        break;
+    }
+    return "unknown";
+}
+
+zero_result eng_struct_copy(void *out, size_t known, const void *in, const char *what,
+                            struct base_error *error)
+{
+    uint32_t given = 0;
+    memcpy(&given, in, sizeof given);
+    if (given < sizeof given || given > 65536)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s.struct_size is %u: set it to sizeof the struct (%zu)", what, given,
+                         known);
+    const unsigned char *bytes = in;
+    for (size_t i = known; i < given; i++)
+        if (bytes[i])
+            return zero_fail(error, ZERO_E_INVALID,
+                             "%s has a value at byte %zu that this library (%zu bytes) does not "
+                             "know",
+                             what, i, known);
+    memset(out, 0, known);
+    memcpy(out, in, given < known ? given : known);
+    return ZERO_OK;
+}
+
+void eng_struct_give(void *out, const void *full, size_t known)
+{
+    uint32_t given = 0;
+    memcpy(&given, out, sizeof given);
+    memcpy(out, full, given < known ? given : known);
+    if (given > known)
+        memset((unsigned char *)out + known, 0, given - known);
+}
+
+/** Makes room for one more element; *items keeps its contents. */
+static zero_result reserve(void **items, size_t *capacity, size_t count, size_t item_size,
+                           struct base_error *error)
+{
+    if (count < *capacity)
+        return ZERO_OK;
+    const size_t wanted = *capacity ? 2 * *capacity : 16;
+    void *grown = base_calloc(wanted, item_size);
+    if (!grown)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu entries of %zu bytes", wanted,
+                         item_size);
+    if (count)
+        memcpy(grown, *items, count * item_size);
+    base_free(*items);
+    *items = grown;
+    *capacity = wanted;
+    return ZERO_OK;
+}
+
+static bool printable_name(const char *name, size_t max)
+{
+    const size_t length = name ? strlen(name) : 0;
+    if (length == 0 || length > max)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (name[i] <= ' ' || name[i] > '~')
+            return false;
+    return true;
+}
+
+zero_result eng_model_add_group(struct eng_model *model, zero_group *group,
+                                const zero_group_desc *user, struct base_error *error)
+{
+    zero_group_desc desc = zero_group_default();
+    zero_result r =
+        user ? eng_struct_copy(&desc, sizeof desc, user, "zero_group_desc", error) : ZERO_OK;
+    if (r)
+        return r;
+    const char *optimizer = desc.optimizer ? desc.optimizer : "adamw";
+    const struct eng_optimizer *found = eng_optimizer_find(optimizer);
+    if (!found)
+        return zero_fail(error, ZERO_E_INVALID, "group %zu: there is no optimizer \"%s\"",
+                         model->group_count, optimizer);
+    if (desc.decay != ZERO_DECAY_DEFAULT && desc.decay != ZERO_DECAY_DECOUPLED)
+        return zero_fail(error, ZERO_E_INVALID, "group %zu: decay mode %d does not exist",
+                         model->group_count, (int)desc.decay);
+    if (desc.name && !printable_name(desc.name, 255))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "group %zu: a name is 1 .. 255 printable bytes without blanks",
+                         model->group_count);
+    void *items = model->groups;
+    r = reserve(&items, &model->group_capacity, model->group_count, sizeof *model->groups, error);
+    model->groups = items;
+    if (r)
+        return r;
+    char name[32];
+    snprintf(name, sizeof name, "group%zu", model->group_count);
+    char *copy = base_strdup(desc.name ? desc.name : name);
+    if (!copy)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a group's name");
+    if (group)
+        *group = (zero_group)model->group_count;
+    model->groups[model->group_count++] = (struct eng_group){.name = copy, .optimizer = found};
+    return ZERO_OK;
+}
+
+/** Checks the shape and computes a slice's elements. */
+static zero_result check_shape(const zero_param_desc *desc, struct eng_param *param,
+                               struct base_error *error)
+{
+    if (desc->ndim < 0 || desc->ndim > ZERO_MAX_DIMS)
+        return zero_fail(error, ZERO_E_INVALID, "tensor %s: ndim %d is not in 0 .. %d", desc->name,
+                         desc->ndim, ZERO_MAX_DIMS);
+    uint64_t numel = 1;
+    for (int32_t i = 0; i < desc->ndim; i++) {
+        if (desc->shape[i] == 0)
+            return zero_fail(error, ZERO_E_INVALID, "tensor %s: extent %d is 0", desc->name, i);
+        if (__builtin_mul_overflow(numel, desc->shape[i], &numel) || numel > (UINT64_MAX >> 8))
+            return zero_fail(error, ZERO_E_INVALID, "tensor %s: its number of elements overflows",
+                             desc->name);
+        param->shape[i] = desc->shape[i];
+    }
+    param->ndim = desc->ndim;
+    param->slice_count = desc->unit_count ? desc->unit_count : 1;
+    if (param->slice_count < 1 || desc->unit < 0 || desc->unit > INT32_MAX - param->slice_count)
+        return zero_fail(error, ZERO_E_INVALID, "tensor %s: unit %d with unit_count %d", desc->name,
+                         desc->unit, desc->unit_count);
+    if (param->slice_count > 1 &&
+        (desc->ndim == 0 || desc->shape[0] != (uint64_t)param->slice_count))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "tensor %s: stacked over %d units, so its first extent must be %d",
+                         desc->name, param->slice_count, param->slice_count);
+    param->slice_numel = (size_t)(numel / (uint64_t)param->slice_count);
+    return ZERO_OK;
+}
+
+static zero_result check_param(const struct eng_model *model, const zero_param_desc *desc,
+                               struct eng_param *param, struct base_error *error)
+{
+    if (!printable_name(desc->name, 255))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "tensor %zu: a name is 1 .. 255 printable bytes without blanks",
+                         model->param_count);
+    if (eng_model_find(model, desc->name) >= 0)
+        return zero_fail(error, ZERO_E_INVALID, "tensor %s is registered already", desc->name);
+    param->dtype = desc->dtype == ZERO_DTYPE_DEFAULT ? ZERO_F32 : desc->dtype;
+    if (eng_dtype_size(param->dtype) == 0)
+        return zero_fail(error, ZERO_E_INVALID, "tensor %s: dtype %d does not exist", desc->name,
+                         (int)desc->dtype);
+    const size_t groups = model->group_count ? model->group_count : 1;
+    if (desc->group < 0 || (size_t)desc->group >= groups)
+        return zero_fail(error, ZERO_E_INVALID, "tensor %s: group %d does not exist (%zu do)",
+                         desc->name, desc->group, groups);
+    if (desc->data && desc->fill)
+        return zero_fail(error, ZERO_E_INVALID, "tensor %s has both data and fill", desc->name);
+    param->unit = desc->unit;
+    param->group = desc->group;
+    param->data = desc->data;
+    param->fill = desc->fill;
+    param->fill_user = desc->fill_user;
+    return check_shape(desc, param, error);
+}
+
+zero_result eng_model_add_param(struct eng_model *model, zero_param *id,
+                                const zero_param_desc *user, struct base_error *error)
+{
+    if (!user)
+        return zero_fail(error, ZERO_E_INVALID, "zero_add_param needs a description");
+    zero_param_desc desc;
+    struct eng_param param = {0};
+    zero_result r = eng_struct_copy(&desc, sizeof desc, user, "zero_param_desc", error);
+    if (!r)
+        r = check_param(model, &desc, &param, error);
+    if (r)
+        return r;
+    void *items = model->params;
+    r = reserve(&items, &model->param_capacity, model->param_count, sizeof *model->params, error);
+    model->params = items;
+    if (r)
+        return r;
+    param.name = base_strdup(desc.name);
+    if (!param.name)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a tensor's name");
+    const size_t end = (size_t)param.unit + (size_t)param.slice_count;
+    if (end > model->unit_count)
+        model->unit_count = end;
+    if (id)
+        *id = (zero_param)model->param_count;
+    model->params[model->param_count++] = param;
+    return ZERO_OK;
+}
+
+zero_result eng_model_complete(struct eng_model *model, struct base_error *error)
+{
+    if (model->param_count == 0)
+        return zero_fail(error, ZERO_E_INVALID, "no tensor was registered before zero_commit");
+    if (model->group_count == 0) {
+        zero_result r = eng_model_add_group(model, NULL, NULL, error);
+        if (r)
+            return r;
+    }
+    size_t slices = 0;
+    for (size_t p = 0; p < model->param_count; p++)
+        slices += (size_t)model->params[p].slice_count;
+    if (model->unit_count > slices)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%zu units, but only %zu slices to fill them: number units densely",
+                         model->unit_count, slices);
+    uint8_t *used = base_calloc(model->unit_count, 1);
+    if (!used)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu units", model->unit_count);
+    for (size_t p = 0; p < model->param_count; p++)
+        memset(used + model->params[p].unit, 1, (size_t)model->params[p].slice_count);
+    const uint8_t *empty = memchr(used, 0, model->unit_count);
+    zero_result r = ZERO_OK;
+    if (empty)
+        r = zero_fail(error, ZERO_E_INVALID, "unit %zu has no tensor: number units densely",
+                      (size_t)(empty - used));
+    base_free(used);
+    return r;
+}
+
+zero_param eng_model_find(const struct eng_model *model, const char *name)
+{
+    for (size_t p = 0; p < model->param_count; p++)
+        if (strcmp(model->params[p].name, name) == 0)
+            return (zero_param)p;
+    return -1;
+}
+
+uint64_t eng_model_param_hash(const struct eng_model *model, size_t p)
+{
+    const struct eng_param *param = &model->params[p];
+    const struct eng_group *group = &model->groups[param->group];
+    const int32_t fields[] = {param->ndim, (int32_t)param->dtype, param->unit, param->slice_count,
+                              param->group};
+    uint64_t hash = base_hash64(param->name, strlen(param->name), 0);
+    hash = base_hash64(param->shape, sizeof param->shape, hash);
+    hash = base_hash64(fields, sizeof fields, hash);
+    return base_hash64(group->optimizer->name, strlen(group->optimizer->name), hash);
+}
+
+int eng_model_moments(const struct eng_model *model)
+{
+    int moments = 0;
+    for (size_t g = 0; g < model->group_count; g++)
+        if (model->groups[g].optimizer->moments > moments)
+            moments = model->groups[g].optimizer->moments;
+    return moments;
+}
+
+void eng_model_free(struct eng_model *model)
+{
+    for (size_t g = 0; g < model->group_count; g++)
+        base_free(model->groups[g].name);
+    for (size_t p = 0; p < model->param_count; p++)
+        base_free(model->params[p].name);
+    base_free(model->groups);
+    base_free(model->params);
+    memset(model, 0, sizeof *model);
+}

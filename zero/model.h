@@ -1,0 +1,76 @@
+/**
+ * What the program registered: groups and tensors, before any layout.
+ */
+#ifndef ZERO_MODEL_H
+#define ZERO_MODEL_H
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "zero/optim/optim.h"
+#include "zero/zero.h"
+
+struct eng_group {
+    char *name;
+    const struct eng_optimizer *optimizer;
+};
+
+struct eng_param {
+    char *name;
+    uint64_t shape[ZERO_MAX_DIMS];
+    int32_t ndim;
+    zero_dtype dtype;
+    zero_unit unit;      /**< of slice 0; slice s belongs to unit + s */
+    int32_t slice_count; /**< 1 unless stacked */
+    size_t slice_numel;
+    zero_group group;
+    const void *data; /**< borrowed until commit */
+    zero_fill_fn fill;
+    void *fill_user;
+};
+
+struct eng_model {
+    struct eng_group *groups;
+    size_t group_count, group_capacity;
+    struct eng_param *params;
+    size_t param_count, param_capacity;
+    size_t unit_count; /**< one more than the highest unit registered */
+};
+
+/** Bytes of an element; 0 for an unknown dtype. */
+size_t eng_dtype_size(zero_dtype dtype);
+/** "f32", "bf16". */
+const char *eng_dtype_name(zero_dtype dtype);
+
+/** Checks and adds; see zero_add_group() and zero_add_param(). Nothing is changed on error. */
+zero_result eng_model_add_group(struct eng_model *model, zero_group *group,
+                                const zero_group_desc *desc, struct base_error *error);
+zero_result eng_model_add_param(struct eng_model *model, zero_param *param,
+                                const zero_param_desc *desc, struct base_error *error);
+
+/** What must hold before a layout can be made: at least one tensor, every unit has one; adds the
+ * default group if there is none. ZERO_E_INVALID, ZERO_E_NOMEM. */
+zero_result eng_model_complete(struct eng_model *model, struct base_error *error);
+
+/** The tensor called `name`, -1 if there is none. */
+zero_param eng_model_find(const struct eng_model *model, const char *name);
+
+/** Hash of everything about tensor p that ranks must agree on. */
+uint64_t eng_model_param_hash(const struct eng_model *model, size_t p);
+
+/** Most moments any group's optimizer keeps. */
+int eng_model_moments(const struct eng_model *model);
+
+void eng_model_free(struct eng_model *model);
+
+/**
+ * Copies a versioned public struct of `given` bytes into `out` of `known` bytes: a shorter one is
+ * filled up with zeros, a longer one is accepted if its tail is zero. `what` names the struct.
+ */
+zero_result eng_struct_copy(void *out, size_t known, const void *in, const char *what,
+                            struct base_error *error);
+
+/** Copies `known` bytes of an output struct to a caller whose struct_size (the first field of both)
+ * may be smaller, or larger: then its tail becomes zero. */
+void eng_struct_give(void *out, const void *full, size_t known);
+
+#endif

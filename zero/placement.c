@@ -1,0 +1,139 @@
+#include "zero/placement.h"
+
+#include "base/arena.h"
+
+#include <string.h>
+
+bool eng_section_sharded(const struct eng_section *section, int stage)
+{
+    return stage == 3 && !section->persistent;
+}
+
+static size_t granule_bytes(zero_dtype dtype)
+{
+    return ENG_GRANULE * eng_dtype_size(dtype);
+}
+
+/** Places one section behind the ones before it; the totals so far are in *placement. */
+static void place_section(struct eng_placement *placement, const struct eng_layout *layout,
+                          size_t s, int rank, const struct eng_limits *limits)
+{
+    const struct eng_section *section = &layout->sections[s];
+    struct eng_section_place *place = &placement->sections[s];
+    const bool sharded = eng_section_sharded(section, limits->stage);
+    eng_layout_own(layout, s, rank, &place->own_first, &place->own_granules);
+    place->state_first = limits->stage == 0 ? 0 : place->own_first;
+    place->state_granules = limits->stage == 0 ? section->granules : place->own_granules;
+    place->home_first = sharded ? place->own_first : 0;
+    place->home = placement->params_bytes;
+    placement->params_bytes +=
+        (sharded ? place->own_granules : section->granules) * granule_bytes(section->dtype);
+    place->sums = placement->sums_bytes / sizeof(float);
+    placement->sums_bytes += place->own_granules * granule_bytes(ZERO_F32);
+    if (limits->moments > 0) {
+        place->moments = placement->moments_bytes / sizeof(float);
+        placement->moments_bytes += place->state_granules * granule_bytes(ZERO_F32);
+    }
+    if (section->dtype != ZERO_F32) {
+        place->masters = placement->masters_bytes / sizeof(float);
+        placement->masters_bytes += place->state_granules * granule_bytes(ZERO_F32);
+    }
+    const size_t whole = section->granules * granule_bytes(ZERO_F32);
+    if (limits->stage == 0 && layout->world > 1 && whole > placement->staging_bytes)
+        placement->staging_bytes = whole;
+}
+
+/** Offsets of a unit's sections inside its slots; the slots' sizes. */
+static void unit_buffers(struct eng_placement *placement, const struct eng_layout *layout, size_t u,
+                         int stage, size_t *gather_bytes, size_t *grad_bytes)
+{
+    const struct eng_unit_layout *unit = &layout->units[u];
+    *gather_bytes = 0;
+    *grad_bytes = 0;
+    for (size_t s = unit->first_section; s < unit->first_section + unit->section_count; s++) {
+        const struct eng_section *section = &layout->sections[s];
+        const size_t bytes = section->granules * granule_bytes(section->dtype);
+        placement->sections[s].grad_offset = *grad_bytes;
+        *grad_bytes += bytes;
+        if (!eng_section_sharded(section, stage))
+            continue;
+        placement->sections[s].slot_offset = *gather_bytes;
+        *gather_bytes += bytes;
+    }
+}
+
+/** Enters a unit of `bytes` into the class of its size. */
+static void classify(struct eng_slot_plan *plan, size_t u, size_t bytes)
+{
+    plan->class_of_unit[u] = -1;
+    if (bytes == 0)
+        return;
+    const int octave = 63 - __builtin_clzll((unsigned long long)bytes);
+    int c = 0;
+    while (c < plan->class_count &&
+           63 - __builtin_clzll((unsigned long long)plan->classes[c].bytes) != octave)
+        c++;
+    struct eng_slot_class *class = &plan->classes[c];
+    if (c == plan->class_count)
+        plan->class_count++;
+    class->units++;
+    if (bytes > class->bytes)
+        class->bytes = bytes;
+    plan->class_of_unit[u] = (int8_t)c;
+}
+
+/** Gives each class slots for `held` units, and more while `spare` bytes last. */
+static void count_slots(struct eng_slot_plan *plan, int held, size_t spare)
+{
+    for (int c = 0; c < plan->class_count; c++) {
+        struct eng_slot_class *class = &plan->classes[c];
+        class->slots = class->units < held ? class->units : held;
+        const size_t more = spare / class->bytes;
+        const size_t missing = (size_t)(class->units - class->slots);
+        const size_t extra = more < missing ? more : missing;
+        class->slots += (int)extra;
+        spare -= extra * class->bytes;
+        class->first_slot = plan->slot_count;
+        plan->slot_count += class->slots;
+        plan->bytes += (size_t) class->slots * class->bytes;
+    }
+}
+
+zero_result eng_placement_make(struct eng_placement *placement, const struct eng_layout *layout,
+                               int rank, const struct eng_limits *limits, struct base_error *error)
+{
+    memset(placement, 0, sizeof *placement);
+    zero_result r = ZERO_OK;
+    placement->sections = base_calloc(layout->section_count, sizeof *placement->sections);
+    placement->gather.class_of_unit = base_calloc(layout->unit_count, 1);
+    placement->grads.class_of_unit = base_calloc(layout->unit_count, 1);
+    if (!placement->sections || !placement->gather.class_of_unit ||
+        !placement->grads.class_of_unit) {
+        r = zero_fail(error, ZERO_E_NOMEM, "no memory for the placement of %zu sections",
+                      layout->section_count);
+        goto out;
+    }
+    for (size_t s = 0; s < layout->section_count; s++)
+        place_section(placement, layout, s, rank, limits);
+    for (size_t u = 0; u < layout->unit_count; u++) {
+        size_t gather_bytes, grad_bytes;
+        unit_buffers(placement, layout, u, limits->stage, &gather_bytes, &grad_bytes);
+        classify(&placement->gather, u, gather_bytes);
+        classify(&placement->grads, u, grad_bytes);
+    }
+    count_slots(&placement->gather, limits->open_units + limits->prefetch_units,
+                (size_t)limits->live_bytes);
+    count_slots(&placement->grads, limits->stage < 2 ? INT32_MAX : limits->grad_units, 0);
+out:
+    if (r)
+        eng_placement_free(placement);
+    return r;
+}
+
+void eng_placement_free(struct eng_placement *placement)
+{
+    base_free(placement->sections);
+    base_free(placement->gather.class_of_unit);
+    base_free(placement->grads.class_of_unit);
+    memset(placement, 0, sizeof *placement);
+}

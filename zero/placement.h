@@ -1,0 +1,75 @@
+/**
+ * Where everything lies in one rank's memory: a pure function of (layout, stage, rank, limits).
+ * The plan adds it up before anything is allocated; memory.c allocates exactly it.
+ *
+ * Arenas and arrays of a rank:
+ *   params    working copies. Stages 0 to 2: all of them. Stage 3: this rank's runs, and persistent
+ *             sections whole.
+ *   gather    stage 3: slots for gathered units.
+ *   grads     slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a
+ * class. sums      fp32 sums of this rank's runs. moments   fp32 optimizer state, ENG_MAX_MOMENTS
+ * arrays alike; stage 0: of everything, else of this rank's runs. masters   fp32 master weights of
+ * bf16 sections, like moments; an f32 working copy is its own. staging   stage 0: the gathered fp32
+ * sums of the largest section.
+ */
+#ifndef ZERO_PLACEMENT_H
+#define ZERO_PLACEMENT_H
+
+#include "zero/layout.h"
+
+/** Units whose buffers are of similar size (within a power of two) share slots. */
+struct eng_slot_class {
+    size_t bytes; /**< of one slot: the class's largest unit */
+    int units;
+    int slots;
+    int first_slot;
+};
+
+#define ENG_MAX_CLASSES 64
+
+/** A set of equal-purpose buffers: any `held` units fit at once, whichever they are. */
+struct eng_slot_plan {
+    struct eng_slot_class classes[ENG_MAX_CLASSES];
+    int class_count;
+    int slot_count;
+    size_t bytes;
+    int8_t *class_of_unit; /**< -1: the unit needs no slot */
+};
+
+struct eng_section_place {
+    size_t own_first, own_granules;     /**< this rank's run, in granules of the section */
+    size_t state_first, state_granules; /**< what its optimizer state covers */
+    size_t home_first;  /**< granule at which the home begins: own_first if sharded, else 0 */
+    size_t home;        /**< byte in params */
+    size_t slot_offset; /**< byte in a gather slot; stage 3, not persistent */
+    size_t grad_offset; /**< byte in a gradient slot */
+    size_t sums;        /**< element of own_first in sums */
+    size_t moments;     /**< element of state_first in each moments array */
+    size_t masters;     /**< element of state_first in masters; bf16 only */
+};
+
+struct eng_limits {
+    int stage;
+    int open_units;
+    int prefetch_units;
+    int grad_units;
+    int64_t live_bytes;
+    int moments; /**< moment arrays kept */
+};
+
+struct eng_placement {
+    struct eng_section_place *sections; /**< parallel to the layout's */
+    struct eng_slot_plan gather, grads;
+    size_t params_bytes, sums_bytes, moments_bytes /* each */, masters_bytes, staging_bytes;
+};
+
+/** Makes rank's placement. ZERO_E_NOMEM. After an error it is empty. */
+zero_result eng_placement_make(struct eng_placement *placement, const struct eng_layout *layout,
+                               int rank, const struct eng_limits *limits, struct base_error *error);
+
+void eng_placement_free(struct eng_placement *placement);
+
+/** Whether a section is gathered into slots rather than kept whole. */
+bool eng_section_sharded(const struct eng_section *section, int stage);
+
+#endif

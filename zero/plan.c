@@ -1,0 +1,118 @@
+#include "zero/plan.h"
+
+#include "base/arena.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void add_row(struct eng_plan *plan, const char *purpose, size_t bytes)
+{
+    plan->rows[plan->row_count++] = (struct eng_plan_row){purpose, "host", bytes};
+    plan->total += bytes;
+}
+
+void eng_plan_count(struct eng_plan *plan, const struct eng_layout *layout,
+                    const struct eng_placement *placement, int moments, size_t control)
+{
+    const size_t spans = 3 * layout->section_count * (size_t)layout->world;
+    plan->row_count = 0;
+    plan->total = 0;
+    add_row(plan, "working copies", placement->params_bytes);
+    add_row(plan, "gathered units", placement->gather.bytes);
+    add_row(plan, "gradients", placement->grads.bytes);
+    add_row(plan, "gradient sums", placement->sums_bytes);
+    add_row(plan, "moments", (size_t)moments * placement->moments_bytes);
+    add_row(plan, "master weights", placement->masters_bytes);
+    add_row(plan, "staging of sums", placement->staging_bytes);
+    add_row(plan, "tables",
+            spans * sizeof(struct coll_span) + layout->slice_count * sizeof(struct eng_slice));
+    add_row(plan, "transport", control);
+}
+
+/** A text of limited size: what does not fit is cut. */
+struct text {
+    char *data;
+    size_t size, used;
+};
+
+static void append(struct text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void append(struct text *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(text->data + text->used, text->size - text->used, format, args);
+    va_end(args);
+    if (n > 0 && (size_t)n < text->size - text->used)
+        text->used += (size_t)n;
+}
+
+/** Bytes for people: exact below 10 KiB. */
+static const char *human(size_t bytes, char out[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    while (value >= 10240 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(out, 32, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return out;
+}
+
+static void write_model(struct text *text, const struct eng_config *config,
+                        const struct eng_model *model, const struct eng_layout *layout)
+{
+    uint64_t elements = 0;
+    for (size_t p = 0; p < model->param_count; p++)
+        elements += (uint64_t)model->params[p].slice_numel * (uint64_t)model->params[p].slice_count;
+    append(text, "plan of rank %d of %d, stage %d\n", config->rank, config->world, config->stage);
+    append(text, "  model        %" PRIu64 " elements, %zu tensors, %zu units, %zu groups\n",
+           elements, model->param_count, layout->unit_count, model->group_count);
+    append(text, "  layout       %zu granules of %d elements\n", layout->granules, ENG_GRANULE);
+    append(text, "  micro-batches  %d a step, at most %d a rank\n", config->micro_batches,
+           (config->micro_batches + config->world - 1) / config->world);
+}
+
+static void write_slots(struct text *text, const char *what, const struct eng_slot_plan *slots)
+{
+    char size[32];
+    for (int c = 0; c < slots->class_count; c++)
+        append(text, "  %-18s %3d of %s for %d units\n", what, slots->classes[c].slots,
+               human(slots->classes[c].bytes, size), slots->classes[c].units);
+}
+
+zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *config,
+                           const struct eng_model *model, const struct eng_layout *layout,
+                           const struct eng_placement *placement, struct base_error *error)
+{
+    char size[32];
+    const size_t room = 16384;
+    struct text text = {.data = base_calloc(room, 1), .size = room};
+    if (!text.data)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the plan's text");
+    write_model(&text, config, model, layout);
+    append(&text, "memory, bytes of this rank\n");
+    for (int i = 0; i < plan->row_count; i++)
+        append(&text, "  %-18s %-6s %16zu  %s\n", plan->rows[i].purpose, plan->rows[i].tier,
+               plan->rows[i].bytes, human(plan->rows[i].bytes, size));
+    append(&text, "  %-18s %-6s %16zu  %s\n", "total", "", plan->total, human(plan->total, size));
+    append(&text, "slots\n");
+    write_slots(&text, "gathered units", &placement->gather);
+    write_slots(&text, "gradients", &placement->grads);
+    append(&text, "configuration\n");
+    eng_config_text(config, text.data + text.used, text.size - text.used);
+    base_free(plan->text);
+    plan->text = text.data;
+    return ZERO_OK;
+}
+
+void eng_plan_free(struct eng_plan *plan)
+{
+    base_free(plan->text);
+    memset(plan, 0, sizeof *plan);
+}

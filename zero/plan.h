@@ -1,0 +1,37 @@
+/**
+ * The plan: bytes a rank by purpose, and where every configuration value came from, as text.
+ */
+#ifndef ZERO_PLAN_H
+#define ZERO_PLAN_H
+
+#include "zero/config.h"
+#include "zero/layout.h"
+#include "zero/placement.h"
+
+#define ENG_PLAN_ROWS 12
+
+struct eng_plan_row {
+    const char *purpose;
+    const char *tier; /**< "host" */
+    size_t bytes;
+};
+
+struct eng_plan {
+    struct eng_plan_row rows[ENG_PLAN_ROWS];
+    int row_count;
+    size_t total;
+    char *text;
+};
+
+/** Adds up a placement; `control` is the transport's own memory. Sets rows and total. */
+void eng_plan_count(struct eng_plan *plan, const struct eng_layout *layout,
+                    const struct eng_placement *placement, int moments, size_t control);
+
+/** Makes the text. ZERO_E_NOMEM. */
+zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *config,
+                           const struct eng_model *model, const struct eng_layout *layout,
+                           const struct eng_placement *placement, struct base_error *error);
+
+void eng_plan_free(struct eng_plan *plan);
+
+#endif

@@ -1,0 +1,203 @@
+#include "zero/engine.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <string.h>
+
+static const zero_hyper *hyper_of(const zero_step_args *args, size_t group)
+{
+    return (const zero_hyper *)(const void *)((const unsigned char *)args->hyper +
+                                              group * args->hyper_stride);
+}
+
+/** Arguments that are wrong are wrong on every rank: nothing changes. */
+static zero_result check_args(zero_ctx *z, const zero_step_args *args)
+{
+    if ((size_t)args->group_count != z->model.group_count || !args->hyper)
+        return eng_fail(z, ZERO_E_INVALID, "zero_step with hyper-parameters of %d groups, not %zu",
+                        args->hyper ? args->group_count : 0, z->model.group_count);
+    if (args->hyper_stride < sizeof(zero_hyper) || args->hyper_stride % sizeof(double))
+        return eng_fail(z, ZERO_E_INVALID, "hyper_stride is %llu: set it to sizeof(zero_hyper)",
+                        (unsigned long long)args->hyper_stride);
+    if (!isfinite(args->scale))
+        return eng_fail(z, ZERO_E_INVALID, "zero_step with scale %g", args->scale);
+    if (!isfinite(args->max_norm) || args->max_norm < 0)
+        return eng_fail(z, ZERO_E_INVALID, "zero_step with max_norm %g", args->max_norm);
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        struct base_error error = {0};
+        if (z->model.groups[g].optimizer->check(hyper_of(args, g), &error))
+            return eng_fail(z, error.result, "group %s: %s", z->model.groups[g].name,
+                            error.message);
+    }
+    return ZERO_OK;
+}
+
+static zero_result check_state(zero_ctx *z, const char *call)
+{
+    if (z->micro != z->micro_count - 1)
+        return eng_fail(z, ZERO_E_STATE, "%s after %d of %d micro-batches", call, z->micro + 1,
+                        z->micro_count);
+    return eng_micro_check(z, call);
+}
+
+static uint64_t hash_args(const zero_ctx *z, const zero_step_args *args)
+{
+    uint64_t hash = base_hash64(&args->scale, sizeof args->scale, z->step);
+    hash = base_hash64(&args->max_norm, sizeof args->max_norm, hash);
+    for (size_t g = 0; g < z->model.group_count; g++)
+        hash = base_hash64(hyper_of(args, g), sizeof(zero_hyper), hash);
+    for (int m = 0; m < z->metric_count; m++)
+        hash = base_hash64(z->metrics[m].name, strlen(z->metrics[m].name), hash);
+    return hash;
+}
+
+/** From here on no memory of a peer is read, and every sum of this rank is complete. */
+static zero_result come_to_rest(zero_ctx *z)
+{
+    zero_result r = eng_gather_quiesce(z);
+    if (!r)
+        r = eng_publish_finish(z, true);
+    return r ? r : eng_grad_finish(z);
+}
+
+static void record(zero_ctx *z, const struct eng_verdict *verdict, double max_norm)
+{
+    const bool bad = verdict->bad.micro != UINT64_MAX;
+    double clip = 1;
+    if (max_norm > 0 && verdict->finite)
+        clip = fmin(1.0, max_norm / (verdict->norm + 1e-6));
+    z->result = (zero_step_result){
+        .skipped = !verdict->finite,
+        .norm = verdict->norm,
+        .clip = clip,
+        .bad_param = bad ? (zero_param)verdict->bad.param : -1,
+        .bad_slice = bad ? (int32_t)verdict->bad.slice : 0,
+        .bad_element = bad ? verdict->bad.element : 0,
+        .bad_micro = bad ? verdict->bad.micro : 0,
+        .bad_rank = bad ? (int32_t)(verdict->bad.micro % (uint64_t)z->config.world) : -1,
+    };
+}
+
+static zero_result nonfinite(zero_ctx *z)
+{
+    const zero_step_result *bad = &z->result;
+    if (bad->bad_param < 0)
+        return eng_fail_agreed(z, ZERO_E_NONFINITE,
+                               "step %llu: every gradient is finite, but their sum overflows",
+                               (unsigned long long)z->step);
+    return eng_fail_agreed(z, ZERO_E_NONFINITE,
+                           "step %llu: the gradient of %s, slice %d, element %llu, is not finite "
+                           "in micro-batch %llu, computed by rank %d",
+                           (unsigned long long)z->step, z->model.params[bad->bad_param].name,
+                           bad->bad_slice, (unsigned long long)bad->bad_element,
+                           (unsigned long long)bad->bad_micro, bad->bad_rank);
+}
+
+static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
+{
+    struct eng_verdict verdict;
+    zero_result r = eng_verdict(z, args->scale, hash_args(z, args), true, &verdict);
+    if (r)
+        return r;
+    record(z, &verdict, args->max_norm);
+    z->result.updates = z->updates;
+    z->result.step = z->step;
+    z->stepped = true;
+    if (!verdict.finite && z->config.nonfinite == ZERO_NONFINITE_ERROR)
+        return nonfinite(z);
+    for (size_t g = 0; g < z->model.group_count; g++)
+        z->hyper[g] = *hyper_of(args, g);
+    if (verdict.finite) {
+        z->updates++;
+        for (size_t g = 0; g < z->model.group_count; g++)
+            z->model.groups[g].optimizer->prepare(&z->hyper[g], z->updates,
+                                                  args->scale * z->result.clip, &z->scalars[g]);
+        r = eng_update_all(z);
+    } else {
+        base_logf(&z->log, ZERO_LOG_WARN, "core",
+                  "step %llu is skipped: a gradient of %s is not "
+                  "finite (micro-batch %llu, rank %d)",
+                  (unsigned long long)z->step,
+                  z->result.bad_param >= 0 ? z->model.params[z->result.bad_param].name : "the sum",
+                  (unsigned long long)z->result.bad_micro, z->result.bad_rank);
+    }
+    z->step++;
+    z->micro = -1;
+    z->result.step = z->step;
+    z->result.updates = z->updates;
+    return r;
+}
+
+static zero_result step(zero_ctx *z, const zero_step_args *user)
+{
+    struct base_error error = {0};
+    zero_step_args args;
+    zero_result r = user ? eng_struct_copy(&args, sizeof args, user, "zero_step_args", &error)
+                         : zero_fail(&error, ZERO_E_INVALID, "zero_step needs arguments");
+    if (r)
+        return eng_fail_from(z, &error);
+    r = check_args(z, &args);
+    if (!r)
+        r = check_state(z, "zero_step");
+    if (!r)
+        r = come_to_rest(z);
+    if (!r)
+        r = judge_and_update(z, &args);
+    if (!r)
+        r = eng_publish_finish(z, false);
+    if (!r)
+        eng_metric_line(z);
+    return r;
+}
+
+zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream stream)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_step");
+    if (!r)
+        r = eng_check_stream(z, stream);
+    if (!r)
+        r = step(z, args);
+    z->stats.step_allocations = z->late_allocations;
+    return eng_leave(z, r);
+}
+
+zero_result zero_step_info(const zero_ctx *z, zero_step_result *info)
+{
+    if (!z || !info || info->struct_size < sizeof info->struct_size)
+        return ZERO_E_INVALID;
+    if (!z->stepped)
+        return ZERO_E_STATE;
+    zero_step_result full = z->result;
+    full.struct_size = info->struct_size;
+    eng_struct_give(info, &full, sizeof full);
+    return ZERO_OK;
+}
+
+static zero_result grad_norm(zero_ctx *z, double scale, double *norm)
+{
+    if (!norm || !isfinite(scale))
+        return eng_fail(z, ZERO_E_INVALID, "zero_grad_norm with scale %g or no place for the norm",
+                        scale);
+    struct eng_verdict verdict;
+    zero_result r = check_state(z, "zero_grad_norm");
+    if (!r)
+        r = come_to_rest(z);
+    if (!r)
+        r = eng_verdict(z, scale, base_hash64(&scale, sizeof scale, z->step), false, &verdict);
+    if (!r)
+        *norm = verdict.norm;
+    return r;
+}
+
+zero_result zero_grad_norm(zero_ctx *z, double scale, double *norm)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_grad_norm");
+    if (!r)
+        r = grad_norm(z, scale, norm);
+    return eng_leave(z, r);
+}

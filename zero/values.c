@@ -1,0 +1,131 @@
+#include "zero/engine.h"
+
+#include <string.h>
+
+/** Elements [*first, *end) of a slice that this rank owns. */
+static void own_part(const zero_ctx *z, const struct eng_slice *slice, size_t *first, size_t *end)
+{
+    const struct eng_section_place *place = &z->placement.sections[slice->section];
+    const size_t begin = slice->granule * ENG_GRANULE;
+    const size_t own = place->own_first * ENG_GRANULE;
+    const size_t own_end = own + place->own_granules * ENG_GRANULE;
+    *first = own > begin ? own - begin : 0;
+    *end = own_end > begin ? own_end - begin : 0;
+    if (*first > slice->numel)
+        *first = slice->numel;
+    if (*end > slice->numel)
+        *end = slice->numel;
+}
+
+zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user, struct base_error *error)
+{
+    for (size_t i = 0; i < z->layout.slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        size_t first, end;
+        own_part(z, slice, &first, &end);
+        if (first >= end)
+            continue;
+        const size_t at = slice->granule * ENG_GRANULE + first;
+        float *out = eng_own_sums(z, slice->section, at);
+        const zero_result r = source(z, user, slice, first, end - first, out, error);
+        if (r)
+            return r;
+    }
+    return ZERO_OK;
+}
+
+zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
+                             uint64_t first, uint64_t count, float *out, struct base_error *error)
+{
+    (void)user;
+    const struct eng_param *param = &z->model.params[slice->param];
+    if (param->fill) {
+        const zero_result r =
+            param->fill(param->fill_user, param->name, slice->index, first, count, out);
+        return r ? zero_fail(error, r, "the fill callback of %s failed at slice %d, element %llu",
+                             param->name, slice->index, (unsigned long long)first)
+                 : ZERO_OK;
+    }
+    if (!param->data) {
+        memset(out, 0, count * sizeof *out);
+        return ZERO_OK;
+    }
+    const size_t at = (size_t)slice->index * param->slice_numel + first;
+    if (param->dtype == ZERO_F32)
+        memcpy(out, (const float *)param->data + at, count * sizeof *out);
+    else
+        z->kernels->from_bf16(count, (const uint16_t *)param->data + at, out);
+    return ZERO_OK;
+}
+
+/** Values of a section's granules first .. first+granules-1 become weights and working copy. */
+static void install(zero_ctx *z, size_t s, size_t first, size_t granules, const float *values)
+{
+    const size_t count = granules * ENG_GRANULE;
+    if (count == 0)
+        return;
+    memcpy(eng_weights(z, s, first * ENG_GRANULE), values, count * sizeof *values);
+    if (z->layout.sections[s].dtype == ZERO_BF16)
+        z->kernels->to_bf16(count, values, (uint16_t *)(void *)eng_home(z, s, first));
+}
+
+zero_result eng_sums_drain(zero_ctx *z)
+{
+    for (size_t s = 0; s < z->layout.section_count; s++) {
+        if (!z->io[s].sums_started)
+            continue;
+        const zero_result r = coll_drain(z->comm, &z->io[s].sums);
+        if (r)
+            return eng_comm_failed(z, r);
+        z->io[s].sums_started = false;
+    }
+    return ZERO_OK;
+}
+
+zero_result eng_sums_gather(zero_ctx *z, size_t s, const float **whole)
+{
+    const struct eng_section_place *place = &z->placement.sections[s];
+    if (z->config.world == 1) {
+        *whole = z->sums + place->sums;
+        return ZERO_OK;
+    }
+    struct eng_section_io *io = &z->io[s];
+    if (io->sums_started) {
+        const zero_result r = coll_drain(z->comm, &io->sums);
+        if (r)
+            return eng_comm_failed(z, r);
+    }
+    const struct coll_all_gather op = {
+        .arena = z->sums_arena,
+        .offset = place->sums * sizeof(float),
+        .recv = z->staging,
+        .spans = z->layout.sections[s].sum_bytes,
+        .label = {.name = "unit", .number = (uint32_t)z->layout.sections[s].unit},
+    };
+    zero_result r = coll_all_gather_start(z->comm, &op, &io->sums);
+    if (!r) {
+        io->sums_started = true;
+        r = coll_wait(z->comm, &io->sums);
+    }
+    *whole = z->staging;
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}
+
+zero_result eng_values_install(zero_ctx *z)
+{
+    eng_publish_version(z);
+    for (size_t s = 0; s < z->layout.section_count; s++) {
+        const struct eng_section_place *place = &z->placement.sections[s];
+        const float *values = z->sums + place->sums;
+        zero_result r = ZERO_OK;
+        if (z->config.stage == 0)
+            r = eng_sums_gather(z, s, &values);
+        if (r)
+            return r;
+        install(z, s, place->state_first, place->state_granules, values);
+        r = eng_publish_start(z, s);
+        if (r)
+            return r;
+    }
+    return eng_publish_finish(z, true);
+}
