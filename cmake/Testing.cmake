@@ -1,5 +1,8 @@
 # How tests are registered. Exit code 77 is a skip and names what the machine lacks. Programs go
 # to <build>/bin/tests.
+#
+# Every test carries its folder's name (unit, ranks, fault, ...) as a label. Two more have a meaning:
+# `slow` runs nightly only, `threads` also under the thread sanitizer.
 
 # zero_test_program(<name> SOURCES <files...> [FOLDERS <folder targets...>] [LIBS <libraries...>])
 #
@@ -26,8 +29,7 @@ endfunction()
 # zero_add_unit_test(<name> SOURCES <files...> [FOLDERS <folder targets...>] [LIBS <libraries...>]
 #                    [ARGS <args...>] [LABELS <labels...>] [TIMEOUT <seconds>] [PROCESSORS <n>])
 #
-# A cmocka program, built as zero_test_program() does and run once. Default time-out: 60 s. The
-# test carries the name of its folder (unit, fault, ...) as a label, besides those given.
+# A cmocka program, built as zero_test_program() does and run once. Default time-out: 60 s.
 function(zero_add_unit_test name)
   cmake_parse_arguments(arg "" "TIMEOUT;PROCESSORS" "SOURCES;FOLDERS;LIBS;ARGS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
