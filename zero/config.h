@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { ENG_CONFIG_KEYS = 14 };
+enum { ENG_CONFIG_KEYS = 15 };
 
 /** Where a value came from, weakest first. */
 enum eng_source {
@@ -30,35 +30,35 @@ enum eng_source {
  * "none" there is 0. */
 struct eng_config {
     int32_t stage;
-    const char *transport;   /**< "self", "threads", "shm": a literal */
-    int32_t micro_batches;   /**< V */
-    int32_t prefetch_units;  /**< 0: none */
+    const char *transport;  /**< "self", "threads", "shm": a literal */
+    int32_t micro_batches;  /**< V */
+    int32_t prefetch_units; /**< 0: none */
     int32_t open_units;
     int32_t grad_units;
     int32_t cpu_threads;
-    int64_t persist_numel;   /**< 0: none */
+    int64_t persist_numel; /**< 0: none */
     int64_t live_bytes;
     uint64_t seed;
     zero_nonfinite nonfinite; /**< ZERO_NONFINITE_ERROR or _SKIP */
     int32_t timeout_s;
-    const char *kernels;     /**< "auto", "ref", "avx2", "avx512": a literal */
-    struct base_log log;     /**< sink, levels (log_level, ZERO_LOG) and this rank */
-    char log_text[128];      /**< value of the key `log`: levels by component; "" if none */
+    const char *kernels; /**< "auto", "ref", "avx2", "avx512": a literal */
+    struct base_log log; /**< sink, levels (log_level, ZERO_LOG) and this rank */
+    char log_text[128];  /**< value of the key `log`: levels by component; "" if none */
     enum eng_source sources[ENG_CONFIG_KEYS];
 
     char name[BOOT_NAME_BYTES];
     zero_team *team;
     int32_t rank;
-    int32_t world;           /**< plan mode: the world to plan for, whatever was started */
-    int32_t local_world;     /**< ranks of this host; 0: not known */
-    char launcher[32];       /**< boot_place.launcher, or "zero_config" */
+    int32_t world;       /**< plan mode: the world to plan for, whatever was started */
+    int32_t local_world; /**< ranks of this host; 0: not known */
+    char launcher[32];   /**< boot_place.launcher, or "zero_config" */
     char job[BOOT_JOB_BYTES];
 
-    bool plan;               /**< ZERO_PLAN=1: make the plan, hand it over, ZERO_PLANNED. rank is 0
-                                  and nobody is to be met */
-    int plan_fd;             /**< ZERO_PLAN_FD: where zero-run reads the plan's text; -1 none */
-    int metrics_fd;          /**< ZERO_METRICS_FD: one JSON object a line and step; -1 none, as on
-                                  every rank but 0 */
+    bool plan;      /**< ZERO_PLAN=1: make the plan, hand it over, ZERO_PLANNED. rank is 0
+                         and nobody is to be met */
+    int plan_fd;    /**< ZERO_PLAN_FD: where zero-run reads the plan's text; -1 none */
+    int metrics_fd; /**< ZERO_METRICS_FD: one JSON object a line and step; -1 none, as on
+                         every rank but 0 */
 };
 
 /**

@@ -1,0 +1,463 @@
+#include "zero/config.h"
+
+#include "zero/config_key.h"
+#include "zero/model.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { VALUE_BYTES = 128 };
+
+// Variables that zero-run, launchers and tests set: known, but no keys.
+static const char *const other_variables[] = {
+    "ZERO_FAULT",      "ZERO_JOB",        "ZERO_LOCAL_RANK", "ZERO_LOCAL_WORLD_SIZE",
+    "ZERO_OPTIONS",    "ZERO_METRICS_FD", "ZERO_PLAN",       "ZERO_PLAN_FD",
+    "ZERO_PLAN_WORLD", "ZERO_RANK",       "ZERO_WORLD_SIZE",
+};
+
+// What zero_config has beside the keys: no option can set it for every context of a program.
+static const char *const struct_only[] = {"world", "rank", "name", "team", "log_user"};
+
+struct resolution {
+    struct eng_config *config;
+    int64_t values[ENG_CONFIG_KEYS];
+    struct base_error *error;
+};
+
+// How a value that was given is shown in messages: one line, whatever it holds.
+static void show_given(char given[VALUE_BYTES], const char *name, const char *text)
+{
+    snprintf(given, VALUE_BYTES, "%s=%.60s", name, text);
+    for (char *byte = given; *byte; byte++)
+        if (*byte < ' ' || *byte > '~')
+            *byte = '?';
+}
+
+static zero_result set_from_text(struct resolution *resolution, int index, const char *text,
+                                 enum eng_source source, const char *given)
+{
+    struct eng_config *config = resolution->config;
+    config->sources[index] = source;
+    if (eng_keys[index].kind != ENG_KEY_LEVELS)
+        return eng_key_parse(&eng_keys[index], text, given, &resolution->values[index],
+                             resolution->error);
+    struct base_log scratch = {.sink = NULL};
+    struct base_error reason = {.result = ZERO_OK};
+    if (strlen(text) >= sizeof config->log_text)
+        return zero_fail(resolution->error, ZERO_E_INVALID, "%s: too long", given);
+    if (base_log_parse(&scratch, text, &reason))
+        return zero_fail(resolution->error, ZERO_E_INVALID, "%s: %s", given, reason.message);
+    strcpy(config->log_text, text);
+    return ZERO_OK;
+}
+
+static zero_result read_struct(struct resolution *resolution, const zero_config *user)
+{
+    for (int i = 0; i < ENG_CONFIG_KEYS; i++) {
+        bool set;
+        const zero_result result = eng_key_from_struct(&eng_keys[i], user, &resolution->values[i],
+                                                       &set, resolution->error);
+        if (result)
+            return result;
+        if (set)
+            resolution->config->sources[i] = ENG_SOURCE_STRUCT;
+    }
+    return ZERO_OK;
+}
+
+// ZERO_ and the key in upper case.
+static void variable_name(const char *key, char *name, size_t size)
+{
+    snprintf(name, size, "ZERO_%s", key);
+    for (char *byte = name; *byte; byte++)
+        if (*byte >= 'a' && *byte <= 'z')
+            *byte = (char)(*byte - 'a' + 'A');
+}
+
+static zero_result read_environment(struct resolution *resolution)
+{
+    for (int i = 0; i < ENG_CONFIG_KEYS; i++) {
+        char name[40], given[VALUE_BYTES];
+        variable_name(eng_keys[i].name, name, sizeof name);
+        const char *text = getenv(name);
+        if (!text)
+            continue;
+        show_given(given, name, text);
+        const zero_result result =
+            set_from_text(resolution, i, text, ENG_SOURCE_ENVIRONMENT, given);
+        if (result)
+            return result;
+    }
+    return ZERO_OK;
+}
+
+static zero_result refuse_option(const char *line, size_t name_length, struct base_error *error)
+{
+    const int length = name_length < 40 ? (int)name_length : 40;
+    for (size_t i = 0; i < sizeof struct_only / sizeof *struct_only; i++)
+        if (strlen(struct_only[i]) == name_length && !memcmp(struct_only[i], line, name_length))
+            return zero_fail(error, ZERO_E_INVALID,
+                             "-o %.*s: comes from the launcher or the program, never from an "
+                             "option",
+                             length, line);
+    const char *closest = eng_key_closest(line, name_length);
+    return zero_fail(error, ZERO_E_INVALID, "-o %.*s: there is no such key%s%s%s", length, line,
+                     closest ? "; did you mean " : "", closest ? closest : "", closest ? "?" : "");
+}
+
+// One line of ZERO_OPTIONS, "key=value".
+static zero_result read_option(struct resolution *resolution, const char *line, size_t length)
+{
+    struct base_error *error = resolution->error;
+    const char *equals = memchr(line, '=', length);
+    if (!equals)
+        return zero_fail(error, ZERO_E_INVALID, "-o %.*s: write it as key=value",
+                         length < 60 ? (int)length : 60, line);
+    const size_t name_length = (size_t)(equals - line);
+    const int index = eng_key_find(line, name_length);
+    if (index < 0)
+        return refuse_option(line, name_length, error);
+    if (resolution->config->sources[index] == ENG_SOURCE_OPTION)
+        return zero_fail(error, ZERO_E_INVALID, "-o %s is given twice", eng_keys[index].name);
+
+    char text[VALUE_BYTES], given[VALUE_BYTES];
+    const size_t text_length = length - name_length - 1;
+    if (text_length >= sizeof text)
+        return zero_fail(error, ZERO_E_INVALID, "-o %s: the value is too long",
+                         eng_keys[index].name);
+    memcpy(text, equals + 1, text_length);
+    text[text_length] = '\0';
+    char option[40];
+    snprintf(option, sizeof option, "-o %s", eng_keys[index].name);
+    show_given(given, option, text);
+    return set_from_text(resolution, index, text, ENG_SOURCE_OPTION, given);
+}
+
+static zero_result read_options(struct resolution *resolution)
+{
+    const char *line = getenv("ZERO_OPTIONS");
+    while (line && *line) {
+        const size_t length = strcspn(line, "\n");
+        const zero_result result = length ? read_option(resolution, line, length) : ZERO_OK;
+        if (result)
+            return result;
+        line += length;
+        line += *line == '\n';
+    }
+    return ZERO_OK;
+}
+
+// A number that zero-run passes; *value keeps its default if the variable isn't set.
+static zero_result read_number(const char *name, int min, int max, int *value,
+                               struct base_error *error)
+{
+    const char *text = getenv(name);
+    if (!text)
+        return ZERO_OK;
+    const struct eng_key key = {
+        .name = name, .kind = ENG_KEY_INT32, .min = min, .max = max, .doc = "set by zero-run"};
+    char given[VALUE_BYTES];
+    show_given(given, name, text);
+    int64_t number;
+    const zero_result result = eng_key_parse(&key, text, given, &number, error);
+    if (!result)
+        *value = (int)number;
+    return result;
+}
+
+static zero_result read_descriptor(const char *name, int *fd, struct base_error *error)
+{
+    *fd = -1;
+    const zero_result result = read_number(name, 3, 1 << 20, fd, error);
+    if (!result && *fd >= 0 && fcntl(*fd, F_GETFD) < 0)
+        return zero_fail_errno(error, ZERO_E_INVALID, errno, "%s=%d is no open descriptor", name,
+                               *fd);
+    return result;
+}
+
+static zero_result read_plan_mode(struct eng_config *config, struct base_error *error)
+{
+    int plan = 0, world = config->world;
+    zero_result result = read_number("ZERO_PLAN", 0, 1, &plan, error);
+    if (!result)
+        result = read_number("ZERO_PLAN_WORLD", 1, BOOT_WORLD_MAX, &world, error);
+    if (!result)
+        result = read_descriptor("ZERO_PLAN_FD", &config->plan_fd, error);
+    if (!result)
+        result = read_descriptor("ZERO_METRICS_FD", &config->metrics_fd, error);
+    if (result)
+        return result;
+    config->plan = plan == 1;
+    if (config->plan) {
+        config->rank = 0;
+        config->world = world;
+        config->local_world = 0;
+    }
+    if (config->plan || config->rank != 0)
+        config->metrics_fd = -1;
+    return ZERO_OK;
+}
+
+static zero_result place_from_struct(struct eng_config *config, const zero_config *user,
+                                     struct base_error *error)
+{
+    if (user->world > BOOT_WORLD_MAX || user->rank < 0 || user->rank >= user->world)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "zero_config.rank = %d, .world = %d: a world has 1 to %d ranks, the "
+                         "first is 0",
+                         user->rank, user->world, BOOT_WORLD_MAX);
+    config->rank = user->rank;
+    config->world = user->world;
+    snprintf(config->launcher, sizeof config->launcher, "zero_config");
+    boot_job(config->job, environ);
+    return ZERO_OK;
+}
+
+static zero_result place_from_launcher(struct eng_config *config, const zero_config *user,
+                                       struct base_error *error)
+{
+    if (user->rank || user->team)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "zero_config.%s is set, but .world is 0: give rank and world",
+                         user->rank ? "rank" : "team");
+    struct boot_place place;
+    const zero_result result = boot_discover(&place, environ, error);
+    if (result)
+        return result;
+    if (place.world > BOOT_WORLD_MAX)
+        return zero_fail(error, ZERO_E_INVALID, "%s: a world has at most %d ranks", place.source,
+                         BOOT_WORLD_MAX);
+    config->rank = place.rank;
+    config->world = place.world;
+    config->local_world = place.local_world;
+    memcpy(config->launcher, place.launcher, sizeof config->launcher);
+    memcpy(config->job, place.job, sizeof config->job);
+    return ZERO_OK;
+}
+
+static zero_result find_place(struct eng_config *config, const zero_config *user,
+                              struct base_error *error)
+{
+    const char *name = user->name ? user->name : "main";
+    if (!*name || strlen(name) >= sizeof config->name)
+        return zero_fail(error, ZERO_E_INVALID, "zero_config.name has %zu bytes: 1 to %zu fit",
+                         strlen(name), sizeof config->name - 1);
+    strcpy(config->name, name);
+    config->team = user->team;
+    const zero_result result = user->world ? place_from_struct(config, user, error)
+                                           : place_from_launcher(config, user, error);
+    return result ? result : read_plan_mode(config, error);
+}
+
+// A default that follows from the place: the transport, or the number of micro-batches.
+static int64_t derive(const struct eng_config *config, const struct eng_key *key)
+{
+    if (key->config_offset == offsetof(struct eng_config, micro_batches))
+        return config->world;
+    return config->team         ? ENG_TRANSPORT_THREADS
+           : config->world == 1 ? ENG_TRANSPORT_SELF
+                                : ENG_TRANSPORT_SHM;
+}
+
+static void store(struct eng_config *config, const struct eng_key *key, int64_t value)
+{
+    void *field = (char *)config + key->config_offset;
+    const int32_t narrow = (int32_t)value;
+    switch (key->kind) {
+    case ENG_KEY_INT32:
+    case ENG_KEY_ENUM:
+        memcpy(field, &narrow, sizeof narrow);
+        break;
+    case ENG_KEY_INT64:
+    case ENG_KEY_BYTES:
+    case ENG_KEY_UINT64:
+        memcpy(field, &value, sizeof value);
+        break;
+    case ENG_KEY_CHOICE:
+        memcpy(field, &key->choices[value], sizeof key->choices[value]);
+        break;
+    case ENG_KEY_LEVELS:
+        break;
+    }
+}
+
+// The reverse of store().
+static int64_t load(const struct eng_config *config, const struct eng_key *key)
+{
+    const void *field = (const char *)config + key->config_offset;
+    int32_t narrow;
+    int64_t wide;
+    const char *text;
+    switch (key->kind) {
+    case ENG_KEY_INT32:
+    case ENG_KEY_ENUM:
+        memcpy(&narrow, field, sizeof narrow);
+        return narrow;
+    case ENG_KEY_INT64:
+    case ENG_KEY_BYTES:
+    case ENG_KEY_UINT64:
+        memcpy(&wide, field, sizeof wide);
+        return wide;
+    case ENG_KEY_CHOICE:
+        memcpy(&text, field, sizeof text);
+        for (wide = 0; strcmp(key->choices[wide], text); wide++)
+            ;
+        return wide;
+    case ENG_KEY_LEVELS:
+        break;
+    }
+    return 0;
+}
+
+static void store_all(struct resolution *resolution)
+{
+    for (int i = 0; i < ENG_CONFIG_KEYS; i++) {
+        const int64_t value = resolution->values[i];
+        store(resolution->config, &eng_keys[i],
+              value == ENG_KEY_DERIVED ? derive(resolution->config, &eng_keys[i]) : value);
+    }
+}
+
+static zero_result check_transport(const struct eng_config *config, struct base_error *error)
+{
+    const bool threads = !strcmp(config->transport, "threads");
+    if (!strcmp(config->transport, "self") && config->world > 1)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "transport=self is for one rank, and there are %d: take shm or threads",
+                         config->world);
+    if (threads && !config->team)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "transport=threads needs zero_config.team: ranks that are processes take "
+                         "shm");
+    if (!threads && config->team)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "transport=%s, but zero_config.team is for transport=threads",
+                         config->transport);
+    if (config->local_world && config->local_world != config->world)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "%d of %d ranks are on this host (%s says): several hosts need the "
+                         "transport mpi, which this build does not have",
+                         config->local_world, config->world, config->launcher);
+    return ZERO_OK;
+}
+
+static zero_result set_log(struct eng_config *config, const zero_config *user,
+                           struct base_error *error)
+{
+    config->log.sink = user->log;
+    config->log.user = user->log_user;
+    config->log.rank = config->rank;
+    return base_log_parse(&config->log, config->log_text, error);
+}
+
+static bool known_variable(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof other_variables / sizeof *other_variables; i++)
+        if (strlen(other_variables[i]) == length && !memcmp(other_variables[i], name, length))
+            return true;
+    for (int i = 0; i < ENG_CONFIG_KEYS; i++) {
+        char variable[40];
+        variable_name(eng_keys[i].name, variable, sizeof variable);
+        if (strlen(variable) == length && !memcmp(variable, name, length))
+            return true;
+    }
+    return false;
+}
+
+// Other programs may have variables of that prefix, so these are no errors.
+static void warn_of_unknown_variables(const struct eng_config *config)
+{
+    for (char *const *entry = environ; config->rank == 0 && entry && *entry; entry++) {
+        const size_t length = strcspn(*entry, "=");
+        if (strncmp(*entry, "ZERO_", 5) || known_variable(*entry, length))
+            continue;
+        char key[40];
+        snprintf(key, sizeof key, "%.*s", (int)(length - 5), *entry + 5);
+        for (char *byte = key; *byte; byte++)
+            if (*byte >= 'A' && *byte <= 'Z')
+                *byte = (char)(*byte - 'A' + 'a');
+        const char *closest = eng_key_closest(key, strlen(key));
+        char variable[40] = "";
+        if (closest)
+            variable_name(closest, variable, sizeof variable);
+        base_logf(&config->log, ZERO_LOG_WARN, "core", "%.*s is no variable of zero%s%s%s",
+                  (int)length, *entry, closest ? "; did you mean " : "", variable,
+                  closest ? "?" : "");
+    }
+}
+
+zero_result eng_config_resolve(struct eng_config *config, const zero_config *user,
+                               struct base_error *error)
+{
+    const zero_config defaults = zero_config_default();
+    zero_config known;
+    *config = (struct eng_config){.plan_fd = -1, .metrics_fd = -1};
+    zero_result result =
+        eng_struct_copy(&known, sizeof known, user ? user : &defaults, "zero_config", error);
+    if (!result && known.reserved)
+        result = zero_fail(error, ZERO_E_INVALID, "zero_config.reserved is %u: it must be 0",
+                           known.reserved);
+    if (!result)
+        result = find_place(config, &known, error);
+
+    struct resolution resolution = {.config = config, .error = error};
+    for (int i = 0; i < ENG_CONFIG_KEYS; i++)
+        resolution.values[i] = eng_keys[i].fallback;
+    if (!result)
+        result = read_struct(&resolution, &known);
+    if (!result)
+        result = read_environment(&resolution);
+    if (!result)
+        result = read_options(&resolution);
+    if (result)
+        return result;
+
+    store_all(&resolution);
+    result = check_transport(config, error);
+    if (!result)
+        result = set_log(config, &known, error);
+    if (!result)
+        warn_of_unknown_variables(config);
+    return result;
+}
+
+static void source_name(const struct eng_config *config, int index, char *name, size_t size)
+{
+    switch (config->sources[index]) {
+    case ENG_SOURCE_DEFAULT:
+        snprintf(name, size, "default");
+        break;
+    case ENG_SOURCE_STRUCT:
+        snprintf(name, size, "zero_config");
+        break;
+    case ENG_SOURCE_ENVIRONMENT:
+        variable_name(eng_keys[index].name, name, size);
+        break;
+    case ENG_SOURCE_OPTION:
+        snprintf(name, size, "-o");
+        break;
+    }
+}
+
+size_t eng_config_text(const struct eng_config *config, char *text, size_t size)
+{
+    const char *launcher = config->plan ? "zero-run --plan" : config->launcher;
+    size_t used = 0;
+    int added = snprintf(text, size, "  %-18s %-16d (%s)\n", "world", config->world, launcher);
+    for (int i = 0; i < ENG_CONFIG_KEYS; i++) {
+        char value[VALUE_BYTES], source[40];
+        used += added > 0 ? (size_t)added : 0;
+        if (eng_keys[i].kind == ENG_KEY_LEVELS)
+            snprintf(value, sizeof value, "%s", *config->log_text ? config->log_text : "-");
+        else
+            eng_key_show(&eng_keys[i], load(config, &eng_keys[i]), value, sizeof value);
+        source_name(config, i, source, sizeof source);
+        added = snprintf(used < size ? text + used : NULL, used < size ? size - used : 0,
+                         "  %-18s %-16s (%s)\n", eng_keys[i].name, value, source);
+    }
+    return used + (added > 0 ? (size_t)added : 0);
+}

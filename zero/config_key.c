@@ -1,0 +1,217 @@
+#include "zero/config_key.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const transports[] = {[ENG_TRANSPORT_SELF] = "self",
+                                         [ENG_TRANSPORT_THREADS] = "threads",
+                                         [ENG_TRANSPORT_SHM] = "shm",
+                                         NULL};
+static const char *const kernels[] = {"auto", "ref", "avx2", "avx512", NULL};
+static const char *const nonfinite[] = {"", "error", "skip", NULL};
+static const char *const levels[] = {"off", "error", "warn", "info", "debug", "trace", NULL};
+
+#define FIELD(name)                                                                                \
+    .user_offset = offsetof(zero_config, name), .config_offset = offsetof(struct eng_config, name)
+
+const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
+    {"stage", ENG_KEY_INT32, FIELD(stage), .max = 3, .doc = "what is sharded"},
+    {"transport", ENG_KEY_CHOICE, FIELD(transport), .max = 2, .fallback = ENG_KEY_DERIVED,
+     .choices = transports, .doc = "how ranks move bytes"},
+    {"micro_batches", ENG_KEY_INT32, FIELD(micro_batches), .min = 1, .max = 1 << 20,
+     .fallback = ENG_KEY_DERIVED, .doc = "micro-batches of a step over all ranks"},
+    {"prefetch_units", ENG_KEY_INT32, FIELD(prefetch_units), .max = 4096, .fallback = 2,
+     .off = true, .doc = "gathers kept ahead"},
+    {"open_units", ENG_KEY_INT32, FIELD(open_units), .min = 1, .max = 1 << 20, .fallback = 4,
+     .doc = "units a rank may hold open at once"},
+    {"grad_units", ENG_KEY_INT32, FIELD(grad_units), .min = 1, .max = 1 << 20, .fallback = 4,
+     .doc = "gradients a rank may hold open or in flight"},
+    {"cpu_threads", ENG_KEY_INT32, FIELD(cpu_threads), .min = 1, .max = 1024, .fallback = 1,
+     .doc = "threads of the update"},
+    {"persist_numel", ENG_KEY_INT64, FIELD(persist_numel), .max = INT64_C(1) << 40,
+     .fallback = 1024, .off = true, .doc = "elements up to which a slice stays resident"},
+    {"live_bytes", ENG_KEY_BYTES, FIELD(live_bytes), .max = INT64_C(1) << 50, .off = true,
+     .doc = "bytes of gathered units that may stay between uses"},
+    {"seed", ENG_KEY_UINT64, FIELD(seed), .doc = "of random numbers"},
+    {"nonfinite", ENG_KEY_ENUM, FIELD(nonfinite), .min = 1, .max = 2,
+     .fallback = ZERO_NONFINITE_ERROR, .choices = nonfinite,
+     .doc = "what a gradient that is not finite does"},
+    {"timeout_s", ENG_KEY_INT32, FIELD(timeout_s), .min = 1, .max = 30 * 86400, .fallback = 600,
+     .doc = "seconds, the longest wait for another rank"},
+    {"kernels", ENG_KEY_CHOICE, FIELD(kernels), .max = 3, .choices = kernels,
+     .doc = "instruction set of the update"},
+    {"log_level", ENG_KEY_ENUM, .user_offset = offsetof(zero_config, log_level),
+     .config_offset = offsetof(struct eng_config, log.level), .max = ZERO_LOG_TRACE,
+     .fallback = ZERO_LOG_WARN, .off = true, .choices = levels, .doc = "what is logged"},
+    {"log", ENG_KEY_LEVELS, .doc = "what is logged, by component"},
+};
+
+int eng_key_find(const char *name, size_t length)
+{
+    for (int i = 0; i < ENG_CONFIG_KEYS; i++)
+        if (strlen(eng_keys[i].name) == length && !memcmp(eng_keys[i].name, name, length))
+            return i;
+    return -1;
+}
+
+// Levenshtein's distance; both texts are cut at 31 bytes.
+static size_t distance(const char *a, size_t a_length, const char *b)
+{
+    size_t row[32];
+    const size_t n = a_length < 31 ? a_length : 31, m = strlen(b) < 31 ? strlen(b) : 31;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            const size_t changed = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            row[j] = row[j] < changed ? row[j] : changed;
+        }
+    }
+    return row[m];
+}
+
+const char *eng_key_closest(const char *name, size_t length)
+{
+    const char *closest = NULL;
+    size_t least = length / 2 + 1 < 5 ? length / 2 + 1 : 5;
+    for (int i = 0; i < ENG_CONFIG_KEYS; i++) {
+        const size_t steps = distance(name, length, eng_keys[i].name);
+        if (steps < least) {
+            least = steps;
+            closest = eng_keys[i].name;
+        }
+    }
+    return closest;
+}
+
+// The one place that says what a key takes.
+static zero_result refuse(const struct eng_key *key, const char *given, struct base_error *error)
+{
+    const char *off = key->off && !key->choices ? ", or off" : "";
+    char range[128] = "";
+    if (key->choices) {
+        for (int64_t i = key->min; i <= key->max; i++) {
+            const size_t used = strlen(range);
+            snprintf(range + used, sizeof range - used, "%s%s", used ? ", " : "", key->choices[i]);
+        }
+    } else if (key->kind == ENG_KEY_UINT64) {
+        snprintf(range, sizeof range, "0 to %" PRIu64, UINT64_MAX);
+    } else {
+        snprintf(range, sizeof range, "%" PRId64 " to %" PRId64, key->min, key->max);
+    }
+    return zero_fail(error, ZERO_E_INVALID, "%s: %s (%s) takes %s%s", given, key->name, key->doc,
+                     range, off);
+}
+
+static int64_t choice_index(const struct eng_key *key, const char *text)
+{
+    for (int64_t i = key->min; i <= key->max; i++)
+        if (!strcmp(key->choices[i], text))
+            return i;
+    return -1;
+}
+
+// Digits, and where they end; false if there are none or too many.
+static bool parse_digits(const char *text, const char **end, uint64_t *value)
+{
+    if (*text < '0' || *text > '9')
+        return false;
+    char *stop;
+    errno = 0;
+    *value = strtoull(text, &stop, 10);
+    *end = stop;
+    return errno == 0;
+}
+
+static int unit_shift(const char *unit)
+{
+    static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
+    for (int i = 0; i < 5; i++)
+        if (!strcmp(unit, units[i]))
+            return 10 * i;
+    return -1;
+}
+
+zero_result eng_key_parse(const struct eng_key *key, const char *text, const char *given,
+                          int64_t *value, struct base_error *error)
+{
+    if (key->choices) {
+        *value = choice_index(key, text);
+        return *value < 0 ? refuse(key, given, error) : ZERO_OK;
+    }
+    if (key->off && !strcmp(text, "off")) {
+        *value = 0;
+        return ZERO_OK;
+    }
+    uint64_t number;
+    const char *end;
+    if (!parse_digits(text, &end, &number))
+        return refuse(key, given, error);
+    const int shift = key->kind == ENG_KEY_BYTES ? unit_shift(end) : (*end ? -1 : 0);
+    if (shift < 0)
+        return refuse(key, given, error);
+    if (key->kind != ENG_KEY_UINT64 &&
+        (number > (uint64_t)key->max >> shift || number << shift < (uint64_t)key->min))
+        return refuse(key, given, error);
+    *value = (int64_t)(number << shift);
+    return ZERO_OK;
+}
+
+static int64_t user_number(const struct eng_key *key, const zero_config *user)
+{
+    const void *field = (const char *)user + key->user_offset;
+    int32_t narrow;
+    int64_t wide;
+    if (key->kind == ENG_KEY_INT32 || key->kind == ENG_KEY_ENUM) {
+        memcpy(&narrow, field, sizeof narrow);
+        return narrow;
+    }
+    memcpy(&wide, field, sizeof wide);
+    return wide;
+}
+
+zero_result eng_key_from_struct(const struct eng_key *key, const zero_config *user, int64_t *value,
+                                bool *set, struct base_error *error)
+{
+    char given[96];
+    *set = false;
+    if (key->kind == ENG_KEY_LEVELS)
+        return ZERO_OK;
+    if (key->kind == ENG_KEY_CHOICE) {
+        const char *text;
+        memcpy(&text, (const char *)user + key->user_offset, sizeof text);
+        if (!text)
+            return ZERO_OK;
+        *set = true;
+        snprintf(given, sizeof given, "zero_config.%s = \"%.40s\"", key->name, text);
+        return eng_key_parse(key, text, given, value, error);
+    }
+    const int64_t number = user_number(key, user);
+    if (number == 0)
+        return ZERO_OK;
+    *set = true;
+    *value = number == ZERO_OFF && key->off ? 0 : number;
+    snprintf(given, sizeof given, "zero_config.%s = %" PRId64, key->name, number);
+    if (key->kind != ENG_KEY_UINT64 && (*value < key->min || *value > key->max))
+        return refuse(key, given, error);
+    return ZERO_OK;
+}
+
+void eng_key_show(const struct eng_key *key, int64_t value, char *text, size_t size)
+{
+    if (key->choices)
+        snprintf(text, size, "%s", key->choices[value]);
+    else if (key->off && value == 0)
+        snprintf(text, size, "off");
+    else if (key->kind == ENG_KEY_UINT64)
+        snprintf(text, size, "%" PRIu64, (uint64_t)value);
+    else
+        snprintf(text, size, "%" PRId64, value);
+}
