@@ -1,0 +1,96 @@
+// base/device.h: the list, and the contract every device keeps, tried on each of them.
+#include "base/device.h"
+#include "base/fault.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void devices_are_found_by_name(void **state)
+{
+    (void)state;
+    assert_ptr_equal(base_device_find("cpu"), &base_device_cpu);
+    assert_null(base_device_find(""));
+    assert_null(base_device_find("cp"));
+    assert_null(base_device_find("tpu"));
+    size_t count = 0;
+    for (const struct base_device *device; (device = base_device_at(count)); count++)
+        assert_ptr_equal(base_device_find(device->name), device);
+    assert_true(count >= 1);
+    assert_null(base_device_at(count + 5));
+}
+
+static void check_memory(const struct base_device *device, void *stream, size_t bytes)
+{
+    void *memory;
+    unsigned char there[300], back[300];
+    assert_true(bytes <= sizeof there);
+    memset(there, 0xa5, sizeof there);
+    memset(back, 0x77, sizeof back);
+    assert_int_equal(device->alloc(&memory, bytes, NULL), ZERO_OK);
+    assert_non_null(memory);
+    assert_int_equal((uintptr_t)memory % 256, 0);
+    assert_int_equal(device->copy(memory, there, bytes, stream, NULL), ZERO_OK);
+    assert_int_equal(device->copy(back, memory, bytes, stream, NULL), ZERO_OK);
+    assert_int_equal(device->stream_sync(stream, NULL), ZERO_OK);
+    assert_memory_equal(back, there, bytes);
+    assert_int_equal(device->zero(memory, bytes, stream, NULL), ZERO_OK);
+    assert_int_equal(device->copy(back, memory, bytes, stream, NULL), ZERO_OK);
+    assert_int_equal(device->stream_sync(stream, NULL), ZERO_OK);
+    for (size_t i = 0; i < sizeof back; i++)
+        assert_int_equal(back[i], i < bytes ? 0 : 0x77);
+    device->free(memory);
+}
+
+static void check_events(const struct base_device *device, void *stream)
+{
+    void *event;
+    assert_int_equal(device->event_create(&event, NULL), ZERO_OK);
+    assert_int_equal(device->event_record(event, stream, NULL), ZERO_OK);
+    assert_int_equal(device->event_wait(event, stream, NULL), ZERO_OK);
+    assert_int_equal(device->event_sync(event, NULL), ZERO_OK);
+    assert_int_equal(device->event_query(event, NULL), ZERO_OK);
+    device->event_destroy(event);
+}
+
+static void every_device_keeps_the_contract(void **state)
+{
+    (void)state;
+    const struct base_device *device;
+    for (size_t i = 0; (device = base_device_at(i)); i++) {
+        void *stream;
+        assert_int_equal(device->size, sizeof *device);
+        assert_int_equal(device->stream_create(&stream, NULL), ZERO_OK);
+        assert_true(!device->synchronous || !stream);
+        static const size_t sizes[] = {0, 1, 255, 256, 300};
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+            check_memory(device, stream, sizes[k]);
+        check_events(device, stream);
+        device->stream_destroy(stream);
+        device->free(NULL);
+    }
+}
+
+static void no_memory_is_an_error(void **state)
+{
+    (void)state;
+    struct base_error error = {.result = ZERO_OK};
+    void *memory = &error;
+    assert_int_equal(base_fault_set("alloc@1", NULL), ZERO_OK);
+    assert_int_equal(base_device_cpu.alloc(&memory, 123456, &error), ZERO_E_NOMEM);
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+    assert_null(memory);
+    assert_non_null(strstr(error.message, "123456"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_are_found_by_name),
+        cmocka_unit_test(every_device_keeps_the_contract),
+        cmocka_unit_test(no_memory_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,91 @@
+// base/error.h: the first failure, on one line, with its numbers.
+#include "base/error.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void the_first_failure_is_kept(void **state)
+{
+    (void)state;
+    struct base_error error = {.result = ZERO_OK};
+    assert_int_equal(zero_fail(&error, ZERO_E_INVALID, "stage %d of %s", 7, "x"), ZERO_E_INVALID);
+    assert_int_equal(error.result, ZERO_E_INVALID);
+    assert_string_equal(error.message, "stage 7 of x");
+
+    assert_int_equal(zero_fail(&error, ZERO_E_IO, "later"), ZERO_E_IO);
+    assert_int_equal(zero_fail_errno(&error, ZERO_E_NOMEM, ENOMEM, "later"), ZERO_E_NOMEM);
+    assert_int_equal(error.result, ZERO_E_INVALID);
+    assert_string_equal(error.message, "stage 7 of x");
+
+    base_error_clear(&error);
+    assert_int_equal(error.result, ZERO_OK);
+    assert_string_equal(error.message, "");
+    zero_fail(&error, ZERO_E_IO, "new");
+    assert_string_equal(error.message, "new");
+}
+
+static void errno_is_named_and_left_alone(void **state)
+{
+    (void)state;
+    struct base_error error = {.result = ZERO_OK};
+    errno = EAGAIN;
+    zero_fail_errno(&error, ZERO_E_IO, ENOSPC, "writing '%s'", "f");
+    assert_string_equal(error.message, "writing 'f': No space left on device (ENOSPC)");
+    assert_int_equal(errno, EAGAIN);
+
+    base_error_clear(&error);
+    zero_fail_errno(&error, ZERO_E_IO, 9999, "x");
+    assert_string_equal(error.message, "x: errno 9999");
+}
+
+static void no_error_is_wanted(void **state)
+{
+    (void)state;
+    assert_int_equal(zero_fail(NULL, ZERO_E_STATE, "%d", 1), ZERO_E_STATE);
+    assert_int_equal(zero_fail_errno(NULL, ZERO_E_IO, EIO, "%d", 1), ZERO_E_IO);
+    base_error_clear(NULL);
+}
+
+static void messages_are_one_line_that_fits(void **state)
+{
+    (void)state;
+    struct base_error error = {.result = ZERO_OK};
+    zero_fail(&error, ZERO_E_INVALID, "a\nb\tc\x7f\x1b[1m\xc3\xa9");
+    assert_string_equal(error.message, "a?b?c??[1m\xc3\xa9");
+
+    char text[2000];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    for (size_t length = sizeof error.message - 20; length < sizeof error.message + 20; length++) {
+        base_error_clear(&error);
+        zero_fail_errno(&error, ZERO_E_IO, EIO, "%.*s", (int)length, text);
+        const size_t stored = length < sizeof error.message ? length : sizeof error.message - 1;
+        assert_true(strlen(error.message) < sizeof error.message);
+        assert_memory_equal(error.message, text, stored);
+    }
+}
+
+static void every_result_has_a_text(void **state)
+{
+    (void)state;
+#define CHECK_TEXT(name, value, text) assert_string_equal(base_result_text(name), text);
+    ZERO_RESULT_LIST(CHECK_TEXT)
+#undef CHECK_TEXT
+    assert_string_equal(base_result_text((zero_result)-99), "unknown result");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_failure_is_kept),
+        cmocka_unit_test(errno_is_named_and_left_alone),
+        cmocka_unit_test(no_error_is_wanted),
+        cmocka_unit_test(messages_are_one_line_that_fits),
+        cmocka_unit_test(every_result_has_a_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,60 @@
+/**
+ * tests/unit/temporary.h: an empty directory a test may fill, removed with all in it.
+ */
+#ifndef TESTS_UNIT_TEMPORARY_H
+#define TESTS_UNIT_TEMPORARY_H
+
+#include <dirent.h>
+#include <ftw.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct temporary {
+    char directory[64];
+};
+
+static inline bool temporary_make(struct temporary *temporary)
+{
+    strcpy(temporary->directory, "/tmp/zero-test-XXXXXX");
+    return mkdtemp(temporary->directory) != NULL;
+}
+
+/** directory/name; valid until the next-but-three call in this thread. */
+static inline const char *temporary_path(const struct temporary *temporary, const char *name)
+{
+    static _Thread_local char path[4][512];
+    static _Thread_local unsigned next;
+    char *result = path[next++ % 4];
+    snprintf(result, sizeof path[0], "%s/%s", temporary->directory, name);
+    return result;
+}
+
+/** Number of entries of the directory. */
+static inline int temporary_entries(const struct temporary *temporary)
+{
+    DIR *directory = opendir(temporary->directory);
+    int count = 0;
+    for (struct dirent *entry; directory && (entry = readdir(directory));)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    if (directory)
+        closedir(directory);
+    return count;
+}
+
+static inline int temporary_remove_entry(const char *path, const struct stat *status, int kind,
+                                         struct FTW *where)
+{
+    (void)status;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
+static inline void temporary_remove(const struct temporary *temporary)
+{
+    nftw(temporary->directory, temporary_remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+#endif
