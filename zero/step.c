@@ -3,6 +3,7 @@
 #include "base/clock.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const zero_hyper *hyper_of(const zero_step_args *args, size_t group)
@@ -67,7 +68,10 @@ static void record(zero_ctx *z, const struct eng_verdict *verdict, double max_no
     double clip = 1;
     if (max_norm > 0 && verdict->finite)
         clip = fmin(1.0, max_norm / (verdict->norm + 1e-6));
+    z->stepped = true;
     z->result = (zero_step_result){
+        .step = z->step,
+        .updates = z->updates,
         .skipped = !verdict->finite,
         .norm = verdict->norm,
         .clip = clip,
@@ -79,19 +83,41 @@ static void record(zero_ctx *z, const struct eng_verdict *verdict, double max_no
     };
 }
 
-static zero_result nonfinite(zero_ctx *z)
+/** Says in words what was not finite. */
+static void describe_bad(const zero_ctx *z, char *text, size_t size)
 {
     const zero_step_result *bad = &z->result;
     if (bad->bad_param < 0)
-        return eng_fail_agreed(z, ZERO_E_NONFINITE,
-                               "step %llu: every gradient is finite, but their sum overflows",
-                               (unsigned long long)z->step);
-    return eng_fail_agreed(z, ZERO_E_NONFINITE,
-                           "step %llu: the gradient of %s, slice %d, element %llu, is not finite "
-                           "in micro-batch %llu, computed by rank %d",
-                           (unsigned long long)z->step, z->model.params[bad->bad_param].name,
-                           bad->bad_slice, (unsigned long long)bad->bad_element,
-                           (unsigned long long)bad->bad_micro, bad->bad_rank);
+        snprintf(text, size, "every gradient is finite, but their sum overflows");
+    else
+        snprintf(text, size,
+                 "the gradient of %s, slice %d, element %llu, is not finite in micro-batch %llu, "
+                 "computed by rank %d",
+                 z->model.params[bad->bad_param].name, bad->bad_slice,
+                 (unsigned long long)bad->bad_element, (unsigned long long)bad->bad_micro,
+                 bad->bad_rank);
+}
+
+/** Applies the policy: an error that is fatal, or a skip. */
+static zero_result nonfinite(zero_ctx *z)
+{
+    char text[448];
+    describe_bad(z, text, sizeof text);
+    if (z->config.nonfinite == ZERO_NONFINITE_ERROR)
+        return eng_fail_agreed(z, ZERO_E_NONFINITE, "step %llu: %s", (unsigned long long)z->step,
+                               text);
+    base_logf(&z->log, ZERO_LOG_WARN, "core", "step %llu is skipped: %s",
+              (unsigned long long)z->step, text);
+    return ZERO_OK;
+}
+
+static zero_result update(zero_ctx *z, double scale)
+{
+    z->updates++;
+    for (size_t g = 0; g < z->model.group_count; g++)
+        z->model.groups[g].optimizer->prepare(&z->hyper[g], z->updates, scale * z->result.clip,
+                                              &z->scalars[g]);
+    return eng_update_all(z);
 }
 
 static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
@@ -101,27 +127,14 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
     if (r)
         return r;
     record(z, &verdict, args->max_norm);
-    z->result.updates = z->updates;
-    z->result.step = z->step;
-    z->stepped = true;
-    if (!verdict.finite && z->config.nonfinite == ZERO_NONFINITE_ERROR)
-        return nonfinite(z);
+    if (!verdict.finite)
+        r = nonfinite(z);
+    if (r)
+        return r;
     for (size_t g = 0; g < z->model.group_count; g++)
         z->hyper[g] = *hyper_of(args, g);
-    if (verdict.finite) {
-        z->updates++;
-        for (size_t g = 0; g < z->model.group_count; g++)
-            z->model.groups[g].optimizer->prepare(&z->hyper[g], z->updates,
-                                                  args->scale * z->result.clip, &z->scalars[g]);
-        r = eng_update_all(z);
-    } else {
-        base_logf(&z->log, ZERO_LOG_WARN, "core",
-                  "step %llu is skipped: a gradient of %s is not "
-                  "finite (micro-batch %llu, rank %d)",
-                  (unsigned long long)z->step,
-                  z->result.bad_param >= 0 ? z->model.params[z->result.bad_param].name : "the sum",
-                  (unsigned long long)z->result.bad_micro, z->result.bad_rank);
-    }
+    if (verdict.finite)
+        r = update(z, args->scale);
     z->step++;
     z->micro = -1;
     z->result.step = z->step;
