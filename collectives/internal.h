@@ -1,0 +1,116 @@
+/**
+ * collectives/internal.h: the communicator from the inside, shared by the files of this folder.
+ */
+#ifndef COLLECTIVES_INTERNAL_H
+#define COLLECTIVES_INTERNAL_H
+
+#include "collectives/comm.h"
+#include "collectives/transport/transport.h"
+
+#include <stdatomic.h>
+
+enum {
+    COLL_ARENAS_MAX = 256,
+    COLL_NAME_BYTES = 96,
+    COLL_MESSAGE_BYTES = 448,
+    COLL_SMALL_BYTES = 64 * 1024, /**< what a small operation moves at a time and rank */
+    COLL_SMALL_SLOTS = 2,         /**< small operations that can be under way */
+};
+
+/** What a request is. */
+enum coll_kind {
+    COLL_NONE,
+    COLL_ALL_GATHER,
+    COLL_REDUCE_SCATTER,
+    COLL_EXCHANGE,
+    COLL_ALL_REDUCE,
+    COLL_BROADCAST,
+    COLL_BARRIER,
+    COLL_KINDS,
+};
+
+/** How far a request is. */
+enum coll_progress_state {
+    COLL_IDLE,     /**< never started, or drained */
+    COLL_STARTED,  /**< in the communicator's list */
+    COLL_COMPLETE, /**< the result is here; peers may still read the source */
+};
+
+/** One chunk of a small operation. The transport copies `in` when it starts. */
+struct coll_small {
+    struct coll_request request;
+    const void *in;  /**< this rank's bytes; NULL if it gives none */
+    void *out;       /**< where the result goes; of an exchange: rank 0's bytes */
+    size_t bytes;    /**< a rank, at most COLL_SMALL_BYTES */
+    size_t stride;   /**< from one rank's bytes to the next one's in `out` */
+    int root;        /**< of a broadcast, else 0 */
+    enum coll_op op; /**< of an all-reduce */
+    int slot;        /**< 0 .. COLL_SMALL_SLOTS - 1 */
+};
+
+/** The first fatal failure, where every rank of the communicator can see it. All zero: none. */
+struct coll_poison {
+    _Atomic uint32_t state; /**< -result, and COLL_POISON_READY when the message is written */
+    char message[COLL_MESSAGE_BYTES];
+};
+
+struct coll_arena {
+    struct coll_comm *comm;
+    uint32_t id; /**< its place in the order of creation: names it among ranks */
+    size_t bytes;
+    void *base;                  /**< this rank's bytes; NULL if it has none */
+    const unsigned char **peers; /**< each rank's bytes as mapped here, its own included */
+    size_t *peer_bytes;
+    void *memory; /**< the transport's own */
+};
+
+struct coll_comm {
+    const struct coll_transport *transport;
+    void *link; /**< the transport's own */
+    int rank;
+    int world;
+    uint64_t timeout_ns;
+    const struct base_log *log;
+    char name[COLL_NAME_BYTES];
+    struct coll_poison *poison;
+    unsigned spins;  /**< rounds of a wait before it yields, */
+    unsigned yields; /**< and from then on before it sleeps */
+
+    uint64_t sequence;          /**< operations started so far */
+    struct coll_request *first; /**< the oldest one under way: the one that is worked on */
+    struct coll_request *last;
+    struct coll_small small[COLL_SMALL_SLOTS];
+    unsigned next_small;
+
+    struct coll_arena *arenas[COLL_ARENAS_MAX];
+    uint32_t arena_count;
+    struct coll_counters counters;
+};
+
+/* ------------------------------------------------------------------ failure.c */
+
+/** The first fatal failure's result, ZERO_OK if there is none. Costs one load. */
+zero_result coll_failed(const struct coll_comm *comm);
+
+/** Makes `result` with this message the communicator's failure, unless it has one, and wakes
+ * everybody. Returns the communicator's failure. */
+zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ------------------------------------------------------------------ comm.c */
+
+/** Gives the next sequence number to the request and starts it; waits if there are too many under
+ * way. kind and op are filled in. */
+zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind);
+
+/** Takes the oldest request, whose result is complete, from the list. Called by transports. */
+void coll_retire(struct coll_comm *comm);
+
+/* ------------------------------------------------------------------ wait.c */
+
+/** Makes progress until the goal is reached; fails at the time-out or when a rank that is waited
+ * for has left or died. */
+zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request,
+                          enum coll_goal goal);
+
+#endif

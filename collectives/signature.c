@@ -1,0 +1,88 @@
+#include "collectives/signature.h"
+
+#include "base/hash.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const kind_names[COLL_KINDS] = {
+    [COLL_NONE] = "nothing",
+    [COLL_ALL_GATHER] = "all-gather",
+    [COLL_REDUCE_SCATTER] = "reduce-scatter",
+    [COLL_EXCHANGE] = "exchange",
+    [COLL_ALL_REDUCE] = "all-reduce",
+    [COLL_BROADCAST] = "broadcast",
+    [COLL_BARRIER] = "barrier",
+};
+
+static void sign_bulk(struct coll_signature *signature, const struct coll_comm *comm,
+                      const struct coll_span *spans, const struct coll_label *label)
+{
+    signature->spans = base_hash64(spans, (size_t)comm->world * sizeof *spans, 0);
+    signature->number = label->number;
+    if (label->name)
+        snprintf(signature->label, sizeof signature->label, "%s", label->name);
+}
+
+static void sign_small(struct coll_signature *signature, const struct coll_request *request)
+{
+    const struct coll_small *small = (const struct coll_small *)request;
+    signature->bytes = small->bytes;
+    signature->root = small->root;
+    signature->variant = (uint32_t)small->op;
+}
+
+void coll_signature_make(struct coll_signature *signature, const struct coll_comm *comm,
+                         const struct coll_request *request)
+{
+    memset(signature, 0, sizeof *signature);
+    signature->kind = request->kind;
+    if (request->kind == COLL_ALL_GATHER) {
+        const struct coll_all_gather *op = &request->op.all_gather;
+        sign_bulk(signature, comm, op->spans, &op->label);
+    } else if (request->kind == COLL_REDUCE_SCATTER) {
+        const struct coll_reduce_scatter *op = &request->op.reduce_scatter;
+        sign_bulk(signature, comm, op->spans, &op->label);
+        signature->dtype = (uint32_t)op->dtype;
+        signature->contributors = op->contributors;
+        signature->variant = op->store;
+    } else {
+        sign_small(signature, request);
+    }
+}
+
+bool coll_signature_equal(const struct coll_signature *a, const struct coll_signature *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+void coll_signature_text(const struct coll_signature *signature, uint64_t sequence,
+                         char text[COLL_TEXT_BYTES])
+{
+    const char *kind = signature->kind < COLL_KINDS ? kind_names[signature->kind] : "?";
+    if (signature->label[0])
+        snprintf(text, COLL_TEXT_BYTES, "%s #%" PRIu64 " of %.*s (%" PRIu32 ")", kind, sequence,
+                 COLL_LABEL_BYTES, signature->label, signature->number);
+    else
+        snprintf(text, COLL_TEXT_BYTES, "%s #%" PRIu64, kind, sequence);
+}
+
+const char *coll_signature_difference(const struct coll_signature *a,
+                                      const struct coll_signature *b)
+{
+    if (a->kind != b->kind || a->number != b->number ||
+        memcmp(a->label, b->label, sizeof a->label) != 0)
+        return "";
+    if (a->spans != b->spans)
+        return ", with other spans";
+    if (a->bytes != b->bytes)
+        return ", with another size";
+    if (a->root != b->root)
+        return ", with another root";
+    if (a->dtype != b->dtype)
+        return ", with another dtype";
+    if (a->contributors != b->contributors)
+        return ", with another number of contributors";
+    return ", with another variant";
+}

@@ -1,0 +1,39 @@
+/**
+ * collectives/signature.h: what an operation is, in a form that ranks can compare and print.
+ */
+#ifndef COLLECTIVES_SIGNATURE_H
+#define COLLECTIVES_SIGNATURE_H
+
+#include "collectives/internal.h"
+
+enum { COLL_LABEL_BYTES = 32, COLL_TEXT_BYTES = 128 };
+
+/** Equal on all ranks, byte for byte, if they made the same call. */
+struct coll_signature {
+    uint32_t kind;
+    uint32_t dtype;
+    int32_t contributors;
+    uint32_t variant; /**< of a reduce-scatter: store; of an all-reduce: the operation */
+    int32_t root;
+    uint32_t number;              /**< of the label */
+    uint64_t bytes;               /**< of a small operation */
+    uint64_t spans;               /**< hash of a bulk operation's spans */
+    char label[COLL_LABEL_BYTES]; /**< name of the label, cut */
+};
+
+/** Fills in the signature of a request. */
+void coll_signature_make(struct coll_signature *signature, const struct coll_comm *comm,
+                         const struct coll_request *request);
+
+bool coll_signature_equal(const struct coll_signature *a, const struct coll_signature *b);
+
+/** Writes "all-gather #12 of h.4 (5)", at most COLL_TEXT_BYTES. */
+void coll_signature_text(const struct coll_signature *signature, uint64_t sequence,
+                         char text[COLL_TEXT_BYTES]);
+
+/** Writes what differs between two signatures of the same text: "spans", "dtype", ...; "" if the
+ * texts differ already. */
+const char *coll_signature_difference(const struct coll_signature *a,
+                                      const struct coll_signature *b);
+
+#endif

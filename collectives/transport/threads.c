@@ -1,0 +1,318 @@
+// Ranks that are threads of one process meet at a team. What peers may read (blocks, arenas) is
+// the meeting's, so that it lives until the last rank has left.
+
+#include "collectives/transport/threads.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "collectives/transport/direct.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PAGE = 4096 };
+
+/** Memory that outlives the rank that allocated it. */
+struct kept {
+    struct base_arena memory;
+    struct kept *next;
+};
+
+/** One communicator's ranks; in the team's list from the first one's coming to the last one's
+ * leaving. Guarded by the team's mutex. */
+struct meeting {
+    char name[COLL_NAME_BYTES];
+    int present;                  /**< ranks that have come and not left */
+    bool complete;                /**< all have come */
+    struct direct_block **blocks; /**< of every rank that has come */
+    struct kept *kept;
+    struct meeting *next;
+};
+
+struct coll_team {
+    int world;
+    pthread_mutex_t mutex;
+    pthread_cond_t complete; /**< some meeting is */
+    struct meeting *meetings;
+};
+
+struct threads {
+    struct direct direct; /**< first: direct.c sees a struct direct */
+    struct coll_team *team;
+    bool team_owned;
+    struct meeting *meeting;
+    struct direct_block *block; /**< this rank's */
+};
+
+/* ------------------------------------------------------------------ teams */
+
+zero_result coll_team_create(struct coll_team **team, int world, struct base_error *error)
+{
+    *team = NULL;
+    if (world < 1)
+        return zero_fail(error, ZERO_E_INVALID, "a team of %d ranks", world);
+    struct coll_team *created = base_calloc(1, sizeof *created);
+    if (!created)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a team");
+    created->world = world;
+    pthread_mutex_init(&created->mutex, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&created->complete, &attributes);
+    pthread_condattr_destroy(&attributes);
+    *team = created;
+    return ZERO_OK;
+}
+
+void coll_team_free(struct coll_team *team)
+{
+    if (!team)
+        return;
+    pthread_cond_destroy(&team->complete);
+    pthread_mutex_destroy(&team->mutex);
+    base_free(team);
+}
+
+int coll_team_world(const struct coll_team *team)
+{
+    return team->world;
+}
+
+/* ------------------------------------------------------------------ meetings */
+
+/** The meeting of this name that is still to be completed, made if there is none; NULL without
+ * memory. */
+static struct meeting *find_meeting(struct coll_team *team, const char *name)
+{
+    for (struct meeting *meeting = team->meetings; meeting; meeting = meeting->next)
+        if (!meeting->complete && strcmp(meeting->name, name) == 0)
+            return meeting;
+    struct meeting *created = base_calloc(1, sizeof *created);
+    struct direct_block **blocks = base_calloc((size_t)team->world, sizeof(struct direct_block *));
+    if (!created || !blocks) {
+        base_free(created);
+        base_free(blocks);
+        return NULL;
+    }
+    snprintf(created->name, sizeof created->name, "%s", name);
+    created->blocks = blocks;
+    created->next = team->meetings;
+    team->meetings = created;
+    return created;
+}
+
+static void remove_meeting(struct coll_team *team, struct meeting *gone)
+{
+    struct meeting **link = &team->meetings;
+    while (*link != gone)
+        link = &(*link)->next;
+    *link = gone->next;
+    while (gone->kept) {
+        struct kept *kept = gone->kept;
+        gone->kept = kept->next;
+        base_arena_free(&kept->memory);
+        base_free(kept);
+    }
+    base_free(gone->blocks);
+    base_free(gone);
+}
+
+static void leave_meeting(struct coll_comm *comm)
+{
+    struct threads *threads = comm->link;
+    struct coll_team *team = threads->team;
+    pthread_mutex_lock(&team->mutex);
+    struct meeting *meeting = threads->meeting;
+    if (!meeting->complete && meeting->blocks[comm->rank] == threads->block)
+        meeting->blocks[comm->rank] = NULL;
+    if (--meeting->present == 0)
+        remove_meeting(team, meeting);
+    pthread_mutex_unlock(&team->mutex);
+}
+
+/** Memory that lives as long as the meeting; NULL for 0 bytes and after an error. */
+static zero_result keep_memory(struct coll_comm *comm, size_t bytes, void **memory,
+                               struct base_error *error)
+{
+    struct threads *threads = comm->link;
+    *memory = NULL;
+    struct kept *kept = base_calloc(1, sizeof *kept);
+    if (!kept)
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
+    const zero_result result = base_arena_init(&kept->memory, bytes, PAGE, error);
+    if (result != ZERO_OK) {
+        base_free(kept);
+        return result;
+    }
+    *memory = bytes > 0 ? base_arena_alloc(&kept->memory, bytes, PAGE) : NULL;
+    pthread_mutex_lock(&threads->team->mutex);
+    kept->next = threads->meeting->kept;
+    threads->meeting->kept = kept;
+    pthread_mutex_unlock(&threads->team->mutex);
+    return ZERO_OK;
+}
+
+/** Takes this rank's place in the meeting of the communicator's name. */
+static zero_result come(struct coll_comm *comm, struct base_error *error)
+{
+    struct threads *threads = comm->link;
+    struct coll_team *team = threads->team;
+    zero_result result = ZERO_OK;
+    pthread_mutex_lock(&team->mutex);
+    struct meeting *meeting = find_meeting(team, comm->name);
+    if (!meeting) {
+        result = zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
+    } else {
+        meeting->present++;
+        threads->meeting = meeting;
+    }
+    pthread_mutex_unlock(&team->mutex);
+    return result;
+}
+
+static zero_result fail_incomplete(const struct coll_comm *comm, const struct meeting *meeting,
+                                   struct base_error *error)
+{
+    char missing[256] = "";
+    size_t used = 0;
+    for (int rank = 0; rank < comm->world && used < sizeof missing; rank++)
+        if (!meeting->blocks[rank]) {
+            const int written = snprintf(missing + used, sizeof missing - used, " %d", rank);
+            used += written > 0 ? (size_t)written : 0;
+        }
+    return zero_fail(error, ZERO_E_TIMEOUT,
+                     "communicator %s: rank %d waited %.1f s; missing are ranks%s", comm->name,
+                     comm->rank, (double)comm->timeout_ns * 1e-9, missing);
+}
+
+/** Shows the others this rank's block and waits for theirs. */
+static zero_result meet_ranks(struct coll_comm *comm, struct base_error *error)
+{
+    struct threads *threads = comm->link;
+    struct coll_team *team = threads->team;
+    struct meeting *meeting = threads->meeting;
+    const uint64_t until = base_clock_ns() + comm->timeout_ns;
+    const struct timespec deadline = {.tv_sec = (time_t)(until / UINT64_C(1000000000)),
+                                      .tv_nsec = (long)(until % UINT64_C(1000000000))};
+    zero_result result = ZERO_OK;
+    pthread_mutex_lock(&team->mutex);
+    if (meeting->blocks[comm->rank]) {
+        result = zero_fail(error, ZERO_E_INVALID, "communicator %s: rank %d is there twice",
+                           comm->name, comm->rank);
+        goto out;
+    }
+    meeting->blocks[comm->rank] = threads->block;
+    meeting->complete = true;
+    for (int rank = 0; rank < comm->world; rank++)
+        meeting->complete &= meeting->blocks[rank] != NULL;
+    if (meeting->complete)
+        pthread_cond_broadcast(&team->complete);
+    int waited = 0;
+    while (!meeting->complete && waited != ETIMEDOUT)
+        waited = pthread_cond_timedwait(&team->complete, &team->mutex, &deadline);
+    if (!meeting->complete) {
+        result = fail_incomplete(comm, meeting, error);
+        goto out;
+    }
+    memcpy(threads->direct.blocks, meeting->blocks, (size_t)comm->world * sizeof *meeting->blocks);
+out:
+    pthread_mutex_unlock(&team->mutex);
+    return result;
+}
+
+/* ------------------------------------------------------------------ the transport */
+
+zero_result coll_threads_open(struct coll_comm *comm, struct coll_team *team, bool owned,
+                              struct base_error *error)
+{
+    struct threads *threads = base_calloc(1, sizeof *threads);
+    if (!threads) {
+        if (owned)
+            coll_team_free(team);
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
+    }
+    comm->link = threads;
+    threads->team = team;
+    threads->team_owned = owned;
+    zero_result result = coll_direct_init(&threads->direct, comm, false, error);
+    if (result == ZERO_OK)
+        result = come(comm, error);
+    void *block = NULL;
+    if (result == ZERO_OK)
+        result = keep_memory(comm, sizeof(struct direct_block), &block, error);
+    if (result != ZERO_OK)
+        return result;
+    threads->block = block;
+    coll_direct_prepare(block);
+    result = meet_ranks(comm, error);
+    if (result == ZERO_OK)
+        coll_direct_join(comm);
+    return result;
+}
+
+void coll_threads_close(struct coll_comm *comm)
+{
+    struct threads *threads = comm->link;
+    if (!threads)
+        return;
+    if (comm->poison)
+        coll_direct_leave(comm);
+    if (threads->meeting)
+        leave_meeting(comm);
+    if (threads->team_owned)
+        coll_team_free(threads->team);
+    coll_direct_free(&threads->direct);
+    base_free(threads);
+}
+
+zero_result coll_threads_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
+                                     struct base_error *error)
+{
+    return keep_memory(comm, arena->bytes, &arena->base, error);
+}
+
+zero_result coll_threads_arena_share(struct coll_comm *comm, struct coll_arena *arena,
+                                     struct base_error *error)
+{
+    const zero_result result = coll_exchange(comm, &arena->base, sizeof arena->base, arena->peers);
+    return result == ZERO_OK ? ZERO_OK : coll_state(comm, error);
+}
+
+void coll_threads_arena_free(struct coll_comm *comm, struct coll_arena *arena)
+{
+    // The memory is the meeting's: peers may still read it.
+    (void)comm;
+    arena->base = NULL;
+}
+
+static zero_result threads_open(struct coll_comm *comm, const struct coll_config *config,
+                                struct base_error *error)
+{
+    if (!config->team || config->team->world != config->world)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "communicator %s: %d ranks as threads need a team of that size",
+                         comm->name, config->world);
+    return coll_threads_open(comm, config->team, false, error);
+}
+
+const struct coll_transport coll_transport_threads = {
+    .size = sizeof(struct coll_transport),
+    .name = "threads",
+    .open = threads_open,
+    .close = coll_threads_close,
+    .arena_alloc = coll_threads_arena_alloc,
+    .arena_share = coll_threads_arena_share,
+    .arena_free = coll_threads_arena_free,
+    .start = coll_direct_start,
+    .progress = coll_direct_progress,
+    .drained = coll_direct_drained,
+    .presence = coll_direct_presence,
+    .last_call = coll_direct_last_call,
+    .wake = coll_direct_wake,
+    .sleep_begin = coll_direct_sleep_begin,
+    .sleep = coll_direct_sleep,
+    .sleep_end = coll_direct_sleep_end,
+};

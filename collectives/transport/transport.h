@@ -1,0 +1,91 @@
+/**
+ * collectives/transport/transport.h: what moves the bytes of a communicator.
+ *
+ * comm.c checks arguments, keeps the list of requests, waits and fails; a transport starts
+ * requests and works on the oldest of them. A new transport is one file here and one line in the
+ * list of transport.c. Those whose peers' memory can be addressed (self, threads, shm) share the
+ * algorithms of direct.c and differ in how ranks meet and where memory comes from.
+ */
+#ifndef COLLECTIVES_TRANSPORT_TRANSPORT_H
+#define COLLECTIVES_TRANSPORT_TRANSPORT_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct coll_arena;
+struct coll_comm;
+struct coll_config;
+struct coll_request;
+
+/** What a wait is for. */
+enum coll_goal {
+    COLL_GOAL_COMPLETE, /**< the request's result is here */
+    COLL_GOAL_DRAINED,  /**< its source is not read any more */
+    COLL_GOAL_ROOM,     /**< it can be posted */
+};
+
+/** A transport's answer to "is this rank what the goal waits for?" */
+enum coll_presence {
+    COLL_PRESENT, /**< no */
+    COLL_ABSENT,  /**< yes */
+    COLL_LEFT,    /**< yes, and in vain: it has closed the communicator */
+};
+
+struct coll_transport {
+    size_t size; /**< sizeof(struct coll_transport) of the one who filled it */
+    const char *name;
+
+    /** Meets the other ranks; sets comm->link, ->poison, ->spins and ->yields. After an error
+     * `close` is still called. */
+    zero_result (*open)(struct coll_comm *comm, const struct coll_config *config,
+                        struct base_error *error);
+    /** Leaves, and frees comm->link; that may be NULL or half-built. The arenas are gone. */
+    void (*close)(struct coll_comm *comm);
+
+    /** Allocates this rank's bytes: sets arena->base and ->memory. After an error arena_free is
+     * still called. */
+    zero_result (*arena_alloc)(struct coll_comm *comm, struct coll_arena *arena,
+                               struct base_error *error);
+    /** Makes the bytes visible to the others and finds theirs: fills in arena->peers. Every rank
+     * calls it after arena_alloc has succeeded on all; peer_bytes is known. */
+    zero_result (*arena_share)(struct coll_comm *comm, struct coll_arena *arena,
+                               struct base_error *error);
+    /** Undoes both as far as they went. */
+    void (*arena_free)(struct coll_comm *comm, struct coll_arena *arena);
+
+    /** Starts a request. ZERO_AGAIN: too many are under way, nothing was done. */
+    zero_result (*start)(struct coll_comm *comm, struct coll_request *request);
+    /** Works on the oldest requests and retires (coll_retire) those that are complete. ZERO_AGAIN:
+     * nothing was completed. Negative: coll_fail() was called. */
+    zero_result (*progress)(struct coll_comm *comm);
+    /** Whether nobody reads the source of a complete request any more. */
+    bool (*drained)(const struct coll_comm *comm, const struct coll_request *request);
+
+    /** Whether the goal waits for `rank`. */
+    enum coll_presence (*presence)(const struct coll_comm *comm, const struct coll_request *request,
+                                   enum coll_goal goal, int rank);
+    /** Writes where a rank stands: the last operation it has started. */
+    void (*last_call)(const struct coll_comm *comm, int rank, char *text, size_t size);
+    /** A rank that has died, or -1. NULL: no rank dies alone. */
+    int (*dead_peer)(const struct coll_comm *comm);
+
+    /** Wakes every rank that sleeps. Any thread. */
+    void (*wake)(struct coll_comm *comm);
+    /** Says that this rank is about to sleep; what happens from now on ends the sleep. */
+    void (*sleep_begin)(struct coll_comm *comm);
+    /** Sleeps until something happens or the time is over. */
+    void (*sleep)(struct coll_comm *comm, uint64_t timeout_ns);
+    void (*sleep_end)(struct coll_comm *comm);
+};
+
+extern const struct coll_transport coll_transport_self;
+extern const struct coll_transport coll_transport_shm;
+extern const struct coll_transport coll_transport_threads;
+
+/** The transport called `name`, NULL if there is none. *Local.* */
+const struct coll_transport *coll_transport_find(const char *name);
+
+#endif

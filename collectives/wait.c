@@ -1,0 +1,172 @@
+// How a rank waits: it spins, then yields, then sleeps on a futex, and looks for what will never
+// come between the sleeps.
+
+#include "base/clock.h"
+#include "collectives/internal.h"
+#include "collectives/signature.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+/** The longest sleep: how late a dead peer or a time-out is noticed. */
+#define SLICE_NS UINT64_C(10000000)
+
+struct waiter {
+    unsigned rounds;     /**< without progress */
+    bool announced;      /**< sleep_begin() was called, and nothing was looked at since */
+    uint64_t since_ns;   /**< without progress since then; 0: not yet read */
+    uint64_t checked_ns; /**< of the last look at the peers */
+};
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static bool reached(const struct coll_comm *comm, const struct coll_request *request,
+                    enum coll_goal goal)
+{
+    switch (goal) {
+    case COLL_GOAL_COMPLETE:
+        return request->state != COLL_STARTED;
+    case COLL_GOAL_DRAINED:
+        return coll_drained(comm, request);
+    case COLL_GOAL_ROOM:
+        break;
+    }
+    for (int rank = 0; rank < comm->world; rank++)
+        if (comm->transport->presence(comm, request, goal, rank) != COLL_PRESENT)
+            return false;
+    return true;
+}
+
+/** What is waited for, as text: the request, or, for its completion or room, the one in its way. */
+static void describe(const struct coll_comm *comm, const struct coll_request *request,
+                     enum coll_goal goal, char text[COLL_TEXT_BYTES])
+{
+    const struct coll_request *shown = goal == COLL_GOAL_COMPLETE ? comm->first : request;
+    struct coll_signature signature;
+    coll_signature_make(&signature, comm, shown);
+    coll_signature_text(&signature, shown->sequence, text);
+}
+
+/** Appends "rank 3 (last call: barrier #7)" for each rank that is waited for. */
+static void list_absent(const struct coll_comm *comm, const struct coll_request *request,
+                        enum coll_goal goal, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (int rank = 0; rank < comm->world && used < size; rank++) {
+        if (rank == comm->rank ||
+            comm->transport->presence(comm, request, goal, rank) == COLL_PRESENT)
+            continue;
+        char last[COLL_TEXT_BYTES];
+        comm->transport->last_call(comm, rank, last, sizeof last);
+        const int written = snprintf(text + used, size - used, "%srank %d (last call: %s)",
+                                     used ? ", " : "", rank, last);
+        used += written > 0 ? (size_t)written : 0;
+    }
+}
+
+static zero_result fail_timeout(struct coll_comm *comm, const struct coll_request *request,
+                                enum coll_goal goal, uint64_t waited_ns)
+{
+    static const char *const wanted[] = {
+        [COLL_GOAL_COMPLETE] = "to come",
+        [COLL_GOAL_DRAINED] = "to have read its part",
+        [COLL_GOAL_ROOM] = "to finish earlier operations",
+    };
+    char operation[COLL_TEXT_BYTES], ranks[COLL_MESSAGE_BYTES / 2];
+    describe(comm, request, goal, operation);
+    list_absent(comm, request, goal, ranks, sizeof ranks);
+    return coll_fail(comm, ZERO_E_TIMEOUT, "rank %d waited %.1f s in %s for %s %s", comm->rank,
+                     (double)waited_ns * 1e-9, operation, ranks, wanted[goal]);
+}
+
+/** Fails if the wait is in vain or too long. */
+static zero_result check_hope(struct coll_comm *comm, const struct coll_request *request,
+                              enum coll_goal goal, uint64_t waited_ns)
+{
+    char operation[COLL_TEXT_BYTES];
+    const int dead = comm->transport->dead_peer ? comm->transport->dead_peer(comm) : -1;
+    if (dead >= 0) {
+        describe(comm, request, goal, operation);
+        return coll_fail(comm, ZERO_E_PEER, "rank %d died; rank %d was in %s", dead, comm->rank,
+                         operation);
+    }
+    for (int rank = 0; rank < comm->world; rank++) {
+        if (comm->transport->presence(comm, request, goal, rank) != COLL_LEFT)
+            continue;
+        describe(comm, request, goal, operation);
+        return coll_fail(comm, ZERO_E_PEER,
+                         "rank %d has closed the communicator, and rank %d waits for it in %s",
+                         rank, comm->rank, operation);
+    }
+    if (waited_ns >= comm->timeout_ns)
+        return fail_timeout(comm, request, goal, waited_ns);
+    return ZERO_OK;
+}
+
+/** One step of waiting: the more steps without progress, the lazier. */
+static zero_result pause_once(struct coll_comm *comm, const struct coll_request *request,
+                              enum coll_goal goal, struct waiter *waiter)
+{
+    const unsigned round = waiter->rounds++;
+    if (round < comm->spins) {
+        relax();
+        return ZERO_OK;
+    }
+    const uint64_t now = base_clock_ns();
+    if (waiter->since_ns == 0) {
+        waiter->since_ns = waiter->checked_ns = now;
+        comm->counters.waits++;
+    }
+    if (now - waiter->checked_ns >= SLICE_NS || now - waiter->since_ns >= comm->timeout_ns) {
+        waiter->checked_ns = now;
+        const zero_result result = check_hope(comm, request, goal, now - waiter->since_ns);
+        if (result != ZERO_OK)
+            return result;
+    }
+    if (round - comm->spins < comm->yields) {
+        sched_yield();
+    } else if (!waiter->announced) {
+        comm->transport->sleep_begin(comm);
+        waiter->announced = true;
+    } else {
+        comm->transport->sleep(comm, SLICE_NS);
+        waiter->announced = false;
+    }
+    return ZERO_OK;
+}
+
+zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, enum coll_goal goal)
+{
+    struct waiter waiter = {0};
+    zero_result result;
+    for (;;) {
+        result = coll_failed(comm);
+        if (result != ZERO_OK)
+            break;
+        result = comm->transport->progress(comm);
+        if (result < 0)
+            break;
+        if (result == ZERO_OK) {
+            waiter.rounds = 0;
+            waiter.since_ns = 0;
+        }
+        result = ZERO_OK;
+        if (reached(comm, request, goal))
+            break;
+        result = pause_once(comm, request, goal, &waiter);
+        if (result != ZERO_OK)
+            break;
+    }
+    if (waiter.announced)
+        comm->transport->sleep_end(comm);
+    return result;
+}

@@ -1,0 +1,114 @@
+#include "tests/unit/coll_ranks.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST_RANKS = 16 };
+
+struct rank {
+    struct coll_config config;
+    rank_fn fn;
+    void *user;
+    bool good;
+};
+
+bool rank_ok(const struct coll_comm *comm, zero_result result, const char *call)
+{
+    struct base_error error = {0};
+    if (result == ZERO_OK)
+        return true;
+    coll_state(comm, &error);
+    fprintf(stderr, "rank %d: %s: %d: %s\n", coll_rank(comm), call, result, error.message);
+    return false;
+}
+
+uint32_t mix(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t x = a * 0x9e3779b1u ^ b * 0x85ebca77u ^ c * 0xc2b2ae3du;
+    x = (x ^ x >> 15) * 0x2c1b3c6du;
+    x = (x ^ x >> 12) * 0x297a2d39u;
+    return x ^ x >> 15;
+}
+
+void nap(uint32_t *state, unsigned most)
+{
+    *state = mix(*state, 1, 2);
+    if (most > 0 && *state % 3 != 0)
+        usleep(*state / 3 % most);
+}
+
+static void *run_rank(void *argument)
+{
+    struct rank *rank = argument;
+    struct coll_comm *comm;
+    struct base_error error = {0};
+    rank->good = coll_open(&comm, &rank->config, &error) == ZERO_OK;
+    if (!rank->good)
+        fprintf(stderr, "rank %d: coll_open: %s\n", rank->config.rank, error.message);
+    else
+        rank->good = rank->fn(comm, rank->user);
+    coll_close(comm);
+    return NULL;
+}
+
+static bool run_threads(struct rank *ranks, int world)
+{
+    pthread_t threads[MOST_RANKS];
+    bool good = true;
+    for (int i = 0; i < world; i++)
+        pthread_create(&threads[i], NULL, run_rank, &ranks[i]);
+    for (int i = 0; i < world; i++) {
+        pthread_join(threads[i], NULL);
+        good &= ranks[i].good;
+    }
+    return good;
+}
+
+static bool run_processes(struct rank *ranks, int world)
+{
+    pid_t children[MOST_RANKS];
+    bool good = true;
+    for (int i = 0; i < world; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            run_rank(&ranks[i]);
+            _exit(ranks[i].good ? 0 : 1);
+        }
+    }
+    for (int i = 0; i < world; i++) {
+        int status = 0;
+        good &= children[i] > 0 && waitpid(children[i], &status, 0) == children[i] && status == 0;
+    }
+    return good;
+}
+
+bool run_ranks(const char *transport, int world, uint64_t timeout_ns, rank_fn fn, void *user)
+{
+    static unsigned runs;
+    struct base_error error = {0};
+    struct rank ranks[MOST_RANKS];
+    struct coll_team *team = NULL;
+    char job[64];
+    snprintf(job, sizeof job, "coll-test-%d-%u", (int)getpid(), runs++);
+    if (world > MOST_RANKS ||
+        (strcmp(transport, "threads") == 0 && coll_team_create(&team, world, &error) != ZERO_OK))
+        return false;
+    for (int i = 0; i < world; i++)
+        ranks[i] =
+            (struct rank){.config = {.transport = transport,
+                                     .rank = i,
+                                     .world = world,
+                                     .job = job,
+                                     .name = "test",
+                                     .team = team,
+                                     .timeout_ns = timeout_ns ? timeout_ns : UINT64_C(20000000000)},
+                          .fn = fn,
+                          .user = user};
+    const bool good =
+        strcmp(transport, "shm") == 0 ? run_processes(ranks, world) : run_threads(ranks, world);
+    coll_team_free(team);
+    return good;
+}
