@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 // Sanitizers stop the program at absurd sizes unless told that it expects NULL.
-const char *__asan_default_options(void);
-const char *__tsan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
 
 const char *__asan_default_options(void)
 {

@@ -81,7 +81,7 @@ static double integer_like(uint64_t seed, uint64_t index, __int128 *exact)
     const uint64_t bits = zero_random_bits(seed, 1, index);
     const int shift = (int)(zero_random_bits(seed, 2, index) % 48);
     const int64_t mantissa = (int64_t)(bits >> 11) * (bits & 1 ? -1 : 1);
-    *exact += (__int128)mantissa << shift;
+    *exact += mantissa * ((__int128)1 << shift);
     return ldexp((double)mantissa, shift - 40);
 }
 
