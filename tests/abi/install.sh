@@ -12,8 +12,9 @@ cmake --install "$build" --prefix "$here/staged" >"$here/log"
 mv "$here/staged" "$here/moved"
 libdir="$(dirname "$(find "$here/moved" -name libzero.so)")"
 
-[ -x "$here/moved/bin/zero-run" ]
-[ -f "$here/moved/share/man/man7/zero.7" ] && [ -f "$here/moved/share/man/man1/zero-run.1" ]
+for file in bin/zero-run share/man/man1/zero-run.1 share/man/man7/zero.7; do
+    [ -f "$here/moved/$file" ] || { echo "$file was not installed" && exit 1; }
+done
 
 run() { # run <program>: it prints the library's version
     [ "$(LD_LIBRARY_PATH="$libdir" "$1")" = "$version" ] || {
