@@ -51,6 +51,10 @@ static void adamw(const struct eng_adamw_scalars *scalars, size_t count, const f
     const __m256 eps = _mm256_set1_ps(scalars->eps);
     const size_t end = whole(count);
     for (size_t i = 0; i < end; i += WIDTH) {
+        eng_prefetch(gradient + i);
+        eng_prefetch(m + i);
+        eng_prefetch(v + i);
+        eng_prefetch(weight + i);
         const __m256 g = _mm256_mul_ps(_mm256_loadu_ps(gradient + i), gradient_scale);
         const __m256 m1 =
             _mm256_fmadd_ps(beta1, _mm256_loadu_ps(m + i), _mm256_mul_ps(one_minus_beta1, g));
@@ -82,6 +86,7 @@ static double sum_squares(size_t count, const float *x)
     __m256d a = _mm256_setzero_pd(), b = a, c = a, d = a;
     const size_t end = count - count % ENG_SUM_LANES;
     for (size_t i = 0; i < end; i += ENG_SUM_LANES) {
+        eng_prefetch(x + i);
         a = add_squares(a, x + i);
         b = add_squares(b, x + i + 4);
         c = add_squares(c, x + i + 8);
@@ -99,8 +104,10 @@ static double sum_squares(size_t count, const float *x)
 static void to_bf16(size_t count, const float *x, uint16_t *out)
 {
     const size_t end = whole(count);
-    for (size_t i = 0; i < end; i += WIDTH)
+    for (size_t i = 0; i < end; i += WIDTH) {
+        eng_prefetch(x + i);
         _mm_storeu_si128((__m128i *)(void *)(out + i), narrow(_mm256_loadu_ps(x + i)));
+    }
     eng_kernels_ref.to_bf16(count - end, x + end, out + end);
 }
 

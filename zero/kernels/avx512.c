@@ -53,6 +53,10 @@ static void adamw(const struct eng_adamw_scalars *scalars, size_t count, const f
     const __m512 eps = _mm512_set1_ps(scalars->eps);
     for (size_t i = 0; i < count; i += WIDTH) {
         const __mmask16 mask = mask_at(i, count);
+        eng_prefetch(gradient + i);
+        eng_prefetch(m + i);
+        eng_prefetch(v + i);
+        eng_prefetch(weight + i);
         const __m512 g = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, gradient + i), gradient_scale);
         const __m512 m1 = _mm512_fmadd_ps(beta1, _mm512_maskz_loadu_ps(mask, m + i),
                                           _mm512_mul_ps(one_minus_beta1, g));
@@ -76,6 +80,7 @@ static double sum_squares(size_t count, const float *x)
     for (size_t i = 0; i < count; i += WIDTH) {
         // A missing element adds the square of +0, which changes no lane.
         const __mmask16 mask = mask_at(i, count);
+        eng_prefetch(x + i);
         const __m512 both = _mm512_maskz_loadu_ps(mask, x + i);
         const __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(both));
         const __m512d b = _mm512_cvtps_pd(_mm512_extractf32x8_ps(both, 1));
@@ -92,6 +97,7 @@ static void to_bf16(size_t count, const float *x, uint16_t *out)
 {
     for (size_t i = 0; i < count; i += WIDTH) {
         const __mmask16 mask = mask_at(i, count);
+        eng_prefetch(x + i);
         _mm256_mask_storeu_epi16(out + i, mask, narrow(_mm512_maskz_loadu_ps(mask, x + i)));
     }
 }
