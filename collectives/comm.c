@@ -146,7 +146,7 @@ zero_result coll_arena_create(struct coll_comm *comm, size_t bytes, struct coll_
                               struct base_error *error)
 {
     *arena = NULL;
-    if (coll_failed(comm) != ZERO_OK)
+    if (coll_stop(comm) != ZERO_OK)
         return coll_state(comm, error);
     struct coll_arena *created = base_calloc(1, sizeof *created);
     const unsigned char **peers = base_calloc((size_t)comm->world, sizeof *peers);
@@ -206,7 +206,7 @@ static zero_result refuse(struct coll_comm *comm, const struct coll_request *req
 
 zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind)
 {
-    zero_result result = coll_failed(comm);
+    zero_result result = coll_stop(comm);
     if (result != ZERO_OK)
         return result;
     request->kind = kind;
@@ -242,10 +242,9 @@ void coll_retire(struct coll_comm *comm)
 
 zero_result coll_progress(struct coll_comm *comm)
 {
-    zero_result result = coll_failed(comm);
-    if (result == ZERO_OK)
-        result = comm->transport->progress(comm);
-    return result == ZERO_AGAIN ? ZERO_OK : result;
+    if (!comm->stopped)
+        comm->transport->progress(comm);
+    return coll_stop(comm);
 }
 
 zero_result coll_wait(struct coll_comm *comm, struct coll_request *request)
@@ -265,7 +264,7 @@ zero_result coll_drain(struct coll_comm *comm, struct coll_request *request)
 
 bool coll_drained(const struct coll_comm *comm, const struct coll_request *request)
 {
-    return request->state == COLL_IDLE ||
+    return request->state == COLL_IDLE || coll_failed(comm) != ZERO_OK ||
            (request->state == COLL_COMPLETE && comm->transport->drained(comm, request));
 }
 

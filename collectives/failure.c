@@ -16,6 +16,16 @@ zero_result coll_failed(const struct coll_comm *comm)
     return (zero_result) - (int)(state & ~COLL_POISON_READY);
 }
 
+zero_result coll_stop(struct coll_comm *comm)
+{
+    const zero_result result = coll_failed(comm);
+    if (result != ZERO_OK) {
+        comm->stopped = true;
+        comm->first = comm->last = NULL;
+    }
+    return result;
+}
+
 /** Sets the communicator's failure if it has none; `message` is a whole line. */
 static void set_failure(struct coll_comm *comm, zero_result result, const char *message)
 {
@@ -37,7 +47,7 @@ zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *fo
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     set_failure(comm, result, message);
-    return coll_failed(comm);
+    return coll_stop(comm);
 }
 
 void coll_abort(struct coll_comm *comm, zero_result result, const char *reason)

@@ -73,6 +73,7 @@ struct coll_comm {
     const struct base_log *log;
     char name[COLL_NAME_BYTES];
     struct coll_poison *poison;
+    bool stopped;    /**< a failure was returned: nothing is worked on any more */
     unsigned spins;  /**< rounds of a wait before it yields, */
     unsigned yields; /**< and from then on before it sleeps */
 
@@ -89,11 +90,14 @@ struct coll_comm {
 
 /* ------------------------------------------------------------------ failure.c */
 
-/** The first fatal failure's result, ZERO_OK if there is none. Costs one load. */
+/** The communicator's failure, ZERO_OK if there is none. Costs one load. */
 zero_result coll_failed(const struct coll_comm *comm);
 
-/** Makes `result` with this message the communicator's failure, unless it has one, and wakes
- * everybody. Returns the communicator's failure. */
+/** The same for returning it: forgets the requests, whose memory the caller may take back now. */
+zero_result coll_stop(struct coll_comm *comm);
+
+/** Makes `result` with this message the communicator's failure, unless it has one, wakes everybody,
+ * and stops. Returns the communicator's failure. */
 zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -28,7 +28,7 @@ static zero_result run_chunk(struct coll_comm *comm, enum coll_kind kind,
 
 zero_result coll_exchange(struct coll_comm *comm, const void *mine, size_t bytes, void *all)
 {
-    zero_result result = coll_failed(comm);
+    zero_result result = coll_stop(comm);
     for (size_t done = 0; done < bytes && result == ZERO_OK; done += COLL_SMALL_BYTES) {
         const struct coll_small chunk = {.in = (const unsigned char *)mine + done,
                                          .out = (unsigned char *)all + done,
@@ -42,7 +42,7 @@ zero_result coll_exchange(struct coll_comm *comm, const void *mine, size_t bytes
 zero_result coll_all_reduce(struct coll_comm *comm, double *values, size_t count, enum coll_op op)
 {
     const size_t most = COLL_SMALL_BYTES / sizeof *values;
-    zero_result result = coll_failed(comm);
+    zero_result result = coll_stop(comm);
     for (size_t done = 0; done < count && result == ZERO_OK; done += most) {
         const struct coll_small chunk = {.in = values + done,
                                          .out = values + done,
@@ -58,7 +58,7 @@ zero_result coll_broadcast(struct coll_comm *comm, void *data, size_t bytes, int
     if (root < 0 || root >= comm->world)
         return coll_fail(comm, ZERO_E_INVALID, "rank %d: a broadcast from rank %d of %d",
                          comm->rank, root, comm->world);
-    zero_result result = coll_failed(comm);
+    zero_result result = coll_stop(comm);
     for (size_t done = 0; done < bytes && result == ZERO_OK; done += COLL_SMALL_BYTES) {
         unsigned char *at = (unsigned char *)data + done;
         const struct coll_small chunk = {.in = comm->rank == root ? at : NULL,

@@ -147,11 +147,8 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
 zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, enum coll_goal goal)
 {
     struct waiter waiter = {0};
-    zero_result result;
-    for (;;) {
-        result = coll_failed(comm);
-        if (result != ZERO_OK)
-            break;
+    zero_result result = comm->stopped ? coll_failed(comm) : ZERO_OK;
+    while (result == ZERO_OK) {
         result = comm->transport->progress(comm);
         if (result < 0)
             break;
@@ -159,12 +156,13 @@ zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, 
             waiter.rounds = 0;
             waiter.since_ns = 0;
         }
+        // In this order: what everybody has come to is completed even if somebody failed later.
         result = ZERO_OK;
         if (reached(comm, request, goal))
             break;
-        result = pause_once(comm, request, goal, &waiter);
-        if (result != ZERO_OK)
-            break;
+        result = coll_stop(comm);
+        if (result == ZERO_OK)
+            result = pause_once(comm, request, goal, &waiter);
     }
     if (waiter.announced)
         comm->transport->sleep_end(comm);

@@ -89,8 +89,13 @@ void coll_direct_join(struct coll_comm *comm)
 
 void coll_direct_leave(struct coll_comm *comm)
 {
-    atomic_store(&own_block(comm)->consumed, UINT64_MAX);
+    atomic_store(&own_block(comm)->consumed, DIRECT_GONE);
     coll_direct_wake(comm);
+}
+
+bool coll_direct_left(const struct coll_comm *comm, int rank)
+{
+    return atomic_load(&direct_of(comm)->blocks[rank]->consumed) == DIRECT_GONE;
 }
 
 /* ------------------------------------------------------------------ sleeping and waking */
@@ -431,7 +436,7 @@ enum coll_presence coll_direct_presence(const struct coll_comm *comm,
                                         int rank)
 {
     // A rank that leaves says so after everything else: what it says first is looked at last.
-    const bool left = has_consumed(comm, rank, UINT64_MAX - 1);
+    const bool left = coll_direct_left(comm, rank);
     bool absent = false;
     switch (goal) {
     case COLL_GOAL_COMPLETE:

@@ -22,6 +22,9 @@ enum {
     DIRECT_RING = 128, /**< operations of a rank that can be under way */
 };
 
+/** More than any number of operations. */
+#define DIRECT_GONE UINT64_MAX
+
 /** What a rank posts for one operation. */
 struct direct_descriptor {
     alignas(DIRECT_LINE) struct coll_signature signature;
@@ -32,7 +35,7 @@ struct direct_descriptor {
 /** What the ranks see of each other. Zero at the start; written by its owner, but for `asleep`. */
 struct direct_block {
     alignas(DIRECT_LINE) _Atomic uint64_t posted;   /**< operations posted */
-    alignas(DIRECT_LINE) _Atomic uint64_t consumed; /**< operations done with; UINT64_MAX: left */
+    alignas(DIRECT_LINE) _Atomic uint64_t consumed; /**< operations done with; DIRECT_GONE: left */
     alignas(DIRECT_LINE) _Atomic uint32_t asleep;   /**< 1: who changes something wakes the owner */
     alignas(DIRECT_LINE) struct coll_poison poison; /**< rank 0's is the communicator's */
     alignas(DIRECT_LINE) cpu_set_t cpus;            /**< where the owner may run */
@@ -62,6 +65,9 @@ void coll_direct_join(struct coll_comm *comm);
 
 /** Tells the others that this rank leaves; afterwards it does not touch the blocks. *Local.* */
 void coll_direct_leave(struct coll_comm *comm);
+
+/** Whether a rank has left. *Local.* */
+bool coll_direct_left(const struct coll_comm *comm, int rank);
 
 /** Frees the tables. *Local.* */
 void coll_direct_free(struct direct *direct);

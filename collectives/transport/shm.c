@@ -186,11 +186,17 @@ static void shm_close_comm(struct coll_comm *comm)
     base_free(shm);
 }
 
-/** Only processes that have not left by coll_close() count: they are missed. */
+/** A rank whose process has ended without coll_close(). The link names all that have ended, in
+ * turn. */
 static int shm_dead_peer(const struct coll_comm *comm)
 {
     const struct shm *shm = comm->link;
-    return boot_peer_gone(shm->boot);
+    for (int i = 0; i < comm->world; i++) {
+        const int rank = boot_peer_gone(shm->boot);
+        if (rank < 0 || !coll_direct_left(comm, rank))
+            return rank;
+    }
+    return -1;
 }
 
 /* ------------------------------------------------------------------ arenas */

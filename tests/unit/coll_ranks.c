@@ -1,12 +1,15 @@
 #include "tests/unit/coll_ranks.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { MOST_RANKS = 16 };
+
+#define DEFAULT_TIMEOUT_NS UINT64_C(20000000000)
 
 struct rank {
     struct coll_config config;
@@ -67,7 +70,8 @@ static bool run_threads(struct rank *ranks, int world)
     return good;
 }
 
-static bool run_processes(struct rank *ranks, int world)
+/** A `victim` of -1: all end by themselves. */
+static bool run_processes(struct rank *ranks, int world, int victim)
 {
     pid_t children[MOST_RANKS];
     bool good = true;
@@ -80,12 +84,14 @@ static bool run_processes(struct rank *ranks, int world)
     }
     for (int i = 0; i < world; i++) {
         int status = 0;
-        good &= children[i] > 0 && waitpid(children[i], &status, 0) == children[i] && status == 0;
+        good &= children[i] > 0 && waitpid(children[i], &status, 0) == children[i];
+        good &= i == victim ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : status == 0;
     }
     return good;
 }
 
-bool run_ranks(const char *transport, int world, uint64_t timeout_ns, rank_fn fn, void *user)
+static bool run(const char *transport, int world, int victim, uint64_t timeout_ns, rank_fn fn,
+                void *user)
 {
     static unsigned runs;
     struct base_error error = {0};
@@ -97,18 +103,27 @@ bool run_ranks(const char *transport, int world, uint64_t timeout_ns, rank_fn fn
         (strcmp(transport, "threads") == 0 && coll_team_create(&team, world, &error) != ZERO_OK))
         return false;
     for (int i = 0; i < world; i++)
-        ranks[i] =
-            (struct rank){.config = {.transport = transport,
-                                     .rank = i,
-                                     .world = world,
-                                     .job = job,
-                                     .name = "test",
-                                     .team = team,
-                                     .timeout_ns = timeout_ns ? timeout_ns : UINT64_C(20000000000)},
-                          .fn = fn,
-                          .user = user};
-    const bool good =
-        strcmp(transport, "shm") == 0 ? run_processes(ranks, world) : run_threads(ranks, world);
+        ranks[i] = (struct rank){.config = {.transport = transport,
+                                            .rank = i,
+                                            .world = world,
+                                            .job = job,
+                                            .name = "test",
+                                            .team = team,
+                                            .timeout_ns = timeout_ns},
+                                 .fn = fn,
+                                 .user = user};
+    const bool good = strcmp(transport, "shm") == 0 ? run_processes(ranks, world, victim)
+                                                    : run_threads(ranks, world);
     coll_team_free(team);
     return good;
+}
+
+bool run_ranks(const char *transport, int world, uint64_t timeout_ns, rank_fn fn, void *user)
+{
+    return run(transport, world, -1, timeout_ns ? timeout_ns : DEFAULT_TIMEOUT_NS, fn, user);
+}
+
+bool run_ranks_killed(int world, int victim, rank_fn fn, void *user)
+{
+    return run("shm", world, victim, DEFAULT_TIMEOUT_NS, fn, user);
 }

@@ -16,6 +16,9 @@ typedef bool (*rank_fn)(struct coll_comm *comm, void *user);
  * rank has said what. timeout_ns 0: 20 seconds. */
 bool run_ranks(const char *transport, int world, uint64_t timeout_ns, rank_fn fn, void *user);
 
+/** run_ranks() over "shm", whose rank `victim` is expected to be killed. */
+bool run_ranks_killed(int world, int victim, rank_fn fn, void *user);
+
 /** In a rank function, where cmocka can't be used: says what is wrong and ends the rank. */
 #define CHECK(condition)                                                                           \
     do {                                                                                           \

@@ -1,0 +1,493 @@
+// What goes wrong is an error on every rank, in time, that names who and what.
+
+#include "base/bfloat16.h"
+#include "base/clock.h"
+#include "tests/unit/coll_ranks.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <cmocka.h>
+
+enum { WORLD = 3, COUNT = 3000 };
+
+static const uint64_t millisecond = 1000000;
+
+/** The call has failed with `result`, the message has all the words, and so it stays. */
+static bool failed(struct coll_comm *comm, zero_result got, zero_result result, const char *first,
+                   const char *second)
+{
+    struct base_error error = {0};
+    const zero_result state = coll_state(comm, &error);
+    if (got != result || state != result || !strstr(error.message, first) ||
+        !strstr(error.message, second)) {
+        fprintf(stderr, "rank %d: returned %d, state %d: %s\n", coll_rank(comm), got, state,
+                error.message);
+        return false;
+    }
+    struct coll_request request = {0};
+    double one = 1.0;
+    CHECK(coll_barrier(comm) == result);
+    CHECK(coll_all_reduce(comm, &one, 1, COLL_SUM) == result);
+    CHECK(coll_progress(comm) == result);
+    CHECK(coll_wait(comm, &request) == result && coll_drain(comm, &request) == result);
+    return true;
+}
+
+static bool create(struct coll_comm *comm, struct coll_arena **arena)
+{
+    struct base_error error;
+    CHECK_OK(comm, coll_arena_create(comm, COUNT * sizeof(float), arena, &error));
+    return true;
+}
+
+static zero_result gather(struct coll_comm *comm, struct coll_arena *arena, size_t bytes,
+                          const char *name, uint32_t number)
+{
+    static _Thread_local unsigned char recv[WORLD * COUNT];
+    struct coll_span spans[WORLD];
+    for (int r = 0; r < WORLD; r++)
+        spans[r] = (struct coll_span){.offset = (size_t)r * bytes, .count = bytes};
+    const struct coll_all_gather op = {
+        .arena = arena, .recv = recv, .spans = spans, .label = {.name = name, .number = number}};
+    struct coll_request request = {0};
+    const zero_result result = coll_all_gather_start(comm, &op, &request);
+    return result == ZERO_OK ? coll_drain(comm, &request) : result;
+}
+
+static void on_both(uint64_t timeout_ns, rank_fn fn)
+{
+    assert_true(run_ranks("threads", WORLD, timeout_ns, fn, NULL));
+    assert_true(run_ranks("shm", WORLD, timeout_ns, fn, NULL));
+}
+
+/* ------------------------------------------------------------------ divergence */
+
+static bool other_operation_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    double one = 1.0;
+    CHECK_OK(comm, coll_barrier(comm));
+    const zero_result got =
+        coll_rank(comm) == 1 ? coll_all_reduce(comm, &one, 1, COLL_SUM) : coll_barrier(comm);
+    return failed(comm, got, ZERO_E_DIVERGED, "barrier #1", "called all-reduce #1");
+}
+
+static bool other_unit_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    struct coll_arena *arena;
+    CHECK(create(comm, &arena));
+    const bool odd = coll_rank(comm) == 2;
+    const zero_result got = gather(comm, arena, 8, odd ? "h.4" : "h.3", odd ? 5 : 4);
+    return failed(comm, got, ZERO_E_DIVERGED, "of h.3 (4)", "of h.4 (5)");
+}
+
+static bool other_spans_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    struct coll_arena *arena;
+    CHECK(create(comm, &arena));
+    const zero_result got = gather(comm, arena, coll_rank(comm) == 0 ? 8 : 12, "h.3", 4);
+    return failed(comm, got, ZERO_E_DIVERGED, "of h.3 (4)", "with other spans");
+}
+
+static void divergence(void **state)
+{
+    (void)state;
+    on_both(0, other_operation_rank);
+    on_both(0, other_unit_rank);
+    on_both(0, other_spans_rank);
+}
+
+/* ------------------------------------------------------------------ who does not come */
+
+static bool late_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    struct coll_arena *arena;
+    CHECK(create(comm, &arena));
+    if (coll_rank(comm) == 2)
+        usleep(900000);
+    const uint64_t before = base_clock_ns();
+    const zero_result got = gather(comm, arena, 8, "h.3", 4);
+    CHECK(base_clock_ns() - before < 700 * millisecond);
+    return failed(comm, got, ZERO_E_TIMEOUT, " of h.3 (4)", "for rank 2 (last call: exchange #");
+}
+
+static bool undrained_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    struct coll_arena *arena;
+    CHECK(create(comm, &arena));
+    const struct coll_span spans[WORLD] = {{0, 8}, {0, 0}, {0, 0}};
+    unsigned char recv[8];
+    const struct coll_all_gather op = {.arena = arena, .recv = recv, .spans = spans};
+    struct coll_request request = {0};
+    CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+    if (coll_rank(comm) == 0)
+        return failed(comm, coll_drain(comm, &request), ZERO_E_TIMEOUT, "in all-gather #",
+                      ") to have read its part");
+    usleep(900000);
+    return failed(comm, coll_progress(comm), ZERO_E_TIMEOUT, "in all-gather #", "rank 0");
+}
+
+static void time_out(void **state)
+{
+    (void)state;
+    on_both(300 * millisecond, late_rank);
+    on_both(300 * millisecond, undrained_rank);
+}
+
+static bool leaving_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    struct coll_arena *arena;
+    CHECK(create(comm, &arena));
+    if (coll_rank(comm) == 1)
+        return true;
+    return failed(comm, coll_barrier(comm), ZERO_E_PEER, "rank 1 has closed", "barrier #");
+}
+
+/** What a rank has posted can be read after it has left. */
+static bool legacy_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    struct coll_arena *arena;
+    CHECK(create(comm, &arena));
+    const struct coll_span spans[WORLD] = {{0, 0}, {0, COUNT}, {0, 0}};
+    unsigned char recv[COUNT] = {0};
+    memset(coll_arena_base(arena), coll_rank(comm) + 1, COUNT);
+    const struct coll_all_gather op = {.arena = arena, .recv = recv, .spans = spans};
+    struct coll_request request = {0};
+    CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+    if (coll_rank(comm) == 1)
+        return true;
+    usleep(50000);
+    CHECK_OK(comm, coll_wait(comm, &request));
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK(recv[i] == 2);
+    CHECK_OK(comm, coll_drain(comm, &request));
+    return true;
+}
+
+static void leaving(void **state)
+{
+    (void)state;
+    on_both(0, leaving_rank);
+    on_both(0, legacy_rank);
+}
+
+static bool dying_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    CHECK_OK(comm, coll_barrier(comm));
+    if (coll_rank(comm) == 1)
+        raise(SIGKILL);
+    const uint64_t before = base_clock_ns();
+    const zero_result got = coll_barrier(comm);
+    CHECK(base_clock_ns() - before < 1000 * millisecond);
+    return failed(comm, got, ZERO_E_PEER, "rank 1 died", "in barrier #1");
+}
+
+static void dying(void **state)
+{
+    (void)state;
+    assert_true(run_ranks_killed(WORLD, 1, dying_rank, NULL));
+}
+
+/* ------------------------------------------------------------------ abort */
+
+static void *abort_soon(void *comm)
+{
+    usleep(50000);
+    coll_abort(comm, ZERO_E_ABORTED, "somebody had enough");
+    return NULL;
+}
+
+static bool aborting_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    pthread_t thread;
+    CHECK_OK(comm, coll_barrier(comm));
+    if (coll_rank(comm) == 0)
+        CHECK(pthread_create(&thread, NULL, abort_soon, comm) == 0);
+    // Rank 2 never comes, so that the others sleep when the abort arrives.
+    if (coll_rank(comm) == 2)
+        usleep(200000);
+    const zero_result got = coll_barrier(comm);
+    if (coll_rank(comm) == 0)
+        pthread_join(thread, NULL);
+    return failed(comm, got, ZERO_E_ABORTED, "rank 0: ", "somebody had enough");
+}
+
+static bool first_abort_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    CHECK_OK(comm, coll_barrier(comm));
+    CHECK(coll_state(comm, NULL) == ZERO_OK || coll_rank(comm) > 0);
+    if (coll_rank(comm) == 0)
+        coll_abort(comm, ZERO_E_IO, "the disk is full");
+    while (coll_state(comm, NULL) == ZERO_OK)
+        usleep(1000);
+    coll_abort(comm, ZERO_E_ABORTED, "too late");
+    return failed(comm, ZERO_E_IO, ZERO_E_IO, "rank 0: ", "the disk is full");
+}
+
+static void aborting(void **state)
+{
+    (void)state;
+    on_both(0, aborting_rank);
+    on_both(0, first_abort_rank);
+}
+
+/* ------------------------------------------------------------------ arguments and memory */
+
+static bool refused_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    struct coll_arena *arena;
+    CHECK(create(comm, &arena));
+    if (coll_rank(comm) == 1)
+        return failed(comm, gather(comm, arena, COUNT * sizeof(float) + 1, "h.3", 4),
+                      ZERO_E_INVALID, "rank 1, all-gather #", "not inside an arena");
+    return failed(comm, coll_barrier(comm), ZERO_E_INVALID, "rank 1, all-gather #",
+                  "not inside an arena");
+}
+
+static bool refused_sum_rank(struct coll_comm *comm, void *user)
+{
+    static const char *const reasons[] = {"neither f32 nor bf16", "contributors", "multiple of 4",
+                                          "accumulator", "not inside an arena"};
+    const int wrong = *(const int *)user;
+    struct coll_arena *arena;
+    CHECK(create(comm, &arena));
+    const struct coll_span spans[WORLD] = {{0, 1000}, {1000, 1000}, {2000, 1000}};
+    static _Thread_local float accumulator[1000];
+    const struct coll_reduce_scatter op = {.arena = arena,
+                                           .offset = wrong == 2   ? 2
+                                                     : wrong == 4 ? 4
+                                                                  : 0,
+                                           .dtype = wrong == 0 ? (zero_dtype)77 : ZERO_F32,
+                                           .spans = spans,
+                                           .accumulator = wrong == 3 ? NULL : accumulator,
+                                           .contributors = wrong == 1 ? WORLD + 1 : WORLD,
+                                           .label = {.name = "sum", .number = 1}};
+    struct coll_request request = {0};
+    return failed(comm, coll_reduce_scatter_start(comm, &op, &request), ZERO_E_INVALID,
+                  " of sum (1)", reasons[wrong]);
+}
+
+/** A request that is still under way can't be started again. */
+static bool busy_request_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    struct coll_arena *arena;
+    CHECK(create(comm, &arena));
+    unsigned char recv[WORLD];
+    const struct coll_span spans[WORLD] = {{0, 1}, {1, 1}, {2, 1}};
+    const struct coll_all_gather op = {.arena = arena, .recv = recv, .spans = spans};
+    struct coll_request request = {0};
+    CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+    CHECK_OK(comm, coll_barrier(comm));
+    const zero_result got =
+        coll_rank(comm) == 0 ? coll_all_gather_start(comm, &op, &request) : coll_barrier(comm);
+    return failed(comm, got, ZERO_E_INVALID, "rank 0, all-gather", "not drained");
+}
+
+static void arguments(void **state)
+{
+    (void)state;
+    on_both(0, refused_rank);
+    on_both(0, busy_request_rank);
+    for (int wrong = 0; wrong < 5; wrong++)
+        assert_true(run_ranks("threads", WORLD, 0, refused_sum_rank, &wrong));
+}
+
+static bool no_memory_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    struct base_error error = {0};
+    struct coll_arena *arena;
+    const size_t bytes = coll_rank(comm) == 1 ? SIZE_MAX - 4096 : 100;
+    CHECK(coll_arena_create(comm, bytes, &arena, &error) == ZERO_E_NOMEM);
+    CHECK(arena == NULL && strstr(error.message, "rank 1: ") != NULL);
+    CHECK_OK(comm, coll_barrier(comm));
+    // Sizes of their own, none included.
+    CHECK_OK(comm, coll_arena_create(comm, (size_t)coll_rank(comm) * 100, &arena, &error));
+    CHECK(coll_arena_size(arena) == (size_t)coll_rank(comm) * 100);
+    CHECK((coll_arena_base(arena) == NULL) == (coll_rank(comm) == 0));
+    CHECK((uintptr_t)coll_arena_base(arena) % 4096 == 0);
+    CHECK_OK(comm, coll_barrier(comm));
+    return true;
+}
+
+static void no_memory(void **state)
+{
+    (void)state;
+    on_both(0, no_memory_rank);
+}
+
+static void opening(void **state)
+{
+    (void)state;
+    struct coll_comm *comm;
+    struct coll_team *team;
+    struct base_error error = {0};
+    struct coll_config config = {.transport = "carrier pigeon",
+                                 .world = 1,
+                                 .job = "coll-test-opening",
+                                 .name = "test",
+                                 .timeout_ns = 50 * millisecond};
+    assert_int_equal(coll_open(&comm, &config, &error), ZERO_E_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "carrier pigeon"));
+    assert_null(comm);
+    config.transport = "self";
+    config.world = 2;
+    assert_int_equal(coll_open(&comm, &config, NULL), ZERO_E_INVALID);
+    config.rank = 2;
+    assert_int_equal(coll_open(&comm, &config, NULL), ZERO_E_INVALID);
+    config.rank = 0;
+    config.transport = "threads";
+    assert_int_equal(coll_open(&comm, &config, NULL), ZERO_E_INVALID);
+    assert_int_equal(coll_team_create(&team, 2, NULL), ZERO_OK);
+    assert_int_equal(coll_team_world(team), 2);
+    config.team = team;
+    base_error_clear(&error);
+    assert_int_equal(coll_open(&comm, &config, &error), ZERO_E_TIMEOUT);
+    assert_non_null(strstr(error.message, "missing are ranks 1"));
+    config.transport = "shm";
+    base_error_clear(&error);
+    assert_int_equal(coll_open(&comm, &config, &error), ZERO_E_TIMEOUT);
+    coll_close(NULL);
+    coll_team_free(team);
+    coll_team_free(NULL);
+}
+
+/* ------------------------------------------------------------------ numbers */
+
+struct seen {
+    int calls;
+    size_t first[WORLD];
+};
+
+static void see(void *user, int contributor, size_t element)
+{
+    struct seen *seen = user;
+    seen->calls++;
+    seen->first[contributor] = element;
+}
+
+/** Ranks 0 and 2 send elements that are not finite to rank 1, in several tiles. */
+static bool nonfinite_rank(struct coll_comm *comm, void *user)
+{
+    const zero_dtype dtype = *(const zero_dtype *)user;
+    enum { SPAN = 20000, FIRST = 3 };
+    static const size_t bad[WORLD][3] = {{4099, 4098, 19999}, {0}, {4097, 1, 8192}};
+    const int rank = coll_rank(comm);
+    struct coll_arena *arena;
+    struct base_error error;
+    CHECK_OK(comm, coll_arena_create(comm, (SPAN + FIRST) * sizeof(float), &arena, &error));
+    for (int i = 0; i < 3 && rank != 1; i++)
+        if (dtype == ZERO_F32)
+            ((float *)coll_arena_base(arena))[FIRST + bad[rank][i]] = i ? NAN : -INFINITY;
+        else
+            ((uint16_t *)coll_arena_base(arena))[FIRST + bad[rank][i]] = i ? 0x7f80 : 0xffff;
+    float *accumulator = malloc(SPAN * sizeof *accumulator);
+    const struct coll_span spans[WORLD] = {{0, 0}, {FIRST, SPAN}, {0, FIRST}};
+    struct seen seen = {.first = {SIZE_MAX, SIZE_MAX, SIZE_MAX}};
+    const struct coll_reduce_scatter op = {.arena = arena,
+                                           .dtype = dtype,
+                                           .spans = spans,
+                                           .accumulator = accumulator,
+                                           .contributors = WORLD,
+                                           .store = true,
+                                           .nonfinite = see,
+                                           .user = &seen};
+    struct coll_request request = {0};
+    bool good = accumulator &&
+                rank_ok(comm, coll_reduce_scatter_start(comm, &op, &request), "start") &&
+                rank_ok(comm, coll_drain(comm, &request), "drain");
+    if (rank == 1)
+        good = good && seen.calls == 2 && seen.first[0] == 4098 && seen.first[1] == SIZE_MAX &&
+               seen.first[2] == 1 && base_f32_bits(accumulator[8192]) != 0 && accumulator[2] == 0;
+    else
+        good = good && seen.calls == 0;
+    free(accumulator);
+    CHECK(good);
+    return true;
+}
+
+static void nonfinite(void **state)
+{
+    (void)state;
+    for (zero_dtype dtype = ZERO_F32; dtype <= ZERO_BF16; dtype++) {
+        assert_true(run_ranks("threads", WORLD, 0, nonfinite_rank, &dtype));
+        assert_true(run_ranks("shm", WORLD, 0, nonfinite_rank, &dtype));
+    }
+}
+
+#if defined(__x86_64__)
+/** A program that flushes denormals to zero gets the same sums, and keeps its mode. */
+static bool flushing_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    struct coll_arena *arena;
+    CHECK(create(comm, &arena));
+    const unsigned mode = _mm_getcsr() | 0x8040;
+    float sums[COUNT];
+    const struct coll_span spans[WORLD] = {{0, COUNT}, {0, 0}, {0, 0}};
+    for (int i = 0; i < COUNT; i++)
+        ((float *)coll_arena_base(arena))[i] = 0x1p-140f;
+    const struct coll_reduce_scatter op = {.arena = arena,
+                                           .dtype = ZERO_F32,
+                                           .spans = spans,
+                                           .accumulator = sums,
+                                           .contributors = WORLD,
+                                           .store = true};
+    struct coll_request request = {0};
+    _mm_setcsr(mode);
+    const zero_result started = coll_reduce_scatter_start(comm, &op, &request);
+    const zero_result drained = coll_drain(comm, &request);
+    const unsigned after = _mm_getcsr();
+    _mm_setcsr(0x1f80);
+    CHECK(started == ZERO_OK && drained == ZERO_OK && (after & 0xffc0) == (mode & 0xffc0));
+    for (int i = 0; i < COUNT && coll_rank(comm) == 0; i++)
+        CHECK(sums[i] == 3 * 0x1p-140f);
+    return true;
+}
+
+static void flushing(void **state)
+{
+    (void)state;
+    assert_true(run_ranks("threads", WORLD, 0, flushing_rank, NULL));
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(divergence),
+        cmocka_unit_test(time_out),
+        cmocka_unit_test(leaving),
+        cmocka_unit_test(dying),
+        cmocka_unit_test(aborting),
+        cmocka_unit_test(arguments),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(opening),
+        cmocka_unit_test(nonfinite),
+#if defined(__x86_64__)
+        cmocka_unit_test(flushing),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
