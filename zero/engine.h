@@ -1,16 +1,16 @@
 /**
- * The context and what its files call of each other.
+ * The context and what its files call of each other, from the top down; calls run down only.
  *
- *   context.c      life, sticky errors, entering and leaving a call
- *   commit.c       from the registered model to memory with first values
- *   model.c, layout.c, placement.c, plan.c    what, where, how much: no context, pure
- *   memory.c       allocates the placement; where a section's bytes are
- *   values.c       writes master weights: first values and imports
- *   gather.c, prefetch.c    working copies on their way in
- *   gradient.c     gradients on their way to their owners
- *   publish.c      new values on their way to everybody
- *   step.c, verdict.c, update.c    agree, judge, update
- *   metric.c, fingerprint.c, transfer.c    what can be asked
+ *   context.c                life: open, close, and what can be asked at any time
+ *   commit.c                 from the registered model to memory with first values
+ *   step.c, transfer.c, fingerprint.c    a step; files; the digest
+ *   verdict.c, update.c, values.c        agree on a step; update; write master weights
+ *   gather.c, gradient.c, micro.c, metric.c    the calls of a micro-batch
+ *   prefetch.c, publish.c    working copies on their way before they are asked for
+ *   slots.c, trace.c, section.c    where gathered units live; the order of gathers; all-gathers
+ *   memory.c                 allocates the placement; where a section's bytes are
+ *   call.c                   entering and leaving a call, failures
+ *   plan.c, placement.c, layout.c, model.c     how much, where, who, what: no context, pure
  */
 #ifndef ZERO_ENGINE_H
 #define ZERO_ENGINE_H
@@ -150,7 +150,7 @@ struct zero_ctx {
     zero_statistics stats;
 };
 
-/* ---- context.c */
+/* ---- call.c */
 
 /** Enters a public call: refuses after a fatal error (or before commit if asked), sets the
  * floating-point state. z is not NULL. */
@@ -162,8 +162,9 @@ zero_result eng_leave(zero_ctx *z, zero_result result);
 zero_result eng_check_stream(zero_ctx *z, zero_stream stream);
 zero_result eng_check_unit(zero_ctx *z, zero_unit unit);
 
-/** Where calls without a context leave their message; cleared. */
+/** Where calls without a context leave their message, one a thread; cleared. */
 struct base_error *eng_thread_error(void);
+const char *eng_thread_message(void);
 
 /** Records a failure with its message. Fatal ones become sticky and are told to all ranks. */
 zero_result eng_fail(zero_ctx *z, zero_result result, const char *format, ...)
@@ -210,40 +211,42 @@ zero_result eng_sums_drain(zero_ctx *z);
 zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
                              uint64_t first, uint64_t count, float *out, struct base_error *error);
 
-/* ---- gather.c, prefetch.c */
+/* ---- section.c, slots.c, trace.c, prefetch.c */
 
-zero_result eng_gather(zero_ctx *z, zero_unit unit);
-zero_result eng_release(zero_ctx *z, zero_unit unit);
-/** Starts the gather of a unit's sharded sections into `slot`. */
-zero_result eng_gather_start(zero_ctx *z, zero_unit unit, int slot);
-/** The slot to use for a unit, its old content gone; -1 if none but held ones are left, or, for a
- * prefetch, if what would go is needed sooner. */
-int eng_gather_slot_for(zero_ctx *z, zero_unit unit, bool prefetch, zero_result *result);
-/** Waits for every gather under way: from here on no peer's memory is read. */
-zero_result eng_gather_quiesce(zero_ctx *z);
-/** The unit's slot has current values or is about to have them. */
-bool eng_gather_current(const zero_ctx *z, zero_unit unit);
-/** All-gathers a section in whichever of its two requests is free. */
+/** All-gathers a section of the parameters in whichever of its two requests is free. */
 zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv);
+/** Waits for the last one. */
 zero_result eng_section_gather_wait(zero_ctx *z, size_t section);
 
+/** The unit's slot has current values or is about to have them. */
+bool eng_slot_current(const zero_ctx *z, zero_unit unit);
+/** The slot to use for a unit, its old content gone; -1 if none but held ones are left, or, for a
+ * prefetch, if what would go is needed sooner. */
+int eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, zero_result *result);
+/** Starts the gather of a unit's sharded sections into a slot. */
+zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int slot);
+/** Completes what is under way into a slot. */
+zero_result eng_slot_settle(zero_ctx *z, struct eng_gather_slot *slot);
+/** Completes every gather under way into slots: from here on they read no peer's memory. */
+zero_result eng_slots_settle(zero_ctx *z);
+
+/** A micro-batch begins: what the last one recorded is replayed from now on. */
 void eng_trace_begin(zero_ctx *z);
 zero_result eng_trace_gathered(zero_ctx *z, zero_unit unit);
 /** How many gathers until the unit's next one, SIZE_MAX if unknown or none. */
 size_t eng_trace_distance(const zero_ctx *z, zero_unit unit);
+
 /** Starts gathers of the units that come next. */
 zero_result eng_prefetch(zero_ctx *z);
 
-/* ---- gradient.c */
+/* ---- gradient.c, micro.c */
 
-zero_result eng_grad_open(zero_ctx *z, zero_unit unit, bool zero);
-zero_result eng_grad_done(zero_ctx *z, zero_unit unit);
+/** Waits until every reduction of this step is complete here. */
+zero_result eng_grad_finish(zero_ctx *z);
 /** Makes *to the earlier one of both. */
 void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
 /** Refuses if a unit is gathered, a gradient open, or missing in the micro-batch under way. */
 zero_result eng_micro_check(zero_ctx *z, const char *call);
-/** Waits until every reduction of this step is complete here. */
-zero_result eng_grad_finish(zero_ctx *z);
 
 /* ---- publish.c */
 

@@ -56,7 +56,7 @@ static uint64_t hash_args(const zero_ctx *z, const zero_step_args *args)
 /** From here on no memory of a peer is read, and every sum of this rank is complete. */
 static zero_result come_to_rest(zero_ctx *z)
 {
-    zero_result r = eng_gather_quiesce(z);
+    zero_result r = eng_slots_settle(z);
     if (!r)
         r = eng_publish_finish(z, true);
     return r ? r : eng_grad_finish(z);

@@ -205,7 +205,7 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
         r = match_tensors(z, &job, path, prefix, &error);
     if (!r)
         eng_values_read(z, read_tensor, &job, &error);
-    r = eng_gather_quiesce(z);
+    r = eng_slots_settle(z);
     if (!r)
         r = eng_publish_finish(z, true);
     if (!r)

@@ -1,0 +1,155 @@
+// Entering and leaving a public call, and what happens when one fails.
+
+#include "zero/engine.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/** Messages of calls that have no context: one a thread. */
+static _Thread_local struct base_error thread_error;
+
+struct base_error *eng_thread_error(void)
+{
+    base_error_clear(&thread_error);
+    return &thread_error;
+}
+
+const char *eng_thread_message(void)
+{
+    return thread_error.message;
+}
+
+static bool is_fatal(zero_result result)
+{
+    switch (result) {
+    case ZERO_OK:
+    case ZERO_AGAIN:
+    case ZERO_NOT_FOUND:
+    case ZERO_PLANNED:
+    case ZERO_E_INVALID:
+    case ZERO_E_STATE:
+    case ZERO_E_UNSUPPORTED:
+    case ZERO_E_VERSION:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static zero_result fail(zero_ctx *z, zero_result result, const char *message, bool tell)
+{
+    if (z->fatal)
+        return z->fatal;
+    base_error_clear(&z->error);
+    zero_fail(&z->error, result, "%s", message);
+    if (!is_fatal(result))
+        return result;
+    z->fatal = result;
+    base_logf(&z->log, ZERO_LOG_ERROR, "core", "%s", message);
+    if (tell && z->comm)
+        coll_abort(z->comm, result, message);
+    return result;
+}
+
+zero_result eng_fail(zero_ctx *z, zero_result result, const char *format, ...)
+{
+    char message[sizeof z->error.message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    return fail(z, result, message, true);
+}
+
+zero_result eng_fail_agreed(zero_ctx *z, zero_result result, const char *format, ...)
+{
+    char message[sizeof z->error.message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    return fail(z, result, message, false);
+}
+
+zero_result eng_fail_from(zero_ctx *z, const struct base_error *error)
+{
+    return fail(z, error->result, error->message, true);
+}
+
+zero_result eng_comm_failed(zero_ctx *z, zero_result result)
+{
+    struct base_error error = {0};
+    coll_state(z->comm, &error);
+    return fail(z, result, error.message[0] ? error.message : base_result_text(result), false);
+}
+
+/** The last error, of a call that failed without harm to the context. */
+static zero_result report(zero_ctx *z, zero_result result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static zero_result report(zero_ctx *z, zero_result result, const char *format, ...)
+{
+    char message[sizeof z->error.message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    base_error_clear(&z->error);
+    return zero_fail(&z->error, result, "%s", message);
+}
+
+zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *what)
+{
+    const int world = coll_world(z->comm), rank = coll_rank(z->comm);
+    double lowest = mine->result ? rank : world;
+    zero_result r = coll_all_reduce(z->comm, &lowest, 1, COLL_MIN);
+    if (r)
+        return eng_comm_failed(z, r);
+    const int failed = (int)lowest;
+    if (failed == world)
+        return ZERO_OK;
+    struct base_error first = *mine;
+    r = coll_broadcast(z->comm, &first, sizeof first, failed);
+    if (r)
+        return eng_comm_failed(z, r);
+    if (failed == rank)
+        return report(z, mine->result, "%s: %s", what, mine->message);
+    return report(z, first.result, "%s: rank %d: %.400s", what, failed, first.message);
+}
+
+zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
+{
+    struct eng_fp_state state;
+    eng_fp_enter(&state);
+    z->fp_control = state.control;
+    if (z->fatal)
+        return z->fatal;
+    if (phase == ENG_AFTER_COMMIT && !z->committed)
+        return eng_fail(z, ZERO_E_STATE, "%s before zero_commit", call);
+    if (phase == ENG_BEFORE_COMMIT && z->committed)
+        return eng_fail(z, ZERO_E_STATE, "%s after zero_commit", call);
+    return ZERO_OK;
+}
+
+zero_result eng_leave(zero_ctx *z, zero_result result)
+{
+    const struct eng_fp_state state = {.control = z->fp_control};
+    eng_fp_leave(&state);
+    return result;
+}
+
+zero_result eng_check_stream(zero_ctx *z, zero_stream stream)
+{
+    if (stream)
+        return eng_fail(z, ZERO_E_INVALID, "stream %p given, but the device is the CPU: pass NULL",
+                        stream);
+    return ZERO_OK;
+}
+
+zero_result eng_check_unit(zero_ctx *z, zero_unit unit)
+{
+    if (unit < 0 || (size_t)unit >= z->layout.unit_count)
+        return eng_fail(z, ZERO_E_INVALID, "unit %d does not exist: there are %zu", unit,
+                        z->layout.unit_count);
+    return ZERO_OK;
+}

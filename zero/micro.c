@@ -1,0 +1,72 @@
+// Micro-batches: which one is computed, and what must be true between two.
+
+#include "zero/engine.h"
+
+/** Global index of this rank's micro-batch in local round `round`. */
+static uint64_t micro_index(const zero_ctx *z, int round)
+{
+    return (uint64_t)round * (uint64_t)z->config.world + (uint64_t)z->config.rank;
+}
+
+/** What must be true when a micro-batch ends. */
+zero_result eng_micro_check(zero_ctx *z, const char *call)
+{
+    for (size_t u = 0; u < z->layout.unit_count; u++) {
+        const struct eng_unit *unit = &z->units[u];
+        if (unit->grad_open)
+            return eng_fail(z, ZERO_E_STATE, "%s: the gradient of unit %zu is open", call, u);
+        if (unit->holds > 0)
+            return eng_fail(z, ZERO_E_STATE, "%s: unit %zu is gathered", call, u);
+        if (z->micro >= 0 && !unit->grad_handed)
+            return eng_fail(z, ZERO_E_STATE,
+                            "%s: no gradient of unit %zu was handed over in micro-batch %d", call,
+                            u, z->micro);
+    }
+    return ZERO_OK;
+}
+
+static zero_result micro_begin(zero_ctx *z, int32_t i)
+{
+    if (i != z->micro + 1 || i >= z->micro_count)
+        return eng_fail(z, ZERO_E_STATE, "micro-batch %d begun, but %d of %d were begun so far", i,
+                        z->micro + 1, z->micro_count);
+    zero_result r = eng_micro_check(z, "zero_micro_begin");
+    if (r)
+        return r;
+    z->micro = i;
+    z->metric_next = 0;
+    if (i == 0) {
+        base_exact_sum_init(&z->squares);
+        z->squares_overflow = false;
+        z->bad = (struct eng_bad){.micro = UINT64_MAX};
+        z->metric_count = 0;
+        z->metric_ready = false;
+    }
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        z->units[u].grad_handed = false;
+    eng_trace_begin(z);
+    return eng_prefetch(z);
+}
+
+zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_micro_begin");
+    if (!r && micro && micro->struct_size < sizeof micro->struct_size)
+        r = eng_fail(z, ZERO_E_INVALID, "zero_micro.struct_size is not set");
+    if (!r)
+        r = micro_begin(z, i);
+    if (!r && micro) {
+        const uint64_t index = micro_index(z, i);
+        const uint64_t total = (uint64_t)z->config.micro_batches;
+        const zero_micro full = {
+            .struct_size = micro->struct_size,
+            .counts = index < total,
+            .step = z->step,
+            .index = index < total ? index : index % total,
+        };
+        eng_struct_give(micro, &full, sizeof full);
+    }
+    return eng_leave(z, r);
+}

@@ -1,0 +1,33 @@
+// All-gathers of one section, whoever wants its bytes.
+
+#include "zero/engine.h"
+
+zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv)
+{
+    struct eng_section_io *io = &z->io[section];
+    struct coll_request *request = &io->gather[io->gathers_started & 1];
+    if (io->gathers_started >= 2) {
+        const zero_result r = coll_drain(z->comm, request);
+        if (r)
+            return eng_comm_failed(z, r);
+    }
+    const struct eng_section *s = &z->layout.sections[section];
+    const struct eng_section_place *place = &z->placement.sections[section];
+    const struct coll_all_gather op = {
+        .arena = z->params_arena,
+        .offset = (size_t)(eng_home(z, section, place->own_first) - z->params),
+        .recv = recv,
+        .spans = s->bytes,
+        .label = {.name = "unit", .number = (uint32_t)s->unit},
+    };
+    io->gathers_started++;
+    const zero_result r = coll_all_gather_start(z->comm, &op, request);
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}
+
+zero_result eng_section_gather_wait(zero_ctx *z, size_t section)
+{
+    struct eng_section_io *io = &z->io[section];
+    const zero_result r = coll_wait(z->comm, &io->gather[(io->gathers_started - 1) & 1]);
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}

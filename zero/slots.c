@@ -1,0 +1,100 @@
+// The slots that gathered units live in: what is where, what is on its way, what goes first.
+
+#include "zero/engine.h"
+
+bool eng_slot_current(const zero_ctx *z, zero_unit unit)
+{
+    const int slot = z->units[unit].slot;
+    return slot >= 0 && z->gather_slots[slot].version == z->version;
+}
+
+/** Calls `act` for each section of a unit that is gathered into slots. */
+static zero_result each_sharded(zero_ctx *z, zero_unit unit, const struct eng_gather_slot *slot,
+                                zero_result (*act)(zero_ctx *z, size_t section, void *recv))
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
+        if (!eng_section_sharded(&z->layout.sections[s], z->config.stage))
+            continue;
+        const zero_result r =
+            act(z, s, z->slots + slot->offset + z->placement.sections[s].slot_offset);
+        if (r)
+            return r;
+    }
+    return ZERO_OK;
+}
+
+static zero_result wait_section(zero_ctx *z, size_t section, void *recv)
+{
+    (void)recv;
+    return eng_section_gather_wait(z, section);
+}
+
+zero_result eng_slot_settle(zero_ctx *z, struct eng_gather_slot *slot)
+{
+    if (!slot->in_flight)
+        return ZERO_OK;
+    slot->in_flight = false;
+    return each_sharded(z, slot->unit, slot, wait_section);
+}
+
+zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int index)
+{
+    struct eng_gather_slot *slot = &z->gather_slots[index];
+    slot->unit = unit;
+    slot->version = z->version;
+    slot->in_flight = true;
+    slot->last_use = z->gathers_seen;
+    z->units[unit].slot = index;
+    z->stats.gathers++;
+    return each_sharded(z, unit, slot, eng_section_gather);
+}
+
+/** Whether slot a should go before slot b: old values first, then what is needed last, then what
+ * was used longest ago. */
+static bool goes_before(const zero_ctx *z, const struct eng_gather_slot *a,
+                        const struct eng_gather_slot *b)
+{
+    const bool a_old = a->unit < 0 || a->version != z->version;
+    const bool b_old = b->unit < 0 || b->version != z->version;
+    if (a_old || b_old)
+        return a_old && !b_old;
+    const size_t a_next = eng_trace_distance(z, a->unit), b_next = eng_trace_distance(z, b->unit);
+    return a_next != b_next ? a_next > b_next : a->last_use < b->last_use;
+}
+
+int eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, zero_result *result)
+{
+    const struct eng_slot_class *class =
+        &z->placement.gather.classes[z->placement.gather.class_of_unit[unit]];
+    int best = -1;
+    *result = ZERO_OK;
+    for (int i = class->first_slot; i < class->first_slot + class->slots; i++) {
+        const struct eng_gather_slot *slot = &z->gather_slots[i];
+        if (slot->unit >= 0 && z->units[slot->unit].holds > 0 && z->units[slot->unit].slot == i)
+            continue;
+        if (best < 0 || goes_before(z, slot, &z->gather_slots[best]))
+            best = i;
+    }
+    if (best < 0)
+        return -1;
+    struct eng_gather_slot *slot = &z->gather_slots[best];
+    const bool useful = slot->unit >= 0 && slot->version == z->version;
+    if (prefetch && useful && eng_trace_distance(z, slot->unit) <= eng_trace_distance(z, unit))
+        return -1;
+    *result = eng_slot_settle(z, slot);
+    if (slot->unit >= 0 && z->units[slot->unit].slot == best)
+        z->units[slot->unit].slot = -1;
+    slot->unit = -1;
+    return best;
+}
+
+zero_result eng_slots_settle(zero_ctx *z)
+{
+    for (int i = 0; i < z->placement.gather.slot_count; i++) {
+        const zero_result r = eng_slot_settle(z, &z->gather_slots[i]);
+        if (r)
+            return r;
+    }
+    return ZERO_OK;
+}
