@@ -1,0 +1,258 @@
+#include "data.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zero/random.h>
+
+/* llm.c's header: 256 32-bit integers, the first three of them these. */
+#define HEADER_BYTES 1024
+#define HEADER_MAGIC 20240520
+#define HEADER_VERSION 1
+
+struct loader {
+    struct data *data;
+    uint64_t vocab;
+    char *error;
+    size_t error_size;
+};
+
+/* The bytes of one file. */
+struct content {
+    unsigned char *bytes;
+    size_t size;
+};
+
+static bool refuse(const struct loader *loader, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static bool refuse(const struct loader *loader, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(loader->error, loader->error_size, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+static bool read_stream(const struct loader *loader, const char *path, FILE *stream,
+                        struct content *content)
+{
+    size_t room = 0;
+    for (;;) {
+        if (content->size == room) {
+            room = room ? 2 * room : 1 << 16;
+            unsigned char *bytes = realloc(content->bytes, room);
+            if (!bytes)
+                return refuse(loader, "%s: no memory for %zu bytes", path, room);
+            content->bytes = bytes;
+        }
+        const size_t got = fread(content->bytes + content->size, 1, room - content->size, stream);
+        content->size += got;
+        if (ferror(stream))
+            return refuse(loader, "cannot read %s: %s", path, strerror(errno));
+        if (got == 0)
+            return true;
+    }
+}
+
+/* content->bytes is the caller's to free, after an error too. */
+static bool read_file(const struct loader *loader, const char *path, struct content *content)
+{
+    *content = (struct content){0};
+    FILE *stream = fopen(path, "rb");
+    if (!stream)
+        return refuse(loader, "cannot open %s: %s", path, strerror(errno));
+    const bool read = read_stream(loader, path, stream, content);
+    fclose(stream);
+    return read;
+}
+
+static bool reserve(const struct loader *loader, size_t more)
+{
+    struct data *data = loader->data;
+    if (data->room - data->count >= more)
+        return true;
+    size_t room = data->room ? data->room : 1 << 16;
+    while (room - data->count < more)
+        room *= 2;
+    uint16_t *token = realloc(data->token, room * sizeof *token);
+    if (!token)
+        return refuse(loader, "no memory for %zu tokens", room);
+    data->token = token;
+    data->room = room;
+    return true;
+}
+
+static bool add_bytes(const struct loader *loader, const char *path, const struct content *content)
+{
+    if (!reserve(loader, content->size))
+        return false;
+    uint16_t *token = loader->data->token + loader->data->count;
+    for (size_t i = 0; i < content->size; i++) {
+        token[i] = content->bytes[i];
+        if (token[i] >= loader->vocab)
+            return refuse(loader, "%s: byte %u at position %zu is beyond the vocabulary of %llu",
+                          path, token[i], i, (unsigned long long)loader->vocab);
+    }
+    loader->data->count += content->size;
+    return true;
+}
+
+static bool skip_header(const struct loader *loader, const char *path, struct content *tokens)
+{
+    uint32_t header[3] = {0};
+    if (tokens->size >= HEADER_BYTES)
+        memcpy(header, tokens->bytes, sizeof header);
+    if (header[0] == HEADER_MAGIC) {
+        if (header[1] != HEADER_VERSION)
+            return refuse(loader, "%s: version %u of llm.c's header is not understood, only %d",
+                          path, header[1], HEADER_VERSION);
+        tokens->bytes += HEADER_BYTES;
+        tokens->size -= HEADER_BYTES;
+        if (tokens->size != (size_t)header[2] * sizeof(uint16_t))
+            return refuse(loader, "%s: the header says %u tokens, but %zu bytes follow", path,
+                          header[2], tokens->size);
+    }
+    if (tokens->size % sizeof(uint16_t) != 0)
+        return refuse(loader, "%s: %zu bytes are no whole number of 16-bit tokens", path,
+                      tokens->size);
+    return true;
+}
+
+static bool add_tokens(const struct loader *loader, const char *path, const struct content *content)
+{
+    struct content tokens = *content;
+    if (!skip_header(loader, path, &tokens))
+        return false;
+    const size_t count = tokens.size / sizeof(uint16_t);
+    if (!reserve(loader, count))
+        return false;
+    uint16_t *token = loader->data->token + loader->data->count;
+    for (size_t i = 0; i < count; i++) {
+        token[i] = (uint16_t)(tokens.bytes[2 * i] | tokens.bytes[2 * i + 1] << 8);
+        if (token[i] >= loader->vocab)
+            return refuse(loader, "%s: token %u at position %zu is beyond the vocabulary of %llu",
+                          path, token[i], i, (unsigned long long)loader->vocab);
+    }
+    loader->data->count += count;
+    return true;
+}
+
+static bool is_binary(const char *path)
+{
+    const size_t length = strlen(path);
+    return length >= 4 && strcmp(path + length - 4, ".bin") == 0;
+}
+
+/* A file that was named, or (`found`) met in a directory, where only text is wanted. */
+static bool add_file(const struct loader *loader, const char *path, bool found)
+{
+    if (found && is_binary(path))
+        return true;
+    struct content content;
+    bool added = read_file(loader, path, &content);
+    if (added && content.size == 0 && !found)
+        added = refuse(loader, "%s is empty", path);
+    const bool skipped = found && content.size > 0 && memchr(content.bytes, 0, content.size);
+    if (added && !skipped) {
+        added = is_binary(path) ? add_tokens(loader, path, &content)
+                                : add_bytes(loader, path, &content);
+        loader->data->files++;
+    }
+    free(content.bytes);
+    return added;
+}
+
+static bool add_entry(const struct loader *loader, FTS *walk, FTSENT *entry)
+{
+    const bool found = entry->fts_level > FTS_ROOTLEVEL;
+    switch (entry->fts_info) {
+    case FTS_F:
+        if (found && entry->fts_name[0] == '.')
+            return true;
+        return add_file(loader, entry->fts_path, found);
+    case FTS_D:
+        if (found && entry->fts_name[0] == '.')
+            fts_set(walk, entry, FTS_SKIP);
+        return true;
+    case FTS_DNR:
+    case FTS_ERR:
+    case FTS_NS:
+        return refuse(loader, "cannot read %s: %s", entry->fts_path, strerror(entry->fts_errno));
+    case FTS_DEFAULT:
+    case FTS_SLNONE:
+        if (!found)
+            return refuse(loader, "%s is neither a file nor a directory", entry->fts_path);
+        return true;
+    default:
+        return true;
+    }
+}
+
+static int by_name(const FTSENT **a, const FTSENT **b)
+{
+    return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+static bool add_path(const struct loader *loader, const char *path)
+{
+    char *copy = strdup(path); /* fts wants one it could write to */
+    if (!copy)
+        return refuse(loader, "out of memory");
+    char *const roots[] = {copy, NULL};
+    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_name);
+    bool added = walk != NULL;
+    if (!walk)
+        refuse(loader, "cannot open %s: %s", path, strerror(errno));
+    while (added) {
+        errno = 0;
+        FTSENT *entry = fts_read(walk);
+        if (!entry) {
+            if (errno)
+                added = refuse(loader, "cannot read %s: %s", path, strerror(errno));
+            break;
+        }
+        added = add_entry(loader, walk, entry);
+    }
+    if (walk)
+        fts_close(walk);
+    free(copy);
+    return added;
+}
+
+bool data_load(struct data *data, const char *const *paths, int count, int vocab, int context,
+               char *error, size_t error_size)
+{
+    *data = (struct data){0};
+    const struct loader loader = {data, (uint64_t)vocab, error, error_size};
+    for (int i = 0; i < count; i++)
+        if (!add_path(&loader, paths[i]))
+            return false;
+    if (data->count <= (size_t)context)
+        return refuse(&loader, "the data has %zu tokens, but a context of %d needs %d at least",
+                      data->count, context, context + 1);
+    return true;
+}
+
+void data_free(struct data *data)
+{
+    free(data->token);
+    *data = (struct data){0};
+}
+
+void data_sample(const struct data *data, int context, bool shuffled, uint64_t seed, uint64_t k,
+                 uint16_t *token, uint16_t *target)
+{
+    const uint64_t length = (uint64_t)context, windows = (data->count - 1) / length;
+    uint64_t window = k % windows;
+    if (shuffled)
+        window = zero_random_permute(seed, zero_random_stream("gpt2.windows") + k / windows,
+                                     windows, window);
+    const uint16_t *first = data->token + window * length;
+    memcpy(token, first, (size_t)length * sizeof *token);
+    memcpy(target, first + 1, (size_t)length * sizeof *target);
+}

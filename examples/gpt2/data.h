@@ -1,0 +1,37 @@
+/**
+ * data.h: the tokens to train on, and which of them make a sample.
+ */
+#ifndef GPT2_DATA_H
+#define GPT2_DATA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** All tokens, in the order of the files. */
+struct data {
+    uint16_t *token;
+    size_t count;
+    size_t room;
+    size_t files;
+};
+
+/**
+ * Reads files and directories (options.c has the rules), at least context + 1 tokens, all below
+ * vocab. false: error has the reason in one line, with file and position; data_free() is still due.
+ */
+bool data_load(struct data *data, const char *const *paths, int count, int vocab, int context,
+               char *error, size_t error_size);
+
+/** Frees the tokens. */
+void data_free(struct data *data);
+
+/**
+ * Sample k: `context` tokens, and their successors as targets. In sequence these are the windows of
+ * the data one after the other, again and again; shuffled, a random order of them, another one each
+ * time they have all been seen.
+ */
+void data_sample(const struct data *data, int context, bool shuffled, uint64_t seed, uint64_t k,
+                 uint16_t *token, uint16_t *target);
+
+#endif

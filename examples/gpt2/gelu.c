@@ -1,0 +1,61 @@
+#include "layers.h"
+
+#define ELEMENTS_A_TASK 16384
+
+/* 2 sqrt(2/pi): tanh(u) = 2 sigmoid(2u) - 1, so that gelu(x) = x sigmoid(SLOPE (x + CUBIC x^3)). */
+#define SLOPE ((real)1.5957691216057307)
+#define CUBIC ((real)0.044715)
+
+struct gelu {
+    real *out;
+    const real *d_out, *in;
+    size_t count;
+};
+
+INLINED real gate(real x)
+{
+    return 1 / (1 + real_exp(-SLOPE * (x + CUBIC * x * x * x)));
+}
+
+BEST_ISA
+static void forward_range(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const struct gelu *g = arg;
+    const size_t first = index * ELEMENTS_A_TASK;
+    const size_t left = g->count - first;
+    const size_t count = left < ELEMENTS_A_TASK ? left : ELEMENTS_A_TASK;
+    const real *in = g->in + first;
+    real *restrict out = g->out + first;
+    for (size_t i = 0; i < count; i++)
+        out[i] = in[i] * gate(in[i]);
+}
+
+void gelu_forward(struct pool *pool, real *out, const real *in, size_t count)
+{
+    struct gelu g = {.out = out, .in = in, .count = count};
+    pool_run(pool, forward_range, &g, (count + ELEMENTS_A_TASK - 1) / ELEMENTS_A_TASK);
+}
+
+BEST_ISA
+static void backward_range(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const struct gelu *g = arg;
+    const size_t first = index * ELEMENTS_A_TASK;
+    const size_t left = g->count - first;
+    const size_t count = left < ELEMENTS_A_TASK ? left : ELEMENTS_A_TASK;
+    const real *in = g->in + first, *d_out = g->d_out + first;
+    real *out = g->out + first;
+    for (size_t i = 0; i < count; i++) {
+        const real x = in[i], s = gate(x);
+        const real slope = s + x * s * (1 - s) * SLOPE * (1 + 3 * CUBIC * x * x);
+        out[i] = d_out[i] * slope;
+    }
+}
+
+void gelu_backward(struct pool *pool, real *d_in, const real *d_out, const real *in, size_t count)
+{
+    struct gelu g = {.out = d_in, .d_out = d_out, .in = in, .count = count};
+    pool_run(pool, backward_range, &g, (count + ELEMENTS_A_TASK - 1) / ELEMENTS_A_TASK);
+}

@@ -1,0 +1,164 @@
+/* Trains a GPT-2 with zero: gpt2 --help. */
+#include "options.h"
+#include "report.h"
+#include "sample.h"
+#include "trainer.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What the ranks of this process share. */
+struct job {
+    struct options options;
+    struct data data;
+    pthread_mutex_t gate;
+    atomic_bool failed;
+};
+
+/* One of them. */
+struct rank {
+    struct job *job;
+    struct place place;
+    pthread_t thread;
+};
+
+static zero_result train(struct trainer *t)
+{
+    const struct options *o = t->options;
+    zero_result result = trainer_import(t);
+    for (int n = 1; n <= o->steps && result == ZERO_OK; n++) {
+        struct step_report step;
+        result = trainer_step(t, &step);
+        if (result)
+            break;
+        report_step(t, &step);
+        if (o->fingerprint && n % o->fingerprint == 0 && n < o->steps)
+            result = report_fingerprint(t, step.step);
+    }
+    return result;
+}
+
+static zero_result conclude(struct trainer *t)
+{
+    const struct options *o = t->options;
+    zero_result result = report_summary(t);
+    if (result == ZERO_OK)
+        result = sample_print(t);
+    if (result == ZERO_OK)
+        result = report_fingerprint(t, (uint64_t)o->steps);
+    if (result == ZERO_OK && o->save)
+        result = zero_export(t->z, o->save);
+    return result;
+}
+
+/* One process says once why it failed, however many ranks it has. */
+static void complain(struct job *job, const char *reason)
+{
+    if (!atomic_exchange(&job->failed, true))
+        fprintf(stderr, "gpt2: %s\n", reason);
+}
+
+static void rank_run(const struct rank *rank)
+{
+    struct job *job = rank->job;
+    struct trainer trainer;
+    zero_result result = trainer_open(&trainer, &job->options, &job->data, &rank->place);
+    if (result == ZERO_OK) {
+        if (zero_rank(trainer.z) == 0)
+            options_print(&job->options, trainer.micro_total);
+        result = train(&trainer);
+    }
+    if (result == ZERO_OK)
+        result = conclude(&trainer);
+    if (result != ZERO_OK && result != ZERO_PLANNED)
+        complain(job, trainer_failure(&trainer));
+    trainer_close(&trainer);
+}
+
+/* Ranks that are threads wait at the gate until all of them exist, or none is to run. */
+static void *thread_main(void *arg)
+{
+    struct rank *rank = arg;
+    pthread_mutex_lock(&rank->job->gate);
+    pthread_mutex_unlock(&rank->job->gate);
+    if (!atomic_load(&rank->job->failed))
+        rank_run(rank);
+    return NULL;
+}
+
+static void run_threads(struct job *job, struct rank *ranks, int world)
+{
+    int started = 1;
+    pthread_mutex_lock(&job->gate);
+    while (started < world &&
+           pthread_create(&ranks[started].thread, NULL, thread_main, &ranks[started]) == 0)
+        started++;
+    if (started < world)
+        complain(job, "cannot start a thread a rank");
+    pthread_mutex_unlock(&job->gate);
+    thread_main(&ranks[0]);
+    for (int r = 1; r < started; r++)
+        pthread_join(ranks[r].thread, NULL);
+}
+
+static void run_team(struct job *job, int world)
+{
+    zero_team *team = NULL;
+    struct rank *ranks = calloc((size_t)world, sizeof *ranks);
+    if (!ranks)
+        complain(job, "out of memory");
+    else if (zero_team_create(&team, world))
+        complain(job, zero_last_error(NULL));
+    else {
+        for (int r = 0; r < world; r++)
+            ranks[r] = (struct rank){.job = job, .place = {team, world, r}};
+        run_threads(job, ranks, world);
+    }
+    zero_team_free(team);
+    free(ranks);
+}
+
+static int run(struct job *job)
+{
+    const struct options *o = &job->options;
+    char error[512];
+    if (!data_load(&job->data, o->data, o->data_count, o->dims.vocab, o->dims.context, error,
+                   sizeof error))
+        complain(job, error);
+    else if (o->ranks > 1 || o->transport == TRANSPORT_THREADS)
+        run_team(job, o->ranks);
+    else
+        rank_run(&(struct rank){.job = job, .place = {NULL, o->ranks, 0}});
+    data_free(&job->data);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        complain(job, "cannot write to standard output");
+    return atomic_load(&job->failed) ? EXIT_FAILED : EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    blas_prepare(argv);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    struct job job = {.gate = PTHREAD_MUTEX_INITIALIZER};
+    char error[512];
+    int code = EXIT_OK;
+    switch (options_parse(&job.options, argc, argv, error, sizeof error)) {
+    case REQUEST_TRAIN:
+        code = run(&job);
+        break;
+    case REQUEST_HELP:
+        options_help(job.options.program);
+        break;
+    case REQUEST_VERSION:
+        printf("gpt2 of zero %s\n", zero_version());
+        break;
+    case REQUEST_INVALID:
+        fprintf(stderr, "gpt2: %s (see --help)\n", error);
+        code = EXIT_USAGE;
+        break;
+    }
+    options_free(&job.options);
+    return code;
+}

@@ -1,0 +1,407 @@
+#include "options.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { INTEGER, SEED, NUMBER, CHOICE, TEXT, SWITCH, PATHS };
+
+/* One option. `low` and `high` bound INTEGER and NUMBER; choices are separated by bars. */
+struct spec {
+    const char *name;
+    const char *argument;
+    enum kind kind;
+    size_t offset;
+    double low, high;
+    const char *fallback; /* the default; NULL: none, or said in `help` */
+    const char *help;
+};
+
+#define AT(field) offsetof(struct options, field)
+#define BELOW_ONE 0.999999999999
+
+static const struct spec specs[] = {
+    {"stage", "0..3", INTEGER, AT(stage), 0, 3, "0",
+     "what is sharded: 1 optimizer state, 2 gradients, 3 parameters"},
+    {"dtype", "f32|bf16", CHOICE, AT(dtype), 0, 0, "f32", "of working copies and gradients"},
+    {"layers", "N", INTEGER, AT(dims.layers), 1, 4096, "4", "blocks"},
+    {"heads", "N", INTEGER, AT(dims.heads), 1, 4096, "4", "attention heads"},
+    {"width", "N", INTEGER, AT(dims.width), 1, 65536, "128", "of the residual stream"},
+    {"context", "T", INTEGER, AT(dims.context), 1, 65536, "128", "tokens a sequence"},
+    {"vocab", "N", INTEGER, AT(dims.vocab), 2, 65536, NULL,
+     "number of tokens (default 256, for .bin files 50257)"},
+    {"batch", "B", INTEGER, AT(batch), 1, 65536, "8", "sequences a micro-batch"},
+    {"micro-batches", "V", INTEGER, AT(micro_batches), 1, 1e6, NULL,
+     "micro-batches a step, over all ranks (default: as many as ranks)"},
+    {"steps", "N", INTEGER, AT(steps), 1, 1e9, "200", "steps to train"},
+    {"optimizer", "adamw", CHOICE, AT(optimizer), 0, 0, "adamw", ""},
+    {"lr", "X", NUMBER, AT(lr), 0, 1e6, "2e-3", "learning rate after the warm-up"},
+    {"warmup", "N", INTEGER, AT(warmup), 0, 1e9, "20", "steps of linear warm-up"},
+    {"schedule", "constant|linear|cosine", CHOICE, AT(schedule), 0, 0, "cosine",
+     "of the learning rate after the warm-up"},
+    {"min-lr", "X", NUMBER, AT(min_lr), 0, 1e6, NULL,
+     "learning rate at the last step, unless constant (default: a tenth of lr)"},
+    {"beta1", "X", NUMBER, AT(beta1), 0, BELOW_ONE, "0.9", "of AdamW"},
+    {"beta2", "X", NUMBER, AT(beta2), 0, BELOW_ONE, "0.95", "of AdamW"},
+    {"eps", "X", NUMBER, AT(eps), 0, 1, "1e-8", "of AdamW"},
+    {"weight-decay", "X", NUMBER, AT(weight_decay), 0, 1e6, "0.1",
+     "decoupled, on tensors of two dimensions"},
+    {"clip", "X", NUMBER, AT(clip), 0, 1e30, "1", "largest gradient norm; 0: don't clip"},
+    {"seed", "S", SEED, AT(seed), 0, 0, "1", "of first weights, shuffling and sampling"},
+    {"data", "PATH...", PATHS, AT(data), 0, 0, ".",
+     "text files or directories of them, read as bytes; or .bin files of 16-bit tokens"},
+    {"order", "shuffled|sequential", CHOICE, AT(order), 0, 0, "shuffled", "of the data"},
+    {"init", "FILE", TEXT, AT(init), 0, 0, NULL,
+     "first weights from this safetensors file (default: random)"},
+    {"save", "FILE", TEXT, AT(save), 0, 0, NULL,
+     "write the weights to this safetensors file at the end (default: don't)"},
+    {"sample", "N", INTEGER, AT(sample), 0, 1e6, "200", "tokens to generate at the end"},
+    {"fingerprint", "N", INTEGER, AT(fingerprint), 0, 1e9, "0",
+     "print the fingerprint every N steps, not only after the last"},
+    {"threads", "N", INTEGER, AT(threads), 1, 1024, "1", "threads a rank; changes no bit"},
+    {"recompute", NULL, SWITCH, AT(recompute), 0, 0, NULL,
+     "compute activations again in backward, not keep them; changes no bit"},
+    {"ranks", "N", INTEGER, AT(ranks), 1, 1024, NULL,
+     "run N ranks as threads of this process (default: what the launcher says)"},
+    {"transport", "auto|self|threads|shm", CHOICE, AT(transport), 0, 0, "auto",
+     "how ranks exchange data"},
+    {"prefetch", "N", INTEGER, AT(prefetch), 0, 1024, "2", "units gathered ahead at stage 3"},
+};
+
+#define SPECS (int)(sizeof specs / sizeof *specs)
+_Static_assert(sizeof specs / sizeof *specs <= OPTIONS_MAX, "options.text is too short");
+
+struct reason {
+    char *text;
+    size_t size;
+};
+
+static bool refuse(const struct reason *reason, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static bool refuse(const struct reason *reason, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason->text, reason->size, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+static bool parse_integer(const struct spec *spec, const char *text, int *value,
+                          const struct reason *reason)
+{
+    char *end;
+    errno = 0;
+    const long number = strtol(text, &end, 10);
+    if (end == text || *end || errno || (double)number < spec->low || (double)number > spec->high)
+        return refuse(reason, "--%s: '%s' is not a whole number from %.0f to %.0f", spec->name,
+                      text, spec->low, spec->high);
+    *value = (int)number;
+    return true;
+}
+
+static bool parse_seed(const struct spec *spec, const char *text, uint64_t *value,
+                       const struct reason *reason)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long number = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno)
+        return refuse(reason, "--%s: '%s' is not a whole number below 2^64", spec->name, text);
+    *value = number;
+    return true;
+}
+
+static bool parse_number(const struct spec *spec, const char *text, double *value,
+                         const struct reason *reason)
+{
+    char *end;
+    const double number = strtod(text, &end);
+    if (end == text || *end || !(number >= spec->low && number <= spec->high))
+        return refuse(reason, "--%s: '%s' is not a number from %g to %g", spec->name, text,
+                      spec->low, spec->high);
+    *value = number;
+    return true;
+}
+
+/* The index of text in a list with bars, or -1. */
+static int find_choice(const char *choices, const char *text)
+{
+    const size_t length = strlen(text);
+    int index = 0;
+    for (const char *at = choices; at; index++) {
+        if (strncmp(at, text, length) == 0 && (at[length] == '|' || at[length] == '\0'))
+            return index;
+        at = strchr(at, '|');
+        if (at)
+            at++;
+    }
+    return -1;
+}
+
+static bool parse_choice(const struct spec *spec, const char *text, int *value,
+                         const struct reason *reason)
+{
+    *value = find_choice(spec->argument, text);
+    if (*value < 0)
+        return refuse(reason, "--%s: '%s' is none of %s", spec->name, text, spec->argument);
+    return true;
+}
+
+static bool set_value(struct options *o, const struct spec *spec, const char *text,
+                      const struct reason *reason)
+{
+    void *field = (char *)o + spec->offset;
+    switch (spec->kind) {
+    case INTEGER:
+        return parse_integer(spec, text, field, reason);
+    case SEED:
+        return parse_seed(spec, text, field, reason);
+    case NUMBER:
+        return parse_number(spec, text, field, reason);
+    case CHOICE:
+        return parse_choice(spec, text, field, reason);
+    case TEXT:
+        if (!*text)
+            return refuse(reason, "--%s: the name is empty", spec->name);
+        *(const char **)field = text;
+        return true;
+    case SWITCH:
+        *(bool *)field = true;
+        return true;
+    case PATHS:
+        if (!*text)
+            return refuse(reason, "--%s: a path is empty", spec->name);
+        o->data[o->data_count++] = text;
+        return true;
+    }
+    return false;
+}
+
+/* The option that argument `word` names, "--name" or "--name=value"; *value: what follows the
+ * equals sign, or NULL. */
+static const struct spec *find_spec(const char *word, const char **value)
+{
+    if (strncmp(word, "--", 2) != 0)
+        return NULL;
+    word += 2;
+    const size_t length = strcspn(word, "=");
+    *value = word[length] ? word + length + 1 : NULL;
+    for (int i = 0; i < SPECS; i++)
+        if (strlen(specs[i].name) == length && strncmp(specs[i].name, word, length) == 0)
+            return &specs[i];
+    return NULL;
+}
+
+static bool is_option(const char *word)
+{
+    return strncmp(word, "--", 2) == 0;
+}
+
+/* Reads one option at argv[*i] and moves *i behind it. */
+static bool parse_option(struct options *o, int argc, char **argv, int *i,
+                         const struct reason *reason)
+{
+    const char *word = argv[*i], *value = NULL;
+    const struct spec *spec = find_spec(word, &value);
+    if (!spec)
+        return refuse(reason, is_option(word) ? "there is no option '%s'" : "what is '%s'?", word);
+    const char **text = &o->text[spec - specs];
+    if (*text && spec->kind != PATHS)
+        return refuse(reason, "--%s is given twice", spec->name);
+    ++*i;
+    if (spec->kind == SWITCH) {
+        if (value)
+            return refuse(reason, "--%s takes no value", spec->name);
+        value = "";
+    } else if (!value) {
+        if (*i == argc || is_option(argv[*i]))
+            return refuse(reason, "--%s needs a value: %s", spec->name, spec->argument);
+        value = argv[(*i)++];
+    }
+    *text = value;
+    if (!set_value(o, spec, value, reason))
+        return false;
+    while (spec->kind == PATHS && *i < argc && !is_option(argv[*i]))
+        if (!set_value(o, spec, argv[(*i)++], reason))
+            return false;
+    return true;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+static const char **text_of(struct options *o, const char *name)
+{
+    for (int i = 0; i < SPECS; i++)
+        if (strcmp(specs[i].name, name) == 0)
+            return &o->text[i];
+    return NULL;
+}
+
+/* Defaults that depend on other options. */
+static bool derive(struct options *o, const struct reason *reason)
+{
+    int binary = 0;
+    for (int i = 0; i < o->data_count; i++)
+        binary += ends_with(o->data[i], ".bin");
+    if (binary != 0 && binary != o->data_count)
+        return refuse(reason, "--data: text and .bin files don't mix");
+    if (o->dims.vocab == 0) {
+        o->dims.vocab = binary ? 50257 : 256;
+        snprintf(o->vocab_text, sizeof o->vocab_text, "%d", o->dims.vocab);
+        *text_of(o, "vocab") = o->vocab_text;
+    }
+    if (!*text_of(o, "min-lr")) {
+        snprintf(o->min_lr_text, sizeof o->min_lr_text, "%.9g", o->lr / 10);
+        o->min_lr = strtod(o->min_lr_text, NULL);
+        *text_of(o, "min-lr") = o->min_lr_text;
+    }
+    return true;
+}
+
+static bool check(const struct options *o, const struct reason *reason)
+{
+    if (o->dims.width % o->dims.heads != 0)
+        return refuse(reason, "--width %d is not a multiple of --heads %d", o->dims.width,
+                      o->dims.heads);
+    if ((double)o->batch * o->dims.context > 1 << 24)
+        return refuse(reason, "--batch %d times --context %d is more than %d tokens", o->batch,
+                      o->dims.context, 1 << 24);
+    if (o->schedule != SCHEDULE_CONSTANT && o->min_lr > o->lr)
+        return refuse(reason, "--min-lr %g is above --lr %g", o->min_lr, o->lr);
+    if (o->ranks > 1 && (o->transport == TRANSPORT_SELF || o->transport == TRANSPORT_SHM))
+        return refuse(reason, "--ranks %d makes threads, which --transport %s doesn't join",
+                      o->ranks, transport_name(o->transport));
+    if (o->transport == TRANSPORT_THREADS && o->ranks == 0)
+        return refuse(reason, "--transport threads needs --ranks");
+    return true;
+}
+
+static bool parse_all(struct options *o, int argc, char **argv, const struct reason *reason)
+{
+    for (int i = 1; i < argc;)
+        if (!parse_option(o, argc, argv, &i, reason))
+            return false;
+    for (int i = 0; i < SPECS; i++) {
+        if (o->text[i] || !specs[i].fallback)
+            continue;
+        o->text[i] = specs[i].fallback;
+        if (!set_value(o, &specs[i], specs[i].fallback, reason))
+            return false;
+    }
+    return derive(o, reason) && check(o, reason);
+}
+
+enum request options_parse(struct options *options, int argc, char **argv, char *error,
+                           size_t error_size)
+{
+    const struct reason reason = {error, error_size};
+    *options = (struct options){.program = argc > 0 ? argv[0] : "gpt2"};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0)
+            return REQUEST_HELP;
+        if (strcmp(argv[i], "--version") == 0)
+            return REQUEST_VERSION;
+    }
+    options->data = calloc((size_t)argc + 1, sizeof *options->data);
+    if (!options->data) {
+        refuse(&reason, "out of memory");
+        return REQUEST_INVALID;
+    }
+    return parse_all(options, argc, argv, &reason) ? REQUEST_TRAIN : REQUEST_INVALID;
+}
+
+void options_free(struct options *options)
+{
+    free(options->data);
+    options->data = NULL;
+}
+
+void options_help(const char *program)
+{
+    printf("usage: %s [options]\n"
+           "Trains a GPT-2, sharded over the ranks that zero-run, mpirun, torchrun or srun start\n"
+           "(one rank without any of them). The same numbers come out, to the last bit, at every\n"
+           "--stage, --threads and number of ranks, if --micro-batches is the same.\n\n",
+           program);
+    for (int i = 0; i < SPECS; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "--%s %s", specs[i].name,
+                 specs[i].argument ? specs[i].argument : "");
+        printf("  %-34s %s", name, specs[i].help);
+        if (specs[i].fallback)
+            printf("%s(default %s)", *specs[i].help ? " " : "", specs[i].fallback);
+        putchar('\n');
+    }
+    printf("  %-34s this text\n  %-34s the version of the library\n\n", "--help", "--version");
+    printf("Data: a directory is read file by file, names sorted, with those below it; hidden\n"
+           "entries, links, .bin files and files with a zero byte are left out. A .bin file has\n"
+           "bare 16-bit tokens (little-endian, as nanoGPT writes them) or llm.c's header of 256\n"
+           "32-bit integers before them.\n\n"
+           "The first line of output is a command that repeats the run.\n\n"
+           "Exit codes: 0 success; 1 the run failed (a file, memory, another rank), with the\n"
+           "reason in one line on standard error; 2 the command line is wrong, likewise.\n");
+}
+
+static bool is_plain(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           strchr("_-./:=,+@%", c);
+}
+
+static void print_quoted(const char *word)
+{
+    bool plain = *word != '\0';
+    for (const char *c = word; *c; c++)
+        plain = plain && is_plain(*c);
+    if (plain) {
+        fputs(word, stdout);
+        return;
+    }
+    putchar('\'');
+    for (const char *c = word; *c; c++)
+        if (*c == '\'')
+            fputs("'\\''", stdout);
+        else
+            putchar(*c);
+    putchar('\'');
+}
+
+void options_print(const struct options *options, int micro_batches)
+{
+    print_quoted(options->program);
+    for (int i = 0; i < SPECS; i++) {
+        const struct spec *spec = &specs[i];
+        if (spec->offset == AT(micro_batches)) {
+            printf(" --%s %d", spec->name, micro_batches);
+            continue;
+        }
+        if (!options->text[i])
+            continue;
+        printf(" --%s", spec->name);
+        if (spec->kind == PATHS) {
+            for (int k = 0; k < options->data_count; k++) {
+                putchar(' ');
+                print_quoted(options->data[k]);
+            }
+        } else if (spec->kind != SWITCH) {
+            putchar(' ');
+            print_quoted(options->text[i]);
+        }
+    }
+    putchar('\n');
+}
+
+const char *transport_name(int transport)
+{
+    static const char *const names[] = {
+        [TRANSPORT_SELF] = "self", [TRANSPORT_THREADS] = "threads", [TRANSPORT_SHM] = "shm"};
+    return transport == TRANSPORT_AUTO ? NULL : names[transport];
+}

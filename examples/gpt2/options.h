@@ -1,0 +1,73 @@
+/**
+ * options.h: the command line.
+ */
+#ifndef GPT2_OPTIONS_H
+#define GPT2_OPTIONS_H
+
+#include "tensors.h"
+
+#include <stdbool.h>
+
+/** Exit codes, as --help documents them. */
+enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+enum dtype_choice { DTYPE_F32, DTYPE_BF16 };
+enum schedule_choice { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
+enum order_choice { ORDER_SHUFFLED, ORDER_SEQUENTIAL };
+enum transport_choice { TRANSPORT_AUTO, TRANSPORT_SELF, TRANSPORT_THREADS, TRANSPORT_SHM };
+
+#define OPTIONS_MAX 40
+
+/** Every option's value, defaults filled in. */
+struct options {
+    int stage;
+    int dtype;
+    struct dims dims;
+    int batch;
+    int micro_batches; /**< 0: the number of ranks */
+    int steps;
+    int optimizer;
+    double lr, min_lr;
+    int warmup;
+    int schedule;
+    double beta1, beta2, eps, weight_decay, clip;
+    uint64_t seed;
+    const char **data; /**< data_count paths */
+    int data_count;
+    int order;
+    const char *init, *save; /**< NULL: none */
+    int sample, fingerprint;
+    int threads;
+    bool recompute;
+    int ranks; /**< 0: what the launcher says */
+    int transport;
+    int prefetch;
+
+    const char *program;           /**< argv[0] */
+    const char *text[OPTIONS_MAX]; /**< each value as it was given, in the order of --help */
+    char vocab_text[16], min_lr_text[32];
+};
+
+/** What a command line asks for. */
+enum request { REQUEST_TRAIN, REQUEST_HELP, REQUEST_VERSION, REQUEST_INVALID };
+
+/**
+ * Reads the command line; for REQUEST_INVALID error has the reason, in one line. Strings are those
+ * of argv; options_free() what it allocated.
+ */
+enum request options_parse(struct options *options, int argc, char **argv, char *error,
+                           size_t error_size);
+
+/** Frees what options_parse() allocated. */
+void options_free(struct options *options);
+
+/** Prints what --help prints. */
+void options_help(const char *program);
+
+/** Prints a command that repeats the run, every option explicit, quoted for a shell. */
+void options_print(const struct options *options, int micro_batches);
+
+/** "shm" for TRANSPORT_SHM ..., NULL for TRANSPORT_AUTO. */
+const char *transport_name(int transport);
+
+#endif

@@ -1,0 +1,81 @@
+#include "report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+void report_step(const struct trainer *trainer, const struct step_report *step)
+{
+    if (zero_rank(trainer->z) == 0)
+        printf("step %" PRIu64 " loss %.6f norm %.6f lr %.3e tokens/s %.0f\n", step->step,
+               step->loss, step->norm, step->lr, step->tokens_per_s);
+}
+
+zero_result report_fingerprint(struct trainer *trainer, uint64_t step)
+{
+    uint8_t digest[16];
+    const zero_result result = zero_fingerprint(trainer->z, digest);
+    if (result || zero_rank(trainer->z) != 0)
+        return result;
+    printf("fingerprint step %" PRIu64 " ", step);
+    for (size_t i = 0; i < sizeof digest; i++)
+        printf("%02x", digest[i]);
+    printf("\n");
+    return ZERO_OK;
+}
+
+static double percent(double part, double whole)
+{
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+static void print_time(const struct trainer *t, const zero_statistics *s)
+{
+    const double compute =
+        t->train_s - s->gather_wait_s - s->reduce_wait_s - s->update_s - s->step_wait_s;
+    printf("time %.1f s: compute %.1f %%, waiting for gathers %.1f %%, for reductions %.1f %%, "
+           "update %.1f %%, agreement %.1f %%\n",
+           t->train_s, percent(compute, t->train_s), percent(s->gather_wait_s, t->train_s),
+           percent(s->reduce_wait_s, t->train_s), percent(s->update_s, t->train_s),
+           percent(s->step_wait_s, t->train_s));
+}
+
+static void print_products(const struct trainer *t)
+{
+    const int threads = pool_threads(t->pool);
+    double seconds = 0, operations = 0;
+    for (int i = 0; i < threads; i++) {
+        seconds += pool_meter(t->pool, i)->seconds;
+        operations += pool_meter(t->pool, i)->operations;
+    }
+    printf("matrix products: %.1f %% of the time at %.1f GFLOP/s a thread (%s)\n",
+           percent(seconds, threads * t->train_s), seconds > 0 ? operations / seconds / 1e9 : 0,
+           blas_name());
+}
+
+static zero_result print_memory(const struct trainer *t, const zero_statistics *s)
+{
+    struct rusage usage;
+    double memory[] = {(double)s->allocated_bytes,
+                       (double)model_bytes(t->model) + (double)units_bytes(t->units), 0};
+    if (getrusage(RUSAGE_SELF, &usage) == 0)
+        memory[2] = (double)usage.ru_maxrss * 1024;
+    const zero_result result = zero_allreduce(t->z, memory, 3, ZERO_MAX);
+    if (result == ZERO_OK && zero_rank(t->z) == 0)
+        printf("memory a rank: zero %.1f MiB, activations %.1f MiB; peak of the process %.1f MiB\n",
+               memory[0] / 1048576, memory[1] / 1048576, memory[2] / 1048576);
+    return result;
+}
+
+zero_result report_summary(struct trainer *trainer)
+{
+    zero_statistics statistics = {.struct_size = sizeof statistics};
+    const zero_result result = zero_stats(trainer->z, &statistics);
+    if (result)
+        return result;
+    if (zero_rank(trainer->z) == 0) {
+        print_time(trainer, &statistics);
+        print_products(trainer);
+    }
+    return print_memory(trainer, &statistics);
+}

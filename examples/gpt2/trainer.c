@@ -1,0 +1,279 @@
+#include "trainer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+double clock_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static zero_dtype dtype_of(const struct options *o)
+{
+    return o->dtype == DTYPE_BF16 ? ZERO_BF16 : ZERO_F32;
+}
+
+static zero_result join(struct trainer *t, const struct place *place)
+{
+    const struct options *o = t->options;
+    zero_config config = zero_config_default();
+    config.stage = o->stage;
+    config.transport = transport_name(o->transport);
+    config.team = place->team;
+    config.world = place->world;
+    config.rank = place->rank;
+    config.micro_batches = o->micro_batches;
+    config.prefetch_units = o->prefetch ? o->prefetch : ZERO_OFF;
+    config.cpu_threads = o->threads;
+    config.seed = o->seed;
+    return zero_open(&t->z, &config);
+}
+
+/* What this rank needs for itself. Its failure must not leave the others waiting. */
+static zero_result allocate(struct trainer *t)
+{
+    const struct options *o = t->options;
+    const size_t tokens = (size_t)o->batch * (size_t)o->dims.context;
+    t->model = model_create(&o->dims, o->batch, o->recompute, t->pool);
+    t->token = calloc(tokens, sizeof *t->token);
+    t->target = calloc(tokens, sizeof *t->target);
+    if (t->model && t->token && t->target)
+        return ZERO_OK;
+    snprintf(t->failure, sizeof t->failure, "rank %d: no memory for the activations of %zu tokens",
+             zero_rank(t->z), tokens);
+    zero_abort(t->z, t->failure);
+    return ZERO_E_NOMEM;
+}
+
+zero_result trainer_open(struct trainer *trainer, const struct options *options,
+                         const struct data *data, const struct place *place)
+{
+    *trainer = (struct trainer){.options = options, .data = data};
+    trainer->pool = pool_create(options->threads);
+    if (!trainer->pool) {
+        snprintf(trainer->failure, sizeof trainer->failure, "cannot start %d threads",
+                 options->threads);
+        return ZERO_E_NOMEM;
+    }
+    zero_result result = join(trainer, place);
+    if (result)
+        return result;
+    result = units_create(&trainer->units, trainer->z, &options->dims, dtype_of(options),
+                          options->seed, trainer->pool);
+    if (result)
+        return result;
+    result = zero_commit(trainer->z);
+    if (result)
+        return result;
+    trainer->micro_total = zero_micro_total(trainer->z);
+    return allocate(trainer);
+}
+
+void trainer_close(struct trainer *trainer)
+{
+    free(trainer->target);
+    free(trainer->token);
+    model_free(trainer->model);
+    units_free(trainer->units);
+    zero_close(trainer->z);
+    pool_free(trainer->pool);
+    *trainer = (struct trainer){0};
+}
+
+const char *trainer_failure(const struct trainer *trainer)
+{
+    return *trainer->failure ? trainer->failure : zero_last_error(trainer->z);
+}
+
+zero_result trainer_import(struct trainer *trainer)
+{
+    if (!trainer->options->init)
+        return ZERO_OK;
+    return zero_import(trainer->z, trainer->options->init, "transformer.");
+}
+
+static zero_result forward(struct trainer *t, const uint16_t *token, struct batch batch)
+{
+    struct unit_weights w;
+    zero_result result = units_open(t->units, 0, &w);
+    if (result)
+        return result;
+    model_begin(t->model, token, batch);
+    model_embed(t->model, w.tensor);
+    result = units_close(t->units, 0);
+    for (int layer = 0; layer < t->options->dims.layers && result == ZERO_OK; layer++) {
+        result = units_open(t->units, 1 + layer, &w);
+        if (result)
+            return result;
+        model_block(t->model, layer, w.tensor);
+        result = units_close(t->units, 1 + layer);
+    }
+    return result;
+}
+
+/* Opens what the head needs: the last layer norm, and the embeddings it is tied to. */
+static zero_result open_head(struct trainer *t, struct unit_weights *final,
+                             struct unit_weights *embed)
+{
+    const zero_result result = units_open(t->units, t->options->dims.layers + 1, final);
+    return result ? result : units_open(t->units, 0, embed);
+}
+
+static zero_result close_head(struct trainer *t)
+{
+    const zero_result result = units_close(t->units, 0);
+    return result ? result : units_close(t->units, t->options->dims.layers + 1);
+}
+
+/* d_embed stays open: the embeddings add to it at the end of backward. */
+static zero_result head(struct trainer *t, struct unit_gradients *d_embed, double *loss)
+{
+    const int last = t->options->dims.layers + 1;
+    struct unit_weights final, embed;
+    struct unit_gradients d_final;
+    zero_result result = open_head(t, &final, &embed);
+    if (result)
+        return result;
+    result = units_open_gradient(t->units, 0, d_embed);
+    if (result)
+        return result;
+    result = units_open_gradient(t->units, last, &d_final);
+    if (result)
+        return result;
+    *loss = model_head(t->model, t->target, final.tensor, embed.tensor, d_final.tensor,
+                       d_embed->tensor);
+    result = units_close_gradient(t->units, last);
+    return result ? result : close_head(t);
+}
+
+static zero_result block_backward(struct trainer *t, int layer)
+{
+    const int unit = 1 + layer;
+    struct unit_weights w;
+    struct unit_gradients d;
+    zero_result result = units_open(t->units, unit, &w);
+    if (result)
+        return result;
+    result = units_open_gradient(t->units, unit, &d);
+    if (result)
+        return result;
+    model_block_backward(t->model, layer, w.tensor, d.tensor);
+    result = units_close_gradient(t->units, unit);
+    return result ? result : units_close(t->units, unit);
+}
+
+static zero_result backward(struct trainer *t, struct unit_gradients *d_embed)
+{
+    for (int layer = t->options->dims.layers - 1; layer >= 0; layer--) {
+        const zero_result result = block_backward(t, layer);
+        if (result)
+            return result;
+    }
+    model_embed_backward(t->model, d_embed->tensor);
+    return units_close_gradient(t->units, 0);
+}
+
+static void take_samples(struct trainer *t, const zero_micro *micro)
+{
+    const struct options *o = t->options;
+    const uint64_t batch = (uint64_t)o->batch;
+    const uint64_t first = (micro->step * (uint64_t)t->micro_total + micro->index) * batch;
+    for (uint64_t b = 0; b < batch; b++)
+        data_sample(t->data, o->dims.context, o->order == ORDER_SHUFFLED, o->seed, first + b,
+                    t->token + b * (uint64_t)o->dims.context,
+                    t->target + b * (uint64_t)o->dims.context);
+}
+
+static zero_result micro_batch(struct trainer *t, int i)
+{
+    const struct options *o = t->options;
+    zero_micro micro = {.struct_size = sizeof micro};
+    zero_result result = zero_micro_begin(t->z, i, &micro);
+    if (result)
+        return result;
+    take_samples(t, &micro);
+    result = forward(t, t->token, (struct batch){.windows = o->batch, .length = o->dims.context});
+    if (result)
+        return result;
+    double loss;
+    struct unit_gradients d_embed;
+    result = head(t, &d_embed, &loss);
+    if (result)
+        return result;
+    result = backward(t, &d_embed);
+    return result ? result : zero_metric(t->z, "loss", loss);
+}
+
+static double learning_rate(const struct options *o, uint64_t n)
+{
+    const uint64_t warmup = (uint64_t)o->warmup, total = (uint64_t)o->steps;
+    switch (o->schedule) {
+    case SCHEDULE_LINEAR:
+        return zero_schedule_linear(n, o->lr, warmup, total, o->min_lr);
+    case SCHEDULE_COSINE:
+        return zero_schedule_cosine(n, o->lr, warmup, total, o->min_lr);
+    default:
+        return zero_schedule_constant(n, o->lr, warmup);
+    }
+}
+
+static zero_result update(struct trainer *t, double lr)
+{
+    const struct options *o = t->options;
+    zero_hyper hyper[2];
+    for (int g = 0; g < 2; g++)
+        hyper[g] = (zero_hyper){.lr = lr,
+                                .beta1 = o->beta1,
+                                .beta2 = o->beta2,
+                                .eps = o->eps,
+                                .weight_decay = g == 0 ? o->weight_decay : 0};
+    zero_step_args args = zero_step_args_default();
+    args.group_count = 2;
+    args.hyper = hyper;
+    args.scale = 1.0 / t->micro_total;
+    args.max_norm = o->clip;
+    return zero_step(t->z, &args, NULL);
+}
+
+zero_result trainer_step(struct trainer *trainer, struct step_report *report)
+{
+    const struct options *o = trainer->options;
+    const double start = clock_seconds();
+    zero_step_result info = {.struct_size = sizeof info};
+    const uint64_t step = zero_step_info(trainer->z, &info) == ZERO_OK ? info.step + 1 : 1;
+    for (int i = 0; i < zero_micro_count(trainer->z); i++) {
+        const zero_result result = micro_batch(trainer, i);
+        if (result)
+            return result;
+    }
+    const double lr = learning_rate(o, step);
+    zero_result result = update(trainer, lr);
+    if (result)
+        return result;
+    result = zero_step_info(trainer->z, &info);
+    if (result)
+        return result;
+    *report = (struct step_report){.step = info.step, .norm = info.norm, .lr = lr};
+    result = zero_metric_mean(trainer->z, "loss", &report->loss);
+    const double seconds = clock_seconds() - start;
+    trainer->train_s += seconds;
+    report->tokens_per_s = (double)trainer->micro_total * o->batch * o->dims.context / seconds;
+    return result;
+}
+
+zero_result trainer_logits(struct trainer *trainer, const uint16_t *token, int length,
+                           float *logits)
+{
+    zero_result result = forward(trainer, token, (struct batch){.windows = 1, .length = length});
+    if (result)
+        return result;
+    struct unit_weights final, embed;
+    result = open_head(trainer, &final, &embed);
+    if (result)
+        return result;
+    model_logits(trainer->model, length - 1, 1, final.tensor, embed.tensor, logits);
+    return close_head(trainer);
+}

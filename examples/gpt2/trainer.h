@@ -1,0 +1,69 @@
+/**
+ * trainer.h: one rank's training loop.
+ */
+#ifndef GPT2_TRAINER_H
+#define GPT2_TRAINER_H
+
+#include "data.h"
+#include "model.h"
+#include "options.h"
+#include "units.h"
+
+#include <zero/zero.h>
+
+/** One rank. */
+struct trainer {
+    const struct options *options;
+    const struct data *data;
+    zero_ctx *z;
+    struct pool *pool;
+    struct units *units;
+    struct model *model;
+    uint16_t *token, *target; /**< of one micro-batch */
+    int micro_total;          /**< V */
+    double train_s;           /**< seconds in trainer_step() */
+    char failure[256];        /**< what failed outside of the library, or "" */
+};
+
+/** What is known of a step when it is done. */
+struct step_report {
+    uint64_t step; /**< from 1 */
+    double loss;   /**< mean over the step's tokens, before the update */
+    double norm;   /**< of the mean gradient, before clipping */
+    double lr;
+    double tokens_per_s;
+};
+
+/** Where this rank belongs: team NULL: rank and world are the launcher's. */
+struct place {
+    zero_team *team;
+    int world, rank;
+};
+
+/**
+ * Joins the job, registers the model, commits. *Collective.* ZERO_PLANNED: only the plan was asked
+ * for. On failure trainer_failure() has the reason; trainer_close() is due in every case.
+ */
+zero_result trainer_open(struct trainer *trainer, const struct options *options,
+                         const struct data *data, const struct place *place);
+
+/** Leaves the job. */
+void trainer_close(struct trainer *trainer);
+
+/** Takes the first weights from options->init, if that is given. *Collective.* */
+zero_result trainer_import(struct trainer *trainer);
+
+/** One step. *Collective.* */
+zero_result trainer_step(struct trainer *trainer, struct step_report *report);
+
+/** Forward only, outside of a step: the logits of the last of `length` tokens. *Collective.* */
+zero_result trainer_logits(struct trainer *trainer, const uint16_t *token, int length,
+                           float *logits);
+
+/** The reason of the last failure, in one line. */
+const char *trainer_failure(const struct trainer *trainer);
+
+/** Seconds of a clock that only runs forward. */
+double clock_seconds(void);
+
+#endif

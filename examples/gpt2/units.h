@@ -1,0 +1,51 @@
+/**
+ * units.h: the model's weights and gradients in zero's hands, a unit at a time.
+ *
+ * At f32 the model works on zero's memory. At bf16 a unit is widened to fp32 after its gather, and
+ * its gradient is computed in fp32 and rounded when it is handed over.
+ */
+#ifndef GPT2_UNITS_H
+#define GPT2_UNITS_H
+
+#include "pool.h"
+#include "tensors.h"
+
+#include <zero/zero.h>
+
+struct units;
+
+/** A unit's weights or gradients by tensor, as model.h wants them. */
+struct unit_weights {
+    const float *tensor[UNIT_TENSORS_MAX];
+};
+struct unit_gradients {
+    float *tensor[UNIT_TENSORS_MAX];
+};
+
+/**
+ * Registers every tensor of the model with z, before its commit: group 0 those of two dimensions,
+ * group 1 the others. `seed` draws the first values. z and pool are borrowed. On failure *units is
+ * NULL.
+ */
+zero_result units_create(struct units **units, zero_ctx *z, const struct dims *dims,
+                         zero_dtype dtype, uint64_t seed, struct pool *pool);
+
+/** Accepts NULL. */
+void units_free(struct units *units);
+
+/** Bytes held here: fp32 copies at bf16. */
+size_t units_bytes(const struct units *units);
+
+/** Gathers a unit; the weights are good until units_close(). */
+zero_result units_open(struct units *units, int unit, struct unit_weights *weights);
+
+/** Releases it. */
+zero_result units_close(struct units *units, int unit);
+
+/** Opens the unit's gradient, of which every element is then to be written. */
+zero_result units_open_gradient(struct units *units, int unit, struct unit_gradients *gradients);
+
+/** Hands it over. */
+zero_result units_close_gradient(struct units *units, int unit);
+
+#endif
