@@ -112,7 +112,7 @@ static zero_result share_blocks(struct coll_comm *comm, struct base_error *error
 {
     struct shm *shm = comm->link;
     const size_t size = sizeof(struct direct_block);
-    void *own;
+    void *own = NULL;
     int memory;
     zero_result result = create_memory(comm, size, &memory, error);
     if (result != ZERO_OK)
