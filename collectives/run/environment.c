@@ -1,0 +1,130 @@
+#include "collectives/run/run.h"
+
+#include "base/arena.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// What zero-run decides; what it inherits of these is of another job.
+static const char *const own_variables[] = {
+    "RANK",         "LOCAL_RANK",   "WORLD_SIZE",      "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+    "MASTER_PORT",  "ZERO_RANK",    "ZERO_LOCAL_RANK", "ZERO_WORLD_SIZE",  "ZERO_LOCAL_WORLD_SIZE",
+    "ZERO_JOB",     "ZERO_OPTIONS", "ZERO_METRICS_FD", "ZERO_PLAN",        "ZERO_PLAN_WORLD",
+    "ZERO_PLAN_FD",
+};
+enum { OWN_VARIABLES = sizeof own_variables / sizeof *own_variables };
+
+static bool inherited(const char *entry)
+{
+    const size_t length = strcspn(entry, "=");
+    for (size_t i = 0; i < OWN_VARIABLES; i++)
+        if (strlen(own_variables[i]) == length && !memcmp(own_variables[i], entry, length))
+            return false;
+    return true;
+}
+
+// Adds NAME=value at the end of a list that has room; `list` is left without it if there is no
+// memory, which the caller sees by counting.
+static void add(char **list, size_t *count, const char *name, const char *value)
+{
+    const size_t size = strlen(name) + strlen(value) + 2;
+    char *entry = base_calloc(size, 1);
+    if (!entry)
+        return;
+    snprintf(entry, size, "%s=%s", name, value);
+    list[(*count)++] = entry;
+}
+
+static void add_number(char **list, size_t *count, const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    add(list, count, name, text);
+}
+
+// The variables of the job. Returns how many there should be.
+static size_t add_place(char **list, size_t *count, const struct run_job *job, int rank)
+{
+    const int world = job->count;
+    static const char *const ranks[] = {"RANK", "LOCAL_RANK", "ZERO_RANK", "ZERO_LOCAL_RANK"};
+    static const char *const worlds[] = {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ZERO_WORLD_SIZE",
+                                         "ZERO_LOCAL_WORLD_SIZE"};
+    for (size_t i = 0; i < 4; i++) {
+        add_number(list, count, ranks[i], rank);
+        add_number(list, count, worlds[i], world);
+    }
+    add(list, count, "MASTER_ADDR", "127.0.0.1");
+    add_number(list, count, "MASTER_PORT", job->master_port);
+    add(list, count, "ZERO_JOB", job->token);
+    return 11;
+}
+
+// ZERO_OPTIONS: what was inherited, then the -o's.
+static size_t add_options(char **list, size_t *count, const struct run_job *job)
+{
+    const char *outer = getenv("ZERO_OPTIONS"), *own = job->options->settings;
+    if (!own || !outer || !*outer) {
+        if (!own && !outer)
+            return 0;
+        add(list, count, "ZERO_OPTIONS", own ? own : outer);
+        return 1;
+    }
+    const size_t size = strlen(outer) + strlen(own) + 2;
+    char *both = base_calloc(size, 1);
+    if (both) {
+        snprintf(both, size, "%s\n%s", outer, own);
+        add(list, count, "ZERO_OPTIONS", both);
+        base_free(both);
+    }
+    return 1;
+}
+
+static size_t add_special(char **list, size_t *count, const struct run_job *job, int rank)
+{
+    size_t wanted = 0;
+    if (job->metrics_fd >= 0 && rank == 0) {
+        add_number(list, count, "ZERO_METRICS_FD", job->metrics_fd);
+        wanted++;
+    }
+    if (job->plan_fd >= 0) {
+        const int world = job->options->plan_world;
+        add_number(list, count, "ZERO_PLAN", 1);
+        add_number(list, count, "ZERO_PLAN_WORLD", world ? world : job->options->ranks);
+        add_number(list, count, "ZERO_PLAN_FD", job->plan_fd);
+        wanted += 3;
+    }
+    return wanted;
+}
+
+char **run_environment_make(const struct run_job *job, int rank)
+{
+    size_t outer = 0, count = 0, wanted = 0;
+    while (environ && environ[outer])
+        outer++;
+    char **list = base_calloc(outer + OWN_VARIABLES + 1, sizeof *list);
+    if (!list)
+        return NULL;
+    wanted += add_place(list, &count, job, rank);
+    wanted += add_options(list, &count, job);
+    wanted += add_special(list, &count, job, rank);
+    for (size_t i = 0; i < outer; i++) {
+        if (!inherited(environ[i]))
+            continue;
+        wanted++;
+        list[count] = base_strdup(environ[i]);
+        count += list[count] != NULL;
+    }
+    if (count == wanted)
+        return list;
+    run_environment_free(list);
+    return NULL;
+}
+
+void run_environment_free(char **environment)
+{
+    for (size_t i = 0; environment && environment[i]; i++)
+        base_free(environment[i]);
+    base_free(environment);
+}

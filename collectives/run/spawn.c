@@ -1,0 +1,246 @@
+#include "collectives/run/run.h"
+
+#include "base/arena.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+// Where a child failed on its way to the program; sent through a pipe that the program closes.
+enum stage { STAGE_SETUP, STAGE_BIND, STAGE_EXEC };
+struct child_failure {
+    enum stage stage;
+    int errnum;
+};
+
+// Both ends of the pipes of one rank while it is started.
+struct plumbing {
+    int out[2], err[2], status[2];
+};
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void plumbing_close(struct plumbing *pipes)
+{
+    for (int end = 0; end < 2; end++) {
+        close_fd(&pipes->out[end]);
+        close_fd(&pipes->err[end]);
+        close_fd(&pipes->status[end]);
+    }
+}
+
+static bool plumbing_open(struct plumbing *pipes, bool piped)
+{
+    *pipes = (struct plumbing){{-1, -1}, {-1, -1}, {-1, -1}};
+    if (pipe2(pipes->status, O_CLOEXEC))
+        return false;
+    if (!piped)
+        return true;
+    return pipe2(pipes->out, O_CLOEXEC) == 0 && pipe2(pipes->err, O_CLOEXEC) == 0 &&
+           fcntl(pipes->out[0], F_SETFL, O_NONBLOCK) == 0 &&
+           fcntl(pipes->err[0], F_SETFL, O_NONBLOCK) == 0;
+}
+
+// Standard input: zero-run's for rank 0, unless reading it would stop a background process group.
+static bool child_input(int rank)
+{
+    if (rank == 0 && !isatty(STDIN_FILENO))
+        return true;
+    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
+}
+
+static bool child_output(const struct run_job *job, const struct plumbing *pipes)
+{
+    if (job->piped)
+        return dup2(pipes->out[1], STDOUT_FILENO) >= 0 && dup2(pipes->err[1], STDERR_FILENO) >= 0;
+    return job->plan_fd < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) >= 0;
+}
+
+// Lets the program inherit a descriptor.
+static bool child_inherits(int fd)
+{
+    return fd < 0 || fcntl(fd, F_SETFD, 0) == 0;
+}
+
+static bool child_setup(const struct run_job *job, int rank, const struct plumbing *pipes)
+{
+    struct sigaction plain = {.sa_handler = SIG_DFL};
+    return setpgid(0, 0) == 0 && child_input(rank) && child_output(job, pipes) &&
+           child_inherits(rank == 0 ? job->metrics_fd : -1) && child_inherits(job->plan_fd) &&
+           (job->ignored_pipe || sigaction(SIGPIPE, &plain, NULL) == 0) &&
+           sigprocmask(SIG_SETMASK, &job->saved_mask, NULL) == 0;
+}
+
+static bool child_bind(const struct run_job *job, int rank)
+{
+    cpu_set_t allowed, share;
+    if (!job->options->bind_core)
+        return true;
+    if (sched_getaffinity(0, sizeof allowed, &allowed))
+        return false;
+    run_bind_share(&allowed, rank, job->count, &share);
+    return sched_setaffinity(0, sizeof share, &share) == 0;
+}
+
+static _Noreturn void child_main(const struct run_job *job, int rank, pid_t parent,
+                                 const struct plumbing *pipes, char **environment)
+{
+    struct child_failure failure = {.stage = STAGE_SETUP};
+    // The rank dies with zero-run; if that has happened already, no signal will come.
+    const bool tied = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
+    if (getppid() != parent)
+        _exit(RUN_SYSTEM);
+    if (tied && child_setup(job, rank, pipes)) {
+        failure.stage = STAGE_BIND;
+        if (child_bind(job, rank)) {
+            failure.stage = STAGE_EXEC;
+            execvpe(job->options->program[0], job->options->program, environment);
+        }
+    }
+    failure.errnum = errno;
+    const ssize_t sent = write(pipes->status[1], &failure, sizeof failure);
+    _exit(sent == sizeof failure ? RUN_SYSTEM : RUN_NO_PROGRAM);
+}
+
+static enum run_status explain(const struct child_failure *failure, const char *program, int rank,
+                               struct base_error *error)
+{
+    const int errnum = failure->errnum;
+    if (failure->stage == STAGE_EXEC) {
+        zero_fail_errno(error, ZERO_E_IO, errnum, "cannot run '%.200s'", program);
+        return errnum == ENOMEM || errnum == EAGAIN || errnum == E2BIG ? RUN_SYSTEM
+                                                                       : RUN_NO_PROGRAM;
+    }
+    zero_fail_errno(error, ZERO_E_IO, errnum, "cannot %s rank %d",
+                    failure->stage == STAGE_BIND ? "bind" : "set up", rank);
+    return RUN_SYSTEM;
+}
+
+// Waits until the child has become the program, or has said why not.
+static enum run_status await_program(int status, const char *program, int rank,
+                                     struct base_error *error)
+{
+    struct child_failure failure;
+    ssize_t count;
+    do
+        count = read(status, &failure, sizeof failure);
+    while (count < 0 && errno == EINTR);
+    if (count == 0)
+        return RUN_OK;
+    if (count == (ssize_t)sizeof failure)
+        return explain(&failure, program, rank, error);
+    zero_fail_errno(error, ZERO_E_IO, count < 0 ? errno : EIO, "starting rank %d", rank);
+    return RUN_SYSTEM;
+}
+
+static bool watch(struct run_job *job, struct run_rank *rank)
+{
+    rank->pidfd = pidfd_open(rank->pid, 0);
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)rank->number};
+    return rank->pidfd >= 0 && epoll_ctl(job->exits, EPOLL_CTL_ADD, rank->pidfd, &event) == 0;
+}
+
+static bool open_streams(struct run_job *job, struct run_rank *rank, struct plumbing *pipes)
+{
+    int *ends[2] = {&pipes->out[0], &pipes->err[0]};
+    const enum run_prefix prefix = job->options->prefix;
+    const bool prefixed =
+        prefix == RUN_PREFIX_ALWAYS || (prefix == RUN_PREFIX_AUTO && job->count > 1);
+    for (int i = 0; i < 2 && job->piped; i++) {
+        struct run_stream *stream = &rank->streams[i];
+        stream->line = base_calloc(RUN_LINE_BYTES, 1);
+        if (!stream->line)
+            return false;
+        stream->sink = i == 1 || job->plan_fd >= 0 ? &job->err : &job->out;
+        stream->log_fd = &rank->log_fd;
+        stream->log_errno = &rank->log_errno;
+        if (prefixed)
+            snprintf(stream->prefix, sizeof stream->prefix, "[%d] ", rank->number);
+        stream->fd = *ends[i];
+        *ends[i] = -1;
+    }
+    return true;
+}
+
+static enum run_status spawn_rank(struct run_job *job, struct run_rank *rank,
+                                  struct base_error *error)
+{
+    enum run_status status = RUN_SYSTEM;
+    struct plumbing pipes;
+    char **environment = run_environment_make(job, rank->number);
+    const pid_t parent = getpid();
+    if (!plumbing_open(&pipes, job->piped) || !environment) {
+        zero_fail_errno(error, ZERO_E_IO, errno, "cannot start rank %d", rank->number);
+        goto out;
+    }
+    rank->pid = fork();
+    if (rank->pid == 0)
+        child_main(job, rank->number, parent, &pipes, environment);
+    if (rank->pid < 0) {
+        rank->pid = 0;
+        zero_fail_errno(error, ZERO_E_IO, errno, "cannot start rank %d", rank->number);
+        goto out;
+    }
+    close_fd(&pipes.status[1]);
+    status = await_program(pipes.status[0], job->options->program[0], rank->number, error);
+    if (!status && (!open_streams(job, rank, &pipes) || !watch(job, rank))) {
+        zero_fail_errno(error, ZERO_E_IO, errno, "cannot watch rank %d", rank->number);
+        status = RUN_SYSTEM;
+    }
+out:
+    plumbing_close(&pipes);
+    run_environment_free(environment);
+    return status;
+}
+
+// A port of this host that nobody uses at the moment.
+static bool choose_port(struct run_job *job)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool good = fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0 &&
+                      getsockname(fd, (struct sockaddr *)&address, &size) == 0;
+    job->master_port = ntohs(address.sin_port);
+    close_fd(&fd);
+    return good;
+}
+
+static bool choose_token(struct run_job *job)
+{
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return false;
+    snprintf(job->token, sizeof job->token, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+    return true;
+}
+
+enum run_status run_spawn(struct run_job *job, struct base_error *error)
+{
+    if (!choose_port(job) || !choose_token(job)) {
+        zero_fail_errno(error, ZERO_E_IO, errno, "a port and a token for the job");
+        return RUN_SYSTEM;
+    }
+    for (int i = 0; i < job->count; i++) {
+        const enum run_status status = spawn_rank(job, &job->ranks[i], error);
+        if (status)
+            return status;
+        job->running++;
+    }
+    return RUN_OK;
+}

@@ -1,0 +1,291 @@
+#include "collectives/run/run.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// From SIGTERM to SIGKILL; and how long output may still come once every process is gone.
+static const uint64_t grace_ns = UINT64_C(2000000000);
+static const uint64_t drain_ns = UINT64_C(500000000);
+
+enum { FIXED_POLLS = 4, STREAMS = 2 };
+
+void run_say(struct run_job *job, const char *format, ...)
+{
+    char line[1024] = "zero-run: ";
+    const size_t start = strlen(line);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line + start, sizeof line - start - 1, format, arguments);
+    va_end(arguments);
+    strcat(line, "\n");
+    run_sink_add(&job->err, line, strlen(line));
+}
+
+zero_result run_supervise_begin(struct run_job *job, struct base_error *error)
+{
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+    sigset_t passed;
+    sigemptyset(&passed);
+    sigaddset(&passed, SIGINT);
+    sigaddset(&passed, SIGTERM);
+    sigaddset(&passed, SIGHUP);
+    job->polls = base_calloc((size_t)(FIXED_POLLS + STREAMS * job->count), sizeof *job->polls);
+    if (!job->polls)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory to watch %d ranks", job->count);
+    if (sigprocmask(SIG_BLOCK, &passed, &job->saved_mask) || sigaction(SIGPIPE, &ignore, &before))
+        return zero_fail_errno(error, ZERO_E_IO, errno, "blocking signals");
+    job->ignored_pipe = before.sa_handler == SIG_IGN;
+    job->signals = signalfd(-1, &passed, SFD_CLOEXEC | SFD_NONBLOCK);
+    job->exits = epoll_create1(EPOLL_CLOEXEC);
+    if (job->signals < 0 || job->exits < 0)
+        return zero_fail_errno(error, ZERO_E_IO, errno, "watching signals and processes");
+    return ZERO_OK;
+}
+
+// To a rank and whatever it has started. The rank is not reaped before the job's end, so its
+// number is nobody else's.
+static void signal_rank(const struct run_rank *rank, int number)
+{
+    if (rank->pid)
+        kill(-rank->pid, number);
+}
+
+static void signal_running(struct run_job *job, int number)
+{
+    for (int i = 0; i < job->count; i++)
+        if (!job->ranks[i].ended)
+            signal_rank(&job->ranks[i], number);
+}
+
+static void kill_all(struct run_job *job)
+{
+    for (int i = 0; i < job->count; i++)
+        signal_rank(&job->ranks[i], SIGKILL);
+}
+
+void run_stop_now(struct run_job *job)
+{
+    job->stopping = true;
+    kill_all(job);
+}
+
+// From now on ranks end because zero-run wants it, and their ends are no failures.
+static void stop(struct run_job *job)
+{
+    if (job->stopping)
+        return;
+    job->stopping = true;
+    job->kill_ns = base_clock_ns() + grace_ns;
+    signal_running(job, SIGTERM);
+}
+
+static void drain_streams(struct run_rank *rank)
+{
+    for (int i = 0; i < STREAMS; i++) {
+        struct run_stream *stream = &rank->streams[i];
+        // What its processes have left in the pipes, not what they may still write.
+        for (int turns = 0; stream->fd >= 0 && turns < 64; turns++) {
+            struct pollfd ready = {.fd = stream->fd, .events = POLLIN};
+            if (poll(&ready, 1, 0) <= 0)
+                break;
+            run_stream_read(stream);
+        }
+    }
+}
+
+static void report_first(struct run_job *job, const struct run_rank *rank)
+{
+    char how[128];
+    run_describe_end(&rank->end, how, sizeof how);
+    char others[64] = "";
+    if (job->running > 0)
+        snprintf(others, sizeof others, "; stopping the other%s", job->running > 1 ? "s" : "");
+    run_say(job, "rank %d (process %d) failed%s: %s%s", rank->number, (int)rank->pid,
+            job->count > 1 ? " first" : "", how, others);
+}
+
+static void rank_ended(struct run_job *job, struct run_rank *rank)
+{
+    // Not reaped: see signal_rank().
+    if (waitid(P_PIDFD, (id_t)rank->pidfd, &rank->end, WEXITED | WNOWAIT | WNOHANG) ||
+        rank->end.si_pid == 0)
+        return;
+    epoll_ctl(job->exits, EPOLL_CTL_DEL, rank->pidfd, NULL);
+    rank->ended = true;
+    job->running--;
+    drain_streams(rank);
+    if (run_end_status(&rank->end) == 0 || job->stopping)
+        return;
+    job->failed_rank = rank->number;
+    // With --plan an exit status counts only if there is no plan.
+    if (!job->options->plan)
+        report_first(job, rank);
+    stop(job);
+}
+
+// In the order in which they ended.
+static void collect_exits(struct run_job *job)
+{
+    struct epoll_event events[64];
+    const int count = epoll_wait(job->exits, events, 64, 0);
+    for (int i = 0; i < count; i++)
+        rank_ended(job, &job->ranks[events[i].data.u32]);
+}
+
+static void pass_signals(struct run_job *job)
+{
+    struct signalfd_siginfo got;
+    while (read(job->signals, &got, sizeof got) == (ssize_t)sizeof got) {
+        const int number = (int)got.ssi_signo;
+        if (job->stop_signals++ == 0) {
+            run_say(job, "SIG%s: passed on to the ranks (once more kills them)",
+                    sigabbrev_np(number));
+            signal_running(job, number);
+        } else {
+            kill_all(job);
+        }
+    }
+}
+
+static void check_deadlines(struct run_job *job)
+{
+    const uint64_t now = base_clock_ns();
+    if (now >= job->timeout_ns) {
+        job->timeout_ns = UINT64_MAX;
+        job->timed_out = !job->stopping;
+        if (job->timed_out)
+            run_say(job, "the job has run for %d s (--timeout): stopping it",
+                    job->options->timeout_s);
+        stop(job);
+    }
+    if (now >= job->kill_ns) {
+        job->kill_ns = UINT64_MAX - 1; // once
+        signal_running(job, SIGKILL);
+    }
+}
+
+static void check_sinks(struct run_job *job)
+{
+    struct run_sink *sinks[2] = {&job->out, &job->err};
+    for (int i = 0; i < 2; i++) {
+        if (!sinks[i]->failed || job->told_sink[i])
+            continue;
+        job->told_sink[i] = true;
+        run_say(job, "cannot write to standard %s: %s%s", i ? "error" : "output",
+                strerrordesc_np(sinks[i]->failed),
+                sinks[i]->failed == EPIPE ? "; stopping the job" : "; its output is lost");
+        if (sinks[i]->failed == EPIPE)
+            stop(job);
+    }
+    for (int i = 0; i < job->count; i++) {
+        struct run_rank *rank = &job->ranks[i];
+        if (!rank->log_errno || rank->log_fd < 0)
+            continue;
+        run_say(job, "cannot write the log of rank %d: %s; the job goes on without it", i,
+                strerrordesc_np(rank->log_errno));
+        close(rank->log_fd);
+        rank->log_fd = -1;
+    }
+}
+
+static int poll_timeout(const struct run_job *job)
+{
+    const uint64_t next = job->timeout_ns < job->kill_ns ? job->timeout_ns : job->kill_ns;
+    const uint64_t now = base_clock_ns();
+    if (next >= UINT64_MAX - 1)
+        return -1;
+    const uint64_t ms = next > now ? (next - now) / 1000000 + 1 : 0;
+    return ms < INT_MAX ? (int)ms : INT_MAX;
+}
+
+static struct pollfd poll_sink(const struct run_sink *sink)
+{
+    return (struct pollfd){.fd = sink->used ? sink->fd : -1, .events = POLLOUT};
+}
+
+// Waits for whatever comes next, at most `timeout` ms, and moves output.
+static void turn(struct run_job *job, int timeout)
+{
+    struct pollfd *polls = job->polls;
+    polls[0] = (struct pollfd){.fd = job->signals, .events = POLLIN};
+    polls[1] = (struct pollfd){.fd = job->exits, .events = POLLIN};
+    polls[2] = poll_sink(&job->out);
+    polls[3] = poll_sink(&job->err);
+    for (int i = 0; i < STREAMS * job->count; i++) {
+        const struct run_stream *stream = &job->ranks[i / STREAMS].streams[i % STREAMS];
+        const bool wait = stream->fd < 0 || run_sink_full(stream->sink);
+        polls[FIXED_POLLS + i] = (struct pollfd){.fd = wait ? -1 : stream->fd, .events = POLLIN};
+    }
+    if (poll(polls, (nfds_t)(FIXED_POLLS + STREAMS * job->count), timeout) < 0)
+        return; // interrupted: the caller comes back
+
+    if (polls[2].revents)
+        run_sink_write(&job->out);
+    if (polls[3].revents)
+        run_sink_write(&job->err);
+    for (int i = 0; i < STREAMS * job->count; i++)
+        if (polls[FIXED_POLLS + i].revents)
+            run_stream_read(&job->ranks[i / STREAMS].streams[i % STREAMS]);
+    check_sinks(job);
+}
+
+static bool streams_open(const struct run_job *job)
+{
+    for (int i = 0; i < STREAMS * job->count; i++)
+        if (job->ranks[i / STREAMS].streams[i % STREAMS].fd >= 0)
+            return true;
+    return false;
+}
+
+void run_flush(struct run_job *job)
+{
+    const int signals = job->stop_signals;
+    while (((job->out.used && !job->out.failed) || (job->err.used && !job->err.failed)) &&
+           job->stop_signals == signals) {
+        turn(job, -1);
+        pass_signals(job); // whoever interrupts now doesn't want the rest
+    }
+}
+
+// Ends what ranks have left behind, and takes the last output.
+static void finish(struct run_job *job)
+{
+    kill_all(job);
+    const uint64_t deadline = base_clock_ns() + drain_ns;
+    while (streams_open(job) && base_clock_ns() < deadline) {
+        turn(job, 10);
+        pass_signals(job);
+    }
+    for (int i = 0; i < job->count; i++) {
+        struct run_rank *rank = &job->ranks[i];
+        for (int s = 0; s < STREAMS; s++)
+            if (rank->streams[s].line)
+                run_stream_close(&rank->streams[s]);
+        siginfo_t ignored;
+        if (rank->pid)
+            waitid(P_PID, (id_t)rank->pid, &ignored, WEXITED);
+        rank->pid = 0;
+    }
+    run_flush(job);
+}
+
+void run_supervise(struct run_job *job)
+{
+    while (job->running > 0) {
+        turn(job, poll_timeout(job));
+        collect_exits(job);
+        pass_signals(job);
+        check_deadlines(job);
+    }
+    finish(job);
+}
