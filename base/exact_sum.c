@@ -86,16 +86,13 @@ double base_exact_sum_round(const struct base_exact_sum *sum)
         top--;
     if (top < 0)
         return 0;
-    if (top == LIMBS - 1) // at least 2^1038
-        return negative ? -INFINITY : INFINITY;
 
-    // The leading 64 bits; whatever was cut off below makes bit 0 odd, which decides ties.
+    // The leading 64 bits; `cut` tells whether there is anything below, which decides ties.
     uint64_t leading = (uint64_t)digit[top];
     int lowest = 32 * top + LOWEST_EXPONENT; // exponent of bit 0 of leading
     int next = top - 1;
     uint64_t below = 0; // the next 64 bits
-    int below_bits = 0;
-    for (; below_bits < 64; below_bits += 32, next--)
+    for (int i = 0; i < 2; i++, next--)
         below = below << 32 | (next >= 0 ? (uint64_t)digit[next] : 0);
     const int room = __builtin_clzll(leading);
     leading = leading << room | (room > 0 ? below >> (64 - room) : 0);
@@ -104,14 +101,13 @@ double base_exact_sum_round(const struct base_exact_sum *sum)
     for (; next >= 0; next--)
         cut = cut || digit[next] != 0;
 
-    // 53 bits are kept, fewer for a denormal result.
-    int drop = 11;
-    if (lowest + drop < LOWEST_EXPONENT)
-        drop = LOWEST_EXPONENT - lowest;
-    uint64_t kept = leading >> drop;
-    const uint64_t rest = leading & ((UINT64_C(1) << drop) - 1), half = UINT64_C(1) << (drop - 1);
+    // 53 bits are kept. A denormal result has fewer, but nothing is cut from it: the sum has no
+    // bits below the smallest denormal.
+    enum { DROP = 11 };
+    uint64_t kept = leading >> DROP;
+    const uint64_t rest = leading & ((UINT64_C(1) << DROP) - 1), half = UINT64_C(1) << (DROP - 1);
     if (rest > half || (rest == half && (cut || (kept & 1))))
         kept++;
-    const double value = ldexp((double)kept, lowest + drop);
+    const double value = ldexp((double)kept, lowest + DROP);
     return negative ? -value : value;
 }

@@ -48,7 +48,7 @@ static zero_result read_length(const struct ckpt_safetensors *file, uint64_t siz
 {
     unsigned char bytes[CKPT_HEADER_START];
     if (size < sizeof bytes)
-        return zero_fail(error, ZERO_E_CORRUPT, "'%s' has %" PRIu64 " bytes, a header has 8 more",
+        return zero_fail(error, ZERO_E_CORRUPT, "'%s' has %" PRIu64 " bytes, too few for a header",
                          file->path, size);
     const zero_result result = base_pread_all(file->fd, bytes, sizeof bytes, 0, file->path, error);
     if (result)

@@ -68,6 +68,20 @@ static void known_sums(void **state)
     }
 }
 
+// Whatever lies below a tie decides it, however far below.
+static void every_bit_counts(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 40; e++) {
+        const double even = ldexp(1, 53 + e), half = ldexp(1, e), up = even + 2 * half;
+        for (int k = e - 1; k >= -200; k--) {
+            const double more[] = {even, half, ldexp(1, k)}, less[] = {even, half, -ldexp(1, k)};
+            assert_true(sum_of(more, 3) == up);
+            assert_true(sum_of(less, 3) == even);
+        }
+    }
+}
+
 static void values_that_are_not_finite_are_ignored(void **state)
 {
     (void)state;
@@ -192,12 +206,21 @@ static void many_ranks_and_many_addends(void **state)
     for (int i = 0; i < 31; i++)
         base_exact_sum_merge(&all, &all);
     assert_true(base_exact_sum_round(&all) == -0x1p-1043);
+    base_exact_sum_init(&all);
+    base_exact_sum_add(&all, -DBL_MAX);
+    for (int i = 0; i < 31; i++)
+        base_exact_sum_merge(&all, &all);
+    assert_true(base_exact_sum_round(&all) == -INFINITY);
+    for (int i = 0; i < 1000; i++)
+        base_exact_sum_add(&all, DBL_MAX);
+    assert_true(base_exact_sum_round(&all) == -INFINITY);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_sums),
+        cmocka_unit_test(every_bit_counts),
         cmocka_unit_test(values_that_are_not_finite_are_ignored),
         cmocka_unit_test(sums_of_integers_are_exact),
         cmocka_unit_test(no_order_and_no_split_matters),

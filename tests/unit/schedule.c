@@ -22,10 +22,11 @@ static void warm_up_is_linear(void **state)
         assert_true(close_to(zero_schedule_cosine(n, 3e-4, 7, 100, 1e-5), expected));
     }
     for (uint64_t warmup = 1; warmup < 100; warmup++) {
-        assert_true(zero_schedule_constant(warmup, 3e-4, warmup) == 3e-4);
-        assert_true(zero_schedule_linear(warmup, 3e-4, warmup, 200, 1e-5) == 3e-4);
-        assert_true(zero_schedule_cosine(warmup, 3e-4, warmup, 200, 1e-5) == 3e-4);
-        assert_true(zero_schedule_constant(warmup + 1, 3e-4, warmup) == 3e-4);
+        const double lr = 1e-5 * (double)(3 * warmup + 1);
+        assert_true(zero_schedule_constant(warmup, lr, warmup) == lr);
+        assert_true(zero_schedule_linear(warmup, lr, warmup, 200, 1e-5) == lr);
+        assert_true(zero_schedule_cosine(warmup, lr, warmup, 200, 1e-5) == lr);
+        assert_true(zero_schedule_constant(warmup + 1, lr, warmup) == lr);
     }
 }
 
