@@ -1,0 +1,86 @@
+#include "tests/bench/bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { ENOUGH = 5 };
+
+static const double largest_spread = 0.1;
+
+double bench_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// The value below which `part` of the sorted ones lie, interpolated.
+static double quantile(const double *sorted, int count, double part)
+{
+    const double place = part * (count - 1);
+    const int below = (int)place;
+    const int above = below + 1 < count ? below + 1 : below;
+    return sorted[below] + (place - below) * (sorted[above] - sorted[below]);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return quantile(values, count, 0.5);
+}
+
+struct bench_result bench_measure(const struct bench_row *row)
+{
+    struct bench_result result = {0};
+    double ratio[BENCH_ROUNDS], ours[BENCH_ROUNDS], reference[BENCH_ROUNDS];
+    row->reference(row->user);
+    row->ours(row->user);
+    for (int round = 0; round < BENCH_ROUNDS; round++) {
+        const double before = row->reference(row->user);
+        const double between = row->ours(row->user);
+        const double after = row->reference(row->user);
+        if (fabs(after - before) >= largest_spread * fmin(before, after))
+            continue;
+        const int n = result.counted++;
+        ours[n] = row->ours_amount / between;
+        reference[n] = row->reference_amount / (0.5 * (before + after));
+        ratio[n] = ours[n] / reference[n];
+    }
+    if (result.counted > 0) {
+        result.ratio = median(ratio, result.counted);
+        result.lower = quantile(ratio, result.counted, 0.25);
+        result.upper = quantile(ratio, result.counted, 0.75);
+        result.ours_rate = median(ours, result.counted);
+        result.reference_rate = median(reference, result.counted);
+    }
+    return result;
+}
+
+void bench_print_header(void)
+{
+    printf("%-40s %10s %10s %-6s %6s  %-14s %s\n", "row", "ours", "reference", "unit", "ratio",
+           "quartiles", "rounds, reference");
+}
+
+void bench_print(const struct bench_row *row, const struct bench_result *result)
+{
+    printf("%-40s %10.4g %10.4g %-6s %6.3f  [%.3f, %.3f] %d of %d, %s%s\n", row->name,
+           result->ours_rate, result->reference_rate, row->unit, result->ratio, result->lower,
+           result->upper, result->counted, BENCH_ROUNDS, row->reference_name,
+           result->counted < ENOUGH ? ", noisy" : "");
+    fflush(stdout);
+}
+
+void bench_run(const struct bench_row *row)
+{
+    const struct bench_result result = bench_measure(row);
+    bench_print(row, &result);
+}

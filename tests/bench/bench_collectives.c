@@ -1,0 +1,287 @@
+// Collectives of ranks on one host against what the memory can do. Every rank is a process; rank 0
+// measures and tells the others what to do next, ours or the reference, so that both run with all
+// ranks at work.
+#include "collectives/comm.h"
+#include "tests/bench/bench.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+enum { MOST_WORLD = 4, BARRIERS = 2000 };
+
+static const size_t vector_bytes = (size_t)128 << 20; // a rank
+
+enum work {
+    REDUCE_F32,
+    REDUCE_BF16,
+    REDUCE_ADD_F32,
+    GATHER,
+    GATHER_ELSEWHERE,
+    COPY,
+    BARRIER,
+    ALL_REDUCE,
+    FLAGS,
+    FINISH,
+};
+
+/** A barrier with nothing around it: the limit of what ranks can do. */
+struct flag {
+    _Alignas(128) _Atomic unsigned long count;
+};
+
+struct rank {
+    struct coll_comm *comm;
+    int number, world;
+    struct coll_arena *arena;                // the vector to reduce, or to gather in place
+    unsigned char *elsewhere;                // private, of the same size
+    struct coll_span spans[MOST_WORLD];      // elements of a float vector,
+    struct coll_span bf16_spans[MOST_WORLD]; // of a bf16 vector,
+    struct coll_span bytes[MOST_WORLD];      // and bytes
+    struct flag *flags;
+    enum work ours, reference;
+};
+
+/* ------------------------------------------------------------------ the work */
+
+/** What memory can do: stores that don't read what they overwrite. */
+static void copy(unsigned char *to, const unsigned char *from, size_t bytes)
+{
+#if defined(__x86_64__)
+    for (size_t i = 0; i < bytes; i += sizeof(__m128i))
+        _mm_stream_si128((__m128i *)(void *)(to + i),
+                         _mm_load_si128((const __m128i *)(const void *)(from + i)));
+    _mm_sfence();
+#else
+    memcpy(to, from, bytes);
+#endif
+}
+
+static zero_result reduce(struct rank *rank, zero_dtype dtype, bool store)
+{
+    const struct coll_reduce_scatter op = {
+        .arena = rank->arena,
+        .dtype = dtype,
+        .spans = dtype == ZERO_F32 ? rank->spans : rank->bf16_spans,
+        .accumulator = (float *)(void *)rank->elsewhere,
+        .contributors = rank->world,
+        .store = store,
+    };
+    struct coll_request request = {0};
+    const zero_result r = coll_reduce_scatter_start(rank->comm, &op, &request);
+    return r ? r : coll_drain(rank->comm, &request);
+}
+
+static zero_result gather(struct rank *rank, bool in_place)
+{
+    const struct coll_all_gather op = {
+        .arena = rank->arena,
+        .offset = rank->bytes[rank->number].offset,
+        .recv = in_place ? coll_arena_base(rank->arena) : rank->elsewhere,
+        .spans = rank->bytes,
+    };
+    struct coll_request request = {0};
+    const zero_result r = coll_all_gather_start(rank->comm, &op, &request);
+    return r ? r : coll_drain(rank->comm, &request);
+}
+
+static void flag_barrier(struct rank *rank)
+{
+    const unsigned long mine = atomic_load(&rank->flags[rank->number].count) + 1;
+    atomic_store(&rank->flags[rank->number].count, mine);
+    for (int r = 0; r < rank->world; r++)
+        for (int spins = 0; atomic_load(&rank->flags[r].count) < mine; spins++)
+            if (spins % 64 == 63)
+                sched_yield();
+}
+
+static zero_result small(struct rank *rank, enum work work)
+{
+    double values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    zero_result r = ZERO_OK;
+    for (int i = 0; i < BARRIERS && r == ZERO_OK; i++)
+        if (work == BARRIER)
+            r = coll_barrier(rank->comm);
+        else if (work == ALL_REDUCE)
+            r = coll_all_reduce(rank->comm, values, 8, COLL_MAX);
+        else
+            flag_barrier(rank);
+    return r;
+}
+
+static zero_result run(struct rank *rank, enum work work)
+{
+    switch (work) {
+    case REDUCE_F32:
+        return reduce(rank, ZERO_F32, true);
+    case REDUCE_BF16:
+        return reduce(rank, ZERO_BF16, true);
+    case REDUCE_ADD_F32:
+        return reduce(rank, ZERO_F32, false);
+    case GATHER:
+        return gather(rank, true);
+    case GATHER_ELSEWHERE:
+        return gather(rank, false);
+    case COPY:
+        copy(rank->elsewhere, coll_arena_base(rank->arena), vector_bytes);
+        return ZERO_OK;
+    default:
+        return small(rank, work);
+    }
+}
+
+/** All ranks do the work; the time from the last one's start to the last one's end. */
+static double timed(struct rank *rank, enum work work)
+{
+    if (coll_broadcast(rank->comm, &work, sizeof work, 0) || coll_barrier(rank->comm))
+        return 0.0;
+    const double begin = bench_now();
+    if (run(rank, work) || coll_barrier(rank->comm))
+        return 0.0;
+    return bench_now() - begin;
+}
+
+/** Every rank but 0. */
+static zero_result follow(struct rank *rank)
+{
+    for (;;) {
+        enum work work;
+        zero_result r = coll_broadcast(rank->comm, &work, sizeof work, 0);
+        if (r || work == FINISH)
+            return r;
+        if ((r = coll_barrier(rank->comm)) || (r = run(rank, work)) ||
+            (r = coll_barrier(rank->comm)))
+            return r;
+    }
+}
+
+/* ------------------------------------------------------------------ the rows */
+
+static double ours(void *user)
+{
+    struct rank *rank = user;
+    return timed(rank, rank->ours);
+}
+
+static double reference(void *user)
+{
+    struct rank *rank = user;
+    return timed(rank, rank->reference);
+}
+
+static void row(struct rank *rank, const char *what, enum work work, double amount,
+                enum work compared, double compared_amount, const char *compared_name,
+                const char *unit)
+{
+    char name[80];
+    snprintf(name, sizeof name, "%s, shm, %d ranks", what, rank->world);
+    rank->ours = work;
+    rank->reference = compared;
+    const struct bench_row r = {
+        .name = name,
+        .reference_name = compared_name,
+        .unit = unit,
+        .ours_amount = amount,
+        .reference_amount = compared_amount,
+        .ours = ours,
+        .reference = reference,
+        .user = rank,
+    };
+    bench_run(&r);
+}
+
+/** Amounts are bytes that have to be read and written, by all ranks together. */
+static void rows(struct rank *rank)
+{
+    const double s = (double)vector_bytes * 1e-9, p = rank->world, n = BARRIERS * 1e-3;
+    const double copied = 2 * p * s;
+    row(rank, "reduce-scatter f32", REDUCE_F32, (p + 1) * s, COPY, copied, "copy", "GB/s");
+    row(rank, "reduce-scatter f32, add", REDUCE_ADD_F32, (p + 2) * s, COPY, copied, "copy", "GB/s");
+    row(rank, "reduce-scatter bf16", REDUCE_BF16, (p + 2) * s, COPY, copied, "copy", "GB/s");
+    row(rank, "all-gather in place", GATHER, 2 * (p - 1) * s, COPY, copied, "copy", "GB/s");
+    row(rank, "all-gather", GATHER_ELSEWHERE, copied, COPY, copied, "copy", "GB/s");
+    row(rank, "barrier", BARRIER, n, FLAGS, n, "bare flags", "1/ms");
+    row(rank, "all-reduce of 8 doubles", ALL_REDUCE, n, FLAGS, n, "bare flags", "1/ms");
+}
+
+static void deal(struct coll_span *spans, int world, size_t count)
+{
+    for (int r = 0; r < world; r++) {
+        spans[r].offset = count * (size_t)r / (size_t)world;
+        spans[r].count = count * ((size_t)r + 1) / (size_t)world - spans[r].offset;
+    }
+}
+
+static int run_rank(int number, int world, const char *job, struct flag *flags)
+{
+    struct base_error error = {0};
+    struct rank rank = {.number = number, .world = world, .flags = flags};
+    const struct coll_config config = {
+        .transport = "shm",
+        .rank = number,
+        .world = world,
+        .job = job,
+        .name = "bench",
+        .timeout_ns = UINT64_C(60000000000),
+    };
+    deal(rank.spans, world, vector_bytes / sizeof(float));
+    deal(rank.bf16_spans, world, vector_bytes / sizeof(uint16_t));
+    deal(rank.bytes, world, vector_bytes);
+    zero_result r = coll_open(&rank.comm, &config, &error);
+    if (!r)
+        r = coll_arena_create(rank.comm, vector_bytes, &rank.arena, &error);
+    rank.elsewhere = aligned_alloc(4096, vector_bytes);
+    if (!r && !rank.elsewhere)
+        r = zero_fail(&error, ZERO_E_NOMEM, "no memory");
+    if (!r) {
+        memset(rank.elsewhere, 0, vector_bytes);
+        if (number == 0) {
+            enum work finish = FINISH;
+            rows(&rank);
+            r = coll_broadcast(rank.comm, &finish, sizeof finish, 0);
+        } else {
+            r = follow(&rank);
+        }
+        coll_state(rank.comm, &error);
+    }
+    if (r)
+        fprintf(stderr, "rank %d: %s\n", number, error.message);
+    coll_close(rank.comm);
+    free(rank.elsewhere);
+    return r ? 1 : 0;
+}
+
+static int run_world(int world)
+{
+    const size_t size = MOST_WORLD * sizeof(struct flag);
+    struct flag *flags =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char job[64];
+    snprintf(job, sizeof job, "bench-%d-%d", (int)getpid(), world);
+    if (flags == MAP_FAILED)
+        return 1;
+    for (int r = 1; r < world; r++)
+        if (fork() == 0)
+            _exit(run_rank(r, world, job, flags));
+    int failed = run_rank(0, world, job, flags);
+    for (int r = 1; r < world; r++) {
+        int status = 0;
+        failed |= wait(&status) < 0 || status != 0;
+    }
+    munmap(flags, size);
+    return failed;
+}
+
+int main(void)
+{
+    bench_print_header();
+    return run_world(2) | run_world(MOST_WORLD);
+}

@@ -1,0 +1,210 @@
+// The update, the norm and the narrowing against the memory's bandwidth, and against a plain loop.
+#include "base/arena.h"
+#include "base/bfloat16.h"
+#include "base/cpu.h"
+#include "base/pool.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/loops.h"
+#include "zero/optim/optim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    TILE = 64 * 1024, // elements: one call, with which the engine goes over a shard too
+    IN_MEMORY =
+        32 * 1024 * 1024, // elements: 512 MiB, beyond what caches keep for one of many users
+    IN_CACHE = 32 * 1024, // elements a thread: 512 KiB
+};
+
+struct work {
+    struct base_pool *pool;
+    const struct eng_kernels *kernels;
+    union eng_scalars scalars;
+    struct arrays arrays;
+    size_t count;  // elements, a multiple of TILE or less than one
+    size_t repeat; // passes over them in one call
+    double sink;   // where results of no interest go
+    void (*body)(struct work *work, size_t first, size_t count);
+};
+
+static void narrow_arrays(const struct work *work, size_t first, struct arrays *part)
+{
+    part->gradient = work->arrays.gradient + first;
+    part->m = work->arrays.m + first;
+    part->v = work->arrays.v + first;
+    part->weight = work->arrays.weight + first;
+    part->work = work->arrays.work ? work->arrays.work + first : NULL;
+}
+
+static void body_update(struct work *work, size_t first, size_t count)
+{
+    struct arrays part;
+    narrow_arrays(work, first, &part);
+    const struct eng_update run = {
+        .count = count,
+        .gradient = part.gradient,
+        .moment = {part.m, part.v},
+        .weight = part.weight,
+        .work = part.work,
+    };
+    eng_optimizer_adamw.update(work->kernels, &work->scalars, &run);
+}
+
+static void body_stream(struct work *work, size_t first, size_t count)
+{
+    struct arrays part;
+    narrow_arrays(work, first, &part);
+    loop_stream(count, &part);
+}
+
+static void body_plain(struct work *work, size_t first, size_t count)
+{
+    struct arrays part;
+    narrow_arrays(work, first, &part);
+    loop_plain_adamw(count, &part, 1e-4f, 0.9f, 0.999f, 1.5f, 1.5f, 1e-8f, 0.1f);
+}
+
+static void body_norm(struct work *work, size_t first, size_t count)
+{
+    double sum = 0.0;
+    for (size_t i = first; i < first + count; i += ENG_GRANULE)
+        sum += work->kernels->sum_squares(ENG_GRANULE, work->arrays.gradient + i);
+    if (first == 0)
+        work->sink = sum;
+}
+
+static void body_read(struct work *work, size_t first, size_t count)
+{
+    const float sum = loop_read(count, work->arrays.gradient + first);
+    if (first == 0)
+        work->sink = (double)sum;
+}
+
+static void tile(void *user, size_t index, int thread)
+{
+    (void)thread;
+    struct work *work = user;
+    struct eng_fp_state saved;
+    eng_fp_enter(&saved);
+    const size_t count = work->count < TILE ? work->count : TILE;
+    for (size_t i = 0; i < work->repeat; i++)
+        work->body(work, index * count, count);
+    eng_fp_leave(&saved);
+}
+
+static double timed(struct work *work, void (*body)(struct work *, size_t, size_t))
+{
+    // In memory every tile is one task; in cache every thread stays with a tile of its own.
+    const size_t tiles =
+        work->count < TILE ? (size_t)base_pool_threads(work->pool) : work->count / TILE;
+    work->body = body;
+    const double begin = bench_now();
+    base_pool_run(work->pool, tiles, tile, work);
+    return bench_now() - begin;
+}
+
+static double update(void *user)
+{
+    return timed(user, body_update);
+}
+
+static double stream(void *user)
+{
+    return timed(user, body_stream);
+}
+
+static double plain(void *user)
+{
+    return timed(user, body_plain);
+}
+
+static double norm(void *user)
+{
+    return timed(user, body_norm);
+}
+
+static double read_only(void *user)
+{
+    return timed(user, body_read);
+}
+
+// One row; `bytes` an element.
+static void row(struct work *work, const char *what, const char *where, double bytes, bench_fn ours,
+                bench_fn reference, const char *reference_name)
+{
+    char name[80];
+    const int threads = base_pool_threads(work->pool);
+    const size_t tiles = work->count < TILE ? (size_t)threads : 1;
+    const double amount = bytes * (double)work->count * (double)(work->repeat * tiles) * 1e-9;
+    snprintf(name, sizeof name, "%s %s, %s, %d thread%s", what, where, work->kernels->name, threads,
+             threads > 1 ? "s" : "");
+    const struct bench_row r = {
+        .name = name,
+        .reference_name = reference_name,
+        .unit = "GB/s",
+        .ours_amount = amount,
+        .reference_amount = amount,
+        .ours = ours,
+        .reference = reference,
+        .user = work,
+    };
+    bench_run(&r);
+}
+
+static void rows(struct work *work, uint16_t *half)
+{
+    // AdamW reads gradient, m, v, weight and writes m, v, weight.
+    const double f32 = 28.0, bf16 = 30.0;
+    work->count = IN_MEMORY;
+    work->repeat = 1;
+    work->arrays.work = NULL;
+    row(work, "update f32", "in memory", f32, update, stream, "limit");
+    row(work, "update f32", "in memory", f32, update, plain, "plain loop");
+    row(work, "norm", "in memory", 4.0, norm, read_only, "limit");
+    work->arrays.work = half;
+    row(work, "update bf16", "in memory", bf16, update, stream, "limit");
+    row(work, "update bf16", "in memory", bf16, update, plain, "plain loop");
+    work->count = IN_CACHE;
+    work->repeat = 400;
+    work->arrays.work = NULL;
+    row(work, "update f32", "in cache", f32, update, plain, "plain loop");
+    work->arrays.work = half;
+    row(work, "update bf16", "in cache", bf16, update, plain, "plain loop");
+}
+
+static int run(struct work *work, struct base_arena *arena, struct base_error *error)
+{
+    static const zero_hyper hyper = {1e-6, 0.9, 0.999, 1e-8, 0.1};
+    if (base_arena_init(arena, (size_t)IN_MEMORY * 18, 4096, error) != ZERO_OK)
+        return 1;
+    float *const memory = base_arena_alloc(arena, (size_t)IN_MEMORY * 16, 0);
+    uint16_t *const half = base_arena_alloc(arena, (size_t)IN_MEMORY * 2, 0);
+    for (size_t i = 0; i < (size_t)IN_MEMORY * 4; i++)
+        memory[i] = 1e-3f * (float)(1 + i % 1000);
+    work->arrays = (struct arrays){memory, memory + IN_MEMORY, memory + 2 * (size_t)IN_MEMORY,
+                                   memory + 3 * (size_t)IN_MEMORY, NULL};
+    work->kernels = eng_kernels_find("auto");
+    eng_optimizer_adamw.prepare(&hyper, 10, 1e-3, &work->scalars);
+    const int most = base_cpu_detect().allowed_cpus;
+    for (int threads = 1; threads <= most; threads = threads < most ? most : most + 1) {
+        if (base_pool_create(&work->pool, threads, error) != ZERO_OK)
+            return 1;
+        rows(work, half);
+        base_pool_destroy(work->pool);
+    }
+    return 0;
+}
+
+int main(void)
+{
+    struct work work = {0};
+    struct base_arena arena = {0};
+    struct base_error error = {0};
+    bench_print_header();
+    const int failed = run(&work, &arena, &error);
+    if (failed)
+        fprintf(stderr, "bench_update: %s\n", error.message);
+    base_arena_free(&arena);
+    return failed;
+}
