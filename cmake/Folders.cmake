@@ -42,17 +42,12 @@ endfunction()
 # outside.
 function(zero_folder target)
   cmake_parse_arguments(arg "" "" "MAY_INCLUDE;SOURCES;BELOW;LIBRARIES" ${ARGN})
-  set_property(GLOBAL APPEND PROPERTY ZERO_LIBRARIES ${arg_LIBRARIES})
-  if(NOT arg_SOURCES)
-    add_library(${target} INTERFACE)
-    set_property(TARGET ${target} PROPERTY ZERO_BELOW ${arg_BELOW})
-    return()
-  endif()
   add_library(${target} OBJECT ${arg_SOURCES})
   set_property(TARGET ${target} PROPERTY ZERO_BELOW ${arg_BELOW})
   zero_may_include(${target} ${arg_MAY_INCLUDE})
   target_link_libraries(${target} PRIVATE ${arg_LIBRARIES})
   set_property(GLOBAL APPEND PROPERTY ZERO_FOLDER_TARGETS ${target})
+  set_property(GLOBAL APPEND PROPERTY ZERO_LIBRARIES ${arg_LIBRARIES})
 endfunction()
 
 # zero_link_folders(<program> <folder targets...>): links the objects of these folders and of all
