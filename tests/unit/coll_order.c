@@ -2,13 +2,13 @@
 // allocated meanwhile.
 
 #include "base/arena.h"
-#include "base/bfloat16.h"
+#include "base/clock.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -225,6 +225,39 @@ static bool one_slot_rank(struct coll_comm *comm, void *user)
     return run(comm, one_slot);
 }
 
+static int ascending(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/** Who sleeps is woken by who comes last, and does not look for it now and then. */
+static bool woken_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    enum { ROUNDS = 15 };
+    uint64_t late[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t came[2], mine;
+        CHECK_OK(comm, coll_barrier(comm));
+        if (coll_rank(comm) == 1)
+            usleep(3000);
+        mine = base_clock_ns();
+        CHECK_OK(comm, coll_exchange(comm, &mine, sizeof mine, came));
+        late[i] = base_clock_ns() - came[1];
+    }
+    qsort(late, ROUNDS, sizeof *late, ascending);
+    CHECK(late[ROUNDS / 2] < 5000000);
+    return true;
+}
+
+static void woken(void **state)
+{
+    (void)state;
+    assert_true(run_ranks("threads", 2, 0, woken_rank, NULL));
+    assert_true(run_ranks("shm", 2, 0, woken_rank, NULL));
+}
+
 static void many_in_flight(void **state)
 {
     (void)state;
@@ -249,6 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_in_flight),
         cmocka_unit_test(one_slot_reused),
+        cmocka_unit_test(woken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
