@@ -2,6 +2,7 @@
 #include <zero/random.h>
 #include <zero/zero.h>
 
+#include <math.h>
 #include <stdio.h>
 
 int main(void)
@@ -27,7 +28,7 @@ int main(void)
     zero_gather(z, 0, NULL);
     zero_release(z, 0, NULL);
     zero_grad_open(z, 0, NULL);
-    ((float *)zero_grad_ptr(z, w, 0))[1] = 1.0f;
+    ((float *)zero_grad_ptr(z, w, 0))[1] = (float)fabs(zero_random_normal(1, 2, 3)) + 1.0f;
     zero_grad_done(z, 0, NULL);
 
     zero_hyper hyper = {.lr = 0.5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
