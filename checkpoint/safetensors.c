@@ -191,7 +191,8 @@ struct ckpt_safetensors_writer {
 
 static zero_result no_memory(const char *path, struct base_error *error)
 {
-    return zero_fail(error, ZERO_E_NOMEM, "no memory to write '%s'", path);
+    zero_fail(error, ZERO_E_NOMEM, "no memory to write '%s'", path);
+    return ZERO_E_NOMEM;
 }
 
 static zero_result copy_table(struct ckpt_safetensors_writer *writer,

@@ -23,7 +23,10 @@ static double sum_of(const double *values, size_t count)
 
 static int same_bits(double a, double b)
 {
-    return memcmp(&a, &b, sizeof a) == 0;
+    uint64_t bits_a, bits_b;
+    memcpy(&bits_a, &a, sizeof bits_a);
+    memcpy(&bits_b, &b, sizeof bits_b);
+    return bits_a == bits_b;
 }
 
 static void known_sums(void **state)
