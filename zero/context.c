@@ -1,7 +1,7 @@
 #include "zero/engine.h"
 
 #include "base/arena.h"
-#include "base/clock.h"
+#include "base/fault.h"
 
 /** Meets the other ranks; in plan mode there are none. */
 static zero_result join(zero_ctx *z, struct base_error *error)
@@ -24,7 +24,9 @@ static zero_result join(zero_ctx *z, struct base_error *error)
 
 static zero_result open_context(zero_ctx *z, const zero_config *config, struct base_error *error)
 {
-    zero_result r = eng_config_resolve(&z->config, config, error);
+    zero_result r = base_fault_check_environment(error);
+    if (!r)
+        r = eng_config_resolve(&z->config, config, error);
     if (r)
         return r;
     z->log = z->config.log;
