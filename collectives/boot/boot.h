@@ -78,8 +78,7 @@ struct boot_link;
 /** What boot_meet() needs; strings are copied. */
 struct boot_meeting {
     int rank;
-    int world;                  /**< 1 .. BOOT_WORLD_MAX */
-    int local_world;            /**< ranks of this host if known, else 0 */
+    int world;                  /**< 1 .. BOOT_WORLD_MAX, all on this host */
     const char *job;            /**< boot_place.job */
     const char *name;           /**< tells communicators of one job apart */
     uint64_t deadline_ns;       /**< of base_clock_ns() */
@@ -92,7 +91,7 @@ struct boot_meeting {
  * refused and logged. On success every rank knows every other one's process. *Collective.*
  *
  * On failure *link is NULL. ZERO_E_TIMEOUT: ranks are missing (rank 0's message, which the others
- * get too, names them). ZERO_E_UNSUPPORTED: the ranks are on several hosts. ZERO_E_INVALID: ranks
+ * get too, names them). ZERO_E_UNSUPPORTED: the kernel has no pidfds. ZERO_E_INVALID: ranks
  * disagree about the world, a rank or a listener of this name is there twice, an argument is out
  * of range. ZERO_E_VERSION: rank 0 runs another version of the library. ZERO_E_PEER: a rank went
  * away meanwhile. ZERO_E_NOMEM, ZERO_E_IO.
@@ -119,8 +118,9 @@ zero_result boot_exchange_bytes(struct boot_link *link, const void *mine, size_t
                                 uint64_t deadline_ns, struct base_error *error);
 
 /**
- * A rank whose process has ended, or -1: one system call, without waiting. Leaving by boot_close()
- * is no such end. *Local*, any thread.
+ * A rank whose process has ended, or -1: one system call, without waiting. If there are several,
+ * each call names the next one, in turn. Leaving by boot_close() alone is no such end, but a rank
+ * that has left and ended then is named like any other. *Local*, any thread.
  */
 int boot_peer_gone(const struct boot_link *link);
 

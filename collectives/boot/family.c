@@ -195,8 +195,7 @@ zero_result boot_pair_read(struct boot_reading *reading, const char *rank_name,
     if (!world)
         return half(error, rank_name, rank, world_name);
 
-    zero_result result =
-        boot_number(&reading->world, world_name, world, 1, BOOT_NUMBER_MAX, error);
+    zero_result result = boot_number(&reading->world, world_name, world, 1, BOOT_NUMBER_MAX, error);
     if (!result)
         result = boot_number(&reading->rank, rank_name, rank, 0, BOOT_NUMBER_MAX, error);
     if (result)
@@ -225,8 +224,7 @@ static zero_result read_local(struct boot_reading *reading, const struct boot_fa
                              error);
     if (rank && !result) {
         const int ranks = reading->local_world ? reading->local_world : reading->world;
-        result =
-            boot_number(&reading->local_rank, family->local_rank, rank, 0, ranks - 1, error);
+        result = boot_number(&reading->local_rank, family->local_rank, rank, 0, ranks - 1, error);
     }
     return result;
 }

@@ -58,8 +58,7 @@ static zero_result check_listener(const struct boot_link *link, struct base_erro
     struct ucred peer;
     socklen_t size = sizeof peer;
     if (getsockopt(link->sockets[0], SOL_SOCKET, SO_PEERCRED, &peer, &size))
-        return zero_fail_errno(error, ZERO_E_IO, errno, "rank %d: looking who listens",
-                               link->rank);
+        return zero_fail_errno(error, ZERO_E_IO, errno, "rank %d: looking who listens", link->rank);
     if (peer.uid != geteuid())
         return zero_fail(error, ZERO_E_INVALID,
                          "rank %d: process %d of user %u listens in place of rank 0 of job %s",
@@ -68,8 +67,7 @@ static zero_result check_listener(const struct boot_link *link, struct base_erro
     return ZERO_OK;
 }
 
-static zero_result introduce(struct boot_link *link, uint64_t deadline_ns,
-                             struct base_error *error)
+static zero_result introduce(struct boot_link *link, uint64_t deadline_ns, struct base_error *error)
 {
     struct boot_hello hello = {.rank = link->rank, .world = link->world};
     memcpy(hello.job, link->job, sizeof hello.job);
@@ -116,7 +114,9 @@ zero_result boot_guest(struct boot_link *link, uint64_t deadline_ns, struct base
     if (!result)
         result = wait_for_welcome(link, deadline_ns, &failure);
     if (result == ZERO_E_PEER)
-        return zero_fail(error, result, "rank %d: rank 0 (process %d) went away before all ranks "
-                         "had met: %s", link->rank, (int)link->pids[0], failure.message);
+        return zero_fail(error, result,
+                         "rank %d: rank 0 (process %d) went away before all ranks "
+                         "had met: %s",
+                         link->rank, (int)link->pids[0], failure.message);
     return result ? zero_fail(error, result, "%s", failure.message) : ZERO_OK;
 }

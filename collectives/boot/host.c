@@ -59,7 +59,7 @@ static zero_result open_listener(struct host *host, struct base_error *error)
                          "every job a ZERO_JOB of its own, every context a name",
                          (int)listener_pid(&address, length), link->job, link->name);
     }
-    if (listen(host->listener, link->world))
+    if (listen(host->listener, link->world + BOOT_CALLERS_MAX))
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: listening for the other ranks");
     return ZERO_OK;
 }
@@ -238,8 +238,8 @@ static zero_result welcome(struct host *host, uint64_t deadline_ns, struct base_
     for (int rank = 1; rank < host->link->world; rank++) {
         struct boot_header header = {.type = BOOT_WELCOME};
         struct base_error sent = {.result = ZERO_OK};
-        const zero_result result = boot_send(host->link->sockets[rank], &header, NULL, NULL, 0,
-                                             deadline_ns, &sent);
+        const zero_result result =
+            boot_send(host->link->sockets[rank], &header, NULL, NULL, 0, deadline_ns, &sent);
         if (result)
             return zero_fail(error, result, "rank %d, as all ranks had met: %s", rank,
                              sent.message);

@@ -17,9 +17,9 @@ socklen_t boot_address(struct sockaddr_un *address, const struct boot_link *link
     const int length = snprintf(key, sizeof key, "%s\n%s", link->job, link->name);
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     // A name that starts with a zero byte is abstract: no file, gone with its socket.
-    const int used = snprintf(address->sun_path + 1, sizeof address->sun_path - 1,
-                              "zero-%u-%016llx", (unsigned)geteuid(),
-                              (unsigned long long)base_hash64(key, (size_t)length, 0));
+    const int used =
+        snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "zero-%u-%016llx",
+                 (unsigned)geteuid(), (unsigned long long)base_hash64(key, (size_t)length, 0));
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)used);
 }
 
@@ -34,11 +34,6 @@ static zero_result check_meeting(const struct boot_meeting *meeting, struct base
                          "rank %d: the job's id or the name \"%.100s\" is too long (%d and %d "
                          "bytes fit)",
                          meeting->rank, meeting->name, BOOT_JOB_BYTES - 1, BOOT_NAME_BYTES - 1);
-    if (meeting->local_world && meeting->local_world != meeting->world)
-        return zero_fail(error, ZERO_E_UNSUPPORTED,
-                         "rank %d: %d of %d ranks are on this host; several hosts need the "
-                         "transport mpi, which this build does not have",
-                         meeting->rank, meeting->local_world, meeting->world);
     return ZERO_OK;
 }
 
@@ -79,8 +74,7 @@ static zero_result watch_peers(struct boot_link *link, uint64_t deadline_ns,
     if (mine < 0)
         return zero_fail_errno(error, ZERO_E_UNSUPPORTED, errno,
                                "rank %d: pidfd_open (Linux 5.3 or newer has it)", link->rank);
-    zero_result result =
-        boot_exchange_fds(link, &mine, 1, link->watched, deadline_ns, error);
+    zero_result result = boot_exchange_fds(link, &mine, 1, link->watched, deadline_ns, error);
     boot_fd_close(&mine);
     if (!result)
         result = boot_exchange_bytes(link, &pid, sizeof pid, link->pids, deadline_ns, error);
@@ -94,8 +88,8 @@ static zero_result watch_peers(struct boot_link *link, uint64_t deadline_ns,
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)rank};
         if (rank != link->rank &&
             epoll_ctl(link->watch, EPOLL_CTL_ADD, link->watched[rank], &event))
-            return zero_fail_errno(error, ZERO_E_IO, errno, "rank %d: watching rank %d",
-                                   link->rank, rank);
+            return zero_fail_errno(error, ZERO_E_IO, errno, "rank %d: watching rank %d", link->rank,
+                                   rank);
     }
     return ZERO_OK;
 }
@@ -109,8 +103,8 @@ zero_result boot_meet(struct boot_link **link, const struct boot_meeting *meetin
         return result;
     struct boot_link *made = create_link(meeting);
     if (!made)
-        return zero_fail(error, ZERO_E_NOMEM, "rank %d: no memory to meet %d ranks",
-                         meeting->rank, meeting->world);
+        return zero_fail(error, ZERO_E_NOMEM, "rank %d: no memory to meet %d ranks", meeting->rank,
+                         meeting->world);
     if (made->world > 1)
         result = made->rank == 0 ? boot_host(made, meeting->deadline_ns, error)
                                  : boot_guest(made, meeting->deadline_ns, error);

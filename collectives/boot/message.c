@@ -77,32 +77,33 @@ zero_result boot_send(int fd, struct boot_header *header, const void *payload, c
             return zero_fail(error, ZERO_E_PEER, "a rank has closed its rendezvous socket");
         if (errno != EAGAIN && errno != EINTR)
             return zero_fail_errno(error, ZERO_E_IO, errno,
-                                   "sending %u bytes and %d descriptors to a rank",
-                                   header->length, count);
+                                   "sending %u bytes and %d descriptors to a rank", header->length,
+                                   count);
         const zero_result result = wait_writable(fd, deadline_ns, error);
         if (result)
             return result;
     }
 }
 
-// Takes over the descriptors that came with a message; those beyond `room` are closed.
+// Takes over the descriptors that came with a message, and closes those beyond `room`. Returns how
+// many came.
 static int detach_fds(struct msghdr *in, int *fds, int room)
 {
-    int taken = 0;
+    int came = 0;
     for (struct cmsghdr *part = CMSG_FIRSTHDR(in); part; part = CMSG_NXTHDR(in, part)) {
         if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
             continue;
         const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++, came++) {
             int fd;
             memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-            if (taken < room)
-                fds[taken++] = fd;
+            if (came < room)
+                fds[came] = fd;
             else
                 close(fd);
         }
     }
-    return taken;
+    return came;
 }
 
 bool boot_message_valid(const struct boot_message *message, size_t bytes)
@@ -112,7 +113,7 @@ bool boot_message_valid(const struct boot_message *message, size_t bytes)
 }
 
 static zero_result check(const struct boot_message *message, size_t bytes, const struct msghdr *in,
-                         int taken, struct base_error *error)
+                         int came, struct base_error *error)
 {
     const struct boot_header *header = &message->header;
     if (bytes < sizeof header->magic + 2 * sizeof header->protocol || header->magic != BOOT_MAGIC)
@@ -124,11 +125,11 @@ static zero_result check(const struct boot_message *message, size_t bytes, const
                          header->protocol, BOOT_PROTOCOL);
     if (in->msg_flags & MSG_TRUNC || !boot_message_valid(message, bytes))
         return zero_fail(error, ZERO_E_INVALID, "a message whose length is not what it says");
-    if (in->msg_flags & MSG_CTRUNC || (uint32_t)taken != header->fds)
+    if (in->msg_flags & MSG_CTRUNC || (uint32_t)came != header->fds)
         return zero_fail(error, ZERO_E_IO,
                          "%d of %u descriptors arrived: the limit of open files (ulimit -n) is "
                          "too low",
-                         taken, header->fds);
+                         came, header->fds);
     return ZERO_OK;
 }
 
@@ -151,10 +152,10 @@ zero_result boot_receive(int fd, struct boot_message *message, int *fds, int roo
     if (bytes <= 0)
         return zero_fail(error, ZERO_E_PEER, "a rank has closed its rendezvous socket");
 
-    const int taken = detach_fds(&in, fds, room);
-    const zero_result result = check(message, (size_t)bytes, &in, taken, error);
+    const int came = detach_fds(&in, fds, room);
+    const zero_result result = check(message, (size_t)bytes, &in, came, error);
     if (result) {
-        for (int i = 0; i < taken; i++)
+        for (int i = 0; i < came && i < room; i++)
             boot_fd_close(&fds[i]);
         return result;
     }

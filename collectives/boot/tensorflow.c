@@ -18,10 +18,9 @@ static const char *address_of(json_t *cluster, size_t rank)
 {
     json_t *chief = json_object_get(cluster, "chief");
     const size_t chiefs = json_array_size(chief);
-    return rank < chiefs
-               ? json_string_value(json_array_get(chief, rank))
-               : json_string_value(json_array_get(json_object_get(cluster, "worker"),
-                                                  rank - chiefs));
+    return rank < chiefs ? json_string_value(json_array_get(chief, rank))
+                         : json_string_value(
+                               json_array_get(json_object_get(cluster, "worker"), rank - chiefs));
 }
 
 static size_t host_length(const char *address)

@@ -1,0 +1,130 @@
+#include "tests/unit/boot_ranks.h"
+
+#include "base/clock.h"
+#include "collectives/boot/link.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    while (directory && readdir(directory))
+        count++;
+    if (directory)
+        closedir(directory);
+    return count;
+}
+
+static void keep_refusal(void *user, zero_log_level level, const char *component,
+                         const char *message)
+{
+    struct boot_verdict *verdict = user;
+    if (level == ZERO_LOG_WARN && !strcmp(component, "coll") && verdict->refusals < 8)
+        snprintf(verdict->refused[verdict->refusals], sizeof verdict->refused[0], "%s", message);
+    verdict->refusals++;
+}
+
+static void be_rank(const struct boot_ranks *ranks, int rank, int world, boot_body_fn body,
+                    struct boot_verdict *verdict)
+{
+    const struct base_log log = {
+        .sink = keep_refusal, .user = verdict, .level = ZERO_LOG_WARN, .rank = rank};
+    const struct boot_meeting meeting = {.rank = rank,
+                                         .world = world,
+                                         .job = ranks->job,
+                                         .name = "main",
+                                         .deadline_ns = base_clock_ns() + ranks->timeout_ns,
+                                         .log = &log};
+    const int before = open_descriptors();
+    struct boot_link *link;
+    if (boot_meet(&link, &meeting, &verdict->error) == ZERO_OK && body)
+        body(link, rank, world, verdict);
+    boot_close(link);
+    verdict->leaked = open_descriptors() != before;
+}
+
+void boot_ranks_begin(struct boot_ranks *ranks, int timeout_ms)
+{
+    static int number;
+    *ranks = (struct boot_ranks){.timeout_ns = (uint64_t)timeout_ms * 1000000};
+    snprintf(ranks->job, sizeof ranks->job, "test-%d-%d", (int)getpid(), number++);
+    ranks->verdicts = mmap(NULL, BOOT_TEST_RANKS * sizeof *ranks->verdicts, PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(ranks->verdicts, MAP_FAILED);
+}
+
+int boot_ranks_start(struct boot_ranks *ranks, int rank, int world, boot_body_fn body)
+{
+    const int i = ranks->count++;
+    assert_true(i < BOOT_TEST_RANKS);
+    ranks->pids[i] = fork();
+    assert_true(ranks->pids[i] >= 0);
+    if (ranks->pids[i] == 0) {
+        alarm(30); // nothing here takes that long
+        be_rank(ranks, rank, world, body, &ranks->verdicts[i]);
+        _exit(0);
+    }
+    return i;
+}
+
+void boot_ranks_wait(struct boot_ranks *ranks, int i)
+{
+    siginfo_t end;
+    assert_int_equal(waitid(P_PID, (id_t)ranks->pids[i], &end, WEXITED | WNOWAIT), 0);
+}
+
+void boot_ranks_end(struct boot_ranks *ranks, int killed)
+{
+    for (int i = 0; i < ranks->count; i++) {
+        int status = 0;
+        assert_int_equal(waitpid(ranks->pids[i], &status, 0), ranks->pids[i]);
+        if (i != killed && (status || ranks->verdicts[i].leaked))
+            fail_msg("process %d: status %x, leaked %d", i, status, ranks->verdicts[i].leaked);
+    }
+    munmap(ranks->verdicts, BOOT_TEST_RANKS * sizeof *ranks->verdicts);
+}
+
+int boot_ranks_call(const struct boot_ranks *ranks)
+{
+    struct boot_link link = {.rank = 1};
+    snprintf(link.job, sizeof link.job, "%s", ranks->job);
+    snprintf(link.name, sizeof link.name, "main");
+    struct sockaddr_un address;
+    const socklen_t length = boot_address(&address, &link);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_true(fd >= 0);
+    if (connect(fd, (struct sockaddr *)&address, length))
+        boot_fd_close(&fd);
+    return fd;
+}
+
+void boot_ranks_await_host(const struct boot_ranks *ranks)
+{
+    const uint64_t deadline = base_clock_ns() + UINT64_C(10000000000);
+    int fd;
+    while ((fd = boot_ranks_call(ranks)) < 0) {
+        assert_true(base_clock_ns() < deadline);
+        usleep(1000);
+    }
+    close(fd);
+}
+
+void boot_ranks_expect(const struct boot_ranks *ranks, int i, zero_result result, const char *part1,
+                       const char *part2)
+{
+    const struct base_error *error = &ranks->verdicts[i].error;
+    if (error->result != result || (part1 && !strstr(error->message, part1)) ||
+        (part2 && !strstr(error->message, part2)))
+        fail_msg("process %d: result %d, %s", i, error->result, error->message);
+}

@@ -1,0 +1,52 @@
+/**
+ * tests/unit/boot_ranks.h: ranks as forked processes, for tests of the rendezvous. What a rank has
+ * seen it writes into shared memory; the parent asserts.
+ */
+#ifndef TESTS_UNIT_BOOT_RANKS_H
+#define TESTS_UNIT_BOOT_RANKS_H
+
+#include "collectives/boot/boot.h"
+
+#include <stdbool.h>
+
+enum { BOOT_TEST_RANKS = 12 };
+
+/** What one process saw. */
+struct boot_verdict {
+    struct base_error error; /**< of whatever failed first */
+    char refused[8][256];    /**< lines of its log, the first ones */
+    int refusals;            /**< all of them */
+    int value;               /**< the body's own */
+    bool leaked;             /**< more descriptors were open afterwards */
+};
+
+struct boot_ranks {
+    char job[64];
+    uint64_t timeout_ns;
+    struct boot_verdict *verdicts; /**< shared with the processes */
+    pid_t pids[BOOT_TEST_RANKS];
+    int count;
+};
+
+/** Runs in a rank after it has met the others; may be NULL. link is closed afterwards. */
+typedef void (*boot_body_fn)(struct boot_link *link, int rank, int world,
+                             struct boot_verdict *verdict);
+
+/** An empty set with a job of its own. */
+void boot_ranks_begin(struct boot_ranks *ranks, int timeout_ms);
+/** Forks a process that meets as rank `rank` of `world`; returns its index in verdicts. */
+int boot_ranks_start(struct boot_ranks *ranks, int rank, int world, boot_body_fn body);
+/** Waits until process i has ended. */
+void boot_ranks_wait(struct boot_ranks *ranks, int i);
+/** Waits for all, and asserts that none of them leaked or crashed; `killed` may have been. */
+void boot_ranks_end(struct boot_ranks *ranks, int killed);
+/** Waits until rank 0 of the job listens, which costs it a refusal: of a call that says nothing. */
+void boot_ranks_await_host(const struct boot_ranks *ranks);
+/** A socket connected to rank 0 of the job, or -1. */
+int boot_ranks_call(const struct boot_ranks *ranks);
+
+/** Asserts the result of process i, and that its message has these parts. */
+void boot_ranks_expect(const struct boot_ranks *ranks, int i, zero_result result, const char *part1,
+                       const char *part2);
+
+#endif
