@@ -221,10 +221,12 @@ static bool aborting_rank(struct coll_comm *comm, void *user)
     CHECK_OK(comm, coll_barrier(comm));
     if (coll_rank(comm) == 0)
         CHECK(pthread_create(&thread, NULL, abort_soon, comm) == 0);
-    // Rank 2 never comes, so that the others sleep when the abort arrives.
+    // Rank 2 comes late, so that the others sleep when the abort arrives.
     if (coll_rank(comm) == 2)
-        usleep(200000);
+        usleep(800000);
+    const uint64_t before = base_clock_ns();
     const zero_result got = coll_barrier(comm);
+    CHECK(base_clock_ns() - before < 400 * millisecond);
     if (coll_rank(comm) == 0)
         pthread_join(thread, NULL);
     return failed(comm, got, ZERO_E_ABORTED, "rank 0: ", "somebody had enough");
