@@ -55,7 +55,8 @@ static zero_result send_share(const struct exchange *exchange, int peer, int sou
 static zero_result wait_for(const struct exchange *exchange, int peer, struct base_error *error)
 {
     struct boot_link *link = exchange->link;
-    const int left = boot_time_left(exchange->deadline_ns, 1000);
+    const uint64_t patience = link->rank == 0 ? 0 : BOOT_VERDICT_NS;
+    const int left = boot_time_left(exchange->deadline_ns + patience, 1000);
     if (left == 0)
         return zero_fail(error, ZERO_E_TIMEOUT,
                          "rank %d: rank %d (process %d) did not come to exchange %llu in time",

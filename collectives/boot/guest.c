@@ -11,9 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// Rank 0 knows best why a meeting fails: it is given this long beyond the deadline to say so.
-static const uint64_t verdict_ns = UINT64_C(500000000);
-
 static zero_result call(struct boot_link *link, bool *answered, struct base_error *error)
 {
     struct sockaddr_un address;
@@ -92,7 +89,7 @@ static zero_result wait_for_welcome(struct boot_link *link, uint64_t deadline_ns
         if (arrived)
             return zero_fail(error, ZERO_E_INVALID, "rank 0 sent a message of type %u",
                              link->message->header.type);
-        const int left = boot_time_left(deadline_ns + verdict_ns, 1000);
+        const int left = boot_time_left(deadline_ns + BOOT_VERDICT_NS, 1000);
         if (left == 0)
             return zero_fail(error, ZERO_E_TIMEOUT, "rank 0 (process %d) does not answer",
                              (int)link->pids[0]);

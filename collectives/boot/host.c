@@ -131,6 +131,8 @@ static zero_result introduce(struct host *host, struct caller *caller,
     link->pids[hello->rank] = caller->pid;
     caller->fd = -1;
     host->missing--;
+    base_logf(link->log, ZERO_LOG_DEBUG, "coll", "rank %d (process %d) has come, %d missing",
+              hello->rank, (int)caller->pid, host->missing);
     return ZERO_OK;
 }
 

@@ -23,6 +23,10 @@
 #define BOOT_MAGIC UINT64_C(0x746f6f626f72657a) /**< "zeroboot" */
 #define BOOT_PROTOCOL 1U
 
+/** Rank 0 knows best why something fails: the others give it this long beyond a deadline to say
+ * so. */
+#define BOOT_VERDICT_NS UINT64_C(500000000)
+
 enum {
     BOOT_TEXT_BYTES = 400,       /**< of a refusal's reason */
     BOOT_PART_BYTES = 32 * 1024, /**< payload of a message, at most */

@@ -103,16 +103,6 @@ static int make_intruders(const struct boot_ranks *ranks, struct intruder intrud
     return n;
 }
 
-static void await_refusals(const struct boot_ranks *ranks, int count)
-{
-    const volatile int *refusals = &ranks->verdicts[0].refusals;
-    const uint64_t deadline = base_clock_ns() + UINT64_C(10000000000);
-    while (*refusals < count) {
-        assert_true(base_clock_ns() < deadline);
-        usleep(1000);
-    }
-}
-
 // The ranks that were missing come, and all is well.
 static void complete(struct boot_ranks *ranks)
 {
@@ -129,7 +119,7 @@ static void begin(struct boot_ranks *ranks)
     boot_ranks_begin(ranks, 20000);
     boot_ranks_start(ranks, 0, 3, meet_only);
     boot_ranks_await_host(ranks);
-    await_refusals(ranks, 1);
+    boot_ranks_await_refusals(ranks, 1);
 }
 
 static void wrong_messages_are_refused(void **state)
@@ -143,7 +133,7 @@ static void wrong_messages_are_refused(void **state)
         struct boot_verdict *host = &ranks.verdicts[0];
         host->refusals = 0; // rank 0 is silent until the next one
         intrude(&ranks, &intruders[i]);
-        await_refusals(&ranks, 1);
+        boot_ranks_await_refusals(&ranks, 1);
         if (!strstr(host->refused[0], intruders[i].refusal))
             fail_msg("%s: %s", intruders[i].name, host->refused[0]);
     }
@@ -161,7 +151,7 @@ static void oversize_and_descriptors_are_refused(void **state)
     memcpy(big, &hello.header, sizeof hello.header);
     int fd = boot_ranks_call(&ranks);
     assert_int_equal(send(fd, big, sizeof big, 0), sizeof big);
-    await_refusals(&ranks, 2);
+    boot_ranks_await_refusals(&ranks, 2);
     assert_non_null(strstr(ranks.verdicts[0].refused[1], "length is not what it says"));
     close(fd);
 
@@ -174,7 +164,7 @@ static void oversize_and_descriptors_are_refused(void **state)
     assert_int_equal(
         boot_send(fd, &header, &stranger, fds, 8, base_clock_ns() + UINT64_C(1000000000), NULL),
         ZERO_OK);
-    await_refusals(&ranks, 3);
+    boot_ranks_await_refusals(&ranks, 3);
     close(fd);
     complete(&ranks);
     boot_ranks_end(&ranks, -1);
@@ -263,7 +253,7 @@ static void other_users_are_refused(void **state)
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    await_refusals(&ranks, 2);
+    boot_ranks_await_refusals(&ranks, 2);
     bool told = false;
     for (int i = 0; i < 8; i++)
         told = told || strstr(ranks.verdicts[0].refused[i], "belongs to another user");

@@ -171,16 +171,14 @@ static void ranks_that_disagree_on_the_world_fail_at_once(void **state)
     boot_ranks_begin(&ranks, 20000);
     boot_ranks_start(&ranks, 0, 4, NULL);
     boot_ranks_start(&ranks, 2, 4, NULL);
-    boot_ranks_await_host(&ranks);
+    boot_ranks_await_arrivals(&ranks, 1);
     const uint64_t start = base_clock_ns();
     boot_ranks_start(&ranks, 1, 3, NULL);
     for (int i = 0; i < 3; i++)
         boot_ranks_wait(&ranks, i);
     assert_true(base_clock_ns() - start < UINT64_C(5000000000));
     for (int i = 0; i < 3; i++)
-        boot_ranks_expect(&ranks, i, i == 1 ? ranks.verdicts[1].error.result : ZERO_E_INVALID,
-                          i == 1 ? NULL : "says there are 3 ranks, rank 0 says 4", NULL);
-    assert_int_not_equal(ranks.verdicts[1].error.result, ZERO_OK);
+        boot_ranks_expect(&ranks, i, ZERO_E_INVALID, "says there are 3 ranks, rank 0 says 4", NULL);
     boot_ranks_end(&ranks, -1);
 }
 
@@ -198,7 +196,7 @@ static void a_rank_is_there_once(void **state)
     // Two of rank 1: whichever is later is refused, and the job goes on.
     const int twins[2] = {boot_ranks_start(&ranks, 1, 3, exchange_everything),
                           boot_ranks_start(&ranks, 1, 3, exchange_everything)};
-    usleep(200000);
+    boot_ranks_await_refusals(&ranks, 3); // also of the two that only looked whether it listens
     boot_ranks_start(&ranks, 2, 3, exchange_everything);
     for (int i = 0; i < ranks.count; i++)
         boot_ranks_wait(&ranks, i);
@@ -216,9 +214,8 @@ static void a_rank_that_dies_before_all_have_met_is_named(void **state)
     struct boot_ranks ranks;
     boot_ranks_begin(&ranks, 20000);
     boot_ranks_start(&ranks, 0, 3, NULL);
-    boot_ranks_await_host(&ranks);
     const int victim = boot_ranks_start(&ranks, 2, 3, NULL);
-    usleep(200000);
+    boot_ranks_await_arrivals(&ranks, 1);
     kill(ranks.pids[victim], SIGKILL);
     boot_ranks_wait(&ranks, 0);
     boot_ranks_expect(&ranks, 0, ZERO_E_PEER, "rank 2 (process ", "went away before all");
@@ -226,9 +223,8 @@ static void a_rank_that_dies_before_all_have_met_is_named(void **state)
 
     boot_ranks_begin(&ranks, 20000);
     boot_ranks_start(&ranks, 0, 3, NULL);
-    boot_ranks_await_host(&ranks);
     boot_ranks_start(&ranks, 2, 3, NULL);
-    usleep(200000);
+    boot_ranks_await_arrivals(&ranks, 1);
     kill(ranks.pids[0], SIGKILL);
     boot_ranks_wait(&ranks, 1);
     boot_ranks_expect(&ranks, 1, ZERO_E_PEER, "rank 2: rank 0 (process ", "went away");

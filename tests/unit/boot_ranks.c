@@ -26,11 +26,16 @@ static int open_descriptors(void)
     return count;
 }
 
-static void keep_refusal(void *user, zero_log_level level, const char *component,
-                         const char *message)
+static void keep_log(void *user, zero_log_level level, const char *component, const char *message)
 {
     struct boot_verdict *verdict = user;
-    if (level == ZERO_LOG_WARN && !strcmp(component, "coll") && verdict->refusals < 8)
+    if (strcmp(component, "coll"))
+        return;
+    if (level == ZERO_LOG_DEBUG)
+        verdict->arrivals++;
+    if (level != ZERO_LOG_WARN)
+        return;
+    if (verdict->refusals < 8)
         snprintf(verdict->refused[verdict->refusals], sizeof verdict->refused[0], "%s", message);
     verdict->refusals++;
 }
@@ -39,7 +44,7 @@ static void be_rank(const struct boot_ranks *ranks, int rank, int world, boot_bo
                     struct boot_verdict *verdict)
 {
     const struct base_log log = {
-        .sink = keep_refusal, .user = verdict, .level = ZERO_LOG_WARN, .rank = rank};
+        .sink = keep_log, .user = verdict, .level = ZERO_LOG_DEBUG, .rank = rank};
     const struct boot_meeting meeting = {.rank = rank,
                                          .world = world,
                                          .job = ranks->job,
@@ -118,6 +123,25 @@ void boot_ranks_await_host(const struct boot_ranks *ranks)
         usleep(1000);
     }
     close(fd);
+}
+
+static void await(const volatile int *counter, int count)
+{
+    const uint64_t deadline = base_clock_ns() + UINT64_C(10000000000);
+    while (*counter < count) {
+        assert_true(base_clock_ns() < deadline);
+        usleep(1000);
+    }
+}
+
+void boot_ranks_await_arrivals(const struct boot_ranks *ranks, int count)
+{
+    await(&ranks->verdicts[0].arrivals, count);
+}
+
+void boot_ranks_await_refusals(const struct boot_ranks *ranks, int count)
+{
+    await(&ranks->verdicts[0].refusals, count);
 }
 
 void boot_ranks_expect(const struct boot_ranks *ranks, int i, zero_result result, const char *part1,

@@ -16,6 +16,7 @@ struct boot_verdict {
     struct base_error error; /**< of whatever failed first */
     char refused[8][256];    /**< lines of its log, the first ones */
     int refusals;            /**< all of them */
+    int arrivals;            /**< rank 0: ranks that have come */
     int value;               /**< the body's own */
     bool leaked;             /**< more descriptors were open afterwards */
 };
@@ -42,6 +43,10 @@ void boot_ranks_wait(struct boot_ranks *ranks, int i);
 void boot_ranks_end(struct boot_ranks *ranks, int killed);
 /** Waits until rank 0 of the job listens, which costs it a refusal: of a call that says nothing. */
 void boot_ranks_await_host(const struct boot_ranks *ranks);
+/** Waits until `count` other ranks have come to rank 0, which is process 0. */
+void boot_ranks_await_arrivals(const struct boot_ranks *ranks, int count);
+/** Waits until process 0 has refused `count` calls. */
+void boot_ranks_await_refusals(const struct boot_ranks *ranks, int count);
 /** A socket connected to rank 0 of the job, or -1. */
 int boot_ranks_call(const struct boot_ranks *ranks);
 
