@@ -1,5 +1,5 @@
+#include "lanes.h"
 #include "layers.h"
-#include "softmax.h"
 
 /*
  * A task is one head of one window. It walks over blocks of ATTENTION_ROWS query rows; the scores
@@ -118,18 +118,6 @@ static void softmax_again(real *scores, const real *largest, const real *inverse
     }
 }
 
-INLINED real dot_product(const real *x, const real *y, int count)
-{
-    real lane[LANES] = {0};
-    int i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (int j = 0; j < LANES; j++)
-            lane[j] += x[i + j] * y[i + j];
-    for (int j = 0; i + j < count; j++)
-        lane[j] += x[i + j] * y[i + j];
-    return lanes_sum(lane);
-}
-
 /* d_scores = p * (d_p - p . d_p) * scale, in place of d_p. */
 BEST_ISA
 static void softmax_backward(real *d_p, const real *p, real scale, int first, int rows)
@@ -138,7 +126,7 @@ static void softmax_backward(real *d_p, const real *p, real scale, int first, in
     for (int i = 0; i < rows; i++) {
         real *restrict d_row = d_p + (size_t)i * (size_t)columns;
         const real *row = p + (size_t)i * (size_t)columns;
-        const real mean = dot_product(row, d_row, columns);
+        const real mean = row_dot(row, d_row, columns);
         for (int j = 0; j < columns; j++)
             d_row[j] = row[j] * (d_row[j] - mean) * scale;
     }

@@ -2,6 +2,7 @@
 
 #include <cblas.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,9 +62,13 @@ void blas_prepare(char **argv)
         bli_thread_set_num_threads(1);
 }
 
-const char *blas_name(void)
+void blas_describe(char *text, size_t size)
 {
-    return openblas_get_config ? openblas_get_config() : "the system's BLAS";
+    char name[32] = "the system's BLAS", version[32] = "";
+    if (openblas_get_config)
+        sscanf(openblas_get_config(), "%31s %31s", name, version);
+    snprintf(text, size, "%s %s %s", name, version,
+             openblas_get_corename ? openblas_get_corename() : "");
 }
 
 static double seconds_now(void)

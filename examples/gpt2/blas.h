@@ -24,8 +24,8 @@ struct matrix {
  */
 void blas_prepare(char **argv);
 
-/** Name and version of the BLAS, for the report; a static text. */
-const char *blas_name(void);
+/** Writes name, version and kernels of the BLAS, for the report. */
+void blas_describe(char *text, size_t size);
 
 /** c (m x n) = alpha * a (m x k) * b (k x n) + beta * c, in this thread. */
 void blas_gemm(struct pool_meter *meter, int m, int n, int k, real alpha, struct matrix a,

@@ -7,8 +7,8 @@
 #define CUBIC ((real)0.044715)
 
 struct gelu {
-    real *out;
-    const real *d_out, *in;
+    real *out, *gradient;
+    const real *in;
     size_t count;
 };
 
@@ -45,17 +45,18 @@ static void backward_range(void *arg, size_t index, int thread)
     const size_t first = index * ELEMENTS_A_TASK;
     const size_t left = g->count - first;
     const size_t count = left < ELEMENTS_A_TASK ? left : ELEMENTS_A_TASK;
-    const real *in = g->in + first, *d_out = g->d_out + first;
-    real *out = g->out + first;
+    const real *in = g->in + first;
+    real *restrict out = g->out + first;
+    real *restrict gradient = g->gradient + first;
     for (size_t i = 0; i < count; i++) {
         const real x = in[i], s = gate(x);
-        const real slope = s + x * s * (1 - s) * SLOPE * (1 + 3 * CUBIC * x * x);
-        out[i] = d_out[i] * slope;
+        out[i] = x * s;
+        gradient[i] *= s + x * s * (1 - s) * SLOPE * (1 + 3 * CUBIC * x * x);
     }
 }
 
-void gelu_backward(struct pool *pool, real *d_in, const real *d_out, const real *in, size_t count)
+void gelu_backward(struct pool *pool, real *gradient, real *out, const real *in, size_t count)
 {
-    struct gelu g = {.out = d_in, .d_out = d_out, .in = in, .count = count};
+    struct gelu g = {.gradient = gradient, .out = out, .in = in, .count = count};
     pool_run(pool, backward_range, &g, (count + ELEMENTS_A_TASK - 1) / ELEMENTS_A_TASK);
 }

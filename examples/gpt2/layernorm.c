@@ -1,3 +1,4 @@
+#include "lanes.h"
 #include "layers.h"
 
 #define ROWS_A_TASK 32
@@ -12,28 +13,18 @@ struct layernorm {
     int rows, width;
 };
 
-INLINED real sum_of(const real *x, int count)
+/* The sum of (x[i] - centre)^2. */
+INLINED real sum_of_squares(const real *x, real centre, int count)
 {
-    real lane[LANES] = {0};
-    int i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (int j = 0; j < LANES; j++)
-            lane[j] += x[i + j];
-    for (int j = 0; i + j < count; j++)
-        lane[j] += x[i + j];
-    return lanes_sum(lane);
-}
-
-INLINED real sum_of_squares_about(const real *x, real centre, int count)
-{
-    real lane[LANES] = {0};
-    int i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (int j = 0; j < LANES; j++)
-            lane[j] += (x[i + j] - centre) * (x[i + j] - centre);
-    for (int j = 0; i + j < count; j++)
-        lane[j] += (x[i + j] - centre) * (x[i + j] - centre);
-    return lanes_sum(lane);
+    lanes sum = {0};
+    for (int i = 0; i < count; i += LANES) {
+        lanes v = {0};
+        v += centre;
+        lanes_load(&v, x + i, count - i);
+        v -= centre;
+        sum += v * v;
+    }
+    return lanes_sum(&sum);
 }
 
 BEST_ISA
@@ -46,8 +37,8 @@ static void forward_rows(void *arg, size_t index, int thread)
     for (int row = first; row < end; row++) {
         const real *in = n->in + (size_t)row * (size_t)n->width;
         real *restrict out = n->out + (size_t)row * (size_t)n->width;
-        const real mean = sum_of(in, n->width) / (real)n->width;
-        const real variance = sum_of_squares_about(in, mean, n->width) / (real)n->width;
+        const real mean = row_sum(in, n->width) / (real)n->width;
+        const real variance = sum_of_squares(in, mean, n->width) / (real)n->width;
         const real inverse = 1 / real_sqrt(variance + EPSILON);
         for (int j = 0; j < n->width; j++)
             out[j] = (in[j] - mean) * inverse * n->gain[j] + n->bias[j];
@@ -75,21 +66,18 @@ void layernorm_forward(struct pool *pool, real *out, real *mean, real *inverse, 
 INLINED void backward_row(real *restrict d_in, const real *d_out, const real *in, const real *gain,
                           real mean, real inverse, int width)
 {
-    real sum[LANES] = {0}, product[LANES] = {0};
-    int i = 0;
-    for (; i + LANES <= width; i += LANES)
-        for (int j = 0; j < LANES; j++) {
-            const real g = d_out[i + j] * gain[i + j];
-            sum[j] += g;
-            product[j] += g * ((in[i + j] - mean) * inverse);
-        }
-    for (int j = 0; i + j < width; j++) {
-        const real g = d_out[i + j] * gain[i + j];
-        sum[j] += g;
-        product[j] += g * ((in[i + j] - mean) * inverse);
+    lanes sum = {0}, product = {0};
+    for (int i = 0; i < width; i += LANES) {
+        lanes g = {0}, x = {0}, factor = {0};
+        lanes_load(&g, d_out + i, width - i);
+        lanes_load(&factor, gain + i, width - i);
+        lanes_load(&x, in + i, width - i);
+        g *= factor;
+        sum += g;
+        product += g * ((x - mean) * inverse);
     }
-    const real mean_g = lanes_sum(sum) / (real)width;
-    const real mean_gx = lanes_sum(product) / (real)width;
+    const real mean_g = lanes_sum(&sum) / (real)width;
+    const real mean_gx = lanes_sum(&product) / (real)width;
     for (int j = 0; j < width; j++) {
         const real g = d_out[j] * gain[j];
         const real x = (in[j] - mean) * inverse;

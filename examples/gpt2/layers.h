@@ -38,8 +38,8 @@ void layernorm_backward(struct pool *pool, real *d_in, real *d_gain, real *d_bia
  */
 void gelu_forward(struct pool *pool, real *out, const real *in, size_t count);
 
-/** d_in = d_out * gelu'(in); d_in may be d_out. */
-void gelu_backward(struct pool *pool, real *d_in, const real *d_out, const real *in, size_t count);
+/** Turns the gradient of the results into that of `in`, in place, and makes the results again. */
+void gelu_backward(struct pool *pool, real *gradient, real *out, const real *in, size_t count);
 
 /** Rows of the score matrix that attention holds at a time. */
 #define ATTENTION_ROWS 64

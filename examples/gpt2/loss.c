@@ -1,5 +1,5 @@
+#include "lanes.h"
 #include "layers.h"
-#include "softmax.h"
 
 #define ROWS_A_TASK 4
 

@@ -206,12 +206,11 @@ static void mlp_backward(struct model *m, const struct kept *k, const real *cons
 {
     const int rows = m->rows, width = m->dims.width;
     const size_t count = (size_t)rows * 4 * (size_t)width;
-    gelu_forward(m->pool, m->active, k->hidden, count);
-    linear_backward_weight(m->pool, d[MLP_PROJ_WEIGHT], d[MLP_PROJ_BIAS], m->active, m->d_stream,
-                           rows, 4 * width, width);
     linear_backward_in(m->pool, m->d_hidden, m->d_stream, w[MLP_PROJ_WEIGHT], rows, 4 * width,
                        width);
-    gelu_backward(m->pool, m->d_hidden, m->d_hidden, k->hidden, count);
+    gelu_backward(m->pool, m->d_hidden, m->active, k->hidden, count);
+    linear_backward_weight(m->pool, d[MLP_PROJ_WEIGHT], d[MLP_PROJ_BIAS], m->active, m->d_stream,
+                           rows, 4 * width, width);
     layernorm_forward(m->pool, m->normed, k->mean_2, k->inverse_2, k->middle, w[LN_2_WEIGHT],
                       w[LN_2_BIAS], rows, width);
     linear_backward_weight(m->pool, d[C_FC_WEIGHT], d[C_FC_BIAS], m->normed, m->d_hidden, rows,

@@ -32,12 +32,12 @@ static const struct spec specs[] = {
     {"context", "T", INTEGER, AT(dims.context), 1, 65536, "128", "tokens a sequence"},
     {"vocab", "N", INTEGER, AT(dims.vocab), 2, 65536, NULL,
      "number of tokens (default 256, for .bin files 50257)"},
-    {"batch", "B", INTEGER, AT(batch), 1, 65536, "8", "sequences a micro-batch"},
+    {"batch", "B", INTEGER, AT(batch), 1, 65536, "4", "sequences a micro-batch"},
     {"micro-batches", "V", INTEGER, AT(micro_batches), 1, 1e6, NULL,
      "micro-batches a step, over all ranks (default: as many as ranks)"},
-    {"steps", "N", INTEGER, AT(steps), 1, 1e9, "200", "steps to train"},
+    {"steps", "N", INTEGER, AT(steps), 1, 1e9, "600", "steps to train"},
     {"optimizer", "adamw", CHOICE, AT(optimizer), 0, 0, "adamw", ""},
-    {"lr", "X", NUMBER, AT(lr), 0, 1e6, "2e-3", "learning rate after the warm-up"},
+    {"lr", "X", NUMBER, AT(lr), 0, 1e6, "3e-3", "learning rate after the warm-up"},
     {"warmup", "N", INTEGER, AT(warmup), 0, 1e9, "20", "steps of linear warm-up"},
     {"schedule", "constant|linear|cosine", CHOICE, AT(schedule), 0, 0, "cosine",
      "of the learning rate after the warm-up"},
@@ -253,8 +253,9 @@ static bool derive(struct options *o, const struct reason *reason)
         binary += ends_with(o->data[i], ".bin");
     if (binary != 0 && binary != o->data_count)
         return refuse(reason, "--data: text and .bin files don't mix");
+    o->binary = binary > 0;
     if (o->dims.vocab == 0) {
-        o->dims.vocab = binary ? 50257 : 256;
+        o->dims.vocab = o->binary ? 50257 : 256;
         snprintf(o->vocab_text, sizeof o->vocab_text, "%d", o->dims.vocab);
         *text_of(o, "vocab") = o->vocab_text;
     }

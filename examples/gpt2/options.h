@@ -34,6 +34,7 @@ struct options {
     uint64_t seed;
     const char **data; /**< data_count paths */
     int data_count;
+    bool binary; /**< they are .bin files: tokens are no characters */
     int order;
     const char *init, *save; /**< NULL: none */
     int sample, fingerprint;

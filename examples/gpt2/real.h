@@ -21,11 +21,11 @@ typedef float real;
 /**
  * A function so marked is compiled for several instruction sets, and the best one the CPU has is
  * taken when the program starts. All give the same bits: nothing is contracted to fused
- * multiply-adds (-ffp-contract=off), and sums have lanes of their own (below). Sanitizers can't be
- * entered as early as the choice is made.
+ * multiply-adds (-ffp-contract=off), and sums have lanes of their own (lanes.h). Sanitizers can't
+ * be entered as early as the choice is made, and clang 14 mixes up static functions of one name.
  */
-#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) &&              \
-    !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__clang__) &&                         \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define BEST_ISA __attribute__((target_clones("default", "avx2", "avx512f")))
 #else
 #define BEST_ISA
@@ -33,18 +33,6 @@ typedef float real;
 
 /** What BEST_ISA functions call must be compiled into them. */
 #define INLINED static inline __attribute__((always_inline))
-
-/** Sums run in so many lanes, element i in lane i mod LANES, whatever the vector's width. */
-#define LANES 16
-
-/** The sum of the lanes, in a fixed tree. */
-INLINED real lanes_sum(real *lane)
-{
-    for (int width = LANES / 2; width > 0; width /= 2)
-        for (int j = 0; j < width; j++)
-            lane[j] += lane[j + width];
-    return lane[0];
-}
 
 /**
  * e^x. In float: Cody and Waite's reduction and the polynomial of Cephes' expf (Moshier), within 2

@@ -44,13 +44,15 @@ static void print_products(const struct trainer *t)
 {
     const int threads = pool_threads(t->pool);
     double seconds = 0, operations = 0;
+    char blas[128];
     for (int i = 0; i < threads; i++) {
         seconds += pool_meter(t->pool, i)->seconds;
         operations += pool_meter(t->pool, i)->operations;
     }
+    blas_describe(blas, sizeof blas);
     printf("matrix products: %.1f %% of the time at %.1f GFLOP/s a thread (%s)\n",
            percent(seconds, threads * t->train_s), seconds > 0 ? operations / seconds / 1e9 : 0,
-           blas_name());
+           blas);
 }
 
 static zero_result print_memory(const struct trainer *t, const zero_statistics *s)

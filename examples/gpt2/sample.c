@@ -11,11 +11,11 @@
 /* GPT-2's token between texts, and its vocabulary. */
 #define END_OF_TEXT 50256
 
-static uint16_t first_token(int vocab)
+static uint16_t first_token(const struct options *o)
 {
-    if (vocab > END_OF_TEXT)
-        return END_OF_TEXT;
-    return vocab > '\n' ? '\n' : 0;
+    if (o->binary)
+        return o->dims.vocab > END_OF_TEXT ? END_OF_TEXT : 0;
+    return o->dims.vocab > '\n' ? '\n' : 0;
 }
 
 /* Draws a token: the first at which the sum of probabilities passes `uniform`. */
@@ -34,9 +34,9 @@ static uint16_t draw(const float *logits, double *weight, int vocab, double unif
     return (uint16_t)token;
 }
 
-static void print_token(uint16_t token, int vocab)
+static void print_token(uint16_t token, bool binary)
 {
-    if (vocab > 256)
+    if (binary)
         printf("%u ", token);
     else if ((token >= ' ' && token <= '~') || token == '\n' || token == '\t')
         putchar(token);
@@ -50,7 +50,7 @@ static zero_result generate(struct trainer *t, uint16_t *window, float *logits, 
     const int vocab = o->dims.vocab, context = o->dims.context;
     const uint64_t stream = zero_random_stream("gpt2.sample");
     int length = 1;
-    window[0] = first_token(vocab);
+    window[0] = first_token(o);
     for (int i = 0; i < o->sample; i++) {
         const zero_result result = trainer_logits(t, window, length, logits);
         if (result)
@@ -58,7 +58,7 @@ static zero_result generate(struct trainer *t, uint16_t *window, float *logits, 
         const double uniform = zero_random_uniform(o->seed, stream, (uint64_t)i);
         const uint16_t token = draw(logits, weight, vocab, uniform);
         if (zero_rank(t->z) == 0)
-            print_token(token, vocab);
+            print_token(token, o->binary);
         if (length == context)
             memmove(window, window + 1, (size_t)--length * sizeof *window);
         window[length++] = token;
