@@ -1,0 +1,323 @@
+/* The plan against what the kernel says; what stage 3 needs beyond its share; a step path that
+ * asks for nothing. */
+#include "tests/ranks/process_memory.h"
+#include "tests/ranks/toy.h"
+
+#include "base/arena.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { WORLD = 2, STEPS = 2 };
+
+/** Elements of a layer, and of the two small tensors of a layer, one of which stays resident. */
+enum { LAYER = 256 * 1024, SMALL = 2000, TINY = 500 };
+
+struct job {
+    struct toy_tensor tensors[4];
+    struct toy toy;
+    int stage;
+    pthread_barrier_t barrier;
+    size_t before[WORLD];  /**< before zero_open() */
+    size_t at_rest[WORLD]; /**< after the last step */
+    size_t peak[WORLD];    /**< the most inside a step */
+    size_t plan[WORLD];
+    size_t slots[WORLD]; /**< the plan's bytes of gathered units and gradients */
+};
+
+/** A shared job: an embedding of `embed` elements in unit 0, then `layers` units alike. */
+static struct job *make_job(int stage, zero_dtype dtype, int layers, uint64_t embed)
+{
+    struct job *job = team_shared(sizeof *job);
+    assert_non_null(job);
+    const struct toy_tensor tensors[] = {
+        {.name = "embed", .unit = 0, .slices = 1, .numel = embed},
+        {.name = "weight", .unit = 1, .slices = layers, .numel = LAYER},
+        {.name = "small", .unit = 1, .slices = layers, .numel = SMALL, .group = 1},
+        {.name = "tiny", .unit = 1, .slices = layers, .numel = TINY, .group = 1, .wide = true},
+    };
+    memcpy(job->tensors, tensors, sizeof tensors);
+    job->toy = (struct toy){.tensors = job->tensors,
+                            .tensor_count = 4,
+                            .unit_count = 1 + layers,
+                            .micro_batches = WORLD,
+                            .dtype = dtype};
+    job->stage = stage;
+    pthread_barrierattr_t attributes;
+    pthread_barrierattr_init(&attributes);
+    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&job->barrier, &attributes, WORLD);
+    pthread_barrierattr_destroy(&attributes);
+    return job;
+}
+
+static void free_job(struct job *job)
+{
+    pthread_barrier_destroy(&job->barrier);
+    team_shared_free(job, sizeof *job);
+}
+
+/** Bytes of this rank while nobody maps or unmaps anything. */
+static size_t measure(struct job *job)
+{
+    pthread_barrier_wait(&job->barrier);
+    const size_t bytes = process_pss();
+    pthread_barrier_wait(&job->barrier);
+    return bytes;
+}
+
+/** Bytes of the plan's row, 0 if there is none. */
+static size_t planned(const zero_ctx *z, const char *purpose)
+{
+    const char *row = strstr(zero_plan_text(z), purpose);
+    const char *host = row ? strstr(row, "host") : NULL;
+    return host ? (size_t)strtoull(host + 4, NULL, 10) : 0;
+}
+
+/** A step whose memory is looked at between its calls. */
+static bool measured_step(struct team_rank *rank, struct job *job)
+{
+    size_t *peak = &job->peak[rank->rank];
+    for (int i = 0; i < zero_micro_count(rank->z); i++) {
+        if (!toy_micro(rank, &job->toy, i, NULL, NULL))
+            return false;
+        const size_t now = measure(job);
+        *peak = now > *peak ? now : *peak;
+    }
+    TEAM_OK(rank, toy_update(rank, &job->toy));
+    return true;
+}
+
+static bool measure_job(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    const int r = rank->rank;
+    rank->config.stage = job->stage;
+    rank->config.open_units = 2;
+    rank->config.prefetch_units = 1;
+    rank->config.grad_units = 2;
+    job->before[r] = measure(job);
+    if (!toy_open(rank, &job->toy))
+        return false;
+    for (int s = 0; s < STEPS; s++)
+        if (!measured_step(rank, job))
+            return false;
+    job->at_rest[r] = measure(job);
+    zero_statistics stats = {.struct_size = sizeof stats};
+    TEAM_OK(rank, zero_stats(rank->z, &stats));
+    TEAM_CHECK(stats.step_allocations == 0);
+    job->plan[r] = stats.allocated_bytes;
+    job->slots[r] = planned(rank->z, "gathered units") + planned(rank->z, "gradients");
+    return true;
+}
+
+static size_t sum(const size_t values[WORLD])
+{
+    size_t total = 0;
+    for (int r = 0; r < WORLD; r++)
+        total += values[r];
+    return total;
+}
+
+/** Whether a is b within 2 %. */
+static bool near(size_t a, size_t b)
+{
+    const double ratio = (double)a / (double)b;
+    return ratio > 0.98 && ratio < 1.02;
+}
+
+static struct job *measured_job(int stage, zero_dtype dtype, int layers, uint64_t embed)
+{
+    struct job *job = make_job(stage, dtype, layers, embed);
+    if (!team_run("shm", WORLD, measure_job, job))
+        fail_msg("stage %d, dtype %d", stage, (int)dtype);
+    assert_true(sum(job->before) > 0);
+    return job;
+}
+
+static void the_plan_is_what_is_used(void **state)
+{
+    (void)state;
+    if (process_sanitized())
+        skip(); // the sanitizer's own memory is in every number
+    for (int stage = 0; stage <= 3; stage++)
+        for (int d = 0; d < 2; d++) {
+            struct job *job = measured_job(stage, d ? ZERO_BF16 : ZERO_F32, 24, LAYER);
+            const size_t plan = sum(job->plan), before = sum(job->before);
+            const size_t rest = sum(job->at_rest) - before, peak = sum(job->peak) - before;
+            print_message("stage %d, %s: planned %.1f MiB, at rest %.1f, peak %.1f\n", stage,
+                          d ? "bf16" : "f32", (double)plan / 1048576, (double)rest / 1048576,
+                          (double)peak / 1048576);
+            assert_true(plan >= (size_t)64 << 20);
+            assert_true(near(rest, plan));
+            assert_true(near(peak, plan));
+            free_job(job);
+        }
+}
+
+/** Beyond a rank's share of the state, stage 3 needs slots: for the largest units, not for all. */
+static void stage_3_grows_with_the_largest_unit(void **state)
+{
+    (void)state;
+    if (process_sanitized())
+        skip();
+    for (int d = 0; d < 2; d++) {
+        const zero_dtype dtype = d ? ZERO_BF16 : ZERO_F32;
+        struct job *shallow = measured_job(3, dtype, 12, LAYER);
+        struct job *deep = measured_job(3, dtype, 36, LAYER);
+        struct job *wide = measured_job(3, dtype, 12, 4 * LAYER);
+        // Working copy, sums, two moments, and a master of its own for bf16.
+        const size_t element = d ? 2 + 4 + 8 + 4 : 4 + 4 + 8;
+        const size_t share = 24 * (LAYER + 2048) * element;
+        const size_t more =
+            sum(deep->peak) - sum(deep->before) - sum(shallow->peak) + sum(shallow->before);
+        print_message("24 layers more: %.1f MiB, their state has %.1f\n", (double)more / 1048576,
+                      (double)share / 1048576);
+        assert_true(near(more, share));
+        assert_int_equal(deep->slots[0], shallow->slots[0]);
+        // A unit four times as large has slots of its own; the state grows besides.
+        const size_t work = d ? 2 : 4;
+        assert_int_equal(wide->slots[1] - shallow->slots[1], 2 * 4 * LAYER * work + (d ? 0 : 0));
+        free_job(shallow);
+        free_job(deep);
+        free_job(wide);
+    }
+}
+
+/* ------------------------------------------------------------------ the step path */
+
+struct quiet {
+    struct toy toy;
+    int stage;
+};
+
+/** Where standard output and error went before, and where they go meanwhile. */
+struct sink {
+    int kept[2];
+    int file;
+};
+
+static bool sink_open(struct sink *sink)
+{
+    *sink = (struct sink){.kept = {dup(1), dup(2)}, .file = memfd_create("output", MFD_CLOEXEC)};
+    fflush(NULL);
+    return dup2(sink->file, 1) == 1 && dup2(sink->file, 2) == 2;
+}
+
+/** Puts them back; -1 or how many bytes were written. */
+static long sink_close(struct sink *sink)
+{
+    struct stat status;
+    fflush(NULL);
+    const bool known = fstat(sink->file, &status) == 0;
+    for (int i = 0; i < 2; i++) {
+        dup2(sink->kept[i], 1 + i);
+        close(sink->kept[i]);
+    }
+    close(sink->file);
+    return known ? (long)status.st_size : -1;
+}
+
+/** From the third step on nothing is asked of the system, and nothing said. */
+static bool quiet_steps(struct team_rank *rank, void *user)
+{
+    const struct quiet *job = user;
+    const bool alone = !rank->config.team; // threads share their output
+    struct sink sink;
+    rank->config.stage = job->stage;
+    rank->config.cpu_threads = 2;
+    rank->config.log_level = 0; // the default: errors and warnings to standard error
+    if (!toy_open(rank, &job->toy) || !toy_train(rank, &job->toy, 2))
+        return false;
+    TEAM_CHECK(!alone || sink_open(&sink));
+    TEAM_OK(rank, zero_barrier(rank->z));
+    const uint64_t counted = base_allocation_count();
+    const struct process_state before = process_state();
+    TEAM_OK(rank, zero_barrier(rank->z));
+    const bool good = toy_train(rank, &job->toy, 4);
+    TEAM_OK(rank, zero_barrier(rank->z));
+    const struct process_state after = process_state();
+    TEAM_CHECK(!alone || sink_close(&sink) == 0);
+    TEAM_CHECK(good);
+    TEAM_CHECK(base_allocation_count() == counted);
+    TEAM_CHECK(after.allocations == before.allocations);
+    TEAM_CHECK(after.mappings == before.mappings);
+    TEAM_CHECK(after.threads == before.threads);
+    zero_statistics stats = {.struct_size = sizeof stats};
+    TEAM_OK(rank, zero_stats(rank->z, &stats));
+    TEAM_CHECK(stats.step_allocations == 0);
+    TEAM_OK(rank, zero_barrier(rank->z));
+    return true;
+}
+
+static void a_step_asks_for_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *transport;
+        int world;
+    } places[] = {{"self", 1}, {"threads", 2}, {"shm", 2}, {"shm", 3}};
+    // Rank 0 writes the step's metrics, as under zero-run.
+    char metrics[16];
+    const int null = open("/dev/null", O_WRONLY);
+    snprintf(metrics, sizeof metrics, "%d", null);
+    setenv("ZERO_METRICS_FD", metrics, 1);
+    for (size_t p = 0; p < sizeof places / sizeof *places; p++)
+        for (int stage = 0; stage <= 3; stage++) {
+            struct quiet job = {.toy = toy_odd, .stage = stage};
+            job.toy.dtype = stage % 2 ? ZERO_F32 : ZERO_BF16;
+            if (!team_run(places[p].transport, places[p].world, quiet_steps, &job))
+                fail_msg("%s, world %d, stage %d", places[p].transport, places[p].world, stage);
+        }
+    unsetenv("ZERO_METRICS_FD");
+    close(null);
+}
+
+/** The counters count: otherwise nothing above means anything. */
+static void allocations_are_seen(void **state)
+{
+    (void)state;
+    if (process_sanitized())
+        skip();
+    const struct process_state before = process_state();
+    void *volatile small = malloc(10);
+    void *volatile zeroed = calloc(3, 7);
+    void *volatile aligned = aligned_alloc(64, 128);
+    FILE *file = fopen("/dev/null", "w"); // libc's own calls too
+    const uint64_t counted = base_allocation_count();
+    void *ours = base_calloc(1, 1);
+    void *mapped = mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(mapped != MAP_FAILED);
+    assert_int_equal(mprotect(mapped, 1 << 19, PROT_NONE), 0); // merges with no neighbour
+    const struct process_state after = process_state();
+    assert_true(after.allocations >= before.allocations + 5);
+    assert_true(after.mappings > before.mappings);
+    assert_int_equal(after.threads, before.threads);
+    assert_int_equal(base_allocation_count(), counted + 1);
+    munmap(mapped, 1 << 20);
+    base_free(ours);
+    fclose(file);
+    free(aligned);
+    free(zeroed);
+    free(small);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(allocations_are_seen),
+        cmocka_unit_test(the_plan_is_what_is_used),
+        cmocka_unit_test(stage_3_grows_with_the_largest_unit),
+        cmocka_unit_test(a_step_asks_for_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
