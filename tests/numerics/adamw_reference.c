@@ -11,8 +11,8 @@ static long double largest(struct reference_value x)
     return fabsl(x.value) + x.error;
 }
 
-// The error of rounding a result to fp32 that is already off by `error`.
-static struct reference_value round_once(long double value, long double error)
+// Rounding adds half a unit in the last place to an error that is there already.
+struct reference_value reference_round(long double value, long double error)
 {
     return (struct reference_value){value, error + unit * (fabsl(value) + error) + denormal};
 }
@@ -20,12 +20,12 @@ static struct reference_value round_once(long double value, long double error)
 struct reference_value reference_multiply(struct reference_value a, struct reference_value b)
 {
     const long double error = a.error * largest(b) + b.error * fabsl(a.value);
-    return round_once(a.value * b.value, error);
+    return reference_round(a.value * b.value, error);
 }
 
 struct reference_value reference_rounded(double value)
 {
-    return round_once(value, 0);
+    return reference_round(value, 0);
 }
 
 // fp32(a * b + c)
@@ -33,7 +33,7 @@ static struct reference_value multiply_add(struct reference_value a, struct refe
                                            struct reference_value c)
 {
     const long double error = a.error * largest(b) + b.error * fabsl(a.value) + c.error;
-    return round_once(a.value * b.value + c.value, error);
+    return reference_round(a.value * b.value + c.value, error);
 }
 
 static struct reference_value negated(struct reference_value x)
@@ -46,7 +46,7 @@ static struct reference_value square_root(struct reference_value x)
     const long double value = sqrtl(x.value);
     const long double below = value - sqrtl(fmaxl(x.value - x.error, 0));
     const long double above = sqrtl(x.value + x.error) - value;
-    return round_once(value, fmaxl(below, above));
+    return reference_round(value, fmaxl(below, above));
 }
 
 // a / b, where the fp32 b is known to be at least `least`.
@@ -56,7 +56,7 @@ static struct reference_value divide(struct reference_value a, struct reference_
     const long double value = a.value / b.value;
     const long double smallest = fmaxl(b.value - b.error, least);
     const long double error = a.error / smallest + fabsl(a.value) * (1 / smallest - 1 / b.value);
-    return round_once(value, error);
+    return reference_round(value, error);
 }
 
 // A coefficient and how much the rounding of beta to fp32 moves it, before its own rounding.
@@ -74,7 +74,7 @@ static struct beta prepare(double beta, uint64_t updates)
         updates == 1 ? 1 : (long double)updates * powl(beta, (long double)(updates - 1));
     struct beta b = {
         .beta = {beta, moved},
-        .rest = round_once(1 - (long double)beta, moved),
+        .rest = reference_round(1 - (long double)beta, moved),
         .correction = 1 - power,
     };
     // 2^-50: what the powers lose in fp64, relative, for each factor.
@@ -90,8 +90,9 @@ void reference_adamw(struct reference_element *element, const zero_hyper *hyper,
     const struct beta two = prepare(hyper->beta2, updates);
     const long double step = hyper->lr / one.correction;
     const long double inverse = 1 / sqrtl(two.correction);
-    const struct reference_value step_size = round_once(step, step * one.correction_error);
-    const struct reference_value correction = round_once(inverse, inverse * two.correction_error);
+    const struct reference_value step_size = reference_round(step, step * one.correction_error);
+    const struct reference_value correction =
+        reference_round(inverse, inverse * two.correction_error);
     const struct reference_value eps = reference_rounded(hyper->eps);
     const struct reference_value decay = reference_rounded(hyper->lr * hyper->weight_decay);
 

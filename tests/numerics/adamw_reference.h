@@ -26,7 +26,10 @@ struct reference_element {
 /** a * b, rounded to fp32 once. */
 struct reference_value reference_multiply(struct reference_value a, struct reference_value b);
 
-/** A double rounded to fp32. */
+/** A result known up to `error`, rounded to fp32. */
+struct reference_value reference_round(long double value, long double error);
+
+/** The same for a result that is known exactly. */
 struct reference_value reference_rounded(double value);
 
 /**

@@ -1,0 +1,30 @@
+#!/bin/sh
+# Builds the default preset and prints a row for everything that has a limit to be compared with:
+# ./tests/bench.sh. Or only some programs' rows: ./tests/bench.sh update gpt2.
+#
+# A row is the median of 9 rounds that measure reference, ours, reference; a round counts when the
+# reference's two times differ by less than 10 %. Where fewer than 5 count, the machine was too busy
+# and the row says "noisy", which is neither met nor failed.
+set -eu
+cd "$(dirname "$0")/.."
+
+all="update collectives step gpt2"
+
+for name in "$@"; do
+    case " $all " in
+    *" $name "*) ;;
+    *)
+        echo "tests/bench.sh: no benchmark '$name'; there are: $all" >&2
+        exit 2
+        ;;
+    esac
+done
+
+cmake/setup-debian.sh test
+[ -f build/CMakeCache.txt ] || cmake --preset default >build-bench.log
+cmake --build --preset default -j "$(nproc)" >build-bench.log || { cat build-bench.log >&2; exit 1; }
+
+for name in ${@:-$all}; do
+    echo "== $name"
+    "build/bin/tests/bench_$name"
+done

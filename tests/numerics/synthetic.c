@@ -1,0 +1,315 @@
+#include "tests/numerics/synthetic.h"
+
+#include "base/bfloat16.h"
+#include "zero/random.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LARGEST_DATA = 1024, SEED = 11 };
+
+// What the random numbers of one element are drawn for.
+enum purpose { FOR_FIRST, FOR_PATTERN, FOR_NOISE, FOR_INPUT };
+
+const struct synthetic_tensor synthetic_tensors[SYNTHETIC_TENSORS] = {
+    {"embedding", 2, {15, 16}, 0, 1, 0, FIRST_DATA, true},
+    {"scalar", 0, {0}, 0, 1, 1, FIRST_FILL, false},
+    {"block.weight", 2, {3, 1025}, 1, 3, 0, FIRST_FILL, true},
+    {"block.bias", 2, {3, 7}, 1, 3, 1, FIRST_ZEROS, false},
+    {"head.weight", 1, {1024}, 4, 1, 0, FIRST_DATA, false},
+    {"head.norm", 1, {1023}, 4, 1, 1, FIRST_FILL, true},
+};
+
+uint64_t synthetic_numel(const struct synthetic_tensor *tensor)
+{
+    uint64_t numel = 1;
+    for (int32_t d = tensor->slices > 1 ? 1 : 0; d < tensor->ndim; d++)
+        numel *= tensor->shape[d];
+    return numel;
+}
+
+zero_dtype synthetic_dtype(const struct synthetic *model, const struct synthetic_tensor *tensor)
+{
+    if (model->dtype != ZERO_DTYPE_DEFAULT)
+        return model->dtype;
+    return tensor->narrow ? ZERO_BF16 : ZERO_F32;
+}
+
+// 24 random bits as a number in [-1, 1).
+static double draw(enum purpose purpose, uint64_t which, zero_param param, int32_t slice,
+                   uint64_t element)
+{
+    const uint64_t stream = (which << 16) | (uint64_t)param << 12 | (uint64_t)slice << 8 | purpose;
+    return ldexp((double)(zero_random_bits(SEED, stream, element) >> 40), -23) - 1.0;
+}
+
+double synthetic_first_value(zero_param param, int32_t slice, uint64_t element)
+{
+    if (synthetic_tensors[param].first == FIRST_ZEROS)
+        return 0.0;
+    return 0.5 * draw(FOR_FIRST, 0, param, slice, element);
+}
+
+double synthetic_pattern(zero_param param, int32_t slice, uint64_t element)
+{
+    return draw(FOR_PATTERN, 0, param, slice, element);
+}
+
+double synthetic_noise(uint64_t step, uint64_t micro, zero_param param, int32_t slice,
+                       uint64_t element)
+{
+    const int size = (int)(micro * 5 % 12) - 6 - (step % 3 == 2 ? 8 : 0);
+    return ldexp(draw(FOR_NOISE, step << 16 | micro, param, slice, element), size);
+}
+
+double synthetic_input(uint64_t step, uint64_t micro)
+{
+    return draw(FOR_INPUT, step << 16 | micro, 0, 0, 0);
+}
+
+void synthetic_hyper(uint64_t step, zero_hyper hyper[SYNTHETIC_GROUPS])
+{
+    const double n = (double)(step + 1);
+    hyper[0] = (zero_hyper){1e-2 / n, 0.9, 0.95, 1e-8, 0.1};
+    hyper[1] = (zero_hyper){3e-3 * n, 0.8, 0.999, 1e-6, 0.0};
+}
+
+double synthetic_max_norm(void)
+{
+    return 2.0;
+}
+
+/* ------------------------------------------------------------------ registration */
+
+static zero_result fill(void *user, const char *name, int32_t slice, uint64_t first, uint64_t count,
+                        float *out)
+{
+    (void)user;
+    zero_param param = 0;
+    while (strcmp(synthetic_tensors[param].name, name) != 0)
+        param++;
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = (float)synthetic_first_value(param, slice, first + i);
+    return ZERO_OK;
+}
+
+// The first values of all tensors that are given as arrays.
+struct data {
+    float wide[SYNTHETIC_TENSORS][LARGEST_DATA];
+    uint16_t half[SYNTHETIC_TENSORS][LARGEST_DATA];
+};
+
+static zero_result add_tensor(zero_ctx *z, const struct synthetic *model, zero_param param,
+                              struct data *data)
+{
+    const struct synthetic_tensor *tensor = &synthetic_tensors[param];
+    zero_param_desc desc = zero_param_default();
+    desc.name = tensor->name;
+    desc.dtype = synthetic_dtype(model, tensor);
+    desc.ndim = tensor->ndim;
+    memcpy(desc.shape, tensor->shape, sizeof tensor->shape);
+    desc.unit = tensor->unit;
+    desc.unit_count = tensor->slices;
+    desc.group = tensor->group;
+    if (tensor->first == FIRST_FILL)
+        desc.fill = fill;
+    if (tensor->first == FIRST_DATA) {
+        for (uint64_t i = 0; i < synthetic_numel(tensor); i++) {
+            data->wide[param][i] = (float)synthetic_first_value(param, 0, i);
+            data->half[param][i] = base_bf16_from_f32(data->wide[param][i]);
+        }
+        desc.data = desc.dtype == ZERO_BF16 ? (void *)data->half[param] : data->wide[param];
+    }
+    return zero_add_param(z, NULL, &desc);
+}
+
+zero_result synthetic_commit(zero_ctx *z, const struct synthetic *model)
+{
+    struct data data;
+    zero_result result = ZERO_OK;
+    for (int g = 0; g < SYNTHETIC_GROUPS && result == ZERO_OK; g++)
+        result = zero_add_group(z, NULL, NULL);
+    for (zero_param p = 0; p < SYNTHETIC_TENSORS && result == ZERO_OK; p++)
+        result = add_tensor(z, model, p, &data);
+    return result == ZERO_OK ? zero_commit(z) : result;
+}
+
+/* ------------------------------------------------------------------ training */
+
+// One micro-batch under way.
+struct pass {
+    zero_ctx *z;
+    const struct synthetic *model;
+    zero_micro micro;
+    double h;
+    zero_result result; // the first that was not ZERO_OK
+};
+
+static bool good(struct pass *pass, zero_result result)
+{
+    if (pass->result == ZERO_OK)
+        pass->result = result;
+    return pass->result == ZERO_OK;
+}
+
+// The slice a tensor has in a unit; false if it has none.
+static bool in_unit(const struct synthetic_tensor *tensor, zero_unit unit, int32_t *slice)
+{
+    *slice = unit - tensor->unit;
+    return *slice >= 0 && *slice < tensor->slices;
+}
+
+float synthetic_element(zero_dtype dtype, const void *array, uint64_t element)
+{
+    return dtype == ZERO_BF16 ? base_f32_from_bf16(((const uint16_t *)array)[element])
+                              : ((const float *)array)[element];
+}
+
+// h = h / 2 + the mean of w * pattern, tensor by tensor.
+static void forward_unit(struct pass *pass, zero_unit unit)
+{
+    int32_t slice;
+    for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++) {
+        const struct synthetic_tensor *tensor = &synthetic_tensors[p];
+        if (!in_unit(tensor, unit, &slice))
+            continue;
+        const zero_dtype dtype = synthetic_dtype(pass->model, tensor);
+        const void *weights = zero_param_ptr(pass->z, p, slice);
+        const uint64_t numel = synthetic_numel(tensor);
+        double sum = 0.0;
+        for (uint64_t e = 0; e < numel; e++)
+            sum += (double)synthetic_element(dtype, weights, e) * synthetic_pattern(p, slice, e);
+        pass->h = 0.5 * pass->h + sum / (double)numel;
+    }
+}
+
+static void put(zero_dtype dtype, void *array, uint64_t element, float value)
+{
+    if (dtype == ZERO_BF16)
+        ((uint16_t *)array)[element] = base_bf16_from_f32(value);
+    else
+        ((float *)array)[element] = value;
+}
+
+static void put_faults(const struct pass *pass, zero_param param, int32_t slice, zero_dtype dtype,
+                       void *gradient)
+{
+    for (int i = 0; i < SYNTHETIC_FAULTS; i++) {
+        const struct synthetic_fault *fault = &pass->model->faults[i];
+        if (fault->on && fault->step == pass->micro.step && fault->micro == pass->micro.index &&
+            fault->param == param && fault->slice == slice)
+            put(dtype, gradient, fault->element, fault->value);
+    }
+}
+
+// Adds a part of the gradient to what the buffer holds.
+static void backward_tensor(const struct pass *pass, zero_param param, int32_t slice, double part)
+{
+    const struct synthetic_tensor *tensor = &synthetic_tensors[param];
+    const zero_dtype dtype = synthetic_dtype(pass->model, tensor);
+    const void *weights = zero_param_ptr(pass->z, param, slice);
+    void *gradient = zero_grad_ptr(pass->z, param, slice);
+    const uint64_t step = pass->micro.step, micro = pass->micro.index;
+    for (uint64_t e = 0; e < synthetic_numel(tensor); e++) {
+        const double w = (double)synthetic_element(dtype, weights, e);
+        const double value = 0.1 * w + 0.05 * pass->h * synthetic_pattern(param, slice, e) +
+                             synthetic_noise(step, micro, param, slice, e);
+        const float before = synthetic_element(dtype, gradient, e);
+        put(dtype, gradient, e, pass->micro.counts ? before + (float)(part * value) : NAN);
+    }
+    put_faults(pass, param, slice, dtype, gradient);
+}
+
+static void backward_unit(struct pass *pass, zero_unit unit, double part)
+{
+    int32_t slice;
+    for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++)
+        if (in_unit(&synthetic_tensors[p], unit, &slice))
+            backward_tensor(pass, p, slice, part);
+}
+
+static void forward(struct pass *pass)
+{
+    pass->h = synthetic_input(pass->micro.step, pass->micro.index);
+    for (zero_unit unit = 0; unit < SYNTHETIC_UNITS; unit++) {
+        if (!good(pass, zero_gather(pass->z, unit, NULL)))
+            return;
+        forward_unit(pass, unit);
+        // A tied unit is used again at the other end and stays gathered all the while.
+        if (unit > 0 || !pass->model->tied)
+            good(pass, zero_release(pass->z, unit, NULL));
+    }
+}
+
+// Three quarters of the tied unit's gradient come from where it is used last, a quarter from where
+// it is used first.
+static void backward(struct pass *pass)
+{
+    const bool tied = pass->model->tied;
+    if (tied) {
+        if (!good(pass, zero_grad_open(pass->z, 0, NULL)))
+            return;
+        backward_unit(pass, 0, 0.75);
+    }
+    for (zero_unit unit = SYNTHETIC_UNITS - 1; unit >= 0; unit--) {
+        const bool open = tied && unit == 0;
+        if (!open && (!good(pass, zero_gather(pass->z, unit, NULL)) ||
+                      !good(pass, zero_grad_open(pass->z, unit, NULL))))
+            return;
+        if (unit == 0 && !tied)
+            backward_unit(pass, 0, 0.75);
+        backward_unit(pass, unit, unit == 0 ? 0.25 : 1.0);
+        good(pass, zero_grad_done(pass->z, unit, NULL));
+        good(pass, zero_release(pass->z, unit, NULL));
+    }
+}
+
+zero_result synthetic_micro(zero_ctx *z, const struct synthetic *model, int32_t i)
+{
+    struct pass pass = {.z = z, .model = model, .micro = {.struct_size = sizeof pass.micro}};
+    if (!good(&pass, zero_micro_begin(z, i, &pass.micro)))
+        return pass.result;
+    forward(&pass);
+    const bool counts = pass.micro.counts;
+    good(&pass, zero_metric(z, "loss", counts ? pass.h * pass.h : (double)NAN));
+    good(&pass, zero_metric(z, "index", counts ? (double)pass.micro.index : (double)NAN));
+    if (pass.result == ZERO_OK)
+        backward(&pass);
+    return pass.result;
+}
+
+zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t step)
+{
+    zero_result result = ZERO_OK;
+    zero_hyper hyper[SYNTHETIC_GROUPS];
+    zero_step_args args = zero_step_args_default();
+    for (int32_t i = 0; i < zero_micro_count(z) && result == ZERO_OK; i++)
+        result = synthetic_micro(z, model, i);
+    if (result != ZERO_OK)
+        return result;
+    synthetic_hyper(step, hyper);
+    args.group_count = SYNTHETIC_GROUPS;
+    args.hyper = hyper;
+    args.scale = 1.0 / model->micro_batches;
+    args.max_norm = synthetic_max_norm();
+    return zero_step(z, &args, NULL);
+}
+
+const char *synthetic_golden(const struct synthetic *model)
+{
+    static const struct {
+        zero_dtype dtype;
+        int32_t micro_batches;
+        const char *digest;
+    } golden[] = {
+        {ZERO_F32, 5, "b565baff1aa5598ff005f6bf599b8036"},
+        {ZERO_F32, 8, "e60733077acd6b5467d387faac726b9b"},
+        {ZERO_BF16, 5, "faf1d1214ac771b1d8aaa2773bd81b6d"},
+        {ZERO_BF16, 8, "2f0f7f118ed55a6671ab76709daaae3e"},
+        {ZERO_DTYPE_DEFAULT, 8, "14609334f49b226ee2ffb956558a772c"},
+    };
+    for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++)
+        if (golden[i].dtype == model->dtype && golden[i].micro_batches == model->micro_batches)
+            return golden[i].digest;
+    return NULL;
+}

@@ -1,0 +1,95 @@
+/**
+ * A model whose gradients are a formula: of the parameters, the step and the micro-batch, and of
+ * nothing else. It trains in milliseconds, uses every feature of a unit (tied, stacked, persistent,
+ * scalar, mixed types, two groups), and all its arithmetic is ours, so that its bits are known
+ * (synthetic_golden) and its values can be followed in higher precision (synthetic_reference.h).
+ *
+ * Forward goes through the units and carries a number h along; backward gives element e of a tensor
+ *     0.1 * w[e] + 0.05 * h * pattern(e) + noise(step, micro-batch, e)
+ * and the tied unit, which stays open from one end of backward to the other, a second part of it.
+ * The noise of the micro-batches differs in size, so that their order of summation matters, and
+ * micro-batches that don't count are full of NaN.
+ */
+#ifndef TESTS_NUMERICS_SYNTHETIC_H
+#define TESTS_NUMERICS_SYNTHETIC_H
+
+#include <zero/zero.h>
+
+#include <stdbool.h>
+
+enum { SYNTHETIC_TENSORS = 6, SYNTHETIC_UNITS = 5, SYNTHETIC_GROUPS = 2 };
+
+/** Where first values come from. */
+enum synthetic_first { FIRST_FILL, FIRST_DATA, FIRST_ZEROS };
+
+struct synthetic_tensor {
+    const char *name;
+    int32_t ndim;
+    uint64_t shape[2];
+    zero_unit unit;
+    int32_t slices; /**< > 1: stacked */
+    zero_group group;
+    enum synthetic_first first;
+    bool narrow; /**< bf16 where types are mixed */
+};
+
+extern const struct synthetic_tensor synthetic_tensors[SYNTHETIC_TENSORS];
+
+/** A value to put into a gradient in place of the right one. */
+struct synthetic_fault {
+    bool on;
+    uint64_t step, micro;
+    zero_param param;
+    int32_t slice;
+    uint64_t element;
+    float value;
+};
+
+enum { SYNTHETIC_FAULTS = 3 };
+
+struct synthetic {
+    zero_dtype dtype; /**< of all tensors; ZERO_DTYPE_DEFAULT: mixed */
+    int32_t micro_batches;
+    bool tied; /**< unit 0 stays open during the whole of backward */
+    struct synthetic_fault faults[SYNTHETIC_FAULTS];
+};
+
+/** Elements of one slice. */
+uint64_t synthetic_numel(const struct synthetic_tensor *tensor);
+
+/** Type of a tensor in this model. */
+zero_dtype synthetic_dtype(const struct synthetic *model, const struct synthetic_tensor *tensor);
+
+/** The formula's ingredients, in [-1, 1) times a size; exact in fp32. */
+double synthetic_first_value(zero_param param, int32_t slice, uint64_t element);
+double synthetic_pattern(zero_param param, int32_t slice, uint64_t element);
+double synthetic_noise(uint64_t step, uint64_t micro, zero_param param, int32_t slice,
+                       uint64_t element);
+/** What forward starts with. */
+double synthetic_input(uint64_t step, uint64_t micro);
+
+/** Hyper-parameters of a step (from 0), one a group. */
+void synthetic_hyper(uint64_t step, zero_hyper hyper[SYNTHETIC_GROUPS]);
+
+/** Clipping: some steps are above it, some below. */
+double synthetic_max_norm(void);
+
+/** Registers groups and tensors and commits. */
+zero_result synthetic_commit(zero_ctx *z, const struct synthetic *model);
+
+/** One local micro-batch. Metrics: "loss" is h * h, "index" the micro-batch's index. */
+zero_result synthetic_micro(zero_ctx *z, const struct synthetic *model, int32_t i);
+
+/** All micro-batches of a step, then zero_step(). The first failure of all calls. */
+zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t step);
+
+/** An element of an array of this type, widened. */
+float synthetic_element(zero_dtype dtype, const void *array, uint64_t element);
+
+/** The fingerprint after 20 steps as hex, for a dtype and number of micro-batches (5 or 8); the
+ * same whether tied or not. NULL if there is none. */
+const char *synthetic_golden(const struct synthetic *model);
+
+enum { SYNTHETIC_STEPS = 20 };
+
+#endif

@@ -1,0 +1,204 @@
+// One training, many ways: every number of ranks, stage, transport, prefetch depth, instruction
+// set, number of threads and slots ends in the same bits, those written down in synthetic_golden().
+//
+// Without arguments a part of the combinations is run, in which every value of every setting meets
+// every number of ranks; with "all" every one.
+#include "tests/numerics/synthetic.h"
+#include "tests/ranks/team.h"
+#include "zero/kernels/kernels.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MOST_RANKS = 5 };
+
+// What a rank ends with; all of it must be the same everywhere.
+struct outcome {
+    uint8_t digest[16];
+    double norm[SYNTHETIC_STEPS], loss[SYNTHETIC_STEPS];
+};
+
+struct job {
+    struct synthetic model;
+    const char *transport, *kernels;
+    int world;
+    int32_t stage, prefetch, grad_units, cpu_threads;
+    int64_t persist, live_bytes;
+    struct outcome *outcomes; // one a rank, shared by processes
+};
+
+static bool every;
+
+static bool train(struct team_rank *rank, void *user)
+{
+    const struct job *job = user;
+    struct outcome *outcome = &job->outcomes[rank->rank];
+    rank->config.stage = job->stage;
+    rank->config.micro_batches = job->model.micro_batches;
+    rank->config.prefetch_units = job->prefetch;
+    rank->config.grad_units = job->grad_units;
+    rank->config.cpu_threads = job->cpu_threads;
+    rank->config.persist_numel = job->persist;
+    rank->config.live_bytes = job->live_bytes;
+    rank->config.kernels = job->kernels;
+    if (!team_open(rank))
+        return false;
+    TEAM_OK(rank, synthetic_commit(rank->z, &job->model));
+    for (uint64_t step = 0; step < SYNTHETIC_STEPS; step++) {
+        zero_step_result info = {.struct_size = sizeof info};
+        TEAM_OK(rank, synthetic_step(rank->z, &job->model, step));
+        TEAM_OK(rank, zero_step_info(rank->z, &info));
+        outcome->norm[step] = info.norm;
+        TEAM_OK(rank, zero_metric_mean(rank->z, "loss", &outcome->loss[step]));
+    }
+    TEAM_OK(rank, zero_fingerprint(rank->z, outcome->digest));
+    zero_statistics stats = {.struct_size = sizeof stats};
+    TEAM_OK(rank, zero_stats(rank->z, &stats));
+    TEAM_CHECK(stats.step_allocations == 0);
+    return true;
+}
+
+static void describe(const struct job *job)
+{
+    fprintf(stderr,
+            "%d ranks, stage %d, %s, dtype %d, V %d, %s, prefetch %d, grad_units %d, %s, "
+            "cpu_threads %d, persist %lld, live %lld\n",
+            job->world, job->stage, job->transport, job->model.dtype, job->model.micro_batches,
+            job->model.tied ? "tied" : "not tied", job->prefetch, job->grad_units, job->kernels,
+            job->cpu_threads, (long long)job->persist, (long long)job->live_bytes);
+}
+
+static void hex(const uint8_t digest[16], char text[33])
+{
+    for (int i = 0; i < 16; i++)
+        snprintf(text + 2 * i, 3, "%02x", digest[i]);
+}
+
+static void run(struct job *job, const struct outcome *expected)
+{
+    memset(job->outcomes, 0, MOST_RANKS * sizeof *job->outcomes);
+    if (!team_run(job->transport, job->world, train, job)) {
+        describe(job);
+        fail();
+    }
+    for (int r = 0; expected && r < job->world; r++) {
+        if (memcmp(&job->outcomes[r], expected, sizeof *expected) == 0)
+            continue;
+        char got[33];
+        int step = 0;
+        while (step < SYNTHETIC_STEPS - 1 && job->outcomes[r].norm[step] == expected->norm[step])
+            step++;
+        hex(job->outcomes[r].digest, got);
+        describe(job);
+        fail_msg("rank %d: fingerprint %s, norm first differs after step %d", r, got, step);
+    }
+}
+
+// The plainest way: one rank, the definition of the arithmetic, nothing ahead.
+static struct outcome expected_outcome(const struct synthetic *model, struct outcome *outcomes)
+{
+    char digest[33];
+    struct job job = {
+        .model = *model,
+        .transport = "self",
+        .kernels = "ref",
+        .world = 1,
+        .prefetch = ZERO_OFF,
+        .outcomes = outcomes,
+    };
+    run(&job, NULL);
+    hex(outcomes[0].digest, digest);
+    if (!synthetic_golden(model) || strcmp(digest, synthetic_golden(model)) != 0)
+        fail_msg("dtype %d, V %d: the fingerprint is %s", model->dtype, model->micro_batches,
+                 digest);
+    return outcomes[0];
+}
+
+// Settings that take their turns; none may change a bit.
+static void take_turns(struct job *job, unsigned turn)
+{
+    static const char *const tables[] = {"auto", "avx2", "ref"};
+    static const int64_t persist[] = {0, ZERO_OFF, 1023, 1 << 20};
+    job->kernels = eng_kernels_find(tables[turn % 3]) ? tables[turn % 3] : "auto";
+    job->cpu_threads = 1 + (int)(turn / 2 % 2);
+    job->persist = persist[turn % 4];
+    job->live_bytes = turn / 3 % 2 ? 6000 : 0;
+    job->model.tied = turn / 5 % 2;
+    job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);
+}
+
+static void sweep(zero_dtype dtype, int32_t micro_batches, const char *transport)
+{
+    struct outcome *outcomes = team_shared(MOST_RANKS * sizeof *outcomes);
+    assert_non_null(outcomes);
+    const struct synthetic model = {.dtype = dtype, .micro_batches = micro_batches, .tied = true};
+    const struct outcome expected = expected_outcome(&model, outcomes);
+    unsigned turn = (unsigned)dtype * 7 + (unsigned)micro_batches;
+    for (int world = 1; world <= MOST_RANKS; world++) {
+        for (int32_t stage = 0; stage <= 3; stage++) {
+            for (int ahead = 0; ahead <= 2; ahead++, turn++) {
+                if (!every && (turn + (unsigned)world) % 3 != 0)
+                    continue;
+                struct job job = {
+                    .model = model,
+                    .transport =
+                        world == 1 && strcmp(transport, "threads") == 0 ? "self" : transport,
+                    .world = world,
+                    .stage = stage,
+                    .prefetch = ahead == 0 ? ZERO_OFF : ahead,
+                    .outcomes = outcomes,
+                };
+                take_turns(&job, turn);
+                run(&job, &expected);
+            }
+        }
+    }
+    team_shared_free(outcomes, MOST_RANKS * sizeof *outcomes);
+}
+
+static void f32_threads(void **state)
+{
+    (void)state;
+    sweep(ZERO_F32, 5, "threads");
+    sweep(ZERO_F32, 8, "threads");
+}
+
+static void bf16_threads(void **state)
+{
+    (void)state;
+    sweep(ZERO_BF16, 5, "threads");
+    sweep(ZERO_BF16, 8, "threads");
+}
+
+static void mixed_threads(void **state)
+{
+    (void)state;
+    sweep(ZERO_DTYPE_DEFAULT, 8, "threads");
+}
+
+static void f32_processes(void **state)
+{
+    (void)state;
+    sweep(ZERO_F32, 5, "shm");
+}
+
+static void mixed_processes(void **state)
+{
+    (void)state;
+    sweep(ZERO_DTYPE_DEFAULT, 8, "shm");
+}
+
+int main(int argc, char **argv)
+{
+    every = argc > 1 && strcmp(argv[1], "all") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f32_threads),     cmocka_unit_test(bf16_threads),
+        cmocka_unit_test(mixed_threads),   cmocka_unit_test(f32_processes),
+        cmocka_unit_test(mixed_processes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
