@@ -1,0 +1,15 @@
+/**
+ * tests/unit/coll_checks.h: what each rank does to test all operations of a communicator against a
+ * scalar reference. At most 16 ranks.
+ */
+#ifndef TESTS_UNIT_COLL_CHECKS_H
+#define TESTS_UNIT_COLL_CHECKS_H
+
+#include "collectives/comm.h"
+
+/** Each returns whether all was as it should be, and says on standard error what was not. */
+bool check_all_gather(struct coll_comm *comm, void *user);
+bool check_reduce_scatter(struct coll_comm *comm, void *user);
+bool check_small_operations(struct coll_comm *comm, void *user);
+
+#endif
