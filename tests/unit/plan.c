@@ -1,0 +1,413 @@
+/* The plan: every row, against bytes counted here; for worlds and models that are not there; and
+ * where each value of the configuration came from. */
+#include <zero/zero.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { GRANULE = 1024, ROWS = 9, UNITS = 6 };
+
+static const char *const purposes[ROWS] = {"working copies",  "gathered units", "gradients",
+                                           "gradient sums",   "moments",        "master weights",
+                                           "staging of sums", "tables",         "transport"};
+
+/** Which row is which. */
+enum row { WORKING, GATHERED, GRADIENTS, SUMS, MOMENTS, MASTERS, STAGING, TABLES, TRANSPORT };
+
+struct rows {
+    size_t bytes[ROWS];
+    size_t total;
+};
+
+/** A unit of one tensor of whole granules. */
+struct unit {
+    size_t granules;
+    zero_dtype dtype;
+};
+
+/** Two sizes, a factor of more than two apart, in both types. */
+static const struct unit units[UNITS] = {
+    {40, ZERO_F32},  {10, ZERO_BF16}, {10, ZERO_BF16},
+    {10, ZERO_BF16}, {10, ZERO_BF16}, {5, ZERO_F32},
+};
+
+static zero_config config_of(int stage)
+{
+    zero_config config = zero_config_default();
+    config.stage = stage;
+    config.world = 1;
+    config.persist_numel = ZERO_OFF;
+    config.log_level = ZERO_OFF;
+    return config;
+}
+
+static zero_ctx *open_units(const zero_config *config)
+{
+    zero_ctx *z = NULL;
+    if (zero_open(&z, config))
+        fail_msg("%s", zero_last_error(NULL));
+    for (int u = 0; u < UNITS; u++) {
+        char name[16];
+        zero_param_desc desc = zero_param_default();
+        snprintf(name, sizeof name, "unit%d", u);
+        desc.name = name;
+        desc.dtype = units[u].dtype;
+        desc.ndim = 2;
+        desc.shape[0] = units[u].granules;
+        desc.shape[1] = GRANULE - (u == 5); // its last granule isn't full
+        desc.unit = u;
+        assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
+    }
+    assert_string_equal(zero_plan_text(z), "");
+    return z;
+}
+
+/** Reads the rows between "memory" and "slots"; each must be there once, in order. */
+static struct rows parse_rows(const char *text)
+{
+    struct rows rows = {.total = 0};
+    const char *line = strstr(text, "\nmemory");
+    assert_non_null(line);
+    for (int i = 0; i <= ROWS; i++) {
+        const char *name = i < ROWS ? purposes[i] : "total";
+        line = strchr(line + 1, '\n');
+        assert_non_null(line);
+        if (strncmp(line + 3, name, strlen(name)) != 0)
+            fail_msg("no row %s where it should be: %.40s", name, line);
+        const char *number = line + 3 + strlen(name);
+        number += strcspn(number, "0123456789\n");
+        const size_t bytes = (size_t)strtoull(number, NULL, 10);
+        if (i < ROWS)
+            rows.bytes[i] = bytes;
+        else
+            rows.total = bytes;
+    }
+    assert_non_null(strstr(line, "\nslots\n"));
+    return rows;
+}
+
+static size_t sum_of(const struct rows *rows)
+{
+    size_t sum = 0;
+    for (int i = 0; i < ROWS; i++)
+        sum += rows->bytes[i];
+    return sum;
+}
+
+static size_t size_of(zero_dtype dtype)
+{
+    return dtype == ZERO_BF16 ? 2 : 4;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/** Bytes of slots for up to `held` units at a time of each size: 40, 10 (four of them) and 5
+ * granules. The 5 of f32 and the 10 of bf16 are of one size. */
+static size_t slot_bytes(size_t held)
+{
+    return 40 * GRANULE * 4 + least(held, 5) * 10 * GRANULE * 2;
+}
+
+/** What rank 0 of `world` needs, counted from what DESIGN says. */
+static struct rows expected_rows(int world, int stage, size_t held, size_t gradients)
+{
+    struct rows rows = {.total = 0};
+    for (int u = 0; u < UNITS; u++) {
+        const size_t all = units[u].granules * GRANULE;
+        const size_t own = (units[u].granules + (size_t)world - 1) / (size_t)world * GRANULE;
+        const size_t state = stage == 0 ? all : own;
+        const size_t whole = all * 4;
+        rows.bytes[WORKING] += (stage == 3 ? own : all) * size_of(units[u].dtype);
+        rows.bytes[GRADIENTS] += all * size_of(units[u].dtype);
+        rows.bytes[SUMS] += own * 4;
+        rows.bytes[MOMENTS] += 2 * state * 4;
+        rows.bytes[MASTERS] += units[u].dtype == ZERO_BF16 ? state * 4 : 0;
+        if (stage == 0 && world > 1 && whole > rows.bytes[STAGING])
+            rows.bytes[STAGING] = whole;
+    }
+    if (stage == 3)
+        rows.bytes[GATHERED] = slot_bytes(held);
+    if (stage >= 2)
+        rows.bytes[GRADIENTS] = slot_bytes(gradients);
+    return rows;
+}
+
+static void compare_rows(const struct rows *rows, const struct rows *expected, int world, int stage)
+{
+    for (int i = 0; i < TABLES; i++)
+        if (rows->bytes[i] != expected->bytes[i])
+            fail_msg("world %d, stage %d, %s: %zu, not %zu", world, stage, purposes[i],
+                     rows->bytes[i], expected->bytes[i]);
+    assert_true(rows->bytes[TABLES] > 0);
+    assert_int_equal(rows->total, sum_of(rows));
+}
+
+static void plan_for(int world)
+{
+    char number[16];
+    snprintf(number, sizeof number, "%d", world);
+    setenv("ZERO_PLAN", "1", 1);
+    setenv("ZERO_PLAN_WORLD", number, 1);
+}
+
+static void plan_no_more(void)
+{
+    unsetenv("ZERO_PLAN");
+    unsetenv("ZERO_PLAN_WORLD");
+    unsetenv("ZERO_PLAN_FD");
+}
+
+/** Opens, plans, and gives the text; what comes next is refused. */
+static zero_ctx *planned(const zero_config *config)
+{
+    zero_ctx *z = open_units(config);
+    const zero_result result = zero_commit(z);
+    if (result != ZERO_PLANNED)
+        fail_msg("zero_commit: %d: %s", result, zero_last_error(z));
+    assert_int_equal(zero_gather(z, 0, NULL), ZERO_PLANNED);
+    assert_null(zero_param_ptr(z, 0, 0));
+    return z;
+}
+
+static void every_row_is_what_the_layout_says(void **state)
+{
+    (void)state;
+    static const int worlds[] = {1, 2, 3, 7, 64};
+    for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++)
+        for (int stage = 0; stage <= 3; stage++)
+            for (int open = 1; open <= 4; open++) {
+                plan_for(worlds[w]);
+                zero_config config = config_of(stage);
+                config.open_units = open;
+                config.prefetch_units = open % 2 ? 1 : ZERO_OFF;
+                config.grad_units = 5 - open;
+                zero_ctx *z = planned(&config);
+                const struct rows rows = parse_rows(zero_plan_text(z));
+                const size_t held = (size_t)open + (size_t)(open % 2);
+                const struct rows expected =
+                    expected_rows(worlds[w], stage, held, (size_t)(5 - open));
+                compare_rows(&rows, &expected, worlds[w], stage);
+                zero_close(z);
+            }
+    plan_no_more();
+}
+
+static void spare_bytes_become_slots(void **state)
+{
+    (void)state;
+    plan_for(4);
+    for (size_t spare = 0; spare <= 3; spare++) {
+        zero_config config = config_of(3);
+        config.open_units = 1;
+        config.prefetch_units = ZERO_OFF;
+        config.live_bytes = (int64_t)(spare * 10 * GRANULE * 2);
+        zero_ctx *z = planned(&config);
+        const struct rows rows = parse_rows(zero_plan_text(z));
+        assert_int_equal(rows.bytes[GATHERED], slot_bytes(1 + spare));
+        zero_close(z);
+    }
+    plan_no_more();
+}
+
+/** The real thing: the same rows, and the transport's memory, which only it knows. */
+static void what_is_planned_is_what_commit_does(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++) {
+        const zero_config config = config_of(stage);
+        plan_for(1);
+        zero_ctx *z = planned(&config);
+        const struct rows before = parse_rows(zero_plan_text(z));
+        zero_close(z);
+        plan_no_more();
+
+        z = open_units(&config);
+        assert_int_equal(zero_commit(z), ZERO_OK);
+        const struct rows rows = parse_rows(zero_plan_text(z));
+        assert_memory_equal(rows.bytes, before.bytes, TRANSPORT * sizeof *rows.bytes);
+        assert_int_equal(before.bytes[TRANSPORT], 0);
+        assert_true(rows.bytes[TRANSPORT] > 0);
+        zero_statistics stats = {.struct_size = sizeof stats};
+        assert_int_equal(zero_stats(z, &stats), ZERO_OK);
+        assert_int_equal(stats.allocated_bytes, rows.total);
+        assert_int_equal(rows.total, sum_of(&rows));
+        zero_close(z);
+    }
+}
+
+static size_t resident_bytes(void)
+{
+    size_t size = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%zu %zu", &size, &resident), 2);
+    fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/** A model that no machine here holds. */
+static void a_plan_allocates_nothing(void **state)
+{
+    (void)state;
+    plan_for(64);
+    const zero_config config = config_of(3);
+    const size_t before = resident_bytes();
+    zero_ctx *z = NULL;
+    assert_int_equal(zero_open(&z, &config), ZERO_OK);
+    zero_param_desc desc = zero_param_default();
+    desc.name = "stack";
+    desc.dtype = ZERO_BF16;
+    desc.ndim = 2;
+    desc.shape[0] = 128;
+    desc.shape[1] = UINT64_C(1) << 34;
+    desc.unit_count = 128;
+    assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
+    assert_int_equal(zero_commit(z), ZERO_PLANNED);
+    assert_true(resident_bytes() < before + ((size_t)8 << 20));
+    const struct rows rows = parse_rows(zero_plan_text(z));
+    // 2^41 elements, a 64th of them a rank; slots for 6 units of 2^34, and for 4 gradients.
+    const size_t own = (size_t)1 << 35, unit = (size_t)1 << 34;
+    assert_int_equal(rows.bytes[WORKING], 2 * own);
+    assert_int_equal(rows.bytes[GATHERED], 6 * 2 * unit);
+    assert_int_equal(rows.bytes[GRADIENTS], 4 * 2 * unit);
+    assert_int_equal(rows.bytes[SUMS], 4 * own);
+    assert_int_equal(rows.bytes[MOMENTS], 8 * own);
+    assert_int_equal(rows.bytes[MASTERS], 4 * own);
+    const char *text = zero_plan_text(z);
+    assert_non_null(strstr(text, "plan of rank 0 of 64, stage 3"));
+    assert_non_null(strstr(text, "2199023255552 elements, 1 tensors, 128 units, 1 groups"));
+    assert_non_null(strstr(text, "64 a step, at most 1 a rank"));
+    assert_non_null(strstr(text, "6 of 32.0 GiB for 128 units"));
+    assert_non_null(strstr(text, "4 of 32.0 GiB for 128 units"));
+    zero_close(z);
+    plan_no_more();
+}
+
+static void the_plan_is_handed_over(void **state)
+{
+    (void)state;
+    int ends[2];
+    char number[16], text[32768];
+    assert_int_equal(pipe(ends), 0);
+    snprintf(number, sizeof number, "%d", ends[1]);
+    plan_for(5);
+    setenv("ZERO_PLAN_FD", number, 1);
+    const zero_config config = config_of(2);
+    zero_ctx *z = planned(&config);
+    const ssize_t length = read(ends[0], text, sizeof text - 1);
+    assert_true(length > 0);
+    text[length] = '\0';
+    assert_string_equal(text, zero_plan_text(z));
+    zero_close(z);
+
+    // Nobody reads it: an error, not a plan that got lost.
+    close(ends[0]);
+    close(ends[1]);
+    zero_ctx *refused = NULL;
+    assert_int_equal(zero_open(&refused, &config), ZERO_E_INVALID);
+    assert_non_null(strstr(zero_last_error(NULL), "ZERO_PLAN_FD"));
+    plan_no_more();
+}
+
+static void a_plan_that_cannot_be_is_an_error(void **state)
+{
+    (void)state;
+    zero_ctx *z = NULL;
+    const zero_config config = config_of(1);
+    plan_for(86); // the model has 85 granules
+    z = open_units(&config);
+    assert_int_equal(zero_commit(z), ZERO_E_INVALID);
+    assert_non_null(strstr(zero_last_error(z), "85 granules"));
+    zero_close(z);
+    plan_for(85);
+    zero_close(planned(&config));
+    setenv("ZERO_PLAN_WORLD", "0", 1);
+    assert_int_equal(zero_open(&z, &config), ZERO_E_INVALID);
+    assert_non_null(strstr(zero_last_error(NULL), "ZERO_PLAN_WORLD"));
+    plan_for(1);
+    setenv("ZERO_PLAN", "yes", 1);
+    assert_int_equal(zero_open(&z, &config), ZERO_E_INVALID);
+    plan_no_more();
+    setenv("ZERO_PLAN", "0", 1); // no plan wanted
+    z = open_units(&config);
+    assert_int_equal(zero_commit(z), ZERO_OK);
+    zero_close(z);
+    plan_no_more();
+}
+
+/** Looks for the line "  key value (source)". */
+static void shows(const char *text, const char *key, const char *value, const char *source)
+{
+    char pattern[32];
+    snprintf(pattern, sizeof pattern, "\n  %s ", key);
+    const char *line = strstr(strstr(text, "\nconfiguration\n"), pattern);
+    if (!line)
+        fail_msg("no line for %s", key);
+    char found[64], origin[64];
+    line += strlen(pattern);
+    assert_int_equal(sscanf(line, "%63s (%63[^)])", found, origin), 2);
+    if (strcmp(found, value) != 0 || strcmp(origin, source) != 0)
+        fail_msg("%s: %s from %s, not %s from %s", key, found, origin, value, source);
+}
+
+static void every_value_has_its_source(void **state)
+{
+    (void)state;
+    zero_config config = config_of(1);
+    config.seed = 17;
+    config.live_bytes = 4096;
+    config.kernels = "ref";
+    config.open_units = 3;
+    setenv("ZERO_STAGE", "2", 1);
+    setenv("ZERO_TIMEOUT_S", "33", 1);
+    setenv("ZERO_OPEN_UNITS", "7", 1);
+    setenv("ZERO_OPTIONS", "stage=3\nlive_bytes=2MiB\nprefetch_units=off", 1);
+    zero_ctx *z = open_units(&config);
+    unsetenv("ZERO_STAGE");
+    unsetenv("ZERO_TIMEOUT_S");
+    unsetenv("ZERO_OPEN_UNITS");
+    unsetenv("ZERO_OPTIONS");
+    assert_int_equal(zero_commit(z), ZERO_OK);
+    const char *text = zero_plan_text(z);
+    assert_non_null(strstr(text, "stage 3"));
+    shows(text, "world", "1", "zero_config");
+    shows(text, "stage", "3", "-o");
+    shows(text, "transport", "self", "default");
+    shows(text, "micro_batches", "1", "default");
+    shows(text, "prefetch_units", "off", "-o");
+    shows(text, "open_units", "7", "ZERO_OPEN_UNITS");
+    shows(text, "grad_units", "4", "default");
+    shows(text, "cpu_threads", "1", "default");
+    shows(text, "persist_numel", "off", "zero_config");
+    shows(text, "live_bytes", "2097152", "-o");
+    shows(text, "seed", "17", "zero_config");
+    shows(text, "nonfinite", "error", "default");
+    shows(text, "timeout_s", "33", "ZERO_TIMEOUT_S");
+    shows(text, "kernels", "ref", "zero_config");
+    shows(text, "log_level", "off", "zero_config");
+    zero_close(z);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_is_what_the_layout_says),
+        cmocka_unit_test(spare_bytes_become_slots),
+        cmocka_unit_test(what_is_planned_is_what_commit_does),
+        cmocka_unit_test(a_plan_allocates_nothing),
+        cmocka_unit_test(the_plan_is_handed_over),
+        cmocka_unit_test(a_plan_that_cannot_be_is_an_error),
+        cmocka_unit_test(every_value_has_its_source),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
