@@ -1,0 +1,472 @@
+// Configuration: who wins, what is refused and how that is said, where every value came from.
+#include "zero/config.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+// Each test starts without any variable of zero's or a launcher's.
+static int clean_environment(void **state)
+{
+    (void)state;
+    clearenv();
+    return setenv("PATH", "/bin:/usr/bin", 1);
+}
+
+static struct eng_config resolved(const zero_config *user)
+{
+    struct eng_config config;
+    struct base_error error = {.result = ZERO_OK};
+    if (eng_config_resolve(&config, user, &error))
+        fail_msg("%s", error.message);
+    return config;
+}
+
+static void refused(const zero_config *user, zero_result result, const char *part)
+{
+    struct eng_config config;
+    struct base_error error = {.result = ZERO_OK};
+    const zero_result got = eng_config_resolve(&config, user, &error);
+    if (got != result || !strstr(error.message, part))
+        fail_msg("result %d: %s; expected %s", got, error.message, part);
+    assert_null(strchr(error.message, '\n'));
+}
+
+static void refused_variable(const char *name, const char *value, const char *part)
+{
+    setenv(name, value, 1);
+    refused(NULL, ZERO_E_INVALID, part);
+    unsetenv(name);
+}
+
+static void defaults_are_those_of_the_manual(void **state)
+{
+    (void)state;
+    const zero_config empty = zero_config_default();
+    for (int i = 0; i < 2; i++) {
+        const struct eng_config config = resolved(i ? &empty : NULL);
+        assert_int_equal(config.stage, 0);
+        assert_string_equal(config.name, "main");
+        assert_string_equal(config.transport, "self");
+        assert_int_equal(config.rank, 0);
+        assert_int_equal(config.world, 1);
+        assert_int_equal(config.micro_batches, 1);
+        assert_int_equal(config.prefetch_units, 2);
+        assert_int_equal(config.open_units, 4);
+        assert_int_equal(config.grad_units, 4);
+        assert_int_equal(config.cpu_threads, 1);
+        assert_int_equal(config.persist_numel, 1024);
+        assert_int_equal(config.live_bytes, 0);
+        assert_int_equal(config.seed, 0);
+        assert_int_equal(config.nonfinite, ZERO_NONFINITE_ERROR);
+        assert_int_equal(config.timeout_s, 600);
+        assert_string_equal(config.kernels, "auto");
+        assert_int_equal(config.log.level, ZERO_LOG_WARN);
+        assert_false(config.plan);
+        assert_int_equal(config.plan_fd, -1);
+        assert_int_equal(config.metrics_fd, -1);
+    }
+}
+
+static void the_struct_is_read(void **state)
+{
+    (void)state;
+    zero_config user = zero_config_default();
+    user.stage = 3;
+    user.name = "critic";
+    user.world = 4;
+    user.rank = 3;
+    user.transport = "shm";
+    user.micro_batches = 7;
+    user.prefetch_units = ZERO_OFF;
+    user.open_units = 9;
+    user.grad_units = 1;
+    user.cpu_threads = 2;
+    user.persist_numel = ZERO_OFF;
+    user.live_bytes = INT64_C(1) << 40;
+    user.seed = UINT64_MAX;
+    user.nonfinite = ZERO_NONFINITE_SKIP;
+    user.timeout_s = 5;
+    user.kernels = "ref";
+    user.log_level = ZERO_OFF;
+    const struct eng_config config = resolved(&user);
+    assert_int_equal(config.stage, 3);
+    assert_string_equal(config.name, "critic");
+    assert_int_equal(config.world, 4);
+    assert_int_equal(config.rank, 3);
+    assert_string_equal(config.launcher, "zero_config");
+    assert_int_equal(config.micro_batches, 7);
+    assert_int_equal(config.prefetch_units, 0);
+    assert_int_equal(config.open_units, 9);
+    assert_int_equal(config.grad_units, 1);
+    assert_int_equal(config.cpu_threads, 2);
+    assert_int_equal(config.persist_numel, 0);
+    assert_int_equal(config.live_bytes, INT64_C(1) << 40);
+    assert_true(config.seed == UINT64_MAX);
+    assert_int_equal(config.nonfinite, ZERO_NONFINITE_SKIP);
+    assert_int_equal(config.timeout_s, 5);
+    assert_string_equal(config.kernels, "ref");
+    assert_int_equal(config.log.level, 0);
+    assert_int_equal(config.log.rank, 3);
+}
+
+#define REFUSED(field, value, part)                                                                \
+    do {                                                                                           \
+        zero_config user = zero_config_default();                                                  \
+        user.field = (value);                                                                      \
+        refused(&user, ZERO_E_INVALID, part);                                                      \
+    } while (0)
+
+static void fields_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    REFUSED(stage, 4, "zero_config.stage = 4: stage (what is sharded) takes 0 to 3");
+    REFUSED(stage, -1, "zero_config.stage = -1");
+    REFUSED(name, "", "zero_config.name has 0 bytes");
+    REFUSED(transport, "tcp", "zero_config.transport = \"tcp\"");
+    REFUSED(transport, "tcp", "takes self, threads, shm");
+    REFUSED(world, -1, ".world = -1");
+    REFUSED(world, BOOT_WORLD_MAX + 1, "1 to 4096 ranks");
+    REFUSED(rank, 1, "zero_config.rank is set, but .world is 0");
+    REFUSED(micro_batches, -1, "micro_batches");
+    REFUSED(prefetch_units, -2, "zero_config.prefetch_units = -2");
+    REFUSED(prefetch_units, -2, "0 to 4096, or off");
+    REFUSED(open_units, ZERO_OFF, "open_units");
+    REFUSED(grad_units, -3, "grad_units");
+    REFUSED(cpu_threads, 1025, "1 to 1024");
+    REFUSED(persist_numel, -2, "persist_numel");
+    REFUSED(live_bytes, -2, "live_bytes");
+    REFUSED(nonfinite, (zero_nonfinite)3, "takes error, skip");
+    REFUSED(nonfinite, (zero_nonfinite)-1, "nonfinite");
+    REFUSED(timeout_s, -1, "timeout_s");
+    REFUSED(kernels, "sse", "takes auto, ref, avx2, avx512");
+    REFUSED(log_level, 6, "off, error, warn, info, debug, trace");
+    REFUSED(reserved, 1, "reserved");
+    REFUSED(struct_size, 2, "struct_size");
+
+    char long_name[BOOT_NAME_BYTES + 1];
+    memset(long_name, 'n', BOOT_NAME_BYTES);
+    long_name[BOOT_NAME_BYTES] = '\0';
+    REFUSED(name, long_name, "has 96 bytes");
+    zero_config user = zero_config_default();
+    user.world = 2;
+    user.rank = 2;
+    refused(&user, ZERO_E_INVALID, ".rank = 2, .world = 2");
+}
+
+static void older_and_newer_structs_are_accepted(void **state)
+{
+    (void)state;
+    struct {
+        zero_config known;
+        uint64_t tail;
+    } newer = {.known = zero_config_default()};
+    newer.known.struct_size = sizeof newer;
+    newer.known.stage = 2;
+    assert_int_equal(resolved(&newer.known).stage, 2);
+    newer.tail = UINT64_C(1) << 56;
+    refused(&newer.known, ZERO_E_INVALID, "zero_config has a value at byte");
+
+    // What an older caller doesn't have isn't looked at.
+    zero_config older = zero_config_default();
+    older.struct_size = offsetof(zero_config, seed);
+    older.stage = 1;
+    older.seed = 42;
+    older.timeout_s = -9;
+    const struct eng_config config = resolved(&older);
+    assert_int_equal(config.stage, 1);
+    assert_int_equal(config.seed, 0);
+    assert_int_equal(config.timeout_s, 600);
+}
+
+static void the_stronger_source_wins(void **state)
+{
+    (void)state;
+    zero_config user = zero_config_default();
+    user.stage = 1;
+    user.cpu_threads = 3;
+    user.timeout_s = 10;
+    setenv("ZERO_STAGE", "2", 1);
+    setenv("ZERO_CPU_THREADS", "4", 1);
+    setenv("ZERO_OPTIONS", "\nstage=3\n\nlive_bytes=64MiB\nseed=18446744073709551615\n", 1);
+    const struct eng_config config = resolved(&user);
+    assert_int_equal(config.stage, 3);
+    assert_int_equal(config.cpu_threads, 4);
+    assert_int_equal(config.timeout_s, 10);
+    assert_int_equal(config.live_bytes, 64 << 20);
+    assert_true(config.seed == UINT64_MAX);
+
+    char text[4096];
+    const size_t length = eng_config_text(&config, text, sizeof text);
+    assert_int_equal(length, strlen(text));
+    assert_non_null(strstr(text, "  world              1                (none)\n"));
+    assert_non_null(strstr(text, "  stage              3                (-o)\n"));
+    assert_non_null(strstr(text, "  cpu_threads        4                (ZERO_CPU_THREADS)\n"));
+    assert_non_null(strstr(text, "  timeout_s          10               (zero_config)\n"));
+    assert_non_null(strstr(text, "  kernels            auto             (default)\n"));
+    assert_non_null(strstr(text, "  live_bytes         67108864         (-o)\n"));
+    assert_non_null(strstr(text, "  log                -                (default)\n"));
+    int lines = 0;
+    for (const char *byte = text; *byte; byte++)
+        lines += *byte == '\n';
+    assert_int_equal(lines, 1 + ENG_CONFIG_KEYS);
+
+    // Cut where it doesn't fit, and the length is still told.
+    char small[101];
+    memset(small, 'x', sizeof small);
+    assert_int_equal(eng_config_text(&config, small, 100), length);
+    assert_memory_equal(small, text, 99);
+    assert_int_equal(small[99], '\0');
+    assert_int_equal(small[100], 'x');
+}
+
+static void text_values_are_understood(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t bytes;
+    } sizes[] = {{"0", 0},
+                 {"off", 0},
+                 {"1", 1},
+                 {"3KiB", 3 << 10},
+                 {"5MiB", 5 << 20},
+                 {"2GiB", INT64_C(2) << 30},
+                 {"1TiB", INT64_C(1) << 40},
+                 {"1024TiB", INT64_C(1) << 50}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        setenv("ZERO_LIVE_BYTES", sizes[i].text, 1);
+        assert_int_equal(resolved(NULL).live_bytes, sizes[i].bytes);
+    }
+    unsetenv("ZERO_LIVE_BYTES");
+    setenv("ZERO_PREFETCH_UNITS", "off", 1);
+    setenv("ZERO_NONFINITE", "skip", 1);
+    setenv("ZERO_LOG_LEVEL", "off", 1);
+    setenv("ZERO_KERNELS", "ref", 1);
+    const struct eng_config config = resolved(NULL);
+    assert_int_equal(config.prefetch_units, 0);
+    assert_int_equal(config.nonfinite, ZERO_NONFINITE_SKIP);
+    assert_int_equal(config.log.level, 0);
+    assert_string_equal(config.kernels, "ref");
+    char text[4096];
+    eng_config_text(&config, text, sizeof text);
+    assert_non_null(strstr(text, "  prefetch_units     off              (ZERO_PREFETCH_UNITS)\n"));
+    assert_non_null(strstr(text, "  nonfinite          skip             (ZERO_NONFINITE)\n"));
+    assert_non_null(strstr(text, "  log_level          off              (ZERO_LOG_LEVEL)\n"));
+}
+
+static void bad_variables_are_refused(void **state)
+{
+    (void)state;
+    refused_variable("ZERO_STAGE", "4", "ZERO_STAGE=4: stage (what is sharded) takes 0 to 3");
+    refused_variable("ZERO_STAGE", "", "ZERO_STAGE=: stage");
+    refused_variable("ZERO_STAGE", "-1", "ZERO_STAGE=-1");
+    refused_variable("ZERO_STAGE", " 1", "ZERO_STAGE= 1");
+    refused_variable("ZERO_STAGE", "1 ", "ZERO_STAGE=1 ");
+    refused_variable("ZERO_STAGE", "1\n", "ZERO_STAGE=1?");
+    refused_variable("ZERO_STAGE", "two", "ZERO_STAGE=two");
+    refused_variable("ZERO_STAGE", "off", "ZERO_STAGE=off");
+    refused_variable("ZERO_STAGE", "4294967296", "ZERO_STAGE=4294967296");
+    refused_variable("ZERO_STAGE", "18446744073709551616", "ZERO_STAGE=18446744073709551616");
+    refused_variable("ZERO_OPEN_UNITS", "1KiB", "ZERO_OPEN_UNITS=1KiB");
+    refused_variable("ZERO_LIVE_BYTES", "1kB", "ZERO_LIVE_BYTES=1kB");
+    refused_variable("ZERO_LIVE_BYTES", "1025TiB", "ZERO_LIVE_BYTES=1025TiB");
+    refused_variable("ZERO_LIVE_BYTES", "17179869184TiB", "or off");
+    refused_variable("ZERO_SEED", "18446744073709551616", "0 to 18446744073709551615");
+    refused_variable("ZERO_TRANSPORT", "mpi", "takes self, threads, shm");
+    refused_variable("ZERO_LOG", "loud", "ZERO_LOG=loud: log level 'loud'");
+    refused_variable("ZERO_LOG", "x=info", "log component 'x'");
+    refused_variable("ZERO_PLAN", "yes", "ZERO_PLAN=yes");
+    refused_variable("ZERO_PLAN_WORLD", "0", "ZERO_PLAN_WORLD=0");
+    refused_variable("ZERO_PLAN_FD", "987654", "ZERO_PLAN_FD=987654 is no open descriptor");
+    refused_variable("ZERO_METRICS_FD", "1", "ZERO_METRICS_FD=1");
+    refused_variable("ZERO_RANK", "0", "ZERO_WORLD_SIZE is not");
+}
+
+static void bad_options_are_refused(void **state)
+{
+    (void)state;
+    refused_variable("ZERO_OPTIONS", "stag=1",
+                     "-o stag: there is no such key; did you mean stage?");
+    refused_variable("ZERO_OPTIONS", "prefetch_unit=1", "did you mean prefetch_units?");
+    refused_variable("ZERO_OPTIONS", "cpu-threads=1", "did you mean cpu_threads?");
+    refused_variable("ZERO_OPTIONS", "something_else=1", "-o something_else: there is no such key");
+    refused_variable("ZERO_OPTIONS", "=1", "-o : there is no such key");
+    refused_variable("ZERO_OPTIONS", "stage", "-o stage: write it as key=value");
+    refused_variable("ZERO_OPTIONS", "stage=1\nseed=2\nstage=2", "-o stage is given twice");
+    refused_variable("ZERO_OPTIONS", "stage=9", "-o stage=9: stage");
+    refused_variable("ZERO_OPTIONS", "world=4", "-o world: comes from the launcher");
+    refused_variable("ZERO_OPTIONS", "name=x", "-o name: comes from the launcher");
+    refused_variable("ZERO_OPTIONS", "log=loud", "-o log=loud: ");
+    char long_value[400];
+    memset(long_value, '1', sizeof long_value - 1);
+    memcpy(long_value, "seed=", 5);
+    long_value[sizeof long_value - 1] = '\0';
+    refused_variable("ZERO_OPTIONS", long_value, "-o seed: the value is too long");
+    memcpy(long_value, "aaaaa", 5);
+    refused_variable("ZERO_OPTIONS", long_value, "write it as key=value");
+}
+
+static void the_launcher_gives_the_place(void **state)
+{
+    (void)state;
+    setenv("RANK", "2", 1);
+    setenv("WORLD_SIZE", "3", 1);
+    setenv("LOCAL_RANK", "2", 1);
+    setenv("ZERO_JOB", "abc", 1);
+    struct eng_config config = resolved(NULL);
+    assert_int_equal(config.rank, 2);
+    assert_int_equal(config.world, 3);
+    assert_int_equal(config.micro_batches, 3);
+    assert_string_equal(config.transport, "shm");
+    assert_string_equal(config.launcher, "torchrun");
+    assert_non_null(strstr(config.job, ".zero-run.abc"));
+
+    // The struct is stronger; the job is the same.
+    zero_config user = zero_config_default();
+    user.world = 2;
+    user.rank = 1;
+    config = resolved(&user);
+    assert_int_equal(config.rank, 1);
+    assert_int_equal(config.world, 2);
+    assert_non_null(strstr(config.job, ".zero-run.abc"));
+
+    setenv("LOCAL_WORLD_SIZE", "3", 1);
+    assert_int_equal(resolved(NULL).local_world, 3);
+    setenv("LOCAL_RANK", "0", 1);
+    setenv("LOCAL_WORLD_SIZE", "2", 1);
+    refused(NULL, ZERO_E_UNSUPPORTED, "2 of 3 ranks are on this host (torchrun says)");
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "5", 1);
+    refused(NULL, ZERO_E_INVALID, "disagree");
+}
+
+static void contradictions_are_refused(void **state)
+{
+    (void)state;
+    int team = 0; // the layer never looks into it
+    zero_config user = zero_config_default();
+    user.world = 2;
+    user.transport = "self";
+    refused(&user, ZERO_E_INVALID, "transport=self is for one rank, and there are 2");
+    user.transport = "threads";
+    refused(&user, ZERO_E_INVALID, "transport=threads needs zero_config.team");
+    user.team = (zero_team *)(void *)&team;
+    assert_ptr_equal(resolved(&user).team, user.team);
+    user.transport = NULL;
+    assert_string_equal(resolved(&user).transport, "threads");
+    user.transport = "shm";
+    refused(&user, ZERO_E_INVALID, "transport=shm, but zero_config.team");
+    user.world = 0;
+    refused(&user, ZERO_E_INVALID, "zero_config.team is set, but .world is 0");
+}
+
+static void a_plan_is_made_for_any_world(void **state)
+{
+    (void)state;
+    int ends[2];
+    char number[16];
+    assert_int_equal(pipe(ends), 0);
+    snprintf(number, sizeof number, "%d", ends[1]);
+    setenv("ZERO_RANK", "0", 1);
+    setenv("ZERO_WORLD_SIZE", "1", 1);
+    setenv("ZERO_LOCAL_WORLD_SIZE", "1", 1);
+    setenv("ZERO_PLAN", "1", 1);
+    setenv("ZERO_PLAN_WORLD", "64", 1);
+    setenv("ZERO_PLAN_FD", number, 1);
+    setenv("ZERO_METRICS_FD", number, 1);
+    struct eng_config config = resolved(NULL);
+    assert_true(config.plan);
+    assert_int_equal(config.world, 64);
+    assert_int_equal(config.rank, 0);
+    assert_int_equal(config.micro_batches, 64);
+    assert_string_equal(config.transport, "shm");
+    assert_int_equal(config.plan_fd, ends[1]);
+    assert_int_equal(config.metrics_fd, -1);
+    char text[4096];
+    eng_config_text(&config, text, sizeof text);
+    assert_non_null(strstr(text, "  world              64               (zero-run --plan)\n"));
+
+    // Without it the descriptor is for metrics, of rank 0.
+    setenv("ZERO_PLAN", "0", 1);
+    config = resolved(NULL);
+    assert_false(config.plan);
+    assert_int_equal(config.world, 1);
+    assert_int_equal(config.metrics_fd, ends[1]);
+    setenv("ZERO_RANK", "1", 1);
+    setenv("ZERO_WORLD_SIZE", "2", 1);
+    setenv("ZERO_LOCAL_WORLD_SIZE", "2", 1);
+    assert_int_equal(resolved(NULL).metrics_fd, -1);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+struct sink {
+    int count;
+    char last[1100];
+};
+
+static void keep(void *user, zero_log_level level, const char *component, const char *message)
+{
+    struct sink *sink = user;
+    if (level == ZERO_LOG_WARN && !strcmp(component, "core")) {
+        sink->count++;
+        snprintf(sink->last, sizeof sink->last, "%s", message);
+    }
+}
+
+static void unknown_variables_are_warned_of(void **state)
+{
+    (void)state;
+    struct sink sink = {.count = 0};
+    zero_config user = zero_config_default();
+    user.log = keep;
+    user.log_user = &sink;
+    setenv("ZERO_JOB", "j", 1);
+    setenv("ZERO_FAULT", "", 1);
+    setenv("ZERO_LOG", "error,coll=debug", 1);
+    setenv("ZERO_LOG_LEVEL", "warn", 1);
+    setenv("ZEROS", "1", 1);
+    struct eng_config config = resolved(&user);
+    assert_int_equal(sink.count, 0);
+    assert_int_equal(config.log.level, ZERO_LOG_ERROR);
+    assert_int_equal(config.log.component_level[BASE_LOG_COLL], ZERO_LOG_DEBUG);
+    assert_ptr_equal(config.log.user, &sink);
+
+    unsetenv("ZERO_LOG");
+    setenv("ZERO_STAGES", "3", 1);
+    resolved(&user);
+    assert_int_equal(sink.count, 1);
+    assert_string_equal(sink.last, "ZERO_STAGES is no variable of zero; did you mean ZERO_STAGE?");
+    unsetenv("ZERO_STAGES");
+    setenv("ZERO_INSTALLATION_PATH", "x", 1);
+    resolved(&user);
+    assert_string_equal(sink.last, "ZERO_INSTALLATION_PATH is no variable of zero");
+    assert_int_equal(sink.count, 2);
+    // One rank says it.
+    user.world = 2;
+    user.rank = 1;
+    resolved(&user);
+    assert_int_equal(sink.count, 2);
+}
+
+#define TEST(function) cmocka_unit_test_setup(function, clean_environment)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(defaults_are_those_of_the_manual), TEST(the_struct_is_read),
+        TEST(fields_out_of_range_are_refused),  TEST(older_and_newer_structs_are_accepted),
+        TEST(the_stronger_source_wins),         TEST(text_values_are_understood),
+        TEST(bad_variables_are_refused),        TEST(bad_options_are_refused),
+        TEST(the_launcher_gives_the_place),     TEST(contradictions_are_refused),
+        TEST(a_plan_is_made_for_any_world),     TEST(unknown_variables_are_warned_of),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
