@@ -104,17 +104,17 @@ static void hash_root(const zero_ctx *z, struct named_sum *named, uint8_t digest
 static zero_result fingerprint(zero_ctx *z, uint8_t digest[16])
 {
     const size_t params = z->model.param_count;
+    if (!digest)
+        return eng_fail(z, ZERO_E_INVALID, "zero_fingerprint needs a place for the digest");
+    if (z->micro >= 0)
+        return eng_fail(z, ZERO_E_STATE, "zero_fingerprint inside a step");
     struct base_hash128 *sums = base_calloc(params, sizeof *sums);
     struct named_sum *named = base_calloc(params, sizeof *named);
     zero_result r = ZERO_OK;
-    if (!digest)
-        r = eng_fail(z, ZERO_E_INVALID, "zero_fingerprint needs a place for the digest");
-    else if (!sums || !named)
+    if (!sums || !named) {
         r = eng_fail(z, ZERO_E_NOMEM, "no memory for the fingerprints of %zu tensors", params);
-    else if (z->micro >= 0)
-        r = eng_fail(z, ZERO_E_STATE, "zero_fingerprint inside a step");
-    if (r)
         goto out;
+    }
     hash_own(z, sums);
     r = add_ranks(z, sums);
     if (r)

@@ -35,6 +35,7 @@ zero_result eng_struct_copy(void *out, size_t known, const void *in, const char 
                             struct base_error *error)
 {
     uint32_t given = 0;
+    memset(out, 0, known);
     memcpy(&given, in, sizeof given);
     if (given < sizeof given || given > 65536)
         return zero_fail(error, ZERO_E_INVALID,
@@ -47,7 +48,6 @@ zero_result eng_struct_copy(void *out, size_t known, const void *in, const char 
                              "%s has a value at byte %zu that this library (%zu bytes) does not "
                              "know",
                              what, i, known);
-    memset(out, 0, known);
     memcpy(out, in, given < known ? given : known);
     return ZERO_OK;
 }

@@ -144,10 +144,11 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
 
 static zero_result step(zero_ctx *z, const zero_step_args *user)
 {
+    if (!user)
+        return eng_fail(z, ZERO_E_INVALID, "zero_step needs arguments");
     struct base_error error = {0};
     zero_step_args args;
-    zero_result r = user ? eng_struct_copy(&args, sizeof args, user, "zero_step_args", &error)
-                         : zero_fail(&error, ZERO_E_INVALID, "zero_step needs arguments");
+    zero_result r = eng_struct_copy(&args, sizeof args, user, "zero_step_args", &error);
     if (r)
         return eng_fail_from(z, &error);
     r = check_args(z, &args);
