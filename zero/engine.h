@@ -253,7 +253,7 @@ zero_result eng_micro_check(zero_ctx *z, const char *call);
 /** Sends a section's new values on their way to whoever keeps it whole. */
 zero_result eng_publish_start(zero_ctx *z, size_t section);
 zero_result eng_publish_wait(zero_ctx *z, zero_unit unit);
-/** Waits for what this stage promises to be current without a gather. */
+/** Waits for everything, or for what is promised to be current without a gather: what persists. */
 zero_result eng_publish_finish(zero_ctx *z, bool everything);
 /** Counts a new version of the parameters. */
 void eng_publish_version(zero_ctx *z);

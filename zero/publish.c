@@ -11,32 +11,35 @@ zero_result eng_publish_start(zero_ctx *z, size_t section)
     return eng_section_gather(z, section, eng_home(z, section, 0));
 }
 
+/** Waits for a section's new values if they are on their way. */
+static zero_result wait_section(zero_ctx *z, size_t section)
+{
+    if (!z->io[section].publish_pending)
+        return ZERO_OK;
+    const zero_result r = eng_section_gather_wait(z, section);
+    if (!r)
+        z->io[section].publish_pending = false;
+    return r;
+}
+
 zero_result eng_publish_wait(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
-        if (!z->io[s].publish_pending)
-            continue;
-        const zero_result r = eng_section_gather_wait(z, s);
-        if (r)
-            return r;
-        z->io[s].publish_pending = false;
-    }
-    return ZERO_OK;
+    zero_result r = ZERO_OK;
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        r = wait_section(z, s);
+    return r;
 }
 
 zero_result eng_publish_finish(zero_ctx *z, bool everything)
 {
-    if (!everything && z->config.stage != 3)
-        return ZERO_OK;
     const double begin = base_clock_s();
-    for (size_t u = 0; u < z->layout.unit_count; u++) {
-        const zero_result r = eng_publish_wait(z, (zero_unit)u);
-        if (r)
-            return r;
-    }
+    zero_result r = ZERO_OK;
+    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+        if (everything || z->layout.sections[s].persistent)
+            r = wait_section(z, s);
     z->stats.gather_wait_s += base_clock_s() - begin;
-    return ZERO_OK;
+    return r;
 }
 
 void eng_publish_version(zero_ctx *z)

@@ -79,29 +79,35 @@ static void update_segment(void *user, size_t index, int thread)
     eng_fp_leave(&saved);
 }
 
-zero_result eng_update_all(zero_ctx *z)
+static zero_result update_section(zero_ctx *z, size_t s)
 {
-    const double begin = base_clock_s();
-    eng_publish_version(z);
-    for (size_t s = 0; s < z->layout.section_count; s++) {
-        const struct eng_section_place *place = &z->placement.sections[s];
-        struct section_update task = {
-            .z = z,
-            .segments = z->segments + z->section_segments[s],
-            .sums = z->sums + place->sums,
-            .sums_first = place->state_first * ENG_GRANULE,
-        };
-        zero_result r = ZERO_OK;
-        if (z->config.stage == 0)
-            r = eng_sums_gather(z, s, &task.sums);
-        if (r)
-            return r;
-        base_pool_run(z->pool, z->section_segments[s + 1] - z->section_segments[s], update_segment,
-                      &task);
-        r = eng_publish_start(z, s);
+    const struct eng_section_place *place = &z->placement.sections[s];
+    struct section_update task = {
+        .z = z,
+        .segments = z->segments + z->section_segments[s],
+        .sums = z->sums + place->sums,
+        .sums_first = place->state_first * ENG_GRANULE,
+    };
+    if (z->config.stage == 0) {
+        const zero_result r = eng_sums_gather(z, s, &task.sums);
         if (r)
             return r;
     }
+    base_pool_run(z->pool, z->section_segments[s + 1] - z->section_segments[s], update_segment,
+                  &task);
+    return eng_publish_start(z, s);
+}
+
+zero_result eng_update_all(zero_ctx *z)
+{
+    const double begin = base_clock_s();
+    zero_result r = ZERO_OK;
+    eng_publish_version(z);
+    // What persists goes first, for the step waits until it is current; the rest may take its time.
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t s = 0; !r && s < z->layout.section_count; s++)
+            if (z->layout.sections[s].persistent == (pass == 0))
+                r = update_section(z, s);
     z->stats.update_s += base_clock_s() - begin;
-    return ZERO_OK;
+    return r;
 }
