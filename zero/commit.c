@@ -104,7 +104,8 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
     if (z->comm)
         coll_counters(z->comm, &counters);
     eng_plan_count(&z->plan, &z->layout, &z->placement, limits.moments, counters.memory_bytes);
-    return eng_plan_write(&z->plan, config, &z->model, &z->layout, &z->placement, error);
+    return eng_plan_write(&z->plan, config, z->kernels, &z->model, &z->layout, &z->placement,
+                          error);
 }
 
 static zero_result hand_over_plan(zero_ctx *z, struct base_error *error)

@@ -74,7 +74,7 @@ static void write_model(struct text *text, const struct eng_config *config,
     append(text, "  model        %" PRIu64 " elements, %zu tensors, %zu units, %zu groups\n",
            elements, model->param_count, layout->unit_count, model->group_count);
     append(text, "  layout       %zu granules of %d elements\n", layout->granules, ENG_GRANULE);
-    append(text, "  micro-batches  %d a step, at most %d a rank\n", config->micro_batches,
+    append(text, "  micro-batches %d a step, at most %d a rank\n", config->micro_batches,
            (config->micro_batches + config->world - 1) / config->world);
 }
 
@@ -87,8 +87,9 @@ static void write_slots(struct text *text, const char *what, const struct eng_sl
 }
 
 zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *config,
-                           const struct eng_model *model, const struct eng_layout *layout,
-                           const struct eng_placement *placement, struct base_error *error)
+                           const struct eng_kernels *kernels, const struct eng_model *model,
+                           const struct eng_layout *layout, const struct eng_placement *placement,
+                           struct base_error *error)
 {
     char size[32];
     const size_t room = 16384;
@@ -96,6 +97,7 @@ zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *confi
     if (!text.data)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the plan's text");
     write_model(&text, config, model, layout);
+    append(&text, "  kernels      %s\n", kernels->name);
     append(&text, "memory, bytes of this rank\n");
     for (int i = 0; i < plan->row_count; i++)
         append(&text, "  %-18s %-6s %16zu  %s\n", plan->rows[i].purpose, plan->rows[i].tier,

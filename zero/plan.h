@@ -27,10 +27,11 @@ struct eng_plan {
 void eng_plan_count(struct eng_plan *plan, const struct eng_layout *layout,
                     const struct eng_placement *placement, int moments, size_t control);
 
-/** Makes the text. ZERO_E_NOMEM. */
+/** Makes the text; `kernels` is the table in use. ZERO_E_NOMEM. */
 zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *config,
-                           const struct eng_model *model, const struct eng_layout *layout,
-                           const struct eng_placement *placement, struct base_error *error);
+                           const struct eng_kernels *kernels, const struct eng_model *model,
+                           const struct eng_layout *layout, const struct eng_placement *placement,
+                           struct base_error *error);
 
 void eng_plan_free(struct eng_plan *plan);
 
