@@ -118,9 +118,11 @@ static zero_result agree(struct coll_comm *comm, struct coll_arena *arena, zero_
         snprintf(verdict.message, sizeof verdict.message, "rank %d: %.*s", comm->rank,
                  COLL_MESSAGE_BYTES - 32, mine->message);
     struct verdict *all = base_calloc((size_t)comm->world, sizeof *all);
-    if (!all)
-        return coll_fail(comm, ZERO_E_NOMEM, "rank %d: no memory for %zu bytes", comm->rank,
-                         (size_t)comm->world * sizeof *all);
+    if (!all) {
+        coll_fail(comm, ZERO_E_NOMEM, "rank %d: no memory for %zu bytes", comm->rank,
+                  (size_t)comm->world * sizeof *all);
+        return coll_state(comm, error);
+    }
     result = coll_exchange(comm, &verdict, sizeof verdict, all);
     if (result != ZERO_OK)
         coll_state(comm, error);

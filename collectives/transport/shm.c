@@ -164,6 +164,11 @@ static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_confi
     result = boot_meet(&shm->boot, &meeting, error);
     if (result == ZERO_OK)
         result = share_blocks(comm, error);
+    // Who could not map a block has gone away, and nobody starts without it.
+    const int here = 1;
+    if (result == ZERO_OK)
+        result = boot_exchange_bytes(shm->boot, &here, sizeof here, shm->descriptors,
+                                     meeting.deadline_ns, error);
     if (result == ZERO_OK)
         coll_direct_join(comm);
     return result;

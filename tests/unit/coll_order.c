@@ -157,6 +157,22 @@ static bool in_flight(struct bench *bench)
     return true;
 }
 
+/** Starts a step's reduce-scatter from the one slot into the one accumulator. */
+static bool start_step(struct bench *bench, struct coll_request *request, uint32_t step)
+{
+    for (size_t i = 0; i < MOST_COUNT; i++)
+        bench->sources[i] = value(step, bench->rank, i);
+    const struct coll_reduce_scatter op = {.arena = bench->arena,
+                                           .dtype = ZERO_F32,
+                                           .spans = bench->spans[1],
+                                           .accumulator = bench->results,
+                                           .contributors = contributors_of(bench, step),
+                                           .store = step == 0,
+                                           .label = {.name = "slot", .number = step}};
+    CHECK_OK(bench->comm, coll_reduce_scatter_start(bench->comm, &op, request));
+    return true;
+}
+
 /** One gradient slot for all steps, and a small operation now and then. */
 static bool one_slot(struct bench *bench)
 {
@@ -166,23 +182,13 @@ static bool one_slot(struct bench *bench)
     for (uint32_t step = 0; step < STEPS; step++) {
         nap(&bench->random, NAP_US / 3);
         CHECK_OK(bench->comm, coll_drain(bench->comm, request));
-        for (size_t i = 0; i < MOST_COUNT; i++)
-            bench->sources[i] = value(step, bench->rank, i);
-        const struct coll_reduce_scatter op = {.arena = bench->arena,
-                                               .dtype = ZERO_F32,
-                                               .spans = bench->spans[1],
-                                               .accumulator = bench->results,
-                                               .contributors = contributors_of(bench, step),
-                                               .store = step == 0,
-                                               .label = {.name = "slot", .number = step}};
-        CHECK_OK(bench->comm, coll_reduce_scatter_start(bench->comm, &op, request));
-        if (step % 8 == 7) {
-            double ones = 1.0;
+        CHECK(start_step(bench, request, step));
+        double ones = 1.0;
+        if (step % 8 == 7)
             CHECK_OK(bench->comm, coll_all_reduce(bench->comm, &ones, 1, COLL_SUM));
-            CHECK(ones == (double)bench->world);
-        } else if (mix(bench->random, step, 3) % 4 == 0) {
+        else if (mix(bench->random, step, 3) % 4 == 0)
             CHECK_OK(bench->comm, coll_progress(bench->comm));
-        }
+        CHECK(step % 8 != 7 || ones == (double)bench->world);
     }
     CHECK_OK(bench->comm, coll_drain(bench->comm, request));
     for (size_t i = 0; i < mine.count; i++) {
