@@ -98,9 +98,14 @@ bool check_all_gather(struct coll_comm *comm, void *user)
     bool good = recv != NULL;
     for (int c = 0; c < COUNTS && good; c++)
         for (int shape = 0; shape < SHAPES && good; shape++)
-            for (size_t shift = 0; shift < 2 && good; shift++)
-                good = gather_once(comm, arena, recv, counts[c], (enum shape)shape, shift, false) &&
-                       gather_once(comm, arena, recv, counts[c], (enum shape)shape, shift, true);
+            for (size_t shift = 0; shift < 2 && good; shift++) {
+                // The long one takes its time: half of the combinations.
+                const bool all = counts[c] <= 4096;
+                good = ((!all && shift == 0) || gather_once(comm, arena, recv, counts[c],
+                                                            (enum shape)shape, shift, false)) &&
+                       ((!all && shift == 1) ||
+                        gather_once(comm, arena, recv, counts[c], (enum shape)shape, shift, true));
+            }
     free(recv);
     return good;
 }
