@@ -1,9 +1,12 @@
 // Ranks that are processes of one host. Blocks and arenas are memfds, nameless, so that nothing
 // stays behind whoever dies; their owner allocates and touches them, peers map them: blocks to
 // read and write, arenas to read only.
+//
+// Points of base/fault.h: shm.allocate (each memfd), shm.map (each mapping, own and peers').
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "collectives/boot/boot.h"
 #include "collectives/transport/direct.h"
 
@@ -35,10 +38,11 @@ static zero_result create_memory(const struct coll_comm *comm, size_t bytes, int
     if (fd < 0)
         return zero_fail_errno(error, ZERO_E_NOMEM, errno, "communicator %s: memfd_create",
                                comm->name);
-    int failed;
-    do
-        failed = fallocate(fd, 0, 0, (off_t)bytes) != 0 ? errno : 0;
-    while (failed == EINTR);
+    int failed = base_fault("shm.allocate");
+    if (failed == 0)
+        do
+            failed = fallocate(fd, 0, 0, (off_t)bytes) != 0 ? errno : 0;
+        while (failed == EINTR);
     if (failed == 0 && fcntl(fd, F_ADD_SEALS, SEALS) != 0)
         failed = errno;
     if (failed != 0) {
@@ -54,9 +58,11 @@ static zero_result create_memory(const struct coll_comm *comm, size_t bytes, int
 static zero_result map_memory(const struct coll_comm *comm, int memory, size_t bytes,
                               int protection, void **address, struct base_error *error)
 {
-    void *mapped = mmap(NULL, bytes, protection, MAP_SHARED | MAP_POPULATE, memory, 0);
+    const int fault = base_fault("shm.map");
+    void *mapped = fault == 0 ? mmap(NULL, bytes, protection, MAP_SHARED | MAP_POPULATE, memory, 0)
+                              : MAP_FAILED;
     if (mapped == MAP_FAILED)
-        return zero_fail_errno(error, ZERO_E_NOMEM, errno,
+        return zero_fail_errno(error, ZERO_E_NOMEM, fault != 0 ? fault : errno,
                                "communicator %s: mapping %zu bytes of shared memory", comm->name,
                                bytes);
     *address = mapped;

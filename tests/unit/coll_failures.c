@@ -2,6 +2,7 @@
 
 #include "base/bfloat16.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <math.h>
@@ -340,6 +341,47 @@ static void no_memory(void **state)
     on_both(0, no_memory_rank);
 }
 
+/** Mappings of shared memory this process has. */
+static int shared_mappings(void)
+{
+    char line[512];
+    int count = 0;
+    FILE *file = fopen("/proc/self/maps", "r");
+    while (file && fgets(line, sizeof line, file))
+        count += strstr(line, "memfd:zero") != NULL;
+    if (file)
+        fclose(file);
+    return count;
+}
+
+/** One rank can't allocate or map: no rank has the arena, nothing stays behind, and it is no reason
+ * to stop. */
+static bool no_mapping_rank(struct coll_comm *comm, void *user)
+{
+    struct base_error error = {0};
+    struct coll_arena *arena;
+    const int before = shared_mappings();
+    CHECK_OK(comm, coll_barrier(comm));
+    if (coll_rank(comm) == 1)
+        CHECK(base_fault_set(user, &error) == ZERO_OK);
+    CHECK(coll_arena_create(comm, 10000, &arena, &error) == ZERO_E_NOMEM);
+    CHECK(strstr(error.message, "rank 1: ") && strstr(error.message, "ENOSPC"));
+    CHECK(shared_mappings() == before);
+    CHECK_OK(comm, coll_arena_create(comm, 10000, &arena, &error));
+    CHECK(shared_mappings() == before + WORLD);
+    CHECK(gather(comm, arena, 1000, "h.0", 1) == ZERO_OK);
+    return true;
+}
+
+static void no_mapping(void **state)
+{
+    (void)state;
+    static const char *const faults[] = {"shm.allocate:enospc@1", "shm.map:enospc@1",
+                                         "shm.map:enospc@2", "shm.map:enospc@3"};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        assert_true(run_ranks("shm", WORLD, 0, no_mapping_rank, (void *)(uintptr_t)faults[i]));
+}
+
 static void opening(void **state)
 {
     (void)state;
@@ -371,6 +413,15 @@ static void opening(void **state)
     config.transport = "shm";
     base_error_clear(&error);
     assert_int_equal(coll_open(&comm, &config, &error), ZERO_E_TIMEOUT);
+    config.world = 1;
+    assert_int_equal(base_fault_set("shm.map@1", NULL), ZERO_OK);
+    assert_int_equal(coll_open(&comm, &config, NULL), ZERO_E_NOMEM);
+    assert_int_equal(base_fault_set("shm.allocate@1", NULL), ZERO_OK);
+    assert_int_equal(coll_open(&comm, &config, NULL), ZERO_E_NOMEM);
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+    assert_int_equal(coll_open(&comm, &config, NULL), ZERO_OK);
+    coll_close(comm);
+    assert_int_equal(shared_mappings(), 0);
     coll_close(NULL);
     coll_team_free(team);
     coll_team_free(NULL);
@@ -486,6 +537,7 @@ int main(void)
         cmocka_unit_test(aborting),
         cmocka_unit_test(arguments),
         cmocka_unit_test(no_memory),
+        cmocka_unit_test(no_mapping),
         cmocka_unit_test(opening),
         cmocka_unit_test(nonfinite),
 #if defined(__x86_64__)
