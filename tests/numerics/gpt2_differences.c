@@ -1,4 +1,5 @@
-/* Every tensor's gradient against finite differences of the loss, in double precision. */
+/* Every tensor's gradient against finite differences of the loss, and of a batch against those of
+ * its windows one by one, in double precision. */
 #include "gpt2_fixture.h"
 
 #include <setjmp.h>
@@ -75,6 +76,49 @@ static void test_one_token(void **state)
     compare_model(&dims, (struct batch){.windows = 1, .length = 1});
 }
 
+/* All gradients, one after the other, are added to sum. */
+static void add_gradients(const struct gpt2_fixture *f, double *sum)
+{
+    for (int u = 0; u < unit_count(&f->dims); u++)
+        for (int i = 0; i < unit_tensors(&f->dims, u); i++) {
+            const struct tensor tensor = unit_tensor(&f->dims, u, i);
+            for (size_t e = 0; e < tensor_numel(&tensor); e++)
+                *sum++ += (double)f->gradient[u][i][e];
+        }
+}
+
+/* The batch is so large that the head takes it in chunks, and the vocabulary in several tiles. */
+static void test_batch_is_the_mean_of_its_windows(void **state)
+{
+    (void)state;
+    enum { WINDOWS = 3, LENGTH = 96 };
+    const struct dims dims = {
+        .layers = 1, .heads = 2, .width = 8, .context = LENGTH, .vocab = 4100};
+    struct gpt2_fixture whole, part;
+    gpt2_setup(&whole, &dims, (struct batch){.windows = WINDOWS, .length = LENGTH}, 2, false);
+    gpt2_setup(&part, &dims, (struct batch){.windows = 1, .length = LENGTH}, 1, false);
+    size_t numel = 0;
+    for (int u = 0; u < unit_count(&dims); u++)
+        numel += unit_numel(&dims, u);
+    double *expected = calloc(2 * numel, sizeof *expected), *got = expected + numel;
+    assert_non_null(expected);
+    double loss = 0;
+    for (int w = 0; w < WINDOWS; w++) {
+        memcpy(part.token, whole.token + w * LENGTH, LENGTH * sizeof *part.token);
+        memcpy(part.target, whole.target + w * LENGTH, LENGTH * sizeof *part.target);
+        loss += gpt2_loss_and_gradient(&part);
+        add_gradients(&part, expected);
+    }
+    assert_true(fabs(gpt2_loss_and_gradient(&whole) - loss / WINDOWS) < 1e-12);
+    add_gradients(&whole, got);
+    for (size_t e = 0; e < numel; e++)
+        if (fabs(got[e] - expected[e] / WINDOWS) > 1e-12)
+            fail_msg("element %zu: %.12g instead of %.12g", e, got[e], expected[e] / WINDOWS);
+    free(expected);
+    gpt2_teardown(&whole);
+    gpt2_teardown(&part);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -83,6 +127,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_small_model),
         cmocka_unit_test(test_long_window),
         cmocka_unit_test(test_one_token),
+        cmocka_unit_test(test_batch_is_the_mean_of_its_windows),
     };
     return cmocka_run_group_tests_name("gpt2_differences", tests, NULL, NULL);
 }
