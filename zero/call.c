@@ -124,6 +124,9 @@ zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
     z->fp_control = state.control;
     if (z->fatal)
         return z->fatal;
+    // zero_abort() promises it of the next call; other failures are met at the next collective.
+    if (z->comm && coll_state(z->comm, NULL) == ZERO_E_ABORTED)
+        return eng_comm_failed(z, ZERO_E_ABORTED);
     if (phase == ENG_AFTER_COMMIT && !z->committed)
         return eng_fail(z, ZERO_E_STATE, "%s before zero_commit", call);
     if (phase == ENG_BEFORE_COMMIT && z->committed)
