@@ -13,8 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static enum run_status complain(enum run_status status, const struct base_error *error)
+// One line, whatever was on the command line or in the environment.
+static enum run_status complain(enum run_status status, struct base_error *error)
 {
+    for (char *byte = error->message; *byte; byte++)
+        if (*byte > 0 && *byte < ' ')
+            *byte = '?';
     fprintf(stderr, "zero-run: %s%s\n", error->message,
             status == RUN_USAGE ? " (see zero-run --help)" : "");
     return status;
@@ -176,7 +180,7 @@ int main(int argc, char **argv)
     else {
         status = run(&options, &error);
         if (error.result)
-            fprintf(stderr, "zero-run: %s\n", error.message);
+            complain((enum run_status)status, &error);
     }
     run_options_free(&options);
     return status;

@@ -1,0 +1,383 @@
+// zero-run when something fails: who is named, what is passed on, what is left behind.
+#include "base/clock.h"
+#include "tests/ranks/run_command.h"
+#include "tests/unit/temporary.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct temporary dir;
+
+static int make_directory(void **state)
+{
+    (void)state;
+    if (!temporary_make(&dir))
+        return -1;
+    return setenv("D", dir.directory, 1); // scripts write process ids there
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    temporary_remove(&dir);
+    return 0;
+}
+
+static pid_t await_pid(const char *name)
+{
+    return run_command_await_pid(temporary_path(&dir, name));
+}
+
+// Waits for a process to go, for a second at most.
+static void expect_gone(pid_t pid)
+{
+    const double deadline = base_clock_s() + 1;
+    while (run_command_alive(pid)) {
+        if (base_clock_s() > deadline)
+            fail_msg("process %d is still there", (int)pid);
+        usleep(1000);
+    }
+}
+
+static void exit_codes_are_passed_on(void **state)
+{
+    (void)state;
+    struct run_command run;
+    static const int codes[] = {1, 3, 66, 255};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        char script[64], cause[64];
+        snprintf(script, sizeof script, "[ $RANK = 1 ] && exit %d; exec sleep 30", codes[i]);
+        snprintf(cause, sizeof cause, " failed first: exit code %d; stopping the others\n",
+                 codes[i]);
+        RUN_SCRIPT(&run, script, "-n", "3");
+        assert_true(run.seconds < 5);
+        run_command_expect_line(&run, codes[i], "zero-run: rank 1 (process ", cause);
+    }
+    RUN_SCRIPT(&run, "exit 7", "-n", "1");
+    run_command_expect_line(&run, 7, "zero-run: rank 0 (process ", ") failed: exit code 7\n");
+}
+
+static void signals_are_named(void **state)
+{
+    (void)state;
+    struct run_command run;
+    static const struct {
+        const char *name;
+        int number;
+    } signals[] = {{"KILL", SIGKILL}, {"TERM", SIGTERM}, {"ABRT", SIGABRT}, {"FPE", SIGFPE}};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        char script[96], cause[64];
+        snprintf(script, sizeof script, "ulimit -c 0; [ $RANK = 2 ] && kill -%s $$; exec sleep 30",
+                 signals[i].name);
+        snprintf(cause, sizeof cause, "failed first: signal SIG%s", signals[i].name);
+        RUN_SCRIPT(&run, script, "-n", "3");
+        run_command_expect_line(&run, 128 + signals[i].number, "zero-run: rank 2 (process ", cause);
+    }
+}
+
+static void a_killed_rank_ends_the_job_within_a_second(void **state)
+{
+    (void)state;
+    struct run_command run;
+    run_command_start(&run, (const char *const[]){"-n", "4", "--", "sh", "-c",
+                                                  "echo $$ > $D/k$RANK; exec sleep 30", NULL});
+    pid_t pids[4];
+    for (int rank = 0; rank < 4; rank++) {
+        char name[8];
+        snprintf(name, sizeof name, "k%d", rank);
+        pids[rank] = await_pid(name);
+    }
+    const double killed = base_clock_s();
+    kill(pids[3], SIGKILL);
+    run_command_finish(&run);
+    assert_true(base_clock_s() - killed < 1);
+    for (int rank = 0; rank < 4; rank++)
+        assert_false(run_command_alive(pids[rank]));
+    run_command_expect_line(&run, 137, "rank 3 (process ", "signal SIGKILL (out of memory?");
+}
+
+static void the_first_failure_counts(void **state)
+{
+    (void)state;
+    struct run_command run;
+    // The others fail because they are stopped, with statuses of their own.
+    RUN_SCRIPT(&run, "trap 'exit 9' TERM; [ $RANK = 2 ] && exit 5; sleep 30 & wait", "-n", "4");
+    run_command_expect_line(&run, 5, "rank 2 (process ", "exit code 5");
+}
+
+static void last_words_come_before_the_report(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN_SCRIPT(&run, "[ $RANK = 1 ] && { printf 'last words' >&2; exit 4; }; exec sleep 30", "-n",
+               "2");
+    assert_int_equal(run.status, 4);
+    assert_memory_equal(run.err, "[1] last words\nzero-run: rank 1", 31);
+    run_command_free(&run);
+}
+
+static void ranks_that_do_not_stop_are_killed(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN_SCRIPT(&run,
+               "trap '' TERM; echo $$ > $D/s$RANK; [ $RANK = 2 ] && kill -STOP $$; "
+               "until [ -s $D/s1 ] && [ -s $D/s2 ]; do sleep 0.02; done; "
+               "[ $RANK = 0 ] && exit 6; while :; do sleep 0.1; done",
+               "-n", "3");
+    assert_true(run.seconds > 1.9 && run.seconds < 8);
+    run_command_expect_line(&run, 6, "rank 0 (process ", "exit code 6");
+    expect_gone(await_pid("s1"));
+    expect_gone(await_pid("s2"));
+}
+
+static void signals_are_passed_on(void **state)
+{
+    (void)state;
+    struct run_command run;
+    static const struct {
+        const char *name;
+        int number;
+    } signals[] = {{"INT", SIGINT}, {"TERM", SIGTERM}, {"HUP", SIGHUP}};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        // A rank may take its time, and decides itself how it ends.
+        char script[160], said[96];
+        snprintf(script, sizeof script,
+                 "trap 'sleep 0.1; echo bye; exit 0' %s; echo $$ > $D/p%zu$RANK; "
+                 "while :; do sleep 0.02; done",
+                 signals[i].name, i);
+        snprintf(said, sizeof said,
+                 "zero-run: SIG%s: passed on to the ranks (once more kills them)", signals[i].name);
+        run_command_start(&run, (const char *const[]){"-n", "2", "--", "sh", "-c", script, NULL});
+        for (int rank = 0; rank < 2; rank++) {
+            char name[8];
+            snprintf(name, sizeof name, "p%zu%d", i, rank);
+            await_pid(name);
+        }
+        kill(run.pid, signals[i].number);
+        run_command_finish(&run);
+        assert_int_equal(run_command_lines(run.out, "[0] bye"), 1);
+        assert_int_equal(run_command_lines(run.out, "[1] bye"), 1);
+        assert_int_equal(run.status, 0);
+        assert_int_equal(run_command_lines(run.err, said), 1);
+        run_command_free(&run);
+    }
+}
+
+static void a_signal_nobody_handles_ends_the_job(void **state)
+{
+    (void)state;
+    struct run_command run;
+    run_command_start(&run, (const char *const[]){"-n", "2", "--", "sh", "-c",
+                                                  "echo $$ > $D/n$RANK; exec sleep 30", NULL});
+    await_pid("n0");
+    await_pid("n1");
+    kill(run.pid, SIGTERM);
+    run_command_finish(&run);
+    assert_int_equal(run.status, 143);
+    assert_true(run.seconds < 5);
+    run_command_free(&run);
+}
+
+static void the_second_signal_kills(void **state)
+{
+    (void)state;
+    struct run_command run;
+    run_command_start(&run, (const char *const[]){"-n", "2", "--", "sh", "-c",
+                                                  "trap '' INT TERM; echo $$ > $D/t$RANK; "
+                                                  "while :; do sleep 0.02; done",
+                                                  NULL});
+    const pid_t pids[2] = {await_pid("t0"), await_pid("t1")};
+    kill(run.pid, SIGINT);
+    usleep(300000);
+    assert_true(run_command_alive(pids[0]) && run_command_alive(pids[1]));
+    const double second = base_clock_s();
+    kill(run.pid, SIGTERM);
+    run_command_finish(&run);
+    assert_true(base_clock_s() - second < 1);
+    assert_int_equal(run.status, 137);
+    expect_gone(pids[0]);
+    expect_gone(pids[1]);
+    run_command_free(&run);
+}
+
+static void a_killed_zero_run_leaves_no_rank(void **state)
+{
+    (void)state;
+    struct run_command run;
+    run_command_start(&run, (const char *const[]){"-n", "3", "--", "sh", "-c",
+                                                  "trap '' HUP TERM INT; echo $$ > $D/z$RANK; "
+                                                  "while :; do sleep 0.02; done",
+                                                  NULL});
+    const pid_t pids[3] = {await_pid("z0"), await_pid("z1"), await_pid("z2")};
+    kill(run.pid, SIGKILL);
+    run_command_finish(&run);
+    assert_int_equal(run.status, 137);
+    for (int rank = 0; rank < 3; rank++)
+        expect_gone(pids[rank]);
+    run_command_free(&run);
+}
+
+static void what_ranks_started_ends_with_the_job(void **state)
+{
+    (void)state;
+    struct run_command run;
+    // The children hold the pipes, and outlive the ranks.
+    RUN_SCRIPT(
+        &run, "sleep 30 & echo $! > $D/c$RANK; until [ -s $D/c0 ]; do sleep 0.02; done; exit $RANK",
+        "-n", "2");
+    assert_int_equal(run.status, 1);
+    assert_true(run.seconds < 5);
+    expect_gone(await_pid("c0"));
+    expect_gone(await_pid("c1"));
+    run_command_free(&run);
+    RUN_SCRIPT(&run, "(trap '' TERM; sleep 30) & echo $! > $D/d$RANK; exit 0", "-n", "2");
+    assert_int_equal(run.status, 0);
+    assert_true(run.seconds < 5);
+    expect_gone(await_pid("d0"));
+    expect_gone(await_pid("d1"));
+    run_command_free(&run);
+}
+
+static void the_job_ends_in_time(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN(&run, "-n", "2", "--timeout", "1", "sleep", "30");
+    assert_true(run.seconds > 0.9 && run.seconds < 5);
+    run_command_expect_line(&run, 75, "the job has run for 1 s (--timeout)", NULL);
+    RUN(&run, "-n", "2", "--timeout", "30", "true");
+    assert_int_equal(run.status, 0);
+    assert_string_equal(run.err, "");
+    run_command_free(&run);
+}
+
+static void a_full_disk_under_the_logs_is_said(void **state)
+{
+    (void)state;
+    struct run_command run;
+    char log[128];
+    snprintf(log, sizeof log, "%s/rank-0.log", dir.directory);
+    assert_int_equal(symlink("/dev/full", log), 0);
+    RUN_SCRIPT(&run, "echo one; sleep 0.05; echo two", "-n", "2", "--log-dir", dir.directory);
+    assert_int_equal(run_command_lines(run.out, "[0] two"), 1);
+    run_command_expect_line(&run, 74, "cannot write the log of rank 0: No space left on device",
+                            "goes on");
+    unlink(log);
+}
+
+// The command through a shell, which knows pipes and redirections: $0 is zero-run.
+static void run_through_shell(struct run_command *run, const char *script)
+{
+    const char *zero_run = run_command_path;
+    run_command_path = "/bin/sh";
+    RUN(run, "-c", script, zero_run);
+    run_command_path = zero_run;
+}
+
+static void a_full_disk_under_the_output_is_said(void **state)
+{
+    (void)state;
+    struct run_command run;
+    run_through_shell(&run, "exec $0 -n 2 -- sh -c 'echo x; echo $$ > $D/f$RANK' > /dev/full");
+    run_command_expect_line(&run, 74, "cannot write to standard output: No space left on device",
+                            "lost");
+    expect_gone(await_pid("f0"));
+    run_through_shell(&run, "exec $0 -n 2 -- sh -c 'echo x; exit 3' > /dev/full");
+    assert_int_equal(run.status, 3);
+    run_command_free(&run);
+}
+
+static void a_reader_that_leaves_ends_the_job(void **state)
+{
+    (void)state;
+    struct run_command run;
+    run_through_shell(&run, "{ $0 -n 2 -- yes; echo $? >&2; } | head -n 1");
+    assert_true(run.seconds < 2);
+    assert_true(!strcmp(run.out, "[0] y\n") || !strcmp(run.out, "[1] y\n"));
+    assert_int_equal(run_command_lines(run.err, "74"), 1);
+    assert_int_equal(run_command_lines(run.err, "zero-run: cannot write to standard output: Broken "
+                                                "pipe; stopping the job"),
+                     1);
+    run_command_free(&run);
+}
+
+// Nobody reads the output, and it fills up: a failure is noticed and told all the same.
+static void a_stalled_reader_does_not_hide_a_failure(void **state)
+{
+    (void)state;
+    int ends[2], errors[2];
+    char line[256] = "";
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(errors, O_CLOEXEC), 0);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        dup2(errors[1], STDERR_FILENO);
+        execl(run_command_path, "zero-run", "-n", "2", "--", "sh", "-c",
+              "[ $RANK = 0 ] && exec yes; sleep 0.5; exit 3", NULL);
+        _exit(99);
+    }
+    close(ends[1]);
+    close(errors[1]);
+    alarm(20);
+    const double start = base_clock_s();
+    assert_true(read(errors[0], line, sizeof line - 1) > 0);
+    assert_true(base_clock_s() - start < 2);
+    assert_non_null(strstr(line, "rank 1 (process "));
+    static char sink[1 << 16];
+    while (read(ends[0], sink, sizeof sink) > 0)
+        ;
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WEXITSTATUS(status), 3);
+    alarm(0);
+    close(ends[0]);
+    close(errors[0]);
+}
+
+static void a_start_that_fails_half_way_leaves_nothing(void **state)
+{
+    (void)state;
+    struct run_command run;
+    run_through_shell(&run, "ulimit -n 20; exec $0 -n 16 -- sh -c "
+                            "'echo $$ > $D/h$RANK; exec sleep 30'");
+    assert_true(run.seconds < 2);
+    if (access(temporary_path(&dir, "h0"), F_OK) == 0)
+        expect_gone(await_pid("h0"));
+    run_command_expect_line(&run, 71, "zero-run: cannot ", "EMFILE");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exit_codes_are_passed_on),
+        cmocka_unit_test(signals_are_named),
+        cmocka_unit_test(a_killed_rank_ends_the_job_within_a_second),
+        cmocka_unit_test(the_first_failure_counts),
+        cmocka_unit_test(last_words_come_before_the_report),
+        cmocka_unit_test(ranks_that_do_not_stop_are_killed),
+        cmocka_unit_test(signals_are_passed_on),
+        cmocka_unit_test(a_signal_nobody_handles_ends_the_job),
+        cmocka_unit_test(the_second_signal_kills),
+        cmocka_unit_test(a_killed_zero_run_leaves_no_rank),
+        cmocka_unit_test(what_ranks_started_ends_with_the_job),
+        cmocka_unit_test(the_job_ends_in_time),
+        cmocka_unit_test(a_full_disk_under_the_logs_is_said),
+        cmocka_unit_test(a_full_disk_under_the_output_is_said),
+        cmocka_unit_test(a_reader_that_leaves_ends_the_job),
+        cmocka_unit_test(a_stalled_reader_does_not_hide_a_failure),
+        cmocka_unit_test(a_start_that_fails_half_way_leaves_nothing),
+    };
+    if (argc != 2)
+        return 2;
+    run_command_path = argv[1];
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

@@ -1,0 +1,144 @@
+#include "tests/ranks/run_command.h"
+
+#include "base/clock.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { ARGUMENTS = 32 };
+
+const char *run_command_path;
+
+void run_command_start(struct run_command *command, const char *const *args)
+{
+    const char *list[ARGUMENTS] = {run_command_path};
+    for (int i = 0; args[i]; i++) {
+        assert_true(i < ARGUMENTS - 2);
+        list[i + 1] = args[i];
+    }
+    *command = (struct run_command){.files = {tmpfile(), tmpfile()}, .started = base_clock_s()};
+    assert_non_null(command->files[0]);
+    assert_non_null(command->files[1]);
+    command->pid = fork();
+    assert_true(command->pid >= 0);
+    if (command->pid == 0) {
+        dup2(fileno(command->files[0]), STDOUT_FILENO);
+        dup2(fileno(command->files[1]), STDERR_FILENO);
+        execv(run_command_path, (char *const *)(uintptr_t)list);
+        _exit(99);
+    }
+}
+
+static char *read_all(FILE *file, size_t *size)
+{
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    const long length = ftell(file);
+    assert_true(length >= 0);
+    rewind(file);
+    char *text = calloc((size_t)length + 1, 1);
+    assert_non_null(text);
+    assert_int_equal(fread(text, 1, (size_t)length, file), length);
+    fclose(file);
+    *size = (size_t)length;
+    return text;
+}
+
+void run_command_finish(struct run_command *command)
+{
+    int status = 0;
+    const double deadline = base_clock_s() + 20;
+    while (waitpid(command->pid, &status, WNOHANG) == 0) {
+        if (base_clock_s() > deadline) {
+            kill(command->pid, SIGKILL);
+            waitpid(command->pid, &status, 0);
+            fail_msg("zero-run did not end");
+        }
+        usleep(500);
+    }
+    size_t ignored;
+    command->seconds = base_clock_s() - command->started;
+    command->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    command->out = read_all(command->files[0], &command->out_size);
+    command->err = read_all(command->files[1], &ignored);
+}
+
+void run_command_free(struct run_command *command)
+{
+    free(command->out);
+    free(command->err);
+}
+
+void run_command_run(struct run_command *command, const char *const *args)
+{
+    run_command_start(command, args);
+    run_command_finish(command);
+}
+
+void run_script(struct run_command *command, const char *const *options, const char *script)
+{
+    const char *list[ARGUMENTS];
+    int count = 0;
+    for (; options[count]; count++)
+        list[count] = options[count];
+    const char *const rest[] = {"--", "sh", "-c", script, NULL};
+    memcpy(list + count, rest, sizeof rest);
+    run_command_run(command, list);
+}
+
+void run_command_expect_line(struct run_command *command, int status, const char *part1,
+                             const char *part2)
+{
+    const char *newline = strchr(command->err, '\n');
+    if (command->status != status || !newline || newline[1] || !strstr(command->err, part1) ||
+        (part2 && !strstr(command->err, part2)))
+        fail_msg("status %d, standard error: %s", command->status, command->err);
+    run_command_free(command);
+}
+
+int run_command_lines(const char *text, const char *line)
+{
+    const size_t length = strlen(line);
+    int count = 0;
+    for (const char *at = text; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        count += strcspn(at, "\n") == length && !memcmp(at, line, length);
+    return count;
+}
+
+int run_command_alive(pid_t pid)
+{
+    char path[64], state = 'Z';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return 0;
+    if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = 'Z';
+    fclose(file);
+    return state != 'Z' && state != 'X';
+}
+
+pid_t run_command_await_pid(const char *path)
+{
+    const double deadline = base_clock_s() + 10;
+    while (base_clock_s() < deadline) {
+        int pid = 0;
+        char newline = 0;
+        FILE *file = fopen(path, "r");
+        const int got = file ? fscanf(file, "%d%c", &pid, &newline) : 0;
+        if (file)
+            fclose(file);
+        if (got == 2 && newline == '\n')
+            return pid;
+        usleep(1000);
+    }
+    fail_msg("no number in %s", path);
+    return 0;
+}

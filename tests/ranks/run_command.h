@@ -1,0 +1,49 @@
+/**
+ * tests/ranks/run_command.h: zero-run as a command, with what it printed and how it ended.
+ */
+#ifndef TESTS_RANKS_RUN_COMMAND_H
+#define TESTS_RANKS_RUN_COMMAND_H
+
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+/** A command under way or ended. */
+struct run_command {
+    pid_t pid;
+    FILE *files[2];  /**< standard output and error while it runs */
+    char *out, *err; /**< all of it, with a zero at the end */
+    size_t out_size;
+    int status; /**< exit status, 128 + signal if a signal ended it */
+    double seconds;
+    double started;
+};
+
+/** Path of the program, argv[1] of the test. */
+extern const char *run_command_path;
+
+/** Starts `zero-run args`, the list ends with NULL. */
+void run_command_start(struct run_command *command, const char *const *args);
+/** Waits for it and reads what it printed. Fails the test after 20 s. */
+void run_command_finish(struct run_command *command);
+void run_command_free(struct run_command *command);
+
+/** Starts and finishes: `zero-run options -- sh -c script`. */
+void run_script(struct run_command *command, const char *const *options, const char *script);
+#define RUN_SCRIPT(command, script, ...)                                                           \
+    run_script((command), (const char *const[]){__VA_ARGS__, NULL}, (script))
+#define RUN(command, ...) run_command_run((command), (const char *const[]){__VA_ARGS__, NULL})
+void run_command_run(struct run_command *command, const char *const *args);
+
+/** Asserts the status, and that standard error is one line that has these parts. */
+void run_command_expect_line(struct run_command *command, int status, const char *part1,
+                             const char *part2);
+/** How many lines of a text are exactly `line`. */
+int run_command_lines(const char *text, const char *line);
+
+/** Whether a process is there and no zombie. */
+int run_command_alive(pid_t pid);
+/** Reads a number from a file as soon as it has a line; fails the test after 10 s. */
+pid_t run_command_await_pid(const char *path);
+
+#endif
