@@ -245,7 +245,8 @@ zero_result eng_prefetch(zero_ctx *z);
 zero_result eng_grad_finish(zero_ctx *z);
 /** Makes *to the earlier one of both. */
 void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
-/** Refuses if a unit is gathered, a gradient open, or missing in the micro-batch under way. */
+/** Refuses if a unit is gathered, a gradient open, or it or a metric missing in the micro-batch
+ * under way. */
 zero_result eng_micro_check(zero_ctx *z, const char *call);
 
 /* ---- publish.c */

@@ -22,6 +22,9 @@ zero_result eng_micro_check(zero_ctx *z, const char *call)
                             "%s: no gradient of unit %zu was handed over in micro-batch %d", call,
                             u, z->micro);
     }
+    if (z->micro > 0 && z->metric_next < z->metric_count)
+        return eng_fail(z, ZERO_E_STATE, "%s: metric %s was not given in micro-batch %d", call,
+                        z->metrics[z->metric_next].name, z->micro);
     return ZERO_OK;
 }
 

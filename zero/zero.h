@@ -281,7 +281,7 @@ ZERO_API int32_t zero_micro_count(const zero_ctx *z);
  * Begins local micro-batch i (0 .. zero_micro_count-1, ascending) and says which one it is.
  * *Collective, ordered*; waits for nobody. micro may be NULL, else micro->struct_size is set by
  * the caller. ZERO_E_STATE: out of order, a unit or gradient is still open, or a unit's gradient
- * was not handed over in the micro-batch before (the message names it).
+ * was not handed over, or a metric not given, in the micro-batch before (the message names it).
  */
 ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro);
 
@@ -380,9 +380,10 @@ typedef struct zero_step_result {
  * new values on their way. *Collective, ordered*, after zero_micro_count micro-batches. All ranks
  * return the same result.
  *
- * ZERO_E_STATE: a unit is gathered, a gradient open, or a micro-batch or gradient is missing
- * (nothing changed). ZERO_E_INVALID: args out of range (nothing changed). ZERO_E_NONFINITE: policy
- * `error`; no value changed; zero_last_error() names tensor, element, micro-batch and rank; fatal.
+ * ZERO_E_STATE: a unit is gathered, a gradient open, or a micro-batch, gradient or metric is
+ * missing (nothing changed). ZERO_E_INVALID: args out of range (nothing changed).
+ * ZERO_E_NONFINITE: policy `error`; no value changed; zero_last_error() names tensor, element,
+ * micro-batch and rank; fatal.
  * ZERO_E_DIVERGED: ranks gave different args; fatal.
  */
 ZERO_API zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream stream);
