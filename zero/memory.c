@@ -33,19 +33,30 @@ float *eng_own_sums(const zero_ctx *z, size_t section, size_t element)
     return z->sums + place->sums + place_index(element, place->own_first);
 }
 
+/** At least one byte: a rank that owns nothing has an address to count from, too. */
+static zero_result create_arena(zero_ctx *z, size_t bytes, struct coll_arena **arena, void **base,
+                                struct base_error *error)
+{
+    const zero_result r = coll_arena_create(z->comm, bytes ? bytes : 1, arena, error);
+    if (!r)
+        *base = coll_arena_base(*arena);
+    return r;
+}
+
 static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
-    zero_result r = coll_arena_create(z->comm, p->params_bytes, &z->params_arena, error);
+    void *params, *grads, *sums;
+    zero_result r = create_arena(z, p->params_bytes, &z->params_arena, &params, error);
     if (!r)
-        r = coll_arena_create(z->comm, p->grads.bytes, &z->grads_arena, error);
+        r = create_arena(z, p->grads.bytes, &z->grads_arena, &grads, error);
     if (!r)
-        r = coll_arena_create(z->comm, p->sums_bytes, &z->sums_arena, error);
+        r = create_arena(z, p->sums_bytes, &z->sums_arena, &sums, error);
     if (r)
         return r;
-    z->params = coll_arena_base(z->params_arena);
-    z->grads = coll_arena_base(z->grads_arena);
-    z->sums = coll_arena_base(z->sums_arena);
+    z->params = params;
+    z->grads = grads;
+    z->sums = sums;
     return ZERO_OK;
 }
 
