@@ -1,0 +1,281 @@
+/* Every allocation of a context's life fails once: an error with a message on every rank, in time,
+ * and nothing left behind. */
+#include "tests/ranks/team.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { WORLD_MAX = 2, UNITS = 5, TIMEOUT_S = 2, PATIENCE_S = 30, BATCH = 24, MOST_HITS = 2000 };
+
+/** One life with one failure; shared with the process that lives it. */
+struct attempt {
+    char fault[32];
+    const char *transport;
+    int world;
+    int faulty; /**< the rank it strikes; where ranks are threads, whichever comes to it */
+    int stage;
+
+    atomic_int armed;
+    zero_result result[WORLD_MAX];
+    char message[WORLD_MAX][512];
+    char call[WORLD_MAX][24]; /**< the one that failed */
+    double seconds[WORLD_MAX];
+    uint64_t fired;
+    bool left_behind;
+    pid_t process;
+};
+
+static zero_result fill(void *user, const char *name, int32_t slice, uint64_t first, uint64_t count,
+                        float *out)
+{
+    (void)user;
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = (float)(first + i) * 0x1p-12f + (float)slice + (float)name[0];
+    return ZERO_OK;
+}
+
+/** More groups and tensors than a first table holds. */
+static zero_result add_model(zero_ctx *z)
+{
+    zero_result r = ZERO_OK;
+    for (int g = 0; !r && g < 17; g++)
+        r = zero_add_group(z, NULL, NULL);
+    for (int p = 0; !r && p < 18; p++) {
+        char name[16];
+        zero_param_desc desc = zero_param_default();
+        snprintf(name, sizeof name, "%c.%d", 'a' + p, p);
+        desc.name = name;
+        desc.dtype = p % 2 ? ZERO_BF16 : ZERO_F32;
+        desc.ndim = 1;
+        desc.shape[0] = (uint64_t)(500 + 100 * p);
+        desc.unit = p % UNITS;
+        desc.group = p % 17;
+        desc.fill = fill;
+        r = zero_add_param(z, NULL, &desc);
+    }
+    return r;
+}
+
+/** Two micro-batches, of which the second gathers ahead, and a step. */
+static zero_result train(zero_ctx *z)
+{
+    zero_hyper hyper[17];
+    for (int g = 0; g < 17; g++)
+        hyper[g] = (zero_hyper){1e-3, 0.9, 0.99, 1e-8, 0};
+    zero_step_args args = zero_step_args_default();
+    args.hyper = hyper;
+    args.group_count = 17;
+    zero_result r = ZERO_OK;
+    for (int i = 0; !r && i < zero_micro_count(z); i++) {
+        r = zero_micro_begin(z, i, NULL);
+        for (zero_unit u = 0; !r && u < UNITS; u++) {
+            r = zero_gather(z, u, NULL);
+            r = r ? r : zero_grad_open(z, u, NULL);
+            r = r ? r : zero_grad_done(z, u, NULL);
+            r = r ? r : zero_release(z, u, NULL);
+        }
+    }
+    return r ? r : zero_step(z, &args, NULL);
+}
+
+static zero_result digest(zero_ctx *z)
+{
+    uint8_t bytes[16];
+    return zero_fingerprint(z, bytes);
+}
+
+/** A whole life, up to the first failure. */
+static void live(struct team_rank *rank, struct attempt *attempt)
+{
+    static const struct {
+        const char *name;
+        zero_result (*call)(zero_ctx *z);
+    } calls[] = {{"zero_add", add_model},
+                 {"zero_commit", zero_commit},
+                 {"step 1", train},
+                 {"step 2", train},
+                 {"zero_fingerprint", digest}};
+    const int r = rank->rank;
+    const double begin = base_clock_s();
+    const char *name = "zero_open";
+    zero_result result = zero_open(&rank->z, &rank->config);
+    for (size_t i = 0; !result && i < sizeof calls / sizeof *calls; i++) {
+        name = calls[i].name;
+        result = calls[i].call(rank->z);
+    }
+    attempt->seconds[r] = base_clock_s() - begin;
+    attempt->result[r] = result;
+    snprintf(attempt->call[r], sizeof attempt->call[r], "%s", result ? name : "");
+    snprintf(attempt->message[r], sizeof attempt->message[r], "%s",
+             result ? zero_last_error(rank->z) : "");
+    team_close(rank);
+}
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    while (directory && readdir(directory))
+        count++;
+    if (directory)
+        closedir(directory);
+    return count;
+}
+
+static bool maps_shared_memory(void)
+{
+    char line[512];
+    bool found = false;
+    FILE *file = fopen("/proc/self/maps", "r");
+    while (file && fgets(line, sizeof line, file))
+        found |= strstr(line, "memfd:zero") != NULL;
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static bool live_and_look(struct team_rank *rank, void *user)
+{
+    struct attempt *attempt = user;
+    const bool alone = strcmp(attempt->transport, "shm") == 0;
+    rank->config.stage = attempt->stage;
+    rank->config.micro_batches = 2 * rank->world;
+    rank->config.cpu_threads = 2;
+    rank->config.timeout_s = TIMEOUT_S;
+    const int descriptors = open_descriptors();
+    if (rank->rank == attempt->faulty)
+        TEAM_CHECK(base_fault_set(attempt->fault, NULL) == ZERO_OK);
+    // Threads share the faults: none allocates before they are set.
+    atomic_fetch_or(&attempt->armed, alone || rank->rank == attempt->faulty);
+    while (!atomic_load(&attempt->armed))
+        usleep(100);
+    live(rank, attempt);
+    if (alone && rank->rank == attempt->faulty)
+        attempt->fired = base_fault_fired();
+    if (alone && (open_descriptors() != descriptors || maps_shared_memory()))
+        attempt->left_behind = true;
+    return true;
+}
+
+/** In a process of its own: what leaks shows at its end, what hangs or crashes harms nobody. */
+static void start(struct attempt *attempt)
+{
+    fflush(NULL);
+    const pid_t process = fork();
+    assert_true(process >= 0);
+    if (process > 0) {
+        attempt->process = process;
+        return;
+    }
+    alarm(PATIENCE_S);
+    const bool good = team_run(attempt->transport, attempt->world, live_and_look, attempt);
+    if (strcmp(attempt->transport, "shm") != 0)
+        attempt->fired = base_fault_fired();
+    exit(good ? 0 : 1);
+}
+
+static void explain(const struct attempt *attempt, const char *what)
+{
+    for (int r = 0; r < attempt->world; r++)
+        print_message("rank %d, %.2f s: %s: %d: %s\n", r, attempt->seconds[r], attempt->call[r],
+                      attempt->result[r], attempt->message[r]);
+    fail_msg("%s, %s, world %d, stage %d: %s", attempt->fault, attempt->transport, attempt->world,
+             attempt->stage, what);
+}
+
+/** Whether the failure struck; fails the test if a rank doesn't know, or came too late. */
+static bool judge(const struct attempt *attempt, zero_result expected)
+{
+    bool told = false;
+    int status = -1;
+    waitpid(attempt->process, &status, 0);
+    if (status != 0)
+        explain(attempt, "crashed, hung or leaked");
+    if (attempt->left_behind)
+        explain(attempt, "left memory or descriptors behind");
+    for (int r = 0; r < attempt->world; r++) {
+        if (attempt->fired > 0 && attempt->result[r] == ZERO_OK)
+            explain(attempt, "a rank has not heard of it");
+        if (attempt->fired > 0 && !*attempt->message[r])
+            explain(attempt, "a rank has no message");
+        if (attempt->fired == 0 && attempt->result[r] != ZERO_OK)
+            explain(attempt, "nothing was injected");
+        if (attempt->seconds[r] > TIMEOUT_S + 5)
+            explain(attempt, "too late");
+        told |= attempt->result[r] == expected;
+    }
+    if (attempt->fired > 0 && !told)
+        explain(attempt, "no rank says what it was");
+    return attempt->fired > 0;
+}
+
+/** Fails hit 1, 2, ... of `point` until there is no such hit any more; returns how many struck. */
+static int sweep(const struct attempt *like, const char *point, const char *suffix)
+{
+    struct attempt *attempts = team_shared(BATCH * sizeof *attempts);
+    assert_non_null(attempts);
+    int struck = 0;
+    bool more = true;
+    for (int first = 1; more && first < MOST_HITS; first += BATCH) {
+        for (int i = 0; i < BATCH; i++) {
+            attempts[i] = *like;
+            snprintf(attempts[i].fault, sizeof attempts[i].fault, "%s@%d%s", point, first + i,
+                     suffix);
+            start(&attempts[i]);
+        }
+        for (int i = 0; i < BATCH; i++) {
+            more = judge(&attempts[i], ZERO_E_NOMEM);
+            struck += more;
+        }
+    }
+    assert_false(more);
+    team_shared_free(attempts, BATCH * sizeof *attempts);
+    return struck;
+}
+
+static void of_one_rank(void **state)
+{
+    (void)state;
+    const struct attempt like = {.transport = "self", .world = 1, .stage = 3};
+    assert_true(sweep(&like, "alloc", "") > 30);
+    assert_true(sweep(&like, "alloc", "+") > 30);
+    assert_int_equal(sweep(&like, "thread", ""), 1);
+}
+
+static void of_one_of_two_threads(void **state)
+{
+    (void)state;
+    const struct attempt like = {.transport = "threads", .world = 2, .stage = 3};
+    assert_true(sweep(&like, "alloc", "") > 60);
+}
+
+static void of_one_of_two_processes(void **state)
+{
+    (void)state;
+    for (int faulty = 0; faulty < 2; faulty++) {
+        const struct attempt like = {
+            .transport = "shm", .world = 2, .faulty = faulty, .stage = 2 * faulty};
+        assert_true(sweep(&like, "alloc", "") > 30);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_one_rank),
+        cmocka_unit_test(of_one_of_two_threads),
+        cmocka_unit_test(of_one_of_two_processes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
