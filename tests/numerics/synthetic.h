@@ -51,6 +51,9 @@ struct synthetic {
     zero_dtype dtype; /**< of all tensors; ZERO_DTYPE_DEFAULT: mixed */
     int32_t micro_batches;
     bool tied; /**< unit 0 stays open during the whole of backward */
+    /** The library is called with denormals flushed and rounding upwards, as a program built with
+     * -ffast-math may do; the program's own arithmetic is not affected. */
+    bool hostile;
     struct synthetic_fault faults[SYNTHETIC_FAULTS];
 };
 

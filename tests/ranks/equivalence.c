@@ -3,6 +3,7 @@
 //
 // Without arguments a part of the combinations is run, in which every value of every setting meets
 // every number of ranks; with "all" every one.
+#include "base/hash.h"
 #include "tests/numerics/synthetic.h"
 #include "tests/ranks/team.h"
 #include "zero/kernels/kernels.h"
@@ -20,6 +21,7 @@ enum { MOST_RANKS = 5 };
 struct outcome {
     uint8_t digest[16];
     double norm[SYNTHETIC_STEPS], loss[SYNTHETIC_STEPS];
+    uint64_t work[SYNTHETIC_STEPS][SYNTHETIC_TENSORS]; // hashes of the working copies
 };
 
 struct job {
@@ -28,10 +30,30 @@ struct job {
     int world;
     int32_t stage, prefetch, grad_units, cpu_threads;
     int64_t persist, live_bytes;
-    struct outcome *outcomes; // one a rank, shared by processes
+    struct outcome *outcomes;       // one a rank, shared by processes
+    const struct outcome *expected; // NULL: this is the first one
 };
 
 static bool every;
+
+// Hashes the working copies that may be read without a gather: small ones, and at stage 0 all.
+// Those of others are taken from what is expected.
+static void hash_work(const struct team_rank *rank, const struct job *job, uint64_t *hashes,
+                      const uint64_t *expected)
+{
+    const int64_t persist = job->persist == 0 ? 1024 : job->persist;
+    for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++) {
+        const struct synthetic_tensor *tensor = &synthetic_tensors[p];
+        const uint64_t numel = synthetic_numel(tensor);
+        const size_t size = synthetic_dtype(&job->model, tensor) == ZERO_BF16 ? 2 : 4;
+        if (job->stage > 0 && (int64_t)numel > persist) {
+            hashes[p] = expected[p];
+            continue;
+        }
+        for (int32_t slice = 0; slice < tensor->slices; slice++)
+            hashes[p] = base_hash64(zero_param_ptr(rank->z, p, slice), numel * size, hashes[p]);
+    }
+}
 
 static bool train(struct team_rank *rank, void *user)
 {
@@ -53,6 +75,7 @@ static bool train(struct team_rank *rank, void *user)
         TEAM_OK(rank, synthetic_step(rank->z, &job->model, step));
         TEAM_OK(rank, zero_step_info(rank->z, &info));
         outcome->norm[step] = info.norm;
+        hash_work(rank, job, outcome->work[step], job->expected ? job->expected->work[step] : NULL);
         TEAM_OK(rank, zero_metric_mean(rank->z, "loss", &outcome->loss[step]));
     }
     TEAM_OK(rank, zero_fingerprint(rank->z, outcome->digest));
@@ -66,10 +89,11 @@ static void describe(const struct job *job)
 {
     fprintf(stderr,
             "%d ranks, stage %d, %s, dtype %d, V %d, %s, prefetch %d, grad_units %d, %s, "
-            "cpu_threads %d, persist %lld, live %lld\n",
+            "cpu_threads %d, persist %lld, live %lld%s\n",
             job->world, job->stage, job->transport, job->model.dtype, job->model.micro_batches,
             job->model.tied ? "tied" : "not tied", job->prefetch, job->grad_units, job->kernels,
-            job->cpu_threads, (long long)job->persist, (long long)job->live_bytes);
+            job->cpu_threads, (long long)job->persist, (long long)job->live_bytes,
+            job->model.hostile ? ", hostile environment" : "");
 }
 
 static void hex(const uint8_t digest[16], char text[33])
@@ -80,6 +104,7 @@ static void hex(const uint8_t digest[16], char text[33])
 
 static void run(struct job *job, const struct outcome *expected)
 {
+    job->expected = expected;
     memset(job->outcomes, 0, MOST_RANKS * sizeof *job->outcomes);
     if (!team_run(job->transport, job->world, train, job)) {
         describe(job);
@@ -128,6 +153,7 @@ static void take_turns(struct job *job, unsigned turn)
     job->persist = persist[turn % 4];
     job->live_bytes = turn / 3 % 2 ? 6000 : 0;
     job->model.tied = turn / 5 % 2;
+    job->model.hostile = turn / 7 % 2;
     job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);
 }
 
