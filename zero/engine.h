@@ -33,6 +33,7 @@
 struct eng_unit {
     int holds;     /**< zero_gather() calls without their zero_release() */
     int slot;      /**< gather slot that has or will have it, -1 none */
+    size_t next;   /**< place of its next gather in the replay, SIZE_MAX if none */
     int grad_slot; /**< gradient slot while open, else -1 */
     bool grad_open;
     bool grad_handed; /**< in the current micro-batch */
@@ -69,9 +70,15 @@ struct eng_grad_slot {
     uint64_t handed; /**< order in which it was handed over: the oldest is reused first */
 };
 
-/** The order of gathers of one micro-batch, recorded, and replayed ahead in the next. */
+/** One gather of a trace. */
+struct eng_gather {
+    zero_unit unit;
+    size_t again; /**< of a replay: place of the unit's next gather, SIZE_MAX if none */
+};
+
+/** The order of gathers into slots of one micro-batch, recorded, and replayed ahead in the next. */
 struct eng_trace {
-    zero_unit *units;
+    struct eng_gather *gathers;
     size_t count, capacity;
 };
 

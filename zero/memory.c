@@ -116,7 +116,7 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the tables of %zu units",
                          z->layout.unit_count);
     for (size_t u = 0; u < z->layout.unit_count; u++)
-        z->units[u] = (struct eng_unit){.slot = -1, .grad_slot = -1};
+        z->units[u] = (struct eng_unit){.slot = -1, .next = SIZE_MAX, .grad_slot = -1};
     for (size_t s = 0; s < z->layout.section_count; s++)
         z->io[s] = (struct eng_section_io){.z = z, .section = s};
     lay_slots(z);
@@ -148,6 +148,6 @@ void eng_memory_free(zero_ctx *z)
     base_free(z->metric_values);
     base_free(z->segments);
     base_free(z->section_segments);
-    base_free(z->recording.units);
-    base_free(z->replay.units);
+    base_free(z->recording.gathers);
+    base_free(z->replay.gathers);
 }

@@ -6,8 +6,8 @@ zero_result eng_prefetch(zero_ctx *z)
         return ZERO_OK;
     int ahead = 0;
     for (size_t i = z->replay_at; i < z->replay.count && ahead < z->config.prefetch_units; i++) {
-        const zero_unit unit = z->replay.units[i];
-        if (z->placement.gather.class_of_unit[unit] < 0 || z->units[unit].holds > 0)
+        const zero_unit unit = z->replay.gathers[i].unit;
+        if (z->units[unit].holds > 0)
             continue;
         ahead++;
         if (eng_slot_current(z, unit))

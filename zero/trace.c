@@ -6,6 +6,18 @@
 
 #include <string.h>
 
+/** Links the gathers of each unit in the replay. */
+static void link_replay(zero_ctx *z)
+{
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        z->units[u].next = SIZE_MAX;
+    for (size_t i = z->replay.count; i-- > 0;) {
+        struct eng_gather *gather = &z->replay.gathers[i];
+        gather->again = z->units[gather->unit].next;
+        z->units[gather->unit].next = i;
+    }
+}
+
 void eng_trace_begin(zero_ctx *z)
 {
     // What was recorded becomes what is replayed, unless the micro-batch gathered nothing.
@@ -17,18 +29,20 @@ void eng_trace_begin(zero_ctx *z)
     z->recording.count = 0;
     z->replay_at = 0;
     z->replaying = z->replay.count > 0 && z->config.prefetch_units > 0;
+    if (z->replaying)
+        link_replay(z);
 }
 
 static zero_result grow(zero_ctx *z, struct eng_trace *trace)
 {
     const size_t capacity = trace->capacity ? 2 * trace->capacity : 64 + 4 * z->layout.unit_count;
-    zero_unit *units = base_calloc(capacity, sizeof *units);
-    if (!units)
+    struct eng_gather *gathers = base_calloc(capacity, sizeof *gathers);
+    if (!gathers)
         return eng_fail(z, ZERO_E_NOMEM, "no memory to record %zu gathers", capacity);
     if (trace->count)
-        memcpy(units, trace->units, trace->count * sizeof *units);
-    base_free(trace->units);
-    trace->units = units;
+        memcpy(gathers, trace->gathers, trace->count * sizeof *gathers);
+    base_free(trace->gathers);
+    trace->gathers = gathers;
     trace->capacity = capacity;
     if (z->step >= 2)
         z->late_allocations++;
@@ -37,11 +51,11 @@ static zero_result grow(zero_ctx *z, struct eng_trace *trace)
 
 zero_result eng_trace_gathered(zero_ctx *z, zero_unit unit)
 {
-    // Gathers outside a micro-batch belong to no trace.
-    if (z->micro < 0 || z->config.stage < 3)
+    // Gathers outside a micro-batch belong to no trace, nor do units that need no slot.
+    if (z->micro < 0 || z->placement.gather.class_of_unit[unit] < 0)
         return ZERO_OK;
-    if (z->replaying && z->replay_at < z->replay.count && z->replay.units[z->replay_at] == unit)
-        z->replay_at++;
+    if (z->replaying && z->units[unit].next == z->replay_at)
+        z->units[unit].next = z->replay.gathers[z->replay_at++].again;
     else
         z->replaying = false;
     if (z->recording.count == z->recording.capacity) {
@@ -49,16 +63,12 @@ zero_result eng_trace_gathered(zero_ctx *z, zero_unit unit)
         if (r)
             return r;
     }
-    z->recording.units[z->recording.count++] = unit;
+    z->recording.gathers[z->recording.count++] = (struct eng_gather){.unit = unit};
     return ZERO_OK;
 }
 
 size_t eng_trace_distance(const zero_ctx *z, zero_unit unit)
 {
-    if (!z->replaying)
-        return SIZE_MAX;
-    for (size_t i = z->replay_at; i < z->replay.count; i++)
-        if (z->replay.units[i] == unit)
-            return i - z->replay_at;
-    return SIZE_MAX;
+    const size_t next = z->units[unit].next;
+    return z->replaying && next != SIZE_MAX ? next - z->replay_at : SIZE_MAX;
 }
