@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+// Of a tensor and of a model: bytes of all arrays together stay far below 2^64.
+#define MAX_ELEMENTS (UINT64_MAX >> 8)
+
 size_t eng_dtype_size(zero_dtype dtype)
 {
     switch (dtype) {
@@ -138,7 +141,7 @@ static zero_result check_shape(const zero_param_desc *desc, struct eng_param *pa
     for (int32_t i = 0; i < desc->ndim; i++) {
         if (desc->shape[i] == 0)
             return zero_fail(error, ZERO_E_INVALID, "tensor %s: extent %d is 0", desc->name, i);
-        if (__builtin_mul_overflow(numel, desc->shape[i], &numel) || numel > (UINT64_MAX >> 8))
+        if (__builtin_mul_overflow(numel, desc->shape[i], &numel) || numel > MAX_ELEMENTS)
             return zero_fail(error, ZERO_E_INVALID, "tensor %s: its number of elements overflows",
                              desc->name);
         param->shape[i] = desc->shape[i];
@@ -223,8 +226,15 @@ zero_result eng_model_complete(struct eng_model *model, struct base_error *error
             return r;
     }
     size_t slices = 0;
-    for (size_t p = 0; p < model->param_count; p++)
-        slices += (size_t)model->params[p].slice_count;
+    uint64_t elements = 0; // each tensor has at most MAX_ELEMENTS, so that the sum can't wrap
+    for (size_t p = 0; p < model->param_count; p++) {
+        const struct eng_param *param = &model->params[p];
+        slices += (size_t)param->slice_count;
+        elements += (uint64_t)param->slice_numel * (uint64_t)param->slice_count;
+        if (elements > MAX_ELEMENTS)
+            return zero_fail(error, ZERO_E_INVALID,
+                             "the number of elements overflows at tensor %s (%zu)", param->name, p);
+    }
     if (model->unit_count > slices)
         return zero_fail(error, ZERO_E_INVALID,
                          "%zu units, but only %zu slices to fill them: number units densely",
