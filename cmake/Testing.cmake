@@ -22,6 +22,9 @@ function(zero_test_program name)
 endfunction()
 
 function(zero_set_test_properties name timeout processors labels)
+  if(ZERO_SANITIZE) # slower, and more so on a loaded machine
+    math(EXPR timeout "3 * ${timeout}")
+  endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} PROCESSORS ${processors}
                        LABELS "${labels}" SKIP_RETURN_CODE 77)
 endfunction()
