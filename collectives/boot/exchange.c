@@ -134,7 +134,7 @@ static zero_result receive_share(const struct exchange *exchange, int peer, int 
         if (result)
             return result;
         length = exchange->link->message->header.length;
-        if (length)
+        if (exchange->all)
             memcpy(exchange->all + (size_t)source * exchange->total + offset,
                    exchange->link->message->payload, length);
         offset += length;

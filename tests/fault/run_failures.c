@@ -85,8 +85,7 @@ static void a_killed_rank_ends_the_job_within_a_second(void **state)
 {
     (void)state;
     struct run_command run;
-    run_command_start(&run, (const char *const[]){"-n", "4", "--", "sh", "-c",
-                                                  "echo $$ > $D/k$RANK; exec sleep 30", NULL});
+    START_SCRIPT(&run, "echo $$ > $D/k$RANK; exec sleep 30", "-n", "4");
     pid_t pids[4];
     for (int rank = 0; rank < 4; rank++) {
         char name[8];
@@ -154,7 +153,7 @@ static void signals_are_passed_on(void **state)
                  signals[i].name, i);
         snprintf(said, sizeof said,
                  "zero-run: SIG%s: passed on to the ranks (once more kills them)", signals[i].name);
-        run_command_start(&run, (const char *const[]){"-n", "2", "--", "sh", "-c", script, NULL});
+        START_SCRIPT(&run, script, "-n", "2");
         for (int rank = 0; rank < 2; rank++) {
             char name[8];
             snprintf(name, sizeof name, "p%zu%d", i, rank);
@@ -174,8 +173,7 @@ static void a_signal_nobody_handles_ends_the_job(void **state)
 {
     (void)state;
     struct run_command run;
-    run_command_start(&run, (const char *const[]){"-n", "2", "--", "sh", "-c",
-                                                  "echo $$ > $D/n$RANK; exec sleep 30", NULL});
+    START_SCRIPT(&run, "echo $$ > $D/n$RANK; exec sleep 30", "-n", "2");
     await_pid("n0");
     await_pid("n1");
     kill(run.pid, SIGTERM);
@@ -189,10 +187,10 @@ static void the_second_signal_kills(void **state)
 {
     (void)state;
     struct run_command run;
-    run_command_start(&run, (const char *const[]){"-n", "2", "--", "sh", "-c",
-                                                  "trap '' INT TERM; echo $$ > $D/t$RANK; "
-                                                  "while :; do sleep 0.02; done",
-                                                  NULL});
+    START_SCRIPT(&run,
+                 "trap '' INT TERM; echo $$ > $D/t$RANK; "
+                 "while :; do sleep 0.02; done",
+                 "-n", "2");
     const pid_t pids[2] = {await_pid("t0"), await_pid("t1")};
     kill(run.pid, SIGINT);
     usleep(300000);
@@ -211,10 +209,10 @@ static void a_killed_zero_run_leaves_no_rank(void **state)
 {
     (void)state;
     struct run_command run;
-    run_command_start(&run, (const char *const[]){"-n", "3", "--", "sh", "-c",
-                                                  "trap '' HUP TERM INT; echo $$ > $D/z$RANK; "
-                                                  "while :; do sleep 0.02; done",
-                                                  NULL});
+    START_SCRIPT(&run,
+                 "trap '' HUP TERM INT; echo $$ > $D/z$RANK; "
+                 "while :; do sleep 0.02; done",
+                 "-n", "3");
     const pid_t pids[3] = {await_pid("z0"), await_pid("z1"), await_pid("z2")};
     kill(run.pid, SIGKILL);
     run_command_finish(&run);

@@ -82,7 +82,7 @@ void run_command_run(struct run_command *command, const char *const *args)
     run_command_finish(command);
 }
 
-void run_script(struct run_command *command, const char *const *options, const char *script)
+void run_script_start(struct run_command *command, const char *const *options, const char *script)
 {
     const char *list[ARGUMENTS];
     int count = 0;
@@ -90,7 +90,13 @@ void run_script(struct run_command *command, const char *const *options, const c
         list[count] = options[count];
     const char *const rest[] = {"--", "sh", "-c", script, NULL};
     memcpy(list + count, rest, sizeof rest);
-    run_command_run(command, list);
+    run_command_start(command, list);
+}
+
+void run_script(struct run_command *command, const char *const *options, const char *script)
+{
+    run_script_start(command, options, script);
+    run_command_finish(command);
 }
 
 void run_command_expect_line(struct run_command *command, int status, const char *part1,

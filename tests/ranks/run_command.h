@@ -28,8 +28,11 @@ void run_command_start(struct run_command *command, const char *const *args);
 void run_command_finish(struct run_command *command);
 void run_command_free(struct run_command *command);
 
-/** Starts and finishes: `zero-run options -- sh -c script`. */
+/** Starts `zero-run options -- sh -c script`. */
+void run_script_start(struct run_command *command, const char *const *options, const char *script);
 void run_script(struct run_command *command, const char *const *options, const char *script);
+#define START_SCRIPT(command, script, ...)                                                         \
+    run_script_start((command), (const char *const[]){__VA_ARGS__, NULL}, (script))
 #define RUN_SCRIPT(command, script, ...)                                                           \
     run_script((command), (const char *const[]){__VA_ARGS__, NULL}, (script))
 #define RUN(command, ...) run_command_run((command), (const char *const[]){__VA_ARGS__, NULL})

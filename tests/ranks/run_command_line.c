@@ -314,6 +314,21 @@ static void standard_input_is_rank_0s(void **state)
     temporary_remove(&dir);
 }
 
+// zero-run blocks signals and ignores SIGPIPE: its ranks don't.
+static void signals_are_as_they_were(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN_SCRIPT(&run, "yes | head -n 1", "-n", "2");
+    assert_int_equal(run.status, 0);
+    assert_string_equal(run.err, "");
+    run_command_free(&run);
+    RUN_SCRIPT(&run, "grep -E 'SigBlk|SigIgn' /proc/self/status", "-n", "2", "--prefix", "never");
+    assert_int_equal(run_command_lines(run.out, "SigBlk:\t0000000000000000"), 2);
+    assert_int_equal(run_command_lines(run.out, "SigIgn:\t0000000000000000"), 2);
+    run_command_free(&run);
+}
+
 static void ranks_are_bound(void **state)
 {
     (void)state;
@@ -415,6 +430,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(endless_lines_are_broken),
         cmocka_unit_test(logs_and_metrics_are_written),
         cmocka_unit_test(standard_input_is_rank_0s),
+        cmocka_unit_test(signals_are_as_they_were),
         cmocka_unit_test(ranks_are_bound),
         cmocka_unit_test(plans_are_printed),
         cmocka_unit_test(places_are_explained),

@@ -26,9 +26,9 @@ struct good {
         "MASTER_ADDR=node-0", "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=none",                     \
         "TORCHELASTIC_RESTART_COUNT=2"
 #define SLURM(rank, world)                                                                         \
-    "SLURM_JOB_ID=77", "SLURM_STEP_ID=3", "SLURM_PROCID=" rank, "SLURM_STEP_NUM_TASKS=" world
-#define OPEN_MPI(rank, world) "OMPI_COMM_WORLD_RANK=" rank, "OMPI_COMM_WORLD_SIZE=" world
-#define TF(cluster, task) "TF_CONFIG={\"cluster\": {" cluster "}, \"task\": {" task "}}"
+    "SLURM_JOB_ID=77", "SLURM_STEP_ID=3", ("SLURM_PROCID=" rank), ("SLURM_STEP_NUM_TASKS=" world)
+#define OPEN_MPI(rank, world) ("OMPI_COMM_WORLD_RANK=" rank), ("OMPI_COMM_WORLD_SIZE=" world)
+#define TF(cluster, task) ("TF_CONFIG={\"cluster\": {" cluster "}, \"task\": {" task "}}")
 
 static const struct good good_cases[] = {
     {"nothing", {NULL}, 0, 1, 0, 1, "none", NULL},
