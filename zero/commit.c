@@ -129,8 +129,12 @@ static zero_result commit(zero_ctx *z)
 {
     struct base_error error = {0};
     zero_result r = make_plan(z, &error);
-    if (r)
+    if (r) {
+        // Found without the others, who may have registered another model and wait.
+        if (z->comm)
+            coll_abort(z->comm, r, error.message);
         return eng_fail_from(z, &error);
+    }
     if (z->config.plan) {
         r = hand_over_plan(z, &error);
         return error.result ? eng_fail_from(z, &error) : r;
