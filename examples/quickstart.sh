@@ -12,4 +12,4 @@ case " $* " in
 *" --data "*) ;;
 *) set -- "$@" --data README.md base checkpoint collectives examples tests zero ;;
 esac
-exec build/bin/zero-run -n 2 -- build/bin/gpt2 --stage 3 --steps 300 --fingerprint 100 "$@"
+exec build/bin/zero-run -n 2 -- build/bin/gpt2 --stage 3 --steps 800 --fingerprint 200 "$@"

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fts.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +15,7 @@
 struct loader {
     struct data *data;
     uint64_t vocab;
-    char *error;
-    size_t error_size;
+    struct reason *reason;
 };
 
 /* The bytes of one file. */
@@ -25,18 +23,6 @@ struct content {
     unsigned char *bytes;
     size_t size;
 };
-
-static bool refuse(const struct loader *loader, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static bool refuse(const struct loader *loader, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(loader->error, loader->error_size, format, arguments);
-    va_end(arguments);
-    return false;
-}
 
 static bool read_stream(const struct loader *loader, const char *path, FILE *stream,
                         struct content *content)
@@ -47,13 +33,13 @@ static bool read_stream(const struct loader *loader, const char *path, FILE *str
             room = room ? 2 * room : 1 << 16;
             unsigned char *bytes = realloc(content->bytes, room);
             if (!bytes)
-                return refuse(loader, "%s: no memory for %zu bytes", path, room);
+                return refuse(loader->reason, "%s: no memory for %zu bytes", path, room);
             content->bytes = bytes;
         }
         const size_t got = fread(content->bytes + content->size, 1, room - content->size, stream);
         content->size += got;
         if (ferror(stream))
-            return refuse(loader, "cannot read %s: %s", path, strerror(errno));
+            return refuse(loader->reason, "cannot read %s: %s", path, strerror(errno));
         if (got == 0)
             return true;
     }
@@ -65,7 +51,7 @@ static bool read_file(const struct loader *loader, const char *path, struct cont
     *content = (struct content){0};
     FILE *stream = fopen(path, "rb");
     if (!stream)
-        return refuse(loader, "cannot open %s: %s", path, strerror(errno));
+        return refuse(loader->reason, "cannot open %s: %s", path, strerror(errno));
     const bool read = read_stream(loader, path, stream, content);
     fclose(stream);
     return read;
@@ -81,7 +67,7 @@ static bool reserve(const struct loader *loader, size_t more)
         room *= 2;
     uint16_t *token = realloc(data->token, room * sizeof *token);
     if (!token)
-        return refuse(loader, "no memory for %zu tokens", room);
+        return refuse(loader->reason, "no memory for %zu tokens", room);
     data->token = token;
     data->room = room;
     return true;
@@ -95,8 +81,9 @@ static bool add_bytes(const struct loader *loader, const char *path, const struc
     for (size_t i = 0; i < content->size; i++) {
         token[i] = content->bytes[i];
         if (token[i] >= loader->vocab)
-            return refuse(loader, "%s: byte %u at position %zu is beyond the vocabulary of %llu",
-                          path, token[i], i, (unsigned long long)loader->vocab);
+            return refuse(loader->reason,
+                          "%s: byte %u at position %zu is beyond the vocabulary of %llu", path,
+                          token[i], i, (unsigned long long)loader->vocab);
     }
     loader->data->count += content->size;
     return true;
@@ -109,16 +96,17 @@ static bool skip_header(const struct loader *loader, const char *path, struct co
         memcpy(header, tokens->bytes, sizeof header);
     if (header[0] == HEADER_MAGIC) {
         if (header[1] != HEADER_VERSION)
-            return refuse(loader, "%s: version %u of llm.c's header is not understood, only %d",
-                          path, header[1], HEADER_VERSION);
+            return refuse(loader->reason,
+                          "%s: version %u of llm.c's header is not understood, only %d", path,
+                          header[1], HEADER_VERSION);
         tokens->bytes += HEADER_BYTES;
         tokens->size -= HEADER_BYTES;
         if (tokens->size != (size_t)header[2] * sizeof(uint16_t))
-            return refuse(loader, "%s: the header says %u tokens, but %zu bytes follow", path,
-                          header[2], tokens->size);
+            return refuse(loader->reason, "%s: the header says %u tokens, but %zu bytes follow",
+                          path, header[2], tokens->size);
     }
     if (tokens->size % sizeof(uint16_t) != 0)
-        return refuse(loader, "%s: %zu bytes are no whole number of 16-bit tokens", path,
+        return refuse(loader->reason, "%s: %zu bytes are no whole number of 16-bit tokens", path,
                       tokens->size);
     return true;
 }
@@ -135,8 +123,9 @@ static bool add_tokens(const struct loader *loader, const char *path, const stru
     for (size_t i = 0; i < count; i++) {
         token[i] = (uint16_t)(tokens.bytes[2 * i] | tokens.bytes[2 * i + 1] << 8);
         if (token[i] >= loader->vocab)
-            return refuse(loader, "%s: token %u at position %zu is beyond the vocabulary of %llu",
-                          path, token[i], i, (unsigned long long)loader->vocab);
+            return refuse(loader->reason,
+                          "%s: token %u at position %zu is beyond the vocabulary of %llu", path,
+                          token[i], i, (unsigned long long)loader->vocab);
     }
     loader->data->count += count;
     return true;
@@ -156,7 +145,7 @@ static bool add_file(const struct loader *loader, const char *path, bool found)
     struct content content;
     bool added = read_file(loader, path, &content);
     if (added && content.size == 0 && !found)
-        added = refuse(loader, "%s is empty", path);
+        added = refuse(loader->reason, "%s is empty", path);
     const bool skipped = found && content.size > 0 && memchr(content.bytes, 0, content.size);
     if (added && !skipped) {
         added = is_binary(path) ? add_tokens(loader, path, &content)
@@ -182,11 +171,12 @@ static bool add_entry(const struct loader *loader, FTS *walk, FTSENT *entry)
     case FTS_DNR:
     case FTS_ERR:
     case FTS_NS:
-        return refuse(loader, "cannot read %s: %s", entry->fts_path, strerror(entry->fts_errno));
+        return refuse(loader->reason, "cannot read %s: %s", entry->fts_path,
+                      strerror(entry->fts_errno));
     case FTS_DEFAULT:
     case FTS_SLNONE:
         if (!found)
-            return refuse(loader, "%s is neither a file nor a directory", entry->fts_path);
+            return refuse(loader->reason, "%s is neither a file nor a directory", entry->fts_path);
         return true;
     default:
         return true;
@@ -202,18 +192,18 @@ static bool add_path(const struct loader *loader, const char *path)
 {
     char *copy = strdup(path); /* fts wants one it could write to */
     if (!copy)
-        return refuse(loader, "out of memory");
+        return refuse(loader->reason, "out of memory");
     char *const roots[] = {copy, NULL};
     FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_name);
     bool added = walk != NULL;
     if (!walk)
-        refuse(loader, "cannot open %s: %s", path, strerror(errno));
+        refuse(loader->reason, "cannot open %s: %s", path, strerror(errno));
     while (added) {
         errno = 0;
         FTSENT *entry = fts_read(walk);
         if (!entry) {
             if (errno)
-                added = refuse(loader, "cannot read %s: %s", path, strerror(errno));
+                added = refuse(loader->reason, "cannot read %s: %s", path, strerror(errno));
             break;
         }
         added = add_entry(loader, walk, entry);
@@ -225,15 +215,15 @@ static bool add_path(const struct loader *loader, const char *path)
 }
 
 bool data_load(struct data *data, const char *const *paths, int count, int vocab, int context,
-               char *error, size_t error_size)
+               struct reason *reason)
 {
     *data = (struct data){0};
-    const struct loader loader = {data, (uint64_t)vocab, error, error_size};
+    const struct loader loader = {data, (uint64_t)vocab, reason};
     for (int i = 0; i < count; i++)
         if (!add_path(&loader, paths[i]))
             return false;
     if (data->count <= (size_t)context)
-        return refuse(&loader, "the data has %zu tokens, but a context of %d needs %d at least",
+        return refuse(reason, "the data has %zu tokens, but a context of %d needs %d at least",
                       data->count, context, context + 1);
     return true;
 }

@@ -4,6 +4,8 @@
 #ifndef GPT2_DATA_H
 #define GPT2_DATA_H
 
+#include "reason.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,10 +20,10 @@ struct data {
 
 /**
  * Reads files and directories (options.c has the rules), at least context + 1 tokens, all below
- * vocab. false: error has the reason in one line, with file and position; data_free() is still due.
+ * vocab. false: refused, the reason names file and position; data_free() is still due.
  */
 bool data_load(struct data *data, const char *const *paths, int count, int vocab, int context,
-               char *error, size_t error_size);
+               struct reason *reason);
 
 /** Frees the tokens. */
 void data_free(struct data *data);

@@ -98,7 +98,8 @@ static void run_threads(struct job *job, struct rank *ranks, int world)
     if (started < world)
         complain(job, "cannot start a thread a rank");
     pthread_mutex_unlock(&job->gate);
-    thread_main(&ranks[0]);
+    if (started == world)
+        rank_run(&ranks[0]);
     for (int r = 1; r < started; r++)
         pthread_join(ranks[r].thread, NULL);
 }
@@ -123,10 +124,9 @@ static void run_team(struct job *job, int world)
 static int run(struct job *job)
 {
     const struct options *o = &job->options;
-    char error[512];
-    if (!data_load(&job->data, o->data, o->data_count, o->dims.vocab, o->dims.context, error,
-                   sizeof error))
-        complain(job, error);
+    struct reason reason;
+    if (!data_load(&job->data, o->data, o->data_count, o->dims.vocab, o->dims.context, &reason))
+        complain(job, reason.text);
     else if (o->ranks > 1 || o->transport == TRANSPORT_THREADS)
         run_team(job, o->ranks);
     else
@@ -142,9 +142,9 @@ int main(int argc, char **argv)
     blas_prepare(argv);
     setvbuf(stdout, NULL, _IOLBF, 0);
     struct job job = {.gate = PTHREAD_MUTEX_INITIALIZER};
-    char error[512];
+    struct reason reason;
     int code = EXIT_OK;
-    switch (options_parse(&job.options, argc, argv, error, sizeof error)) {
+    switch (options_parse(&job.options, argc, argv, &reason)) {
     case REQUEST_TRAIN:
         code = run(&job);
         break;
@@ -155,7 +155,7 @@ int main(int argc, char **argv)
         printf("gpt2 of zero %s\n", zero_version());
         break;
     case REQUEST_INVALID:
-        fprintf(stderr, "gpt2: %s (see --help)\n", error);
+        fprintf(stderr, "gpt2: %s (see --help)\n", reason.text);
         code = EXIT_USAGE;
         break;
     }

@@ -1,7 +1,6 @@
 #include "options.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,25 +72,8 @@ static const struct spec specs[] = {
 #define SPECS (int)(sizeof specs / sizeof *specs)
 _Static_assert(sizeof specs / sizeof *specs <= OPTIONS_MAX, "options.text is too short");
 
-struct reason {
-    char *text;
-    size_t size;
-};
-
-static bool refuse(const struct reason *reason, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static bool refuse(const struct reason *reason, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(reason->text, reason->size, format, arguments);
-    va_end(arguments);
-    return false;
-}
-
 static bool parse_integer(const struct spec *spec, const char *text, int *value,
-                          const struct reason *reason)
+                          struct reason *reason)
 {
     char *end;
     errno = 0;
@@ -104,7 +86,7 @@ static bool parse_integer(const struct spec *spec, const char *text, int *value,
 }
 
 static bool parse_seed(const struct spec *spec, const char *text, uint64_t *value,
-                       const struct reason *reason)
+                       struct reason *reason)
 {
     char *end;
     errno = 0;
@@ -116,7 +98,7 @@ static bool parse_seed(const struct spec *spec, const char *text, uint64_t *valu
 }
 
 static bool parse_number(const struct spec *spec, const char *text, double *value,
-                         const struct reason *reason)
+                         struct reason *reason)
 {
     char *end;
     const double number = strtod(text, &end);
@@ -143,7 +125,7 @@ static int find_choice(const char *choices, const char *text)
 }
 
 static bool parse_choice(const struct spec *spec, const char *text, int *value,
-                         const struct reason *reason)
+                         struct reason *reason)
 {
     *value = find_choice(spec->argument, text);
     if (*value < 0)
@@ -152,7 +134,7 @@ static bool parse_choice(const struct spec *spec, const char *text, int *value,
 }
 
 static bool set_value(struct options *o, const struct spec *spec, const char *text,
-                      const struct reason *reason)
+                      struct reason *reason)
 {
     void *field = (char *)o + spec->offset;
     switch (spec->kind) {
@@ -202,16 +184,12 @@ static bool is_option(const char *word)
 }
 
 /* Reads one option at argv[*i] and moves *i behind it. */
-static bool parse_option(struct options *o, int argc, char **argv, int *i,
-                         const struct reason *reason)
+static bool parse_option(struct options *o, int argc, char **argv, int *i, struct reason *reason)
 {
     const char *word = argv[*i], *value = NULL;
     const struct spec *spec = find_spec(word, &value);
     if (!spec)
         return refuse(reason, is_option(word) ? "there is no option '%s'" : "what is '%s'?", word);
-    const char **text = &o->text[spec - specs];
-    if (*text && spec->kind != PATHS)
-        return refuse(reason, "--%s is given twice", spec->name);
     ++*i;
     if (spec->kind == SWITCH) {
         if (value)
@@ -222,7 +200,8 @@ static bool parse_option(struct options *o, int argc, char **argv, int *i,
             return refuse(reason, "--%s needs a value: %s", spec->name, spec->argument);
         value = argv[(*i)++];
     }
-    *text = value;
+    o->text[spec - specs] = value;
+    o->data_count = spec->kind == PATHS ? 0 : o->data_count;
     if (!set_value(o, spec, value, reason))
         return false;
     while (spec->kind == PATHS && *i < argc && !is_option(argv[*i]))
@@ -246,7 +225,7 @@ static const char **text_of(struct options *o, const char *name)
 }
 
 /* Defaults that depend on other options. */
-static bool derive(struct options *o, const struct reason *reason)
+static bool derive(struct options *o, struct reason *reason)
 {
     int binary = 0;
     for (int i = 0; i < o->data_count; i++)
@@ -267,7 +246,7 @@ static bool derive(struct options *o, const struct reason *reason)
     return true;
 }
 
-static bool check(const struct options *o, const struct reason *reason)
+static bool check(const struct options *o, struct reason *reason)
 {
     if (o->dims.width % o->dims.heads != 0)
         return refuse(reason, "--width %d is not a multiple of --heads %d", o->dims.width,
@@ -285,7 +264,7 @@ static bool check(const struct options *o, const struct reason *reason)
     return true;
 }
 
-static bool parse_all(struct options *o, int argc, char **argv, const struct reason *reason)
+static bool parse_all(struct options *o, int argc, char **argv, struct reason *reason)
 {
     for (int i = 1; i < argc;)
         if (!parse_option(o, argc, argv, &i, reason))
@@ -300,10 +279,8 @@ static bool parse_all(struct options *o, int argc, char **argv, const struct rea
     return derive(o, reason) && check(o, reason);
 }
 
-enum request options_parse(struct options *options, int argc, char **argv, char *error,
-                           size_t error_size)
+enum request options_parse(struct options *options, int argc, char **argv, struct reason *reason)
 {
-    const struct reason reason = {error, error_size};
     *options = (struct options){.program = argc > 0 ? argv[0] : "gpt2"};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0)
@@ -313,10 +290,10 @@ enum request options_parse(struct options *options, int argc, char **argv, char 
     }
     options->data = calloc((size_t)argc + 1, sizeof *options->data);
     if (!options->data) {
-        refuse(&reason, "out of memory");
+        refuse(reason, "out of memory");
         return REQUEST_INVALID;
     }
-    return parse_all(options, argc, argv, &reason) ? REQUEST_TRAIN : REQUEST_INVALID;
+    return parse_all(options, argc, argv, reason) ? REQUEST_TRAIN : REQUEST_INVALID;
 }
 
 void options_free(struct options *options)
@@ -346,7 +323,8 @@ void options_help(const char *program)
            "entries, links, .bin files and files with a zero byte are left out. A .bin file has\n"
            "bare 16-bit tokens (little-endian, as nanoGPT writes them) or llm.c's header of 256\n"
            "32-bit integers before them.\n\n"
-           "The first line of output is a command that repeats the run.\n\n"
+           "Of an option given twice the last one counts. The first line of output is a command\n"
+           "that repeats the run.\n\n"
            "Exit codes: 0 success; 1 the run failed (a file, memory, another rank), with the\n"
            "reason in one line on standard error; 2 the command line is wrong, likewise.\n");
 }

@@ -4,6 +4,7 @@
 #ifndef GPT2_OPTIONS_H
 #define GPT2_OPTIONS_H
 
+#include "reason.h"
 #include "tensors.h"
 
 #include <stdbool.h>
@@ -52,12 +53,8 @@ struct options {
 /** What a command line asks for. */
 enum request { REQUEST_TRAIN, REQUEST_HELP, REQUEST_VERSION, REQUEST_INVALID };
 
-/**
- * Reads the command line; for REQUEST_INVALID error has the reason, in one line. Strings are those
- * of argv; options_free() what it allocated.
- */
-enum request options_parse(struct options *options, int argc, char **argv, char *error,
-                           size_t error_size);
+/** Reads the command line; strings stay argv's. For REQUEST_INVALID the reason is given. */
+enum request options_parse(struct options *options, int argc, char **argv, struct reason *reason);
 
 /** Frees what options_parse() allocated. */
 void options_free(struct options *options);

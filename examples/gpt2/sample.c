@@ -80,9 +80,8 @@ zero_result sample_print(struct trainer *trainer)
     if (window && logits && weight) {
         result = generate(trainer, window, logits, weight);
     } else {
-        snprintf(trainer->failure, sizeof trainer->failure, "rank %d: no memory for a sample",
-                 zero_rank(trainer->z));
-        zero_abort(trainer->z, trainer->failure);
+        refuse(&trainer->failure, "rank %d: no memory for a sample", zero_rank(trainer->z));
+        zero_abort(trainer->z, trainer->failure.text);
     }
     free(weight);
     free(logits);

@@ -1,6 +1,5 @@
 #include "trainer.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -42,9 +41,9 @@ static zero_result allocate(struct trainer *t)
     t->target = calloc(tokens, sizeof *t->target);
     if (t->model && t->token && t->target)
         return ZERO_OK;
-    snprintf(t->failure, sizeof t->failure, "rank %d: no memory for the activations of %zu tokens",
-             zero_rank(t->z), tokens);
-    zero_abort(t->z, t->failure);
+    refuse(&t->failure, "rank %d: no memory for the activations of %zu tokens", zero_rank(t->z),
+           tokens);
+    zero_abort(t->z, t->failure.text);
     return ZERO_E_NOMEM;
 }
 
@@ -54,8 +53,7 @@ zero_result trainer_open(struct trainer *trainer, const struct options *options,
     *trainer = (struct trainer){.options = options, .data = data};
     trainer->pool = pool_create(options->threads);
     if (!trainer->pool) {
-        snprintf(trainer->failure, sizeof trainer->failure, "cannot start %d threads",
-                 options->threads);
+        refuse(&trainer->failure, "cannot start %d threads", options->threads);
         return ZERO_E_NOMEM;
     }
     zero_result result = join(trainer, place);
@@ -85,7 +83,7 @@ void trainer_close(struct trainer *trainer)
 
 const char *trainer_failure(const struct trainer *trainer)
 {
-    return *trainer->failure ? trainer->failure : zero_last_error(trainer->z);
+    return *trainer->failure.text ? trainer->failure.text : zero_last_error(trainer->z);
 }
 
 zero_result trainer_import(struct trainer *trainer)

@@ -22,7 +22,7 @@ struct trainer {
     uint16_t *token, *target; /**< of one micro-batch */
     int micro_total;          /**< V */
     double train_s;           /**< seconds in trainer_step() */
-    char failure[256];        /**< what failed outside of the library, or "" */
+    struct reason failure;    /**< of what failed outside of the library, or "" */
 };
 
 /** What is known of a step when it is done. */

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 static char folder[] = "/tmp/gpt2_data.XXXXXX";
-static char error[512];
+static struct reason reason;
 
 static const char *path_of(const char *name)
 {
@@ -32,17 +32,17 @@ static void write_file(const char *name, const void *bytes, size_t size)
 static bool load(struct data *data, const char *name, int vocab, int context)
 {
     const char *path = path_of(name);
-    *error = '\0';
-    return data_load(data, &path, 1, vocab, context, error, sizeof error);
+    *reason.text = '\0';
+    return data_load(data, &path, 1, vocab, context, &reason);
 }
 
-static void assert_refused(const char *name, int vocab, int context, const char *reason)
+static void assert_refused(const char *name, int vocab, int context, const char *words)
 {
     struct data data;
     assert_false(load(&data, name, vocab, context));
     data_free(&data);
-    if (!strstr(error, reason) || strchr(error, '\n'))
-        fail_msg("'%s' doesn't say '%s' in one line", error, reason);
+    if (!strstr(reason.text, words) || strchr(reason.text, '\n'))
+        fail_msg("'%s' doesn't say '%s' in one line", reason.text, words);
 }
 
 static int make_folder(void **state)
