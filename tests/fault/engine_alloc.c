@@ -197,7 +197,7 @@ static void explain(const struct attempt *attempt, const char *what)
 /** Whether the failure struck; fails the test if a rank doesn't know, or came too late. */
 static bool judge(const struct attempt *attempt, zero_result expected)
 {
-    bool told = false;
+    bool told = false, met = true;
     int status = -1;
     waitpid(attempt->process, &status, 0);
     if (status != 0)
@@ -214,7 +214,11 @@ static bool judge(const struct attempt *attempt, zero_result expected)
         if (attempt->seconds[r] > TIMEOUT_S + 5)
             explain(attempt, "too late");
         told |= attempt->result[r] == expected;
+        met &= strcmp(attempt->call[r], "zero_open") != 0;
     }
+    for (int r = 0; r < attempt->world; r++)
+        if (met && attempt->result[r] == ZERO_E_TIMEOUT)
+            explain(attempt, "a rank had to find out by itself");
     if (attempt->fired > 0 && !told)
         explain(attempt, "no rank says what it was");
     return attempt->fired > 0;

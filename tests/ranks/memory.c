@@ -250,7 +250,7 @@ static bool quiet_steps(struct team_rank *rank, void *user)
     TEAM_CHECK(good);
     TEAM_CHECK(base_allocation_count() == counted);
     TEAM_CHECK(after.allocations == before.allocations);
-    TEAM_CHECK(after.mappings == before.mappings);
+    TEAM_CHECK(after.mapped == before.mapped);
     TEAM_CHECK(after.threads == before.threads);
     zero_statistics stats = {.struct_size = sizeof stats};
     TEAM_OK(rank, zero_stats(rank->z, &stats));
@@ -297,10 +297,9 @@ static void allocations_are_seen(void **state)
     void *ours = base_calloc(1, 1);
     void *mapped = mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(mapped != MAP_FAILED);
-    assert_int_equal(mprotect(mapped, 1 << 19, PROT_NONE), 0); // merges with no neighbour
     const struct process_state after = process_state();
     assert_true(after.allocations >= before.allocations + 5);
-    assert_true(after.mappings > before.mappings);
+    assert_true(after.mapped >= before.mapped + (1 << 20));
     assert_int_equal(after.threads, before.threads);
     assert_int_equal(base_allocation_count(), counted + 1);
     munmap(mapped, 1 << 20);

@@ -83,45 +83,20 @@ REPLACES int posix_memalign(void **memory, size_t alignment, size_t size)
 
 #endif
 
-/** Calls see(text, length) for each piece of a file, without allocating. */
-static void read_pieces(const char *path, void (*see)(void *user, const char *text, size_t length),
-                        void *user)
-{
-    char text[4096];
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    for (ssize_t length; fd >= 0 && (length = read(fd, text, sizeof text)) > 0;)
-        see(user, text, (size_t)length);
-    if (fd >= 0)
-        close(fd);
-}
-
-static void count_lines(void *user, const char *text, size_t length)
-{
-    int *lines = user;
-    for (size_t i = 0; i < length; i++)
-        *lines += text[i] == '\n';
-}
-
-struct status {
-    char text[4096];
-    size_t used;
-};
-
-static void collect(void *user, const char *text, size_t length)
-{
-    struct status *status = user;
-    const size_t room = sizeof status->text - 1 - status->used;
-    const size_t taken = length < room ? length : room;
-    memcpy(status->text + status->used, text, taken);
-    status->used += taken;
-}
-
-/** The number behind `key` in a file of "key: number" lines; 0 if there is none. */
+/** The number behind `key` in a file of "key: number" lines, 0 if there is none; no allocation. */
 static size_t number_of(const char *path, const char *key)
 {
-    struct status status = {.used = 0};
-    read_pieces(path, collect, &status);
-    const char *found = strstr(status.text, key);
+    char text[4096];
+    size_t used = 0;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (ssize_t length = 1; fd >= 0 && length > 0; used += (size_t)length) {
+        length = read(fd, text + used, sizeof text - 1 - used);
+        length = length < 0 ? 0 : length;
+    }
+    if (fd >= 0)
+        close(fd);
+    text[used] = '\0';
+    const char *found = strstr(text, key);
     return found ? (size_t)strtoull(found + strlen(key), NULL, 10) : 0;
 }
 
@@ -132,8 +107,8 @@ size_t process_pss(void)
 
 struct process_state process_state(void)
 {
-    struct process_state state = {.threads = (int)number_of("/proc/self/status", "\nThreads:")};
-    read_pieces("/proc/self/maps", count_lines, &state.mappings);
-    state.allocations = allocations();
-    return state;
+    const char *path = "/proc/self/status";
+    return (struct process_state){.allocations = allocations(),
+                                  .mapped = number_of(path, "\nVmSize:") * 1024,
+                                  .threads = (int)number_of(path, "\nThreads:")};
 }

@@ -17,7 +17,7 @@ bool process_sanitized(void);
 
 struct process_state {
     uint64_t allocations; /**< calls of malloc and its kin by anybody in this process; 0: unknown */
-    int mappings;         /**< lines of /proc/self/maps */
+    size_t mapped;        /**< bytes of address space */
     int threads;
 };
 
