@@ -51,24 +51,33 @@ static zero_result fail(zero_ctx *z, zero_result result, const char *message, bo
     return result;
 }
 
-zero_result eng_fail(zero_ctx *z, zero_result result, const char *format, ...)
+static zero_result fail_formatted(zero_ctx *z, zero_result result, bool tell, const char *format,
+                                  va_list args) __attribute__((format(printf, 4, 0)));
+
+static zero_result fail_formatted(zero_ctx *z, zero_result result, bool tell, const char *format,
+                                  va_list args)
 {
     char message[sizeof z->error.message];
+    vsnprintf(message, sizeof message, format, args);
+    return fail(z, result, message, tell);
+}
+
+zero_result eng_fail(zero_ctx *z, zero_result result, const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    result = fail_formatted(z, result, true, format, args);
     va_end(args);
-    return fail(z, result, message, true);
+    return result;
 }
 
 zero_result eng_fail_agreed(zero_ctx *z, zero_result result, const char *format, ...)
 {
-    char message[sizeof z->error.message];
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    result = fail_formatted(z, result, false, format, args);
     va_end(args);
-    return fail(z, result, message, false);
+    return result;
 }
 
 zero_result eng_fail_from(zero_ctx *z, const struct base_error *error)
@@ -81,21 +90,6 @@ zero_result eng_comm_failed(zero_ctx *z, zero_result result)
     struct base_error error = {0};
     coll_state(z->comm, &error);
     return fail(z, result, error.message[0] ? error.message : base_result_text(result), false);
-}
-
-/** The last error, of a call that failed without harm to the context. */
-static zero_result report(zero_ctx *z, zero_result result, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static zero_result report(zero_ctx *z, zero_result result, const char *format, ...)
-{
-    char message[sizeof z->error.message];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    base_error_clear(&z->error);
-    return zero_fail(&z->error, result, "%s", message);
 }
 
 zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *what)
@@ -112,9 +106,11 @@ zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *wh
     r = coll_broadcast(z->comm, &first, sizeof first, failed);
     if (r)
         return eng_comm_failed(z, r);
+    // Not sticky: whoever asked decides whether the context can go on.
+    base_error_clear(&z->error);
     if (failed == rank)
-        return report(z, mine->result, "%s: %s", what, mine->message);
-    return report(z, first.result, "%s: rank %d: %.400s", what, failed, first.message);
+        return zero_fail(&z->error, mine->result, "%s: %s", what, mine->message);
+    return zero_fail(&z->error, first.result, "%s: rank %d: %.400s", what, failed, first.message);
 }
 
 zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)

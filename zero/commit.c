@@ -103,7 +103,8 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
     struct coll_counters counters = {0};
     if (z->comm)
         coll_counters(z->comm, &counters);
-    eng_plan_count(&z->plan, &z->layout, &z->placement, limits.moments, counters.memory_bytes);
+    eng_plan_count(&z->plan, &z->placement, limits.moments, eng_memory_tables(z),
+                   counters.memory_bytes);
     return eng_plan_write(&z->plan, config, z->kernels, &z->model, &z->layout, &z->placement,
                           error);
 }

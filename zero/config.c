@@ -1,7 +1,7 @@
 #include "zero/config.h"
 
 #include "zero/config_key.h"
-#include "zero/model.h"
+#include "zero/versioned.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 #include "zero/engine.h"
+#include "zero/versioned.h"
 
 #include "base/arena.h"
 #include "base/fault.h"

@@ -48,7 +48,7 @@ struct eng_section_io {
     struct coll_request gather[2];
     struct coll_request reduce;
     struct coll_request sums; /**< stage 0: all-gather of fp32 sums */
-    uint32_t gathers_started;
+    unsigned turn;            /**< which of the gathers was started last */
     bool reduce_started, sums_started;
     bool publish_pending;
 };
@@ -144,7 +144,6 @@ struct zero_ctx {
     struct eng_metric metrics[ENG_MAX_METRICS];
     int metric_count;
     int metric_next;               /**< how many the micro-batch under way has given */
-    double *metric_values;         /**< of this step: [local micro-batch][metric] */
     bool metric_ready;             /**< the means are those of a finished step */
     struct base_exact_sum squares; /**< of this rank's sums, granule by granule */
     bool squares_overflow;
@@ -191,6 +190,8 @@ zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *wh
 
 zero_result eng_memory_allocate(zero_ctx *z);
 void eng_memory_free(zero_ctx *z);
+/** Bytes of the tables beside tensors; needs layout and placement only. */
+size_t eng_memory_tables(const zero_ctx *z);
 /** The byte where granule `granule` of a section's home lies. */
 unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule);
 /** fp32 master weights from element `element` of a section on; state must cover it. */
@@ -227,9 +228,9 @@ zero_result eng_section_gather_wait(zero_ctx *z, size_t section);
 
 /** The unit's slot has current values or is about to have them. */
 bool eng_slot_current(const zero_ctx *z, zero_unit unit);
-/** The slot to use for a unit, its old content gone; -1 if none but held ones are left, or, for a
- * prefetch, if what would go is needed sooner. */
-int eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, zero_result *result);
+/** The slot to use for a unit, its old content gone; *chosen is -1 if none but held ones are left,
+ * or, for a prefetch, if what would go is needed sooner. */
+zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *chosen);
 /** Starts the gather of a unit's sharded sections into a slot. */
 zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int slot);
 /** Completes what is under way into a slot. */
@@ -263,8 +264,6 @@ zero_result eng_publish_start(zero_ctx *z, size_t section);
 zero_result eng_publish_wait(zero_ctx *z, zero_unit unit);
 /** Waits for everything, or for what is promised to be current without a gather: what persists. */
 zero_result eng_publish_finish(zero_ctx *z, bool everything);
-/** Counts a new version of the parameters. */
-void eng_publish_version(zero_ctx *z);
 
 /* ---- verdict.c, update.c, metric.c */
 
@@ -275,12 +274,15 @@ struct eng_verdict {
     struct eng_bad bad;
 };
 size_t eng_verdict_bytes(const zero_ctx *z);
+/** Where this step's metrics are kept: [metric][local micro-batch]. */
+double *eng_verdict_metrics(const zero_ctx *z);
 /** Exchanges norm, finiteness, metrics and the hash of the step's arguments. */
 zero_result eng_verdict(zero_ctx *z, double scale, uint64_t args_hash, bool final,
                         struct eng_verdict *verdict);
 /** Updates every unit with z->scalars and publishes it. */
 zero_result eng_update_all(zero_ctx *z);
 zero_result eng_segments_make(zero_ctx *z);
+size_t eng_segments_bytes(const zero_ctx *z);
 
 void eng_metric_reset(zero_ctx *z);
 /** Means over all micro-batches from every rank's values ([metric][local micro-batch]). */

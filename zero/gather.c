@@ -31,9 +31,8 @@ static zero_result bring_in(zero_ctx *z, zero_unit unit)
         slot->last_use = z->gathers_seen;
         return eng_slot_settle(z, slot);
     }
-    zero_result r;
-    // An outdated copy of the unit itself is as good a place as any.
-    const int slot = eng_slot_choose(z, unit, false, &r);
+    int slot;
+    zero_result r = eng_slot_choose(z, unit, false, &slot);
     if (r)
         return r;
     if (slot < 0)

@@ -17,6 +17,7 @@ static zero_result allocate(struct eng_layout *layout, const struct eng_model *m
                             struct base_error *error)
 {
     layout->unit_count = model->unit_count;
+    layout->param_count = model->param_count;
     for (size_t p = 0; p < model->param_count; p++)
         layout->slice_count += (size_t)model->params[p].slice_count;
     const size_t sections = layout->unit_count * SECTION_KINDS;
@@ -58,24 +59,51 @@ static void place_slice(struct eng_layout *layout, const struct eng_model *model
     section->granules += layout->slices[at].granules;
 }
 
+/** Tensors by unit, each unit's in order of registration: those of unit u are
+ * params[first[u]] .. params[first[u + 1] - 1]. */
+struct members {
+    size_t *first;
+    size_t *params;
+};
+
+static zero_result find_members(struct members *members, const struct eng_layout *layout,
+                                const struct eng_model *model, struct base_error *error)
+{
+    members->first = base_calloc(layout->unit_count + 2, sizeof *members->first);
+    members->params = base_calloc(layout->slice_count, sizeof *members->params);
+    if (!members->first || !members->params)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory to sort %zu slices", layout->slice_count);
+    // A counting sort; filling moves each unit's start up to where the next one's was.
+    size_t *next = members->first + 1;
+    for (size_t p = 0; p < model->param_count; p++)
+        for (int32_t i = 0; i < model->params[p].slice_count; i++)
+            next[(size_t)model->params[p].unit + (size_t)i + 1]++;
+    for (size_t u = 0; u < layout->unit_count; u++)
+        next[u + 1] += next[u];
+    for (size_t p = 0; p < model->param_count; p++)
+        for (int32_t i = 0; i < model->params[p].slice_count; i++)
+            members->params[next[(size_t)model->params[p].unit + (size_t)i]++] = p;
+    return ZERO_OK;
+}
+
 /** Lays one unit out: a pass over its tensors for each kind of section. */
-static void place_unit(struct eng_layout *layout, const struct eng_model *model, zero_unit unit,
-                       int64_t persist_numel, size_t *next_slice)
+static void place_unit(struct eng_layout *layout, const struct eng_model *model,
+                       const struct members *members, size_t unit, int64_t persist_numel,
+                       size_t *next_slice)
 {
     struct eng_unit_layout *u = &layout->units[unit];
     u->first_slice = *next_slice;
     u->first_section = layout->section_count;
     for (int kind = 0; kind < SECTION_KINDS; kind++) {
         struct eng_section *section = &layout->sections[layout->section_count];
-        for (size_t p = 0; p < model->param_count; p++) {
-            const struct eng_param *param = &model->params[p];
-            if (unit >= param->unit && unit < param->unit + param->slice_count &&
-                section_kind(param, persist_numel) == kind)
-                place_slice(layout, model, p, unit, next_slice);
+        for (size_t i = members->first[unit]; i < members->first[unit + 1]; i++) {
+            const size_t p = members->params[i];
+            if (section_kind(&model->params[p], persist_numel) == kind)
+                place_slice(layout, model, p, (zero_unit)unit, next_slice);
         }
         if (section->granules == 0)
             continue;
-        section->unit = unit;
+        section->unit = (zero_unit)unit;
         section->dtype = kind & 1 ? ZERO_BF16 : ZERO_F32;
         section->persistent = kind >= 2;
         section->first = u->granules;
@@ -116,12 +144,15 @@ zero_result eng_layout_make(struct eng_layout *layout, const struct eng_model *m
 {
     memset(layout, 0, sizeof *layout);
     layout->world = world;
+    struct members members = {0};
     zero_result r = allocate(layout, model, error);
+    if (!r)
+        r = find_members(&members, layout, model, error);
     if (r)
         goto out;
     size_t next_slice = 0;
     for (size_t u = 0; u < model->unit_count; u++)
-        place_unit(layout, model, (zero_unit)u, persist_numel, &next_slice);
+        place_unit(layout, model, &members, u, persist_numel, &next_slice);
     for (size_t s = 0; s < layout->section_count; s++)
         cut_section(layout, s);
     if (layout->granules < (size_t)world)
@@ -130,9 +161,20 @@ zero_result eng_layout_make(struct eng_layout *layout, const struct eng_model *m
                       "on at most %zu",
                       layout->granules, ENG_GRANULE, world, layout->granules);
 out:
+    base_free(members.first);
+    base_free(members.params);
     if (r)
         eng_layout_free(layout);
     return r;
+}
+
+size_t eng_layout_bytes(const struct eng_layout *layout)
+{
+    const size_t sections = layout->unit_count * SECTION_KINDS;
+    return layout->unit_count * sizeof *layout->units + sections * sizeof *layout->sections +
+           layout->slice_count * (sizeof *layout->slices + sizeof *layout->slice_of) +
+           layout->param_count * sizeof *layout->param_first +
+           3 * sections * (size_t)layout->world * sizeof *layout->spans;
 }
 
 void eng_layout_free(struct eng_layout *layout)

@@ -47,6 +47,7 @@ struct eng_unit_layout {
 struct eng_layout {
     int world;
     size_t unit_count, section_count, slice_count, granules;
+    size_t param_count;
     struct eng_unit_layout *units;
     struct eng_section *sections;
     struct eng_slice *slices; /**< by unit, then section, then order of registration */
@@ -59,6 +60,9 @@ struct eng_layout {
  * fewer granules than ranks; ZERO_E_NOMEM. After an error the layout is empty. */
 zero_result eng_layout_make(struct eng_layout *layout, const struct eng_model *model, int world,
                             int64_t persist_numel, struct base_error *error);
+
+/** Bytes of the layout's tables. */
+size_t eng_layout_bytes(const struct eng_layout *layout);
 
 void eng_layout_free(struct eng_layout *layout);
 

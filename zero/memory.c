@@ -98,7 +98,17 @@ static void lay_slots(zero_ctx *z)
         }
 }
 
-/** Small tables whose size the model decides. */
+size_t eng_memory_tables(const zero_ctx *z)
+{
+    return eng_layout_bytes(&z->layout) + eng_segments_bytes(z) +
+           z->layout.unit_count * sizeof *z->units + z->layout.section_count * sizeof *z->io +
+           (size_t)z->placement.gather.slot_count * sizeof *z->gather_slots +
+           (size_t)z->placement.grads.slot_count * sizeof *z->grad_slots +
+           z->model.group_count * (sizeof *z->hyper + sizeof *z->scalars) +
+           ((size_t)z->config.world + 1) * eng_verdict_bytes(z);
+}
+
+/** Small tables whose size the model decides: those of eng_memory_tables(). */
 static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
 {
     const size_t groups = z->model.group_count;
@@ -108,11 +118,10 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
     z->grad_slots = base_calloc((size_t)z->placement.grads.slot_count, sizeof *z->grad_slots);
     z->hyper = base_calloc(groups, sizeof *z->hyper);
     z->scalars = base_calloc(groups, sizeof *z->scalars);
-    z->verdict_mine = base_calloc(eng_verdict_bytes(z), 1);
+    z->verdict_mine = base_calloc(1, eng_verdict_bytes(z));
     z->verdict_all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
-    z->metric_values = base_calloc(ENG_MAX_METRICS * (size_t)z->micro_count, sizeof(double));
     if (!z->units || !z->io || !z->gather_slots || !z->grad_slots || !z->hyper || !z->scalars ||
-        !z->verdict_mine || !z->verdict_all || !z->metric_values)
+        !z->verdict_mine || !z->verdict_all)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the tables of %zu units",
                          z->layout.unit_count);
     for (size_t u = 0; u < z->layout.unit_count; u++)
@@ -145,7 +154,6 @@ void eng_memory_free(zero_ctx *z)
     base_free(z->scalars);
     base_free(z->verdict_mine);
     base_free(z->verdict_all);
-    base_free(z->metric_values);
     base_free(z->segments);
     base_free(z->section_segments);
     base_free(z->recording.gathers);

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,7 +50,7 @@ static zero_result give(zero_ctx *z, const char *name, double value)
     if (r)
         return r;
     // Kept by metric, then local micro-batch, with room for the most metrics there can be.
-    z->metric_values[z->metric_next * z->micro_count + z->micro] = value;
+    eng_verdict_metrics(z)[z->metric_next * z->micro_count + z->micro] = value;
     z->metric_next++;
     return ZERO_OK;
 }
@@ -100,6 +102,23 @@ static size_t append(char *line, size_t size, size_t used, const char *key, doub
     return used + (size_t)n < size ? used + (size_t)n : size - 1;
 }
 
+/** Writes without SIGPIPE: a reader that has gone must not end the program. */
+static zero_result write_line(int fd, const char *line, size_t bytes, struct base_error *error)
+{
+    sigset_t pipe_signal, before, pending;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+    const zero_result r = base_write_all(fd, line, bytes, "the metrics file", error);
+    const struct timespec now = {0};
+    if (r && !sigismember(&pending, SIGPIPE))
+        while (sigtimedwait(&pipe_signal, NULL, &now) < 0 && errno == EINTR)
+            continue;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return r;
+}
+
 void eng_metric_line(zero_ctx *z)
 {
     if (z->config.metrics_fd < 0)
@@ -115,7 +134,7 @@ void eng_metric_line(zero_ctx *z)
         used = append(line, sizeof line, used, z->metrics[m].name, z->metrics[m].mean);
     used += (size_t)snprintf(line + used, sizeof line - used, "}\n");
     struct base_error error = {0};
-    if (base_write_all(z->config.metrics_fd, line, used, "the metrics file", &error)) {
+    if (write_line(z->config.metrics_fd, line, used, &error)) {
         // Training goes on without its metrics, but not without a word.
         base_logf(&z->log, ZERO_LOG_WARN, "core", "%s; no more metrics are written", error.message);
         z->config.metrics_fd = -1;

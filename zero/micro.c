@@ -1,6 +1,7 @@
 // Micro-batches: which one is computed, and what must be true between two.
 
 #include "zero/engine.h"
+#include "zero/versioned.h"
 
 /** Global index of this rank's micro-batch in local round `round`. */
 static uint64_t micro_index(const zero_ctx *z, int round)

@@ -1,6 +1,7 @@
 #include "zero/model.h"
 
 #include "base/arena.h"
+#include "zero/versioned.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,36 +33,6 @@ const char *eng_dtype_name(zero_dtype dtype)
         break;
     }
     return "unknown";
-}
-
-zero_result eng_struct_copy(void *out, size_t known, const void *in, const char *what,
-                            struct base_error *error)
-{
-    uint32_t given = 0;
-    memset(out, 0, known);
-    memcpy(&given, in, sizeof given);
-    if (given < sizeof given || given > 65536)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "%s.struct_size is %u: set it to sizeof the struct (%zu)", what, given,
-                         known);
-    const unsigned char *bytes = in;
-    for (size_t i = known; i < given; i++)
-        if (bytes[i])
-            return zero_fail(error, ZERO_E_INVALID,
-                             "%s has a value at byte %zu that this library (%zu bytes) does not "
-                             "know",
-                             what, i, known);
-    memcpy(out, in, given < known ? given : known);
-    return ZERO_OK;
-}
-
-void eng_struct_give(void *out, const void *full, size_t known)
-{
-    uint32_t given = 0;
-    memcpy(&given, out, sizeof given);
-    memcpy(out, full, given < known ? given : known);
-    if (given > known)
-        memset((unsigned char *)out + known, 0, given - known);
 }
 
 /** Makes room for one more element; *items keeps its contents. */
@@ -160,6 +131,11 @@ static zero_result check_shape(const zero_param_desc *desc, struct eng_param *pa
     return ZERO_OK;
 }
 
+static uint64_t hash_name(const char *name)
+{
+    return base_hash64(name, strlen(name), 0);
+}
+
 static zero_result check_param(const struct eng_model *model, const zero_param_desc *desc,
                                struct eng_param *param, struct base_error *error)
 {
@@ -205,6 +181,7 @@ zero_result eng_model_add_param(struct eng_model *model, zero_param *id,
     if (r)
         return r;
     param.name = base_strdup(desc.name);
+    param.name_hash = hash_name(desc.name);
     if (!param.name)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a tensor's name");
     const size_t end = (size_t)param.unit + (size_t)param.slice_count;
@@ -255,8 +232,9 @@ zero_result eng_model_complete(struct eng_model *model, struct base_error *error
 
 zero_param eng_model_find(const struct eng_model *model, const char *name)
 {
+    const uint64_t hash = hash_name(name);
     for (size_t p = 0; p < model->param_count; p++)
-        if (strcmp(model->params[p].name, name) == 0)
+        if (model->params[p].name_hash == hash && strcmp(model->params[p].name, name) == 0)
             return (zero_param)p;
     return -1;
 }
@@ -267,8 +245,7 @@ uint64_t eng_model_param_hash(const struct eng_model *model, size_t p)
     const struct eng_group *group = &model->groups[param->group];
     const int32_t fields[] = {param->ndim, (int32_t)param->dtype, param->unit, param->slice_count,
                               param->group};
-    uint64_t hash = base_hash64(param->name, strlen(param->name), 0);
-    hash = base_hash64(param->shape, sizeof param->shape, hash);
+    uint64_t hash = base_hash64(param->shape, sizeof param->shape, param->name_hash);
     hash = base_hash64(fields, sizeof fields, hash);
     return base_hash64(group->optimizer->name, strlen(group->optimizer->name), hash);
 }

@@ -16,6 +16,7 @@ struct eng_group {
 
 struct eng_param {
     char *name;
+    uint64_t name_hash;
     uint64_t shape[ZERO_MAX_DIMS];
     int32_t ndim;
     zero_dtype dtype;
@@ -61,16 +62,5 @@ uint64_t eng_model_param_hash(const struct eng_model *model, size_t p);
 int eng_model_moments(const struct eng_model *model);
 
 void eng_model_free(struct eng_model *model);
-
-/**
- * Copies a versioned public struct of `given` bytes into `out` of `known` bytes: a shorter one is
- * filled up with zeros, a longer one is accepted if its tail is zero. `what` names the struct.
- */
-zero_result eng_struct_copy(void *out, size_t known, const void *in, const char *what,
-                            struct base_error *error);
-
-/** Copies `known` bytes of an output struct to a caller whose struct_size (the first field of both)
- * may be smaller, or larger: then its tail becomes zero. */
-void eng_struct_give(void *out, const void *full, size_t known);
 
 #endif

@@ -3,14 +3,15 @@
  * The plan adds it up before anything is allocated; memory.c allocates exactly it.
  *
  * Arenas and arrays of a rank:
- *   params    working copies. Stages 0 to 2: all of them. Stage 3: this rank's runs, and persistent
- *             sections whole.
- *   gather    stage 3: slots for gathered units.
- *   grads     slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a
- * class. sums      fp32 sums of this rank's runs. moments   fp32 optimizer state, ENG_MAX_MOMENTS
- * arrays alike; stage 0: of everything, else of this rank's runs. masters   fp32 master weights of
- * bf16 sections, like moments; an f32 working copy is its own. staging   stage 0: the gathered fp32
- * sums of the largest section.
+ *  - params: working copies. Stages 0 to 2: all of them. Stage 3: this rank's runs, and persistent
+ *    sections whole.
+ *  - gather: at stage 3, slots for gathered units.
+ *  - grads: slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a class.
+ *  - sums: fp32 sums of this rank's runs.
+ *  - moments: fp32 optimizer state, a number of arrays alike; stage 0: of everything, else of this
+ *    rank's runs.
+ *  - masters: fp32 master weights of bf16 sections, like moments; an f32 working copy is its own.
+ *  - staging: at stage 0, the gathered fp32 sums of the largest section.
  */
 #ifndef ZERO_PLACEMENT_H
 #define ZERO_PLACEMENT_H

@@ -13,10 +13,9 @@ static void add_row(struct eng_plan *plan, const char *purpose, size_t bytes)
     plan->total += bytes;
 }
 
-void eng_plan_count(struct eng_plan *plan, const struct eng_layout *layout,
-                    const struct eng_placement *placement, int moments, size_t control)
+void eng_plan_count(struct eng_plan *plan, const struct eng_placement *placement, int moments,
+                    size_t tables, size_t transport)
 {
-    const size_t spans = 3 * layout->section_count * (size_t)layout->world;
     plan->row_count = 0;
     plan->total = 0;
     add_row(plan, "working copies", placement->params_bytes);
@@ -26,9 +25,8 @@ void eng_plan_count(struct eng_plan *plan, const struct eng_layout *layout,
     add_row(plan, "moments", (size_t)moments * placement->moments_bytes);
     add_row(plan, "master weights", placement->masters_bytes);
     add_row(plan, "staging of sums", placement->staging_bytes);
-    add_row(plan, "tables",
-            spans * sizeof(struct coll_span) + layout->slice_count * sizeof(struct eng_slice));
-    add_row(plan, "transport", control);
+    add_row(plan, "tables", tables);
+    add_row(plan, "transport", transport);
 }
 
 /** A text of limited size: what does not fit is cut. */

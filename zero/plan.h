@@ -23,9 +23,10 @@ struct eng_plan {
     char *text;
 };
 
-/** Adds up a placement; `control` is the transport's own memory. Sets rows and total. */
-void eng_plan_count(struct eng_plan *plan, const struct eng_layout *layout,
-                    const struct eng_placement *placement, int moments, size_t control);
+/** Adds up a placement with `moments` moment arrays, the bytes of the engine's tables and those of
+ * the transport. Sets rows and total. */
+void eng_plan_count(struct eng_plan *plan, const struct eng_placement *placement, int moments,
+                    size_t tables, size_t transport);
 
 /** Makes the text; `kernels` is the table in use. ZERO_E_NOMEM. */
 zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *config,

@@ -12,8 +12,8 @@ zero_result eng_prefetch(zero_ctx *z)
         ahead++;
         if (eng_slot_current(z, unit))
             continue;
-        zero_result r;
-        const int slot = eng_slot_choose(z, unit, true, &r);
+        int slot;
+        zero_result r = eng_slot_choose(z, unit, true, &slot);
         if (r)
             return r;
         if (slot < 0)

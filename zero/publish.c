@@ -41,8 +41,3 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything)
     z->stats.gather_wait_s += base_clock_s() - begin;
     return r;
 }
-
-void eng_publish_version(zero_ctx *z)
-{
-    z->version++;
-}

@@ -5,12 +5,11 @@
 zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv)
 {
     struct eng_section_io *io = &z->io[section];
-    struct coll_request *request = &io->gather[io->gathers_started & 1];
-    if (io->gathers_started >= 2) {
-        const zero_result r = coll_drain(z->comm, request);
-        if (r)
-            return eng_comm_failed(z, r);
-    }
+    io->turn ^= 1;
+    struct coll_request *request = &io->gather[io->turn];
+    zero_result r = coll_drain(z->comm, request);
+    if (r)
+        return eng_comm_failed(z, r);
     const struct eng_section *s = &z->layout.sections[section];
     const struct eng_section_place *place = &z->placement.sections[section];
     const struct coll_all_gather op = {
@@ -20,14 +19,13 @@ zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv)
         .spans = s->bytes,
         .label = {.name = "unit", .number = (uint32_t)s->unit},
     };
-    io->gathers_started++;
-    const zero_result r = coll_all_gather_start(z->comm, &op, request);
+    r = coll_all_gather_start(z->comm, &op, request);
     return r ? eng_comm_failed(z, r) : ZERO_OK;
 }
 
 zero_result eng_section_gather_wait(zero_ctx *z, size_t section)
 {
     struct eng_section_io *io = &z->io[section];
-    const zero_result r = coll_wait(z->comm, &io->gather[(io->gathers_started - 1) & 1]);
+    const zero_result r = coll_wait(z->comm, &io->gather[io->turn]);
     return r ? eng_comm_failed(z, r) : ZERO_OK;
 }

@@ -63,12 +63,12 @@ static bool goes_before(const zero_ctx *z, const struct eng_gather_slot *a,
     return a_next != b_next ? a_next > b_next : a->last_use < b->last_use;
 }
 
-int eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, zero_result *result)
+zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *chosen)
 {
     const struct eng_slot_class *class =
         &z->placement.gather.classes[z->placement.gather.class_of_unit[unit]];
     int best = -1;
-    *result = ZERO_OK;
+    *chosen = -1;
     for (int i = class->first_slot; i < class->first_slot + class->slots; i++) {
         const struct eng_gather_slot *slot = &z->gather_slots[i];
         if (slot->unit >= 0 && z->units[slot->unit].holds > 0 && z->units[slot->unit].slot == i)
@@ -77,16 +77,17 @@ int eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, zero_result *res
             best = i;
     }
     if (best < 0)
-        return -1;
+        return ZERO_OK;
     struct eng_gather_slot *slot = &z->gather_slots[best];
     const bool useful = slot->unit >= 0 && slot->version == z->version;
     if (prefetch && useful && eng_trace_distance(z, slot->unit) <= eng_trace_distance(z, unit))
-        return -1;
-    *result = eng_slot_settle(z, slot);
+        return ZERO_OK;
+    const zero_result r = eng_slot_settle(z, slot);
     if (slot->unit >= 0 && z->units[slot->unit].slot == best)
         z->units[slot->unit].slot = -1;
     slot->unit = -1;
-    return best;
+    *chosen = best;
+    return r;
 }
 
 zero_result eng_slots_settle(zero_ctx *z)

@@ -1,4 +1,5 @@
 #include "zero/engine.h"
+#include "zero/versioned.h"
 
 #include "base/clock.h"
 
@@ -70,7 +71,7 @@ static void record(zero_ctx *z, const struct eng_verdict *verdict, double max_no
         clip = fmin(1.0, max_norm / (verdict->norm + 1e-6));
     z->stepped = true;
     z->result = (zero_step_result){
-        .step = z->step,
+        .step = z->step + 1,
         .updates = z->updates,
         .skipped = !verdict->finite,
         .norm = verdict->norm,
@@ -137,7 +138,6 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
         r = update(z, args->scale);
     z->step++;
     z->micro = -1;
-    z->result.step = z->step;
     z->result.updates = z->updates;
     return r;
 }

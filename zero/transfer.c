@@ -18,6 +18,13 @@ static zero_result check_between_steps(zero_ctx *z, const char *path, const char
     return eng_micro_check(z, call);
 }
 
+/** A missing file or directory is no benign answer to who wanted to read or write it. */
+static void not_found_is_an_error(struct base_error *error)
+{
+    if (error->result == ZERO_NOT_FOUND)
+        error->result = ZERO_E_IO;
+}
+
 /* ------------------------------------------------------------------ export */
 
 struct export
@@ -104,6 +111,7 @@ static zero_result export_model(zero_ctx *z, const char *path)
         zero_fail(&job.error, ZERO_E_NOMEM, "no memory for %zu elements", CHUNK_ELEMENTS);
     else if (z->config.rank == 0)
         open_writer(z, &job, path);
+    not_found_is_an_error(&job.error);
     r = eng_agree(z, &job.error, "zero_export");
     if (r)
         goto out;
@@ -205,6 +213,7 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
         r = match_tensors(z, &job, path, prefix, &error);
     if (!r)
         eng_values_read(z, read_tensor, &job, &error);
+    not_found_is_an_error(&error);
     r = eng_slots_settle(z);
     if (!r)
         r = eng_publish_finish(z, true);

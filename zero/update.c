@@ -30,11 +30,23 @@ static size_t cut_slice(const zero_ctx *z, const struct eng_slice *slice,
     return made;
 }
 
-zero_result eng_segments_make(zero_ctx *z)
+static size_t count_segments(const zero_ctx *z)
 {
     size_t total = 0;
     for (size_t i = 0; i < z->layout.slice_count; i++)
         total += cut_slice(z, &z->layout.slices[i], NULL);
+    return total;
+}
+
+size_t eng_segments_bytes(const zero_ctx *z)
+{
+    return count_segments(z) * sizeof *z->segments +
+           (z->layout.section_count + 1) * sizeof *z->section_segments;
+}
+
+zero_result eng_segments_make(zero_ctx *z)
+{
+    const size_t total = count_segments(z);
     z->segments = base_calloc(total, sizeof *z->segments);
     z->section_segments = base_calloc(z->layout.section_count + 1, sizeof *z->section_segments);
     if (!z->segments || !z->section_segments)
@@ -102,7 +114,7 @@ zero_result eng_update_all(zero_ctx *z)
 {
     const double begin = base_clock_s();
     zero_result r = ZERO_OK;
-    eng_publish_version(z);
+    z->version++;
     // What persists goes first, for the step waits until it is current; the rest may take its time.
     for (int pass = 0; pass < 2; pass++)
         for (size_t s = 0; !r && s < z->layout.section_count; s++)

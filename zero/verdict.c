@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/** What a rank tells the others before an update; its metrics follow. */
+/** What a rank tells the others before an update; its metrics lie behind it. */
 struct ballot {
     uint64_t args_hash;
     struct base_exact_sum squares;
@@ -16,6 +16,11 @@ struct ballot {
 size_t eng_verdict_bytes(const zero_ctx *z)
 {
     return sizeof(struct ballot) + ENG_MAX_METRICS * (size_t)z->micro_count * sizeof(double);
+}
+
+double *eng_verdict_metrics(const zero_ctx *z)
+{
+    return (double *)(void *)(z->verdict_mine + sizeof(struct ballot));
 }
 
 static zero_result check_args(zero_ctx *z, size_t stride)
@@ -68,7 +73,6 @@ zero_result eng_verdict(zero_ctx *z, double scale, uint64_t args_hash, bool fina
         final ? (size_t)z->metric_count * (size_t)z->micro_count * sizeof(double) : 0;
     const size_t stride = sizeof ballot + metrics;
     memcpy(z->verdict_mine, &ballot, sizeof ballot);
-    memcpy(z->verdict_mine + sizeof ballot, z->metric_values, metrics);
     const double begin = base_clock_s();
     zero_result r = coll_exchange(z->comm, z->verdict_mine, stride, z->verdict_all);
     z->stats.step_wait_s += base_clock_s() - begin;

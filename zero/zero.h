@@ -272,7 +272,7 @@ typedef struct zero_micro {
                          step, index) */
 } zero_micro;
 
-/** *Local*: V, micro-batches a step over all ranks; after commit. */
+/** *Local*: V, micro-batches a step over all ranks. */
 ZERO_API int32_t zero_micro_total(const zero_ctx *z);
 /** *Local*: micro-batches each rank runs a step: ceil(V / world). */
 ZERO_API int32_t zero_micro_count(const zero_ctx *z);
@@ -420,8 +420,8 @@ ZERO_API zero_result zero_export(zero_ctx *z, const char *path);
  * Replaces master weights and working copies by the tensors of a safetensors file (F32, BF16 or
  * F16), by name; `prefix` (may be NULL) may stand before names in the file. Moments stay.
  * *Collective*; every rank reads the file. A tensor that is missing or has another shape is
- * ZERO_E_INVALID, a damaged file ZERO_E_CORRUPT, one with an unknown dtype ZERO_E_UNSUPPORTED, and
- * nothing was changed; extra tensors are ignored.
+ * ZERO_E_INVALID, a damaged file ZERO_E_CORRUPT, one with an unknown dtype ZERO_E_UNSUPPORTED, one
+ * that is not there ZERO_E_IO, and nothing was changed; extra tensors are ignored.
  */
 ZERO_API zero_result zero_import(zero_ctx *z, const char *path, const char *prefix);
 
