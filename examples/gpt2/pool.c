@@ -5,6 +5,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+/* Looks at a counter before a thread goes to sleep: the next work of a model comes within
+ * microseconds, sooner than a sleeper would be awake. */
+#define LOOKS 2000
+
 struct worker {
     struct pool *pool;
     pthread_t handle;
@@ -18,14 +22,21 @@ struct pool {
     struct pool_meter *meter;
     pthread_mutex_t lock;
     pthread_cond_t begin, end;
-    unsigned long generation; /* counts pool_run() calls */
-    int busy;                 /* workers that have not finished this generation */
-    bool stop;
+    atomic_ulong generation; /* counts pool_run() calls; written under the lock */
+    atomic_int busy;         /* workers that have not finished this generation */
+    atomic_bool stop;        /* written under the lock, with a new generation */
     pool_task task;
     void *arg;
     size_t count;
     atomic_size_t next;
 };
+
+static void relax(void)
+{
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#endif
+}
 
 static void work(struct pool *pool, int thread)
 {
@@ -34,26 +45,56 @@ static void work(struct pool *pool, int thread)
         pool->task(pool->arg, index, thread);
 }
 
+static void await_generation(struct pool *pool, unsigned long seen)
+{
+    for (int i = 0; i < LOOKS; i++) {
+        if (atomic_load(&pool->generation) != seen)
+            return;
+        relax();
+    }
+    pthread_mutex_lock(&pool->lock);
+    while (atomic_load(&pool->generation) == seen)
+        pthread_cond_wait(&pool->begin, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static void await_workers(struct pool *pool)
+{
+    for (int i = 0; i < LOOKS; i++) {
+        if (atomic_load(&pool->busy) == 0)
+            return;
+        relax();
+    }
+    pthread_mutex_lock(&pool->lock);
+    while (atomic_load(&pool->busy) > 0)
+        pthread_cond_wait(&pool->end, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static void begin_generation(struct pool *pool, bool stop)
+{
+    pthread_mutex_lock(&pool->lock);
+    atomic_store(&pool->stop, stop);
+    atomic_fetch_add(&pool->generation, 1);
+    pthread_cond_broadcast(&pool->begin);
+    pthread_mutex_unlock(&pool->lock);
+}
+
 static void *worker_main(void *arg)
 {
     const struct worker *self = arg;
     struct pool *pool = self->pool;
-    unsigned long seen = 0;
-    pthread_mutex_lock(&pool->lock);
-    for (;;) {
-        while (pool->generation == seen && !pool->stop)
-            pthread_cond_wait(&pool->begin, &pool->lock);
-        if (pool->stop)
-            break;
-        seen = pool->generation;
-        pthread_mutex_unlock(&pool->lock);
+    for (unsigned long seen = 0;; seen++) {
+        await_generation(pool, seen);
+        if (atomic_load(&pool->stop))
+            return NULL;
         work(pool, self->thread);
-        pthread_mutex_lock(&pool->lock);
-        if (--pool->busy == 0)
+        if (atomic_fetch_sub(&pool->busy, 1) == 1) {
+            pthread_mutex_lock(&pool->lock);
             pthread_cond_signal(&pool->end);
+            pthread_mutex_unlock(&pool->lock);
+        }
     }
-    pthread_mutex_unlock(&pool->lock);
-    return NULL;
 }
 
 struct pool *pool_create(int threads)
@@ -87,10 +128,7 @@ void pool_free(struct pool *pool)
 {
     if (!pool)
         return;
-    pthread_mutex_lock(&pool->lock);
-    pool->stop = true;
-    pthread_cond_broadcast(&pool->begin);
-    pthread_mutex_unlock(&pool->lock);
+    begin_generation(pool, true);
     for (int i = 1; i <= pool->started; i++)
         pthread_join(pool->worker[i].handle, NULL);
     pthread_cond_destroy(&pool->end);
@@ -108,20 +146,14 @@ void pool_run(struct pool *pool, pool_task task, void *arg, size_t count)
             task(arg, i, 0);
         return;
     }
-    pthread_mutex_lock(&pool->lock);
     pool->task = task;
     pool->arg = arg;
     pool->count = count;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-    pool->busy = pool->started;
-    pool->generation++;
-    pthread_cond_broadcast(&pool->begin);
-    pthread_mutex_unlock(&pool->lock);
+    atomic_store(&pool->busy, pool->started);
+    begin_generation(pool, false);
     work(pool, 0);
-    pthread_mutex_lock(&pool->lock);
-    while (pool->busy > 0)
-        pthread_cond_wait(&pool->end, &pool->lock);
-    pthread_mutex_unlock(&pool->lock);
+    await_workers(pool);
 }
 
 int pool_threads(const struct pool *pool)
