@@ -55,15 +55,23 @@ static bool slice_matches(struct team_rank *rank, struct training *training, zer
     return true;
 }
 
+// The working copies of the slices in a gathered unit.
+static bool unit_matches(struct team_rank *rank, struct training *training, zero_unit unit)
+{
+    for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++) {
+        const int32_t slice = unit - synthetic_tensors[p].unit;
+        if (slice >= 0 && slice < synthetic_tensors[p].slices &&
+            !slice_matches(rank, training, p, slice))
+            return false;
+    }
+    return true;
+}
+
 static bool work_matches(struct team_rank *rank, struct training *training)
 {
     for (zero_unit unit = 0; unit < SYNTHETIC_UNITS; unit++) {
         TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
-        for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++) {
-            const int32_t slice = unit - synthetic_tensors[p].unit;
-            if (rank->rank == 0 && slice >= 0 && slice < synthetic_tensors[p].slices)
-                TEAM_CHECK(slice_matches(rank, training, p, slice));
-        }
+        TEAM_CHECK(rank->rank != 0 || unit_matches(rank, training, unit));
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     }
     return true;
@@ -86,25 +94,24 @@ static bool verdict_matches(struct team_rank *rank, struct training *training)
     return true;
 }
 
-// The fp32 masters, as exported.
-static bool file_matches(struct training *training, const struct ckpt_safetensors *file)
+// The fp32 masters of one tensor, as exported.
+static bool tensor_matches(struct training *training, const struct ckpt_safetensors *file,
+                           zero_param p)
 {
-    static float values[SYNTHETIC_STEPS * 1025];
-    for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++) {
-        const struct synthetic_tensor *tensor = &synthetic_tensors[p];
-        const struct ckpt_tensor *stored = ckpt_safetensors_find(file, tensor->name);
-        const uint64_t numel = synthetic_numel(tensor);
-        const uint64_t count = numel * (uint64_t)tensor->slices;
-        TEAM_CHECK(stored && stored->dtype == CKPT_F32 && stored->count == count);
-        TEAM_CHECK(stored->ndim == tensor->ndim);
-        TEAM_CHECK(memcmp(stored->shape, tensor->shape, (size_t)tensor->ndim * 8) == 0);
-        TEAM_CHECK(ckpt_safetensors_read_f32(file, stored, 0, count, values, NULL) == ZERO_OK);
-        for (uint64_t i = 0; i < count; i++) {
-            const struct reference_value expected = synthetic_reference_weight(
-                &training->reference, p, (int32_t)(i / numel), i % numel);
-            TEAM_CHECK(matches(training, expected, (double)values[i], tensor->name, i));
-            training->widest = fmaxl(training->widest, expected.error);
-        }
+    static float values[3 * 1025];
+    const struct synthetic_tensor *tensor = &synthetic_tensors[p];
+    const struct ckpt_tensor *stored = ckpt_safetensors_find(file, tensor->name);
+    const uint64_t numel = synthetic_numel(tensor);
+    const uint64_t count = numel * (uint64_t)tensor->slices;
+    TEAM_CHECK(stored && stored->dtype == CKPT_F32 && stored->count == count);
+    TEAM_CHECK(stored->ndim == tensor->ndim);
+    TEAM_CHECK(memcmp(stored->shape, tensor->shape, (size_t)tensor->ndim * 8) == 0);
+    TEAM_CHECK(ckpt_safetensors_read_f32(file, stored, 0, count, values, NULL) == ZERO_OK);
+    for (uint64_t i = 0; i < count; i++) {
+        const struct reference_value expected =
+            synthetic_reference_weight(&training->reference, p, (int32_t)(i / numel), i % numel);
+        TEAM_CHECK(matches(training, expected, (double)values[i], tensor->name, i));
+        training->widest = fmaxl(training->widest, expected.error);
     }
     return true;
 }
@@ -116,7 +123,9 @@ static bool export_matches(struct team_rank *rank, struct training *training)
         return true;
     struct ckpt_safetensors *file = NULL;
     TEAM_CHECK(ckpt_safetensors_open(&file, training->export_path, NULL) == ZERO_OK);
-    const bool good = file_matches(training, file);
+    bool good = true;
+    for (zero_param p = 0; good && p < SYNTHETIC_TENSORS; p++)
+        good = tensor_matches(training, file, p);
     ckpt_safetensors_close(file);
     return good;
 }
