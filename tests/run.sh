@@ -34,7 +34,6 @@ step_clang() {
     build ci-clang
 }
 
-# One file a process: with several, clang 14 reports variable arguments that are none.
 step_tidy() {
     [ -f build-ci-clang/compile_commands.json ] || cmake --preset ci-clang
     sources | grep '\.c$' | xargs -P "$jobs" -n 1 clang-tidy --quiet -p build-ci-clang
