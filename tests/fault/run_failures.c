@@ -306,7 +306,21 @@ static void a_reader_that_leaves_ends_the_job(void **state)
     run_command_free(&run);
 }
 
-// Nobody reads the output, and it fills up: a failure is noticed and told all the same.
+static long memory_kib(pid_t pid)
+{
+    char path[64], line[128];
+    long kib = -1;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file))
+        sscanf(line, "VmHWM: %ld", &kib);
+    if (file)
+        fclose(file);
+    return kib;
+}
+
+// Nobody reads the output, and it fills up: it isn't collected without end, and a failure is
+// noticed and told all the same.
 static void a_stalled_reader_does_not_hide_a_failure(void **state)
 {
     (void)state;
@@ -330,6 +344,8 @@ static void a_stalled_reader_does_not_hide_a_failure(void **state)
     assert_true(read(errors[0], line, sizeof line - 1) > 0);
     assert_true(base_clock_s() - start < 2);
     assert_non_null(strstr(line, "rank 1 (process "));
+    // A sanitizer's own memory is part of it.
+    assert_in_range(memory_kib(pid), 1, 20000);
     static char sink[1 << 16];
     while (read(ends[0], sink, sizeof sink) > 0)
         ;
