@@ -1,7 +1,11 @@
 #include "trainer.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 double clock_seconds(void)
 {
@@ -13,6 +17,15 @@ double clock_seconds(void)
 static zero_dtype dtype_of(const struct options *o)
 {
     return o->dtype == DTYPE_BF16 ? ZERO_BF16 : ZERO_F32;
+}
+
+/* Errors come back as results, and are said once, at the end. */
+static void print_message(void *user, zero_log_level level, const char *component,
+                          const char *message)
+{
+    (void)user;
+    if (level != ZERO_LOG_ERROR)
+        fprintf(stderr, "zero: %s: %s\n", component, message);
 }
 
 static zero_result join(struct trainer *t, const struct place *place)
@@ -28,10 +41,17 @@ static zero_result join(struct trainer *t, const struct place *place)
     config.prefetch_units = o->prefetch ? o->prefetch : ZERO_OFF;
     config.cpu_threads = o->threads;
     config.seed = o->seed;
+    config.log = print_message;
     return zero_open(&t->z, &config);
 }
 
-/* What this rank needs for itself. Its failure must not leave the others waiting. */
+/* Gives up for a reason that the other ranks don't know: they must not be left waiting. */
+static zero_result give_up(struct trainer *t, zero_result result)
+{
+    zero_abort(t->z, t->failure.text);
+    return result;
+}
+
 static zero_result allocate(struct trainer *t)
 {
     const struct options *o = t->options;
@@ -43,8 +63,22 @@ static zero_result allocate(struct trainer *t)
         return ZERO_OK;
     refuse(&t->failure, "rank %d: no memory for the activations of %zu tokens", zero_rank(t->z),
            tokens);
-    zero_abort(t->z, t->failure.text);
-    return ZERO_E_NOMEM;
+    return give_up(t, ZERO_E_NOMEM);
+}
+
+/* What would fail at the end is better known at the beginning. */
+static zero_result check_save(struct trainer *t)
+{
+    const char *path = t->options->save;
+    if (!path || zero_rank(t->z) != 0)
+        return ZERO_OK;
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    const bool writable = folder && access(folder, W_OK | X_OK) == 0;
+    if (!writable)
+        refuse(&t->failure, "--save %s: no file can be made there: %s", path, strerror(errno));
+    free(folder);
+    return writable ? ZERO_OK : give_up(t, ZERO_E_IO);
 }
 
 zero_result trainer_open(struct trainer *trainer, const struct options *options,
@@ -67,7 +101,8 @@ zero_result trainer_open(struct trainer *trainer, const struct options *options,
     if (result)
         return result;
     trainer->micro_total = zero_micro_total(trainer->z);
-    return allocate(trainer);
+    result = check_save(trainer);
+    return result ? result : allocate(trainer);
 }
 
 void trainer_close(struct trainer *trainer)

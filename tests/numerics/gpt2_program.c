@@ -250,6 +250,9 @@ static void test_failures(void **state)
     assert_int_equal(run_gpt2(output, "%s", options), 1);
     assert_non_null(strstr(output, "granules"));
     assert_ptr_equal(strchr(output, '\n') + 1, output + strlen(output));
+    snprintf(options, sizeof options, "--data %s/gpt2_tokens.bin --context 8 --save /nowhere/x",
+             golden_folder);
+    assert_fails(1, "--save /nowhere/x", options);
     assert_int_equal(run_gpt2(output, "%s --data %s/gpt2_tokens.bin --init %s/gpt2_tokens.bin",
                               golden_options, golden_folder, golden_folder),
                      1);
