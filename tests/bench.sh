@@ -20,11 +20,12 @@ for name in "$@"; do
     esac
 done
 
+names="${*:-$all}"
 cmake/setup-debian.sh test
-[ -f build/CMakeCache.txt ] || cmake --preset default >build-bench.log
-cmake --build --preset default -j "$(nproc)" >build-bench.log || { cat build-bench.log >&2; exit 1; }
+[ -f build/CMakeCache.txt ] || cmake --preset default
+cmake --build --preset default -j "$(nproc)" --target $(printf 'bench_%s ' $names)
 
-for name in ${@:-$all}; do
+for name in $names; do
     echo "== $name"
     "build/bin/tests/bench_$name"
 done
