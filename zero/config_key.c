@@ -33,7 +33,7 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
      .doc = "threads of the update"},
     {"persist_numel", ENG_KEY_INT64, FIELD(persist_numel), .max = INT64_C(1) << 40,
      .fallback = 1024, .off = true, .doc = "elements up to which a slice stays resident"},
-    {"live_bytes", ENG_KEY_BYTES, FIELD(live_bytes), .max = INT64_C(1) << 50, .off = true,
+    {"live_bytes", ENG_KEY_BYTES, FIELD(live_bytes), .max = INT64_C(1) << 50,
      .doc = "bytes of gathered units that may stay between uses"},
     {"seed", ENG_KEY_UINT64, FIELD(seed), .doc = "of random numbers"},
     {"nonfinite", ENG_KEY_ENUM, FIELD(nonfinite), .min = 1, .max = 2,

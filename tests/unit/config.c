@@ -141,7 +141,7 @@ static void fields_out_of_range_are_refused(void **state)
     REFUSED(grad_units, -3, "grad_units");
     REFUSED(cpu_threads, 1025, "1 to 1024");
     REFUSED(persist_numel, -2, "persist_numel");
-    REFUSED(live_bytes, -2, "live_bytes");
+    REFUSED(live_bytes, ZERO_OFF, "live_bytes");
     REFUSED(nonfinite, (zero_nonfinite)3, "takes error, skip");
     REFUSED(nonfinite, (zero_nonfinite)-1, "nonfinite");
     REFUSED(timeout_s, -1, "timeout_s");
@@ -233,7 +233,6 @@ static void text_values_are_understood(void **state)
         const char *text;
         int64_t bytes;
     } sizes[] = {{"0", 0},
-                 {"off", 0},
                  {"1", 1},
                  {"3KiB", 3 << 10},
                  {"5MiB", 5 << 20},
@@ -277,7 +276,7 @@ static void bad_variables_are_refused(void **state)
     refused_variable("ZERO_OPEN_UNITS", "1KiB", "ZERO_OPEN_UNITS=1KiB");
     refused_variable("ZERO_LIVE_BYTES", "1kB", "ZERO_LIVE_BYTES=1kB");
     refused_variable("ZERO_LIVE_BYTES", "1025TiB", "ZERO_LIVE_BYTES=1025TiB");
-    refused_variable("ZERO_LIVE_BYTES", "17179869184TiB", "or off");
+    refused_variable("ZERO_LIVE_BYTES", "17179869184TiB", "takes 0 to 1125899906842624");
     refused_variable("ZERO_SEED", "18446744073709551616", "0 to 18446744073709551615");
     refused_variable("ZERO_TRANSPORT", "mpi", "takes self, threads, shm");
     refused_variable("ZERO_LOG", "loud", "ZERO_LOG=loud: log level 'loud'");
