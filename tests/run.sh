@@ -6,12 +6,8 @@ cd "$(dirname "$0")/.."
 jobs="$(nproc)"
 all="setup format ci clang tidy asan-ubsan tsan"
 
-sources() { # every C source and header of the tree
-    find base collectives offload checkpoint zero examples tests -name '*.[ch]' | sort
-}
-
 build() { # build <preset>
-    [ -f "build-$1/CMakeCache.txt" ] || cmake --preset "$1"
+    cmake --preset "$1"
     cmake --build --preset "$1" -j "$jobs"
 }
 
@@ -20,7 +16,8 @@ step_setup() {
 }
 
 step_format() {
-    sources | xargs clang-format --dry-run -Werror
+    find base collectives offload checkpoint zero examples tests -name '*.[ch]' |
+        xargs clang-format --dry-run -Werror
 }
 
 # Optimised, by gcc, with -Werror, and every test but the slow ones.
@@ -35,8 +32,9 @@ step_clang() {
 }
 
 step_tidy() {
-    [ -f build-ci-clang/compile_commands.json ] || cmake --preset ci-clang
-    sources | grep '\.c$' | xargs -P "$jobs" -n 1 clang-tidy --quiet -p build-ci-clang
+    cmake --preset ci-clang >/dev/null
+    sed -n 's/^ *"file": "\(.*\)",*$/\1/p' build-ci-clang/compile_commands.json | sort -u |
+        xargs -P "$jobs" -n 1 clang-tidy --quiet -p build-ci-clang
 }
 
 step_asan_ubsan() {
