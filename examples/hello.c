@@ -1,15 +1,13 @@
-/*
- * hello.c: the smallest whole program. Fits a linear map, sharded over any number of ranks:
- *
- *     hello                 zero-run -n 4 -o stage=3 -- hello                 mpirun -n 2 hello
- */
+// hello.c: the smallest whole program. Fits a linear map, sharded over any number of ranks:
+//
+//     hello                 zero-run -n 4 -o stage=3 -- hello                 mpirun -n 2 hello
 #include <stdio.h>
 #include <zero/random.h>
 #include <zero/zero.h>
 
 enum { INS = 32, OUTS = 256, SAMPLES = 32, MICRO_BATCHES = 4, STEPS = 200, SEED = 1 };
 
-/* Loss and gradient of one micro-batch: a function of the weights and the micro-batch alone. */
+// Loss and gradient of one micro-batch: a function of the weights and the micro-batch alone.
 static double compute(const float *weight, float *gradient, const zero_micro *micro)
 {
     double loss = 0;
@@ -18,7 +16,7 @@ static double compute(const float *weight, float *gradient, const zero_micro *mi
         for (int i = 0; i < INS; i++)
             x[i] = (float)zero_random_normal(SEED, micro->step * MICRO_BATCHES + micro->index,
                                              (uint64_t)(s * INS + i));
-        for (int i = 0; i < INS; i++) /* the map to be found is 3 where i == j, else 0 */
+        for (int i = 0; i < INS; i++) // the map to be found is 3 where i == j, else 0
             for (int j = 0; j < OUTS; j++)
                 error[j] += x[i] * (weight[i * OUTS + j] - (i == j ? 3.0f : 0.0f));
         for (int j = 0; j < OUTS; j++)
@@ -39,7 +37,7 @@ static zero_result run_step(zero_ctx *z, zero_param weight, uint64_t n, double *
             (result = zero_grad_open(z, 0, NULL)))
             return result;
         *loss = compute(zero_param_ptr(z, weight, 0), zero_grad_ptr(z, weight, 0), &micro);
-        zero_metric(z, "loss", *loss); /* should one of these fail, zero_step() says so */
+        zero_metric(z, "loss", *loss); // should one of these fail, zero_step() says so
         zero_grad_done(z, 0, NULL);
         zero_release(z, 0, NULL);
     }
@@ -47,7 +45,7 @@ static zero_result run_step(zero_ctx *z, zero_param weight, uint64_t n, double *
     zero_step_args args = zero_step_args_default();
     args.group_count = 1;
     args.hyper = &adamw;
-    args.scale = 1.0 / MICRO_BATCHES; /* zero sums the micro-batches' gradients */
+    args.scale = 1.0 / MICRO_BATCHES; // zero sums the micro-batches' gradients
     result = zero_step(z, &args, NULL);
     return result ? result : zero_metric_mean(z, "loss", loss);
 }
@@ -56,7 +54,7 @@ int main(void)
 {
     zero_ctx *z;
     zero_param weight;
-    zero_config config = zero_config_default(); /* the stage comes from ZERO_STAGE or zero-run */
+    zero_config config = zero_config_default(); // the stage comes from ZERO_STAGE or zero-run
     config.micro_batches = MICRO_BATCHES;
     const zero_param_desc desc = {
         .struct_size = sizeof desc, .name = "weight", .ndim = 2, .shape = {INS, OUTS}};

@@ -1,15 +1,13 @@
 #include "lanes.h"
 #include "layers.h"
 
-/*
- * A task is one head of one window. It walks over blocks of ATTENTION_ROWS query rows; the scores
- * of a block against all keys it may see (the columns up to its last row) fit in the cache and are
- * never kept: the way back computes them again (Dao et al. 2022, without its blocks of keys).
- */
+// A task is one head of one window. It walks over blocks of ATTENTION_ROWS query rows; the scores
+// of a block against all keys it may see (the columns up to its last row) fit in the cache and are
+// never kept: the way back computes them again (Dao et al. 2022, without its blocks of keys).
 struct attention {
     struct pool *pool;
-    real *out, *largest, *inverse; /* forward */
-    real *d_qkv;                   /* backward */
+    real *out, *largest, *inverse; // forward
+    real *d_qkv;                   // backward
     const real *d_out, *kept_largest, *kept_inverse;
     const real *qkv;
     real *scratch;
@@ -18,11 +16,11 @@ struct attention {
     real scale;
 };
 
-/* Where one head of one window lies. */
+// Where one head of one window lies.
 struct head {
-    size_t qkv; /* its first query in qkv; keys are width further, values 2 width */
-    size_t out; /* in out */
-    size_t row; /* in largest and inverse */
+    size_t qkv; // its first query in qkv; keys are width further, values 2 width
+    size_t out; // in out
+    size_t row; // in largest and inverse
 };
 
 static struct head find_head(const struct attention *a, size_t index)
@@ -35,7 +33,7 @@ static struct head find_head(const struct attention *a, size_t index)
                          .row = index * (size_t)a->batch.length};
 }
 
-/* scores = scale * q k^T: `rows` rows of queries from row `first` on, columns 0 .. first+rows-1. */
+// scores = scale * q k^T: `rows` rows of queries from row `first` on, columns 0 .. first+rows-1.
 static void block_scores(const struct attention *a, int thread, const real *qkv, int first,
                          int rows, real *scores)
 {
@@ -103,7 +101,7 @@ void attention_forward(struct pool *pool, real *out, real *largest, real *invers
     pool_run(pool, forward_head, &a, (size_t)batch.windows * (size_t)heads);
 }
 
-/* The probabilities once more, bit for bit those of softmax_rows(). */
+// The probabilities once more, bit for bit those of softmax_rows().
 BEST_ISA
 static void softmax_again(real *scores, const real *largest, const real *inverse, int first,
                           int rows)
@@ -118,7 +116,7 @@ static void softmax_again(real *scores, const real *largest, const real *inverse
     }
 }
 
-/* d_scores = p * (d_p - p . d_p) * scale, in place of d_p. */
+// d_scores = p * (d_p - p . d_p) * scale, in place of d_p.
 BEST_ISA
 static void softmax_backward(real *d_p, const real *p, real scale, int first, int rows)
 {
@@ -132,7 +130,7 @@ static void softmax_backward(real *d_p, const real *p, real scale, int first, in
     }
 }
 
-/* The gradients of one block of queries; beta is 0 for the block that touches every key first. */
+// The gradients of one block of queries; beta is 0 for the block that touches every key first.
 static void backward_block(const struct attention *a, const struct head *head, int thread,
                            int first, int rows, real beta)
 {

@@ -7,14 +7,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Weak: another BLAS has none of these, and links all the same. */
+// Weak: another BLAS has none of these, and links all the same.
 extern void openblas_set_num_threads(int threads) __attribute__((weak));
 extern char *openblas_get_corename(void) __attribute__((weak));
 extern char *openblas_get_config(void) __attribute__((weak));
 extern void bli_thread_set_num_threads(int64_t threads) __attribute__((weak));
 
 #ifdef __x86_64__
-/* The kernels this CPU can run, by OpenBLAS's name, or NULL where its choice can't be bettered. */
+// The kernels this CPU can run, by OpenBLAS's name, or NULL where its choice can't be bettered.
 static const char *better_core(void)
 {
     if (!openblas_get_corename)
@@ -38,7 +38,7 @@ static const char *better_core(void)
 }
 #endif
 
-/* Returns where it can't; then the slow kernels must do. */
+// Returns where it can't; then the slow kernels must do.
 static void start_anew(char **argv)
 {
     char path[PATH_MAX];

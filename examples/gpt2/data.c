@@ -7,7 +7,7 @@
 #include <string.h>
 #include <zero/random.h>
 
-/* llm.c's header: 256 32-bit integers, the first three of them these. */
+// llm.c's header: 256 32-bit integers, the first three of them these.
 #define HEADER_BYTES 1024
 #define HEADER_MAGIC 20240520
 #define HEADER_VERSION 1
@@ -18,7 +18,7 @@ struct loader {
     struct reason *reason;
 };
 
-/* The bytes of one file. */
+// The bytes of one file.
 struct content {
     unsigned char *bytes;
     size_t size;
@@ -45,7 +45,7 @@ static bool read_stream(const struct loader *loader, const char *path, FILE *str
     }
 }
 
-/* content->bytes is the caller's to free, after an error too. */
+// content->bytes is the caller's to free, after an error too.
 static bool read_file(const struct loader *loader, const char *path, struct content *content)
 {
     *content = (struct content){0};
@@ -137,7 +137,7 @@ static bool is_binary(const char *path)
     return length >= 4 && strcmp(path + length - 4, ".bin") == 0;
 }
 
-/* A file that was named, or (`found`) met in a directory, where only text is wanted. */
+// A file that was named, or (`found`) met in a directory, where only text is wanted.
 static bool add_file(const struct loader *loader, const char *path, bool found)
 {
     if (found && is_binary(path))
@@ -190,7 +190,7 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 
 static bool add_path(const struct loader *loader, const char *path)
 {
-    char *copy = strdup(path); /* fts wants one it could write to */
+    char *copy = strdup(path); // fts wants one it could write to
     if (!copy)
         return refuse(loader->reason, "out of memory");
     char *const roots[] = {copy, NULL};

@@ -41,7 +41,7 @@ void embedding_forward(struct pool *pool, real *out, const uint16_t *token, cons
     pool_run(pool, forward_rows, &e, (size_t)(e.rows + ROWS_A_TASK - 1) / ROWS_A_TASK);
 }
 
-/* Tasks own columns, not rows: a token may occur in any of the rows. */
+// Tasks own columns, not rows: a token may occur in any of the rows.
 BEST_ISA
 static void backward_columns(void *arg, size_t index, int thread)
 {

@@ -2,7 +2,7 @@
 
 #define ELEMENTS_A_TASK 16384
 
-/* 2 sqrt(2/pi): tanh(u) = 2 sigmoid(2u) - 1, so that gelu(x) = x sigmoid(SLOPE (x + CUBIC x^3)). */
+// 2 sqrt(2/pi): tanh(u) = 2 sigmoid(2u) - 1, so that gelu(x) = x sigmoid(SLOPE (x + CUBIC x^3)).
 #define SLOPE ((real)1.5957691216057307)
 #define CUBIC ((real)0.044715)
 

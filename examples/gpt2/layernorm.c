@@ -6,14 +6,14 @@
 #define EPSILON ((real)1e-5)
 
 struct layernorm {
-    real *out, *mean, *inverse;   /* forward */
-    real *d_in, *d_gain, *d_bias; /* backward */
+    real *out, *mean, *inverse;   // forward
+    real *d_in, *d_gain, *d_bias; // backward
     const real *d_out, *in, *gain, *bias;
     const real *kept_mean, *kept_inverse;
     int rows, width;
 };
 
-/* The sum of (x[i] - centre)^2. */
+// The sum of (x[i] - centre)^2.
 INLINED real sum_of_squares(const real *x, real centre, int count)
 {
     lanes sum = {0};
@@ -61,8 +61,8 @@ void layernorm_forward(struct pool *pool, real *out, real *mean, real *inverse, 
     pool_run(pool, forward_rows, &n, (size_t)(rows + ROWS_A_TASK - 1) / ROWS_A_TASK);
 }
 
-/* With x the normalised row and g = d_out * gain, a row's gradient is
- * inverse * (g - mean(g) - x * mean(g x)). */
+// With x the normalised row and g = d_out * gain, a row's gradient is
+// inverse * (g - mean(g) - x * mean(g x)).
 INLINED void backward_row(real *restrict d_in, const real *d_out, const real *in, const real *gain,
                           real mean, real inverse, int width)
 {

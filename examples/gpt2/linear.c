@@ -1,8 +1,8 @@
 #include "linear.h"
 
-/* Large enough for the BLAS to run at nine tenths of its rate, */
+// Large enough for the BLAS to run at nine tenths of its rate,
 #define TILE_ELEMENTS_MAX (512 * 512)
-/* and where there would be fewer than these tiles, smaller ones down to this size. */
+// and where there would be fewer than these tiles, smaller ones down to this size.
 #define TILES_WANTED 4
 #define TILE_ELEMENTS_MIN (256 * 256)
 
@@ -13,7 +13,7 @@ struct product {
     int m, n, k;
     struct matrix a, b;
     real beta;
-    const real *bias, *residual; /* both NULL: c = a b + beta c, else c = a b + bias + residual */
+    const real *bias, *residual; // both NULL: c = a b + beta c, else c = a b + bias + residual
     real *c;
     int tile_m, tile_n, tiles_across;
 };
@@ -46,7 +46,7 @@ static void choose_tiles(struct product *p)
     p->tiles_across = tiles_of(p->n, p->tile_n);
 }
 
-/* The part of a that begins at row (or, for b, at column) `first` of what it is used as. */
+// The part of a that begins at row (or, for b, at column) `first` of what it is used as.
 static struct matrix skip_rows(struct matrix a, int first)
 {
     a.data += a.transposed ? (size_t)first : (size_t)first * (size_t)a.stride;

@@ -1,4 +1,4 @@
-/* Trains a GPT-2 with zero: gpt2 --help. */
+// Trains a GPT-2 with zero: gpt2 --help.
 #include "options.h"
 #include "report.h"
 #include "sample.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What the ranks of this process share. */
+// What the ranks of this process share.
 struct job {
     struct options options;
     struct data data;
@@ -17,7 +17,7 @@ struct job {
     atomic_bool failed;
 };
 
-/* One of them. */
+// One of them.
 struct rank {
     struct job *job;
     struct place place;
@@ -53,7 +53,7 @@ static zero_result conclude(struct trainer *t)
     return result;
 }
 
-/* One process says once why it failed, however many ranks it has. */
+// One process says once why it failed, however many ranks it has.
 static void complain(struct job *job, const char *reason)
 {
     if (!atomic_exchange(&job->failed, true))
@@ -77,7 +77,7 @@ static void rank_run(const struct rank *rank)
     trainer_close(&trainer);
 }
 
-/* Ranks that are threads wait at the gate until all of them exist, or none is to run. */
+// Ranks that are threads wait at the gate until all of them exist, or none is to run.
 static void *thread_main(void *arg)
 {
     struct rank *rank = arg;

@@ -4,48 +4,48 @@
 
 #include <stdlib.h>
 
-/* Logits are held for so many rows at a time, or for as many as make this many elements. */
+// Logits are held for so many rows at a time, or for as many as make this many elements.
 #define LOGIT_ROWS_MIN 256
 #define LOGIT_ELEMENTS (1 << 20)
 
-/* What forward keeps of a block beside its input: what a product made. Results of layer norm and
- * GELU are cheap and made again. */
+// What forward keeps of a block beside its input: what a product made. Results of layer norm and
+// GELU are cheap and made again.
 struct kept {
-    real *mean_1, *inverse_1; /* of ln_1, a row each */
-    real *qkv;                /* rows x 3 width */
-    real *largest, *inverse;  /* of attention, heads a row */
-    real *attended;           /* rows x width */
-    real *middle;             /* rows x width: the residual stream after attention */
-    real *mean_2, *inverse_2; /* of ln_2 */
-    real *hidden;             /* rows x 4 width, before GELU */
+    real *mean_1, *inverse_1; // of ln_1, a row each
+    real *qkv;                // rows x 3 width
+    real *largest, *inverse;  // of attention, heads a row
+    real *attended;           // rows x width
+    real *middle;             // rows x width: the residual stream after attention
+    real *mean_2, *inverse_2; // of ln_2
+    real *hidden;             // rows x 4 width, before GELU
 };
 
 struct model {
     struct dims dims;
     bool recompute;
     struct pool *pool;
-    struct batch batch; /* the current one */
+    struct batch batch; // the current one
     const uint16_t *token;
-    int rows; /* batch.windows * batch.length */
+    int rows; // batch.windows * batch.length
     size_t bytes;
     void *arena;
     int logit_rows;
 
-    struct kept *kept; /* a block each, or one for all with recompute */
-    real **stream;     /* layers + 1: the input of every block, and the output of the last */
+    struct kept *kept; // a block each, or one for all with recompute
+    real **stream;     // layers + 1: the input of every block, and the output of the last
     real *mean_f, *inverse_f;
-    real *d_stream;   /* the gradient that travels back, rows x width */
-    real *normed;     /* rows x width */
-    real *d_normed;   /* rows x width */
-    real *d_attended; /* rows x width */
-    real *active;     /* rows x 4 width: after GELU */
-    real *d_hidden;   /* rows x 4 width; d_qkv as well */
-    real *scores;     /* of attention, a part a thread */
-    real *logits;     /* logit_rows x vocab */
-    double *loss;     /* a row each */
+    real *d_stream;   // the gradient that travels back, rows x width
+    real *normed;     // rows x width
+    real *d_normed;   // rows x width
+    real *d_attended; // rows x width
+    real *active;     // rows x 4 width: after GELU
+    real *d_hidden;   // rows x 4 width; d_qkv as well
+    real *scores;     // of attention, a part a thread
+    real *logits;     // logit_rows x vocab
+    double *loss;     // a row each
 };
 
-/* A walk over an arena: with base NULL it only counts. */
+// A walk over an arena: with base NULL it only counts.
 struct carver {
     char *base;
     size_t used;
@@ -170,7 +170,7 @@ static struct kept *kept_of(const struct model *m, int layer)
     return &m->kept[m->recompute ? 0 : layer];
 }
 
-/* Everything of a block up to `hidden`: what forward keeps. */
+// Everything of a block up to `hidden`: what forward keeps.
 static void block_keep(struct model *m, int layer, const real *const *w)
 {
     const struct kept *k = kept_of(m, layer);
@@ -200,7 +200,7 @@ void model_block(struct model *model, int layer, const real *const *block)
                    block[MLP_PROJ_BIAS], k->middle, rows, 4 * width, width);
 }
 
-/* d_stream passes by, and through the MLP. */
+// d_stream passes by, and through the MLP.
 static void mlp_backward(struct model *m, const struct kept *k, const real *const *w,
                          real *const *d)
 {
@@ -220,7 +220,7 @@ static void mlp_backward(struct model *m, const struct kept *k, const real *cons
                        k->mean_2, k->inverse_2, w[LN_2_WEIGHT], rows, width);
 }
 
-/* The same for attention. */
+// The same for attention.
 static void attend_backward(struct model *m, const struct kept *k, const real *in,
                             const real *const *w, real *const *d)
 {
@@ -257,7 +257,7 @@ static void final_norm(struct model *m, const real *const *final)
                       final[LN_F_WEIGHT], final[LN_F_BIAS], m->rows, m->dims.width);
 }
 
-/* logits = normed * wte^T for some rows. */
+// logits = normed * wte^T for some rows.
 static void head_logits(struct model *m, int first, int rows, const real *wte, real *logits)
 {
     const int width = m->dims.width;
@@ -266,7 +266,7 @@ static void head_logits(struct model *m, int first, int rows, const real *wte, r
     matmul(m->pool, rows, m->dims.vocab, width, in, table, 0, logits);
 }
 
-/* The head on rows first .. first+rows-1: their losses, d_normed, and their share of d_wte. */
+// The head on rows first .. first+rows-1: their losses, d_normed, and their share of d_wte.
 static void head_chunk(struct model *m, const uint16_t *target, int first, int rows,
                        const real *wte, real *d_wte)
 {

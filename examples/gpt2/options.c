@@ -7,14 +7,14 @@
 
 enum kind { INTEGER, SEED, NUMBER, CHOICE, TEXT, SWITCH, PATHS };
 
-/* One option. `low` and `high` bound INTEGER and NUMBER; choices are separated by bars. */
+// One option. `low` and `high` bound INTEGER and NUMBER; choices are separated by bars.
 struct spec {
     const char *name;
     const char *argument;
     enum kind kind;
     size_t offset;
     double low, high;
-    const char *fallback; /* the default; NULL: none, or said in `help` */
+    const char *fallback; // the default; NULL: none, or said in `help`
     const char *help;
 };
 
@@ -109,7 +109,7 @@ static bool parse_number(const struct spec *spec, const char *text, double *valu
     return true;
 }
 
-/* The index of text in a list with bars, or -1. */
+// The index of text in a list with bars, or -1.
 static int find_choice(const char *choices, const char *text)
 {
     const size_t length = strlen(text);
@@ -163,8 +163,8 @@ static bool set_value(struct options *o, const struct spec *spec, const char *te
     return false;
 }
 
-/* The option that argument `word` names, "--name" or "--name=value"; *value: what follows the
- * equals sign, or NULL. */
+// The option that argument `word` names, "--name" or "--name=value"; *value: what follows the
+// equals sign, or NULL.
 static const struct spec *find_spec(const char *word, const char **value)
 {
     if (strncmp(word, "--", 2) != 0)
@@ -183,7 +183,7 @@ static bool is_option(const char *word)
     return strncmp(word, "--", 2) == 0;
 }
 
-/* Reads one option at argv[*i] and moves *i behind it. */
+// Reads one option at argv[*i] and moves *i behind it.
 static bool parse_option(struct options *o, int argc, char **argv, int *i, struct reason *reason)
 {
     const char *word = argv[*i], *value = NULL;
@@ -224,7 +224,7 @@ static const char **text_of(struct options *o, const char *name)
     return NULL;
 }
 
-/* Defaults that depend on other options. */
+// Defaults that depend on other options.
 static bool derive(struct options *o, struct reason *reason)
 {
     int binary = 0;

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Looks at a counter before a thread goes to sleep: the next work of a model comes within
- * microseconds, sooner than a sleeper would be awake. */
+// Looks at a counter before a thread goes to sleep: the next work of a model comes within
+// microseconds, sooner than a sleeper would be awake.
 #define LOOKS 2000
 
 struct worker {
@@ -17,14 +17,14 @@ struct worker {
 
 struct pool {
     int threads;
-    int started; /* workers that exist: threads - 1, fewer after a failed pool_create() */
+    int started; // workers that exist: threads - 1, fewer after a failed pool_create()
     struct worker *worker;
     struct pool_meter *meter;
     pthread_mutex_t lock;
     pthread_cond_t begin, end;
-    atomic_ulong generation; /* counts pool_run() calls; written under the lock */
-    atomic_int busy;         /* workers that have not finished this generation */
-    atomic_bool stop;        /* written under the lock, with a new generation */
+    atomic_ulong generation; // counts pool_run() calls; written under the lock
+    atomic_int busy;         // workers that have not finished this generation
+    atomic_bool stop;        // written under the lock, with a new generation
     pool_task task;
     void *arg;
     size_t count;

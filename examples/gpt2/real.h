@@ -47,7 +47,7 @@ INLINED real real_exp(real x)
     const float x_in = x;
     x = x < -87.0f ? -87.0f : x;
     x = x > 87.0f ? 87.0f : x;
-    /* Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the sum. */
+    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the sum.
     const float shifted = x * 1.44269504f + 12582912.0f;
     const float n = shifted - 12582912.0f;
     const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;

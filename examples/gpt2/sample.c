@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <zero/random.h>
 
-/* Below 1 likely tokens are preferred. */
+// Below 1 likely tokens are preferred.
 #define TEMPERATURE 0.8
 
-/* GPT-2's token between texts, and its vocabulary. */
+// GPT-2's token between texts, and its vocabulary.
 #define END_OF_TEXT 50256
 
 static uint16_t first_token(const struct options *o)
@@ -18,7 +18,7 @@ static uint16_t first_token(const struct options *o)
     return o->dims.vocab > '\n' ? '\n' : 0;
 }
 
-/* Draws a token: the first at which the sum of probabilities passes `uniform`. */
+// Draws a token: the first at which the sum of probabilities passes `uniform`.
 static uint16_t draw(const float *logits, double *weight, int vocab, double uniform)
 {
     float largest = logits[0];

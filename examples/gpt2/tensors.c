@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <zero/random.h>
 
-/* Extents are in widths; one that is 0 means there is no such dimension. */
+// Extents are in widths; one that is 0 means there is no such dimension.
 struct block_row {
     const char *name;
     int rows, columns;

@@ -19,7 +19,7 @@ static zero_dtype dtype_of(const struct options *o)
     return o->dtype == DTYPE_BF16 ? ZERO_BF16 : ZERO_F32;
 }
 
-/* Errors come back as results, and are said once, at the end. */
+// Errors come back as results, and are said once, at the end.
 static void print_message(void *user, zero_log_level level, const char *component,
                           const char *message)
 {
@@ -45,7 +45,7 @@ static zero_result join(struct trainer *t, const struct place *place)
     return zero_open(&t->z, &config);
 }
 
-/* Gives up for a reason that the other ranks don't know: they must not be left waiting. */
+// Gives up for a reason that the other ranks don't know: they must not be left waiting.
 static zero_result give_up(struct trainer *t, zero_result result)
 {
     zero_abort(t->z, t->failure.text);
@@ -66,7 +66,7 @@ static zero_result allocate(struct trainer *t)
     return give_up(t, ZERO_E_NOMEM);
 }
 
-/* What would fail at the end is better known at the beginning. */
+// What would fail at the end is better known at the beginning.
 static zero_result check_save(struct trainer *t)
 {
     const char *path = t->options->save;
@@ -147,7 +147,7 @@ static zero_result forward(struct trainer *t, const uint16_t *token, struct batc
     return result;
 }
 
-/* Opens what the head needs: the last layer norm, and the embeddings it is tied to. */
+// Opens what the head needs: the last layer norm, and the embeddings it is tied to.
 static zero_result open_head(struct trainer *t, struct unit_weights *final,
                              struct unit_weights *embed)
 {
@@ -161,7 +161,7 @@ static zero_result close_head(struct trainer *t)
     return result ? result : units_close(t->units, t->options->dims.layers + 1);
 }
 
-/* d_embed stays open: the embeddings add to it at the end of backward. */
+// d_embed stays open: the embeddings add to it at the end of backward.
 static zero_result head(struct trainer *t, struct unit_gradients *d_embed, double *loss)
 {
     const int last = t->options->dims.layers + 1;

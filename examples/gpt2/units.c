@@ -7,7 +7,7 @@
 
 #define ELEMENTS_A_TASK 65536
 
-/* Units are of three kinds, and of each kind one at a time is open. */
+// Units are of three kinds, and of each kind one at a time is open.
 enum unit_kind { EMBED_UNIT, BLOCK_UNIT, FINAL_UNIT, UNIT_KINDS };
 
 struct unit_entry {
@@ -22,7 +22,7 @@ struct units {
     uint64_t seed;
     struct pool *pool;
     struct unit_entry *entry;
-    /* At bf16, for a unit of each kind: */
+    // At bf16, for a unit of each kind:
     float *weights[UNIT_KINDS], *gradients[UNIT_KINDS];
     size_t bytes;
 };
@@ -183,7 +183,7 @@ static size_t conversion_tasks(size_t count)
     return (count + ELEMENTS_A_TASK - 1) / ELEMENTS_A_TASK;
 }
 
-/* Where tensor `index` lies in a copy of its unit. */
+// Where tensor `index` lies in a copy of its unit.
 static float *part_of(float *copy, const struct unit_entry *entry, int index)
 {
     for (int i = 0; i < index; i++)

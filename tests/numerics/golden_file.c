@@ -10,10 +10,10 @@
 #include <cmocka.h>
 
 struct golden_file {
-    char *header; /* JSON, with a final zero */
+    char *header; // JSON, with a final zero
     const char *data;
     char *bytes;
-    double *converted; /* of every tensor asked for, at its own place */
+    double *converted; // of every tensor asked for, at its own place
 };
 
 struct golden_file *golden_open(const char *folder, const char *name)

@@ -1,4 +1,4 @@
-/* The same bits of loss and gradients with any number of threads, and with recomputation. */
+// The same bits of loss and gradients with any number of threads, and with recomputation.
 #include "gpt2_fixture.h"
 
 #include <setjmp.h>
@@ -41,7 +41,7 @@ static void test_odd_sizes(void **state)
     compare(&dims, (struct batch){.windows = 3, .length = 70});
 }
 
-/* Large enough for products of several tiles and logits of several chunks. */
+// Large enough for products of several tiles and logits of several chunks.
 static void test_several_tiles(void **state)
 {
     (void)state;
@@ -49,7 +49,7 @@ static void test_several_tiles(void **state)
     compare(&dims, (struct batch){.windows = 8, .length = 96});
 }
 
-/* Fewer tokens than there is room for, as in sampling: what was computed before leaves no trace. */
+// Fewer tokens than there is room for, as in sampling: what was computed before leaves no trace.
 static void test_short_batch(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Which tokens examples/gpt2 reads, and which of them make a sample. */
+// Which tokens examples/gpt2 reads, and which of them make a sample.
 #include "data.h"
 
 #include <setjmp.h>
@@ -59,7 +59,7 @@ static int remove_folder(void **state)
     return system(command);
 }
 
-/* Sample k is the `context` tokens from k * context mod M, M = floor((tokens - 1) / T) * T. */
+// Sample k is the `context` tokens from k * context mod M, M = floor((tokens - 1) / T) * T.
 static void test_sequential(void **state)
 {
     (void)state;
@@ -81,7 +81,7 @@ static void test_sequential(void **state)
     data_free(&data);
 }
 
-/* One more or one less token moves M: with exactly context + 1 there is one window. */
+// One more or one less token moves M: with exactly context + 1 there is one window.
 static void test_fewest_tokens(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void test_fewest_tokens(void **state)
     assert_refused("nine", 256, 9, "9 tokens");
 }
 
-/* Each epoch sees every window once, in an order of its own. */
+// Each epoch sees every window once, in an order of its own.
 static void test_shuffled(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Every tensor's gradient against finite differences of the loss, and of a batch against those of
- * its windows one by one, in double precision. */
+// Every tensor's gradient against finite differences of the loss, and of a batch against those of
+// its windows one by one, in double precision.
 #include "gpt2_fixture.h"
 
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #define STEP 1e-4
-/* Of a central difference with Richardson's step: rounding is 1e-16 / STEP, truncation STEP^4. */
+// Of a central difference with Richardson's step: rounding is 1e-16 / STEP, truncation STEP^4.
 #define TOLERANCE 2e-9
 
 static double loss_at(struct gpt2_fixture *f, real *weight, double value)
@@ -40,7 +40,7 @@ static void compare_tensor(struct gpt2_fixture *f, const real *gradient, int uni
     }
 }
 
-/* Two of the same: the head's share of the gradients is computed with every loss. */
+// Two of the same: the head's share of the gradients is computed with every loss.
 static void compare_model(const struct dims *dims, struct batch batch)
 {
     struct gpt2_fixture analytic, moved;
@@ -61,7 +61,7 @@ static void test_small_model(void **state)
     compare_model(&dims, (struct batch){.windows = 2, .length = 5});
 }
 
-/* More than one block of query rows in attention, and of lanes in a row. */
+// More than one block of query rows in attention, and of lanes in a row.
 static void test_long_window(void **state)
 {
     (void)state;
@@ -76,7 +76,7 @@ static void test_one_token(void **state)
     compare_model(&dims, (struct batch){.windows = 1, .length = 1});
 }
 
-/* All gradients, one after the other, are added to sum. */
+// All gradients, one after the other, are added to sum.
 static void add_gradients(const struct gpt2_fixture *f, double *sum)
 {
     for (int u = 0; u < unit_count(&f->dims); u++)
@@ -87,7 +87,7 @@ static void add_gradients(const struct gpt2_fixture *f, double *sum)
         }
 }
 
-/* The batch is so large that the head takes it in chunks, and the vocabulary in several tiles. */
+// The batch is so large that the head takes it in chunks, and the vocabulary in several tiles.
 static void test_batch_is_the_mean_of_its_windows(void **state)
 {
     (void)state;

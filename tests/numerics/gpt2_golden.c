@@ -1,5 +1,5 @@
-/* Logits, loss, gradients and weights after AdamW against golden/make_gpt2.py (PyTorch, float64),
- * element by element. Compiled for float and for double. Argument: the folder of golden files. */
+// Logits, loss, gradients and weights after AdamW against golden/make_gpt2.py (PyTorch, float64),
+// element by element. Compiled for float and for double. Argument: the folder of golden files.
 #include "golden_file.h"
 #include "gpt2_fixture.h"
 
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* Sizes and hyper-parameters of make_gpt2.py. */
+// Sizes and hyper-parameters of make_gpt2.py.
 #define LAYERS 2
 #define HEADS 3
 #define WIDTH 18
@@ -22,8 +22,8 @@
 #define TOKENS 101
 #define ROWS (WINDOWS * CONTEXT)
 
-/* Errors are measured against the largest element of the tensor: an element is a sum of terms
- * of that size. */
+// Errors are measured against the largest element of the tensor: an element is a sum of terms
+// of that size.
 #ifdef GPT2_DOUBLE
 #define TOLERANCE 1e-13
 #define AFTER_TOLERANCE 1e-11
@@ -43,7 +43,7 @@ static void compare(const char *name, const real *values, const double *expected
     double scale = 0;
     for (size_t i = 0; i < numel; i++)
         scale = fmax(scale, fabs(expected[i]));
-    /* The gradient of a key's bias is zero, and noise is all there is of it. */
+    // The gradient of a key's bias is zero, and noise is all there is of it.
     scale = fmax(scale, 1e-2);
     for (size_t i = 0; i < numel; i++)
         if (!(fabs((double)values[i] - expected[i]) <= tolerance * scale))
@@ -51,7 +51,7 @@ static void compare(const char *name, const real *values, const double *expected
                      (double)values[i], expected[i], fabs((double)values[i] - expected[i]) / scale);
 }
 
-/* What every test works on: the model with golden weights, and the data. */
+// What every test works on: the model with golden weights, and the data.
 struct golden_run {
     struct gpt2_fixture f;
     struct golden_file *golden;
@@ -95,7 +95,7 @@ static int run_teardown(void **state)
     return 0;
 }
 
-/* Micro-batch `index` of step `step`, both from 0, in sequential order. */
+// Micro-batch `index` of step `step`, both from 0, in sequential order.
 static void take_micro_batch(struct golden_run *run, int step, int index)
 {
     const int range = (TOKENS - 1) / CONTEXT * CONTEXT;
@@ -136,7 +136,7 @@ static void test_gradients(void **state)
         }
 }
 
-/* What AdamW keeps, for all tensors one after the other. */
+// What AdamW keeps, for all tensors one after the other.
 struct adamw {
     double *gradient, *m, *v;
     size_t numel;
@@ -169,7 +169,7 @@ static double gradient_norm(const struct adamw *a)
     return sqrt(sum);
 }
 
-/* Update n (from 1) of Loshchilov, Hutter 2019, with the values of make_gpt2.py. */
+// Update n (from 1) of Loshchilov, Hutter 2019, with the values of make_gpt2.py.
 static void adamw_update(struct golden_run *run, struct adamw *a, int n, double rate, double clip)
 {
     const double beta1 = 0.9, beta2 = 0.95, eps = 1e-4;

@@ -1,4 +1,4 @@
-/* The arithmetic examples/gpt2 brings along: exponentials, sums in lanes, bf16. */
+// The arithmetic examples/gpt2 brings along: exponentials, sums in lanes, bf16.
 #include "bf16.h"
 #include "lanes.h"
 
@@ -36,7 +36,7 @@ static void test_rows(void **state)
     (void)state;
     float x[100], y[100];
     for (int i = 0; i < 100; i++) {
-        x[i] = (float)(i * 37 % 101 - 60); /* small integers: sums are exact in any order */
+        x[i] = (float)(i * 37 % 101 - 60); // small integers: sums are exact in any order
         y[i] = (float)(i % 7 - 3);
     }
     for (int count = 1; count <= 100; count++) {
@@ -52,7 +52,7 @@ static void test_rows(void **state)
     }
 }
 
-/* Every bf16 is its own rounding; between two neighbours the nearer one is taken, or the even. */
+// Every bf16 is its own rounding; between two neighbours the nearer one is taken, or the even.
 static void test_bf16(void **state)
 {
     (void)state;

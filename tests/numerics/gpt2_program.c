@@ -1,9 +1,8 @@
-/*
- * The program gpt2 as a whole: its numbers against golden/make_gpt2.py at several stages and
- * numbers of ranks, the command it prints, what it does with bad input.
- * Arguments: the program, the folder of golden files.
- */
+// The program gpt2 as a whole: its numbers against golden/make_gpt2.py at several stages and
+// numbers of ranks, the command it prints, what it does with bad input.
+// Arguments: the program, the folder of golden files.
 #include "golden_file.h"
+#include "gpt2_command.h"
 #include "tensors.h"
 
 #include <math.h>
@@ -13,46 +12,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #define STEPS 3
-#define OUTPUT_BYTES 16384
 
 static const char *program, *golden_folder;
 static char folder[] = "/tmp/gpt2_program.XXXXXX";
 
 static const struct dims dims = {.layers = 2, .heads = 3, .width = 18, .context = 9, .vocab = 37};
 
-/* Runs a shell command; its exit code, and what it printed on both streams. */
-static int run(const char *command, char *output)
-{
-    FILE *stream = popen(command, "r");
-    assert_non_null(stream);
-    const size_t size = fread(output, 1, OUTPUT_BYTES - 1, stream);
-    output[size] = '\0';
-    const int status = pclose(stream);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-/* Runs gpt2 with these options. */
+// Runs gpt2 with these options.
 static int run_gpt2(char *output, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static int run_gpt2(char *output, const char *format, ...)
 {
-    char options[2048], command[4096];
+    char options[4096];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(options, sizeof options, format, arguments);
     va_end(arguments);
-    snprintf(command, sizeof command, "'%s' %s 2>&1", program, options);
-    return run(command, output);
+    return command_run(output, "'%s' %s", program, options);
 }
 
-/* The sizes, data and hyper-parameters of make_gpt2.py. */
+// The sizes, data and hyper-parameters of make_gpt2.py.
 static const char golden_options[] =
     "--layers 2 --heads 3 --width 18 --context 9 --vocab 37 --batch 2 --micro-batches 2 --steps 3 "
     "--lr 2e-2 --min-lr 4e-3 --warmup 1 --schedule cosine --beta1 0.9 --beta2 0.95 --eps 1e-4 "
@@ -103,7 +87,7 @@ static void compare_weights(const char *name)
     golden_close(golden);
 }
 
-/* The last line of the output. */
+// The last line of the output.
 static const char *last_line(char *output)
 {
     const size_t length = strlen(output);
@@ -116,7 +100,7 @@ static const char *last_line(char *output)
 static void test_golden(void **state)
 {
     (void)state;
-    static char output[OUTPUT_BYTES];
+    static char output[COMMAND_OUTPUT_BYTES];
     char fingerprint[128] = "";
     for (int ranks = 1; ranks <= 3; ranks++)
         for (int stage = 0; stage <= 3; stage++) {
@@ -139,11 +123,11 @@ static void test_golden(void **state)
         }
 }
 
-/* Half the bits: the same losses to three digits, the same fingerprint at other stages. */
+// Half the bits: the same losses to three digits, the same fingerprint at other stages.
 static void test_bf16(void **state)
 {
     (void)state;
-    static char output[OUTPUT_BYTES];
+    static char output[COMMAND_OUTPUT_BYTES];
     char fingerprint[128] = "";
     for (int ranks = 1; ranks <= 2; ranks++) {
         assert_int_equal(run_gpt2(output,
@@ -160,7 +144,7 @@ static void test_bf16(void **state)
     }
 }
 
-/* What a run prints, but for its times. */
+// What a run prints, but for its times.
 static void mask_times(char *output)
 {
     char *to = output;
@@ -185,7 +169,7 @@ static void mask_times(char *output)
 static void test_first_line_repeats(void **state)
 {
     (void)state;
-    static char first[OUTPUT_BYTES], again[OUTPUT_BYTES], command[OUTPUT_BYTES];
+    static char first[COMMAND_OUTPUT_BYTES], again[COMMAND_OUTPUT_BYTES];
     assert_int_equal(
         run_gpt2(first,
                  "--ranks 2 --stage 2 --data '%s/make_gpt2.py' --context 16 --layers 1 "
@@ -193,8 +177,7 @@ static void test_first_line_repeats(void **state)
                  "--lr 1.5e-3 --seed 77 --sample 3",
                  golden_folder),
         0);
-    snprintf(command, sizeof command, "%.*s 2>&1", (int)strcspn(first, "\n"), first);
-    assert_int_equal(run(command, again), 0);
+    assert_int_equal(command_run(again, "%.*s", (int)strcspn(first, "\n"), first), 0);
     assert_int_equal(strncmp(first, again, strcspn(first, "\n")), 0);
     assert_non_null(strstr(first, "--seed 77"));
     mask_times(first);
@@ -207,7 +190,7 @@ static void test_first_line_repeats(void **state)
 
 static void assert_fails(int code, const char *reason, const char *options)
 {
-    static char output[OUTPUT_BYTES];
+    static char output[COMMAND_OUTPUT_BYTES];
     const int got = run_gpt2(output, "%s", options);
     const char *end = strchr(output, '\n');
     if (got != code || !strstr(output, reason) || !end || end[1] != '\0')
@@ -242,7 +225,7 @@ static void test_failures(void **state)
     snprintf(options, sizeof options, "--data %s/gpt2_tokens.bin --vocab 20 --context 8",
              golden_folder);
     assert_fails(1, "is beyond the vocabulary of 20", options);
-    static char output[OUTPUT_BYTES];
+    static char output[COMMAND_OUTPUT_BYTES];
     snprintf(options, sizeof options,
              "--data %s/gpt2_tokens.bin --context 8 --layers 1 --heads 1 --width 4 --vocab 37 "
              "--ranks 40",
@@ -262,7 +245,7 @@ static void test_failures(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    static char output[OUTPUT_BYTES];
+    static char output[COMMAND_OUTPUT_BYTES];
     assert_int_equal(run_gpt2(output, "--help"), 0);
     assert_non_null(strstr(output, "--weight-decay X"));
     assert_non_null(strstr(output, "Exit codes: 0"));

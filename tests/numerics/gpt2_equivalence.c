@@ -1,0 +1,117 @@
+// One fingerprint after 20 steps of gpt2, however the work is spread: world size, stage, transport,
+// prefetch, threads, recomputation; V is not divisible by most of the world sizes.
+// Arguments: zero-run, gpt2, a text to train on, and `all` for the whole product of these.
+#include "gpt2_command.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *runner, *program, *text;
+static bool all;
+
+// One way to do the same.
+struct way {
+    int world, stage;
+    bool shm; // ranks are processes; else threads of one
+    int prefetch, threads;
+    bool recompute;
+};
+
+static void train(char *fingerprint, const char *dtype, const struct way *way)
+{
+    static char output[COMMAND_OUTPUT_BYTES];
+    static const char key[] = "fingerprint step 20 ";
+    char start[4096], options[1024];
+    if (way->shm)
+        snprintf(start, sizeof start, "'%s' -n %d -- '%s'", runner, way->world, program);
+    else
+        snprintf(start, sizeof start, "'%s' --transport threads --ranks %d", program, way->world);
+    snprintf(options, sizeof options,
+             "--layers 2 --heads 2 --width 40 --context 16 --batch 2 --micro-batches 3 --steps 20 "
+             "--warmup 5 --sample 0 --dtype %s --stage %d --prefetch %d --threads %d %s",
+             dtype, way->stage, way->prefetch, way->threads, way->recompute ? "--recompute" : "");
+    const int code = command_run(output, "%s %s --data '%s'", start, options, text);
+    const char *line = strstr(output, key);
+    if (code != 0 || !line)
+        fail_msg("%s %s: exit code %d: %s", start, options, code, output);
+    snprintf(fingerprint, 33, "%.32s", line + strlen(key));
+}
+
+static void compare(const char *dtype, const char *expected, const struct way *way)
+{
+    char fingerprint[33];
+    train(fingerprint, dtype, way);
+    if (strcmp(fingerprint, expected) != 0)
+        fail_msg("%s, %d ranks over %s, stage %d, prefetch %d, %d threads%s: %s instead of %s",
+                 dtype, way->world, way->shm ? "shm" : "threads", way->stage, way->prefetch,
+                 way->threads, way->recompute ? ", recomputed" : "", fingerprint, expected);
+}
+
+// Every world size, stage and transport, and with it some prefetch, threads and recomputation.
+static void compare_some(const char *dtype, const char *expected)
+{
+    int n = 0;
+    for (int world = 1; world <= 5; world++)
+        for (int stage = 0; stage <= 3; stage++)
+            for (int shm = 0; shm <= 1; shm++, n++)
+                compare(dtype, expected,
+                        &(struct way){.world = world,
+                                      .stage = stage,
+                                      .shm = shm == 1,
+                                      .prefetch = n * 7 % 3,
+                                      .threads = 1 + n * 5 % 3,
+                                      .recompute = n % 5 == 0});
+}
+
+static void compare_all(const char *dtype, const char *expected)
+{
+    for (int n = 0; n < 5 * 4 * 2 * 2 * 3; n++)
+        compare(dtype, expected,
+                &(struct way){.world = 1 + n % 5,
+                              .stage = n / 5 % 4,
+                              .shm = n / 20 % 2 == 1,
+                              .prefetch = n / 40 % 2 * 2,
+                              .threads = 1 + n / 80 % 3,
+                              .recompute = n % 3 == 0});
+}
+
+static void test_dtype(const char *dtype)
+{
+    char expected[33];
+    train(expected, dtype, &(struct way){.world = 1, .threads = 1, .prefetch = 2});
+    compare_some(dtype, expected);
+    if (all)
+        compare_all(dtype, expected);
+}
+
+static void test_f32(void **state)
+{
+    (void)state;
+    test_dtype("f32");
+}
+
+static void test_bf16(void **state)
+{
+    (void)state;
+    test_dtype("bf16");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4)
+        return 2;
+    runner = argv[1];
+    program = argv[2];
+    text = argv[3];
+    all = argc > 4 && strcmp(argv[4], "all") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_bf16),
+    };
+    return cmocka_run_group_tests_name("gpt2_equivalence", tests, NULL, NULL);
+}
