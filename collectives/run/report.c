@@ -10,10 +10,9 @@ void run_describe_end(const siginfo_t *end, char *text, size_t size)
         return;
     }
     const char *name = sigabbrev_np(end->si_status);
-    const char *hint = end->si_status == SIGKILL ? " (out of memory? the kernel's log tells)" : "";
     if (name)
-        snprintf(text, size, "signal SIG%s%s%s", name,
-                 end->si_code == CLD_DUMPED ? ", core dumped" : "", hint);
+        snprintf(text, size, "signal SIG%s%s", name,
+                 end->si_code == CLD_DUMPED ? ", core dumped" : "");
     else
         snprintf(text, size, "signal %d", end->si_status);
 }

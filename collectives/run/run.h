@@ -72,9 +72,9 @@ extern const char run_help[];
 
 /* ------------------------------------------------------------------ output.c */
 
-/** Where lines go: standard output or standard error, without ever blocking the loop. */
 enum { RUN_LINE_BYTES = 64 * 1024 }; /**< longer lines are broken */
 
+/** Where lines go: standard output or standard error, without ever blocking the loop. */
 struct run_sink {
     int fd;
     char *bytes; /**< waiting to be written: from `start`, `used` of them */

@@ -107,11 +107,15 @@ static void report_first(struct run_job *job, const struct run_rank *rank)
 {
     char how[128];
     run_describe_end(&rank->end, how, sizeof how);
+    const bool killed = rank->end.si_code != CLD_EXITED && rank->end.si_status == SIGKILL;
+    const char *hint = killed && job->stop_signals < 2 // the second one makes zero-run kill
+                           ? " (out of memory? the kernel's log tells)"
+                           : "";
     char others[64] = "";
     if (job->running > 0)
         snprintf(others, sizeof others, "; stopping the other%s", job->running > 1 ? "s" : "");
-    run_say(job, "rank %d (process %d) failed%s: %s%s", rank->number, (int)rank->pid,
-            job->count > 1 ? " first" : "", how, others);
+    run_say(job, "rank %d (process %d) failed%s: %s%s%s", rank->number, (int)rank->pid,
+            job->count > 1 ? " first" : "", how, hint, others);
 }
 
 static void rank_ended(struct run_job *job, struct run_rank *rank)
