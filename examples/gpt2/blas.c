@@ -54,6 +54,7 @@ void blas_prepare(char **argv)
     const char *core = better_core();
     if (core && !getenv("OPENBLAS_CORETYPE")) {
         setenv("OPENBLAS_CORETYPE", core, 1);
+        setenv("OPENBLAS_NUM_THREADS", "1", 1); // it need not even make the others
         start_anew(argv);
     }
     if (openblas_set_num_threads)
