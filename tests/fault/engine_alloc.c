@@ -26,7 +26,7 @@ struct attempt {
     int faulty; /**< the rank it strikes; where ranks are threads, whichever comes to it */
     int stage;
 
-    atomic_int armed;
+    atomic_int armed, told;
     zero_result result[WORLD_MAX];
     char message[WORLD_MAX][512];
     char call[WORLD_MAX][24]; /**< the one that failed */
@@ -119,6 +119,10 @@ static void live(struct team_rank *rank, struct attempt *attempt)
     snprintf(attempt->call[r], sizeof attempt->call[r], "%s", result ? name : "");
     snprintf(attempt->message[r], sizeof attempt->message[r], "%s",
              result ? zero_last_error(rank->z) : "");
+    // Nobody leaves before all have been told: leaving tells too.
+    atomic_fetch_add(&attempt->told, 1);
+    for (int waited = 0; waited < 500 && atomic_load(&attempt->told) < rank->world; waited++)
+        usleep(10000);
     team_close(rank);
 }
 

@@ -2,6 +2,7 @@
  * where each value of the configuration came from. */
 #include <zero/zero.h>
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -69,6 +70,22 @@ static zero_ctx *open_units(const zero_config *config)
     return z;
 }
 
+/** The same number for people stands behind it. */
+static void check_human(const char *text, size_t bytes)
+{
+    double value = 0;
+    char unit[8];
+    assert_int_equal(sscanf(text, "%lf %7s", &value, unit), 2);
+    const double factor = strcmp(unit, "B") == 0     ? 1
+                          : strcmp(unit, "KiB") == 0 ? 1024.0
+                          : strcmp(unit, "MiB") == 0 ? 1048576.0
+                          : strcmp(unit, "GiB") == 0 ? 1073741824.0
+                                                     : 1099511627776.0;
+    assert_true(factor == 1 ? value == (double)bytes : bytes >= 10240);
+    assert_true(value * factor > 0.99 * (double)bytes - 1 &&
+                value * factor < 1.01 * (double)bytes + 1);
+}
+
 /** Reads the rows between "memory" and "slots"; each must be there once, in order. */
 static struct rows parse_rows(const char *text)
 {
@@ -83,7 +100,9 @@ static struct rows parse_rows(const char *text)
             fail_msg("no row %s where it should be: %.40s", name, line);
         const char *number = line + 3 + strlen(name);
         number += strcspn(number, "0123456789\n");
-        const size_t bytes = (size_t)strtoull(number, NULL, 10);
+        char *after;
+        const size_t bytes = (size_t)strtoull(number, &after, 10);
+        check_human(after, bytes);
         if (i < ROWS)
             rows.bytes[i] = bytes;
         else
@@ -299,6 +318,7 @@ static void the_plan_is_handed_over(void **state)
     int ends[2];
     char number[16], text[32768];
     assert_int_equal(pipe(ends), 0);
+    assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
     snprintf(number, sizeof number, "%d", ends[1]);
     plan_for(5);
     setenv("ZERO_PLAN_FD", number, 1);
