@@ -1,4 +1,5 @@
 #include "base/file.h"
+#include "base/text.h"
 #include "zero/engine.h"
 
 #include <errno.h>
@@ -94,12 +95,13 @@ zero_result zero_metric_mean(const zero_ctx *z, const char *name, double *mean)
     return ZERO_NOT_FOUND;
 }
 
-/** Appends "key":value, null for what JSON cannot say. */
-static size_t append(char *line, size_t size, size_t used, const char *key, double value)
+/** Adds "key":value, null for what JSON cannot say. */
+static void add_number(struct base_text *line, const char *key, double value)
 {
-    const int n = isfinite(value) ? snprintf(line + used, size - used, ",\"%s\":%.17g", key, value)
-                                  : snprintf(line + used, size - used, ",\"%s\":null", key);
-    return used + (size_t)n < size ? used + (size_t)n : size - 1;
+    if (isfinite(value))
+        base_text_add(line, ",\"%s\":%.17g", key, value);
+    else
+        base_text_add(line, ",\"%s\":null", key);
 }
 
 /** Writes without SIGPIPE: a reader that has gone must not end the program. */
@@ -123,18 +125,19 @@ void eng_metric_line(zero_ctx *z)
 {
     if (z->config.metrics_fd < 0)
         return;
-    char line[2048];
-    size_t used = (size_t)snprintf(line, sizeof line, "{\"step\":%llu,\"updates\":%llu",
-                                   (unsigned long long)z->step, (unsigned long long)z->updates);
-    used = append(line, sizeof line, used, "norm", z->result.norm);
-    used = append(line, sizeof line, used, "clip", z->result.clip);
-    used = append(line, sizeof line, used, "skipped", z->result.skipped);
-    used = append(line, sizeof line, used, "lr", z->hyper[0].lr);
+    char bytes[2048];
+    struct base_text line = {bytes, sizeof bytes, 0};
+    base_text_add(&line, "{\"step\":%llu,\"updates\":%llu", (unsigned long long)z->step,
+                  (unsigned long long)z->updates);
+    add_number(&line, "norm", z->result.norm);
+    add_number(&line, "clip", z->result.clip);
+    add_number(&line, "skipped", z->result.skipped);
+    add_number(&line, "lr", z->hyper[0].lr);
     for (int m = 0; m < z->metric_count; m++)
-        used = append(line, sizeof line, used, z->metrics[m].name, z->metrics[m].mean);
-    used += (size_t)snprintf(line + used, sizeof line - used, "}\n");
+        add_number(&line, z->metrics[m].name, z->metrics[m].mean);
+    base_text_add(&line, "}\n");
     struct base_error error = {0};
-    if (write_line(z->config.metrics_fd, line, used, &error)) {
+    if (write_line(z->config.metrics_fd, line.bytes, line.used, &error)) {
         // Training goes on without its metrics, but not without a word.
         base_logf(&z->log, ZERO_LOG_WARN, "core", "%s; no more metrics are written", error.message);
         z->config.metrics_fd = -1;

@@ -1,9 +1,9 @@
 #include "zero/plan.h"
 
 #include "base/arena.h"
+#include "base/text.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,25 +29,6 @@ void eng_plan_count(struct eng_plan *plan, const struct eng_placement *placement
     add_row(plan, "transport", transport);
 }
 
-/** A text of limited size: what does not fit is cut. */
-struct text {
-    char *data;
-    size_t size, used;
-};
-
-static void append(struct text *text, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void append(struct text *text, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    const int n = vsnprintf(text->data + text->used, text->size - text->used, format, args);
-    va_end(args);
-    if (n > 0 && (size_t)n < text->size - text->used)
-        text->used += (size_t)n;
-}
-
 /** Bytes for people: exact below 10 KiB. */
 static const char *human(size_t bytes, char out[32])
 {
@@ -62,26 +43,28 @@ static const char *human(size_t bytes, char out[32])
     return out;
 }
 
-static void write_model(struct text *text, const struct eng_config *config,
+static void write_model(struct base_text *text, const struct eng_config *config,
                         const struct eng_model *model, const struct eng_layout *layout)
 {
     uint64_t elements = 0;
     for (size_t p = 0; p < model->param_count; p++)
         elements += (uint64_t)model->params[p].slice_numel * (uint64_t)model->params[p].slice_count;
-    append(text, "plan of rank %d of %d, stage %d\n", config->rank, config->world, config->stage);
-    append(text, "  model        %" PRIu64 " elements, %zu tensors, %zu units, %zu groups\n",
-           elements, model->param_count, layout->unit_count, model->group_count);
-    append(text, "  layout       %zu granules of %d elements\n", layout->granules, ENG_GRANULE);
-    append(text, "  micro-batches %d a step, at most %d a rank\n", config->micro_batches,
-           (config->micro_batches + config->world - 1) / config->world);
+    base_text_add(text, "plan of rank %d of %d, stage %d\n", config->rank, config->world,
+                  config->stage);
+    base_text_add(text, "  model        %" PRIu64 " elements, %zu tensors, %zu units, %zu groups\n",
+                  elements, model->param_count, layout->unit_count, model->group_count);
+    base_text_add(text, "  layout       %zu granules of %d elements\n", layout->granules,
+                  ENG_GRANULE);
+    base_text_add(text, "  micro-batches %d a step, at most %d a rank\n", config->micro_batches,
+                  (config->micro_batches + config->world - 1) / config->world);
 }
 
-static void write_slots(struct text *text, const char *what, const struct eng_slot_plan *slots)
+static void write_slots(struct base_text *text, const char *what, const struct eng_slot_plan *slots)
 {
     char size[32];
     for (int c = 0; c < slots->class_count; c++)
-        append(text, "  %-18s %3d of %s for %d units\n", what, slots->classes[c].slots,
-               human(slots->classes[c].bytes, size), slots->classes[c].units);
+        base_text_add(text, "  %-18s %3d of %s for %d units\n", what, slots->classes[c].slots,
+                      human(slots->classes[c].bytes, size), slots->classes[c].units);
 }
 
 zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *config,
@@ -91,23 +74,24 @@ zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *confi
 {
     char size[32];
     const size_t room = 16384;
-    struct text text = {.data = base_calloc(room, 1), .size = room};
-    if (!text.data)
+    struct base_text text = {base_calloc(room, 1), room, 0};
+    if (!text.bytes)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the plan's text");
     write_model(&text, config, model, layout);
-    append(&text, "  kernels      %s\n", kernels->name);
-    append(&text, "memory, bytes of this rank\n");
+    base_text_add(&text, "  kernels      %s\n", kernels->name);
+    base_text_add(&text, "memory, bytes of this rank\n");
     for (int i = 0; i < plan->row_count; i++)
-        append(&text, "  %-18s %-6s %16zu  %s\n", plan->rows[i].purpose, plan->rows[i].tier,
-               plan->rows[i].bytes, human(plan->rows[i].bytes, size));
-    append(&text, "  %-18s %-6s %16zu  %s\n", "total", "", plan->total, human(plan->total, size));
-    append(&text, "slots\n");
+        base_text_add(&text, "  %-18s %-6s %16zu  %s\n", plan->rows[i].purpose, plan->rows[i].tier,
+                      plan->rows[i].bytes, human(plan->rows[i].bytes, size));
+    base_text_add(&text, "  %-18s %-6s %16zu  %s\n", "total", "", plan->total,
+                  human(plan->total, size));
+    base_text_add(&text, "slots\n");
     write_slots(&text, "gathered units", &placement->gather);
     write_slots(&text, "gradients", &placement->grads);
-    append(&text, "configuration\n");
-    eng_config_text(config, text.data + text.used, text.size - text.used);
+    base_text_add(&text, "configuration\n");
+    eng_config_text(config, text.bytes + text.used, text.size - text.used);
     base_free(plan->text);
-    plan->text = text.data;
+    plan->text = text.bytes;
     return ZERO_OK;
 }
 

@@ -70,10 +70,11 @@ typedef enum zero_nonfinite {
 } zero_nonfinite;
 
 /**
- * Everything about a job that is not its model. Every field's zero is its default. Each key can
- * also be given by the environment as ZERO_<KEY> (upper case) and by ZERO_OPTIONS, which
- * `zero-run -o key=value` sets; these win over the struct, ZERO_OPTIONS over all. The plan names
- * every value's source.
+ * Everything about a job that is not its model. Every field's zero is its default. Each key but
+ * name, world, rank, team and the log callback can also be given by the environment as ZERO_<KEY>
+ * (upper case) and by ZERO_OPTIONS, which `zero-run -o key=value` sets; these win over the struct,
+ * ZERO_OPTIONS over all. The key `log` (ZERO_LOG) sets levels by component: "info,coll=debug". The
+ * plan names every value's source.
  */
 typedef struct zero_config {
     uint32_t struct_size;

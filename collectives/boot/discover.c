@@ -76,21 +76,21 @@ static zero_result survey_judge(const struct survey *survey, char *const *enviro
 // Ids may hold anything, of any length; what doesn't fit or isn't printable is hashed.
 static void job_finish(char job[BOOT_JOB_BYTES], const char *kind, const char *id)
 {
-    struct boot_text text = {job, BOOT_JOB_BYTES, 0};
-    boot_text_add(&text, "%ju.%s.", (uintmax_t)getuid(), kind);
+    struct base_text text = {job, BOOT_JOB_BYTES, 0};
+    base_text_add(&text, "%ju.%s.", (uintmax_t)getuid(), kind);
     bool plain = strlen(id) < text.size - text.used;
     for (const char *byte = id; *byte; byte++)
         plain = plain && *byte > ' ' && *byte <= '~';
     if (plain)
-        boot_text_add(&text, "%s", id);
+        base_text_add(&text, "%s", id);
     else
-        boot_text_add(&text, "%016" PRIx64, base_hash64(id, strlen(id), 0));
+        base_text_add(&text, "%016" PRIx64, base_hash64(id, strlen(id), 0));
 }
 
 static bool job_of_family(char job[BOOT_JOB_BYTES], int family, char *const *environment)
 {
     char id[4096] = "";
-    struct boot_text text = {id, sizeof id, 0};
+    struct base_text text = {id, sizeof id, 0};
     if (!boot_families[family].job || !boot_families[family].job(&text, environment))
         return false;
     job_finish(job, boot_families[family].launcher, id);
@@ -104,9 +104,9 @@ static bool job_of_family(char job[BOOT_JOB_BYTES], int family, char *const *env
 static void job_of_parent(char job[BOOT_JOB_BYTES])
 {
     char id[32];
-    struct boot_text text = {id, sizeof id, 0};
+    struct base_text text = {id, sizeof id, 0};
     const pid_t parent = getppid();
-    boot_text_add(&text, "%jd", (intmax_t)(parent > 1 ? parent : getsid(0)));
+    base_text_add(&text, "%jd", (intmax_t)(parent > 1 ? parent : getsid(0)));
     job_finish(job, parent > 1 ? "parent" : "session", id);
 }
 
@@ -154,10 +154,10 @@ static zero_result place_alone(struct boot_place *place, const struct boot_nodes
     place->world = 1;
     place->local_rank = 0;
     place->local_world = 1;
-    struct boot_text launcher = {place->launcher, sizeof place->launcher, 0};
-    boot_text_add(&launcher, "none");
-    struct boot_text source = {place->source, sizeof place->source, 0};
-    boot_text_add(&source, "%s", nodes->source);
+    struct base_text launcher = {place->launcher, sizeof place->launcher, 0};
+    base_text_add(&launcher, "none");
+    struct base_text source = {place->source, sizeof place->source, 0};
+    base_text_add(&source, "%s", nodes->source);
     return ZERO_OK;
 }
 
@@ -168,10 +168,10 @@ static void place_in_family(struct boot_place *place, const struct boot_reading 
     place->world = reading->world;
     place->local_rank = reading->local_rank;
     place->local_world = reading->local_world;
-    struct boot_text launcher = {place->launcher, sizeof place->launcher, 0};
-    boot_text_add(&launcher, "%s", family->launcher);
-    struct boot_text source = {place->source, sizeof place->source, 0};
-    boot_text_add(&source, "%s", reading->source);
+    struct base_text launcher = {place->launcher, sizeof place->launcher, 0};
+    base_text_add(&launcher, "%s", family->launcher);
+    struct base_text source = {place->source, sizeof place->source, 0};
+    base_text_add(&source, "%s", reading->source);
 }
 
 static zero_result discover(struct boot_place *place, struct survey *survey,
@@ -220,19 +220,19 @@ zero_result boot_check_alone(char *const *environment, struct base_error *error)
     return ZERO_OK;
 }
 
-static void explain_place(struct boot_text *text, const struct boot_place *place)
+static void explain_place(struct base_text *text, const struct boot_place *place)
 {
-    boot_text_add(text, "rank         %d of %d\n", place->rank, place->world);
+    base_text_add(text, "rank         %d of %d\n", place->rank, place->world);
     if (place->local_world)
-        boot_text_add(text, "on this host %d of %d\n", place->local_rank, place->local_world);
+        base_text_add(text, "on this host %d of %d\n", place->local_rank, place->local_world);
     else
-        boot_text_add(text, "on this host unknown\n");
-    boot_text_add(text, "launcher     %s\n", place->launcher);
-    boot_text_add(text, "from         %s\n", *place->source ? place->source : "no variable");
-    boot_text_add(text, "job          %s\n", place->job);
+        base_text_add(text, "on this host unknown\n");
+    base_text_add(text, "launcher     %s\n", place->launcher);
+    base_text_add(text, "from         %s\n", *place->source ? place->source : "no variable");
+    base_text_add(text, "job          %s\n", place->job);
 }
 
-static void explain_unused(struct boot_text *text, const struct survey *survey,
+static void explain_unused(struct base_text *text, const struct survey *survey,
                            char *const *environment)
 {
     for (int i = 0; i < BOOT_FAMILIES; i++) {
@@ -244,16 +244,16 @@ static void explain_unused(struct boot_text *text, const struct survey *survey,
             : may_stand_around(&boot_families[survey->winner], i, reading->world, environment)
                 ? "stands around it"
                 : "disagrees";
-        boot_text_add(text, "not used     %s (%s): %s\n", reading->source,
+        base_text_add(text, "not used     %s (%s): %s\n", reading->source,
                       boot_families[i].launcher, why);
     }
     if (survey->winner >= 0 && survey->nodes.present)
-        boot_text_add(text, "not used     %s: counts hosts\n", survey->nodes.source);
+        base_text_add(text, "not used     %s: counts hosts\n", survey->nodes.source);
     const char *batch = boot_variable(environment, "SLURM_PROCID");
     if (batch && !survey->families[BOOT_SLURM].present) {
-        boot_text_add(text, "not used     ");
+        base_text_add(text, "not used     ");
         boot_text_add_variable(text, "SLURM_PROCID", batch);
-        boot_text_add(text, ": a batch script, no step of srun\n");
+        base_text_add(text, ": a batch script, no step of srun\n");
     }
 }
 
@@ -262,12 +262,12 @@ void boot_explain(char *const *environment, char *text, size_t size)
     if (size == 0)
         return;
     text[0] = '\0';
-    struct boot_text out = {text, size, 0};
+    struct base_text out = {text, size, 0};
     struct boot_place place;
     struct survey survey;
     struct base_error error = {.result = ZERO_OK};
     if (discover(&place, &survey, environment, &error))
-        boot_text_add(&out, "error        %s\n", error.message);
+        base_text_add(&out, "error        %s\n", error.message);
     else
         explain_place(&out, &place);
     explain_unused(&out, &survey, environment);

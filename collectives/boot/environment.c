@@ -22,7 +22,7 @@ zero_result boot_number(int *number, const char *name, const char *value, int mi
         parsed = 10 * parsed + (*digit - '0');
     if (digit == value || *digit || parsed < min || parsed > max) {
         char shown[128];
-        struct boot_text text = {shown, sizeof shown, 0};
+        struct base_text text = {shown, sizeof shown, 0};
         boot_text_add_variable(&text, name, value);
         return zero_fail(error, ZERO_E_INVALID, "%s is no number from %d to %d", shown, min, max);
     }
@@ -30,23 +30,12 @@ zero_result boot_number(int *number, const char *name, const char *value, int mi
     return ZERO_OK;
 }
 
-void boot_text_add(struct boot_text *text, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    const int wanted =
-        vsnprintf(text->bytes + text->used, text->size - text->used, format, arguments);
-    va_end(arguments);
-    if (wanted > 0)
-        text->used += strlen(text->bytes + text->used);
-}
-
-void boot_text_add_variable(struct boot_text *text, const char *name, const char *value)
+void boot_text_add_variable(struct base_text *text, const char *name, const char *value)
 {
     char shown[61];
     size_t length = 0;
     for (; value[length] && length < sizeof shown - 1; length++)
         shown[length] = (char)(value[length] >= ' ' && value[length] <= '~' ? value[length] : '?');
     shown[length] = '\0';
-    boot_text_add(text, "%s=%s%s", name, shown, value[length] ? "..." : "");
+    base_text_add(text, "%s=%s%s", name, shown, value[length] ? "..." : "");
 }

@@ -5,6 +5,7 @@
 #define COLLECTIVES_BOOT_ENVIRONMENT_H
 
 #include "base/error.h"
+#include "base/text.h"
 
 #include <stddef.h>
 
@@ -21,17 +22,7 @@ const char *boot_variable(char *const *environment, const char *name);
 zero_result boot_number(int *number, const char *name, const char *value, int min, int max,
                         struct base_error *error);
 
-/** A text that grows to the end of the caller's buffer and is cut there. */
-struct boot_text {
-    char *bytes;
-    size_t size; /**< at least 1 */
-    size_t used;
-};
-
-void boot_text_add(struct boot_text *text, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
 /** Adds `name=value`, with at most 60 bytes of the value, whatever isn't printable as '?'. */
-void boot_text_add_variable(struct boot_text *text, const char *name, const char *value);
+void boot_text_add_variable(struct base_text *text, const char *name, const char *value);
 
 #endif

@@ -47,29 +47,29 @@ static zero_result read_slurm(struct boot_reading *reading, char *const *environ
     if (reading->local_world)
         return ZERO_OK;
     char shown[128];
-    struct boot_text text = {shown, sizeof shown, 0};
+    struct base_text text = {shown, sizeof shown, 0};
     boot_text_add_variable(&text, "SLURM_STEP_TASKS_PER_NODE", list);
     return zero_fail(error, ZERO_E_INVALID, "%s does not say how many ranks node %d has", shown,
                      node);
 }
 
-static bool job_of_variable(struct boot_text *text, char *const *environment, const char *name)
+static bool job_of_variable(struct base_text *text, char *const *environment, const char *name)
 {
     const char *value = boot_variable(environment, name);
     if (!value || !*value)
         return false;
-    boot_text_add(text, "%s", value);
+    base_text_add(text, "%s", value);
     return true;
 }
 
-static bool job_zero(struct boot_text *text, char *const *environment)
+static bool job_zero(struct base_text *text, char *const *environment)
 {
     return job_of_variable(text, environment, "ZERO_JOB");
 }
 
 // The run id alone is "none" by default: the port tells jobs of one host apart, the restart count
 // lives of one job.
-static bool job_torchrun(struct boot_text *text, char *const *environment)
+static bool job_torchrun(struct base_text *text, char *const *environment)
 {
     static const char *const names[] = {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",
                                         "TORCHELASTIC_RESTART_COUNT"};
@@ -78,39 +78,39 @@ static bool job_torchrun(struct boot_text *text, char *const *environment)
         return false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *value = boot_variable(environment, names[i]);
-        boot_text_add(text, "%s%s", i ? ":" : "", value ? value : "");
+        base_text_add(text, "%s%s", i ? ":" : "", value ? value : "");
     }
     return true;
 }
 
-static bool job_open_mpi(struct boot_text *text, char *const *environment)
+static bool job_open_mpi(struct base_text *text, char *const *environment)
 {
     return job_of_variable(text, environment, "PMIX_NAMESPACE") ||
            job_of_variable(text, environment, "OMPI_MCA_ess_base_jobid");
 }
 
-static bool job_horovod(struct boot_text *text, char *const *environment)
+static bool job_horovod(struct base_text *text, char *const *environment)
 {
     const char *address = boot_variable(environment, "HOROVOD_GLOO_RENDEZVOUS_ADDR");
     const char *port = boot_variable(environment, "HOROVOD_GLOO_RENDEZVOUS_PORT");
     if (!address || !port)
         return false;
-    boot_text_add(text, "%s:%s", address, port);
+    base_text_add(text, "%s:%s", address, port);
     return true;
 }
 
-static bool job_jsm(struct boot_text *text, char *const *environment)
+static bool job_jsm(struct base_text *text, char *const *environment)
 {
     return job_of_variable(text, environment, "PMIX_NAMESPACE");
 }
 
-static bool job_slurm(struct boot_text *text, char *const *environment)
+static bool job_slurm(struct base_text *text, char *const *environment)
 {
     const char *job = boot_variable(environment, "SLURM_JOB_ID");
     const char *step = boot_variable(environment, "SLURM_STEP_ID");
     if (!job || !step)
         return false;
-    boot_text_add(text, "%s.%s", job, step);
+    base_text_add(text, "%s.%s", job, step);
     return true;
 }
 
@@ -177,7 +177,7 @@ static zero_result half(struct base_error *error, const char *name, const char *
                         const char *missing)
 {
     char shown[128];
-    struct boot_text text = {shown, sizeof shown, 0};
+    struct base_text text = {shown, sizeof shown, 0};
     boot_text_add_variable(&text, name, value);
     return zero_fail(error, ZERO_E_INVALID, "%s is set, but %s is not", shown, missing);
 }
@@ -202,9 +202,9 @@ zero_result boot_pair_read(struct boot_reading *reading, const char *rank_name,
         return result;
     reading->present = true;
 
-    struct boot_text source = {reading->source, sizeof reading->source, 0};
+    struct base_text source = {reading->source, sizeof reading->source, 0};
     boot_text_add_variable(&source, rank_name, rank);
-    boot_text_add(&source, ", ");
+    base_text_add(&source, ", ");
     boot_text_add_variable(&source, world_name, world);
     if (reading->rank >= reading->world)
         return zero_fail(error, ZERO_E_INVALID, "%s: the rank must be below the world",

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct boot_text;
+struct base_text;
 
 /** The families that number processes, innermost first. */
 enum boot_family_index {
@@ -45,7 +45,7 @@ struct boot_family {
     zero_result (*read)(struct boot_reading *reading, char *const *environment,
                         struct base_error *error);
     /** Writes the launcher's own id of the job; false, and nothing written: it has none. */
-    bool (*job)(struct boot_text *text, char *const *environment); /**< may be NULL */
+    bool (*job)(struct base_text *text, char *const *environment); /**< may be NULL */
     /** Families that may stand around this one with another answer, as bits; if `around_if` is
      * not NULL, only while that variable is set. */
     unsigned around;
@@ -68,7 +68,7 @@ zero_result boot_pair_read(struct boot_reading *reading, const char *rank_name,
 /** TF_CONFIG's boot_family.read and boot_family.job. */
 zero_result boot_tensorflow_read(struct boot_reading *reading, char *const *environment,
                                  struct base_error *error);
-bool boot_tensorflow_address(struct boot_text *text, char *const *environment);
+bool boot_tensorflow_address(struct base_text *text, char *const *environment);
 
 /** Variables that number hosts (pods, nodes), not processes. */
 struct boot_nodes {

@@ -70,8 +70,8 @@ static void refuse(struct host *host, struct caller *caller, zero_result result,
               "refused process %d at the rendezvous of job %s, \"%s\": %s", (int)caller->pid,
               host->link->job, host->link->name, why);
     char bytes[BOOT_TEXT_BYTES] = "";
-    struct boot_text text = {bytes, sizeof bytes, 0};
-    boot_text_add(&text, "refused by rank 0 (process %d): %s", (int)getpid(), why);
+    struct base_text text = {bytes, sizeof bytes, 0};
+    base_text_add(&text, "refused by rank 0 (process %d): %s", (int)getpid(), why);
     boot_send_failure(caller->fd, result, bytes);
     boot_fd_close(&caller->fd);
 }
@@ -104,25 +104,25 @@ static zero_result introduce(struct host *host, struct caller *caller,
 {
     struct boot_link *link = host->link;
     char bytes[BOOT_TEXT_BYTES] = "";
-    struct boot_text why = {bytes, sizeof bytes, 0};
+    struct base_text why = {bytes, sizeof bytes, 0};
     if (strncmp(hello->job, link->job, sizeof hello->job) ||
         strncmp(hello->name, link->name, sizeof hello->name)) {
         refuse(host, caller, ZERO_E_INVALID, "it is of another job");
         return ZERO_OK;
     }
     if (hello->world != link->world) {
-        boot_text_add(&why, "rank %d (process %d) says there are %d ranks, rank 0 says %d",
+        base_text_add(&why, "rank %d (process %d) says there are %d ranks, rank 0 says %d",
                       hello->rank, (int)caller->pid, hello->world, link->world);
         refuse(host, caller, ZERO_E_INVALID, bytes);
         return zero_fail(error, ZERO_E_INVALID, "%s", bytes); // waiting would be in vain
     }
     if (hello->rank < 1 || hello->rank >= link->world) {
-        boot_text_add(&why, "there is no rank %d of %d to wait for", hello->rank, link->world);
+        base_text_add(&why, "there is no rank %d of %d to wait for", hello->rank, link->world);
         refuse(host, caller, ZERO_E_INVALID, bytes);
         return ZERO_OK;
     }
     if (link->sockets[hello->rank] >= 0) {
-        boot_text_add(&why, "rank %d is there already: process %d", hello->rank,
+        base_text_add(&why, "rank %d is there already: process %d", hello->rank,
                       (int)link->pids[hello->rank]);
         refuse(host, caller, ZERO_E_INVALID, bytes);
         return ZERO_OK;
@@ -193,13 +193,13 @@ static zero_result fail_missing(const struct host *host, struct base_error *erro
 {
     const struct boot_link *link = host->link;
     char bytes[120] = "";
-    struct boot_text names = {bytes, sizeof bytes, 0};
+    struct base_text names = {bytes, sizeof bytes, 0};
     int shown = 0;
     for (int rank = 1; rank < link->world && shown < 16; rank++)
         if (link->sockets[rank] < 0)
-            boot_text_add(&names, "%s%d", shown++ ? ", " : "", rank);
+            base_text_add(&names, "%s%d", shown++ ? ", " : "", rank);
     if (shown < host->missing)
-        boot_text_add(&names, " and %d more", host->missing - shown);
+        base_text_add(&names, " and %d more", host->missing - shown);
     return zero_fail(error, ZERO_E_TIMEOUT,
                      "rank%s %s of %d did not come to the rendezvous in time (job %s, \"%s\"; only "
                      "ranks of one host, user and network namespace can meet)",

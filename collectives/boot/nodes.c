@@ -24,10 +24,10 @@ static zero_result read_kubeflow(struct boot_nodes *nodes, char *const *environm
     }
     nodes->processes = !processes || !strcmp(processes, "1") ? 1 : 0;
 
-    struct boot_text source = {nodes->source, sizeof nodes->source, 0};
+    struct base_text source = {nodes->source, sizeof nodes->source, 0};
     boot_text_add_variable(&source, "PET_NNODES", count);
     if (processes) {
-        boot_text_add(&source, ", ");
+        base_text_add(&source, ", ");
         boot_text_add_variable(&source, "PET_NPROC_PER_NODE", processes);
     }
     return ZERO_OK;
@@ -39,7 +39,7 @@ static zero_result read_sagemaker(struct boot_nodes *nodes, char *const *environ
     const char *hosts = boot_variable(environment, "SM_HOSTS");
     if (!hosts)
         return ZERO_OK;
-    struct boot_text source = {nodes->source, sizeof nodes->source, 0};
+    struct base_text source = {nodes->source, sizeof nodes->source, 0};
     boot_text_add_variable(&source, "SM_HOSTS", hosts);
     json_t *list = json_loads(hosts, 0, NULL);
     const size_t count = json_array_size(list);
@@ -72,7 +72,7 @@ static void read_indexed_job(struct boot_nodes *nodes, char *const *environment)
     const char *index = boot_variable(environment, "JOB_COMPLETION_INDEX");
     if (!index)
         return;
-    struct boot_text source = {nodes->source, sizeof nodes->source, 0};
+    struct base_text source = {nodes->source, sizeof nodes->source, 0};
     boot_text_add_variable(&source, "JOB_COMPLETION_INDEX", index);
     nodes->present = true;
 }

@@ -81,24 +81,24 @@ zero_result boot_tensorflow_read(struct boot_reading *reading, char *const *envi
     json_decref(root);
     if (!understood) {
         char shown[128];
-        struct boot_text text = {shown, sizeof shown, 0};
+        struct base_text text = {shown, sizeof shown, 0};
         boot_text_add_variable(&text, "TF_CONFIG", boot_variable(environment, "TF_CONFIG"));
         return zero_fail(error, ZERO_E_INVALID,
                          "%s is no JSON with a cluster of chief and workers, and one of them as "
                          "task",
                          shown);
     }
-    struct boot_text source = {reading->source, sizeof reading->source, 0};
-    boot_text_add(&source, "TF_CONFIG (task %d of %d)", reading->rank, reading->world);
+    struct base_text source = {reading->source, sizeof reading->source, 0};
+    base_text_add(&source, "TF_CONFIG (task %d of %d)", reading->rank, reading->world);
     return ZERO_OK;
 }
 
-bool boot_tensorflow_address(struct boot_text *text, char *const *environment)
+bool boot_tensorflow_address(struct base_text *text, char *const *environment)
 {
     json_t *root = load(environment);
     const char *address = address_of(json_object_get(root, "cluster"), 0);
     if (address)
-        boot_text_add(text, "%s", address);
+        base_text_add(text, "%s", address);
     json_decref(root);
     return address != NULL;
 }
