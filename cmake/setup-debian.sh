@@ -7,7 +7,7 @@
 set -eu
 
 packages="cmake gcc libc6-dev libjansson-dev libopenblas-dev libxxhash-dev ninja-build pkg-config"
-test_packages="clang clang-format clang-tidy g++ libcmocka-dev mandoc"
+test_packages="clang clang-format clang-tidy g++ libcmocka-dev mandoc mpich openmpi-bin"
 
 case "$#:${1-}" in
 0:) ;;
