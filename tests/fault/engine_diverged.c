@@ -164,8 +164,8 @@ static bool live_and_stay(struct team_rank *rank, void *user)
     job->seconds[r] = base_clock_s() - begin;
     snprintf(job->message[r], sizeof job->message[r], "%s", zero_last_error(rank->z));
     atomic_fetch_add(&job->told, 1);
-    for (int waited = 0; waited < 1000 && atomic_load(&job->told) < rank->world; waited++)
-        usleep(10000);
+    for (int waited = 0; waited < 10000 && atomic_load(&job->told) < rank->world; waited++)
+        usleep(1000);
     return true;
 }
 

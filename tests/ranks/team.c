@@ -1,9 +1,11 @@
 #include "tests/ranks/team.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,6 +84,7 @@ static bool run_processes(struct member *members, int world)
         children[i] = fork();
         if (children[i] != 0)
             continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL); // a test that is stopped takes its ranks along
         run_member(&members[i]);
         exit(members[i].good ? 0 : 1);
     }
