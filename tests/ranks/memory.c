@@ -144,11 +144,18 @@ static struct job *measured_job(int stage, zero_dtype dtype, int layers, uint64_
     return job;
 }
 
+static void need_plain_memory(void)
+{
+    if (!process_sanitized())
+        return;
+    print_message("built with a sanitizer, whose own memory would be in every number\n");
+    skip();
+}
+
 static void the_plan_is_what_is_used(void **state)
 {
     (void)state;
-    if (process_sanitized())
-        skip(); // the sanitizer's own memory is in every number
+    need_plain_memory();
     for (int stage = 0; stage <= 3; stage++)
         for (int d = 0; d < 2; d++) {
             struct job *job = measured_job(stage, d ? ZERO_BF16 : ZERO_F32, 24, LAYER);
@@ -168,8 +175,7 @@ static void the_plan_is_what_is_used(void **state)
 static void stage_3_grows_with_the_largest_unit(void **state)
 {
     (void)state;
-    if (process_sanitized())
-        skip();
+    need_plain_memory();
     for (int d = 0; d < 2; d++) {
         const zero_dtype dtype = d ? ZERO_BF16 : ZERO_F32;
         struct job *shallow = measured_job(3, dtype, 12, LAYER);
@@ -286,8 +292,7 @@ static void a_step_asks_for_nothing(void **state)
 static void allocations_are_seen(void **state)
 {
     (void)state;
-    if (process_sanitized())
-        skip();
+    need_plain_memory();
     const struct process_state before = process_state();
     void *volatile small = malloc(10);
     void *volatile zeroed = calloc(3, 7);
