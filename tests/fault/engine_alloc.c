@@ -266,6 +266,7 @@ static void of_one_of_two_threads(void **state)
     (void)state;
     const struct attempt like = {.transport = "threads", .world = 2, .stage = 3};
     assert_true(sweep(&like, "alloc", "") > 60);
+    assert_true(sweep(&like, "alloc", "+") > 60);
 }
 
 static void of_one_of_two_processes(void **state)
@@ -275,6 +276,9 @@ static void of_one_of_two_processes(void **state)
         const struct attempt like = {
             .transport = "shm", .world = 2, .faulty = faulty, .stage = 2 * faulty};
         assert_true(sweep(&like, "alloc", "") > 30);
+        // A block and three arenas, and as many of the other rank.
+        assert_int_equal(sweep(&like, "shm.allocate", ""), 4);
+        assert_int_equal(sweep(&like, "shm.map", ""), 8);
     }
 }
 
