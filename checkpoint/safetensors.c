@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
@@ -257,6 +258,21 @@ static zero_result write_header(struct ckpt_safetensors_writer *writer, struct b
     return result;
 }
 
+// A rename would put a file in the place of a device, a link or a folder.
+static zero_result check_target(const char *path, struct base_error *error)
+{
+    struct stat status;
+    if (lstat(path, &status) == 0)
+        return S_ISREG(status.st_mode)
+                   ? ZERO_OK
+                   : zero_fail(error, ZERO_E_INVALID,
+                               "'%s' is there and no regular file: it will not be replaced", path);
+    if (errno == ENOENT)
+        return ZERO_OK;
+    return zero_fail_errno(error, errno == ENOTDIR ? ZERO_NOT_FOUND : ZERO_E_IO, errno, "'%s'",
+                           path);
+}
+
 zero_result ckpt_safetensors_create(struct ckpt_safetensors_writer **out, const char *path,
                                     const struct ckpt_tensor *table, size_t tensors,
                                     struct base_error *error)
@@ -267,8 +283,9 @@ zero_result ckpt_safetensors_create(struct ckpt_safetensors_writer **out, const 
         return no_memory(path, error);
     writer->fd = -1;
     writer->path = base_strdup(path);
-    zero_result result =
-        writer->path ? copy_table(writer, table, tensors, error) : no_memory(path, error);
+    zero_result result = writer->path ? check_target(path, error) : no_memory(path, error);
+    if (result == ZERO_OK)
+        result = copy_table(writer, table, tensors, error);
     if (result == ZERO_OK)
         result = write_header(writer, error);
     if (result) {

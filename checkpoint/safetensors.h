@@ -83,7 +83,8 @@ struct ckpt_safetensors_writer;
  * be given to finish or abort; after an error it is NULL and the temporary file is gone.
  *
  * ZERO_E_INVALID a name that is empty, taken twice, "__metadata__" or no UTF-8, a dtype that
- * cannot be written, ndim or a size out of range; ZERO_E_IO, ZERO_NOT_FOUND (no such directory);
+ * cannot be written, ndim or a size out of range, or something at `path` that is no regular file
+ * (a device, a link, a folder); ZERO_E_IO, ZERO_NOT_FOUND (no such directory);
  * ZERO_E_NOMEM.
  */
 zero_result ckpt_safetensors_create(struct ckpt_safetensors_writer **writer, const char *path,

@@ -10,12 +10,12 @@ struct declaration {
     int64_t stage, micro_batches, prefetch_units, open_units, persist_numel, live_bytes;
     int64_t nonfinite;
     uint64_t seed;
-    uint64_t params;
+    uint64_t params, groups;
 };
 
-static const char *const declaration_names[] = {"stage",      "micro_batches", "prefetch_units",
-                                                "open_units", "persist_numel", "live_bytes",
-                                                "nonfinite",  "seed",          "tensors"};
+static const char *const declaration_names[] = {
+    "stage",      "micro_batches", "prefetch_units", "open_units", "persist_numel",
+    "live_bytes", "nonfinite",     "seed",           "tensors",    "groups"};
 
 /** Ranks whose settings differ are told which one. */
 static zero_result compare_settings(zero_ctx *z, struct base_error *error)
@@ -30,6 +30,7 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .nonfinite = z->config.nonfinite,
         .seed = z->config.seed,
         .params = z->model.param_count,
+        .groups = z->model.group_count,
     };
     const size_t world = (size_t)z->config.world;
     struct declaration *all = base_calloc(world, sizeof *all);

@@ -105,10 +105,10 @@ static zero_result nonfinite(zero_ctx *z)
     char text[448];
     describe_bad(z, text, sizeof text);
     if (z->config.nonfinite == ZERO_NONFINITE_ERROR)
-        return eng_fail_agreed(z, ZERO_E_NONFINITE, "step %llu: %s", (unsigned long long)z->step,
-                               text);
+        return eng_fail_agreed(z, ZERO_E_NONFINITE, "step %llu: %s",
+                               (unsigned long long)z->result.step, text);
     base_logf(&z->log, ZERO_LOG_WARN, "core", "step %llu is skipped: %s",
-              (unsigned long long)z->step, text);
+              (unsigned long long)z->result.step, text);
     return ZERO_OK;
 }
 

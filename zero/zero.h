@@ -413,7 +413,8 @@ ZERO_API zero_result zero_fingerprint(zero_ctx *z, uint8_t digest[16]);
 /**
  * Writes every tensor's master weights, whole, as fp32, in order of registration, to a safetensors
  * file: rank 0 writes a temporary file beside it, syncs and renames. *Collective*; all ranks return
- * the same result. ZERO_E_IO: a file that was there before is untouched.
+ * the same result. ZERO_E_IO: a file that was there before is untouched. ZERO_E_INVALID: what is at
+ * `path` is no regular file.
  */
 ZERO_API zero_result zero_export(zero_ctx *z, const char *path);
 

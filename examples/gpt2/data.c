@@ -92,9 +92,12 @@ static bool add_bytes(const struct loader *loader, const char *path, const struc
 static bool skip_header(const struct loader *loader, const char *path, struct content *tokens)
 {
     uint32_t header[3] = {0};
-    if (tokens->size >= HEADER_BYTES)
-        memcpy(header, tokens->bytes, sizeof header);
+    const size_t there = tokens->size < sizeof header ? tokens->size : sizeof header;
+    memcpy(header, tokens->bytes, there);
     if (header[0] == HEADER_MAGIC) {
+        if (tokens->size < HEADER_BYTES)
+            return refuse(loader->reason, "%s: llm.c's header has %d bytes, the file only %zu",
+                          path, HEADER_BYTES, tokens->size);
         if (header[1] != HEADER_VERSION)
             return refuse(loader->reason,
                           "%s: version %u of llm.c's header is not understood, only %d", path,

@@ -160,5 +160,9 @@ int main(int argc, char **argv)
         break;
     }
     options_free(&job.options);
+    if (code == EXIT_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        complain(&job, "cannot write to standard output");
+        code = EXIT_FAILED;
+    }
     return code;
 }

@@ -72,13 +72,22 @@ static const struct spec specs[] = {
 #define SPECS (int)(sizeof specs / sizeof *specs)
 _Static_assert(sizeof specs / sizeof *specs <= OPTIONS_MAX, "options.text is too short");
 
+// strtol() and strtod() would also take blanks, signs and words.
+static bool starts_number(const char *text)
+{
+    if (*text == '-')
+        text++;
+    return (*text >= '0' && *text <= '9') || (*text == '.' && text[1] >= '0' && text[1] <= '9');
+}
+
 static bool parse_integer(const struct spec *spec, const char *text, int *value,
                           struct reason *reason)
 {
     char *end;
     errno = 0;
     const long number = strtol(text, &end, 10);
-    if (end == text || *end || errno || (double)number < spec->low || (double)number > spec->high)
+    if (!starts_number(text) || *end || errno || (double)number < spec->low ||
+        (double)number > spec->high)
         return refuse(reason, "--%s: '%s' is not a whole number from %.0f to %.0f", spec->name,
                       text, spec->low, spec->high);
     *value = (int)number;
@@ -102,9 +111,13 @@ static bool parse_number(const struct spec *spec, const char *text, double *valu
 {
     char *end;
     const double number = strtod(text, &end);
-    if (end == text || *end || !(number >= spec->low && number <= spec->high))
-        return refuse(reason, "--%s: '%s' is not a number from %g to %g", spec->name, text,
-                      spec->low, spec->high);
+    const bool plain = starts_number(text) && !strpbrk(text, "xX") && !*end;
+    if (!plain || !(number >= spec->low && number <= spec->high))
+        return spec->high == BELOW_ONE
+                   ? refuse(reason, "--%s: '%s' is not a number from %g to below 1", spec->name,
+                            text, spec->low)
+                   : refuse(reason, "--%s: '%s' is not a number from %g to %g", spec->name, text,
+                            spec->low, spec->high);
     *value = number;
     return true;
 }
@@ -246,6 +259,22 @@ static bool derive(struct options *o, struct reason *reason)
     return true;
 }
 
+// Ranks of this process would not meet those that a launcher has started beside it.
+static bool check_alone(const struct options *o, struct reason *reason)
+{
+    static const char *const sizes[] = {"ZERO_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                        "WORLD_SIZE"};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const char *world = getenv(sizes[i]);
+        if (o->ranks > 0 && world && strcmp(world, "1") != 0)
+            return refuse(reason,
+                          "--ranks %d makes ranks of its own, but a launcher has started "
+                          "%s (%s)",
+                          o->ranks, world, sizes[i]);
+    }
+    return true;
+}
+
 static bool check(const struct options *o, struct reason *reason)
 {
     if (o->dims.width % o->dims.heads != 0)
@@ -276,7 +305,7 @@ static bool parse_all(struct options *o, int argc, char **argv, struct reason *r
         if (!set_value(o, &specs[i], specs[i].fallback, reason))
             return false;
     }
-    return derive(o, reason) && check(o, reason);
+    return derive(o, reason) && check(o, reason) && check_alone(o, reason);
 }
 
 enum request options_parse(struct options *options, int argc, char **argv, struct reason *reason)

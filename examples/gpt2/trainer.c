@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -74,11 +75,15 @@ static zero_result check_save(struct trainer *t)
         return ZERO_OK;
     const char *slash = strrchr(path, '/');
     char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    const bool writable = folder && access(folder, W_OK | X_OK) == 0;
-    if (!writable)
+    struct stat status;
+    bool possible = folder && access(folder, W_OK | X_OK) == 0 &&
+                    (lstat(path, &status) == 0 || errno == ENOENT);
+    if (!possible)
         refuse(&t->failure, "--save %s: no file can be made there: %s", path, strerror(errno));
+    else if (lstat(path, &status) == 0 && !S_ISREG(status.st_mode))
+        possible = refuse(&t->failure, "--save %s: it is there and no regular file", path);
     free(folder);
-    return writable ? ZERO_OK : give_up(t, ZERO_E_IO);
+    return possible ? ZERO_OK : give_up(t, ZERO_E_IO);
 }
 
 zero_result trainer_open(struct trainer *trainer, const struct options *options,

@@ -604,7 +604,7 @@ static void a_refused_export_leaves_what_was_there(void **state)
     const struct bad_export cases[] = {
         {"nowhere/file", NULL, 0, ZERO_E_IO, "nowhere"},
         {"there/file", NULL, 0, ZERO_E_IO, "ENOTDIR"},
-        {"folder", NULL, 0, ZERO_E_IO, "EISDIR"},
+        {"folder", NULL, 0, ZERO_E_INVALID, "no regular file"},
         {"there", NULL, 20000, ZERO_E_IO, "EFBIG"},
         {"there", "io.write:enospc@1", 0, ZERO_E_IO, "ENOSPC"},
         {"there", "io.write:enospc@7+", 0, ZERO_E_IO, "ENOSPC"},

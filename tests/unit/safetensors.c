@@ -333,11 +333,30 @@ static void places_that_cannot_be_written(void **state)
     assert_null(writer);
     assert_non_null(strstr(failure.message, "no/f"));
     base_error_clear(&failure);
-    // A directory of that name is found when the file is renamed.
-    const char *path = temporary_path(&temporary, "d");
-    assert_int_equal(mkdir(path, 0777), 0);
-    assert_int_equal(write_table(path, LARGEST), ZERO_E_IO);
-    assert_int_equal(temporary_entries(&temporary), 1);
+}
+
+/** A rename would take a folder's, a pipe's or a link's place: none is touched. */
+static void only_files_are_replaced(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"folder", "pipe", "link"};
+    static const mode_t kinds[] = {S_IFDIR, S_IFIFO, S_IFLNK};
+    assert_int_equal(mkdir(temporary_path(&temporary, "folder"), 0777), 0);
+    assert_int_equal(mkfifo(temporary_path(&temporary, "pipe"), 0666), 0);
+    assert_int_equal(symlink("nowhere", temporary_path(&temporary, "link")), 0);
+    for (int i = 0; i < 3; i++) {
+        const char *path = temporary_path(&temporary, names[i]);
+        struct ckpt_safetensors_writer *writer;
+        struct stat status;
+        base_error_clear(&failure);
+        assert_int_equal(ckpt_safetensors_create(&writer, path, table, TENSORS, &failure),
+                         ZERO_E_INVALID);
+        assert_null(writer);
+        assert_non_null(strstr(failure.message, names[i]));
+        assert_int_equal(lstat(path, &status), 0);
+        assert_int_equal(status.st_mode & S_IFMT, kinds[i]);
+    }
+    assert_int_equal(temporary_entries(&temporary), 3);
 }
 
 static void files_that_cannot_be_opened(void **state)
@@ -470,6 +489,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(tables_are_checked, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_unfinished_file_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(places_that_cannot_be_written, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(only_files_are_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(files_that_cannot_be_opened, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_cut_after_opening_is_damage, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_failure_of_a_write_leaves_the_old_file, set_up,
