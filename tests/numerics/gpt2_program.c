@@ -215,6 +215,13 @@ static void test_usage(void **state)
     assert_fails(2, "don't mix", "--data a.bin b.txt");
     assert_fails(2, "--min-lr 2 is above --lr 1", "--lr 1 --min-lr 2");
     assert_fails(2, "--transport shm", "--ranks 2 --transport shm");
+    assert_fails(2, "'+5' is not a whole number", "--steps +5");
+    assert_fails(2, "' 5' is not a whole number", "--steps ' 5'");
+    assert_fails(2, "'0x1p-3' is not a number", "--lr 0x1p-3");
+    assert_fails(2, "'1' is not a number from 0 to below 1", "--beta1 1");
+    assert_int_equal(setenv("WORLD_SIZE", "2", 1), 0);
+    assert_fails(2, "a launcher has started 2", "--ranks 2");
+    unsetenv("WORLD_SIZE");
 }
 
 static void test_failures(void **state)
@@ -236,6 +243,9 @@ static void test_failures(void **state)
     snprintf(options, sizeof options, "--data %s/gpt2_tokens.bin --context 8 --save /nowhere/x",
              golden_folder);
     assert_fails(1, "--save /nowhere/x", options);
+    snprintf(options, sizeof options, "--data %s/gpt2_tokens.bin --context 8 --save %s",
+             golden_folder, golden_folder);
+    assert_fails(1, "no regular file", options);
     assert_int_equal(run_gpt2(output, "%s --data %s/gpt2_tokens.bin --init %s/gpt2_tokens.bin",
                               golden_options, golden_folder, golden_folder),
                      1);
