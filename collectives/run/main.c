@@ -13,12 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// One line, whatever was on the command line or in the environment.
 static enum run_status complain(enum run_status status, struct base_error *error)
 {
-    for (char *byte = error->message; *byte; byte++)
-        if (*byte > 0 && *byte < ' ')
-            *byte = '?';
     fprintf(stderr, "zero-run: %s%s\n", error->message,
             status == RUN_USAGE ? " (see zero-run --help)" : "");
     return status;
@@ -160,14 +156,27 @@ out:
     return status;
 }
 
+// Closed standard descriptors are opened in the wrong direction: using them fails as before, and
+// none of zero-run's own gets their number.
+static zero_result occupy_standard(struct base_error *error)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            return zero_fail_errno(error, ZERO_E_IO, errno, "cannot open '/dev/null'");
+    return ZERO_OK;
+}
+
 int main(int argc, char **argv)
 {
     struct base_error error = {.result = ZERO_OK};
-    struct run_options options;
+    struct run_options options = {.settings = NULL};
     int status = RUN_OK;
-    zero_result result = run_options_parse(&options, argc, argv, &error);
+    zero_result result = occupy_standard(&error);
+    if (!result)
+        result = run_options_parse(&options, argc, argv, &error);
     if (result)
-        status = (int)complain(result == ZERO_E_NOMEM ? RUN_SYSTEM : RUN_USAGE, &error);
+        status = (int)complain(result == ZERO_E_INVALID ? RUN_USAGE : RUN_SYSTEM, &error);
     else if (options.help)
         status = (int)print(run_help);
     else if (options.version)

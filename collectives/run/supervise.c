@@ -31,18 +31,28 @@ void run_say(struct run_job *job, const char *format, ...)
     run_sink_add(&job->err, line, strlen(line));
 }
 
+// Those that zero-run was started with as ignored, as nohup does, are ignored by it and its ranks.
+static void choose_passed(sigset_t *passed)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction before;
+    sigemptyset(passed);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaddset(passed, numbers[i]);
+}
+
 zero_result run_supervise_begin(struct run_job *job, struct base_error *error)
 {
-    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, plain = {.sa_handler = SIG_DFL}, before;
     sigset_t passed;
-    sigemptyset(&passed);
-    sigaddset(&passed, SIGINT);
-    sigaddset(&passed, SIGTERM);
-    sigaddset(&passed, SIGHUP);
+    choose_passed(&passed);
     job->polls = base_calloc((size_t)(FIXED_POLLS + STREAMS * job->count), sizeof *job->polls);
     if (!job->polls)
         return zero_fail(error, ZERO_E_NOMEM, "no memory to watch %d ranks", job->count);
-    if (sigprocmask(SIG_BLOCK, &passed, &job->saved_mask) || sigaction(SIGPIPE, &ignore, &before))
+    // Whoever ignores SIGCHLD is never told how a child has ended.
+    if (sigprocmask(SIG_BLOCK, &passed, &job->saved_mask) || sigaction(SIGPIPE, &ignore, &before) ||
+        sigaction(SIGCHLD, &plain, NULL))
         return zero_fail_errno(error, ZERO_E_IO, errno, "blocking signals");
     job->ignored_pipe = before.sa_handler == SIG_IGN;
     job->signals = signalfd(-1, &passed, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -251,14 +261,28 @@ static bool streams_open(const struct run_job *job)
     return false;
 }
 
+static void give_up(struct run_sink *sink)
+{
+    if (sink->used)
+        sink->failed = EINTR;
+    sink->used = 0;
+}
+
 void run_flush(struct run_job *job)
 {
     const int signals = job->stop_signals;
     while (((job->out.used && !job->out.failed) || (job->err.used && !job->err.failed)) &&
            job->stop_signals == signals) {
         turn(job, -1);
-        pass_signals(job); // whoever interrupts now doesn't want the rest
+        pass_signals(job);
     }
+    if (job->stop_signals == signals)
+        return;
+    // Whoever interrupts now doesn't want the rest, but for zero-run's own words.
+    give_up(&job->out);
+    check_sinks(job);
+    turn(job, 0);
+    give_up(&job->err);
 }
 
 // Ends what ranks have left behind, and takes the last output.

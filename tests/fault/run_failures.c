@@ -321,13 +321,10 @@ static long memory_kib(pid_t pid)
     return kib;
 }
 
-// Nobody reads the output, and it fills up: it isn't collected without end, and a failure is
-// noticed and told all the same.
-static void a_stalled_reader_does_not_hide_a_failure(void **state)
+// Starts zero-run with two ranks and pipes whose other ends the test holds.
+static pid_t start_unread(const char *script, int *out, int *err)
 {
-    (void)state;
     int ends[2], errors[2];
-    char line[256] = "";
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     assert_int_equal(pipe2(errors, O_CLOEXEC), 0);
     const pid_t pid = fork();
@@ -335,28 +332,87 @@ static void a_stalled_reader_does_not_hide_a_failure(void **state)
     if (pid == 0) {
         dup2(ends[1], STDOUT_FILENO);
         dup2(errors[1], STDERR_FILENO);
-        execl(run_command_path, "zero-run", "-n", "2", "--", "sh", "-c",
-              "[ $RANK = 0 ] && exec yes; sleep 0.5; exit 3", NULL);
+        execl(run_command_path, "zero-run", "-n", "2", "--", "sh", "-c", script, NULL);
         _exit(99);
     }
     close(ends[1]);
     close(errors[1]);
+    *out = ends[0];
+    *err = errors[0];
+    return pid;
+}
+
+// Nobody reads the output, and it fills up: it isn't collected without end, and a failure is
+// noticed and told all the same.
+static void a_stalled_reader_does_not_hide_a_failure(void **state)
+{
+    (void)state;
+    int out, err;
+    char line[256] = "";
+    const pid_t pid = start_unread("[ $RANK = 0 ] && exec yes; sleep 0.5; exit 3", &out, &err);
     alarm(20);
     const double start = base_clock_s();
-    assert_true(read(errors[0], line, sizeof line - 1) > 0);
+    assert_true(read(err, line, sizeof line - 1) > 0);
     assert_true(base_clock_s() - start < 2);
     assert_non_null(strstr(line, "rank 1 (process "));
     // A sanitizer's own memory is part of it.
     assert_in_range(memory_kib(pid), 1, 20000);
     static char sink[1 << 16];
-    while (read(ends[0], sink, sizeof sink) > 0)
+    while (read(out, sink, sizeof sink) > 0)
         ;
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(WEXITSTATUS(status), 3);
     alarm(0);
-    close(ends[0]);
-    close(errors[0]);
+    close(out);
+    close(err);
+}
+
+// The ranks have ended, but what they wrote waits: one signal ends that, and it is no success.
+static void a_signal_ends_the_wait_for_a_stalled_reader(void **state)
+{
+    (void)state;
+    int out, err, status;
+    char said[512] = "";
+    size_t used = 0;
+    const pid_t pid = start_unread("head -c 60000 /dev/zero; echo $$ > $D/w$RANK", &out, &err);
+    expect_gone(await_pid("w0"));
+    expect_gone(await_pid("w1"));
+    usleep(200000); // zero-run has to see it too
+    alarm(20);
+    kill(pid, SIGTERM);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    alarm(0);
+    assert_int_equal(WEXITSTATUS(status), 74);
+    for (ssize_t got; (got = read(err, said + used, sizeof said - 1 - used)) > 0;)
+        used += (size_t)got;
+    assert_non_null(strstr(said, "cannot write to standard output: Interrupted system call"));
+    close(out);
+    close(err);
+}
+
+// Signals that it is not told of, descriptors that aren't there.
+static void an_odd_start_does_no_harm(void **state)
+{
+    (void)state;
+    struct run_command run;
+    run_through_shell(&run, "trap '' CHLD; exec $0 -n 2 -- sh -c 'exit 3'");
+    assert_int_equal(run.status, 3);
+    run_command_free(&run);
+    run_through_shell(&run, "exec $0 -n 2 -- sh -c 'echo x' <&- >&-");
+    run_command_expect_line(&run, 74, "cannot write to standard output: Bad file descriptor", "");
+    run_through_shell(&run, "exec $0 -n 2 --log-dir $D -- sh -c 'echo x' <&- >&- 2>&-");
+    assert_int_equal(run.status, 74);
+    run_command_free(&run);
+    run_through_shell(&run, "cat $D/rank-0.log");
+    assert_string_equal(run.out, "x\n");
+    run_command_free(&run);
+    run_through_shell(&run, "trap '' HUP; $0 -n 2 -- sh -c 'echo $$ > $D/o$RANK; sleep 0.3' & "
+                            "until [ -s $D/o0 ] && [ -s $D/o1 ]; do sleep 0.02; done; "
+                            "kill -HUP $!; sleep 0.1; kill -HUP $!; wait $!");
+    assert_int_equal(run.status, 0);
+    assert_string_equal(run.err, "");
+    run_command_free(&run);
 }
 
 static void a_start_that_fails_half_way_leaves_nothing(void **state)
@@ -392,6 +448,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_full_disk_under_the_output_is_said),
         cmocka_unit_test(a_reader_that_leaves_ends_the_job),
         cmocka_unit_test(a_stalled_reader_does_not_hide_a_failure),
+        cmocka_unit_test(a_signal_ends_the_wait_for_a_stalled_reader),
+        cmocka_unit_test(an_odd_start_does_no_harm),
         cmocka_unit_test(a_start_that_fails_half_way_leaves_nothing),
     };
     if (argc != 2)
