@@ -235,7 +235,8 @@ static void explain_place(struct base_text *text, const struct boot_place *place
 static void explain_unused(struct base_text *text, const struct survey *survey,
                            char *const *environment)
 {
-    for (int i = 0; i < BOOT_FAMILIES; i++) {
+    // Without a winner the one that is present is malformed, and the error tells.
+    for (int i = 0; survey->winner >= 0 && i < BOOT_FAMILIES; i++) {
         const struct boot_reading *reading = &survey->families[i];
         if (!reading->present || i == survey->winner)
             continue;

@@ -455,6 +455,12 @@ static void decisions_are_explained(void **state)
     explained(different, "error        RANK=0");
     explained(different, "(Open MPI): disagrees");
     explained((const char *[]){"ZERO_RANK=x", "ZERO_WORLD_SIZE=2", NULL}, "error        ZERO_RANK");
+    // What is malformed is the error, and nothing besides.
+    static char only_error[1024];
+    boot_explain(as_environment((const char *[]){"PMI_RANK=5", "PMI_SIZE=2", NULL}), only_error,
+                 sizeof only_error);
+    assert_string_equal(only_error,
+                        "error        PMI_RANK=5, PMI_SIZE=2: the rank must be below the world\n");
     explained((const char *[]){OPEN_MPI("0", "2"), "PET_NNODES=2", NULL},
               "not used     PET_NNODES=2: counts hosts");
 
