@@ -104,10 +104,11 @@ zero_result coll_progress(struct coll_comm *comm);
 zero_result coll_wait(struct coll_comm *comm, struct coll_request *request);
 
 /** Waits until the request is complete and no peer reads this rank's source any more; then the
- * request and the source may be used again. *Local*; a partner must make progress too. */
+ * request and the source may be used again. *Local*; a partner must make progress too. After a
+ * failure a peer may still complete the operation from this source. */
 zero_result coll_drain(struct coll_comm *comm, struct coll_request *request);
 
-/** Whether coll_drain() would return at once. *Local*, no progress. */
+/** Whether coll_drain() would return at once, with success or failure. *Local*, no progress. */
 bool coll_drained(const struct coll_comm *comm, const struct coll_request *request);
 
 /* ------------------------------------------------------------------ bulk operations */

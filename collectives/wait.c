@@ -35,7 +35,7 @@ static bool reached(const struct coll_comm *comm, const struct coll_request *req
     case COLL_GOAL_COMPLETE:
         return request->state != COLL_STARTED;
     case COLL_GOAL_DRAINED:
-        return coll_drained(comm, request);
+        return comm->transport->drained(comm, request);
     case COLL_GOAL_ROOM:
         break;
     }

@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -247,11 +248,42 @@ static bool first_abort_rank(struct coll_comm *comm, void *user)
     return failed(comm, ZERO_E_IO, ZERO_E_IO, "rank 0: ", "the disk is full");
 }
 
+/** Rank 1 has still to read rank 0's block when the communicator fails: rank 0 must not take that
+ * for having been read. */
+static bool still_read_rank(struct coll_comm *comm, void *user)
+{
+    atomic_int *posted = user;
+    struct coll_arena *arena;
+    struct coll_request request = {0};
+    struct coll_span spans[WORLD] = {{0, 1}, {1, 0}, {1, 0}};
+    unsigned char got = 0;
+    CHECK(create(comm, &arena));
+    *(unsigned char *)coll_arena_base(arena) = 7;
+    const struct coll_all_gather op = {.arena = arena, .recv = &got, .spans = spans};
+    CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+    for (atomic_fetch_add(posted, 1); atomic_load(posted) < WORLD;)
+        usleep(1000);
+    if (coll_rank(comm) == 0) {
+        CHECK_OK(comm, coll_wait(comm, &request));
+        CHECK(!coll_drained(comm, &request));
+        coll_abort(comm, ZERO_E_ABORTED, "in between");
+        return failed(comm, coll_drain(comm, &request), ZERO_E_ABORTED, "rank 0: ", "in between");
+    }
+    while (coll_state(comm, NULL) == ZERO_OK)
+        usleep(1000);
+    // What everybody has come to is completed.
+    CHECK_OK(comm, coll_wait(comm, &request));
+    CHECK(got == 7);
+    return true;
+}
+
 static void aborting(void **state)
 {
     (void)state;
     on_both(0, aborting_rank);
     on_both(0, first_abort_rank);
+    atomic_int posted = 0;
+    assert_true(run_ranks("threads", WORLD, 0, still_read_rank, &posted));
 }
 
 /* ------------------------------------------------------------------ arguments and memory */
