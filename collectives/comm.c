@@ -305,10 +305,11 @@ static const char *check_reduce_scatter(const struct coll_comm *comm,
     if (comm->rank >= op->contributors)
         return NULL;
     const size_t size = op->dtype == ZERO_F32 ? sizeof(float) : sizeof(uint16_t);
+    const size_t most = SIZE_MAX / size;
     for (int rank = 0; rank < comm->world; rank++) {
         const struct coll_span *span = &op->spans[rank];
         if (span->count > 0 &&
-            (span->offset > SIZE_MAX / size - span->count ||
+            (span->count > most || span->offset > most - span->count ||
              !within(comm, op->arena, op->offset, (span->offset + span->count) * size)))
             return "the contribution is not inside an arena";
     }

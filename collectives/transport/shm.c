@@ -75,7 +75,8 @@ static zero_result map_peer(const struct coll_comm *comm, int rank, int memory, 
 {
     struct stat status;
     const int seals = fcntl(memory, F_GET_SEALS);
-    if (fstat(memory, &status) != 0 || (size_t)status.st_size != bytes || (seals & SEALS) != SEALS)
+    if (seals < 0 || (seals & SEALS) != SEALS || fstat(memory, &status) != 0 ||
+        (size_t)status.st_size != bytes)
         return zero_fail(error, ZERO_E_PEER,
                          "communicator %s: rank %d gave no sealed memory of %zu bytes", comm->name,
                          rank, bytes);

@@ -3,6 +3,8 @@
 #include "base/bfloat16.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "collectives/boot/boot.h"
+#include "collectives/transport/direct.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <math.h>
@@ -13,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -302,12 +305,15 @@ static bool refused_rank(struct coll_comm *comm, void *user)
 
 static bool refused_sum_rank(struct coll_comm *comm, void *user)
 {
-    static const char *const reasons[] = {"neither f32 nor bf16", "contributors", "multiple of 4",
-                                          "accumulator", "not inside an arena"};
+    static const char *const reasons[] = {"neither f32 nor bf16", "contributors",
+                                          "multiple of 4",        "accumulator",
+                                          "not inside an arena",  "not inside an arena"};
     const int wrong = *(const int *)user;
     struct coll_arena *arena;
     CHECK(create(comm, &arena));
-    const struct coll_span spans[WORLD] = {{0, 1000}, {1000, 1000}, {2000, 1000}};
+    // In the last case the last span ends at byte 8000, modulo 2^64.
+    const size_t last = wrong == 5 ? SIZE_MAX / 4 + 1 : 1000;
+    const struct coll_span spans[WORLD] = {{0, 1000}, {1000, 1000}, {2000, last}};
     static _Thread_local float accumulator[1000];
     const struct coll_reduce_scatter op = {.arena = arena,
                                            .offset = wrong == 2   ? 2
@@ -345,7 +351,7 @@ static void arguments(void **state)
     (void)state;
     on_both(0, refused_rank);
     on_both(0, busy_request_rank);
-    for (int wrong = 0; wrong < 5; wrong++)
+    for (int wrong = 0; wrong < 6; wrong++)
         assert_true(run_ranks("threads", WORLD, 0, refused_sum_rank, &wrong));
 }
 
@@ -412,6 +418,47 @@ static void no_mapping(void **state)
                                          "shm.map:enospc@2", "shm.map:enospc@3"};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         assert_true(run_ranks("shm", WORLD, 0, no_mapping_rank, (void *)(uintptr_t)faults[i]));
+}
+
+/** Rank 1 of 2 gives rank 0 an ordinary file, which it could cut while it is read. */
+static void give_a_file(const char *job)
+{
+    struct boot_link *link;
+    const struct boot_meeting meeting = {.rank = 1,
+                                         .world = 2,
+                                         .job = job,
+                                         .name = "test",
+                                         .deadline_ns = base_clock_ns() + 5000 * millisecond};
+    FILE *file = tmpfile();
+    int fd = file ? fileno(file) : -1, given[2];
+    bool good = fd >= 0 && ftruncate(fd, sizeof(struct direct_block)) == 0 &&
+                boot_meet(&link, &meeting, NULL) == ZERO_OK;
+    if (good)
+        good = boot_exchange_fds(link, &fd, 1, given, meeting.deadline_ns, NULL) == ZERO_OK;
+    if (good)
+        boot_exchange_fds(link, NULL, 0, given, meeting.deadline_ns, NULL); // until rank 0 leaves
+    _exit(good ? 0 : 1);
+}
+
+static void unsealed_memory(void **state)
+{
+    (void)state;
+    const struct coll_config config = {.transport = "shm",
+                                       .world = 2,
+                                       .job = "coll-test-unsealed",
+                                       .name = "test",
+                                       .timeout_ns = 5000 * millisecond};
+    struct base_error error = {0};
+    struct coll_comm *comm;
+    int status;
+    const pid_t child = fork();
+    if (child == 0)
+        give_a_file(config.job);
+    assert_int_equal(coll_open(&comm, &config, &error), ZERO_E_PEER);
+    assert_non_null(strstr(error.message, "rank 1 gave no sealed memory"));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(shared_mappings(), 0);
 }
 
 static void opening(void **state)
@@ -570,6 +617,7 @@ int main(void)
         cmocka_unit_test(arguments),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(no_mapping),
+        cmocka_unit_test(unsealed_memory),
         cmocka_unit_test(opening),
         cmocka_unit_test(nonfinite),
 #if defined(__x86_64__)
