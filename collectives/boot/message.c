@@ -44,6 +44,18 @@ static zero_result wait_writable(int fd, uint64_t deadline_ns, struct base_error
     return ZERO_OK;
 }
 
+// A user's descriptors under way are limited: those that receive them have to take some first,
+// and nothing tells when they have.
+static zero_result wait_for_takers(uint64_t deadline_ns, struct base_error *error)
+{
+    const int left = boot_time_left(deadline_ns, 1);
+    if (left == 0)
+        return zero_fail_errno(error, ZERO_E_TIMEOUT, ETOOMANYREFS,
+                               "this user's processes don't take the descriptors sent to them");
+    poll(NULL, 0, left);
+    return ZERO_OK;
+}
+
 static void attach_fds(struct msghdr *out, union control *control, const int *fds, int count)
 {
     if (count == 0)
@@ -75,11 +87,12 @@ zero_result boot_send(int fd, struct boot_header *header, const void *payload, c
             return ZERO_OK;
         if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
             return zero_fail(error, ZERO_E_PEER, "a rank has closed its rendezvous socket");
-        if (errno != EAGAIN && errno != EINTR)
+        if (errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS)
             return zero_fail_errno(error, ZERO_E_IO, errno,
                                    "sending %u bytes and %d descriptors to a rank", header->length,
                                    count);
-        const zero_result result = wait_writable(fd, deadline_ns, error);
+        const zero_result result = errno == ETOOMANYREFS ? wait_for_takers(deadline_ns, error)
+                                                         : wait_writable(fd, deadline_ns, error);
         if (result)
             return result;
     }

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -374,6 +376,67 @@ static void used_up_descriptors_are_reported(void **state)
     boot_ranks_end(&ranks, -1);
 }
 
+// Sends itself more descriptors than its limit lets a user have under way, and lets a child keep
+// them for a fifth of a second.
+static void have_descriptors_under_way(struct boot_verdict *verdict)
+{
+    enum { EACH = 60, NOBODY = 65534 };
+    int ends[2], fds[EACH];
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {0};
+    char byte = 0;
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = sizeof control};
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+    *rights = (struct cmsghdr){CMSG_LEN(sizeof fds), SOL_SOCKET, SCM_RIGHTS};
+    for (int i = 0; i < EACH; i++)
+        fds[i] = STDERR_FILENO;
+    memcpy(CMSG_DATA(rights), fds, sizeof fds);
+    const struct rlimit limit = {.rlim_cur = 64, .rlim_max = 64};
+    check(verdict, setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+    // For root there is no such limit.
+    if (geteuid() == 0)
+        check(verdict, setuid(NOBODY) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0, "setuid");
+    check(verdict, socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
+    for (int i = 0; i < 2; i++)
+        check(verdict, sendmsg(ends[0], &message, 0) == 1, "sendmsg");
+    check(verdict, sendmsg(ends[0], &message, 0) < 0 && errno == ETOOMANYREFS, "no limit");
+    const pid_t child = fork();
+    if (child == 0) {
+        usleep(200000);
+        _exit(0);
+    }
+    check(verdict, child > 0, "fork");
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void exchange_while_many_are_under_way(struct boot_link *link, int rank, int world,
+                                              struct boot_verdict *verdict)
+{
+    if (rank == 0)
+        have_descriptors_under_way(verdict);
+    exchange_descriptors(link, rank, world, verdict);
+}
+
+static void descriptors_under_way_are_waited_for(void **state)
+{
+    (void)state;
+    struct boot_ranks ranks;
+    boot_ranks_begin(&ranks, 20000);
+    const uint64_t start = base_clock_ns();
+    for (int rank = 0; rank < 2; rank++)
+        boot_ranks_start(&ranks, rank, 2, exchange_while_many_are_under_way);
+    for (int i = 0; i < 2; i++) {
+        boot_ranks_wait(&ranks, i);
+        boot_ranks_expect(&ranks, i, ZERO_OK, NULL, NULL);
+    }
+    assert_true(base_clock_ns() - start > UINT64_C(150000000));
+    boot_ranks_end(&ranks, -1);
+}
+
 static void arguments_are_checked(void **state)
 {
     (void)state;
@@ -436,6 +499,7 @@ int main(void)
         cmocka_unit_test(deaths_are_seen),
         cmocka_unit_test(exchanges_fail_on_every_rank),
         cmocka_unit_test(used_up_descriptors_are_reported),
+        cmocka_unit_test(descriptors_under_way_are_waited_for),
         cmocka_unit_test(arguments_are_checked),
         cmocka_unit_test(memory_may_run_out),
     };
