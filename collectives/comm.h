@@ -49,8 +49,10 @@ struct coll_span {
     size_t count;
 };
 
-/** Joins `world` ranks. *Collective.* *comm is NULL after a failure. ZERO_E_INVALID,
- * _UNSUPPORTED (no such transport), _TIMEOUT (names the ranks that are missing), _NOMEM, _IO. */
+/** Joins `world` ranks. *Collective.* *comm is NULL after a failure. ZERO_E_INVALID (arguments, or
+ * ranks that disagree), _UNSUPPORTED (no such transport), _TIMEOUT (names the ranks that are
+ * missing), _PEER (a rank went away meanwhile), _VERSION (another one of the library), _NOMEM, _IO.
+ */
 zero_result coll_open(struct coll_comm **comm, const struct coll_config *config,
                       struct base_error *error);
 
@@ -75,7 +77,8 @@ void coll_abort(struct coll_comm *comm, zero_result result, const char *reason);
 /**
  * Memory that peers can read. *Collective, ordered*; sizes may differ between ranks and be 0. The
  * pages are zero and already touched. Lives until coll_close(); *arena is owned by the
- * communicator. ZERO_E_NOMEM.
+ * communicator, NULL after a failure. ZERO_E_NOMEM, and ZERO_E_LIMIT (256 arenas), on all ranks:
+ * the communicator is as before, unless the ranks could not tell each other.
  */
 zero_result coll_arena_create(struct coll_comm *comm, size_t bytes, struct coll_arena **arena,
                               struct base_error *error);
