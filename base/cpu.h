@@ -24,4 +24,14 @@ struct base_cpu base_cpu_detect(void);
  */
 int base_cpu_quota(const char *membership, const char *mount);
 
+/** What a processor likes to be told in a loop that waits for another one. Inline, *local*. */
+static inline void base_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 #endif

@@ -1,6 +1,7 @@
 #include "base/pool.h"
 
 #include "base/arena.h"
+#include "base/cpu.h"
 #include "base/fault.h"
 #include "base/futex.h"
 
@@ -29,13 +30,6 @@ struct base_pool {
     _Alignas(64) struct worker worker[];
 };
 
-static void pause_briefly(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 // Returns when *word is no longer `value`, with what happened before visible.
 static uint32_t wait_while(const _Atomic uint32_t *word, uint32_t value)
 {
@@ -43,7 +37,7 @@ static uint32_t wait_while(const _Atomic uint32_t *word, uint32_t value)
         const uint32_t now = atomic_load_explicit(word, memory_order_acquire);
         if (now != value)
             return now;
-        pause_briefly();
+        base_cpu_relax();
     }
     uint32_t now;
     while ((now = atomic_load_explicit(word, memory_order_acquire)) == value)

@@ -2,12 +2,12 @@
 // come between the sleeps.
 
 #include "base/clock.h"
+#include "base/cpu.h"
+#include "base/text.h"
 #include "collectives/internal.h"
 #include "collectives/signature.h"
 
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
 
 /** The longest sleep: how late a dead peer or a time-out is noticed. */
 #define SLICE_NS UINT64_C(10000000)
@@ -18,15 +18,6 @@ struct waiter {
     uint64_t since_ns;   /**< without progress since then; 0: not yet read */
     uint64_t checked_ns; /**< of the last look at the peers */
 };
-
-static inline void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 static bool reached(const struct coll_comm *comm, const struct coll_request *request,
                     enum coll_goal goal)
@@ -55,21 +46,17 @@ static void describe(const struct coll_comm *comm, const struct coll_request *re
     coll_signature_text(&signature, shown->sequence, text);
 }
 
-/** Appends "rank 3 (last call: barrier #7)" for each rank that is waited for. */
+/** Adds "rank 3 (last call: barrier #7)" for each rank that is waited for. */
 static void list_absent(const struct coll_comm *comm, const struct coll_request *request,
-                        enum coll_goal goal, char *text, size_t size)
+                        enum coll_goal goal, struct base_text *text)
 {
-    size_t used = 0;
-    text[0] = 0;
-    for (int rank = 0; rank < comm->world && used < size; rank++) {
+    for (int rank = 0; rank < comm->world; rank++) {
         if (rank == comm->rank ||
             comm->transport->presence(comm, request, goal, rank) == COLL_PRESENT)
             continue;
         char last[COLL_TEXT_BYTES];
         comm->transport->last_call(comm, rank, last, sizeof last);
-        const int written = snprintf(text + used, size - used, "%srank %d (last call: %s)",
-                                     used ? ", " : "", rank, last);
-        used += written > 0 ? (size_t)written : 0;
+        base_text_add(text, "%srank %d (last call: %s)", text->used ? ", " : "", rank, last);
     }
 }
 
@@ -81,9 +68,9 @@ static zero_result fail_timeout(struct coll_comm *comm, const struct coll_reques
         [COLL_GOAL_DRAINED] = "to have read its part",
         [COLL_GOAL_ROOM] = "to finish earlier operations",
     };
-    char operation[COLL_TEXT_BYTES], ranks[COLL_MESSAGE_BYTES / 2];
+    char operation[COLL_TEXT_BYTES], ranks[COLL_MESSAGE_BYTES / 2] = "";
     describe(comm, request, goal, operation);
-    list_absent(comm, request, goal, ranks, sizeof ranks);
+    list_absent(comm, request, goal, &(struct base_text){ranks, sizeof ranks, 0});
     return coll_fail(comm, ZERO_E_TIMEOUT, "rank %d waited %.1f s in %s for %s %s", comm->rank,
                      (double)waited_ns * 1e-9, operation, ranks, wanted[goal]);
 }
@@ -118,7 +105,7 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
 {
     const unsigned round = waiter->rounds++;
     if (round < comm->spins) {
-        relax();
+        base_cpu_relax();
         return ZERO_OK;
     }
     const uint64_t now = base_clock_ns();

@@ -1,21 +1,19 @@
 #include "zero/engine.h"
 
 #include "base/clock.h"
-
-#include <stdio.h>
+#include "base/text.h"
 
 static zero_result too_many_held(zero_ctx *z, zero_unit unit)
 {
-    char held[160];
-    size_t used = 0;
-    held[0] = '\0';
-    for (size_t u = 0; u < z->layout.unit_count && used + 16 < sizeof held; u++)
+    char held[160] = "";
+    struct base_text text = {held, sizeof held, 0};
+    for (size_t u = 0; u < z->layout.unit_count; u++)
         if (z->units[u].holds > 0)
-            used += (size_t)snprintf(held + used, sizeof held - used, " %zu", u);
+            base_text_add(&text, "%s%zu", text.used ? " " : "", u);
     return eng_fail(z, ZERO_E_LIMIT,
-                    "gather of unit %d: %d units are gathered already (%s ): release one or raise "
+                    "gather of unit %d: %d units are gathered already (%s): release one or raise "
                     "open_units",
-                    unit, z->held_units, held + (held[0] == ' '));
+                    unit, z->held_units, held);
 }
 
 /** Makes the sharded part of a unit resident. */

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "collectives/transport/direct.h"
 
 #include <errno.h>
@@ -177,12 +178,10 @@ static zero_result fail_incomplete(const struct coll_comm *comm, const struct me
                                    struct base_error *error)
 {
     char missing[256] = "";
-    size_t used = 0;
-    for (int rank = 0; rank < comm->world && used < sizeof missing; rank++)
-        if (!meeting->blocks[rank]) {
-            const int written = snprintf(missing + used, sizeof missing - used, " %d", rank);
-            used += written > 0 ? (size_t)written : 0;
-        }
+    struct base_text text = {missing, sizeof missing, 0};
+    for (int rank = 0; rank < comm->world; rank++)
+        if (!meeting->blocks[rank])
+            base_text_add(&text, " %d", rank);
     return zero_fail(error, ZERO_E_TIMEOUT,
                      "communicator %s: rank %d waited %.1f s; missing are ranks%s", comm->name,
                      comm->rank, (double)comm->timeout_ns * 1e-9, missing);
