@@ -145,10 +145,25 @@ zero_result eng_check_stream(zero_ctx *z, zero_stream stream)
     return ZERO_OK;
 }
 
-zero_result eng_check_unit(zero_ctx *z, zero_unit unit)
+static zero_result check_unit(zero_ctx *z, const char *call, zero_unit unit)
 {
     if (unit < 0 || (size_t)unit >= z->layout.unit_count)
-        return eng_fail(z, ZERO_E_INVALID, "unit %d does not exist: there are %zu", unit,
+        return eng_fail(z, ZERO_E_INVALID, "%s: unit %d does not exist: there are %zu", call, unit,
                         z->layout.unit_count);
     return ZERO_OK;
+}
+
+zero_result eng_unit_call(zero_ctx *z, const char *call, zero_unit unit, zero_stream stream,
+                          zero_result (*act)(zero_ctx *z, zero_unit unit))
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, call);
+    if (!r)
+        r = eng_check_stream(z, stream);
+    if (!r)
+        r = check_unit(z, call, unit);
+    if (!r)
+        r = act(z, unit);
+    return eng_leave(z, r);
 }

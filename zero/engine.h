@@ -166,7 +166,9 @@ zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call);
 zero_result eng_leave(zero_ctx *z, zero_result result);
 /** Refuses streams: this device has none. */
 zero_result eng_check_stream(zero_ctx *z, zero_stream stream);
-zero_result eng_check_unit(zero_ctx *z, zero_unit unit);
+/** A whole public call about one unit: enters, checks stream and unit, acts, leaves. */
+zero_result eng_unit_call(zero_ctx *z, const char *call, zero_unit unit, zero_stream stream,
+                          zero_result (*act)(zero_ctx *z, zero_unit unit));
 
 /** Where calls without a context leave their message, one a thread; cleared. */
 struct base_error *eng_thread_error(void);

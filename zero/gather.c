@@ -74,30 +74,12 @@ static zero_result release(zero_ctx *z, zero_unit unit)
 
 zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
-    if (!z)
-        return ZERO_E_INVALID;
-    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_gather");
-    if (!r)
-        r = eng_check_stream(z, stream);
-    if (!r)
-        r = eng_check_unit(z, unit);
-    if (!r)
-        r = gather(z, unit);
-    return eng_leave(z, r);
+    return eng_unit_call(z, "zero_gather", unit, stream, gather);
 }
 
 zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
-    if (!z)
-        return ZERO_E_INVALID;
-    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_release");
-    if (!r)
-        r = eng_check_stream(z, stream);
-    if (!r)
-        r = eng_check_unit(z, unit);
-    if (!r)
-        r = release(z, unit);
-    return eng_leave(z, r);
+    return eng_unit_call(z, "zero_release", unit, stream, release);
 }
 
 const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)

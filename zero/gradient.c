@@ -215,42 +215,29 @@ zero_result eng_grad_finish(zero_ctx *z)
     return ZERO_OK;
 }
 
-static zero_result open_call(zero_ctx *z, zero_unit unit, zero_stream stream, bool zero)
+static zero_result open_zeroed(zero_ctx *z, zero_unit unit)
 {
-    if (!z)
-        return ZERO_E_INVALID;
-    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_grad_open");
-    if (!r)
-        r = eng_check_stream(z, stream);
-    if (!r)
-        r = eng_check_unit(z, unit);
-    if (!r)
-        r = open_gradient(z, unit, zero);
-    return eng_leave(z, r);
+    return open_gradient(z, unit, true);
+}
+
+static zero_result open_raw(zero_ctx *z, zero_unit unit)
+{
+    return open_gradient(z, unit, false);
 }
 
 zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
-    return open_call(z, unit, stream, true);
+    return eng_unit_call(z, "zero_grad_open", unit, stream, open_zeroed);
 }
 
 zero_result zero_grad_open_raw(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
-    return open_call(z, unit, stream, false);
+    return eng_unit_call(z, "zero_grad_open_raw", unit, stream, open_raw);
 }
 
 zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
-    if (!z)
-        return ZERO_E_INVALID;
-    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_grad_done");
-    if (!r)
-        r = eng_check_stream(z, stream);
-    if (!r)
-        r = eng_check_unit(z, unit);
-    if (!r)
-        r = hand_over(z, unit);
-    return eng_leave(z, r);
+    return eng_unit_call(z, "zero_grad_done", unit, stream, hand_over);
 }
 
 void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
