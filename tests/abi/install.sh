@@ -33,7 +33,7 @@ run "$here/c"
 run "$here/cc"
 run "$here/c_static"
 
-cmake -S "$clients" -B "$here/cmake" -DCMAKE_PREFIX_PATH="$here/moved" >"$here/log"
+cmake -G Ninja -S "$clients" -B "$here/cmake" -DCMAKE_PREFIX_PATH="$here/moved" >"$here/log"
 cmake --build "$here/cmake" >"$here/log"
 run "$here/cmake/client_c"
 run "$here/cmake/client_cc"
