@@ -127,6 +127,16 @@ static zero_result first_values(zero_ctx *z)
     return r ? r : eng_values_install(z);
 }
 
+/** A message is one line. */
+static void log_plan(const zero_ctx *z)
+{
+    for (const char *line = z->plan.text; *line;) {
+        const size_t length = strcspn(line, "\n");
+        base_logf(&z->log, ZERO_LOG_DEBUG, "core", "%.*s", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
 static zero_result commit(zero_ctx *z)
 {
     struct base_error error = {0};
@@ -157,7 +167,7 @@ static zero_result commit(zero_ctx *z)
     base_logf(&z->log, ZERO_LOG_INFO, "core",
               "%zu tensors, %zu units, %zu granules; %zu bytes a rank", z->model.param_count,
               z->layout.unit_count, z->layout.granules, z->plan.total);
-    base_logf(&z->log, ZERO_LOG_DEBUG, "core", "plan:\n%s", z->plan.text);
+    log_plan(z);
     return ZERO_OK;
 }
 

@@ -140,7 +140,6 @@ struct zero_ctx {
     uint64_t step, updates;
     int micro;       /**< local micro-batch under way or finished last, -1 before the first */
     int micro_count; /**< a step and rank */
-    uint64_t late_allocations; /**< on the step path, after the second step */
     struct eng_metric metrics[ENG_MAX_METRICS];
     int metric_count;
     int metric_next;               /**< how many the micro-batch under way has given */
@@ -215,8 +214,8 @@ zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user,
 zero_result eng_values_install(zero_ctx *z);
 /** Stage 0: a section's fp32 sums of all ranks, whole; valid until the next call. */
 zero_result eng_sums_gather(zero_ctx *z, size_t section, const float **whole);
-/** Waits until no peer reads this rank's sums. */
-zero_result eng_sums_drain(zero_ctx *z);
+/** Waits until no peer reads this rank's sums of a section (stage 0). */
+zero_result eng_sums_drain(zero_ctx *z, size_t section);
 /** First values: data, fill, or zeros. */
 zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
                              uint64_t first, uint64_t count, float *out, struct base_error *error);

@@ -12,8 +12,7 @@ static uint64_t granule_seed(const struct eng_param *param, const struct eng_sli
                              uint64_t granule, uint64_t array)
 {
     const uint64_t place[] = {(uint64_t)slice->index, granule, array};
-    const uint64_t name = base_hash64(param->name, strlen(param->name), 0);
-    return base_hash64(place, sizeof place, name);
+    return base_hash64(place, sizeof place, param->name_hash);
 }
 
 /** Hash of one granule's weights and moments. */
@@ -67,13 +66,14 @@ static zero_result add_ranks(zero_ctx *z, struct base_hash128 *sums)
 }
 
 struct named_sum {
-    const char *name;
+    const struct eng_param *param;
     struct base_hash128 sum;
 };
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct named_sum *)a)->name, ((const struct named_sum *)b)->name);
+    return strcmp(((const struct named_sum *)a)->param->name,
+                  ((const struct named_sum *)b)->param->name);
 }
 
 /** One link of the chain that ends in the digest. */
@@ -93,7 +93,7 @@ static void hash_root(const zero_ctx *z, struct named_sum *named, uint8_t digest
         root = base_hash128(&z->hyper[g], sizeof z->hyper[g], root.low ^ root.high);
     qsort(named, z->model.param_count, sizeof *named, by_name);
     for (size_t p = 0; p < z->model.param_count; p++) {
-        struct chain_link link = {.name = base_hash64(named[p].name, strlen(named[p].name), 0)};
+        struct chain_link link = {.name = named[p].param->name_hash};
         base_hash128_bytes(root, link.before);
         base_hash128_bytes(named[p].sum, link.sum);
         root = base_hash128(&link, sizeof link, 0);
@@ -120,7 +120,7 @@ static zero_result fingerprint(zero_ctx *z, uint8_t digest[16])
     if (r)
         goto out;
     for (size_t p = 0; p < params; p++)
-        named[p] = (struct named_sum){.name = z->model.params[p].name, .sum = sums[p]};
+        named[p] = (struct named_sum){.param = &z->model.params[p], .sum = sums[p]};
     hash_root(z, named, digest);
 out:
     base_free(sums);

@@ -148,13 +148,9 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
 {
     struct eng_section_io *io = &z->io[s];
     const struct eng_section *section = &z->layout.sections[s];
-    if (io->sums_started) {
-        // Peers may still be copying the sums of the last step (stage 0).
-        const zero_result r = coll_drain(z->comm, &io->sums);
-        if (r)
-            return eng_comm_failed(z, r);
-        io->sums_started = false;
-    }
+    zero_result r = eng_sums_drain(z, s);
+    if (r)
+        return r;
     io->round = z->micro;
     const bool last = z->micro == z->micro_count - 1;
     const struct coll_reduce_scatter op = {
@@ -170,7 +166,7 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
         .user = io,
         .label = {.name = "unit", .number = (uint32_t)section->unit},
     };
-    const zero_result r = coll_reduce_scatter_start(z->comm, &op, &io->reduce);
+    r = coll_reduce_scatter_start(z->comm, &op, &io->reduce);
     if (r)
         return eng_comm_failed(z, r);
     io->reduce_started = true;

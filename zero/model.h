@@ -16,7 +16,7 @@ struct eng_group {
 
 struct eng_param {
     char *name;
-    uint64_t name_hash;
+    uint64_t name_hash; /**< XXH3-64 of the name, seed 0; part of the fingerprint */
     uint64_t shape[ZERO_MAX_DIMS];
     int32_t ndim;
     zero_dtype dtype;

@@ -174,7 +174,6 @@ zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream strea
         r = eng_check_stream(z, stream);
     if (!r)
         r = step(z, args);
-    z->stats.step_allocations = z->late_allocations;
     return eng_leave(z, r);
 }
 

@@ -45,7 +45,7 @@ static zero_result grow(zero_ctx *z, struct eng_trace *trace)
     trace->gathers = gathers;
     trace->capacity = capacity;
     if (z->step >= 2)
-        z->late_allocations++;
+        z->stats.step_allocations++;
     return ZERO_OK;
 }
 

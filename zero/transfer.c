@@ -18,11 +18,12 @@ static zero_result check_between_steps(zero_ctx *z, const char *path, const char
     return eng_micro_check(z, call);
 }
 
-/** A missing file or directory is no benign answer to who wanted to read or write it. */
-static void not_found_is_an_error(struct base_error *error)
+/** eng_agree(), where a missing file or directory is no benign answer. */
+static zero_result agree_on_file(zero_ctx *z, struct base_error *mine, const char *call)
 {
-    if (error->result == ZERO_NOT_FOUND)
-        error->result = ZERO_E_IO;
+    if (mine->result == ZERO_NOT_FOUND)
+        mine->result = ZERO_E_IO;
+    return eng_agree(z, mine, call);
 }
 
 /* ------------------------------------------------------------------ export */
@@ -111,8 +112,7 @@ static zero_result export_model(zero_ctx *z, const char *path)
         zero_fail(&job.error, ZERO_E_NOMEM, "no memory for %zu elements", CHUNK_ELEMENTS);
     else if (z->config.rank == 0)
         open_writer(z, &job, path);
-    not_found_is_an_error(&job.error);
-    r = eng_agree(z, &job.error, "zero_export");
+    r = agree_on_file(z, &job.error, "zero_export");
     if (r)
         goto out;
     r = export_tensors(z, &job);
@@ -122,7 +122,7 @@ static zero_result export_model(zero_ctx *z, const char *path)
         ckpt_safetensors_finish(job.writer, &job.error);
         job.writer = NULL;
     }
-    r = eng_agree(z, &job.error, "zero_export");
+    r = agree_on_file(z, &job.error, "zero_export");
 out:
     ckpt_safetensors_abort(job.writer);
     base_free(job.chunk);
@@ -203,7 +203,8 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
     if (r)
         return r;
     // Reading goes to the sums, which are scratch between steps but which peers may still copy.
-    r = eng_sums_drain(z);
+    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+        r = eng_sums_drain(z, s);
     if (r)
         return r;
     struct import job = {0};
@@ -213,12 +214,11 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
         r = match_tensors(z, &job, path, prefix, &error);
     if (!r)
         eng_values_read(z, read_tensor, &job, &error);
-    not_found_is_an_error(&error);
     r = eng_slots_settle(z);
     if (!r)
         r = eng_publish_finish(z, true);
     if (!r)
-        r = eng_agree(z, &error, "zero_import");
+        r = agree_on_file(z, &error, "zero_import");
     if (!r)
         r = eng_values_install(z);
     base_free(job.tensors);

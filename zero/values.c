@@ -69,16 +69,15 @@ static void install(zero_ctx *z, size_t s, size_t first, size_t granules, const 
         z->kernels->to_bf16(count, values, (uint16_t *)(void *)eng_home(z, s, first));
 }
 
-zero_result eng_sums_drain(zero_ctx *z)
+zero_result eng_sums_drain(zero_ctx *z, size_t section)
 {
-    for (size_t s = 0; s < z->layout.section_count; s++) {
-        if (!z->io[s].sums_started)
-            continue;
-        const zero_result r = coll_drain(z->comm, &z->io[s].sums);
-        if (r)
-            return eng_comm_failed(z, r);
-        z->io[s].sums_started = false;
-    }
+    struct eng_section_io *io = &z->io[section];
+    if (!io->sums_started)
+        return ZERO_OK;
+    const zero_result r = coll_drain(z->comm, &io->sums);
+    if (r)
+        return eng_comm_failed(z, r);
+    io->sums_started = false;
     return ZERO_OK;
 }
 
@@ -90,11 +89,9 @@ zero_result eng_sums_gather(zero_ctx *z, size_t s, const float **whole)
         return ZERO_OK;
     }
     struct eng_section_io *io = &z->io[s];
-    if (io->sums_started) {
-        const zero_result r = coll_drain(z->comm, &io->sums);
-        if (r)
-            return eng_comm_failed(z, r);
-    }
+    zero_result r = eng_sums_drain(z, s);
+    if (r)
+        return r;
     const struct coll_all_gather op = {
         .arena = z->sums_arena,
         .offset = place->sums * sizeof(float),
@@ -102,7 +99,7 @@ zero_result eng_sums_gather(zero_ctx *z, size_t s, const float **whole)
         .spans = z->layout.sections[s].sum_bytes,
         .label = {.name = "unit", .number = (uint32_t)z->layout.sections[s].unit},
     };
-    zero_result r = coll_all_gather_start(z->comm, &op, &io->sums);
+    r = coll_all_gather_start(z->comm, &op, &io->sums);
     if (!r) {
         io->sums_started = true;
         r = coll_wait(z->comm, &io->sums);
