@@ -22,19 +22,6 @@ size_t eng_dtype_size(zero_dtype dtype)
     return 0;
 }
 
-const char *eng_dtype_name(zero_dtype dtype)
-{
-    switch (dtype) {
-    case ZERO_F32:
-        return "f32";
-    case ZERO_BF16:
-        return "bf16";
-    case ZERO_DTYPE_DEFAULT:
-        break;
-    }
-    return "unknown";
-}
-
 /** Makes room for one more element; *items keeps its contents. */
 static zero_result reserve(void **items, size_t *capacity, size_t count, size_t item_size,
                            struct base_error *error)

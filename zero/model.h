@@ -39,8 +39,6 @@ struct eng_model {
 
 /** Bytes of an element; 0 for an unknown dtype. */
 size_t eng_dtype_size(zero_dtype dtype);
-/** "f32", "bf16". */
-const char *eng_dtype_name(zero_dtype dtype);
 
 /** Checks and adds; see zero_add_group() and zero_add_param(). Nothing is changed on error. */
 zero_result eng_model_add_group(struct eng_model *model, zero_group *group,
