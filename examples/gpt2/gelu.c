@@ -9,7 +9,6 @@
 struct gelu {
     real *out, *gradient;
     const real *in;
-    size_t count;
 };
 
 INLINED real gate(real x)
@@ -18,13 +17,9 @@ INLINED real gate(real x)
 }
 
 BEST_ISA
-static void forward_range(void *arg, size_t index, int thread)
+static void forward_range(void *arg, size_t first, size_t count)
 {
-    (void)thread;
     const struct gelu *g = arg;
-    const size_t first = index * ELEMENTS_A_TASK;
-    const size_t left = g->count - first;
-    const size_t count = left < ELEMENTS_A_TASK ? left : ELEMENTS_A_TASK;
     const real *in = g->in + first;
     real *restrict out = g->out + first;
     for (size_t i = 0; i < count; i++)
@@ -33,18 +28,14 @@ static void forward_range(void *arg, size_t index, int thread)
 
 void gelu_forward(struct pool *pool, real *out, const real *in, size_t count)
 {
-    struct gelu g = {.out = out, .in = in, .count = count};
-    pool_run(pool, forward_range, &g, (count + ELEMENTS_A_TASK - 1) / ELEMENTS_A_TASK);
+    struct gelu g = {.out = out, .in = in};
+    pool_run_parts(pool, forward_range, &g, count, ELEMENTS_A_TASK);
 }
 
 BEST_ISA
-static void backward_range(void *arg, size_t index, int thread)
+static void backward_range(void *arg, size_t first, size_t count)
 {
-    (void)thread;
     const struct gelu *g = arg;
-    const size_t first = index * ELEMENTS_A_TASK;
-    const size_t left = g->count - first;
-    const size_t count = left < ELEMENTS_A_TASK ? left : ELEMENTS_A_TASK;
     const real *in = g->in + first;
     real *restrict out = g->out + first;
     real *restrict gradient = g->gradient + first;
@@ -57,6 +48,6 @@ static void backward_range(void *arg, size_t index, int thread)
 
 void gelu_backward(struct pool *pool, real *gradient, real *out, const real *in, size_t count)
 {
-    struct gelu g = {.gradient = gradient, .out = out, .in = in, .count = count};
-    pool_run(pool, backward_range, &g, (count + ELEMENTS_A_TASK - 1) / ELEMENTS_A_TASK);
+    struct gelu g = {.gradient = gradient, .out = out, .in = in};
+    pool_run_parts(pool, backward_range, &g, count, ELEMENTS_A_TASK);
 }

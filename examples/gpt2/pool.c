@@ -156,6 +156,26 @@ void pool_run(struct pool *pool, pool_task task, void *arg, size_t count)
     await_workers(pool);
 }
 
+struct parts {
+    pool_part part;
+    void *arg;
+    size_t count, grain;
+};
+
+static void run_part(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const struct parts *parts = arg;
+    const size_t first = index * parts->grain, left = parts->count - first;
+    parts->part(parts->arg, first, left < parts->grain ? left : parts->grain);
+}
+
+void pool_run_parts(struct pool *pool, pool_part part, void *arg, size_t count, size_t grain)
+{
+    struct parts parts = {part, arg, count, grain};
+    pool_run(pool, run_part, &parts, (count + grain - 1) / grain);
+}
+
 int pool_threads(const struct pool *pool)
 {
     return pool->threads;

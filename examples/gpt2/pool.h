@@ -30,6 +30,12 @@ void pool_free(struct pool *pool);
 /** Runs all tasks and returns when they are done. Only the creating thread calls this. */
 void pool_run(struct pool *pool, pool_task task, void *arg, size_t count);
 
+/** A part of a long row: elements first .. first+count-1. */
+typedef void (*pool_part)(void *arg, size_t first, size_t count);
+
+/** Cuts `count` elements into parts of `grain` (the last one may be shorter) and runs them all. */
+void pool_run_parts(struct pool *pool, pool_part part, void *arg, size_t count, size_t grain);
+
 /** Number of threads. */
 int pool_threads(const struct pool *pool);
 

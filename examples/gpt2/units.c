@@ -149,16 +149,12 @@ struct conversion {
     uint16_t *half;
     const float *from_wide;
     const uint16_t *from_half;
-    size_t count;
 };
 
 BEST_ISA
-static void widen_range(void *arg, size_t index, int thread)
+static void widen_range(void *arg, size_t first, size_t count)
 {
-    (void)thread;
     const struct conversion *c = arg;
-    const size_t first = index * ELEMENTS_A_TASK, left = c->count - first;
-    const size_t count = left < ELEMENTS_A_TASK ? left : ELEMENTS_A_TASK;
     float *restrict to = c->wide + first;
     const uint16_t *from = c->from_half + first;
     for (size_t i = 0; i < count; i++)
@@ -166,21 +162,13 @@ static void widen_range(void *arg, size_t index, int thread)
 }
 
 BEST_ISA
-static void round_range(void *arg, size_t index, int thread)
+static void round_range(void *arg, size_t first, size_t count)
 {
-    (void)thread;
     const struct conversion *c = arg;
-    const size_t first = index * ELEMENTS_A_TASK, left = c->count - first;
-    const size_t count = left < ELEMENTS_A_TASK ? left : ELEMENTS_A_TASK;
     uint16_t *restrict to = c->half + first;
     const float *from = c->from_wide + first;
     for (size_t i = 0; i < count; i++)
         to[i] = bf16_round(from[i]);
-}
-
-static size_t conversion_tasks(size_t count)
-{
-    return (count + ELEMENTS_A_TASK - 1) / ELEMENTS_A_TASK;
 }
 
 // Where tensor `index` lies in a copy of its unit.
@@ -204,9 +192,9 @@ zero_result units_open(struct units *units, int unit, struct unit_weights *weigh
             continue;
         }
         float *copy = part_of(units->weights[kind_of(units, unit)], entry, i);
-        struct conversion c = {
-            .wide = copy, .from_half = from, .count = tensor_numel(&entry->tensor[i])};
-        pool_run(units->pool, widen_range, &c, conversion_tasks(c.count));
+        struct conversion c = {.wide = copy, .from_half = from};
+        pool_run_parts(units->pool, widen_range, &c, tensor_numel(&entry->tensor[i]),
+                       ELEMENTS_A_TASK);
         weights->tensor[i] = copy;
     }
     return ZERO_OK;
@@ -236,9 +224,9 @@ zero_result units_close_gradient(struct units *units, int unit)
     for (int i = 0; units->dtype == ZERO_BF16 && i < unit_tensors(&units->dims, unit); i++) {
         struct conversion c = {.half = zero_grad_ptr(units->z, entry->param[i], 0),
                                .from_wide =
-                                   part_of(units->gradients[kind_of(units, unit)], entry, i),
-                               .count = tensor_numel(&entry->tensor[i])};
-        pool_run(units->pool, round_range, &c, conversion_tasks(c.count));
+                                   part_of(units->gradients[kind_of(units, unit)], entry, i)};
+        pool_run_parts(units->pool, round_range, &c, tensor_numel(&entry->tensor[i]),
+                       ELEMENTS_A_TASK);
     }
     return zero_grad_done(units->z, unit, NULL);
 }
