@@ -4,9 +4,9 @@
  * A communicator belongs to one rank and may be used by one thread at a time (coll_abort() by
  * any). Operations are started on every rank in the same order and each returns at once; the bytes
  * move inside coll_wait(), coll_drain() and coll_progress(), and every one of these makes progress
- * on everything that was started, so no order of waits can lock ranks in a circle. Operations
- * complete on each rank in the order they were started. Requests are the caller's memory: nothing
- * is allocated after coll_arena_create().
+ * on everything that was started, so no order of waits can lock ranks in a circle. Operations of a
+ * communicator complete on each rank in the order they were started. Requests are the caller's
+ * memory: nothing is allocated after coll_arena_create().
  *
  * Errors: every failure of an operation is fatal and sticky for the communicator, on all ranks:
  * ZERO_E_PEER (a rank died or left), _TIMEOUT, _DIVERGED, _ABORTED, _IO, and _INVALID (a rank's
@@ -27,6 +27,7 @@
 
 struct coll_comm;
 struct coll_arena;
+struct control_rank;
 
 /** Ranks that are threads of one process: where they meet (transport "threads"). */
 struct coll_team;
@@ -36,11 +37,14 @@ struct coll_config {
     const char *transport; /**< "self", "threads", "shm" */
     int rank;
     int world;
-    const char *job;            /**< tells jobs of one user on one host apart (boot/) */
-    const char *name;           /**< tells communicators of one job apart */
-    struct coll_team *team;     /**< "threads" only */
-    uint64_t timeout_ns;        /**< longest wait, also for the ranks to meet */
-    const struct base_log *log; /**< borrowed, outlives the communicator */
+    const char *job;              /**< tells jobs of one user on one host apart (boot/) */
+    const char *name;             /**< tells communicators of one job apart */
+    struct coll_team *team;       /**< "threads" only */
+    uint64_t timeout_ns;          /**< longest wait, also for the ranks to meet */
+    uint64_t stall_ns;            /**< "shm": longest silence of a peer's process; 0: no limit */
+    struct control_rank *control; /**< where this rank records what it does (control/control.h),
+                                       borrowed; NULL: nowhere */
+    const struct base_log *log;   /**< borrowed, outlives the communicator */
 };
 
 /** Which of a vector's elements belong to one rank. */
@@ -72,20 +76,68 @@ zero_result coll_state(const struct coll_comm *comm, struct base_error *error);
  * or whatever failed here) and `reason` (cut at 200 bytes). *Local*, any thread, first one wins. */
 void coll_abort(struct coll_comm *comm, zero_result result, const char *reason);
 
+/* ------------------------------------------------------------------ groups */
+
+/**
+ * Cuts the ranks of `comm` into groups: those that give the same colour form one, ordered by (key,
+ * rank in comm); a negative colour joins none and gets *group == NULL. *Collective, ordered* over
+ * comm. A group is a communicator of its own order of operations: ranks of different groups, or of
+ * overlapping ones, need not agree on an order among them. All groups that come from one
+ * coll_open() are a family: used by one thread at a time, any wait makes progress on all of them,
+ * arenas serve all of them, and the first failure anywhere is the failure of every one.
+ *
+ * Messages name ranks by their number in the family's first communicator, its root. coll_close() of
+ * a group is local and leaves the others as they are; closing the root closes what is left of the
+ * family. ZERO_E_NOMEM, ZERO_E_LIMIT (COLL_ARENAS_MAX splits and arenas a family) on all ranks: as
+ * before.
+ */
+zero_result coll_split(struct coll_comm *comm, int color, int key, struct coll_comm **group,
+                       struct base_error *error);
+
+/** The number in the root of a rank of this communicator. *Local.* */
+int coll_root_rank(const struct coll_comm *comm, int rank);
+
 /* ------------------------------------------------------------------ memory */
 
 /**
- * Memory that peers can read. *Collective, ordered*; sizes may differ between ranks and be 0. The
- * pages are zero and already touched. Lives until coll_close(); *arena is owned by the
- * communicator, NULL after a failure. ZERO_E_NOMEM, and ZERO_E_LIMIT (256 arenas), on all ranks:
- * the communicator is as before, unless the ranks could not tell each other.
+ * Memory that peers can read. *Collective, ordered* over the root; sizes may differ between ranks
+ * and be 0. The pages are zero and already touched, huge where the kernel grants them. Lives until
+ * the root is closed; *arena is owned by the family, NULL after a failure. Sources anywhere else
+ * work too, more slowly: see coll_private_path(). ZERO_E_INVALID (not the root, on every rank),
+ * ZERO_E_NOMEM and ZERO_E_LIMIT, on all ranks: the communicator is as before, unless the ranks
+ * could not tell each other.
  */
 zero_result coll_arena_create(struct coll_comm *comm, size_t bytes, struct coll_arena **arena,
                               struct base_error *error);
 
-/** This rank's bytes, aligned to 4 KiB; NULL if it has none. *Local.* */
+/**
+ * Memory there is once for all ranks of the host: `bytes`, the same on every rank. This rank takes
+ * care of the `count` ranges `mine`: their pages are allocated by it, near it; together the ranks'
+ * ranges must cover the arena. Everybody may write everywhere: who writes what, and when, is the
+ * caller's protocol. Else as coll_arena_create(); ZERO_E_INVALID also if the sizes differ.
+ * ZERO_E_UNSUPPORTED: this transport cannot.
+ */
+zero_result coll_arena_create_shared(struct coll_comm *comm, size_t bytes,
+                                     const struct coll_span *mine, size_t count,
+                                     struct coll_arena **arena, struct base_error *error);
+
+/** This rank's bytes, aligned to 4 KiB; NULL if it has none. Of a shared arena: the whole. *Local.*
+ */
 void *coll_arena_base(const struct coll_arena *arena);
 size_t coll_arena_size(const struct coll_arena *arena);
+
+/** A shared arena, mapped a second time: writing there is a segmentation fault. NULL for an arena
+ * that is not shared. *Local.* */
+const void *coll_arena_view(const struct coll_arena *arena);
+
+/** The bytes of a rank (of the root) as this one sees them; NULL if it has none, or if the
+ * transport cannot show them. Reading needs the caller's own protocol. *Local.* */
+const void *coll_arena_peer(const struct coll_arena *arena, int rank);
+
+/** How peers get at sources outside arenas: "direct" (threads), "process_vm_readv", or "copied" in
+ * pieces through shared memory, where the kernel does not allow the second. The same on all ranks.
+ * *Local.* */
+const char *coll_private_path(const struct coll_comm *comm);
 
 /* ------------------------------------------------------------------ requests */
 
@@ -93,13 +145,15 @@ size_t coll_arena_size(const struct coll_arena *arena);
  * untouched until it is drained. Defined below; the fields are private. */
 struct coll_request;
 
-/** Something to say about an operation in messages: the unit. */
+/** Something to say about an operation in messages: "unit 17 (h.4)". */
 struct coll_label {
-    const char *name; /**< lives until the request is drained */
+    const char *what; /**< "unit"; NULL: no label. Both strings live until the request is drained */
     uint32_t number;
+    const char *name; /**< "h.4"; may be NULL */
 };
 
-/** Moves whatever can be moved now, without waiting. *Local.* ZERO_OK or the sticky failure. */
+/** Moves whatever can be moved now in the whole family, without waiting. *Local.* ZERO_OK or the
+ * sticky failure. */
 zero_result coll_progress(struct coll_comm *comm);
 
 /** Waits until the result of the request is complete on this rank. Peers may still read this
@@ -116,71 +170,163 @@ bool coll_drained(const struct coll_comm *comm, const struct coll_request *reque
 
 /* ------------------------------------------------------------------ bulk operations */
 
+// A source is any memory of this rank: inside an arena (fast), or anywhere else. Operations of one
+// communicator are started in the same order on all its ranks; sends and receives only in the same
+// order between two ranks.
+
 /**
  * All-gather: rank r's block of spans[r].count bytes ends up at recv + spans[r].offset on every
  * rank. *Collective, ordered.* In place is allowed: a source that already lies at its place is not
  * copied. Blocks don't overlap; any count, 0 included.
+ *
+ * recv NULL: a publication, which moves nothing. It is complete when every rank with a block has
+ * started it; what that rank wrote before, in a shared arena for instance, is visible then.
  */
 struct coll_all_gather {
-    const struct coll_arena *arena; /**< where this rank's block lies, */
-    size_t offset;                  /**< at this byte (may be anything if the block is empty) */
-    void *recv;                     /**< any memory of this rank */
-    const struct coll_span *spans;  /**< world entries, in bytes, the same on every rank; lives
-                                         until the request is drained */
+    const void *source;            /**< this rank's block; anything if it is empty, and of a
+                                        publication */
+    void *recv;                    /**< any memory of this rank, or NULL */
+    const struct coll_span *spans; /**< world entries, in bytes, the same on every rank; lives
+                                        until the request is drained */
     struct coll_label label;
 };
 zero_result coll_all_gather_start(struct coll_comm *comm, const struct coll_all_gather *op,
                                   struct coll_request *request);
+
+/** The type in which contributions of a dtype are added: f32 for f32, bf16, f16; else the dtype
+ * itself. */
+zero_dtype coll_accumulator_dtype(zero_dtype dtype);
 
 /**
  * One tile of a reduce-scatter's result while it is still in cache: elements first .. first+count-1
  * of the owner's span (first relative to the span), complete for this request. first and count are
  * multiples of 1,024 but for the end of the span. Called in ascending order, from within whatever
  * call makes progress, with the floating-point environment at its default; it must not call the
- * communicator.
+ * communicator. sum is in the accumulator's type, not necessarily where the accumulator is.
  */
-typedef void (*coll_tile_fn)(void *user, size_t first, size_t count, const float *sum);
+typedef void (*coll_tile_fn)(void *user, size_t first, size_t count, const void *sum);
 
 /**
  * A contribution that is not finite: its lowest such element, relative to the owner's span. Called
- * once for each contributor that has one, before the tile function of the tile it lies in.
+ * once for each contributor that has one, before the tile function of the tile it lies in. Never
+ * for integers.
  */
 typedef void (*coll_nonfinite_fn)(void *user, int contributor, size_t element);
 
 /**
  * Ordered reduce-scatter: the owner of a span adds the contributions of ranks 0, 1, ...,
- * contributors-1, in that order, each exactly as sent, into its fp32 accumulator:
- * accumulator = (accumulator + c0) + c1 ...; with `store` the first one is stored instead of
- * added. Plain fp32 additions in this order, round to nearest, denormals kept: the bits are those
- * of a scalar loop; a NaN is written as 0x7fc00000. Ranks from `contributors` on make the same
- * call; their source is not read. *Collective, ordered.*
+ * contributors-1, in that order, each exactly as sent, into its accumulator: accumulator =
+ * (accumulator + c0) + c1 ...; with `store` the first one is stored instead of added. Plain
+ * additions in the accumulator's type in this order, round to nearest, denormals kept, integers
+ * modulo 2^n: the bits are those of a scalar loop; a NaN is written as the positive quiet one
+ * without payload. Ranks from `contributors` on make the same call; their source is not read.
+ * *Collective, ordered.*
+ *
+ * sum_group G > 1 adds in blocks: contribution k of this call is number first + k of a longer
+ * sequence that may come in several calls; each G consecutive numbers, from a multiple of G on, are
+ * added to each other first, from the block's first one on, and each finished block is added (the
+ * sequence's first one stored) to the accumulator. A block that a call leaves unfinished stays in
+ * `block`, to be taken up by the next call; `last` finishes it. f32 accumulators only.
  */
 struct coll_reduce_scatter {
-    const struct coll_arena *arena; /**< where this rank's contribution, the whole vector, lies */
-    size_t offset;                  /**< byte of element 0 in the arena, a multiple of 4 */
-    zero_dtype dtype;               /**< of the contributions: ZERO_F32 or ZERO_BF16 */
-    const struct coll_span *spans;  /**< world entries, in elements, the same on every rank; lives
-                                         until the request is drained */
-    float *accumulator;             /**< this rank's span: spans[rank].count elements */
-    int contributors;               /**< 1 .. world */
-    bool store;
-    coll_tile_fn tile;           /**< may be NULL */
-    coll_nonfinite_fn nonfinite; /**< may be NULL: then nothing is checked */
+    const void *source;            /**< this rank's contribution, the whole vector: element 0 */
+    zero_dtype dtype;              /**< of the contributions */
+    const struct coll_span *spans; /**< world entries, in elements, the same on every rank; lives
+                                        until the request is drained */
+    void *accumulator;             /**< this rank's span: spans[rank].count elements */
+    int contributors;              /**< 1 .. world */
+    bool store;                    /**< with sum_group: ignored, first == 0 stores */
+    uint32_t sum_group;            /**< 0, 1: none */
+    uint64_t first;                /**< with sum_group: number of rank 0's contribution */
+    bool last;                     /**< with sum_group: no other call follows */
+    float *block;                  /**< with sum_group: like the accumulator; needed where a block
+                                        is left unfinished, else NULL */
+    coll_tile_fn tile;             /**< may be NULL */
+    coll_nonfinite_fn nonfinite;   /**< may be NULL: then nothing is checked */
     void *user;
     struct coll_label label;
 };
 zero_result coll_reduce_scatter_start(struct coll_comm *comm, const struct coll_reduce_scatter *op,
                                       struct coll_request *request);
 
+/** How values are combined, in rank order: 0 + 1, then + 2, ...; the least or the greatest of
+ * values with a NaN among them is NaN. */
+enum coll_op { COLL_SUM, COLL_MIN, COLL_MAX };
+
+/**
+ * All-reduce: result = combination of every rank's vector, in rank order, in the accumulator's
+ * type, rounded to `dtype` once at the end: the same bits on every rank. In place is allowed. At
+ * memory speed where source and result lie in arenas on every rank. *Collective, ordered.*
+ */
+struct coll_all_reduce {
+    const void *source; /**< count elements */
+    void *result;       /**< count elements; the source itself, or no overlap with it */
+    size_t count;
+    zero_dtype dtype;
+    enum coll_op op;
+    struct coll_label label;
+};
+zero_result coll_all_reduce_start(struct coll_comm *comm, const struct coll_all_reduce *op,
+                                  struct coll_request *request);
+
+/** Broadcast: root's bytes end up in every rank's `data`. *Collective, ordered.* */
+struct coll_bulk_broadcast {
+    void *data;
+    size_t bytes;
+    int root;
+    struct coll_label label;
+};
+zero_result coll_broadcast_start(struct coll_comm *comm, const struct coll_bulk_broadcast *op,
+                                 struct coll_request *request);
+
+/**
+ * All-to-all: rank r's block for rank q, r.send[q].count bytes at r.source + r.send[q].offset, ends
+ * up at q.recv + q.recv_spans[r].offset; both sides give the same count (else ZERO_E_DIVERGED names
+ * both). Uneven and empty blocks are fine. Source and recv don't overlap. *Collective, ordered.*
+ */
+struct coll_all_to_all {
+    const void *source;
+    void *recv;
+    const struct coll_span *send;       /**< world entries, in bytes; both live until drained */
+    const struct coll_span *recv_spans; /**< world entries, in bytes */
+    struct coll_label label;
+};
+zero_result coll_all_to_all_start(struct coll_comm *comm, const struct coll_all_to_all *op,
+                                  struct coll_request *request);
+
+/**
+ * Send and receive between two ranks of a communicator: the n-th send from r to q meets the n-th
+ * receive of q from r; the bytes must be the same (else ZERO_E_DIVERGED names both). *Ordered* with
+ * the other sends to (receives from) that rank only. Complete: of a receive, the bytes are here; of
+ * a send, the peer has them, so who sends to each other starts both before waiting for either.
+ * To oneself works.
+ */
+struct coll_message {
+    void *data; /**< of a send only read */
+    size_t bytes;
+    int peer;
+    struct coll_label label;
+};
+zero_result coll_send_start(struct coll_comm *comm, const struct coll_message *op,
+                            struct coll_request *request);
+zero_result coll_receive_start(struct coll_comm *comm, const struct coll_message *op,
+                               struct coll_request *request);
+
 /** See above. An all-zero request is a drained one. */
 struct coll_request {
-    uint64_t sequence; /**< position in the order of all operations */
+    uint64_t
+        sequence; /**< position in the order of all operations; of a message: between the two */
     uint32_t kind;
     uint32_t state;
+    uint64_t record;           /**< of the flight recorder */
     struct coll_request *next; /**< the one started after it, while both are under way */
     union {
         struct coll_all_gather all_gather;
         struct coll_reduce_scatter reduce_scatter;
+        struct coll_all_reduce all_reduce;
+        struct coll_bulk_broadcast broadcast;
+        struct coll_all_to_all all_to_all;
+        struct coll_message message;
     } op;
 };
 
@@ -193,9 +339,7 @@ struct coll_request {
  */
 zero_result coll_exchange(struct coll_comm *comm, const void *mine, size_t bytes, void *all);
 
-/** Combines doubles in rank order: 0 + 1, then + 2, ...; the least or the greatest of values with
- * a NaN among them is NaN. *Collective, ordered.* */
-enum coll_op { COLL_SUM, COLL_MIN, COLL_MAX };
+/** Combines doubles in rank order. *Collective, ordered.* */
 zero_result coll_all_reduce(struct coll_comm *comm, double *values, size_t count, enum coll_op op);
 
 /** Copies root's bytes to every rank; any memory, any size. *Collective, ordered.* */

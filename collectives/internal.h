@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 enum {
-    COLL_ARENAS_MAX = 256,
+    COLL_ARENAS_MAX = 1024, /**< arenas and splits of a family */
     COLL_NAME_BYTES = 96,
     COLL_MESSAGE_BYTES = 448,
     COLL_SMALL_BYTES = 64 * 1024, /**< what a small operation moves at a time and rank */
@@ -22,10 +22,15 @@ enum coll_kind {
     COLL_NONE,
     COLL_ALL_GATHER,
     COLL_REDUCE_SCATTER,
-    COLL_EXCHANGE,
+    COLL_ALL_REDUCE_BULK,
+    COLL_BROADCAST_BULK,
+    COLL_ALL_TO_ALL,
+    COLL_EXCHANGE, /**< the small operations: struct coll_small */
     COLL_ALL_REDUCE,
     COLL_BROADCAST,
     COLL_BARRIER,
+    COLL_SEND, /**< messages: outside the order of the others */
+    COLL_RECEIVE,
     COLL_KINDS,
 };
 
@@ -48,67 +53,103 @@ struct coll_small {
     int slot;        /**< 0 .. COLL_SMALL_SLOTS - 1 */
 };
 
-/** The first fatal failure, where every rank of the communicator can see it. All zero: none. */
+/** The first fatal failure, where every rank of the family can see it. All zero: none. */
 struct coll_poison {
     _Atomic uint32_t state; /**< -result, and COLL_POISON_READY when the message is written */
     char message[COLL_MESSAGE_BYTES];
 };
 
 struct coll_arena {
-    struct coll_comm *comm;
-    uint32_t id; /**< its place in the order of creation: names it among ranks */
+    struct coll_comm *comm; /**< the root */
+    uint32_t id;            /**< its place in the order of creation: names it among ranks */
+    bool shared;            /**< there once for all ranks of the host */
     size_t bytes;
-    void *base;                  /**< this rank's bytes; NULL if it has none */
-    const unsigned char **peers; /**< each rank's bytes as mapped here, its own included */
+    void *base;       /**< this rank's bytes; NULL if it has none */
+    const void *view; /**< of a shared one: the same, read-only */
+    unsigned char *
+        *peers; /**< the bytes of each rank of the root as mapped here, its own included */
     size_t *peer_bytes;
     void *memory; /**< the transport's own */
 };
 
-struct coll_comm {
-    const struct coll_transport *transport;
-    void *link; /**< the transport's own */
-    int rank;
-    int world;
+/** A first-in-first-out list of requests under way. */
+struct coll_queue {
+    struct coll_request *first, *last;
+};
+
+/** What all communicators of one coll_open() have in common. */
+struct coll_family {
+    struct coll_comm *root;
+    struct coll_comm *comms; /**< all of them that this rank is in, the root first */
     uint64_t timeout_ns;
     const struct base_log *log;
-    char name[COLL_NAME_BYTES];
+    struct control_rank *control; /**< NULL: nothing is recorded */
     struct coll_poison *poison;
-    bool stopped;    /**< a failure was returned: nothing is worked on any more */
-    unsigned spins;  /**< rounds of a wait before it yields, */
-    unsigned yields; /**< and from then on before it sleeps */
-
-    uint64_t sequence;          /**< operations started so far */
-    struct coll_request *first; /**< the oldest one under way: the one that is worked on */
-    struct coll_request *last;
-    struct coll_small small[COLL_SMALL_SLOTS];
-    unsigned next_small;
-
+    bool stopped;             /**< a failure was returned: nothing is worked on any more */
+    unsigned spins;           /**< rounds of a wait before it yields, */
+    unsigned yields;          /**< and from then on before it sleeps */
+    const char *private_path; /**< coll_private_path() */
     struct coll_arena *arenas[COLL_ARENAS_MAX];
     uint32_t arena_count;
     struct coll_counters counters;
 };
 
+struct coll_comm {
+    const struct coll_transport *transport;
+    struct coll_family *family;
+    struct coll_comm *next; /**< in the family's list */
+    void *link;             /**< the transport's own */
+    int rank;
+    int world;
+    int *root_ranks; /**< of every rank; NULL: this is the root */
+    char name[COLL_NAME_BYTES];
+
+    uint64_t sequence;       /**< ordered operations started so far */
+    struct coll_queue queue; /**< ordered operations; the first is the one that is worked on */
+    struct coll_queue receives;
+    struct coll_small small[COLL_SMALL_SLOTS];
+    unsigned next_small;
+};
+
 /* ------------------------------------------------------------------ failure.c */
 
-/** The communicator's failure, ZERO_OK if there is none. Costs one load. */
+/** The family's failure, ZERO_OK if there is none. Costs one load. */
 zero_result coll_failed(const struct coll_comm *comm);
 
 /** The same for returning it: forgets the requests, whose memory the caller may take back now. */
 zero_result coll_stop(struct coll_comm *comm);
 
-/** Makes `result` with this message the communicator's failure, unless it has one, wakes everybody,
- * and stops. Returns the communicator's failure. */
+/** Makes `result` with this message the family's failure, unless it has one, wakes everybody, and
+ * stops. Returns the family's failure. */
 zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* ------------------------------------------------------------------ comm.c */
+/** The same from another thread than the communicator's, for whoever watches over it: sets the
+ * failure and wakes everybody, and stops nothing. `message` is a whole line. */
+void coll_poison(struct coll_comm *comm, zero_result result, const char *message);
 
-/** Gives the next sequence number to the request and starts it; waits if there are too many under
- * way. kind and op are filled in. */
+/* ------------------------------------------------------------------ request.c */
+
+/** Gives the next sequence number to an ordered request and starts it; waits if there are too many
+ * under way. kind and op are filled in. */
 zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind);
 
-/** Takes the oldest request, whose result is complete, from the list. Called by transports. */
-void coll_retire(struct coll_comm *comm);
+/** Refuses a call: fatal, because this rank will be missed. */
+zero_result coll_refuse(struct coll_comm *comm, const struct coll_request *request,
+                        enum coll_kind kind, const char *why);
+
+/** Takes the oldest request, whose result is complete, from the queue. Called by transports. */
+void coll_retire(struct coll_comm *comm, struct coll_queue *queue);
+
+/* ------------------------------------------------------------------ arena.c */
+
+/** The family's arena in which `bytes` bytes from `address` on lie, as this rank sees it; NULL if
+ * they are in none. */
+const struct coll_arena *coll_arena_of(const struct coll_comm *comm, const void *address,
+                                       size_t bytes);
+
+/** Frees all arenas of a root. */
+void coll_arenas_free(struct coll_comm *root);
 
 /* ------------------------------------------------------------------ wait.c */
 

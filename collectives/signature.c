@@ -10,19 +10,31 @@ static const char *const kind_names[COLL_KINDS] = {
     [COLL_NONE] = "nothing",
     [COLL_ALL_GATHER] = "all-gather",
     [COLL_REDUCE_SCATTER] = "reduce-scatter",
+    [COLL_ALL_REDUCE_BULK] = "all-reduce",
+    [COLL_BROADCAST_BULK] = "broadcast",
+    [COLL_ALL_TO_ALL] = "all-to-all",
     [COLL_EXCHANGE] = "exchange",
     [COLL_ALL_REDUCE] = "all-reduce",
     [COLL_BROADCAST] = "broadcast",
     [COLL_BARRIER] = "barrier",
+    [COLL_SEND] = "send",
+    [COLL_RECEIVE] = "receive",
 };
+
+static void sign_label(struct coll_signature *signature, const struct coll_label *label)
+{
+    signature->number = label->number;
+    if (label->what)
+        snprintf(signature->what, sizeof signature->what, "%s", label->what);
+    if (label->name)
+        snprintf(signature->name, sizeof signature->name, "%s", label->name);
+}
 
 static void sign_bulk(struct coll_signature *signature, const struct coll_comm *comm,
                       const struct coll_span *spans, const struct coll_label *label)
 {
     signature->spans = base_hash64(spans, (size_t)comm->world * sizeof *spans, 0);
-    signature->number = label->number;
-    if (label->name)
-        snprintf(signature->label, sizeof signature->label, "%s", label->name);
+    sign_label(signature, label);
 }
 
 static void sign_small(struct coll_signature *signature, const struct coll_request *request)
@@ -61,18 +73,20 @@ void coll_signature_text(const struct coll_signature *signature, uint64_t sequen
                          char text[COLL_TEXT_BYTES])
 {
     const char *kind = signature->kind < COLL_KINDS ? kind_names[signature->kind] : "?";
-    if (signature->label[0])
-        snprintf(text, COLL_TEXT_BYTES, "%s #%" PRIu64 " of %.*s (%" PRIu32 ")", kind, sequence,
-                 COLL_LABEL_BYTES, signature->label, signature->number);
-    else
-        snprintf(text, COLL_TEXT_BYTES, "%s #%" PRIu64, kind, sequence);
+    int used = snprintf(text, COLL_TEXT_BYTES, "%s #%" PRIu64, kind, sequence);
+    if (signature->what[0])
+        used += snprintf(text + used, COLL_TEXT_BYTES - (size_t)used, ", %s %" PRIu32,
+                         signature->what, signature->number);
+    if (signature->name[0])
+        snprintf(text + used, COLL_TEXT_BYTES - (size_t)used, " (%s)", signature->name);
 }
 
 const char *coll_signature_difference(const struct coll_signature *a,
                                       const struct coll_signature *b)
 {
     if (a->kind != b->kind || a->number != b->number ||
-        memcmp(a->label, b->label, sizeof a->label) != 0)
+        memcmp(a->what, b->what, sizeof a->what) != 0 ||
+        memcmp(a->name, b->name, sizeof a->name) != 0)
         return "";
     if (a->spans != b->spans)
         return ", with other spans";

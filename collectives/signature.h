@@ -6,7 +6,7 @@
 
 #include "collectives/internal.h"
 
-enum { COLL_LABEL_BYTES = 32, COLL_TEXT_BYTES = 128 };
+enum { COLL_WHAT_BYTES = 8, COLL_LABEL_BYTES = 40, COLL_TEXT_BYTES = 160 };
 
 /** Equal on all ranks, byte for byte, if they made the same call. */
 struct coll_signature {
@@ -15,10 +15,11 @@ struct coll_signature {
     int32_t contributors;
     uint32_t variant; /**< of a reduce-scatter: store; of an all-reduce: the operation */
     int32_t root;
-    uint32_t number;              /**< of the label */
-    uint64_t bytes;               /**< of a small operation */
-    uint64_t spans;               /**< hash of a bulk operation's spans */
-    char label[COLL_LABEL_BYTES]; /**< name of the label, cut */
+    uint32_t number;            /**< of the label */
+    uint64_t bytes;             /**< of a small operation */
+    uint64_t spans;             /**< hash of a bulk operation's spans */
+    char what[COLL_WHAT_BYTES]; /**< the label's two texts, cut */
+    char name[COLL_LABEL_BYTES];
 };
 
 /** Fills in the signature of a request. */
@@ -27,7 +28,7 @@ void coll_signature_make(struct coll_signature *signature, const struct coll_com
 
 bool coll_signature_equal(const struct coll_signature *a, const struct coll_signature *b);
 
-/** Writes "all-gather #12 of h.4 (5)", at most COLL_TEXT_BYTES. */
+/** Writes "all-gather #12, unit 5 (h.4)", at most COLL_TEXT_BYTES. */
 void coll_signature_text(const struct coll_signature *signature, uint64_t sequence,
                          char text[COLL_TEXT_BYTES]);
 

@@ -57,7 +57,7 @@ zero_result coll_broadcast(struct coll_comm *comm, void *data, size_t bytes, int
 {
     if (root < 0 || root >= comm->world)
         return coll_fail(comm, ZERO_E_INVALID, "rank %d: a broadcast from rank %d of %d",
-                         comm->rank, root, comm->world);
+                         coll_root_rank(comm, comm->rank), root, comm->world);
     zero_result result = coll_stop(comm);
     for (size_t done = 0; done < bytes && result == ZERO_OK; done += COLL_SMALL_BYTES) {
         unsigned char *at = (unsigned char *)data + done;

@@ -40,7 +40,7 @@ static bool reached(const struct coll_comm *comm, const struct coll_request *req
 static void describe(const struct coll_comm *comm, const struct coll_request *request,
                      enum coll_goal goal, char text[COLL_TEXT_BYTES])
 {
-    const struct coll_request *shown = goal == COLL_GOAL_COMPLETE ? comm->first : request;
+    const struct coll_request *shown = goal == COLL_GOAL_COMPLETE ? comm->queue.first : request;
     struct coll_signature signature;
     coll_signature_make(&signature, comm, shown);
     coll_signature_text(&signature, shown->sequence, text);
@@ -56,7 +56,8 @@ static void list_absent(const struct coll_comm *comm, const struct coll_request 
             continue;
         char last[COLL_TEXT_BYTES];
         comm->transport->last_call(comm, rank, last, sizeof last);
-        base_text_add(text, "%srank %d (last call: %s)", text->used ? ", " : "", rank, last);
+        base_text_add(text, "%srank %d (last call: %s)", text->used ? ", " : "",
+                      coll_root_rank(comm, rank), last);
     }
 }
 
@@ -71,8 +72,9 @@ static zero_result fail_timeout(struct coll_comm *comm, const struct coll_reques
     char operation[COLL_TEXT_BYTES], ranks[COLL_MESSAGE_BYTES / 2] = "";
     describe(comm, request, goal, operation);
     list_absent(comm, request, goal, &(struct base_text){ranks, sizeof ranks, 0});
-    return coll_fail(comm, ZERO_E_TIMEOUT, "rank %d waited %.1f s in %s for %s %s", comm->rank,
-                     (double)waited_ns * 1e-9, operation, ranks, wanted[goal]);
+    return coll_fail(comm, ZERO_E_TIMEOUT, "rank %d waited %.1f s in %s for %s %s",
+                     coll_root_rank(comm, comm->rank), (double)waited_ns * 1e-9, operation, ranks,
+                     wanted[goal]);
 }
 
 /** Fails if the wait is in vain or too long. */
@@ -80,11 +82,12 @@ static zero_result check_hope(struct coll_comm *comm, const struct coll_request 
                               enum coll_goal goal, uint64_t waited_ns)
 {
     char operation[COLL_TEXT_BYTES];
-    const int dead = comm->transport->dead_peer ? comm->transport->dead_peer(comm) : -1;
+    const int dead =
+        comm->transport->dead_peer ? comm->transport->dead_peer(comm->family->root) : -1;
     if (dead >= 0) {
         describe(comm, request, goal, operation);
-        return coll_fail(comm, ZERO_E_PEER, "rank %d died; rank %d was in %s", dead, comm->rank,
-                         operation);
+        return coll_fail(comm, ZERO_E_PEER, "rank %d died; rank %d was in %s", dead,
+                         coll_root_rank(comm, comm->rank), operation);
     }
     for (int rank = 0; rank < comm->world; rank++) {
         if (comm->transport->presence(comm, request, goal, rank) != COLL_LEFT)
@@ -92,9 +95,9 @@ static zero_result check_hope(struct coll_comm *comm, const struct coll_request 
         describe(comm, request, goal, operation);
         return coll_fail(comm, ZERO_E_PEER,
                          "rank %d has closed the communicator, and rank %d waits for it in %s",
-                         rank, comm->rank, operation);
+                         coll_root_rank(comm, rank), coll_root_rank(comm, comm->rank), operation);
     }
-    if (waited_ns >= comm->timeout_ns)
+    if (waited_ns >= comm->family->timeout_ns)
         return fail_timeout(comm, request, goal, waited_ns);
     return ZERO_OK;
 }
@@ -104,22 +107,23 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
                               enum coll_goal goal, struct waiter *waiter)
 {
     const unsigned round = waiter->rounds++;
-    if (round < comm->spins) {
+    if (round < comm->family->spins) {
         base_cpu_relax();
         return ZERO_OK;
     }
     const uint64_t now = base_clock_ns();
     if (waiter->since_ns == 0) {
         waiter->since_ns = waiter->checked_ns = now;
-        comm->counters.waits++;
+        comm->family->counters.waits++;
     }
-    if (now - waiter->checked_ns >= SLICE_NS || now - waiter->since_ns >= comm->timeout_ns) {
+    if (now - waiter->checked_ns >= SLICE_NS ||
+        now - waiter->since_ns >= comm->family->timeout_ns) {
         waiter->checked_ns = now;
         const zero_result result = check_hope(comm, request, goal, now - waiter->since_ns);
         if (result != ZERO_OK)
             return result;
     }
-    if (round - comm->spins < comm->yields) {
+    if (round - comm->family->spins < comm->family->yields) {
         sched_yield();
     } else if (!waiter->announced) {
         comm->transport->sleep_begin(comm);
@@ -131,12 +135,26 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
     return ZERO_OK;
 }
 
+/** Moves what can be moved in the whole family. ZERO_AGAIN: nothing could. */
+static zero_result progress_family(struct coll_comm *comm)
+{
+    zero_result result = ZERO_AGAIN;
+    for (struct coll_comm *each = comm->family->comms; each; each = each->next) {
+        const zero_result moved = each->transport->progress(each);
+        if (moved < 0)
+            return moved;
+        if (moved == ZERO_OK)
+            result = ZERO_OK;
+    }
+    return result;
+}
+
 zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, enum coll_goal goal)
 {
     struct waiter waiter = {0};
-    zero_result result = comm->stopped ? coll_failed(comm) : ZERO_OK;
+    zero_result result = comm->family->stopped ? coll_failed(comm) : ZERO_OK;
     while (result == ZERO_OK) {
-        result = comm->transport->progress(comm);
+        result = progress_family(comm);
         if (result < 0)
             break;
         if (result == ZERO_OK) {

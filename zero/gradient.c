@@ -98,8 +98,9 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, bool zero)
 }
 
 /** Squares of the finished sums, while they are in cache. */
-static void sum_tile(void *user, size_t first, size_t count, const float *sum)
+static void sum_tile(void *user, size_t first, size_t count, const void *tile)
 {
+    const float *sum = tile;
     struct eng_section_io *io = user;
     zero_ctx *z = io->z;
     (void)first;
@@ -154,8 +155,7 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
     io->round = z->micro;
     const bool last = z->micro == z->micro_count - 1;
     const struct coll_reduce_scatter op = {
-        .arena = z->grads_arena,
-        .offset = grad_bytes + z->placement.sections[s].grad_offset,
+        .source = z->grads + grad_bytes + z->placement.sections[s].grad_offset,
         .dtype = section->dtype,
         .spans = section->elements,
         .accumulator = z->sums + z->placement.sections[s].sums,
@@ -164,7 +164,7 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
         .tile = last ? sum_tile : NULL,
         .nonfinite = found_nonfinite,
         .user = io,
-        .label = {.name = "unit", .number = (uint32_t)section->unit},
+        .label = {.what = "unit", .number = (uint32_t)section->unit},
     };
     r = coll_reduce_scatter_start(z->comm, &op, &io->reduce);
     if (r)

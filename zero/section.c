@@ -13,11 +13,10 @@ zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv)
     const struct eng_section *s = &z->layout.sections[section];
     const struct eng_section_place *place = &z->placement.sections[section];
     const struct coll_all_gather op = {
-        .arena = z->params_arena,
-        .offset = (size_t)(eng_home(z, section, place->own_first) - z->params),
+        .source = eng_home(z, section, place->own_first),
         .recv = recv,
         .spans = s->bytes,
-        .label = {.name = "unit", .number = (uint32_t)s->unit},
+        .label = {.what = "unit", .number = (uint32_t)s->unit},
     };
     r = coll_all_gather_start(z->comm, &op, request);
     return r ? eng_comm_failed(z, r) : ZERO_OK;

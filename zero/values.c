@@ -93,11 +93,10 @@ zero_result eng_sums_gather(zero_ctx *z, size_t s, const float **whole)
     if (r)
         return r;
     const struct coll_all_gather op = {
-        .arena = z->sums_arena,
-        .offset = place->sums * sizeof(float),
+        .source = z->sums + place->sums,
         .recv = z->staging,
         .spans = z->layout.sections[s].sum_bytes,
-        .label = {.name = "unit", .number = (uint32_t)z->layout.sections[s].unit},
+        .label = {.what = "unit", .number = (uint32_t)z->layout.sections[s].unit},
     };
     r = coll_all_gather_start(z->comm, &op, &io->sums);
     if (!r) {

@@ -1,6 +1,6 @@
 // World 1: a team of one. Nothing moves but from one's own memory to one's own memory.
 
-#include "collectives/transport/direct.h"
+#include "collectives/direct/direct.h"
 #include "collectives/transport/threads.h"
 
 static zero_result self_open(struct coll_comm *comm, const struct coll_config *config,

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "collectives/boot/boot.h"
-#include "collectives/transport/direct.h"
+#include "collectives/direct/direct.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -98,8 +98,8 @@ static zero_result swap_memory(struct coll_comm *comm, int memory, int protectio
 {
     struct shm *shm = comm->link;
     zero_result result = boot_exchange_fds(shm->boot, &memory, 1, shm->descriptors,
-                                           base_clock_ns() + comm->timeout_ns, error);
-    if (result != ZERO_OK && comm->poison)
+                                           base_clock_ns() + comm->family->timeout_ns, error);
+    if (result != ZERO_OK && comm->family->poison)
         coll_fail(comm, result, "%s", error->message);
     for (int rank = 0; rank < comm->world; rank++) {
         shm->mapped[rank] = NULL;
@@ -118,7 +118,7 @@ static zero_result swap_memory(struct coll_comm *comm, int memory, int protectio
 static zero_result share_blocks(struct coll_comm *comm, struct base_error *error)
 {
     struct shm *shm = comm->link;
-    const size_t size = sizeof(struct direct_block);
+    const size_t size = coll_direct_block_bytes(comm->world);
     void *own = NULL;
     int memory;
     zero_result result = create_memory(comm, size, &memory, error);
@@ -186,10 +186,10 @@ static void shm_close_comm(struct coll_comm *comm)
     struct shm *shm = comm->link;
     if (!shm)
         return;
-    if (comm->poison)
+    if (comm->family->poison)
         coll_direct_leave(comm);
     for (int rank = 0; rank < comm->world && shm->direct.blocks; rank++)
-        unmap(shm->direct.blocks[rank], sizeof(struct direct_block));
+        unmap(shm->direct.blocks[rank], coll_direct_block_bytes(comm->world));
     boot_close(shm->boot);
     coll_direct_free(&shm->direct);
     base_free(shm->descriptors);
@@ -225,8 +225,11 @@ static size_t mapped_bytes(size_t bytes)
 }
 
 static zero_result shm_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
+                                   const struct coll_span *mine, size_t count,
                                    struct base_error *error)
 {
+    (void)mine;
+    (void)count;
     struct shm_arena *own = base_calloc(1, sizeof *own);
     if (!own)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);

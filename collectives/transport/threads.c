@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "collectives/transport/direct.h"
+#include "collectives/direct/direct.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -184,7 +184,7 @@ static zero_result fail_incomplete(const struct coll_comm *comm, const struct me
             base_text_add(&text, " %d", rank);
     return zero_fail(error, ZERO_E_TIMEOUT,
                      "communicator %s: rank %d waited %.1f s; missing are ranks%s", comm->name,
-                     comm->rank, (double)comm->timeout_ns * 1e-9, missing);
+                     comm->rank, (double)comm->family->timeout_ns * 1e-9, missing);
 }
 
 /** Shows the others this rank's block and waits for theirs. */
@@ -193,7 +193,7 @@ static zero_result meet_ranks(struct coll_comm *comm, struct base_error *error)
     struct threads *threads = comm->link;
     struct coll_team *team = threads->team;
     struct meeting *meeting = threads->meeting;
-    const uint64_t until = base_clock_ns() + comm->timeout_ns;
+    const uint64_t until = base_clock_ns() + comm->family->timeout_ns;
     const struct timespec deadline = {.tv_sec = (time_t)(until / UINT64_C(1000000000)),
                                       .tv_nsec = (long)(until % UINT64_C(1000000000))};
     zero_result result = ZERO_OK;
@@ -241,7 +241,7 @@ zero_result coll_threads_open(struct coll_comm *comm, struct coll_team *team, bo
         result = come(comm, error);
     void *block = NULL;
     if (result == ZERO_OK)
-        result = keep_memory(comm, sizeof(struct direct_block), &block, error);
+        result = keep_memory(comm, coll_direct_block_bytes(comm->world), &block, error);
     if (result != ZERO_OK)
         return result;
     threads->block = block;
@@ -257,7 +257,7 @@ void coll_threads_close(struct coll_comm *comm)
     struct threads *threads = comm->link;
     if (!threads)
         return;
-    if (comm->poison)
+    if (comm->family->poison)
         coll_direct_leave(comm);
     if (threads->meeting)
         leave_meeting(comm);
@@ -268,8 +268,11 @@ void coll_threads_close(struct coll_comm *comm)
 }
 
 zero_result coll_threads_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
+                                     const struct coll_span *mine, size_t count,
                                      struct base_error *error)
 {
+    (void)mine;
+    (void)count;
     return keep_memory(comm, arena->bytes, &arena->base, error);
 }
 

@@ -1,10 +1,10 @@
 /**
  * collectives/transport/transport.h: what moves the bytes of a communicator.
  *
- * comm.c checks arguments, keeps the list of requests, waits and fails; a transport starts
+ * The files above check arguments, keep the queues of requests, wait and fail; a transport starts
  * requests and works on the oldest of them. A new transport is one file here and one line in the
  * list of transport.c. Those whose peers' memory can be addressed (self, threads, shm) share the
- * algorithms of direct.c and differ in how ranks meet and where memory comes from.
+ * algorithms of direct/ and differ in how ranks meet and where memory comes from.
  */
 #ifndef COLLECTIVES_TRANSPORT_TRANSPORT_H
 #define COLLECTIVES_TRANSPORT_TRANSPORT_H
@@ -19,6 +19,7 @@ struct coll_arena;
 struct coll_comm;
 struct coll_config;
 struct coll_request;
+struct coll_span;
 
 /** What a wait is for. */
 enum coll_goal {
@@ -38,19 +39,28 @@ struct coll_transport {
     size_t size; /**< sizeof(struct coll_transport) of the one who filled it */
     const char *name;
 
-    /** Meets the other ranks; sets comm->link, ->poison, ->spins and ->yields. After an error
-     * `close` is still called. */
+    /** Meets the other ranks; sets comm->link, and the family's poison, spins, yields and
+     * private_path. After an error `close` is still called. */
     zero_result (*open)(struct coll_comm *comm, const struct coll_config *config,
                         struct base_error *error);
-    /** Leaves, and frees comm->link; that may be NULL or half-built. The arenas are gone. */
+    /** Leaves, and frees comm->link; that may be NULL or half-built. The arenas are gone. Of a root
+     * and of a group. */
     void (*close)(struct coll_comm *comm);
-
-    /** Allocates this rank's bytes: sets arena->base and ->memory. After an error arena_free is
+    /** Makes comm->link of a group whose world, rank and root_ranks are filled in. Collective over
+     * `parent`, also for a rank that joins no group: comm is NULL there. After an error close is
      * still called. */
+    zero_result (*split)(struct coll_comm *parent, struct coll_comm *comm,
+                         struct base_error *error);
+
+    /** Allocates this rank's bytes, or its ranges of a shared arena (the `count` spans `mine`):
+     * sets arena->memory, and base unless the arena is shared. After an error arena_free is still
+     * called. */
     zero_result (*arena_alloc)(struct coll_comm *comm, struct coll_arena *arena,
+                               const struct coll_span *mine, size_t count,
                                struct base_error *error);
-    /** Makes the bytes visible to the others and finds theirs: fills in arena->peers. Every rank
-     * calls it after arena_alloc has succeeded on all; peer_bytes is known. */
+    /** Makes the bytes visible to the others and finds theirs: fills in arena->peers, and base and
+     * view of a shared one. Every rank calls it after arena_alloc has succeeded on all; peer_bytes
+     * is known. */
     zero_result (*arena_share)(struct coll_comm *comm, struct coll_arena *arena,
                                struct base_error *error);
     /** Undoes both as far as they went. */
@@ -59,7 +69,7 @@ struct coll_transport {
     /** Starts a request. ZERO_AGAIN: too many are under way, nothing was done. */
     zero_result (*start)(struct coll_comm *comm, struct coll_request *request);
     /** Works on the oldest requests and retires (coll_retire) those that are complete. ZERO_AGAIN:
-     * nothing was completed. Negative: coll_fail() was called. */
+     * nothing was moved. Negative: coll_fail() was called. */
     zero_result (*progress)(struct coll_comm *comm);
     /** Whether nobody reads the source of a complete request any more. */
     bool (*drained)(const struct coll_comm *comm, const struct coll_request *request);
@@ -69,12 +79,13 @@ struct coll_transport {
                                    enum coll_goal goal, int rank);
     /** Writes where a rank stands: the last operation it has started. */
     void (*last_call)(const struct coll_comm *comm, int rank, char *text, size_t size);
-    /** A rank that has died, or -1. NULL: no rank dies alone. */
-    int (*dead_peer)(const struct coll_comm *comm);
+    /** A rank of the root that has died, or -1. NULL: no rank dies alone. */
+    int (*dead_peer)(const struct coll_comm *root);
 
-    /** Wakes every rank that sleeps. Any thread. */
+    /** Wakes every rank of the communicator that sleeps. Any thread. */
     void (*wake)(struct coll_comm *comm);
-    /** Says that this rank is about to sleep; what happens from now on ends the sleep. */
+    /** Says that this rank is about to sleep; what happens in the family from now on ends the
+     * sleep. */
     void (*sleep_begin)(struct coll_comm *comm);
     /** Sleeps until something happens or the time is over. */
     void (*sleep)(struct coll_comm *comm, uint64_t timeout_ns);

@@ -68,7 +68,7 @@ static void copy(unsigned char *to, const unsigned char *from, size_t bytes)
 static zero_result reduce(struct rank *rank, zero_dtype dtype, bool store)
 {
     const struct coll_reduce_scatter op = {
-        .arena = rank->arena,
+        .source = coll_arena_base(rank->arena),
         .dtype = dtype,
         .spans = dtype == ZERO_F32 ? rank->spans : rank->bf16_spans,
         .accumulator = (float *)(void *)rank->elsewhere,
@@ -83,8 +83,7 @@ static zero_result reduce(struct rank *rank, zero_dtype dtype, bool store)
 static zero_result gather(struct rank *rank, bool in_place)
 {
     const struct coll_all_gather op = {
-        .arena = rank->arena,
-        .offset = rank->bytes[rank->number].offset,
+        .source = (unsigned char *)coll_arena_base(rank->arena) + rank->bytes[rank->number].offset,
         .recv = in_place ? coll_arena_base(rank->arena) : rank->elsewhere,
         .spans = rank->bytes,
     };

@@ -68,11 +68,10 @@ static bool gather_once(struct coll_comm *comm, struct coll_arena *arena, unsign
         base[offset + i] = (unsigned char)mix(seed, (uint32_t)rank, (uint32_t)i);
 
     struct coll_request request = {0};
-    const struct coll_all_gather op = {.arena = arena,
-                                       .offset = offset,
+    const struct coll_all_gather op = {.source = base + offset,
                                        .recv = out,
                                        .spans = spans,
-                                       .label = {.name = "gather", .number = seed}};
+                                       .label = {.what = "gather", .number = seed}};
     CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
     CHECK_OK(comm, coll_wait(comm, &request));
     size_t end = shift;
@@ -129,13 +128,14 @@ struct tiles {
     bool good;
 };
 
-static void see_tile(void *user, size_t first, size_t count, const float *sum)
+static void see_tile(void *user, size_t first, size_t count, const void *sum)
 {
     struct tiles *tiles = user;
-    tiles->good &= first == tiles->next && first % 1024 == 0 && sum == tiles->accumulator + first;
+    const float *values = sum;
+    tiles->good &= first == tiles->next && first % 1024 == 0;
     tiles->next = first + count;
     for (size_t i = 0; i < count; i++)
-        tiles->bits += base_f32_bits(sum[i]);
+        tiles->bits += base_f32_bits(values[i]);
 }
 
 static void never(void *user, int contributor, size_t element)
@@ -198,8 +198,8 @@ static bool reduce_once(struct coll_comm *comm, struct coll_arena *arena, float 
 
     struct tiles tiles = {.accumulator = accumulator, .good = true};
     struct coll_request request = {0};
-    const struct coll_reduce_scatter op = {.arena = arena,
-                                           .offset = offset,
+    const struct coll_reduce_scatter op = {.source =
+                                               (unsigned char *)coll_arena_base(arena) + offset,
                                            .dtype = r->dtype,
                                            .spans = spans,
                                            .accumulator = accumulator,
@@ -208,7 +208,7 @@ static bool reduce_once(struct coll_comm *comm, struct coll_arena *arena, float 
                                            .tile = see_tile,
                                            .nonfinite = never,
                                            .user = &tiles,
-                                           .label = {.name = "reduce", .number = seed}};
+                                           .label = {.what = "reduce", .number = seed}};
     CHECK_OK(comm, coll_reduce_scatter_start(comm, &op, &request));
     CHECK_OK(comm, coll_wait(comm, &request));
     CHECK(check_sums(r, seed, rank, spans[rank], accumulator, &tiles));

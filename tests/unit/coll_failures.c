@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "collectives/boot/boot.h"
-#include "collectives/transport/direct.h"
+#include "collectives/direct/direct.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <math.h>
@@ -62,8 +62,10 @@ static zero_result gather(struct coll_comm *comm, struct coll_arena *arena, size
     struct coll_span spans[WORLD];
     for (int r = 0; r < WORLD; r++)
         spans[r] = (struct coll_span){.offset = (size_t)r * bytes, .count = bytes};
-    const struct coll_all_gather op = {
-        .arena = arena, .recv = recv, .spans = spans, .label = {.name = name, .number = number}};
+    const struct coll_all_gather op = {.source = coll_arena_base(arena),
+                                       .recv = recv,
+                                       .spans = spans,
+                                       .label = {.what = "unit", .name = name, .number = number}};
     struct coll_request request = {0};
     const zero_result result = coll_all_gather_start(comm, &op, &request);
     return result == ZERO_OK ? coll_drain(comm, &request) : result;
@@ -94,7 +96,7 @@ static bool other_unit_rank(struct coll_comm *comm, void *user)
     CHECK(create(comm, &arena));
     const bool odd = coll_rank(comm) == 2;
     const zero_result got = gather(comm, arena, 8, odd ? "h.4" : "h.3", odd ? 5 : 4);
-    return failed(comm, got, ZERO_E_DIVERGED, "of h.3 (4)", "of h.4 (5)");
+    return failed(comm, got, ZERO_E_DIVERGED, "unit 4 (h.3)", "unit 5 (h.4)");
 }
 
 static bool other_spans_rank(struct coll_comm *comm, void *user)
@@ -103,7 +105,7 @@ static bool other_spans_rank(struct coll_comm *comm, void *user)
     struct coll_arena *arena;
     CHECK(create(comm, &arena));
     const zero_result got = gather(comm, arena, coll_rank(comm) == 0 ? 8 : 12, "h.3", 4);
-    return failed(comm, got, ZERO_E_DIVERGED, "of h.3 (4)", "with other spans");
+    return failed(comm, got, ZERO_E_DIVERGED, "unit 4 (h.3)", "with other spans");
 }
 
 static void divergence(void **state)
@@ -126,7 +128,7 @@ static bool late_rank(struct coll_comm *comm, void *user)
     const uint64_t before = base_clock_ns();
     const zero_result got = gather(comm, arena, 8, "h.3", 4);
     CHECK(base_clock_ns() - before < 700 * millisecond);
-    return failed(comm, got, ZERO_E_TIMEOUT, " of h.3 (4)", "for rank 2 (last call: exchange #");
+    return failed(comm, got, ZERO_E_TIMEOUT, "unit 4 (h.3)", "for rank 2 (last call: exchange #");
 }
 
 static bool undrained_rank(struct coll_comm *comm, void *user)
@@ -136,7 +138,8 @@ static bool undrained_rank(struct coll_comm *comm, void *user)
     CHECK(create(comm, &arena));
     const struct coll_span spans[WORLD] = {{0, 8}, {0, 0}, {0, 0}};
     unsigned char recv[8];
-    const struct coll_all_gather op = {.arena = arena, .recv = recv, .spans = spans};
+    const struct coll_all_gather op = {
+        .source = coll_arena_base(arena), .recv = recv, .spans = spans};
     struct coll_request request = {0};
     CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
     if (coll_rank(comm) == 0)
@@ -172,7 +175,8 @@ static bool legacy_rank(struct coll_comm *comm, void *user)
     const struct coll_span spans[WORLD] = {{0, 0}, {0, COUNT}, {0, 0}};
     unsigned char recv[COUNT] = {0};
     memset(coll_arena_base(arena), coll_rank(comm) + 1, COUNT);
-    const struct coll_all_gather op = {.arena = arena, .recv = recv, .spans = spans};
+    const struct coll_all_gather op = {
+        .source = coll_arena_base(arena), .recv = recv, .spans = spans};
     struct coll_request request = {0};
     CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
     if (coll_rank(comm) == 1)
@@ -262,7 +266,8 @@ static bool still_read_rank(struct coll_comm *comm, void *user)
     unsigned char got = 0;
     CHECK(create(comm, &arena));
     *(unsigned char *)coll_arena_base(arena) = 7;
-    const struct coll_all_gather op = {.arena = arena, .recv = &got, .spans = spans};
+    const struct coll_all_gather op = {
+        .source = coll_arena_base(arena), .recv = &got, .spans = spans};
     CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
     for (atomic_fetch_add(posted, 1); atomic_load(posted) < WORLD;)
         usleep(1000);
@@ -294,39 +299,35 @@ static void aborting(void **state)
 static bool refused_rank(struct coll_comm *comm, void *user)
 {
     (void)user;
-    struct coll_arena *arena;
-    CHECK(create(comm, &arena));
-    if (coll_rank(comm) == 1)
-        return failed(comm, gather(comm, arena, COUNT * sizeof(float) + 1, "h.3", 4),
-                      ZERO_E_INVALID, "rank 1, all-gather #", "not inside an arena");
-    return failed(comm, coll_barrier(comm), ZERO_E_INVALID, "rank 1, all-gather #",
-                  "not inside an arena");
+    static const struct coll_span spans[WORLD] = {{0, 8}, {8, 8}, {16, 8}};
+    unsigned char recv[24];
+    const struct coll_all_gather op = {.recv = recv, .spans = spans};
+    struct coll_request request = {0};
+    const zero_result got =
+        coll_rank(comm) == 1 ? coll_all_gather_start(comm, &op, &request) : coll_barrier(comm);
+    return failed(comm, got, ZERO_E_INVALID, "rank 1, all-gather #", "no source");
 }
 
 static bool refused_sum_rank(struct coll_comm *comm, void *user)
 {
-    static const char *const reasons[] = {"neither f32 nor bf16", "contributors",
-                                          "multiple of 4",        "accumulator",
-                                          "not inside an arena",  "not inside an arena"};
+    static const char *const reasons[] = {"neither f32 nor bf16", "contributors", "accumulator",
+                                          "no source", "more than the memory there is"};
     const int wrong = *(const int *)user;
     struct coll_arena *arena;
     CHECK(create(comm, &arena));
     // In the last case the last span ends at byte 8000, modulo 2^64.
-    const size_t last = wrong == 5 ? SIZE_MAX / 4 + 1 : 1000;
+    const size_t last = wrong == 4 ? SIZE_MAX / 4 + 1 : 1000;
     const struct coll_span spans[WORLD] = {{0, 1000}, {1000, 1000}, {2000, last}};
     static _Thread_local float accumulator[1000];
-    const struct coll_reduce_scatter op = {.arena = arena,
-                                           .offset = wrong == 2   ? 2
-                                                     : wrong == 4 ? 4
-                                                                  : 0,
+    const struct coll_reduce_scatter op = {.source = wrong == 3 ? NULL : coll_arena_base(arena),
                                            .dtype = wrong == 0 ? (zero_dtype)77 : ZERO_F32,
                                            .spans = spans,
-                                           .accumulator = wrong == 3 ? NULL : accumulator,
+                                           .accumulator = wrong == 2 ? NULL : accumulator,
                                            .contributors = wrong == 1 ? WORLD + 1 : WORLD,
-                                           .label = {.name = "sum", .number = 1}};
+                                           .label = {.what = "unit", .name = "sum", .number = 1}};
     struct coll_request request = {0};
     return failed(comm, coll_reduce_scatter_start(comm, &op, &request), ZERO_E_INVALID,
-                  " of sum (1)", reasons[wrong]);
+                  "unit 1 (sum)", reasons[wrong]);
 }
 
 /** A request that is still under way can't be started again. */
@@ -337,7 +338,8 @@ static bool busy_request_rank(struct coll_comm *comm, void *user)
     CHECK(create(comm, &arena));
     unsigned char recv[WORLD];
     const struct coll_span spans[WORLD] = {{0, 1}, {1, 1}, {2, 1}};
-    const struct coll_all_gather op = {.arena = arena, .recv = recv, .spans = spans};
+    const struct coll_all_gather op = {
+        .source = coll_arena_base(arena), .recv = recv, .spans = spans};
     struct coll_request request = {0};
     CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
     CHECK_OK(comm, coll_barrier(comm));
@@ -351,7 +353,7 @@ static void arguments(void **state)
     (void)state;
     on_both(0, refused_rank);
     on_both(0, busy_request_rank);
-    for (int wrong = 0; wrong < 6; wrong++)
+    for (int wrong = 0; wrong < 5; wrong++)
         assert_true(run_ranks("threads", WORLD, 0, refused_sum_rank, &wrong));
 }
 
@@ -538,7 +540,7 @@ static bool nonfinite_rank(struct coll_comm *comm, void *user)
     float *accumulator = malloc(SPAN * sizeof *accumulator);
     const struct coll_span spans[WORLD] = {{0, 0}, {FIRST, SPAN}, {0, FIRST}};
     struct seen seen = {.first = {SIZE_MAX, SIZE_MAX, SIZE_MAX}};
-    const struct coll_reduce_scatter op = {.arena = arena,
+    const struct coll_reduce_scatter op = {.source = coll_arena_base(arena),
                                            .dtype = dtype,
                                            .spans = spans,
                                            .accumulator = accumulator,
@@ -581,7 +583,7 @@ static bool flushing_rank(struct coll_comm *comm, void *user)
     const struct coll_span spans[WORLD] = {{0, COUNT}, {0, 0}, {0, 0}};
     for (int i = 0; i < COUNT; i++)
         ((float *)coll_arena_base(arena))[i] = 0x1p-140f;
-    const struct coll_reduce_scatter op = {.arena = arena,
+    const struct coll_reduce_scatter op = {.source = coll_arena_base(arena),
                                            .dtype = ZERO_F32,
                                            .spans = spans,
                                            .accumulator = sums,

@@ -87,16 +87,14 @@ static bool start(struct bench *bench, uint32_t k)
         source[i] = value(k, bench->rank, i);
         result[i] = 0.0f;
     }
-    const size_t offset = k * MOST_COUNT * sizeof(float);
-    const struct coll_label label = {.name = "operation", .number = k};
+    const struct coll_label label = {.what = "operation", .number = k};
     deal(bench, k, is_gather(k) ? sizeof(float) : 1);
     if (is_gather(k)) {
-        const struct coll_all_gather op = {bench->arena, offset, result, bench->spans[k], label};
+        const struct coll_all_gather op = {source, result, bench->spans[k], label};
         CHECK_OK(bench->comm, coll_all_gather_start(bench->comm, &op, &bench->requests[k]));
         return true;
     }
-    const struct coll_reduce_scatter op = {.arena = bench->arena,
-                                           .offset = offset,
+    const struct coll_reduce_scatter op = {.source = source,
                                            .dtype = ZERO_F32,
                                            .spans = bench->spans[k],
                                            .accumulator = result,
@@ -162,13 +160,13 @@ static bool start_step(struct bench *bench, struct coll_request *request, uint32
 {
     for (size_t i = 0; i < MOST_COUNT; i++)
         bench->sources[i] = value(step, bench->rank, i);
-    const struct coll_reduce_scatter op = {.arena = bench->arena,
+    const struct coll_reduce_scatter op = {.source = bench->sources,
                                            .dtype = ZERO_F32,
                                            .spans = bench->spans[1],
                                            .accumulator = bench->results,
                                            .contributors = contributors_of(bench, step),
                                            .store = step == 0,
-                                           .label = {.name = "slot", .number = step}};
+                                           .label = {.what = "slot", .number = step}};
     CHECK_OK(bench->comm, coll_reduce_scatter_start(bench->comm, &op, request));
     return true;
 }
@@ -248,7 +246,8 @@ static bool woken_rank(struct coll_comm *comm, void *user)
     struct coll_arena *arena;
     CHECK_OK(comm, coll_arena_create(comm, sizeof came, &arena, &error));
     const struct coll_span spans[2] = {{0, 0}, {0, sizeof came}};
-    const struct coll_all_gather op = {.arena = arena, .recv = &came, .spans = spans};
+    const struct coll_all_gather op = {
+        .source = coll_arena_base(arena), .recv = &came, .spans = spans};
     struct coll_request request = {0};
     for (int i = 0; i < ROUNDS; i++) {
         CHECK_OK(comm, coll_barrier(comm));

@@ -1,0 +1,208 @@
+/**
+ * collectives/direct/direct.h: collectives among ranks that can address each other's memory.
+ *
+ *   join.c       joining and leaving; groups; sleeping and waking
+ *   post.c       starting an operation: what it is and where its memory lies, for all to see
+ *   source.c     memory that a peer has posted, as memory of this process
+ *   gather.c     all-gather, broadcast, all-to-all
+ *   reduce.c     ordered reduce-scatter, all-reduce
+ *   exchange.c   the small operations
+ *   message.c    send and receive
+ *   presence.c   who waits for whom
+ *
+ * A pull model: each rank has a block that all others see. It writes there what it has posted: a
+ * ring of descriptors, and `posted`, which counts them. Who needs a peer's bytes waits until that
+ * peer's `posted` has passed the operation, reads them where they are, and counts the operation in
+ * its own `consumed`. A source may be used again when `consumed` of all its readers has passed.
+ * There is no barrier, and nobody writes into another one's memory but to wake it, and the result
+ * of an all-reduce.
+ */
+#ifndef COLLECTIVES_DIRECT_DIRECT_H
+#define COLLECTIVES_DIRECT_DIRECT_H
+
+#include "collectives/internal.h"
+#include "collectives/signature.h"
+#include "collectives/sum/sum.h"
+
+#include <sched.h>
+#include <stdalign.h>
+
+enum {
+    DIRECT_LINE = 128,  /**< two cache lines: processors fetch them in pairs */
+    DIRECT_RING = 128,  /**< operations of a rank that can be under way */
+    DIRECT_LETTERS = 8, /**< messages from one rank to another that can be under way */
+    DIRECT_TABLES = 4,  /**< all-to-alls of a rank that can be under way */
+};
+
+/** More than any number of operations. */
+#define DIRECT_GONE UINT64_MAX
+
+/** Not in an arena. */
+#define DIRECT_PRIVATE UINT32_MAX
+
+/** Where a rank's memory lies. */
+struct direct_place {
+    uint64_t at;    /**< offset in the arena; the address, if it is private */
+    uint32_t arena; /**< DIRECT_PRIVATE: in none */
+};
+
+/** What a rank posts for one operation. */
+struct direct_descriptor {
+    alignas(DIRECT_LINE) struct coll_signature signature;
+    struct direct_place source; /**< of a small operation: `at` is its slot; of an all-to-all, which
+                                     table has the blocks */
+    struct direct_place target; /**< of an all-reduce: where its result goes */
+};
+
+/** What a rank posts for one message. */
+struct direct_letter {
+    struct direct_place source;
+    uint64_t bytes;
+};
+
+/** The messages between two ranks, in one's block for each of the others. */
+struct direct_mail {
+    alignas(DIRECT_LINE) _Atomic uint64_t posted; /**< messages sent there */
+    _Atomic uint64_t received;                    /**< messages received from there */
+    struct direct_letter letters[DIRECT_LETTERS];
+};
+
+/** What the ranks see of each other. Zero at the start; written by its owner, but for `asleep`. */
+struct direct_block {
+    alignas(DIRECT_LINE) _Atomic uint64_t posted;   /**< operations posted */
+    alignas(DIRECT_LINE) _Atomic uint64_t consumed; /**< operations done with; DIRECT_GONE: left */
+    alignas(DIRECT_LINE) _Atomic uint64_t written;  /**< all-reduces of which this rank has written
+                                                         its part everywhere */
+    alignas(DIRECT_LINE) _Atomic uint32_t asleep;   /**< of the root: 1: who changes something wakes
+                                                         the owner */
+    alignas(DIRECT_LINE) struct coll_poison poison; /**< rank 0's of the root is the family's */
+    alignas(DIRECT_LINE) cpu_set_t cpus;            /**< where the owner may run */
+    int allowed_cpus;                               /**< how many of them it can keep busy */
+    struct direct_descriptor ring[DIRECT_RING];
+    alignas(4096) unsigned char slots[COLL_SMALL_SLOTS][COLL_SMALL_BYTES];
+    struct direct_mail
+        mail[]; /**< of every rank; behind it DIRECT_TABLES tables of `world` spans */
+};
+
+/** One rank's state in one communicator: of a root the first member of the transport's link, of a
+ * group the whole link. */
+struct direct {
+    struct direct_block **blocks; /**< of every rank */
+    struct direct_block **homes;  /**< of every rank: its block in the root */
+    unsigned char *met;           /**< of every rank: enum direct_meeting, for the oldest request */
+    const void **sources;         /**< of every rank: room for a list of addresses */
+    size_t at;                    /**< how far the oldest request is, in its own units */
+    uint64_t tables[DIRECT_TABLES];    /**< which all-to-all has used each last: its sequence + 1 */
+    uint64_t all_to_alls, all_reduces; /**< started so far */
+    const struct coll_sum_kernels *kernels;
+    bool shared; /**< the ranks are processes, for futexes */
+};
+
+/** How far the oldest request is with one peer. */
+enum direct_meeting {
+    DIRECT_NOT_MET,
+    DIRECT_MET,  /**< it has posted the same operation */
+    DIRECT_DONE, /**< and nothing more is to be done with it: its block is copied, or it was
+                      reported */
+};
+
+/* ------------------------------------------------------------------ join.c */
+
+/** Bytes of a block in a communicator of `world` ranks. */
+size_t coll_direct_block_bytes(int world);
+
+/** Allocates the tables. *Local.* After an error coll_direct_free() is still called. */
+zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool shared,
+                             struct base_error *error);
+
+/** Fills in this rank's block, all zero so far, before anybody else sees it. *Local.* */
+void coll_direct_prepare(struct direct_block *block);
+
+/** Goes to work as a root, when direct->blocks is filled in. *Local.* */
+void coll_direct_join(struct coll_comm *comm);
+
+/** Tells the others that this rank leaves; afterwards it does not touch the blocks. *Local.* */
+void coll_direct_leave(struct coll_comm *comm);
+
+/** Whether a rank has left. *Local.* */
+bool coll_direct_left(const struct coll_comm *comm, int rank);
+
+/** Frees the tables. *Local.* */
+void coll_direct_free(struct direct *direct);
+
+/** The functions of the table that all such transports have in common. */
+zero_result coll_direct_split(struct coll_comm *parent, struct coll_comm *comm,
+                              struct base_error *error);
+void coll_direct_close_group(struct coll_comm *comm);
+void coll_direct_wake(struct coll_comm *comm);
+void coll_direct_sleep_begin(struct coll_comm *comm);
+void coll_direct_sleep(struct coll_comm *comm, uint64_t timeout_ns);
+void coll_direct_sleep_end(struct coll_comm *comm);
+
+/* ------------------------------------------------------------------ post.c */
+
+zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_direct_progress(struct coll_comm *comm);
+
+/** ZERO_OK if `rank` has posted the oldest request, ZERO_AGAIN if not yet; fails if it has posted
+ * something else in its place. */
+zero_result coll_direct_meet(struct coll_comm *comm, const struct coll_request *request, int rank);
+
+/** The same for ranks 0 .. count-1. */
+zero_result coll_direct_meet_all(struct coll_comm *comm, const struct coll_request *request,
+                                 int count);
+
+/** What `rank` has posted for a request. */
+struct direct_descriptor *coll_direct_descriptor(const struct coll_comm *comm, int rank,
+                                                 uint64_t sequence);
+
+/** Whether a rank has posted, or is done with, the operation of this number. */
+bool coll_direct_posted(const struct coll_comm *comm, int rank, uint64_t sequence);
+bool coll_direct_consumed(const struct coll_comm *comm, int rank, uint64_t sequence);
+
+/** Whether `rank` can't look at the ring's entry for the request as what it was before. */
+bool coll_direct_has_room(const struct coll_comm *comm, const struct coll_request *request,
+                          int rank);
+
+/* ------------------------------------------------------------------ source.c */
+
+/** This rank's memory from `address` on, as the others find it. */
+struct direct_place coll_direct_place(const struct coll_comm *comm, const void *address,
+                                      size_t bytes);
+
+/** A place of `rank` in this process's memory; NULL if it is private and can't be addressed. */
+unsigned char *coll_direct_address(const struct coll_comm *comm, int rank,
+                                   const struct direct_place *place);
+
+/* ------------------------------------------------------------------ the operations */
+
+// Each works on the oldest request as far as it can: ZERO_OK when the result is complete.
+
+zero_result coll_direct_all_gather(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_direct_reduce_scatter(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_direct_exchange(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_direct_small_all_reduce(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_direct_small_broadcast(struct coll_comm *comm, struct coll_request *request);
+
+/* ------------------------------------------------------------------ presence.c */
+
+/** Whether `reader` reads what `owner` has posted for the request. */
+bool coll_direct_reads(const struct coll_request *request, int reader, int owner);
+
+bool coll_direct_drained(const struct coll_comm *comm, const struct coll_request *request);
+enum coll_presence coll_direct_presence(const struct coll_comm *comm,
+                                        const struct coll_request *request, enum coll_goal goal,
+                                        int rank);
+void coll_direct_last_call(const struct coll_comm *comm, int rank, char *text, size_t size);
+
+static inline struct direct *coll_direct_of(const struct coll_comm *comm)
+{
+    return comm->link;
+}
+
+static inline struct direct_block *coll_direct_own(const struct coll_comm *comm)
+{
+    return coll_direct_of(comm)->blocks[comm->rank];
+}
+
+#endif

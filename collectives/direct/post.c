@@ -1,0 +1,139 @@
+#include "collectives/direct/direct.h"
+
+#include <string.h>
+
+struct direct_descriptor *coll_direct_descriptor(const struct coll_comm *comm, int rank,
+                                                 uint64_t sequence)
+{
+    return &coll_direct_of(comm)->blocks[rank]->ring[sequence % DIRECT_RING];
+}
+
+bool coll_direct_posted(const struct coll_comm *comm, int rank, uint64_t sequence)
+{
+    return atomic_load(&coll_direct_of(comm)->blocks[rank]->posted) > sequence;
+}
+
+bool coll_direct_consumed(const struct coll_comm *comm, int rank, uint64_t sequence)
+{
+    return atomic_load(&coll_direct_of(comm)->blocks[rank]->consumed) > sequence;
+}
+
+bool coll_direct_has_room(const struct coll_comm *comm, const struct coll_request *request,
+                          int rank)
+{
+    const uint64_t sequence = request->sequence;
+    return sequence < DIRECT_RING || coll_direct_consumed(comm, rank, sequence - DIRECT_RING);
+}
+
+/** From the start of a vector to the end of its last span. */
+static size_t vector_bytes(const struct coll_comm *comm, const struct coll_reduce_scatter *op)
+{
+    size_t end = 0;
+    for (int rank = 0; rank < comm->world; rank++)
+        if (op->spans[rank].count > 0 && op->spans[rank].offset + op->spans[rank].count > end)
+            end = op->spans[rank].offset + op->spans[rank].count;
+    return end * (op->dtype == ZERO_F32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+/** Where the request's memory lies, for the others. */
+static void describe_memory(struct direct_descriptor *own, const struct coll_comm *comm,
+                            const struct coll_request *request)
+{
+    own->source = own->target = (struct direct_place){0, DIRECT_PRIVATE};
+    switch ((enum coll_kind)request->kind) {
+    case COLL_ALL_GATHER: {
+        const struct coll_all_gather *op = &request->op.all_gather;
+        if (op->recv)
+            own->source = coll_direct_place(comm, op->source, op->spans[comm->rank].count);
+        break;
+    }
+    case COLL_REDUCE_SCATTER:
+        own->source = coll_direct_place(comm, request->op.reduce_scatter.source,
+                                        vector_bytes(comm, &request->op.reduce_scatter));
+        break;
+    default: {
+        const struct coll_small *small = (const struct coll_small *)request;
+        own->source.at = (uint64_t)small->slot;
+        if (small->in)
+            memcpy(coll_direct_own(comm)->slots[small->slot], small->in, small->bytes);
+    }
+    }
+}
+
+zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *request)
+{
+    for (int rank = 0; rank < comm->world; rank++)
+        if (!coll_direct_has_room(comm, request, rank))
+            return ZERO_AGAIN;
+    struct direct_descriptor *own = coll_direct_descriptor(comm, comm->rank, request->sequence);
+    coll_signature_make(&own->signature, comm, request);
+    describe_memory(own, comm, request);
+    atomic_store(&coll_direct_own(comm)->posted, request->sequence + 1);
+    coll_direct_wake(comm);
+    return ZERO_OK;
+}
+
+zero_result coll_direct_meet(struct coll_comm *comm, const struct coll_request *request, int rank)
+{
+    struct direct *direct = coll_direct_of(comm);
+    if (direct->met[rank] != DIRECT_NOT_MET)
+        return ZERO_OK;
+    if (!coll_direct_posted(comm, rank, request->sequence))
+        return ZERO_AGAIN;
+    const struct coll_signature *mine =
+        &coll_direct_descriptor(comm, comm->rank, request->sequence)->signature;
+    const struct coll_signature *theirs =
+        &coll_direct_descriptor(comm, rank, request->sequence)->signature;
+    if (!coll_signature_equal(mine, theirs)) {
+        char my_text[COLL_TEXT_BYTES], their_text[COLL_TEXT_BYTES];
+        coll_signature_text(mine, request->sequence, my_text);
+        coll_signature_text(theirs, request->sequence, their_text);
+        return coll_fail(comm, ZERO_E_DIVERGED, "rank %d called %s, rank %d called %s%s",
+                         coll_root_rank(comm, comm->rank), my_text, coll_root_rank(comm, rank),
+                         their_text, coll_signature_difference(mine, theirs));
+    }
+    direct->met[rank] = DIRECT_MET;
+    return ZERO_OK;
+}
+
+zero_result coll_direct_meet_all(struct coll_comm *comm, const struct coll_request *request,
+                                 int count)
+{
+    zero_result result = ZERO_OK;
+    for (int rank = 0; rank < count && result >= 0; rank++) {
+        const zero_result met = coll_direct_meet(comm, request, rank);
+        if (met != ZERO_OK)
+            result = met;
+    }
+    return result;
+}
+
+static zero_result (*const advance[COLL_KINDS])(struct coll_comm *comm,
+                                                struct coll_request *request) = {
+    [COLL_ALL_GATHER] = coll_direct_all_gather,
+    [COLL_REDUCE_SCATTER] = coll_direct_reduce_scatter,
+    [COLL_EXCHANGE] = coll_direct_exchange,
+    [COLL_ALL_REDUCE] = coll_direct_small_all_reduce,
+    [COLL_BROADCAST] = coll_direct_small_broadcast,
+    [COLL_BARRIER] = coll_direct_exchange,
+};
+
+zero_result coll_direct_progress(struct coll_comm *comm)
+{
+    zero_result result = ZERO_AGAIN;
+    while (comm->queue.first) {
+        struct coll_request *request = comm->queue.first;
+        const zero_result advanced = advance[request->kind](comm, request);
+        if (advanced < 0)
+            return advanced;
+        if (advanced == ZERO_AGAIN)
+            break;
+        coll_retire(comm, &comm->queue);
+        coll_direct_of(comm)->at = 0;
+        memset(coll_direct_of(comm)->met, DIRECT_NOT_MET, (size_t)comm->world);
+        atomic_store(&coll_direct_own(comm)->consumed, request->sequence + 1);
+        coll_direct_wake(comm);
+        result = ZERO_OK;
+    }
+    return result;
+}

@@ -1,0 +1,60 @@
+#include "collectives/direct/direct.h"
+
+#include <stdio.h>
+
+bool coll_direct_reads(const struct coll_request *request, int reader, int owner)
+{
+    switch ((enum coll_kind)request->kind) {
+    case COLL_ALL_GATHER:
+        return request->op.all_gather.spans[owner].count > 0;
+    case COLL_REDUCE_SCATTER:
+        return owner < request->op.reduce_scatter.contributors &&
+               request->op.reduce_scatter.spans[reader].count > 0;
+    case COLL_BROADCAST:
+        return owner == ((const struct coll_small *)request)->root;
+    default:
+        return true;
+    }
+}
+
+bool coll_direct_drained(const struct coll_comm *comm, const struct coll_request *request)
+{
+    for (int rank = 0; rank < comm->world; rank++)
+        if (rank != comm->rank && coll_direct_reads(request, rank, comm->rank) &&
+            !coll_direct_consumed(comm, rank, request->sequence))
+            return false;
+    return true;
+}
+
+enum coll_presence coll_direct_presence(const struct coll_comm *comm,
+                                        const struct coll_request *request, enum coll_goal goal,
+                                        int rank)
+{
+    // A rank that leaves says so after everything else: what it says first is looked at last.
+    const bool left = coll_direct_left(comm, rank);
+    bool absent = false;
+    switch (goal) {
+    case COLL_GOAL_COMPLETE:
+        absent = coll_direct_reads(comm->queue.first, comm->rank, rank) &&
+                 !coll_direct_posted(comm, rank, comm->queue.first->sequence);
+        break;
+    case COLL_GOAL_DRAINED:
+        absent = rank != comm->rank && coll_direct_reads(request, rank, comm->rank) &&
+                 !coll_direct_consumed(comm, rank, request->sequence);
+        break;
+    case COLL_GOAL_ROOM:
+        absent = !coll_direct_has_room(comm, request, rank);
+        break;
+    }
+    return !absent ? COLL_PRESENT : left ? COLL_LEFT : COLL_ABSENT;
+}
+
+void coll_direct_last_call(const struct coll_comm *comm, int rank, char *text, size_t size)
+{
+    const uint64_t posted = atomic_load(&coll_direct_of(comm)->blocks[rank]->posted);
+    char call[COLL_TEXT_BYTES] = "none";
+    if (posted > 0)
+        coll_signature_text(&coll_direct_descriptor(comm, rank, posted - 1)->signature, posted - 1,
+                            call);
+    snprintf(text, size, "%s", call);
+}

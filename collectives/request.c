@@ -1,0 +1,86 @@
+#include "collectives/internal.h"
+#include "collectives/signature.h"
+
+zero_result coll_refuse(struct coll_comm *comm, const struct coll_request *request,
+                        enum coll_kind kind, const char *why)
+{
+    struct coll_request shown = *request;
+    struct coll_signature signature;
+    char text[COLL_TEXT_BYTES];
+    shown.kind = kind;
+    coll_signature_make(&signature, comm, &shown);
+    coll_signature_text(&signature, comm->sequence, text);
+    return coll_fail(comm, ZERO_E_INVALID, "rank %d, %s: %s", coll_root_rank(comm, comm->rank),
+                     text, why);
+}
+
+static void enqueue(struct coll_queue *queue, struct coll_request *request)
+{
+    if (queue->last)
+        queue->last->next = request;
+    else
+        queue->first = request;
+    queue->last = request;
+}
+
+zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind)
+{
+    zero_result result = coll_stop(comm);
+    if (result != ZERO_OK)
+        return result;
+    request->kind = kind;
+    request->sequence = comm->sequence;
+    request->next = NULL;
+    result = comm->transport->start(comm, request);
+    if (result == ZERO_AGAIN) {
+        result = coll_wait_for(comm, request, COLL_GOAL_ROOM);
+        if (result == ZERO_OK)
+            result = comm->transport->start(comm, request);
+    }
+    if (result != ZERO_OK)
+        return result;
+    comm->sequence++;
+    request->state = COLL_STARTED;
+    enqueue(&comm->queue, request);
+    return ZERO_OK;
+}
+
+void coll_retire(struct coll_comm *comm, struct coll_queue *queue)
+{
+    (void)comm;
+    struct coll_request *request = queue->first;
+    queue->first = request->next;
+    if (!queue->first)
+        queue->last = NULL;
+    request->next = NULL;
+    request->state = COLL_COMPLETE;
+}
+
+zero_result coll_progress(struct coll_comm *comm)
+{
+    for (struct coll_comm *each = comm->family->comms; each && !comm->family->stopped;
+         each = each->next)
+        each->transport->progress(each);
+    return coll_stop(comm);
+}
+
+zero_result coll_wait(struct coll_comm *comm, struct coll_request *request)
+{
+    return coll_wait_for(comm, request, COLL_GOAL_COMPLETE);
+}
+
+zero_result coll_drain(struct coll_comm *comm, struct coll_request *request)
+{
+    zero_result result = coll_wait_for(comm, request, COLL_GOAL_COMPLETE);
+    if (result == ZERO_OK && request->state == COLL_COMPLETE)
+        result = coll_wait_for(comm, request, COLL_GOAL_DRAINED);
+    if (result == ZERO_OK)
+        request->state = COLL_IDLE;
+    return result;
+}
+
+bool coll_drained(const struct coll_comm *comm, const struct coll_request *request)
+{
+    return request->state == COLL_IDLE || coll_failed(comm) != ZERO_OK ||
+           (request->state == COLL_COMPLETE && comm->transport->drained(comm, request));
+}
