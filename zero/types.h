@@ -45,11 +45,16 @@ typedef enum zero_result {
 #undef ZERO_RESULT_ENUM
 } zero_result;
 
-/** Element types of parameters and gradients. 0 stands for "the default" in configuration. */
+/** Element types. 0 stands for "the default" in configuration. Parameters and gradients are f32 or
+ * bf16; collectives know all of them. */
 typedef enum zero_dtype {
     ZERO_DTYPE_DEFAULT = 0,
     ZERO_F32 = 1,
     ZERO_BF16 = 2,
+    ZERO_F16 = 3,
+    ZERO_F64 = 4,
+    ZERO_I32 = 5,
+    ZERO_I64 = 6,
 } zero_dtype;
 
 /** Levels are defined by frequency: a job, a job, a step, a unit, a chunk. */

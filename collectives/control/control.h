@@ -1,0 +1,139 @@
+/**
+ * collectives/control/control.h: the segment that zero-run shares with its ranks.
+ *
+ * A memfd that zero-run creates and holds, so that it survives the death of any rank; the ranks
+ * inherit it as a descriptor (ZERO_CONTROL_FD). Each rank has an area of its own and writes nowhere
+ * else: its flight recorder and its status. zero-run reads them while they are being written, and
+ * writes what it wants of all ranks into the head. Nothing in it decides what a rank computes.
+ *
+ *   segment.c    creating it, and checking and mapping it in a rank
+ *   record.c     the flight recorder's and the status's writers and readers
+ *
+ * Part of zero_boot: the program zero-run and the communicator both stand on it.
+ */
+#ifndef COLLECTIVES_CONTROL_CONTROL_H
+#define COLLECTIVES_CONTROL_CONTROL_H
+
+#include "base/error.h"
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CONTROL_MAGIC UINT64_C(0x6c72746e6f72657a) /**< "zerontrl" */
+#define CONTROL_VERSION 1U
+
+enum {
+    CONTROL_LINE = 128,
+    CONTROL_RECORDS = 4096, /**< of a rank, a power of two: the newest ones are kept */
+    CONTROL_METRICS = 16,
+    CONTROL_NAME_BYTES = 32,
+};
+
+/** What a record is about: an operation of a communicator, or a stretch of time of the engine. */
+enum control_what {
+    CONTROL_NOTHING,
+    CONTROL_OPERATION, /**< of a communicator, from its start to its completion */
+    CONTROL_GATHER,    /**< waiting for parameters */
+    CONTROL_REDUCE,    /**< waiting for, or working on, gradients */
+    CONTROL_UPDATE,    /**< the optimizer */
+    CONTROL_STEP,      /**< zero_step() */
+    CONTROL_WHATS,
+};
+
+/** One record. The writer makes `stamp` odd before and even after it changes anything: a reader
+ * that sees the same even stamp before and after has read a whole one. */
+struct control_record {
+    alignas(CONTROL_LINE) _Atomic uint64_t stamp;
+    uint64_t number;   /**< position in the rank's order of records, from 1 */
+    uint64_t sequence; /**< of the operation in its communicator */
+    uint64_t bytes;    /**< of the operation on this rank */
+    uint64_t begin_ns; /**< of base_clock_ns() */
+    uint64_t end_ns;   /**< 0: it is still under way */
+    uint32_t what;     /**< enum control_what */
+    uint32_t unit;     /**< UINT32_MAX: none */
+    char kind[16];     /**< "reduce-scatter" */
+    char name[24];     /**< of the unit, cut: "h.4" */
+    char comm[24];     /**< of the communicator, cut: "main" */
+};
+
+/** One metric of the newest step. */
+struct control_metric {
+    char name[CONTROL_NAME_BYTES];
+    double mean;
+};
+
+/** Where a rank's training stands; guarded by a stamp like a record. */
+struct control_status {
+    alignas(CONTROL_LINE) _Atomic uint64_t stamp;
+    uint64_t step;            /**< steps finished */
+    uint64_t step_ns;         /**< duration of the newest one */
+    uint64_t at_ns;           /**< when it ended */
+    uint64_t gather_wait_ns;  /**< of these waited for parameters, */
+    uint64_t reduce_wait_ns;  /**< gradients, */
+    uint64_t verdict_wait_ns; /**< the other ranks' verdicts, */
+    uint64_t update_ns;       /**< and spent in the optimizer */
+    uint64_t micro_batches;   /**< V */
+    uint64_t planned_bytes;   /**< of this rank, as the plan has it */
+    uint32_t metric_count;
+    struct control_metric metrics[CONTROL_METRICS];
+};
+
+/** The area of one rank. */
+struct control_rank {
+    alignas(4096) _Atomic uint64_t records; /**< begun so far */
+    _Atomic uint32_t pid;                   /**< 0: the rank has not attached */
+    struct control_status status;
+    struct control_record ring[CONTROL_RECORDS];
+};
+
+/** The whole segment. */
+struct control_segment {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t world;
+    uint64_t bytes;
+    _Atomic uint32_t trace; /**< 1: somebody reads every record: engine stretches are worth it */
+    struct control_rank ranks[];
+};
+
+/* ------------------------------------------------------------------ segment.c */
+
+/** Creates the segment of `world` ranks, mapped, and its descriptor, close-on-exec, both owned by
+ * the caller. ZERO_E_NOMEM. *Local*, zero-run. */
+zero_result control_create(struct control_segment **segment, int *fd, int world, bool trace,
+                           struct base_error *error);
+
+/** Maps the segment whose descriptor the environment names; *segment is NULL if it names none.
+ * ZERO_E_INVALID: the variable is malformed, or the descriptor is not such a segment of `world`
+ * ranks (the message says what is wrong). ZERO_E_VERSION. *Local*, a rank. */
+zero_result control_attach(struct control_segment **segment, int rank, int world,
+                           struct base_error *error);
+
+/** Unmaps it; accepts NULL. */
+void control_detach(struct control_segment *segment);
+
+/* ------------------------------------------------------------------ record.c */
+
+/** Begins a record: *record but for stamp and number is copied; returns its number for
+ * control_end(). `area` may be NULL: returns 0, and nothing happens. One thread of the rank at a
+ * time a record; several threads may begin records. */
+uint64_t control_begin(struct control_rank *area, const struct control_record *record);
+
+/** Ends it now, if it has not been overwritten meanwhile. number 0: nothing. */
+void control_end(struct control_rank *area, uint64_t number);
+
+/** Records a stretch of time that has passed. */
+void control_stretch(struct control_rank *area, enum control_what what, uint32_t unit,
+                     const char *name, uint64_t begin_ns, uint64_t end_ns);
+
+/** Reads record `number`; false if it has been overwritten, or is being written. Any process. */
+bool control_read(const struct control_rank *area, uint64_t number, struct control_record *record);
+
+/** Writes, reads (false: not yet written, or again and again being written) the status. */
+void control_status_write(struct control_rank *area, const struct control_status *status);
+bool control_status_read(const struct control_rank *area, struct control_status *status);
+
+#endif
