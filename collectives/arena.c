@@ -1,8 +1,6 @@
 #include "base/arena.h"
 #include "collectives/internal.h"
 
-#include <stdio.h>
-
 static void free_arena(struct coll_arena *arena)
 {
     arena->comm->transport->arena_free(arena->comm, arena);
@@ -31,41 +29,6 @@ const struct coll_arena *coll_arena_of(const struct coll_comm *comm, const void 
             return arena;
     }
     return NULL;
-}
-
-struct verdict {
-    size_t bytes;
-    int32_t result;
-    char message[COLL_MESSAGE_BYTES];
-};
-
-/**
- * Tells the others how this rank's part went and fills in arena->peer_bytes. All ranks return the
- * failure of the lowest rank that has one, or the communicator's.
- */
-static zero_result agree(struct coll_comm *comm, struct coll_arena *arena, zero_result result,
-                         const struct base_error *mine, struct base_error *error)
-{
-    struct verdict verdict = {.bytes = arena->bytes, .result = result};
-    if (result != ZERO_OK)
-        snprintf(verdict.message, sizeof verdict.message, "rank %d: %.*s", comm->rank,
-                 COLL_MESSAGE_BYTES - 32, mine->message);
-    struct verdict *all = base_calloc((size_t)comm->world, sizeof *all);
-    if (!all) {
-        coll_fail(comm, ZERO_E_NOMEM, "rank %d: no memory for %zu bytes", comm->rank,
-                  (size_t)comm->world * sizeof *all);
-        return coll_state(comm, error);
-    }
-    result = coll_exchange(comm, &verdict, sizeof verdict, all);
-    if (result != ZERO_OK)
-        coll_state(comm, error);
-    for (int rank = 0; rank < comm->world && result == ZERO_OK; rank++) {
-        arena->peer_bytes[rank] = all[rank].bytes;
-        if (all[rank].result != ZERO_OK)
-            result = zero_fail(error, (zero_result)all[rank].result, "%s", all[rank].message);
-    }
-    base_free(all);
-    return result;
 }
 
 static zero_result arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
@@ -100,10 +63,10 @@ zero_result coll_arena_create(struct coll_comm *comm, size_t bytes, struct coll_
                                    .peer_bytes = peer_bytes};
     struct base_error mine = {0};
     zero_result result = arena_alloc(comm, created, &mine);
-    result = agree(comm, created, result, &mine, error);
+    result = coll_agree(comm, bytes, peer_bytes, result, &mine, error);
     if (result == ZERO_OK) {
         result = comm->transport->arena_share(comm, created, &mine);
-        result = agree(comm, created, result, &mine, error);
+        result = coll_agree(comm, bytes, peer_bytes, result, &mine, error);
     }
     if (result != ZERO_OK) {
         free_arena(created);

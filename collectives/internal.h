@@ -141,6 +141,16 @@ zero_result coll_refuse(struct coll_comm *comm, const struct coll_request *reque
 /** Takes the oldest request, whose result is complete, from the queue. Called by transports. */
 void coll_retire(struct coll_comm *comm, struct coll_queue *queue);
 
+/* ------------------------------------------------------------------ agree.c */
+
+/**
+ * Tells the others how this rank's part of something went, and a number; values[r] is rank r's. All
+ * ranks return the failure of the lowest rank that has one (`mine` has this one's message), or the
+ * communicator's. *Collective, ordered.*
+ */
+zero_result coll_agree(struct coll_comm *comm, size_t value, size_t *values, zero_result result,
+                       const struct base_error *mine, struct base_error *error);
+
 /* ------------------------------------------------------------------ arena.c */
 
 /** The family's arena in which `bytes` bytes from `address` on lie, as this rank sees it; NULL if
