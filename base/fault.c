@@ -1,16 +1,29 @@
 #include "base/fault.h"
 
+#include "base/clock.h"
+#include "base/hash.h"
+
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
+#include <unistd.h>
 
-enum { MAX_RULES = 16, POINT_SIZE = 32, LARGEST_ERRNO = 133 };
+enum { MAX_RULES = 16, LARGEST_ERRNO = 133, LONGEST_DELAY_NS = 2000000 };
+
+enum action { FAIL, KILL, STOP, EXIT, EXEC, DELAY, ACTIONS };
+
+static const char *const action_names[ACTIONS] = {
+    [KILL] = "kill", [STOP] = "stop", [EXIT] = "exit", [EXEC] = "exec", [DELAY] = "delay",
+};
 
 struct rule {
-    char point[POINT_SIZE];
+    char point[BASE_FAULT_POINT_BYTES];
+    enum action action;
     int errnum; // 0: the point's own
     bool onwards;
     uint64_t wanted; // the hit that fails, from 1
@@ -29,6 +42,9 @@ static struct rules active;
 static uint64_t fired;
 static struct base_error environment_error;
 
+static void (*told)(void *user);
+static void *told_user;
+
 atomic_int base_fault_state = -1;
 
 // The number of an errno by name, in whatever case; 0 if there is none.
@@ -42,7 +58,19 @@ static int errno_by_name(const char *name, size_t length)
     return 0;
 }
 
-// Parses "point[:errno-name]@N[+]".
+// What stands behind the colon.
+static bool parse_action(struct rule *rule, const char *name, size_t length)
+{
+    for (enum action action = KILL; action < ACTIONS; action++)
+        if (strlen(action_names[action]) == length &&
+            strncmp(action_names[action], name, length) == 0)
+            rule->action = action;
+    if (rule->action == FAIL)
+        rule->errnum = errno_by_name(name, length);
+    return rule->action != FAIL || rule->errnum != 0;
+}
+
+// Parses "point[:errno-name|:action]@N[+]".
 static zero_result parse_rule(struct rule *rule, const char *text, size_t length,
                               struct base_error *error)
 {
@@ -55,16 +83,13 @@ static zero_result parse_rule(struct rule *rule, const char *text, size_t length
                          text);
 
     const size_t name_length = (size_t)((colon ? colon : at) - text);
-    if (name_length == 0 || name_length >= POINT_SIZE)
+    if (name_length == 0 || name_length >= BASE_FAULT_POINT_BYTES)
         return zero_fail(error, ZERO_E_INVALID, "fault '%.*s': a point has 1 to %d characters",
-                         (int)length, text, POINT_SIZE - 1);
+                         (int)length, text, BASE_FAULT_POINT_BYTES - 1);
     memcpy(rule->point, text, name_length);
-    if (colon) {
-        rule->errnum = errno_by_name(colon + 1, (size_t)(at - colon - 1));
-        if (rule->errnum == 0)
-            return zero_fail(error, ZERO_E_INVALID, "fault '%.*s': unknown errno name", (int)length,
-                             text);
-    }
+    if (colon && !parse_action(rule, colon + 1, (size_t)(at - colon - 1)))
+        return zero_fail(error, ZERO_E_INVALID, "fault '%.*s': unknown errno name or action",
+                         (int)length, text);
 
     const char *digit = at + 1;
     for (; digit < end && *digit >= '0' && *digit <= '9' && rule->wanted < UINT32_MAX; digit++)
@@ -146,20 +171,63 @@ static int default_errno(const char *point)
     return EIO;
 }
 
+void base_fault_witness(void (*witness)(void *user), void *user)
+{
+    told = witness;
+    told_user = user;
+}
+
+static void delay(const char *point, uint64_t hits)
+{
+    const uint64_t seed[] = {base_clock_ns(), (uint64_t)getpid(), hits};
+    const uint64_t ns = base_hash64(seed, sizeof seed, base_hash64(point, strlen(point), 0));
+    nanosleep(&(struct timespec){.tv_nsec = (long)(ns % LONGEST_DELAY_NS)}, NULL);
+}
+
+static void act(enum action action, const char *point, uint64_t hits)
+{
+    if (action == DELAY) {
+        delay(point, hits);
+        return;
+    }
+    if (told)
+        told(told_user);
+    switch (action) {
+    case KILL:
+        kill(getpid(), SIGKILL);
+        break;
+    case STOP:
+        kill(getpid(), SIGSTOP);
+        break;
+    case EXEC:
+        execl("/bin/sleep", "sleep", "60", (char *)NULL);
+        _exit(127);
+    default:
+        _exit(0);
+    }
+}
+
 int base_fault_hit(const char *point)
 {
     pthread_once(&environment_once, read_environment);
     int errnum = 0;
+    enum action action = FAIL;
+    uint64_t hits = 0;
     pthread_mutex_lock(&mutex);
     for (int i = 0; i < active.count; i++) {
         struct rule *rule = &active.rule[i];
         if (strcmp(rule->point, point) != 0)
             continue;
-        rule->hits++;
-        if (rule->hits == rule->wanted || (rule->onwards && rule->hits > rule->wanted))
-            errnum = rule->errnum ? rule->errnum : default_errno(point);
+        hits = ++rule->hits;
+        if (hits != rule->wanted && (!rule->onwards || hits < rule->wanted))
+            continue;
+        action = rule->action;
+        errnum = action != FAIL ? 0 : rule->errnum ? rule->errnum : default_errno(point);
     }
-    fired += errnum != 0;
+    fired += errnum != 0 || action != FAIL;
     pthread_mutex_unlock(&mutex);
+    // Outside the lock: the other threads go on while this one sleeps.
+    if (action != FAIL)
+        act(action, point, hits);
     return errnum;
 }

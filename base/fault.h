@@ -6,7 +6,17 @@
  *     ZERO_FAULT="alloc@3,io.write:enospc@17+"
  *
  * fails the third allocation with the point's own errno, and every write from the 17th on with
- * ENOSPC. Grammar: point[:errno-name]@N[+], separated by commas; at most 16 of them.
+ * ENOSPC. Grammar: point[:errno-name|:action]@N[+], separated by commas; at most 16 of them.
+ *
+ * An action is done in place of failing, to see what becomes of the others:
+ *
+ *     kill       SIGKILL to this process
+ *     stop       SIGSTOP to this process; the point succeeds when it is continued
+ *     exit       _exit(0)
+ *     exec       becomes "/bin/sleep 60"
+ *     delay      sleeps for a random time of up to 2 ms, then the point succeeds
+ *
+ *     ZERO_FAULT="coll.reduce-scatter.read:kill@3"
  *
  * Points of base (others document theirs where they are hit):
  *     alloc      base_calloc, base_strdup, base_arena_init: the memory is not to be had (ENOMEM)
@@ -25,6 +35,9 @@
 #include "base/error.h"
 
 #include <stdatomic.h>
+
+/** Room for a point's name with its final zero. */
+enum { BASE_FAULT_POINT_BYTES = 32 };
 
 /** Not to be used directly. -1: ZERO_FAULT has not been read yet; 0: no faults; 1: some. */
 extern atomic_int base_fault_state;
@@ -56,7 +69,14 @@ zero_result base_fault_set(const char *spec, struct base_error *error);
  */
 zero_result base_fault_check_environment(struct base_error *error);
 
-/** How often a fault was injected since the faults were set. *Local*, any thread. */
+/** How often a fault was injected or an action done since the faults were set. *Local*, any thread.
+ */
 uint64_t base_fault_fired(void);
+
+/**
+ * Has `witness` called just before an action stops or ends this process, in the thread that does
+ * it: for a test that wants to know when. NULL: nobody. *Local*; not while points are being hit.
+ */
+void base_fault_witness(void (*witness)(void *user), void *user);
 
 #endif

@@ -1,12 +1,16 @@
 // base/fault.h: which hit fails with what, and what a malformed text says.
+#include "base/clock.h"
 #include "base/fault.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +85,9 @@ static void malformed_texts_change_nothing(void **state)
         ":eio@1",
         "a:@1",
         "a:nosuch@1",
+        "a:kil@1",
+        "a:kill:eio@1",
+        "a:KILL@1",
         "a@1,",
         ",a@1",
         "a@1,,b@1",
@@ -121,6 +128,83 @@ static void threads_count_together(void **state)
     assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
 }
 
+/* ------------------------------------------------------------------ actions */
+
+// Written by a child's witness just before it stops or ends.
+static volatile int *witnessed;
+
+static void note(void *user)
+{
+    *(volatile int *)user += 1;
+}
+
+// Hits a point twice in a child whose second hit does the action; returns the child.
+static pid_t hit_in_child(const char *spec)
+{
+    const pid_t child = fork();
+    if (child != 0)
+        return child;
+    base_fault_witness(note, (void *)(uintptr_t)witnessed);
+    if (base_fault_set(spec, NULL) != ZERO_OK || base_fault("p") != 0 || *witnessed != 0)
+        _exit(1);
+    _exit(base_fault("p") == 0 && base_fault_fired() == 1 ? 42 : 2);
+}
+
+static void actions_end_or_stop_the_process(void **state)
+{
+    (void)state;
+    int status;
+    witnessed =
+        mmap(NULL, sizeof *witnessed, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(witnessed, MAP_FAILED);
+    pid_t child = hit_in_child("p:kill@2");
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && *witnessed == 1);
+
+    *witnessed = 0;
+    child = hit_in_child("p:exit@2+");
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(status == 0 && *witnessed == 1);
+
+    *witnessed = 0;
+    child = hit_in_child("p:stop@2");
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    assert_true(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP && *witnessed == 1);
+    assert_int_equal(kill(child, SIGCONT), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 42);
+
+    *witnessed = 0;
+    child = hit_in_child("p:exec@2");
+    char path[64], program[64] = "";
+    snprintf(path, sizeof path, "/proc/%d/comm", (int)child);
+    for (int i = 0; i < 5000 && strcmp(program, "sleep\n") != 0; i++) {
+        usleep(1000);
+        FILE *file = fopen(path, "r");
+        assert_true(file && fgets(program, sizeof program, file));
+        fclose(file);
+    }
+    assert_string_equal(program, "sleep\n");
+    assert_int_equal(*witnessed, 1);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    munmap((void *)(uintptr_t)witnessed, sizeof *witnessed);
+}
+
+static void a_delay_takes_time_and_succeeds(void **state)
+{
+    (void)state;
+    assert_int_equal(base_fault_set("p:delay@1+,p:eio@50", NULL), ZERO_OK);
+    const uint64_t begin = base_clock_ns();
+    for (int i = 1; i < 50; i++)
+        assert_int_equal(base_fault("p"), 0);
+    const uint64_t took = base_clock_ns() - begin;
+    assert_true(took > 10 * UINT64_C(1000000)); // 49 ms is the mean
+    assert_int_equal(base_fault("p"), EIO);
+    assert_int_equal(base_fault_fired(), 50);
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+}
+
 // In a process of its own, because the environment is read once.
 static int try_malformed_environment(void)
 {
@@ -156,6 +240,8 @@ int main(void)
         cmocka_unit_test(setting_starts_anew),
         cmocka_unit_test(malformed_texts_change_nothing),
         cmocka_unit_test(threads_count_together),
+        cmocka_unit_test(actions_end_or_stop_the_process),
+        cmocka_unit_test(a_delay_takes_time_and_succeeds),
         cmocka_unit_test(a_malformed_environment_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
