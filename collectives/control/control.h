@@ -9,6 +9,9 @@
  *   segment.c    creating it, and checking and mapping it in a rank
  *   record.c     the flight recorder's and the status's writers and readers
  *
+ * What is shared is read and written through record.c only. Readers must expect anything in it: a
+ * rank may have written over its area by mistake, or have died at any instruction.
+ *
  * Part of zero_boot: the program zero-run and the communicator both stand on it.
  */
 #ifndef COLLECTIVES_CONTROL_CONTROL_H
@@ -38,25 +41,30 @@ enum control_what {
     CONTROL_OPERATION, /**< of a communicator, from its start to its completion */
     CONTROL_GATHER,    /**< waiting for parameters */
     CONTROL_REDUCE,    /**< waiting for, or working on, gradients */
+    CONTROL_VERDICT,   /**< waiting for what the other ranks say about the step */
     CONTROL_UPDATE,    /**< the optimizer */
     CONTROL_STEP,      /**< zero_step() */
     CONTROL_WHATS,
 };
 
-/** One record. The writer makes `stamp` odd before and even after it changes anything: a reader
- * that sees the same even stamp before and after has read a whole one. */
+#define CONTROL_NO_UNIT UINT32_MAX
+
+/** One record. Its stamp is twice its number, plus one while somebody writes: a reader that sees
+ * the same even stamp before and after has read a whole one. */
 struct control_record {
     alignas(CONTROL_LINE) _Atomic uint64_t stamp;
     uint64_t number;   /**< position in the rank's order of records, from 1 */
     uint64_t sequence; /**< of the operation in its communicator */
-    uint64_t bytes;    /**< of the operation on this rank */
+    uint64_t bytes;    /**< of the operation on this rank: its share of a gather or reduction */
     uint64_t begin_ns; /**< of base_clock_ns() */
     uint64_t end_ns;   /**< 0: it is still under way */
     uint32_t what;     /**< enum control_what */
-    uint32_t unit;     /**< UINT32_MAX: none */
+    uint32_t unit;     /**< CONTROL_NO_UNIT: none */
+    uint32_t ranks;    /**< of the communicator */
+    uint32_t first;    /**< number of its rank 0 in the job: tells groups of one split apart */
     char kind[16];     /**< "reduce-scatter" */
     char name[24];     /**< of the unit, cut: "h.4" */
-    char comm[24];     /**< of the communicator, cut: "main" */
+    char comm[24];     /**< of the communicator, or of the context of a stretch; cut: "main" */
 };
 
 /** One metric of the newest step. */
@@ -65,11 +73,12 @@ struct control_metric {
     double mean;
 };
 
-/** Where a rank's training stands; guarded by a stamp like a record. */
+/** Where a rank's training stands, as the context that finished a step last has it. Its stamp
+ * counts, and is odd while somebody writes. */
 struct control_status {
     alignas(CONTROL_LINE) _Atomic uint64_t stamp;
     uint64_t step;            /**< steps finished */
-    uint64_t step_ns;         /**< duration of the newest one */
+    uint64_t step_ns;         /**< from the end of the step before to the end of this one */
     uint64_t at_ns;           /**< when it ended */
     uint64_t gather_wait_ns;  /**< of these waited for parameters, */
     uint64_t reduce_wait_ns;  /**< gradients, */
@@ -101,39 +110,57 @@ struct control_segment {
 
 /* ------------------------------------------------------------------ segment.c */
 
+/** Bytes of a segment. *Local.* */
+size_t control_bytes(int world);
+
 /** Creates the segment of `world` ranks, mapped, and its descriptor, close-on-exec, both owned by
- * the caller. ZERO_E_NOMEM. *Local*, zero-run. */
+ * the caller; its size is sealed. *segment is NULL and *fd -1 after an error. ZERO_E_NOMEM.
+ * *Local*, zero-run. */
 zero_result control_create(struct control_segment **segment, int *fd, int world, bool trace,
                            struct base_error *error);
 
-/** Maps the segment whose descriptor the environment names; *segment is NULL if it names none.
- * ZERO_E_INVALID: the variable is malformed, or the descriptor is not such a segment of `world`
- * ranks (the message says what is wrong). ZERO_E_VERSION. *Local*, a rank. */
+/** Maps the segment whose descriptor ZERO_CONTROL_FD names, touches this rank's area and enters its
+ * process there. The descriptor stays open, close-on-exec from now on: several contexts of a
+ * process attach, its children don't. *segment is NULL if the environment names none, or that of a
+ * job of another number of ranks: the program has made up this world by itself. ZERO_E_INVALID: the
+ * variable is malformed, or the descriptor is no such segment (the message says what is wrong).
+ * ZERO_E_VERSION: another version of zero-run. ZERO_E_NOMEM. *Local*, a rank. */
 zero_result control_attach(struct control_segment **segment, int rank, int world,
                            struct base_error *error);
 
-/** Unmaps it; accepts NULL. */
+/** Unmaps it; accepts NULL. *Local.* */
 void control_detach(struct control_segment *segment);
 
 /* ------------------------------------------------------------------ record.c */
 
-/** Begins a record: *record but for stamp and number is copied; returns its number for
- * control_end(). `area` may be NULL: returns 0, and nothing happens. One thread of the rank at a
- * time a record; several threads may begin records. */
-uint64_t control_begin(struct control_rank *area, const struct control_record *record);
+/** Begins a record: its number is filled in, and the time if begin_ns is 0; then it is copied, and
+ * what is not 0 in end_ns ends it already. Returns the number for control_end(); 0 if `area` is
+ * NULL, and then nothing happens, not even a look at the clock. *Local*, any thread. */
+uint64_t control_begin(struct control_rank *area, struct control_record *record);
 
-/** Ends it now, if it has not been overwritten meanwhile. number 0: nothing. */
+/** Ends it now, unless it has been overwritten meanwhile. number 0: nothing. *Local*, any thread.
+ */
 void control_end(struct control_rank *area, uint64_t number);
 
-/** Records a stretch of time that has passed. */
-void control_stretch(struct control_rank *area, enum control_what what, uint32_t unit,
-                     const char *name, uint64_t begin_ns, uint64_t end_ns);
+/** Copies a text into a field of a record, cut to its size, with a zero at the end. */
+void control_copy_name(char *field, size_t size, const char *text);
 
-/** Reads record `number`; false if it has been overwritten, or is being written. Any process. */
+/** Number of the newest record, 0 if there is none. *Local*, any process. */
+uint64_t control_newest(const struct control_rank *area);
+
+/** Reads record `number`; false if it is no longer there, or not yet whole. *Local*, any process.
+ */
 bool control_read(const struct control_rank *area, uint64_t number, struct control_record *record);
 
-/** Writes, reads (false: not yet written, or again and again being written) the status. */
+/** The process that has attached as this rank, 0 if none has. *Local*, any process. */
+uint32_t control_pid(const struct control_rank *area);
+
+/** Writes the status, but for its stamp; loses it if another thread is writing one. *Local*, any
+ * thread. */
 void control_status_write(struct control_rank *area, const struct control_status *status);
+
+/** Reads it; false if none has been written, or one is always being written. *Local*, any process.
+ */
 bool control_status_read(const struct control_rank *area, struct control_status *status);
 
 #endif

@@ -1,0 +1,179 @@
+// Records and the status are written under the eyes of readers in other processes. Words are
+// stored in order (release) and loaded in order (acquire), which costs nothing on x86: whoever
+// sees a new word sees the odd stamp that was stored before it.
+
+#include "collectives/control/control.h"
+
+#include "base/clock.h"
+#include "base/cpu.h"
+
+#include <string.h>
+
+enum {
+    CLAIM_TRIES = 1000, // an end takes some stores; whoever was stopped meanwhile is not waited for
+    READ_TRIES = 1000,
+};
+
+typedef uint64_t __attribute__((may_alias)) word;
+
+/** Where what follows the stamp begins. */
+#define PAYLOAD sizeof(uint64_t)
+
+_Static_assert(sizeof(struct control_record) == CONTROL_LINE, "a record is a line");
+_Static_assert(sizeof(struct control_status) % sizeof(word) == 0, "a status is whole words");
+
+static void store_words(void *to, const void *from, size_t bytes)
+{
+    word *words = to;
+    for (size_t i = 0; i < bytes / sizeof *words; i++) {
+        uint64_t value;
+        memcpy(&value, (const unsigned char *)from + i * sizeof value, sizeof value);
+        __atomic_store_n(&words[i], value, __ATOMIC_RELEASE);
+    }
+}
+
+static void load_words(void *to, const void *from, size_t bytes)
+{
+    const word *words = from;
+    for (size_t i = 0; i < bytes / sizeof *words; i++) {
+        const uint64_t value = __atomic_load_n(&words[i], __ATOMIC_ACQUIRE);
+        memcpy((unsigned char *)to + i * sizeof value, &value, sizeof value);
+    }
+}
+
+static void store_payload(void *to, const void *from, size_t size)
+{
+    store_words((unsigned char *)to + PAYLOAD, (const unsigned char *)from + PAYLOAD,
+                size - PAYLOAD);
+}
+
+static void load_payload(void *to, const void *from, size_t size)
+{
+    load_words((unsigned char *)to + PAYLOAD, (const unsigned char *)from + PAYLOAD,
+               size - PAYLOAD);
+}
+
+static struct control_record *slot_of(struct control_rank *area, uint64_t number)
+{
+    return &area->ring[(number - 1) % CONTROL_RECORDS];
+}
+
+/** Makes a slot record `number`'s; false if a newer one has it, or if it cannot be had. */
+static bool claim(struct control_record *slot, uint64_t number)
+{
+    uint64_t seen = atomic_load_explicit(&slot->stamp, memory_order_relaxed);
+    for (int i = 0; i < CLAIM_TRIES && seen < 2 * number; i++) {
+        if (seen % 2 == 0 &&
+            atomic_compare_exchange_weak_explicit(&slot->stamp, &seen, 2 * number + 1,
+                                                  memory_order_relaxed, memory_order_relaxed))
+            return true;
+        if (seen % 2) {
+            base_cpu_relax();
+            seen = atomic_load_explicit(&slot->stamp, memory_order_relaxed);
+        }
+    }
+    return false;
+}
+
+uint64_t control_begin(struct control_rank *area, struct control_record *record)
+{
+    if (!area)
+        return 0;
+    if (record->begin_ns == 0)
+        record->begin_ns = base_clock_ns();
+    record->number = atomic_fetch_add_explicit(&area->records, 1, memory_order_relaxed) + 1;
+    struct control_record *slot = slot_of(area, record->number);
+    if (!claim(slot, record->number))
+        return 0;
+    store_payload(slot, record, sizeof *record);
+    atomic_store_explicit(&slot->stamp, 2 * record->number, memory_order_release);
+    return record->number;
+}
+
+void control_end(struct control_rank *area, uint64_t number)
+{
+    if (!area || number == 0)
+        return;
+    struct control_record *slot = slot_of(area, number);
+    const uint64_t now = base_clock_ns();
+    uint64_t expected = 2 * number;
+    if (!atomic_compare_exchange_strong_explicit(&slot->stamp, &expected, 2 * number + 1,
+                                                 memory_order_relaxed, memory_order_relaxed))
+        return;
+    store_words(&slot->end_ns, &now, sizeof now);
+    atomic_store_explicit(&slot->stamp, 2 * number, memory_order_release);
+}
+
+void control_copy_name(char *field, size_t size, const char *text)
+{
+    const size_t length = strnlen(text, size - 1);
+    memcpy(field, text, length);
+    memset(field + length, 0, size - length);
+}
+
+uint64_t control_newest(const struct control_rank *area)
+{
+    return atomic_load_explicit(&area->records, memory_order_relaxed);
+}
+
+uint32_t control_pid(const struct control_rank *area)
+{
+    return atomic_load_explicit(&area->pid, memory_order_relaxed);
+}
+
+bool control_read(const struct control_rank *area, uint64_t number, struct control_record *record)
+{
+    const struct control_record *slot = &area->ring[(number - 1) % CONTROL_RECORDS];
+    for (int i = 0; number > 0 && i < READ_TRIES; i++) {
+        const uint64_t before = atomic_load_explicit(&slot->stamp, memory_order_acquire);
+        if (before / 2 != number)
+            return false;
+        if (before % 2) {
+            base_cpu_relax();
+            continue;
+        }
+        load_payload(record, slot, sizeof *record);
+        if (atomic_load_explicit(&slot->stamp, memory_order_relaxed) != before)
+            continue;
+        record->kind[sizeof record->kind - 1] = '\0';
+        record->name[sizeof record->name - 1] = '\0';
+        record->comm[sizeof record->comm - 1] = '\0';
+        return record->number == number;
+    }
+    return false;
+}
+
+void control_status_write(struct control_rank *area, const struct control_status *status)
+{
+    struct control_status *shared = &area->status;
+    uint64_t stamp = atomic_load_explicit(&shared->stamp, memory_order_relaxed);
+    if (stamp % 2 ||
+        !atomic_compare_exchange_strong_explicit(&shared->stamp, &stamp, stamp + 1,
+                                                 memory_order_relaxed, memory_order_relaxed))
+        return;
+    store_payload(shared, status, sizeof *status);
+    atomic_store_explicit(&shared->stamp, stamp + 2, memory_order_release);
+}
+
+bool control_status_read(const struct control_rank *area, struct control_status *status)
+{
+    const struct control_status *shared = &area->status;
+    for (int i = 0; i < READ_TRIES; i++) {
+        const uint64_t before = atomic_load_explicit(&shared->stamp, memory_order_acquire);
+        if (before == 0)
+            return false;
+        if (before % 2) {
+            base_cpu_relax();
+            continue;
+        }
+        load_payload(status, shared, sizeof *status);
+        if (atomic_load_explicit(&shared->stamp, memory_order_relaxed) != before)
+            continue;
+        if (status->metric_count > CONTROL_METRICS)
+            status->metric_count = CONTROL_METRICS;
+        for (uint32_t m = 0; m < status->metric_count; m++)
+            status->metrics[m].name[CONTROL_NAME_BYTES - 1] = '\0';
+        return true;
+    }
+    return false;
+}
