@@ -361,6 +361,7 @@ struct coll_counters {
     uint64_t reduced_bytes;  /**< read from peers */
     uint64_t waits;          /**< waits that had to yield or sleep */
     size_t memory_bytes;     /**< control memory of this rank, arenas not included */
+    size_t huge_bytes; /**< of arenas in shared memory: what this rank has put in huge pages */
 };
 void coll_counters(const struct coll_comm *comm, struct coll_counters *counters);
 

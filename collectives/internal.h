@@ -64,12 +64,14 @@ struct coll_arena {
     uint32_t id;            /**< its place in the order of creation: names it among ranks */
     bool shared;            /**< there once for all ranks of the host */
     size_t bytes;
-    void *base;       /**< this rank's bytes; NULL if it has none */
-    const void *view; /**< of a shared one: the same, read-only */
+    void *base;                   /**< this rank's bytes; NULL if it has none */
+    const void *view;             /**< of a shared one: the same, read-only */
+    const struct coll_span *mine; /**< of a shared one, while it is created: what this rank takes */
+    size_t mine_count;            /**< care of */
+    int memory;                   /**< the transport's descriptor while it is created, else -1 */
     unsigned char *
         *peers; /**< the bytes of each rank of the root as mapped here, its own included */
     size_t *peer_bytes;
-    void *memory; /**< the transport's own */
 };
 
 /** A first-in-first-out list of requests under way. */
@@ -153,10 +155,10 @@ zero_result coll_agree(struct coll_comm *comm, size_t value, size_t *values, zer
 
 /* ------------------------------------------------------------------ arena.c */
 
-/** The family's arena in which `bytes` bytes from `address` on lie, as this rank sees it; NULL if
- * they are in none. */
+/** The family's arena in which `bytes` bytes from `address` on lie, as this rank sees it, and where
+ * in it: *offset; NULL if they are in none. */
 const struct coll_arena *coll_arena_of(const struct coll_comm *comm, const void *address,
-                                       size_t bytes);
+                                       size_t bytes, size_t *offset);
 
 /** Frees all arenas of a root. */
 void coll_arenas_free(struct coll_comm *root);

@@ -5,11 +5,11 @@
 struct direct_place coll_direct_place(const struct coll_comm *comm, const void *address,
                                       size_t bytes)
 {
-    const struct coll_arena *arena = coll_arena_of(comm, address, bytes);
+    size_t offset;
+    const struct coll_arena *arena = coll_arena_of(comm, address, bytes, &offset);
     if (!arena)
         return (struct direct_place){(uint64_t)(uintptr_t)address, DIRECT_PRIVATE};
-    return (struct direct_place){
-        (uint64_t)((const unsigned char *)address - (const unsigned char *)arena->base), arena->id};
+    return (struct direct_place){offset, arena->id};
 }
 
 unsigned char *coll_direct_address(const struct coll_comm *comm, int rank,

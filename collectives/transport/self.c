@@ -1,6 +1,7 @@
 // World 1: a team of one. Nothing moves but from one's own memory to one's own memory.
 
 #include "collectives/direct/direct.h"
+#include "collectives/transport/shared.h"
 #include "collectives/transport/threads.h"
 
 static zero_result self_open(struct coll_comm *comm, const struct coll_config *config,
@@ -22,6 +23,7 @@ const struct coll_transport coll_transport_self = {
     .close = coll_threads_close,
     .arena_alloc = coll_threads_arena_alloc,
     .arena_share = coll_threads_arena_share,
+    .arena_populate = coll_shared_populate,
     .arena_free = coll_threads_arena_free,
     .start = coll_direct_start,
     .progress = coll_direct_progress,

@@ -1,20 +1,13 @@
-// Ranks that are processes of one host. Blocks and arenas are memfds, nameless, so that nothing
-// stays behind whoever dies; their owner allocates and touches them, peers map them: blocks to
-// read and write, arenas to read only.
-//
-// Points of base/fault.h: shm.allocate (each memfd), shm.map (each mapping, own and peers').
+// Ranks that are processes of one host. Blocks and arenas are memfds; their owner allocates and
+// touches them, peers map them to read and write.
 
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/fault.h"
 #include "collectives/boot/boot.h"
 #include "collectives/direct/direct.h"
+#include "collectives/transport/memory.h"
+#include "collectives/transport/shared.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct shm {
@@ -25,89 +18,63 @@ struct shm {
     void **mapped;    /**< and where it is mapped */
 };
 
-/** What a peer may rely on: the memory is there and stays. */
-enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
-
 /* ------------------------------------------------------------------ memory */
 
-/** A memfd of `bytes` > 0 bytes, allocated and sealed. */
-static zero_result create_memory(const struct coll_comm *comm, size_t bytes, int *memory,
-                                 struct base_error *error)
+/** A memory of this rank's own, mapped and touched. */
+static zero_result create_own(struct coll_comm *comm, size_t bytes, int *memory, void **address,
+                              struct base_error *error)
 {
-    const int fd = memfd_create("zero", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return zero_fail_errno(error, ZERO_E_NOMEM, errno, "communicator %s: memfd_create",
-                               comm->name);
-    int failed = base_fault("shm.allocate");
-    if (failed == 0)
-        do
-            failed = fallocate(fd, 0, 0, (off_t)bytes) != 0 ? errno : 0;
-        while (failed == EINTR);
-    if (failed == 0 && fcntl(fd, F_ADD_SEALS, SEALS) != 0)
-        failed = errno;
-    if (failed != 0) {
-        close(fd);
-        return zero_fail_errno(error, ZERO_E_NOMEM, failed,
-                               "communicator %s: %zu bytes of shared memory", comm->name, bytes);
-    }
-    *memory = fd;
-    return ZERO_OK;
+    zero_result result = coll_memory_create(comm->name, bytes, memory, error);
+    if (result == ZERO_OK)
+        result = coll_memory_map(comm->name, *memory, bytes, true, address, error);
+    if (result == ZERO_OK)
+        result = coll_memory_allocate(comm->name, *memory, *address, 0, bytes,
+                                      &comm->family->counters.huge_bytes, error);
+    return result;
 }
 
-/** Maps memory and fills in the page tables, so that no later access faults. */
-static zero_result map_memory(const struct coll_comm *comm, int memory, size_t bytes,
-                              int protection, void **address, struct base_error *error)
-{
-    const int fault = base_fault("shm.map");
-    void *mapped = fault == 0 ? mmap(NULL, bytes, protection, MAP_SHARED | MAP_POPULATE, memory, 0)
-                              : MAP_FAILED;
-    if (mapped == MAP_FAILED)
-        return zero_fail_errno(error, ZERO_E_NOMEM, fault != 0 ? fault : errno,
-                               "communicator %s: mapping %zu bytes of shared memory", comm->name,
-                               bytes);
-    *address = mapped;
-    return ZERO_OK;
-}
-
-/** Maps a peer's memory after looking that it is what it should be: reading it can't fault. */
 static zero_result map_peer(const struct coll_comm *comm, int rank, int memory, size_t bytes,
-                            int protection, void **address, struct base_error *error)
+                            void **address, struct base_error *error)
 {
-    struct stat status;
-    const int seals = fcntl(memory, F_GET_SEALS);
-    if (seals < 0 || (seals & SEALS) != SEALS || fstat(memory, &status) != 0 ||
-        (size_t)status.st_size != bytes)
-        return zero_fail(error, ZERO_E_PEER,
-                         "communicator %s: rank %d gave no sealed memory of %zu bytes", comm->name,
-                         rank, bytes);
-    return map_memory(comm, memory, bytes, protection, address, error);
+    zero_result result = coll_memory_check(comm->name, rank, memory, bytes, error);
+    if (result == ZERO_OK)
+        result = coll_memory_map(comm->name, memory, bytes, true, address, error);
+    if (result == ZERO_OK)
+        result = coll_memory_populate(comm->name, *address, bytes, true, error);
+    return result;
 }
 
-static void unmap(const void *address, size_t bytes)
+/** Gives every rank this one's descriptor: shm->descriptors has everybody's. A failure is fatal:
+ * the ranks can't exchange any more. */
+static zero_result swap_descriptors(struct coll_comm *comm, int memory, struct base_error *error)
 {
-    if (address)
-        munmap((void *)(uintptr_t)address, bytes);
-}
-
-/**
- * Gives every rank this one's memory and maps theirs: shm->mapped[r] of shm->bytes[r], but for this
- * rank's. A failure of the exchange itself is fatal: the ranks can't exchange any more.
- */
-static zero_result swap_memory(struct coll_comm *comm, int memory, int protection,
-                               struct base_error *error)
-{
-    struct shm *shm = comm->link;
-    zero_result result = boot_exchange_fds(shm->boot, &memory, 1, shm->descriptors,
-                                           base_clock_ns() + comm->family->timeout_ns, error);
+    const struct shm *shm = comm->link;
+    const zero_result result = boot_exchange_fds(shm->boot, &memory, 1, shm->descriptors,
+                                                 base_clock_ns() + comm->family->timeout_ns, error);
     if (result != ZERO_OK && comm->family->poison)
         coll_fail(comm, result, "%s", error->message);
+    return result;
+}
+
+static void close_descriptor(int *descriptor)
+{
+    if (*descriptor >= 0)
+        close(*descriptor);
+    *descriptor = -1;
+}
+
+/** Gives every rank this one's memory and maps theirs: shm->mapped[r] of shm->bytes[r], but for
+ * this rank's. */
+static zero_result swap_memory(struct coll_comm *comm, int memory, struct base_error *error)
+{
+    struct shm *shm = comm->link;
+    zero_result result = swap_descriptors(comm, memory, error);
     for (int rank = 0; rank < comm->world; rank++) {
         shm->mapped[rank] = NULL;
         if (result == ZERO_OK && rank != comm->rank)
-            result = map_peer(comm, rank, shm->descriptors[rank], shm->bytes[rank], protection,
+            result = map_peer(comm, rank, shm->descriptors[rank], shm->bytes[rank],
                               &shm->mapped[rank], error);
-        if (shm->descriptors[rank] >= 0)
-            close(shm->descriptors[rank]);
+        close_descriptor(&shm->descriptors[rank]);
     }
     return result;
 }
@@ -120,21 +87,18 @@ static zero_result share_blocks(struct coll_comm *comm, struct base_error *error
     struct shm *shm = comm->link;
     const size_t size = coll_direct_block_bytes(comm->world);
     void *own = NULL;
-    int memory;
-    zero_result result = create_memory(comm, size, &memory, error);
-    if (result != ZERO_OK)
-        return result;
-    result = map_memory(comm, memory, size, PROT_READ | PROT_WRITE, &own, error);
+    int memory = -1;
+    zero_result result = create_own(comm, size, &memory, &own, error);
     if (result == ZERO_OK) {
         coll_direct_prepare(own);
         for (int rank = 0; rank < comm->world; rank++)
             shm->bytes[rank] = size;
-        result = swap_memory(comm, memory, PROT_READ | PROT_WRITE, error);
-        shm->mapped[comm->rank] = own;
+        result = swap_memory(comm, memory, error);
         for (int rank = 0; rank < comm->world; rank++)
             shm->direct.blocks[rank] = shm->mapped[rank];
     }
-    close(memory);
+    shm->direct.blocks[comm->rank] = own;
+    close_descriptor(&memory);
     return result;
 }
 
@@ -189,7 +153,7 @@ static void shm_close_comm(struct coll_comm *comm)
     if (comm->family->poison)
         coll_direct_leave(comm);
     for (int rank = 0; rank < comm->world && shm->direct.blocks; rank++)
-        unmap(shm->direct.blocks[rank], coll_direct_block_bytes(comm->world));
+        coll_memory_unmap(shm->direct.blocks[rank], coll_direct_block_bytes(comm->world));
     boot_close(shm->boot);
     coll_direct_free(&shm->direct);
     base_free(shm->descriptors);
@@ -213,61 +177,57 @@ static int shm_dead_peer(const struct coll_comm *comm)
 
 /* ------------------------------------------------------------------ arenas */
 
-/** The descriptor of an arena's memory until it is shared. */
-struct shm_arena {
-    int memory;
-};
-
-/** A mapping has at least one byte. */
-static size_t mapped_bytes(size_t bytes)
-{
-    return bytes > 0 ? bytes : 1;
-}
-
 static zero_result shm_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
-                                   const struct coll_span *mine, size_t count,
                                    struct base_error *error)
 {
-    (void)mine;
-    (void)count;
-    struct shm_arena *own = base_calloc(1, sizeof *own);
-    if (!own)
-        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
-    own->memory = -1;
-    arena->memory = own;
-    const size_t bytes = mapped_bytes(arena->bytes);
-    zero_result result = create_memory(comm, bytes, &own->memory, error);
-    if (result == ZERO_OK)
-        result = map_memory(comm, own->memory, bytes, PROT_READ | PROT_WRITE, &arena->base, error);
-    return result;
+    return arena->shared ? coll_shared_create(comm, arena, error)
+                         : create_own(comm, coll_mapped_bytes(arena->bytes), &arena->memory,
+                                      &arena->base, error);
+}
+
+static zero_result share_one(struct coll_comm *comm, struct coll_arena *arena,
+                             struct base_error *error)
+{
+    const struct shm *shm = comm->link;
+    zero_result result = swap_descriptors(comm, arena->memory, error);
+    if (result != ZERO_OK)
+        return result;
+    close(arena->memory);
+    arena->memory = shm->descriptors[0];
+    for (int rank = 1; rank < comm->world; rank++)
+        close_descriptor(&shm->descriptors[rank]);
+    result =
+        coll_memory_check(comm->name, 0, arena->memory, coll_mapped_bytes(arena->bytes), error);
+    return result == ZERO_OK ? coll_shared_allocate(comm, arena, error) : result;
 }
 
 static zero_result shm_arena_share(struct coll_comm *comm, struct coll_arena *arena,
                                    struct base_error *error)
 {
+    if (arena->shared)
+        return share_one(comm, arena, error);
     const struct shm *shm = comm->link;
-    struct shm_arena *own = arena->memory;
     for (int rank = 0; rank < comm->world; rank++)
-        shm->bytes[rank] = mapped_bytes(arena->peer_bytes[rank]);
-    const zero_result result = swap_memory(comm, own->memory, PROT_READ, error);
+        shm->bytes[rank] = coll_mapped_bytes(arena->peer_bytes[rank]);
+    const zero_result result = swap_memory(comm, arena->memory, error);
     shm->mapped[comm->rank] = arena->base;
     for (int rank = 0; rank < comm->world; rank++)
         arena->peers[rank] = shm->mapped[rank];
-    close(own->memory);
-    own->memory = -1;
+    close_descriptor(&arena->memory);
     return result;
 }
 
 static void shm_arena_free(struct coll_comm *comm, struct coll_arena *arena)
 {
-    struct shm_arena *own = arena->memory;
+    if (arena->shared) {
+        coll_shared_free(arena);
+        return;
+    }
     for (int rank = 0; rank < comm->world; rank++)
         if (rank != comm->rank)
-            unmap(arena->peers[rank], mapped_bytes(arena->peer_bytes[rank]));
-    unmap(arena->base, mapped_bytes(arena->bytes));
-    if (own && own->memory >= 0)
-        close(own->memory);
-    base_free(own);
+            coll_memory_unmap(arena->peers[rank], coll_mapped_bytes(arena->peer_bytes[rank]));
+    coll_memory_unmap(arena->base, coll_mapped_bytes(arena->bytes));
+    close_descriptor(&arena->memory);
 }
 
 const struct coll_transport coll_transport_shm = {
@@ -277,6 +237,7 @@ const struct coll_transport coll_transport_shm = {
     .close = shm_close_comm,
     .arena_alloc = shm_arena_alloc,
     .arena_share = shm_arena_share,
+    .arena_populate = coll_shared_populate,
     .arena_free = shm_arena_free,
     .start = coll_direct_start,
     .progress = coll_direct_progress,

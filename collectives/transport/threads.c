@@ -7,11 +7,14 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "collectives/direct/direct.h"
+#include "collectives/transport/shared.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PAGE = 4096 };
 
@@ -268,26 +271,45 @@ void coll_threads_close(struct coll_comm *comm)
 }
 
 zero_result coll_threads_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
-                                     const struct coll_span *mine, size_t count,
                                      struct base_error *error)
 {
-    (void)mine;
-    (void)count;
-    return keep_memory(comm, arena->bytes, &arena->base, error);
+    return arena->shared ? coll_shared_create(comm, arena, error)
+                         : keep_memory(comm, arena->bytes, &arena->base, error);
+}
+
+/** Every rank maps rank 0's memory for itself, so that the last one to leave frees it. */
+static zero_result share_one(struct coll_comm *comm, struct coll_arena *arena,
+                             struct base_error *error)
+{
+    int memory = arena->memory;
+    zero_result result = coll_broadcast(comm, &memory, sizeof memory, 0);
+    if (result != ZERO_OK)
+        return coll_state(comm, error);
+    if (comm->rank > 0) {
+        close(arena->memory);
+        arena->memory = fcntl(memory, F_DUPFD_CLOEXEC, 0);
+        if (arena->memory < 0)
+            return zero_fail_errno(error, ZERO_E_NOMEM, errno,
+                                   "communicator %s: a descriptor for shared memory", comm->name);
+    }
+    return coll_shared_allocate(comm, arena, error);
 }
 
 zero_result coll_threads_arena_share(struct coll_comm *comm, struct coll_arena *arena,
                                      struct base_error *error)
 {
+    if (arena->shared)
+        return share_one(comm, arena, error);
     const zero_result result = coll_exchange(comm, &arena->base, sizeof arena->base, arena->peers);
     return result == ZERO_OK ? ZERO_OK : coll_state(comm, error);
 }
 
 void coll_threads_arena_free(struct coll_comm *comm, struct coll_arena *arena)
 {
-    // The memory is the meeting's: peers may still read it.
+    // The memory of an arena that is not shared is the meeting's: peers may still read it.
     (void)comm;
-    arena->base = NULL;
+    if (arena->shared)
+        coll_shared_free(arena);
 }
 
 static zero_result threads_open(struct coll_comm *comm, const struct coll_config *config,
@@ -307,6 +329,7 @@ const struct coll_transport coll_transport_threads = {
     .close = coll_threads_close,
     .arena_alloc = coll_threads_arena_alloc,
     .arena_share = coll_threads_arena_share,
+    .arena_populate = coll_shared_populate,
     .arena_free = coll_threads_arena_free,
     .start = coll_direct_start,
     .progress = coll_direct_progress,

@@ -13,7 +13,6 @@ zero_result coll_threads_open(struct coll_comm *comm, struct coll_team *team, bo
 /** As in struct coll_transport. */
 void coll_threads_close(struct coll_comm *comm);
 zero_result coll_threads_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
-                                     const struct coll_span *mine, size_t count,
                                      struct base_error *error);
 zero_result coll_threads_arena_share(struct coll_comm *comm, struct coll_arena *arena,
                                      struct base_error *error);

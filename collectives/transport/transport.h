@@ -19,7 +19,6 @@ struct coll_arena;
 struct coll_comm;
 struct coll_config;
 struct coll_request;
-struct coll_span;
 
 /** What a wait is for. */
 enum coll_goal {
@@ -52,18 +51,20 @@ struct coll_transport {
     zero_result (*split)(struct coll_comm *parent, struct coll_comm *comm,
                          struct base_error *error);
 
-    /** Allocates this rank's bytes, or its ranges of a shared arena (the `count` spans `mine`):
-     * sets arena->memory, and base unless the arena is shared. After an error arena_free is still
-     * called. */
+    /** Allocates this rank's bytes, or makes the memory of a shared arena: sets arena->memory, and
+     * base unless the arena is shared. After an error arena_free is still called. */
     zero_result (*arena_alloc)(struct coll_comm *comm, struct coll_arena *arena,
-                               const struct coll_span *mine, size_t count,
                                struct base_error *error);
-    /** Makes the bytes visible to the others and finds theirs: fills in arena->peers, and base and
-     * view of a shared one. Every rank calls it after arena_alloc has succeeded on all; peer_bytes
-     * is known. */
+    /** Makes the bytes visible to the others and finds theirs: fills in arena->peers, or base of a
+     * shared one, whose pages `mine` this rank allocates. Every rank calls it after arena_alloc has
+     * succeeded on all; peer_bytes is known. */
     zero_result (*arena_share)(struct coll_comm *comm, struct coll_arena *arena,
                                struct base_error *error);
-    /** Undoes both as far as they went. */
+    /** Of a shared arena: fills in the page tables of base and view, and peers. Every rank calls it
+     * after arena_share has succeeded on all. */
+    zero_result (*arena_populate)(struct coll_comm *comm, struct coll_arena *arena,
+                                  struct base_error *error);
+    /** Undoes all of it as far as it went. */
     void (*arena_free)(struct coll_comm *comm, struct coll_arena *arena);
 
     /** Starts a request. ZERO_AGAIN: too many are under way, nothing was done. */
