@@ -1,18 +1,23 @@
 #include "collectives/internal.h"
+#include "collectives/signature.h"
 
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define COLL_POISON_READY UINT32_C(0x80000000)
 
-// A message is written in microseconds; who died over it will not finish.
-enum { MESSAGE_YIELDS = 1000 };
+// A message is written in microseconds, if its writer gets a processor; who died over it will not
+// finish.
+enum { MESSAGE_YIELDS = 1000, MESSAGE_SLEEPS = 100 };
 
 zero_result coll_failed(const struct coll_comm *comm)
 {
-    const uint32_t state = atomic_load_explicit(&comm->family->poison->state, memory_order_acquire);
+    // Sequentially consistent, as the sleeper's word is: one that says that it sleeps after this
+    // has been set is woken, one that says so before sees it.
+    const uint32_t state = atomic_load(&comm->family->poison->state);
     return (zero_result) - (int)(state & ~COLL_POISON_READY);
 }
 
@@ -39,6 +44,15 @@ void coll_poison(struct coll_comm *comm, zero_result result, const char *message
     comm->transport->wake(comm->family->root);
 }
 
+void coll_death_text(const struct coll_comm *root, int rank, const char *where,
+                     char message[COLL_MESSAGE_BYTES])
+{
+    char call[COLL_TEXT_BYTES];
+    root->transport->last_call(root, rank, call, sizeof call);
+    snprintf(message, COLL_MESSAGE_BYTES, "rank %d died; its last call: %s; rank %d was in %s",
+             rank, call, root->rank, where);
+}
+
 zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)
 {
     char message[COLL_MESSAGE_BYTES];
@@ -63,11 +77,14 @@ zero_result coll_state(const struct coll_comm *comm, struct base_error *error)
     const zero_result result = coll_failed(comm);
     if (result == ZERO_OK)
         return ZERO_OK;
-    for (int i = 0; i < MESSAGE_YIELDS; i++) {
+    for (int i = 0; i < MESSAGE_YIELDS + MESSAGE_SLEEPS; i++) {
         if (atomic_load_explicit(&comm->family->poison->state, memory_order_acquire) &
             COLL_POISON_READY)
             return zero_fail(error, result, "%s", comm->family->poison->message);
-        sched_yield();
+        if (i < MESSAGE_YIELDS)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     return zero_fail(error, result, "%s", base_result_text(result));
 }

@@ -9,14 +9,20 @@
 
 #include <sched.h>
 
-/** The longest sleep: how late a dead peer or a time-out is noticed. */
+/** The longest sleep: how late a time-out is noticed, and a death that nobody else has seen. */
 #define SLICE_NS UINT64_C(10000000)
+
+/** The most that counts as waited between two looks at the clock: a longer time is one in which
+ * this process did not run, as when the job was suspended. */
+#define RUNNING_NS (10 * SLICE_NS)
 
 struct waiter {
     unsigned rounds;     /**< without progress */
     bool announced;      /**< sleep_begin() was called, and nothing was looked at since */
-    uint64_t since_ns;   /**< without progress since then; 0: not yet read */
-    uint64_t checked_ns; /**< of the last look at the peers */
+    bool timed;          /**< the clock was read: */
+    uint64_t now_ns;     /**< what it said, */
+    uint64_t waited_ns;  /**< the time without progress, */
+    uint64_t checked_ns; /**< and what that was at the last look at the peers */
 };
 
 static bool reached(const struct coll_comm *comm, const struct coll_request *request,
@@ -85,9 +91,10 @@ static zero_result check_hope(struct coll_comm *comm, const struct coll_request 
     const int dead =
         comm->transport->dead_peer ? comm->transport->dead_peer(comm->family->root) : -1;
     if (dead >= 0) {
+        char message[COLL_MESSAGE_BYTES];
         describe(comm, request, goal, operation);
-        return coll_fail(comm, ZERO_E_PEER, "rank %d died; rank %d was in %s", dead,
-                         coll_root_rank(comm, comm->rank), operation);
+        coll_death_text(comm->family->root, dead, operation, message);
+        return coll_fail(comm, ZERO_E_PEER, "%s", message);
     }
     for (int rank = 0; rank < comm->world; rank++) {
         if (comm->transport->presence(comm, request, goal, rank) != COLL_LEFT)
@@ -102,6 +109,20 @@ static zero_result check_hope(struct coll_comm *comm, const struct coll_request 
     return ZERO_OK;
 }
 
+/** Adds what has passed since the last call to the time waited. */
+static void read_clock(struct coll_comm *comm, struct waiter *waiter)
+{
+    const uint64_t now = base_clock_ns();
+    if (waiter->timed) {
+        const uint64_t passed = now - waiter->now_ns;
+        waiter->waited_ns += passed < RUNNING_NS ? passed : RUNNING_NS;
+    } else {
+        waiter->timed = true;
+        comm->family->counters.waits++;
+    }
+    waiter->now_ns = now;
+}
+
 /** One step of waiting: the more steps without progress, the lazier. */
 static zero_result pause_once(struct coll_comm *comm, const struct coll_request *request,
                               enum coll_goal goal, struct waiter *waiter)
@@ -111,15 +132,11 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
         base_cpu_relax();
         return ZERO_OK;
     }
-    const uint64_t now = base_clock_ns();
-    if (waiter->since_ns == 0) {
-        waiter->since_ns = waiter->checked_ns = now;
-        comm->family->counters.waits++;
-    }
-    if (now - waiter->checked_ns >= SLICE_NS ||
-        now - waiter->since_ns >= comm->family->timeout_ns) {
-        waiter->checked_ns = now;
-        const zero_result result = check_hope(comm, request, goal, now - waiter->since_ns);
+    read_clock(comm, waiter);
+    if (waiter->waited_ns - waiter->checked_ns >= SLICE_NS ||
+        waiter->waited_ns >= comm->family->timeout_ns) {
+        waiter->checked_ns = waiter->waited_ns;
+        const zero_result result = check_hope(comm, request, goal, waiter->waited_ns);
         if (result != ZERO_OK)
             return result;
     }
@@ -159,7 +176,8 @@ zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, 
             break;
         if (result == ZERO_OK) {
             waiter.rounds = 0;
-            waiter.since_ns = 0;
+            waiter.timed = false;
+            waiter.waited_ns = waiter.checked_ns = 0;
         }
         // In this order: what everybody has come to is completed even if somebody failed later.
         result = ZERO_OK;

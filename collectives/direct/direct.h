@@ -21,6 +21,7 @@
 #define COLLECTIVES_DIRECT_DIRECT_H
 
 #include "collectives/internal.h"
+#include "collectives/live/live.h"
 #include "collectives/signature.h"
 #include "collectives/sum/sum.h"
 
@@ -75,6 +76,7 @@ struct direct_block {
                                                          its part everywhere */
     alignas(DIRECT_LINE) _Atomic uint32_t asleep;   /**< of the root: 1: who changes something wakes
                                                          the owner */
+    alignas(DIRECT_LINE) struct live_cell live;     /**< of the root */
     alignas(DIRECT_LINE) struct coll_poison poison; /**< rank 0's of the root is the family's */
     alignas(DIRECT_LINE) cpu_set_t cpus;            /**< where the owner may run */
     int allowed_cpus;                               /**< how many of them it can keep busy */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "collectives/boot/boot.h"
 #include "collectives/direct/direct.h"
+#include "collectives/live/live.h"
 #include "collectives/transport/memory.h"
 #include "collectives/transport/shared.h"
 
@@ -13,9 +14,10 @@
 struct shm {
     struct direct direct; /**< first: direct.c sees a struct direct */
     struct boot_link *boot;
-    int *descriptors; /**< of every rank: room for what peers give, */
-    size_t *bytes;    /**< its size, */
-    void **mapped;    /**< and where it is mapped */
+    struct coll_live *live; /**< NULL if there is nobody to watch */
+    int *descriptors;       /**< of every rank: room for what peers give, */
+    size_t *bytes;          /**< its size, */
+    void **mapped;          /**< and where it is mapped */
 };
 
 /* ------------------------------------------------------------------ memory */
@@ -114,6 +116,23 @@ static zero_result init(struct shm *shm, struct coll_comm *comm, struct base_err
     return coll_direct_init(&shm->direct, comm, true, error);
 }
 
+static zero_result start_liveness(struct coll_comm *comm, uint64_t stall_ns,
+                                  struct base_error *error)
+{
+    struct shm *shm = comm->link;
+    if (comm->world == 1)
+        return ZERO_OK;
+    struct live_cell **cells = base_calloc((size_t)comm->world, sizeof(struct live_cell *));
+    if (!cells)
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %d ranks", comm->name,
+                         comm->world);
+    for (int rank = 0; rank < comm->world; rank++)
+        cells[rank] = &shm->direct.blocks[rank]->live;
+    const zero_result result = coll_live_start(&shm->live, comm, cells, stall_ns, error);
+    base_free(cells);
+    return result;
+}
+
 static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_config *config,
                                  struct base_error *error)
 {
@@ -135,13 +154,17 @@ static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_confi
     result = boot_meet(&shm->boot, &meeting, error);
     if (result == ZERO_OK)
         result = share_blocks(comm, error);
+    if (result == ZERO_OK) {
+        coll_direct_join(comm);
+        result = start_liveness(comm, config->stall_ns, error);
+    }
     // Who could not map a block has gone away, and nobody starts without it.
     const int here = 1;
     if (result == ZERO_OK)
         result = boot_exchange_bytes(shm->boot, &here, sizeof here, shm->descriptors,
                                      meeting.deadline_ns, error);
-    if (result == ZERO_OK)
-        coll_direct_join(comm);
+    if (result == ZERO_OK && shm->live)
+        coll_live_watch(shm->live);
     return result;
 }
 
@@ -150,8 +173,12 @@ static void shm_close_comm(struct coll_comm *comm)
     struct shm *shm = comm->link;
     if (!shm)
         return;
-    if (comm->family->poison)
+    // A child made by fork() that closes has no thread, and its parent doesn't leave.
+    const bool ours = shm->boot && boot_peer_pid(shm->boot, comm->rank) == getpid();
+    if (comm->family->poison && ours)
         coll_direct_leave(comm);
+    if (ours)
+        coll_live_stop(shm->live);
     for (int rank = 0; rank < comm->world && shm->direct.blocks; rank++)
         coll_memory_unmap(shm->direct.blocks[rank], coll_direct_block_bytes(comm->world));
     boot_close(shm->boot);
