@@ -118,9 +118,11 @@ zero_result boot_exchange_bytes(struct boot_link *link, const void *mine, size_t
                                 uint64_t deadline_ns, struct base_error *error);
 
 /**
- * A rank whose process has ended, or -1: one system call, without waiting. If there are several,
- * each call names the next one, in turn. Leaving by boot_close() alone is no such end, but a rank
- * that has left and ended then is named like any other. *Local*, any thread.
+ * A rank that is not there any more, or -1: one system call, without waiting. Its process has
+ * ended, or, seen by rank 0 of the others and by them of rank 0, it has closed its link, which
+ * boot_close() and exec() do: only the caller knows which of them have left in peace. If there are
+ * several, each call names the next one, in turn; within 2 * world calls each at least once.
+ * *Local*, any thread.
  */
 int boot_peer_gone(const struct boot_link *link);
 

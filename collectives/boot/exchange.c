@@ -51,6 +51,19 @@ static zero_result send_share(const struct exchange *exchange, int peer, int sou
     return ZERO_OK;
 }
 
+// The rank of those this one is connected to that has gone away, -1 if none. Its socket says so,
+// or, if a child that it has left behind holds that open, its process.
+static int gone_rank(const struct boot_link *link, int peer, bool ended)
+{
+    for (int rank = 0; rank < link->socket_count; rank++)
+        if (rank != peer && link->polls[rank].revents)
+            return rank;
+    // What the peer sent before it ended comes first.
+    if (!ended || link->polls[peer].revents)
+        return -1;
+    return link->rank == 0 ? boot_peer_gone(link) : 0;
+}
+
 // Waits for a message of `peer`, or until any rank this one is connected to goes away.
 static zero_result wait_for(const struct exchange *exchange, int peer, struct base_error *error)
 {
@@ -65,16 +78,20 @@ static zero_result wait_for(const struct exchange *exchange, int peer, struct ba
     for (int rank = 0; rank < link->socket_count; rank++)
         link->polls[rank] = (struct pollfd){.fd = link->sockets[rank],
                                             .events = (short)(rank == peer ? POLLIN : 0)};
-    if (poll(link->polls, (nfds_t)link->socket_count, left) < 0) {
+    // Rank 0 looks after all of them, and tells each about the others.
+    struct pollfd *watch = &link->polls[link->socket_count];
+    *watch =
+        (struct pollfd){.fd = link->rank == 0 ? link->watch : link->watched[0], .events = POLLIN};
+    if (poll(link->polls, (nfds_t)link->socket_count + 1, left) < 0) {
         if (errno == EINTR)
             return ZERO_OK;
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank %d: waiting for rank %d", link->rank,
                                peer);
     }
-    for (int rank = 0; rank < link->socket_count; rank++)
-        if (rank != peer && link->polls[rank].revents)
-            return zero_fail(error, ZERO_E_PEER, "rank %d (process %d) has gone away", rank,
-                             (int)link->pids[rank]);
+    const int gone = gone_rank(link, peer, watch->revents != 0);
+    if (gone >= 0)
+        return zero_fail(error, ZERO_E_PEER, "rank %d (process %d) has gone away", gone,
+                         (int)link->pids[gone]);
     return ZERO_OK;
 }
 

@@ -65,6 +65,17 @@ static struct boot_link *create_link(const struct boot_meeting *meeting)
     return NULL;
 }
 
+// Watches for the end of a rank's process, and of its socket if there is one: a process that runs
+// another program closes that and lives on.
+static bool watch(const struct boot_link *link, int rank)
+{
+    struct epoll_event ends = {.events = EPOLLIN, .data.u32 = (uint32_t)rank};
+    struct epoll_event closes = {.events = EPOLLRDHUP, .data.u32 = (uint32_t)rank};
+    return epoll_ctl(link->watch, EPOLL_CTL_ADD, link->watched[rank], &ends) == 0 &&
+           (rank >= link->socket_count ||
+            epoll_ctl(link->watch, EPOLL_CTL_ADD, link->sockets[rank], &closes) == 0);
+}
+
 // Every rank gives a descriptor of its own process, so each can watch every other one.
 static zero_result watch_peers(struct boot_link *link, uint64_t deadline_ns,
                                struct base_error *error)
@@ -84,13 +95,10 @@ static zero_result watch_peers(struct boot_link *link, uint64_t deadline_ns,
     link->watch = epoll_create1(EPOLL_CLOEXEC);
     if (link->watch < 0)
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank %d: epoll_create1", link->rank);
-    for (int rank = 0; rank < link->world; rank++) {
-        struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)rank};
-        if (rank != link->rank &&
-            epoll_ctl(link->watch, EPOLL_CTL_ADD, link->watched[rank], &event))
+    for (int rank = 0; rank < link->world; rank++)
+        if (rank != link->rank && !watch(link, rank))
             return zero_fail_errno(error, ZERO_E_IO, errno, "rank %d: watching rank %d", link->rank,
                                    rank);
-    }
     return ZERO_OK;
 }
 

@@ -194,7 +194,7 @@ static void shm_close_comm(struct coll_comm *comm)
 static int shm_dead_peer(const struct coll_comm *comm)
 {
     const struct shm *shm = comm->link;
-    for (int i = 0; i < comm->world; i++) {
+    for (int i = 0; i < 2 * comm->world; i++) {
         const int rank = boot_peer_gone(shm->boot);
         if (rank < 0 || !coll_direct_left(comm, rank))
             return rank;

@@ -278,6 +278,85 @@ static void deaths_are_seen(void **state)
     boot_ranks_end(&ranks, -1);
 }
 
+// Rank 1 runs another program, which closes its link; rank 0 sees it though the process lives on,
+// and tells the others.
+static void become_another(struct boot_link *link, int rank, int world,
+                           struct boot_verdict *verdict)
+{
+    char all[BOOT_TEST_RANKS];
+    (void)world;
+    if (rank == 1) {
+        verdict->value = 1;
+        execl("/bin/sleep", "sleep", "20", (char *)NULL);
+    }
+    const uint64_t start = base_clock_ns();
+    while (rank == 0 && boot_peer_gone(link) < 0 && base_clock_ns() < start + UINT64_C(5000000000))
+        usleep(1000);
+    check(verdict, rank > 0 || boot_peer_gone(link) == 1, "another program");
+    boot_exchange_bytes(link, "x", 1, all, seconds_from_now(10), &verdict->error);
+    check(verdict, base_clock_ns() - start < UINT64_C(5000000000), "late");
+}
+
+static void another_program_is_seen(void **state)
+{
+    (void)state;
+    struct boot_ranks ranks;
+    boot_ranks_begin(&ranks, 20000);
+    for (int rank = 0; rank < 3; rank++)
+        boot_ranks_start(&ranks, rank, 3, become_another);
+    boot_ranks_wait(&ranks, 0);
+    boot_ranks_wait(&ranks, 2);
+    boot_ranks_expect(&ranks, 0, ZERO_E_PEER, "rank 1 (process ", NULL);
+    boot_ranks_expect(&ranks, 2, ZERO_E_PEER, "rank 1 (process ", NULL);
+    kill(ranks.pids[1], SIGKILL);
+    boot_ranks_end(&ranks, 1);
+}
+
+// Ranks that die between two exchanges while a child of theirs holds their sockets open.
+static void leave_a_child(struct boot_link *link, int rank, int world, struct boot_verdict *verdict)
+{
+    char all[BOOT_TEST_RANKS];
+    if (rank == world - 1) {
+        if (fork() == 0) {
+            usleep(3000000);
+            _exit(0);
+        }
+        kill(getpid(), SIGKILL);
+    }
+    const uint64_t start = base_clock_ns();
+    boot_exchange_bytes(link, "x", 1, all, seconds_from_now(10), &verdict->error);
+    check(verdict, base_clock_ns() - start < UINT64_C(2000000000), "late");
+}
+
+static void leave_a_child_of_rank_0(struct boot_link *link, int rank, int world,
+                                    struct boot_verdict *verdict)
+{
+    leave_a_child(link, world - 1 - rank, world, verdict);
+}
+
+static void a_child_left_behind_hides_no_death(void **state)
+{
+    (void)state;
+    struct boot_ranks ranks;
+    boot_ranks_begin(&ranks, 20000);
+    for (int rank = 0; rank < 3; rank++)
+        boot_ranks_start(&ranks, rank, 3, leave_a_child);
+    for (int i = 0; i < 3; i++)
+        boot_ranks_wait(&ranks, i);
+    boot_ranks_expect(&ranks, 0, ZERO_E_PEER, "rank 2 (process ", "has gone away");
+    boot_ranks_expect(&ranks, 1, ZERO_E_PEER, "rank 2 (process ", "has gone away");
+    boot_ranks_end(&ranks, 2);
+
+    boot_ranks_begin(&ranks, 20000);
+    for (int rank = 0; rank < 3; rank++)
+        boot_ranks_start(&ranks, rank, 3, leave_a_child_of_rank_0);
+    for (int i = 0; i < 3; i++)
+        boot_ranks_wait(&ranks, i);
+    boot_ranks_expect(&ranks, 1, ZERO_E_PEER, "rank 0 (process ", "has gone away");
+    boot_ranks_expect(&ranks, 2, ZERO_E_PEER, "rank 0 (process ", "has gone away");
+    boot_ranks_end(&ranks, 0);
+}
+
 static void exchange_different_sizes(struct boot_link *link, int rank, int world,
                                      struct boot_verdict *verdict)
 {
@@ -497,6 +576,8 @@ int main(void)
         cmocka_unit_test(a_rank_is_there_once),
         cmocka_unit_test(a_rank_that_dies_before_all_have_met_is_named),
         cmocka_unit_test(deaths_are_seen),
+        cmocka_unit_test(another_program_is_seen),
+        cmocka_unit_test(a_child_left_behind_hides_no_death),
         cmocka_unit_test(exchanges_fail_on_every_rank),
         cmocka_unit_test(used_up_descriptors_are_reported),
         cmocka_unit_test(descriptors_under_way_are_waited_for),
