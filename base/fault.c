@@ -177,6 +177,13 @@ void base_fault_witness(void (*witness)(void *user), void *user)
     told_user = user;
 }
 
+static bool matches(const struct rule *rule, const char *point)
+{
+    const size_t last = strlen(rule->point) - 1;
+    return rule->point[last] == '*' ? strncmp(rule->point, point, last) == 0
+                                    : strcmp(rule->point, point) == 0;
+}
+
 static void delay(const char *point, uint64_t hits)
 {
     const uint64_t seed[] = {base_clock_ns(), (uint64_t)getpid(), hits};
@@ -216,7 +223,7 @@ int base_fault_hit(const char *point)
     pthread_mutex_lock(&mutex);
     for (int i = 0; i < active.count; i++) {
         struct rule *rule = &active.rule[i];
-        if (strcmp(rule->point, point) != 0)
+        if (!matches(rule, point))
             continue;
         hits = ++rule->hits;
         if (hits != rule->wanted && (!rule->onwards || hits < rule->wanted))

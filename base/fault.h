@@ -6,7 +6,9 @@
  *     ZERO_FAULT="alloc@3,io.write:enospc@17+"
  *
  * fails the third allocation with the point's own errno, and every write from the 17th on with
- * ENOSPC. Grammar: point[:errno-name|:action]@N[+], separated by commas; at most 16 of them.
+ * ENOSPC. Grammar: point[:errno-name|:action]@N[+], separated by commas; at most 16 of
+ * them. A point that ends in `*` stands for all points that begin so, and counts their hits
+ * together.
  *
  * An action is done in place of failing, to see what becomes of the others:
  *

@@ -53,6 +53,20 @@ static void every_hit_from_the_nth_on_fails(void **state)
     assert_int_equal(base_fault_fired(), 6);
 }
 
+static void a_star_stands_for_many_points(void **state)
+{
+    (void)state;
+    assert_int_equal(base_fault_set("io.*@2", NULL), ZERO_OK);
+    assert_int_equal(base_fault("io"), 0);
+    assert_int_equal(base_fault("ip.read"), 0);
+    assert_int_equal(base_fault("io.read"), 0);
+    assert_int_equal(base_fault("io.write"), EIO);
+    assert_int_equal(base_fault("io.read"), 0);
+    assert_int_equal(base_fault_set("*@1", NULL), ZERO_OK);
+    assert_int_equal(base_fault("alloc"), ENOMEM);
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+}
+
 static void setting_starts_anew(void **state)
 {
     (void)state;
@@ -237,6 +251,7 @@ int main(void)
         cmocka_unit_test(the_environment_is_read_once),
         cmocka_unit_test(the_nth_hit_fails),
         cmocka_unit_test(every_hit_from_the_nth_on_fails),
+        cmocka_unit_test(a_star_stands_for_many_points),
         cmocka_unit_test(setting_starts_anew),
         cmocka_unit_test(malformed_texts_change_nothing),
         cmocka_unit_test(threads_count_together),
