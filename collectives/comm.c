@@ -43,8 +43,6 @@ static struct coll_comm *create_root(const struct coll_config *config,
     *root = (struct coll_comm){
         .transport = transport, .family = family, .rank = config->rank, .world = config->world};
     snprintf(root->name, sizeof root->name, "%s", config->name);
-    for (int slot = 0; slot < COLL_SMALL_SLOTS; slot++)
-        root->small[slot].slot = slot;
     return root;
 }
 
@@ -78,6 +76,12 @@ void coll_close(struct coll_comm *comm)
 {
     if (!comm)
         return;
+    if (comm->root_ranks) {
+        coll_group_close(comm);
+        return;
+    }
+    while (comm->next)
+        coll_group_close(comm->next);
     coll_arenas_free(comm);
     comm->transport->close(comm);
     base_free(comm->family);

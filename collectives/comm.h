@@ -78,6 +78,9 @@ void coll_abort(struct coll_comm *comm, zero_result result, const char *reason);
 
 /* ------------------------------------------------------------------ groups */
 
+/** Groups a rank can be in at a time. */
+#define COLL_GROUPS_MAX 64
+
 /**
  * Cuts the ranks of `comm` into groups: those that give the same colour form one, ordered by (key,
  * rank in comm); a negative colour joins none and gets *group == NULL. *Collective, ordered* over
@@ -88,8 +91,10 @@ void coll_abort(struct coll_comm *comm, zero_result result, const char *reason);
  *
  * Messages name ranks by their number in the family's first communicator, its root. coll_close() of
  * a group is local and leaves the others as they are; closing the root closes what is left of the
- * family. ZERO_E_NOMEM, ZERO_E_LIMIT (COLL_ARENAS_MAX splits and arenas a family) on all ranks: as
- * before.
+ * family; requests that were not drained are forgotten.
+ *
+ * ZERO_E_NOMEM, ZERO_E_LIMIT (a rank is in COLL_GROUPS_MAX groups; one that it has left counts until
+ * all its ranks have left it), on all ranks: as before, unless the ranks could not tell each other.
  */
 zero_result coll_split(struct coll_comm *comm, int color, int key, struct coll_comm **group,
                        struct base_error *error);

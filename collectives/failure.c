@@ -27,7 +27,7 @@ zero_result coll_stop(struct coll_comm *comm)
     if (result != ZERO_OK) {
         comm->family->stopped = true;
         for (struct coll_comm *each = comm->family->comms; each; each = each->next)
-            each->queue = each->receives = (struct coll_queue){NULL, NULL};
+            each->queue = each->messages = (struct coll_queue){NULL, NULL};
     }
     return result;
 }
@@ -55,10 +55,13 @@ void coll_death_text(const struct coll_comm *root, int rank, const char *where,
 
 zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)
 {
-    char message[COLL_MESSAGE_BYTES];
+    char message[COLL_MESSAGE_BYTES] = "";
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    if (comm->root_ranks)
+        snprintf(message, sizeof message, "group %s: ", comm->name);
+    const size_t used = strlen(message);
+    vsnprintf(message + used, sizeof message - used, format, arguments);
     va_end(arguments);
     coll_poison(comm, result, message);
     return coll_stop(comm);

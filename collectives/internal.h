@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 enum {
-    COLL_ARENAS_MAX = 1024, /**< arenas and splits of a family */
+    COLL_ARENAS_MAX = 1024, /**< arenas of a family */
     COLL_NAME_BYTES = 96,
     COLL_MESSAGE_BYTES = 448,
     COLL_SMALL_BYTES = 64 * 1024, /**< what a small operation moves at a time and rank */
@@ -104,11 +104,12 @@ struct coll_comm {
     int rank;
     int world;
     int *root_ranks; /**< of every rank; NULL: this is the root */
+    uint32_t splits; /**< made so far */
     char name[COLL_NAME_BYTES];
 
     uint64_t sequence;       /**< ordered operations started so far */
     struct coll_queue queue; /**< ordered operations; the first is the one that is worked on */
-    struct coll_queue receives;
+    struct coll_queue messages; /**< sends and receives */
     struct coll_small small[COLL_SMALL_SLOTS];
     unsigned next_small;
 };
@@ -137,16 +138,27 @@ void coll_death_text(const struct coll_comm *root, int rank, const char *where,
 
 /* ------------------------------------------------------------------ request.c */
 
-/** Gives the next sequence number to an ordered request and starts it; waits if there are too many
- * under way. kind and op are filled in. */
+/** Gives a request its sequence number and starts it; waits if there are too many under way. op is
+ * filled in. */
 zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind);
 
 /** Refuses a call: fatal, because this rank will be missed. */
 zero_result coll_refuse(struct coll_comm *comm, const struct coll_request *request,
                         enum coll_kind kind, const char *why);
 
-/** Takes the oldest request, whose result is complete, from the queue. Called by transports. */
-void coll_retire(struct coll_comm *comm, struct coll_queue *queue);
+/** Takes a request whose result is complete from its queue. Called by transports. */
+void coll_retire(struct coll_comm *comm, struct coll_request *request);
+
+/** Whether a request is a send or a receive: outside the order of the others. */
+static inline bool coll_is_message(const struct coll_request *request)
+{
+    return request->kind == COLL_SEND || request->kind == COLL_RECEIVE;
+}
+
+/* ------------------------------------------------------------------ group.c */
+
+/** Leaves and frees a group. *Local.* */
+void coll_group_close(struct coll_comm *group);
 
 /* ------------------------------------------------------------------ agree.c */
 

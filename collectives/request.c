@@ -14,6 +14,11 @@ zero_result coll_refuse(struct coll_comm *comm, const struct coll_request *reque
                      text, why);
 }
 
+static struct coll_queue *queue_of(struct coll_comm *comm, const struct coll_request *request)
+{
+    return coll_is_message(request) ? &comm->messages : &comm->queue;
+}
+
 static void enqueue(struct coll_queue *queue, struct coll_request *request)
 {
     if (queue->last)
@@ -39,20 +44,31 @@ zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enu
     }
     if (result != ZERO_OK)
         return result;
-    comm->sequence++;
+    if (!coll_is_message(request))
+        comm->sequence++;
     request->state = COLL_STARTED;
-    enqueue(&comm->queue, request);
+    enqueue(queue_of(comm, request), request);
     return ZERO_OK;
 }
 
-void coll_retire(struct coll_comm *comm, struct coll_queue *queue)
+static void dequeue(struct coll_queue *queue, struct coll_request *request)
 {
-    (void)comm;
-    struct coll_request *request = queue->first;
-    queue->first = request->next;
-    if (!queue->first)
-        queue->last = NULL;
+    struct coll_request *before = NULL;
+    if (queue->first == request) {
+        queue->first = request->next;
+    } else {
+        for (before = queue->first; before->next != request;)
+            before = before->next;
+        before->next = request->next;
+    }
+    if (queue->last == request)
+        queue->last = before;
     request->next = NULL;
+}
+
+void coll_retire(struct coll_comm *comm, struct coll_request *request)
+{
+    dequeue(queue_of(comm, request), request);
     request->state = COLL_COMPLETE;
 }
 

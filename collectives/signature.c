@@ -59,6 +59,11 @@ void coll_signature_make(struct coll_signature *signature, const struct coll_com
         signature->dtype = (uint32_t)op->dtype;
         signature->contributors = op->contributors;
         signature->variant = op->store;
+    } else if (coll_is_message(request)) {
+        const struct coll_message *op = &request->op.message;
+        signature->bytes = op->bytes;
+        signature->root = coll_root_rank(comm, op->peer);
+        sign_label(signature, &op->label);
     } else {
         sign_small(signature, request);
     }
@@ -74,6 +79,10 @@ void coll_signature_text(const struct coll_signature *signature, uint64_t sequen
 {
     const char *kind = signature->kind < COLL_KINDS ? kind_names[signature->kind] : "?";
     int used = snprintf(text, COLL_TEXT_BYTES, "%s #%" PRIu64, kind, sequence);
+    if (signature->kind == COLL_SEND || signature->kind == COLL_RECEIVE)
+        used += snprintf(text + used, COLL_TEXT_BYTES - (size_t)used, " of %" PRIu64 " bytes %s %d",
+                         signature->bytes, signature->kind == COLL_SEND ? "to" : "from",
+                         signature->root);
     if (signature->what[0])
         used += snprintf(text + used, COLL_TEXT_BYTES - (size_t)used, ", %s %" PRIu32,
                          signature->what, signature->number);

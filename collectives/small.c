@@ -18,9 +18,8 @@ static zero_result run_chunk(struct coll_comm *comm, enum coll_kind kind,
     zero_result result = coll_drain(comm, &small->request);
     if (result != ZERO_OK)
         return result;
-    const int slot = small->slot;
     *small = *chunk;
-    small->slot = slot;
+    small->slot = (int)comm->next_small;
     comm->next_small = (comm->next_small + 1) % COLL_SMALL_SLOTS;
     result = coll_start(comm, &small->request, kind);
     return result == ZERO_OK ? coll_wait(comm, &small->request) : result;

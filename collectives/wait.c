@@ -46,7 +46,8 @@ static bool reached(const struct coll_comm *comm, const struct coll_request *req
 static void describe(const struct coll_comm *comm, const struct coll_request *request,
                      enum coll_goal goal, char text[COLL_TEXT_BYTES])
 {
-    const struct coll_request *shown = goal == COLL_GOAL_COMPLETE ? comm->queue.first : request;
+    const bool in_order = goal == COLL_GOAL_COMPLETE && !coll_is_message(request);
+    const struct coll_request *shown = in_order ? comm->queue.first : request;
     struct coll_signature signature;
     coll_signature_make(&signature, comm, shown);
     coll_signature_text(&signature, shown->sequence, text);
@@ -57,7 +58,7 @@ static void list_absent(const struct coll_comm *comm, const struct coll_request 
                         enum coll_goal goal, struct base_text *text)
 {
     for (int rank = 0; rank < comm->world; rank++) {
-        if (rank == comm->rank ||
+        if ((rank == comm->rank && !coll_is_message(request)) ||
             comm->transport->presence(comm, request, goal, rank) == COLL_PRESENT)
             continue;
         char last[COLL_TEXT_BYTES];

@@ -1,7 +1,8 @@
 /**
  * collectives/direct/direct.h: collectives among ranks that can address each other's memory.
  *
- *   join.c       joining and leaving; groups; sleeping and waking
+ *   join.c       joining and leaving; sleeping and waking
+ *   group.c      groups, and room for their blocks
  *   post.c       starting an operation: what it is and where its memory lies, for all to see
  *   source.c     memory that a peer has posted, as memory of this process
  *   gather.c     all-gather, broadcast, all-to-all
@@ -57,8 +58,8 @@ struct direct_descriptor {
 
 /** What a rank posts for one message. */
 struct direct_letter {
+    struct coll_signature signature;
     struct direct_place source;
-    uint64_t bytes;
 };
 
 /** The messages between two ranks, in one's block for each of the others. */
@@ -68,7 +69,8 @@ struct direct_mail {
     struct direct_letter letters[DIRECT_LETTERS];
 };
 
-/** What the ranks see of each other. Zero at the start; written by its owner, but for `asleep`. */
+/** What the ranks see of each other. Zero at the start; written by its owner, but for `asleep` and
+ * `gone`. */
 struct direct_block {
     alignas(DIRECT_LINE) _Atomic uint64_t posted;   /**< operations posted */
     alignas(DIRECT_LINE) _Atomic uint64_t consumed; /**< operations done with; DIRECT_GONE: left */
@@ -76,6 +78,8 @@ struct direct_block {
                                                          its part everywhere */
     alignas(DIRECT_LINE) _Atomic uint32_t asleep;   /**< of the root: 1: who changes something wakes
                                                          the owner */
+    alignas(DIRECT_LINE) _Atomic uint32_t gone;     /**< of a group: ranks that will not look at
+                                                         this block any more, counted by them */
     alignas(DIRECT_LINE) struct live_cell live;     /**< of the root */
     alignas(DIRECT_LINE) struct coll_poison poison; /**< rank 0's of the root is the family's */
     alignas(DIRECT_LINE) cpu_set_t cpus;            /**< where the owner may run */
@@ -84,6 +88,12 @@ struct direct_block {
     alignas(4096) unsigned char slots[COLL_SMALL_SLOTS][COLL_SMALL_BYTES];
     struct direct_mail
         mail[]; /**< of every rank; behind it DIRECT_TABLES tables of `world` spans */
+};
+
+/** Room for this rank's block in a group: taken until all of the group's `members` are gone. */
+struct direct_room {
+    struct direct_block *block; /**< NULL: not yet allocated */
+    int members;
 };
 
 /** One rank's state in one communicator: of a root the first member of the transport's link, of a
@@ -96,8 +106,11 @@ struct direct {
     size_t at;                    /**< how far the oldest request is, in its own units */
     uint64_t tables[DIRECT_TABLES];    /**< which all-to-all has used each last: its sequence + 1 */
     uint64_t all_to_alls, all_reduces; /**< started so far */
+    uint64_t *sends, *receives;        /**< of every rank: messages to and from it started so far */
     const struct coll_sum_kernels *kernels;
-    bool shared; /**< the ranks are processes, for futexes */
+    bool shared;                               /**< the ranks are processes, for futexes */
+    bool joined;                               /**< the others count on this rank to leave */
+    struct direct_room rooms[COLL_GROUPS_MAX]; /**< of a root */
 };
 
 /** How far the oldest request is with one peer. */
@@ -130,16 +143,37 @@ void coll_direct_leave(struct coll_comm *comm);
 bool coll_direct_left(const struct coll_comm *comm, int rank);
 
 /** Frees the tables. *Local.* */
-void coll_direct_free(struct direct *direct);
+void coll_direct_free(struct direct *direct, struct coll_comm *comm);
 
 /** The functions of the table that all such transports have in common. */
-zero_result coll_direct_split(struct coll_comm *parent, struct coll_comm *comm,
-                              struct base_error *error);
-void coll_direct_close_group(struct coll_comm *comm);
 void coll_direct_wake(struct coll_comm *comm);
+void coll_direct_wake_rank(struct coll_comm *comm, int rank);
 void coll_direct_sleep_begin(struct coll_comm *comm);
 void coll_direct_sleep(struct coll_comm *comm, uint64_t timeout_ns);
 void coll_direct_sleep_end(struct coll_comm *comm);
+
+/* ------------------------------------------------------------------ group.c */
+
+/** Allocates room `index` for a block of `bytes` bytes of this rank of the root, for as long as any
+ * rank can see it. */
+typedef zero_result (*direct_room_fn)(struct coll_comm *root, size_t index, size_t bytes,
+                                      struct direct_block **block, struct base_error *error);
+
+/** Bytes between two rooms, or a root's block and the first, in one memory: any group's fits. */
+size_t coll_direct_room_bytes(const struct coll_comm *root);
+
+/** Makes comm->link of a group with this rank's block, in a room that is free, or a new one made by
+ * `add`: *room. *Local.* ZERO_E_LIMIT: all rooms are taken; ZERO_E_NOMEM, and what `add` returns.
+ */
+zero_result coll_direct_group_prepare(struct coll_comm *comm, direct_room_fn add, size_t *room,
+                                      struct base_error *error);
+
+/** Fills in a rank's block. *Local.* */
+void coll_direct_group_meet(struct coll_comm *comm, int rank, struct direct_block *block);
+
+/** Frees the link, which may be NULL; with `leaving` tells the others before that this rank leaves
+ * the group. *Local.* */
+void coll_direct_group_close(struct coll_comm *comm, bool leaving);
 
 /* ------------------------------------------------------------------ post.c */
 
@@ -185,6 +219,18 @@ zero_result coll_direct_reduce_scatter(struct coll_comm *comm, struct coll_reque
 zero_result coll_direct_exchange(struct coll_comm *comm, struct coll_request *request);
 zero_result coll_direct_small_all_reduce(struct coll_comm *comm, struct coll_request *request);
 zero_result coll_direct_small_broadcast(struct coll_comm *comm, struct coll_request *request);
+
+/* ------------------------------------------------------------------ message.c */
+
+/** Gives a message its number among those between the two ranks, and posts a send if there is room;
+ * else progress does it later. */
+void coll_direct_message_start(struct coll_comm *comm, struct coll_request *request);
+
+/** Works on all messages and retires those that are complete. ZERO_AGAIN: nothing was moved. */
+zero_result coll_direct_messages(struct coll_comm *comm);
+
+/** Whether the peer of a message has not yet done its part: a sender posted, a receiver taken. */
+bool coll_direct_message_absent(const struct coll_comm *comm, const struct coll_request *request);
 
 /* ------------------------------------------------------------------ presence.c */
 

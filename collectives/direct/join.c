@@ -13,6 +13,14 @@ size_t coll_direct_block_bytes(int world)
            DIRECT_TABLES * ranks * sizeof(struct coll_span);
 }
 
+/** Of one rank's struct direct. */
+static size_t table_bytes(const struct direct *direct, int world)
+{
+    return (size_t)world *
+           (sizeof *direct->blocks + sizeof *direct->homes + sizeof *direct->met +
+            sizeof *direct->sources + sizeof *direct->sends + sizeof *direct->receives);
+}
+
 zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool shared,
                              struct base_error *error)
 {
@@ -23,22 +31,27 @@ zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool
     direct->homes = comm->root_ranks ? base_calloc(world, sizeof *direct->homes) : direct->blocks;
     direct->met = base_calloc(world, sizeof *direct->met);
     direct->sources = base_calloc(world, sizeof *direct->sources);
-    if (!direct->blocks || !direct->homes || !direct->met || !direct->sources)
+    direct->sends = base_calloc(world, sizeof *direct->sends);
+    direct->receives = base_calloc(world, sizeof *direct->receives);
+    if (!direct->blocks || !direct->homes || !direct->met || !direct->sources || !direct->sends ||
+        !direct->receives)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
                          comm->name, comm->world);
-    comm->family->counters.memory_bytes +=
-        coll_direct_block_bytes(comm->world) +
-        world * (sizeof *direct->blocks + sizeof *direct->met + sizeof *direct->sources);
+    comm->family->counters.memory_bytes += table_bytes(direct, comm->world);
     return ZERO_OK;
 }
 
-void coll_direct_free(struct direct *direct)
+void coll_direct_free(struct direct *direct, struct coll_comm *comm)
 {
+    if (direct->receives)
+        comm->family->counters.memory_bytes -= table_bytes(direct, comm->world);
     if (direct->homes != direct->blocks)
         base_free(direct->homes);
     base_free(direct->blocks);
     base_free(direct->met);
     base_free(direct->sources);
+    base_free(direct->sends);
+    base_free(direct->receives);
 }
 
 void coll_direct_prepare(struct direct_block *block)
@@ -68,6 +81,7 @@ static int usable_cpus(const struct coll_comm *comm)
 void coll_direct_join(struct coll_comm *comm)
 {
     struct coll_family *family = comm->family;
+    family->counters.memory_bytes += coll_direct_block_bytes(comm->world);
     family->poison = &coll_direct_of(comm)->blocks[0]->poison;
     family->private_path = coll_direct_of(comm)->shared ? "copied" : "direct";
     // Measured: a peer that runs comes within two microseconds, which is what 50 rounds take. One
@@ -97,14 +111,18 @@ static _Atomic uint32_t *own_asleep(const struct coll_comm *comm)
     return &coll_direct_of(comm)->homes[comm->rank]->asleep;
 }
 
-void coll_direct_wake(struct coll_comm *comm)
+void coll_direct_wake_rank(struct coll_comm *comm, int rank)
 {
     const struct direct *direct = coll_direct_of(comm);
-    for (int rank = 0; rank < comm->world; rank++) {
-        _Atomic uint32_t *asleep = &direct->homes[rank]->asleep;
-        if (atomic_load(asleep) != 0 && atomic_exchange(asleep, 0) != 0)
-            base_futex_wake(asleep, INT_MAX, direct->shared);
-    }
+    _Atomic uint32_t *asleep = &direct->homes[rank]->asleep;
+    if (atomic_load(asleep) != 0 && atomic_exchange(asleep, 0) != 0)
+        base_futex_wake(asleep, INT_MAX, direct->shared);
+}
+
+void coll_direct_wake(struct coll_comm *comm)
+{
+    for (int rank = 0; rank < comm->world; rank++)
+        coll_direct_wake_rank(comm, rank);
 }
 
 void coll_direct_sleep_begin(struct coll_comm *comm)

@@ -62,6 +62,10 @@ static void describe_memory(struct direct_descriptor *own, const struct coll_com
 
 zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *request)
 {
+    if (coll_is_message(request)) {
+        coll_direct_message_start(comm, request);
+        return ZERO_OK;
+    }
     for (int rank = 0; rank < comm->world; rank++)
         if (!coll_direct_has_room(comm, request, rank))
             return ZERO_AGAIN;
@@ -120,7 +124,9 @@ static zero_result (*const advance[COLL_KINDS])(struct coll_comm *comm,
 
 zero_result coll_direct_progress(struct coll_comm *comm)
 {
-    zero_result result = ZERO_AGAIN;
+    zero_result result = comm->messages.first ? coll_direct_messages(comm) : ZERO_AGAIN;
+    if (result < 0)
+        return result;
     while (comm->queue.first) {
         struct coll_request *request = comm->queue.first;
         const zero_result advanced = advance[request->kind](comm, request);
@@ -128,7 +134,7 @@ zero_result coll_direct_progress(struct coll_comm *comm)
             return advanced;
         if (advanced == ZERO_AGAIN)
             break;
-        coll_retire(comm, &comm->queue);
+        coll_retire(comm, request);
         coll_direct_of(comm)->at = 0;
         memset(coll_direct_of(comm)->met, DIRECT_NOT_MET, (size_t)comm->world);
         atomic_store(&coll_direct_own(comm)->consumed, request->sequence + 1);

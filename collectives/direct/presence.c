@@ -12,6 +12,9 @@ bool coll_direct_reads(const struct coll_request *request, int reader, int owner
                request->op.reduce_scatter.spans[reader].count > 0;
     case COLL_BROADCAST:
         return owner == ((const struct coll_small *)request)->root;
+    case COLL_SEND:
+    case COLL_RECEIVE:
+        return false;
     default:
         return true;
     }
@@ -32,6 +35,11 @@ enum coll_presence coll_direct_presence(const struct coll_comm *comm,
 {
     // A rank that leaves says so after everything else: what it says first is looked at last.
     const bool left = coll_direct_left(comm, rank);
+    if (coll_is_message(request))
+        return rank != request->op.message.peer || !coll_direct_message_absent(comm, request)
+                   ? COLL_PRESENT
+               : left ? COLL_LEFT
+                      : COLL_ABSENT;
     bool absent = false;
     switch (goal) {
     case COLL_GOAL_COMPLETE:

@@ -1,5 +1,7 @@
 // Ranks that are processes of one host. Blocks and arenas are memfds; their owner allocates and
-// touches them, peers map them to read and write.
+// touches them, peers map them to read and write. A rank's blocks are one memfd, with room for
+// those of its groups, which get their pages when they are made: descriptors are passed at the
+// start only.
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -15,6 +17,7 @@ struct shm {
     struct direct direct; /**< first: direct.c sees a struct direct */
     struct boot_link *boot;
     struct coll_live *live; /**< NULL if there is nobody to watch */
+    int blocks;             /**< the descriptor of this rank's blocks; -1: none yet */
     int *descriptors;       /**< of every rank: room for what peers give, */
     size_t *bytes;          /**< its size, */
     void **mapped;          /**< and where it is mapped */
@@ -22,27 +25,29 @@ struct shm {
 
 /* ------------------------------------------------------------------ memory */
 
-/** A memory of this rank's own, mapped and touched. */
-static zero_result create_own(struct coll_comm *comm, size_t bytes, int *memory, void **address,
-                              struct base_error *error)
+/** A memory of this rank's own, mapped; its first bytes are touched. */
+static zero_result create_own(struct coll_comm *comm, size_t bytes, size_t touched, int *memory,
+                              void **address, struct base_error *error)
 {
     zero_result result = coll_memory_create(comm->name, bytes, memory, error);
     if (result == ZERO_OK)
         result = coll_memory_map(comm->name, *memory, bytes, true, address, error);
     if (result == ZERO_OK)
-        result = coll_memory_allocate(comm->name, *memory, *address, 0, bytes,
+        result = coll_memory_allocate(comm->name, *memory, *address, 0,
+                                      touched < bytes ? touched : bytes,
                                       &comm->family->counters.huge_bytes, error);
     return result;
 }
 
 static zero_result map_peer(const struct coll_comm *comm, int rank, int memory, size_t bytes,
-                            void **address, struct base_error *error)
+                            size_t touched, void **address, struct base_error *error)
 {
     zero_result result = coll_memory_check(comm->name, rank, memory, bytes, error);
     if (result == ZERO_OK)
         result = coll_memory_map(comm->name, memory, bytes, true, address, error);
     if (result == ZERO_OK)
-        result = coll_memory_populate(comm->name, *address, bytes, true, error);
+        result = coll_memory_populate(comm->name, *address, touched < bytes ? touched : bytes, true,
+                                      error);
     return result;
 }
 
@@ -66,15 +71,16 @@ static void close_descriptor(int *descriptor)
 }
 
 /** Gives every rank this one's memory and maps theirs: shm->mapped[r] of shm->bytes[r], but for
- * this rank's. */
-static zero_result swap_memory(struct coll_comm *comm, int memory, struct base_error *error)
+ * this rank's. At most `touched` bytes of each have pages. */
+static zero_result swap_memory(struct coll_comm *comm, int memory, size_t touched,
+                               struct base_error *error)
 {
     struct shm *shm = comm->link;
     zero_result result = swap_descriptors(comm, memory, error);
     for (int rank = 0; rank < comm->world; rank++) {
         shm->mapped[rank] = NULL;
         if (result == ZERO_OK && rank != comm->rank)
-            result = map_peer(comm, rank, shm->descriptors[rank], shm->bytes[rank],
+            result = map_peer(comm, rank, shm->descriptors[rank], shm->bytes[rank], touched,
                               &shm->mapped[rank], error);
         close_descriptor(&shm->descriptors[rank]);
     }
@@ -83,24 +89,28 @@ static zero_result swap_memory(struct coll_comm *comm, int memory, struct base_e
 
 /* ------------------------------------------------------------------ life */
 
+/** Of a rank's block and the room behind it. */
+static size_t blocks_bytes(const struct coll_comm *root)
+{
+    return (1 + COLL_GROUPS_MAX) * coll_direct_room_bytes(root);
+}
+
 /** Creates this rank's block and maps everybody's. */
 static zero_result share_blocks(struct coll_comm *comm, struct base_error *error)
 {
     struct shm *shm = comm->link;
-    const size_t size = coll_direct_block_bytes(comm->world);
+    const size_t touched = coll_direct_block_bytes(comm->world);
     void *own = NULL;
-    int memory = -1;
-    zero_result result = create_own(comm, size, &memory, &own, error);
+    zero_result result = create_own(comm, blocks_bytes(comm), touched, &shm->blocks, &own, error);
     if (result == ZERO_OK) {
         coll_direct_prepare(own);
         for (int rank = 0; rank < comm->world; rank++)
-            shm->bytes[rank] = size;
-        result = swap_memory(comm, memory, error);
+            shm->bytes[rank] = blocks_bytes(comm);
+        result = swap_memory(comm, shm->blocks, touched, error);
         for (int rank = 0; rank < comm->world; rank++)
             shm->direct.blocks[rank] = shm->mapped[rank];
     }
     shm->direct.blocks[comm->rank] = own;
-    close_descriptor(&memory);
     return result;
 }
 
@@ -140,6 +150,7 @@ static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_confi
     if (!shm)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
     comm->link = shm;
+    shm->blocks = -1;
     zero_result result = init(shm, comm, error);
     if (result != ZERO_OK)
         return result;
@@ -168,26 +179,73 @@ static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_confi
     return result;
 }
 
+/** A child made by fork() that closes has no thread, and its parent doesn't leave. */
+static bool is_ours(const struct shm *shm, const struct coll_comm *root)
+{
+    return shm->boot && boot_peer_pid(shm->boot, root->rank) == getpid();
+}
+
 static void shm_close_comm(struct coll_comm *comm)
 {
     struct shm *shm = comm->link;
     if (!shm)
         return;
-    // A child made by fork() that closes has no thread, and its parent doesn't leave.
-    const bool ours = shm->boot && boot_peer_pid(shm->boot, comm->rank) == getpid();
+    const bool ours = is_ours(shm, comm);
     if (comm->family->poison && ours)
         coll_direct_leave(comm);
     if (ours)
         coll_live_stop(shm->live);
     for (int rank = 0; rank < comm->world && shm->direct.blocks; rank++)
-        coll_memory_unmap(shm->direct.blocks[rank], coll_direct_block_bytes(comm->world));
+        coll_memory_unmap(shm->direct.blocks[rank], blocks_bytes(comm));
+    close_descriptor(&shm->blocks);
     boot_close(shm->boot);
-    coll_direct_free(&shm->direct);
+    coll_direct_free(&shm->direct, comm);
     base_free(shm->descriptors);
     base_free(shm->bytes);
     base_free(shm->mapped);
     base_free(shm);
 }
+
+/* ------------------------------------------------------------------ groups */
+
+static struct direct_block *room_of(const struct coll_comm *root, int rank, size_t index)
+{
+    unsigned char *home = (unsigned char *)coll_direct_of(root)->blocks[rank];
+    return (struct direct_block *)(void *)(home + (1 + index) * coll_direct_room_bytes(root));
+}
+
+static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
+                            struct direct_block **block, struct base_error *error)
+{
+    const struct shm *shm = root->link;
+    const zero_result result =
+        coll_memory_allocate(root->name, shm->blocks, coll_direct_own(root), (1 + index) * bytes,
+                             bytes, &root->family->counters.huge_bytes, error);
+    if (result == ZERO_OK)
+        *block = room_of(root, root->rank, index);
+    return result;
+}
+
+static zero_result shm_group_prepare(struct coll_comm *comm, size_t *part, struct base_error *error)
+{
+    return coll_direct_group_prepare(comm, add_room, part, error);
+}
+
+static void shm_group_meet(struct coll_comm *comm, int rank, size_t part)
+{
+    struct direct_block *block = room_of(comm->family->root, coll_root_rank(comm, rank), part);
+    coll_direct_group_meet(comm, rank, block);
+    // The pages are there. If this fails an access fills in the page table.
+    coll_memory_populate(comm->name, block, coll_direct_block_bytes(comm->world), true, NULL);
+}
+
+static void shm_group_close(struct coll_comm *comm)
+{
+    const struct coll_comm *root = comm->family->root;
+    coll_direct_group_close(comm, is_ours(root->link, root));
+}
+
+/* ------------------------------------------------------------------ presence */
 
 /** A rank whose process has ended without coll_close(). The link names all that have ended, in
  * turn. */
@@ -208,8 +266,8 @@ static zero_result shm_arena_alloc(struct coll_comm *comm, struct coll_arena *ar
                                    struct base_error *error)
 {
     return arena->shared ? coll_shared_create(comm, arena, error)
-                         : create_own(comm, coll_mapped_bytes(arena->bytes), &arena->memory,
-                                      &arena->base, error);
+                         : create_own(comm, coll_mapped_bytes(arena->bytes), SIZE_MAX,
+                                      &arena->memory, &arena->base, error);
 }
 
 static zero_result share_one(struct coll_comm *comm, struct coll_arena *arena,
@@ -236,7 +294,7 @@ static zero_result shm_arena_share(struct coll_comm *comm, struct coll_arena *ar
     const struct shm *shm = comm->link;
     for (int rank = 0; rank < comm->world; rank++)
         shm->bytes[rank] = coll_mapped_bytes(arena->peer_bytes[rank]);
-    const zero_result result = swap_memory(comm, arena->memory, error);
+    const zero_result result = swap_memory(comm, arena->memory, SIZE_MAX, error);
     shm->mapped[comm->rank] = arena->base;
     for (int rank = 0; rank < comm->world; rank++)
         arena->peers[rank] = shm->mapped[rank];
@@ -262,6 +320,9 @@ const struct coll_transport coll_transport_shm = {
     .name = "shm",
     .open = shm_open_comm,
     .close = shm_close_comm,
+    .group_prepare = shm_group_prepare,
+    .group_meet = shm_group_meet,
+    .group_close = shm_group_close,
     .arena_alloc = shm_arena_alloc,
     .arena_share = shm_arena_share,
     .arena_populate = coll_shared_populate,

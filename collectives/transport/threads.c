@@ -266,7 +266,7 @@ void coll_threads_close(struct coll_comm *comm)
         leave_meeting(comm);
     if (threads->team_owned)
         coll_team_free(threads->team);
-    coll_direct_free(&threads->direct);
+    coll_direct_free(&threads->direct, comm);
     base_free(threads);
 }
 
@@ -312,6 +312,36 @@ void coll_threads_arena_free(struct coll_comm *comm, struct coll_arena *arena)
         coll_shared_free(arena);
 }
 
+static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
+                            struct direct_block **block, struct base_error *error)
+{
+    (void)index;
+    void *memory = NULL;
+    const zero_result result = keep_memory(root, bytes, &memory, error);
+    *block = memory;
+    return result;
+}
+
+zero_result coll_threads_group_prepare(struct coll_comm *comm, size_t *part,
+                                       struct base_error *error)
+{
+    size_t room;
+    const zero_result result = coll_direct_group_prepare(comm, add_room, &room, error);
+    if (result == ZERO_OK)
+        *part = (size_t)(uintptr_t)coll_direct_own(comm);
+    return result;
+}
+
+void coll_threads_group_meet(struct coll_comm *comm, int rank, size_t part)
+{
+    coll_direct_group_meet(comm, rank, (struct direct_block *)(uintptr_t)part);
+}
+
+void coll_threads_group_close(struct coll_comm *comm)
+{
+    coll_direct_group_close(comm, true);
+}
+
 static zero_result threads_open(struct coll_comm *comm, const struct coll_config *config,
                                 struct base_error *error)
 {
@@ -327,6 +357,9 @@ const struct coll_transport coll_transport_threads = {
     .name = "threads",
     .open = threads_open,
     .close = coll_threads_close,
+    .group_prepare = coll_threads_group_prepare,
+    .group_meet = coll_threads_group_meet,
+    .group_close = coll_threads_group_close,
     .arena_alloc = coll_threads_arena_alloc,
     .arena_share = coll_threads_arena_share,
     .arena_populate = coll_shared_populate,

@@ -12,6 +12,10 @@ zero_result coll_threads_open(struct coll_comm *comm, struct coll_team *team, bo
 
 /** As in struct coll_transport. */
 void coll_threads_close(struct coll_comm *comm);
+zero_result coll_threads_group_prepare(struct coll_comm *comm, size_t *part,
+                                       struct base_error *error);
+void coll_threads_group_meet(struct coll_comm *comm, int rank, size_t part);
+void coll_threads_group_close(struct coll_comm *comm);
 zero_result coll_threads_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
                                      struct base_error *error);
 zero_result coll_threads_arena_share(struct coll_comm *comm, struct coll_arena *arena,

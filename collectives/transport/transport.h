@@ -19,6 +19,7 @@ struct coll_arena;
 struct coll_comm;
 struct coll_config;
 struct coll_request;
+struct coll_span;
 
 /** What a wait is for. */
 enum coll_goal {
@@ -42,14 +43,19 @@ struct coll_transport {
      * private_path. After an error `close` is still called. */
     zero_result (*open)(struct coll_comm *comm, const struct coll_config *config,
                         struct base_error *error);
-    /** Leaves, and frees comm->link; that may be NULL or half-built. The arenas are gone. Of a root
-     * and of a group. */
-    void (*close)(struct coll_comm *comm);
-    /** Makes comm->link of a group whose world, rank and root_ranks are filled in. Collective over
-     * `parent`, also for a rank that joins no group: comm is NULL there. After an error close is
-     * still called. */
-    zero_result (*split)(struct coll_comm *parent, struct coll_comm *comm,
-                         struct base_error *error);
+    /** Leaves, and frees comm->link; that may be NULL or half-built. The groups and the arenas are
+     * gone. */
+    void (*close)(struct coll_comm *root);
+
+    /** Makes this rank's part of a group whose world, rank and root_ranks are filled in: sets
+     * comm->link, and *part, by which the others find it. After an error group_close is still
+     * called. */
+    zero_result (*group_prepare)(struct coll_comm *comm, size_t *part, struct base_error *error);
+    /** Finds a rank's part. Called for every rank of the group in turn, and after group_prepare has
+     * succeeded on all of them. */
+    void (*group_meet)(struct coll_comm *comm, int rank, size_t part);
+    /** Leaves a group, and frees comm->link; that may be NULL or half-built. */
+    void (*group_close)(struct coll_comm *comm);
 
     /** Allocates this rank's bytes, or makes the memory of a shared arena: sets arena->memory, and
      * base unless the arena is shared. After an error arena_free is still called. */
@@ -67,7 +73,8 @@ struct coll_transport {
     /** Undoes all of it as far as it went. */
     void (*arena_free)(struct coll_comm *comm, struct coll_arena *arena);
 
-    /** Starts a request. ZERO_AGAIN: too many are under way, nothing was done. */
+    /** Starts a request, and gives a message its sequence number. ZERO_AGAIN: too many are under
+     * way, nothing was done; never for a message. */
     zero_result (*start)(struct coll_comm *comm, struct coll_request *request);
     /** Works on the oldest requests and retires (coll_retire) those that are complete. ZERO_AGAIN:
      * nothing was moved. Negative: coll_fail() was called. */
