@@ -6,7 +6,8 @@
 #   setup-debian.sh test     and what tests/run.sh needs
 set -eu
 
-packages="cmake gcc libc6-dev libjansson-dev libopenblas-dev libxxhash-dev ninja-build pkg-config"
+packages="cmake gcc libc6-dev libhwloc-dev libjansson-dev libopenblas-dev libxxhash-dev ninja-build"
+packages="$packages pkg-config"
 test_packages="clang clang-format clang-tidy g++ libcmocka-dev mandoc mpich openmpi-bin"
 
 case "$#:${1-}" in

@@ -84,8 +84,8 @@ static size_t add_options(char **list, size_t *count, const struct run_job *job)
 static size_t add_special(char **list, size_t *count, const struct run_job *job, int rank)
 {
     size_t wanted = 0;
-    if (job->metrics_fd >= 0 && rank == 0) {
-        add_number(list, count, "ZERO_METRICS_FD", job->metrics_fd);
+    if (job->metrics.output >= 0 && rank == 0) {
+        add_number(list, count, "ZERO_METRICS_FD", job->metrics.output);
         wanted++;
     }
     if (job->plan_fd >= 0) {

@@ -25,17 +25,25 @@ static enum run_status print(const char *text)
     return fputs(text, stdout) >= 0 && fflush(stdout) == 0 ? RUN_OK : RUN_OUTPUT;
 }
 
-static enum run_status explain_place(void)
+static enum run_status explain(const struct run_options *options)
 {
-    static char text[16384];
-    struct base_error error = {.result = ZERO_OK};
-    boot_explain(environ, text, sizeof text);
-    const size_t used = strlen(text);
+    static char bytes[1 << 20];
+    struct base_text text = {bytes, sizeof bytes, 0};
+    struct base_error error = {.result = ZERO_OK}, bind_error = {.result = ZERO_OK};
+    struct run_binding *binding;
+    boot_explain(environ, bytes, sizeof bytes);
+    text.used = strlen(bytes);
     const bool alone = boot_check_alone(environ, &error) == ZERO_OK;
-    snprintf(
-        text + used, sizeof text - used, "zero-run     %s%s\n",
+    base_text_add(
+        &text, "zero-run     %s%s\n",
         alone ? "may start ranks here" : "may not start ranks here: ", alone ? "" : error.message);
-    const enum run_status status = print(text);
+    const zero_result bound = run_bind_open(&binding, options->bind, options->ranks, &bind_error);
+    if (!bound && options->bind != RUN_BIND_NONE)
+        run_bind_explain(binding, &text);
+    run_bind_close(binding);
+    enum run_status status = print(bytes);
+    if (bound)
+        status = complain(RUN_SYSTEM, &bind_error);
     return status ? status : error.result == ZERO_E_INVALID ? RUN_ENVIRONMENT : RUN_OK;
 }
 
@@ -63,9 +71,18 @@ static zero_result open_files(struct run_job *job, struct base_error *error)
 {
     zero_result result = open_logs(job, error);
     if (!result && job->options->metrics)
-        result = base_open(&job->metrics_fd, job->options->metrics,
-                           O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666, error);
+        result = run_metrics_open(&job->metrics, job->options->metrics, error);
     return result;
+}
+
+// Whoever reads standard error sees standard output there too, if both are the same file.
+static void init_sinks(struct run_job *job)
+{
+    struct stat out, err;
+    const bool same = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+                      out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+    run_sink_init(&job->out, 0, job->options->color, &job->shown[same ? 1 : 0]);
+    run_sink_init(&job->err, 1, job->options->color, &job->shown[1]);
 }
 
 static zero_result job_init(struct run_job *job, const struct run_options *options,
@@ -73,17 +90,17 @@ static zero_result job_init(struct run_job *job, const struct run_options *optio
 {
     *job = (struct run_job){.options = options,
                             .count = options->plan ? 1 : options->ranks,
-                            .metrics_fd = -1,
+                            .metrics = {.file = -1, .input = -1, .output = -1},
                             .plan_fd = -1,
-                            .out.fd = STDOUT_FILENO,
-                            .err.fd = STDERR_FILENO,
+                            .guardian.socket = -1,
                             .signals = -1,
                             .exits = -1,
                             .timeout_ns = UINT64_MAX,
                             .kill_ns = UINT64_MAX,
                             .failed_rank = -1};
+    init_sinks(job);
     // One rank whose lines need no number keeps zero-run's own output, a terminal perhaps.
-    job->piped = job->count > 1 || options->log_dir || options->prefix == RUN_PREFIX_ALWAYS;
+    job->piped = job->count > 1 || options->log_dir || options->prefix == RUN_ALWAYS;
     job->ranks = base_calloc((size_t)job->count, sizeof *job->ranks);
     if (!job->ranks)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for %d ranks", job->count);
@@ -104,7 +121,10 @@ static zero_result job_init(struct run_job *job, const struct run_options *optio
 
 static void job_free(struct run_job *job)
 {
-    int *const own[] = {&job->metrics_fd, &job->plan_fd, &job->signals, &job->exits};
+    int *const own[] = {&job->plan_fd, &job->signals, &job->exits};
+    run_metrics_close(&job->metrics);
+    run_guardian_end(&job->guardian);
+    run_bind_close(job->binding);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         base_close(own[i], "a descriptor", NULL);
     for (int i = 0; job->ranks && i < job->count; i++) {
@@ -133,19 +153,36 @@ static void close_logs(struct run_job *job)
     }
 }
 
+// Everything that is there before the ranks are.
+static enum run_status prepare(struct run_job *job, const struct run_options *options,
+                               struct base_error *error)
+{
+    if (job_init(job, options, error) || run_signals_begin(job, error) ||
+        run_choose_token(job, error) || run_guardian_start(&job->guardian, job->token, error) ||
+        run_supervise_begin(job, error))
+        return RUN_SYSTEM;
+    if (open_files(job, error))
+        return RUN_CANNOT_CREATE;
+    if (run_bind_open(&job->binding, options->bind, job->count, error))
+        return RUN_SYSTEM;
+    if (run_bind_check(job->binding, error))
+        return RUN_ENVIRONMENT;
+    run_orphans_adopt();
+    run_oom_begin(&job->oom, "");
+    return RUN_OK;
+}
+
 static int run(const struct run_options *options, struct base_error *error)
 {
     struct run_job job;
-    int status = RUN_SYSTEM;
-    if (job_init(&job, options, error) || run_supervise_begin(&job, error))
-        goto out;
-    if (open_files(&job, error)) {
-        status = RUN_CANNOT_CREATE;
-        goto out;
-    }
-    status = (int)run_spawn(&job, error);
+    int status = (int)prepare(&job, options, error);
     if (status)
-        run_stop_now(&job);
+        goto out;
+    status = (int)run_spawn(&job, error);
+    if (status) {
+        job.stopping = true;
+        run_kill(&job);
+    }
     run_supervise(&job);
     close_logs(&job);
     if (!status)
@@ -182,7 +219,7 @@ int main(int argc, char **argv)
     else if (options.version)
         status = (int)print("zero-run " ZERO_VERSION "\n");
     else if (options.explain)
-        status = (int)explain_place();
+        status = (int)explain(&options);
     else if ((result = boot_check_alone(environ, &error)))
         status =
             (int)complain(result == ZERO_E_UNSUPPORTED ? RUN_NOT_ALONE : RUN_ENVIRONMENT, &error);

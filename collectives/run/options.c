@@ -8,60 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char run_help[] =
-    "usage: zero-run [options] [--] program [arguments]\n"
-    "\n"
-    "Starts the ranks of a job on this host, puts their number before each line they write, and\n"
-    "when one fails says which and why, stops the others and exits with its status.\n"
-    "\n"
-    "  -n, --ranks N         ranks to start (1)\n"
-    "  -o KEY=VALUE          set a key of the library's configuration; wins over the program and\n"
-    "                        over ZERO_<KEY>; may be repeated\n"
-    "      --bind core|none  core: rank i may use its share of the allowed CPUs only (none)\n"
-    "      --log-dir DIR     write what each rank writes to DIR/rank-<number>.log too\n"
-    "      --metrics FILE    rank 0 writes a JSON object a step to FILE\n"
-    "      --prefix WHEN     \"[rank] \" before each line: always, never, auto: if there are\n"
-    "                        several ranks (auto)\n"
-    "      --timeout S       stop the job after S seconds\n"
-    "      --plan            start the program once to plan only, print the plan (what it writes\n"
-    "                        itself goes to standard error)\n"
-    "      --world W         with --plan: plan for W ranks (those of -n)\n"
-    "      --explain         say which rank this process is and why, and whether it may start\n"
-    "                        others; start nothing\n"
-    "      --version         print the version\n"
-    "  -h, --help            print this\n"
-    "\n"
-    "Every rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,\n"
-    "ZERO_RANK, ZERO_LOCAL_RANK, ZERO_WORLD_SIZE, ZERO_LOCAL_WORLD_SIZE, ZERO_JOB (random),\n"
-    "ZERO_OPTIONS (a line for each -o), and if asked for ZERO_METRICS_FD (rank 0), ZERO_PLAN,\n"
-    "ZERO_PLAN_WORLD, ZERO_PLAN_FD. Rank 0 reads zero-run's standard input unless that is a\n"
-    "terminal; the others read /dev/null. Lines beyond 64 KiB are broken.\n"
-    "\n"
-    "SIGINT, SIGTERM and SIGHUP are passed on to the ranks, unless they were ignored when\n"
-    "zero-run was started (nohup); the second one kills the ranks. Ranks that are to stop get\n"
-    "SIGTERM, and SIGKILL 2 s later. Each rank has a process group of its own, which ends with\n"
-    "the job. If zero-run is killed, so are its ranks.\n"
-    "\n"
-    "Exit status:\n"
-    "    0   every rank ended with 0\n"
-    "    N   that of the rank that failed first; 128 + N if signal N ended it\n"
-    "   64   the command line is wrong\n"
-    "   66   the program is not there or cannot be executed\n"
-    "   69   zero-run itself is one of several processes of another launcher\n"
-    "   71   the system refused a process, memory or a descriptor\n"
-    "   73   --log-dir or --metrics cannot be created\n"
-    "   74   the ranks succeeded, but not all of their output could be written; or its reader is\n"
-    "        gone\n"
-    "   75   --timeout has passed\n"
-    "   76   --plan: the program ended without making a plan\n"
-    "   78   launchers' variables are malformed or disagree\n";
-
 enum long_option {
     OPTION_BIND = 256,
     OPTION_LOG_DIR,
     OPTION_METRICS,
     OPTION_PREFIX,
+    OPTION_COLOR,
     OPTION_TIMEOUT,
+    OPTION_GRACE,
     OPTION_PLAN,
     OPTION_WORLD,
     OPTION_EXPLAIN,
@@ -74,7 +28,9 @@ static const struct option long_options[] = {
     {"log-dir", required_argument, NULL, OPTION_LOG_DIR},
     {"metrics", required_argument, NULL, OPTION_METRICS},
     {"prefix", required_argument, NULL, OPTION_PREFIX},
+    {"color", required_argument, NULL, OPTION_COLOR},
     {"timeout", required_argument, NULL, OPTION_TIMEOUT},
+    {"grace", required_argument, NULL, OPTION_GRACE},
     {"plan", no_argument, NULL, OPTION_PLAN},
     {"world", required_argument, NULL, OPTION_WORLD},
     {"explain", no_argument, NULL, OPTION_EXPLAIN},
@@ -96,6 +52,28 @@ static zero_result parse_number(const char *option, const char *text, int max, i
     return ZERO_OK;
 }
 
+// A time of at least `min` seconds: digits, and perhaps a unit.
+static zero_result parse_time(const char *option, const char *text, int min, int *seconds,
+                              struct base_error *error)
+{
+    static const char units[] = "smhd";
+    static const int unit_s[] = {1, 60, 3600, 86400};
+    const long most = 365L * 86400;
+    char *end;
+    errno = 0;
+    const long count = strtol(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : units;
+    const bool good = *text >= '0' && *text <= '9' && !errno && unit && (!*end || !end[1]);
+    const long scale = good ? unit_s[unit - units] : 1;
+    if (!good || count > most / scale || count * scale < min)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s takes a time such as 90, 90s, 15m or 2h, from %d s to 365d, not "
+                         "'%.60s'",
+                         option, min, text);
+    *seconds = (int)(count * scale);
+    return ZERO_OK;
+}
+
 // The index of `text` in `choices`, a list with a NULL at the end.
 static zero_result parse_choice(const char *option, const char *text, const char *const *choices,
                                 const char *shown, int *index, struct base_error *error)
@@ -104,6 +82,17 @@ static zero_result parse_choice(const char *option, const char *text, const char
         if (!strcmp(choices[*index], text))
             return ZERO_OK;
     return zero_fail(error, ZERO_E_INVALID, "%s takes %s, not '%.60s'", option, shown, text);
+}
+
+static zero_result parse_when(const char *option, const char *text, enum run_when *when,
+                              struct base_error *error)
+{
+    static const char *const choices[] = {"auto", "always", "never", NULL};
+    int index = 0;
+    const zero_result result =
+        parse_choice(option, text, choices, "auto, always or never", &index, error);
+    *when = (enum run_when)index;
+    return result;
 }
 
 static zero_result add_setting(struct run_options *options, const char *setting,
@@ -129,9 +118,7 @@ static zero_result add_setting(struct run_options *options, const char *setting,
 static zero_result parse_option(struct run_options *options, int option, const char *argument,
                                 struct base_error *error)
 {
-    static const char *const binds[] = {"none", "core", NULL};
-    static const char *const prefixes[] = {"auto", "always", "never", NULL};
-    const int most_seconds = 365 * 86400;
+    static const char *const binds[] = {"none", "core", "numa", "auto", NULL};
     int index = 0;
     zero_result result = ZERO_OK;
     switch (option) {
@@ -143,8 +130,8 @@ static zero_result parse_option(struct run_options *options, int option, const c
         options->help = true;
         break;
     case OPTION_BIND:
-        result = parse_choice("--bind", argument, binds, "core or none", &index, error);
-        options->bind_core = index == 1;
+        result = parse_choice("--bind", argument, binds, "none, core, numa or auto", &index, error);
+        options->bind = (enum run_bind)index;
         break;
     case OPTION_LOG_DIR:
         options->log_dir = argument;
@@ -153,12 +140,13 @@ static zero_result parse_option(struct run_options *options, int option, const c
         options->metrics = argument;
         break;
     case OPTION_PREFIX:
-        result =
-            parse_choice("--prefix", argument, prefixes, "auto, always or never", &index, error);
-        options->prefix = (enum run_prefix)index;
-        break;
+        return parse_when("--prefix", argument, &options->prefix, error);
+    case OPTION_COLOR:
+        return parse_when("--color", argument, &options->color, error);
     case OPTION_TIMEOUT:
-        return parse_number("--timeout", argument, most_seconds, &options->timeout_s, error);
+        return parse_time("--timeout", argument, 1, &options->timeout_s, error);
+    case OPTION_GRACE:
+        return parse_time("--grace", argument, 0, &options->grace_s, error);
     case OPTION_PLAN:
         options->plan = true;
         break;
@@ -192,7 +180,7 @@ static zero_result check(const struct run_options *options, struct base_error *e
 zero_result run_options_parse(struct run_options *options, int argc, char **argv,
                               struct base_error *error)
 {
-    *options = (struct run_options){.ranks = 1};
+    *options = (struct run_options){.ranks = 1, .grace_s = 10};
     zero_result result = ZERO_OK;
     int option;
     opterr = 0;

@@ -4,7 +4,7 @@
 #include "base/file.h"
 
 #include <errno.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,6 +12,24 @@ enum {
     SINK_FULL = 256 * 1024, // bytes waiting beyond which ranks have to wait
     SINK_CHUNK = 4096,      // a pipe that polls writable takes so much without blocking
 };
+
+static bool wants_color(enum run_when color, bool terminal)
+{
+    const char *forbidden = getenv("NO_COLOR"), *kind = getenv("TERM");
+    if (color != RUN_AUTO)
+        return color == RUN_ALWAYS;
+    return terminal && !(forbidden && *forbidden) && kind && *kind && strcmp(kind, "dumb") != 0;
+}
+
+void run_sink_init(struct run_sink *sink, int number, enum run_when color, uint64_t *shown)
+{
+    const bool terminal = isatty(STDOUT_FILENO + number);
+    *sink = (struct run_sink){.fd = STDOUT_FILENO + number,
+                              .number = number,
+                              .terminal = terminal,
+                              .color = wants_color(color, terminal),
+                              .shown = shown};
+}
 
 // Makes room for `count` more bytes behind those that wait.
 static bool reserve(struct run_sink *sink, size_t count)
@@ -48,6 +66,8 @@ void run_sink_add(struct run_sink *sink, const char *bytes, size_t count)
     }
     memcpy(sink->bytes + sink->start + sink->used, bytes, count);
     sink->used += count;
+    for (const char *at = bytes; (at = memchr(at, '\n', (size_t)(bytes + count - at))); at++)
+        ++*sink->shown;
 }
 
 bool run_sink_full(const struct run_sink *sink)
@@ -84,6 +104,8 @@ static void pass_line(struct run_stream *stream, const char *line, size_t length
     run_sink_add(stream->sink, line, length);
     if (line[length - 1] != '\n')
         run_sink_add(stream->sink, "\n", 1);
+    run_tail_add(stream->tail, stream->number, line, length, stream->sink->number,
+                 *stream->sink->shown);
 }
 
 // Passes on the whole lines, and what fills the buffer without being one; keeps the rest.
@@ -124,19 +146,27 @@ void run_stream_read(struct run_stream *stream)
     }
     write_log(stream, room, (size_t)count);
     stream->used += (size_t)count;
-    if (*stream->prefix) {
+    if (stream->lines) {
         pass_lines(stream);
-    } else {
-        run_sink_add(stream->sink, stream->line, stream->used);
-        stream->used = 0;
+        return;
     }
+    run_sink_add(stream->sink, stream->line, stream->used);
+    run_tail_add(stream->tail, stream->number, stream->line, stream->used, stream->sink->number,
+                 *stream->sink->shown);
+    stream->used = 0;
 }
 
-void run_stream_close(struct run_stream *stream)
+void run_stream_flush(struct run_stream *stream)
 {
     if (stream->used)
         pass_line(stream, stream->line, stream->used);
     stream->used = 0;
+    run_tail_end(stream->tail, stream->number, stream->sink->number, *stream->sink->shown);
+}
+
+void run_stream_close(struct run_stream *stream)
+{
+    run_stream_flush(stream);
     if (stream->fd >= 0)
         close(stream->fd);
     stream->fd = -1;

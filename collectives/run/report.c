@@ -17,6 +17,66 @@ void run_describe_end(const siginfo_t *end, char *text, size_t size)
         snprintf(text, size, "signal %d", end->si_status);
 }
 
+// Who may have sent a SIGKILL that zero-run has not sent.
+static const char *describe_kill(struct run_job *job)
+{
+    switch (run_oom_check(&job->oom)) {
+    case RUN_OOM_GROUP:
+        return " (out of memory, probably: the kernel has killed a process of this control group "
+               "for it)";
+    case RUN_OOM_HOST:
+        return " (out of memory, perhaps: the kernel has killed a process of this host for it)";
+    case RUN_OOM_NOT:
+        return " (not by the kernel for lack of memory)";
+    case RUN_OOM_UNKNOWN:
+        break;
+    }
+    return " (out of memory? the kernel's log tells)";
+}
+
+// Whether whoever reads the report has these lines before him already: they went to the same
+// place, and not many lines ago.
+static bool in_sight(const struct run_job *job, const struct run_tail *tail)
+{
+    const struct run_tail_line *line;
+    for (int i = 0; (line = run_tail_line(tail, i)); i++) {
+        const struct run_sink *sink = line->sink ? &job->err : &job->out;
+        if (sink->failed || sink->shown != job->err.shown ||
+            *job->err.shown - line->place >= RUN_SIGHT)
+            return false;
+    }
+    return true;
+}
+
+static void say_last_lines(struct run_job *job, const struct run_rank *rank)
+{
+    const struct run_tail_line *line;
+    if (in_sight(job, &rank->tail))
+        return;
+    run_say(job, "the last lines of rank %d:", rank->number);
+    for (int i = 0; (line = run_tail_line(&rank->tail, i)); i++) {
+        run_sink_add(&job->err, "zero-run: | ", 12);
+        run_sink_add(&job->err, line->text, (size_t)line->used);
+        run_sink_add(&job->err, line->cut ? "...\n" : "\n", line->cut ? 4 : 1);
+    }
+}
+
+void run_report_first(struct run_job *job, const struct run_rank *rank)
+{
+    char how[128];
+    run_describe_end(&rank->end, how, sizeof how);
+    const bool killed = rank->end.si_code != CLD_EXITED && rank->end.si_status == SIGKILL;
+    // The second signal makes zero-run kill, a deadline too.
+    const bool own = job->stop_signals > 1 || job->kill_ns == UINT64_MAX - 1;
+    const char *hint = killed && !own ? describe_kill(job) : "";
+    char others[64] = "";
+    if (job->running > 0)
+        snprintf(others, sizeof others, "; stopping the other%s", job->running > 1 ? "s" : "");
+    run_say(job, "rank %d (process %d) failed%s: %s%s%s", rank->number, (int)rank->pid,
+            job->count > 1 ? " first" : "", how, hint, others);
+    say_last_lines(job, rank);
+}
+
 int run_end_status(const siginfo_t *end)
 {
     return end->si_code == CLD_EXITED ? end->si_status : 128 + end->si_status;
@@ -28,7 +88,7 @@ int run_job_status(const struct run_job *job)
         return RUN_TIMEOUT;
     if (job->failed_rank >= 0)
         return run_end_status(&job->ranks[job->failed_rank].end);
-    bool lost = job->out.failed || job->err.failed;
+    bool lost = job->out.failed || job->err.failed || job->metrics.failed;
     for (int i = 0; i < job->count; i++)
         lost = lost || job->ranks[i].log_errno;
     return lost ? RUN_OUTPUT : RUN_OK;

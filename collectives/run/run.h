@@ -3,24 +3,32 @@
  * when one fails.
  *
  *   main.c         what to do with the options; the order of things
- *   options.c      the command line, and --help: the manual
+ *   options.c      the command line
+ *   help.c         --help
  *   environment.c  what the ranks are told
  *   spawn.c        from a command to running processes
- *   bind.c         which CPUs a rank may use
+ *   bind.c         which CPUs and memory a rank may use, by hwloc's topology
+ *   guardian.c     the process that ends the ranks if zero-run is killed
+ *   orphans.c      what ranks have left behind
  *   output.c       lines of ranks, on their way to a terminal or file
- *   supervise.c    the loop: exits, signals, output, deadlines
+ *   tail.c         the last lines of a rank
+ *   metrics.c      --metrics: rank 0's lines on their way to the file
+ *   supervise.c    the loop: exits, output, deadlines
+ *   signals.c      what zero-run passes on to the ranks
+ *   oom.c          whether the kernel has killed for lack of memory
  *   report.c       what became of a rank, in words and as an exit status
  *   plan.c         --plan
  *
  * Everything is driven by descriptors (pidfds, pipes, a signalfd) in one poll loop of one thread.
+ * All but main.c is a library that tests link too.
  */
 #ifndef COLLECTIVES_RUN_RUN_H
 #define COLLECTIVES_RUN_RUN_H
 
 #include "base/error.h"
+#include "base/text.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,22 +48,25 @@ enum run_status {
                                  or nobody reads it any more */
     RUN_TIMEOUT = 75,       /**< --timeout has passed */
     RUN_NO_PLAN = 76,       /**< --plan: the program ended without making one */
-    RUN_ENVIRONMENT = 78,   /**< launchers' variables are malformed or disagree */
+    RUN_ENVIRONMENT = 78,   /**< launchers' variables are malformed or disagree; or hwloc's describe
+                                 another machine, and nothing can be bound */
 };
 
 /* ------------------------------------------------------------------ options.c */
 
-enum run_prefix { RUN_PREFIX_AUTO, RUN_PREFIX_ALWAYS, RUN_PREFIX_NEVER };
+enum run_when { RUN_AUTO, RUN_ALWAYS, RUN_NEVER };
+enum run_bind { RUN_BIND_NONE, RUN_BIND_CORE, RUN_BIND_NUMA, RUN_BIND_AUTO };
 
 struct run_options {
     int ranks;
     int timeout_s; /**< 0: none */
-    bool bind_core;
+    int grace_s;   /**< from SIGTERM to SIGKILL */
+    enum run_bind bind;
     bool plan;
     int plan_world; /**< 0: as many as ranks */
     bool explain;
     bool help, version;
-    enum run_prefix prefix;
+    enum run_when prefix, color;
     const char *log_dir; /**< NULL: none */
     const char *metrics; /**< NULL: none */
     char *settings;      /**< the -o's, a line each; NULL: none */
@@ -68,7 +79,39 @@ zero_result run_options_parse(struct run_options *options, int argc, char **argv
                               struct base_error *error);
 void run_options_free(struct run_options *options);
 
+/* ------------------------------------------------------------------ help.c */
+
 extern const char run_help[];
+
+/* ------------------------------------------------------------------ tail.c */
+
+enum {
+    RUN_TAIL_LINES = 10,
+    RUN_TAIL_BYTES = 240, /**< of a line: the rest is cut */
+    RUN_SIGHT = 24,       /**< lines of a screen: what has fewer below it needs no repetition */
+};
+
+/** The last lines a rank wrote to both of its streams, in the order in which they were read. */
+struct run_tail {
+    struct run_tail_line {
+        uint64_t place; /**< lines that its sink had shown, this one included */
+        int sink;       /**< 0: of standard output, 1: of standard error */
+        int used;
+        bool cut;
+        char text[RUN_TAIL_BYTES];
+    } lines[RUN_TAIL_LINES];      /**< a ring: line i is at i % RUN_TAIL_LINES */
+    uint64_t count;               /**< of lines so far */
+    struct run_tail_line open[2]; /**< of each stream, the line that has not ended */
+};
+
+/** Adds what has been read from stream 0 or 1 and handed to sink `sink`, which has shown `place`
+ * lines by now. */
+void run_tail_add(struct run_tail *tail, int stream, const char *bytes, size_t count, int sink,
+                  uint64_t place);
+/** Stream 0 or 1 has ended: what it wrote last is a line too. */
+void run_tail_end(struct run_tail *tail, int stream, int sink, uint64_t place);
+/** Line `i` of those that are kept, the oldest is 0; NULL behind the newest. */
+const struct run_tail_line *run_tail_line(const struct run_tail *tail, int i);
 
 /* ------------------------------------------------------------------ output.c */
 
@@ -79,7 +122,10 @@ struct run_sink {
     int fd;
     char *bytes; /**< waiting to be written: from `start`, `used` of them */
     size_t start, used, capacity;
-    int failed; /**< errno of the write that failed: everything since is dropped */
+    int failed;      /**< errno of the write that failed: everything since is dropped */
+    int number;      /**< 0: standard output, 1: standard error */
+    uint64_t *shown; /**< lines so far; both sinks count together if they are the same file */
+    bool terminal, color;
 };
 
 /** One pipe from a rank. */
@@ -88,11 +134,16 @@ struct run_stream {
     struct run_sink *sink;
     int *log_fd;     /**< shared by both streams of a rank; -1: none, or it failed */
     int *log_errno;  /**< why it failed */
-    char prefix[16]; /**< "" : bytes are passed on as they come */
+    int number;      /**< 0: standard output, 1: standard error */
+    bool lines;      /**< passed on line by line; else bytes as they come */
+    char prefix[32]; /**< before each line */
     char *line;      /**< an unfinished one */
     size_t used;
+    struct run_tail *tail; /**< of the rank */
 };
 
+/** Prepares a sink for standard output (0) or standard error (1). */
+void run_sink_init(struct run_sink *sink, int number, enum run_when color, uint64_t *shown);
 /** Adds bytes; never fails: what there is no memory for counts as failed output. */
 void run_sink_add(struct run_sink *sink, const char *bytes, size_t count);
 /** Ranks have to wait until something has been written. */
@@ -103,8 +154,77 @@ void run_sink_free(struct run_sink *sink);
 
 /** Reads what is there and passes on all whole lines; closes the stream at its end. */
 void run_stream_read(struct run_stream *stream);
-/** Passes on the unfinished line and closes the stream. */
+/** Passes on the unfinished line. */
+void run_stream_flush(struct run_stream *stream);
+/** The same, and closes the stream. */
 void run_stream_close(struct run_stream *stream);
+
+/* ------------------------------------------------------------------ metrics.c */
+
+/** From rank 0's pipe to the file of --metrics, in whole lines. */
+struct run_metrics {
+    int file;   /**< -1: none, or it has failed */
+    int input;  /**< the pipe; -1: none, or closed */
+    int output; /**< rank 0's end, until that has been started */
+    char *line; /**< what does not end with a newline yet */
+    size_t used;
+    int failed; /**< errno of the write that failed: everything since is dropped */
+    bool told;
+};
+
+/** Creates or empties the file and makes the pipe. ZERO_E_IO, ZERO_E_NOMEM. */
+zero_result run_metrics_open(struct run_metrics *metrics, const char *path,
+                             struct base_error *error);
+/** Reads what is there and writes all whole lines. */
+void run_metrics_read(struct run_metrics *metrics);
+/** Writes an unfinished line, and closes everything. */
+void run_metrics_close(struct run_metrics *metrics);
+
+/* ------------------------------------------------------------------ oom.c */
+
+/** Where the kernel counts the processes that it has killed for lack of memory. */
+struct run_oom {
+    char path[1024]; /**< the file; "": none can be read */
+    bool group;      /**< counts our control group's only; else all of the host */
+    uint64_t kills;  /**< so far */
+};
+
+enum run_oom_verdict {
+    RUN_OOM_UNKNOWN, /**< nothing can be read */
+    RUN_OOM_NOT,     /**< none has been killed */
+    RUN_OOM_HOST,    /**< somewhere on this host */
+    RUN_OOM_GROUP,   /**< in our control group */
+};
+
+/** Finds the counter and reads it. `root` stands before all paths; "" but in tests. */
+void run_oom_begin(struct run_oom *oom, const char *root);
+/** Whether the kernel has killed a process since the last time. */
+enum run_oom_verdict run_oom_check(struct run_oom *oom);
+
+/* ------------------------------------------------------------------ guardian.c */
+
+/** A process that has nothing but one end of a socket, whose other end only zero-run has. If
+ * zero-run ends without a farewell, it kills the ranks and what they have started. */
+struct run_guardian {
+    pid_t pid;  /**< 0: none */
+    int socket; /**< -1: none */
+};
+
+/** Starts it; to be called before there is anything to inherit. `token` is the job's. ZERO_E_IO. */
+zero_result run_guardian_start(struct run_guardian *guardian, const char *token,
+                               struct base_error *error);
+/** Tells it of a process group by its leader's pidfd, which no other process can come to mean.
+ * False: it is gone. */
+bool run_guardian_tell(struct run_guardian *guardian, int pidfd, pid_t group);
+/** Ends it: there is nothing left to guard. */
+void run_guardian_end(struct run_guardian *guardian);
+
+/** Kills process group `group` by its number if one of its processes has been started before
+ * `ticks` (clock ticks since boot): then the number has been the group's all the time. For kernels
+ * that cannot kill a group by a pidfd, and tests. */
+void run_guardian_kill_group(pid_t group, uint64_t ticks);
+/** Kills every process whose environment says that it is of the job, and returns how many. */
+int run_guardian_kill_job(const char *token);
 
 /* ------------------------------------------------------------------ the job */
 
@@ -115,6 +235,7 @@ struct run_rank {
     bool ended;
     siginfo_t end;                /**< how, if ended */
     struct run_stream streams[2]; /**< of standard output and standard error */
+    struct run_tail tail;
     int log_fd;
     int log_errno;
 };
@@ -126,17 +247,22 @@ struct run_job {
     int running;
     char token[33]; /**< ZERO_JOB */
     int master_port;
-    int metrics_fd; /**< -1: none */
-    int plan_fd;    /**< -1: none */
-    bool piped;     /**< output comes through pipes */
+    struct run_metrics metrics;
+    int plan_fd; /**< -1: none */
+    bool piped;  /**< output comes through pipes */
     struct run_sink out, err;
+    uint64_t shown[2]; /**< lines; see run_sink */
+    struct run_guardian guardian;
+    struct run_binding *binding; /**< NULL: none */
+    struct run_oom oom;
 
     sigset_t saved_mask; /**< zero-run's own when it was started: the ranks' */
     int signals;         /**< signalfd */
     int exits;           /**< epoll over the pidfds: in the order in which ranks ended */
     struct pollfd *polls;
 
-    bool ignored_pipe; /**< SIGPIPE was ignored when zero-run was started: the ranks' too */
+    bool ignored_pipe;   /**< SIGPIPE was ignored when zero-run was started: the ranks' too */
+    bool ignored_hangup; /**< the same of SIGHUP: a closed terminal is no reason to stop */
 
     int stop_signals;    /**< received so far: the first is passed on, the second kills */
     uint64_t timeout_ns; /**< UINT64_MAX: none */
@@ -159,28 +285,65 @@ void run_environment_free(char **environment);
 
 /* ---- bind.c */
 
-/** The share of rank `rank` of `ranks`: consecutive ones of the allowed CPUs, at least one. */
-void run_bind_share(const cpu_set_t *allowed, int rank, int ranks, cpu_set_t *share);
+struct run_binding;
+
+/** Reads the topology and deals its cores out; *binding is NULL if `bind` comes to none.
+ * ZERO_E_IO: the topology cannot be read, ZERO_E_NOMEM. */
+zero_result run_bind_open(struct run_binding **binding, enum run_bind bind, int ranks,
+                          struct base_error *error);
+/** ZERO_E_UNSUPPORTED: the topology is another machine's (HWLOC_XMLFILE, HWLOC_SYNTHETIC), so that
+ * nothing can be bound. */
+zero_result run_bind_check(const struct run_binding *binding, struct base_error *error);
+/** Binds the calling process to what rank `rank` has got; false: errno says why not. */
+bool run_bind_apply(const struct run_binding *binding, int rank);
+/** Who has got what, as a table. */
+void run_bind_explain(const struct run_binding *binding, struct base_text *text);
+void run_bind_close(struct run_binding *binding);
+
+/* ---- orphans.c */
+
+/** Makes zero-run the parent of every process that its ranks leave behind. */
+void run_orphans_adopt(void);
+/** Takes note of those that have ended. */
+void run_orphans_reap(const struct run_job *job);
+/** Kills those that are there, and what they leave behind, until none is. The ranks have ended. */
+void run_orphans_end(const struct run_job *job);
+
+/* ---- signals.c */
+
+/** Blocks the signals zero-run passes on or is told by, and makes job->signals. ZERO_E_IO. */
+zero_result run_signals_begin(struct run_job *job, struct base_error *error);
+/** Does what the signals that have come ask for. */
+void run_signals_take(struct run_job *job);
+/** Sends a signal to the process groups of all ranks that have not ended. */
+void run_signals_send(struct run_job *job, int number);
 
 /* ---- spawn.c */
 
+/** Draws job->token. ZERO_E_IO. */
+zero_result run_choose_token(struct run_job *job, struct base_error *error);
 /** Starts all ranks; they end when zero-run does. After an error those that were started are still
  * running. Returns RUN_OK, RUN_NO_PROGRAM or RUN_SYSTEM, and *error has the reason. */
 enum run_status run_spawn(struct run_job *job, struct base_error *error);
 
 /* ---- supervise.c */
 
-/** Blocks the signals zero-run passes on, makes what the loop waits on. ZERO_E_IO, ZERO_E_NOMEM. */
+/** Makes what the loop waits on. ZERO_E_IO, ZERO_E_NOMEM. */
 zero_result run_supervise_begin(struct run_job *job, struct base_error *error);
 /** Runs until every rank has ended and its process group is gone, and all output is written. */
 void run_supervise(struct run_job *job);
-/** Ends every process of the job now; none of their ends is a failure. */
-void run_stop_now(struct run_job *job);
+/** Tells the ranks to end, and kills those that have not after --grace; none of their ends is a
+ * failure from now on. */
+void run_stop(struct run_job *job);
+/** Kills every process group of the job now. */
+void run_kill(struct run_job *job);
 /** Writes what is waiting, unless a signal comes. */
 void run_flush(struct run_job *job);
 
 /* ---- report.c */
 
+/** Says which rank failed first, how, why perhaps, and what it wrote last. */
+void run_report_first(struct run_job *job, const struct run_rank *rank);
 /** How a process ended, in words. */
 void run_describe_end(const siginfo_t *end, char *text, size_t size);
 /** Its status, 128 + signal if a signal ended it. */

@@ -1,6 +1,7 @@
 #include "collectives/run/run.h"
 
 #include "base/arena.h"
+#include "base/file.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -81,20 +82,9 @@ static bool child_setup(const struct run_job *job, int rank, const struct plumbi
 {
     struct sigaction plain = {.sa_handler = SIG_DFL};
     return setpgid(0, 0) == 0 && child_input(rank) && child_output(job, pipes) &&
-           child_inherits(rank == 0 ? job->metrics_fd : -1) && child_inherits(job->plan_fd) &&
+           child_inherits(rank == 0 ? job->metrics.output : -1) && child_inherits(job->plan_fd) &&
            (job->ignored_pipe || sigaction(SIGPIPE, &plain, NULL) == 0) &&
            sigprocmask(SIG_SETMASK, &job->saved_mask, NULL) == 0;
-}
-
-static bool child_bind(const struct run_job *job, int rank)
-{
-    cpu_set_t allowed, share;
-    if (!job->options->bind_core)
-        return true;
-    if (sched_getaffinity(0, sizeof allowed, &allowed))
-        return false;
-    run_bind_share(&allowed, rank, job->count, &share);
-    return sched_setaffinity(0, sizeof share, &share) == 0;
 }
 
 static _Noreturn void child_main(const struct run_job *job, int rank, pid_t parent,
@@ -107,7 +97,7 @@ static _Noreturn void child_main(const struct run_job *job, int rank, pid_t pare
         _exit(RUN_SYSTEM);
     if (tied && child_setup(job, rank, pipes)) {
         failure.stage = STAGE_BIND;
-        if (child_bind(job, rank)) {
+        if (run_bind_apply(job->binding, rank)) {
             failure.stage = STAGE_EXEC;
             execvpe(job->options->program[0], job->options->program, environment);
         }
@@ -148,29 +138,50 @@ static enum run_status await_program(int status, const char *program, int rank,
     return RUN_SYSTEM;
 }
 
-static bool watch(struct run_job *job, struct run_rank *rank)
+// If the guardian is gone, that is said when its end is noticed.
+static bool guard(struct run_job *job, struct run_rank *rank)
 {
     rank->pidfd = pidfd_open(rank->pid, 0);
+    if (rank->pidfd >= 0)
+        run_guardian_tell(&job->guardian, rank->pidfd, rank->pid);
+    return rank->pidfd >= 0;
+}
+
+static bool watch(struct run_job *job, struct run_rank *rank)
+{
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)rank->number};
-    return rank->pidfd >= 0 && epoll_ctl(job->exits, EPOLL_CTL_ADD, rank->pidfd, &event) == 0;
+    return epoll_ctl(job->exits, EPOLL_CTL_ADD, rank->pidfd, &event) == 0;
+}
+
+// Of a few colours, none of them red.
+static void make_prefix(const struct run_sink *sink, int rank, char *prefix, size_t size)
+{
+    static const int colors[] = {36, 33, 32, 35, 34, 96, 93, 92, 95, 94};
+    const int count = sizeof colors / sizeof *colors;
+    if (sink->color)
+        snprintf(prefix, size, "\033[%dm[%d]\033[0m ", colors[rank % count], rank);
+    else
+        snprintf(prefix, size, "[%d] ", rank);
 }
 
 static bool open_streams(struct run_job *job, struct run_rank *rank, struct plumbing *pipes)
 {
     int *ends[2] = {&pipes->out[0], &pipes->err[0]};
-    const enum run_prefix prefix = job->options->prefix;
-    const bool prefixed =
-        prefix == RUN_PREFIX_ALWAYS || (prefix == RUN_PREFIX_AUTO && job->count > 1);
+    const enum run_when prefix = job->options->prefix;
+    const bool prefixed = prefix == RUN_ALWAYS || (prefix == RUN_AUTO && job->count > 1);
     for (int i = 0; i < 2 && job->piped; i++) {
         struct run_stream *stream = &rank->streams[i];
         stream->line = base_calloc(RUN_LINE_BYTES, 1);
         if (!stream->line)
             return false;
         stream->sink = i == 1 || job->plan_fd >= 0 ? &job->err : &job->out;
+        stream->number = i;
+        stream->lines = prefixed || job->count > 1;
+        stream->tail = &rank->tail;
         stream->log_fd = &rank->log_fd;
         stream->log_errno = &rank->log_errno;
         if (prefixed)
-            snprintf(stream->prefix, sizeof stream->prefix, "[%d] ", rank->number);
+            make_prefix(stream->sink, rank->number, stream->prefix, sizeof stream->prefix);
         stream->fd = *ends[i];
         *ends[i] = -1;
     }
@@ -197,8 +208,9 @@ static enum run_status spawn_rank(struct run_job *job, struct run_rank *rank,
         goto out;
     }
     close_fd(&pipes.status[1]);
+    const bool guarded = guard(job, rank);
     status = await_program(pipes.status[0], job->options->program[0], rank->number, error);
-    if (!status && (!open_streams(job, rank, &pipes) || !watch(job, rank))) {
+    if (!status && (!guarded || !open_streams(job, rank, &pipes) || !watch(job, rank))) {
         zero_fail_errno(error, ZERO_E_IO, errno, "cannot watch rank %d", rank->number);
         status = RUN_SYSTEM;
     }
@@ -221,19 +233,19 @@ static bool choose_port(struct run_job *job)
     return good;
 }
 
-static bool choose_token(struct run_job *job)
+zero_result run_choose_token(struct run_job *job, struct base_error *error)
 {
     uint64_t random[2];
     if (getrandom(random, sizeof random, 0) != sizeof random)
-        return false;
+        return zero_fail_errno(error, ZERO_E_IO, errno, "a token for the job");
     snprintf(job->token, sizeof job->token, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
-    return true;
+    return ZERO_OK;
 }
 
 enum run_status run_spawn(struct run_job *job, struct base_error *error)
 {
-    if (!choose_port(job) || !choose_token(job)) {
-        zero_fail_errno(error, ZERO_E_IO, errno, "a port and a token for the job");
+    if (!choose_port(job)) {
+        zero_fail_errno(error, ZERO_E_IO, errno, "a port for the job");
         return RUN_SYSTEM;
     }
     for (int i = 0; i < job->count; i++) {
@@ -242,5 +254,6 @@ enum run_status run_spawn(struct run_job *job, struct base_error *error)
             return status;
         job->running++;
     }
+    base_close(&job->metrics.output, "a pipe", NULL);
     return RUN_OK;
 }

@@ -9,15 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-// From SIGTERM to SIGKILL; and how long output may still come once every process is gone.
-static const uint64_t grace_ns = UINT64_C(2000000000);
+// How long output may still come once every process is gone.
 static const uint64_t drain_ns = UINT64_C(500000000);
 
-enum { FIXED_POLLS = 4, STREAMS = 2 };
+enum { FIXED_POLLS = 5, STREAMS = 2 };
 
 void run_say(struct run_job *job, const char *format, ...)
 {
@@ -31,72 +29,33 @@ void run_say(struct run_job *job, const char *format, ...)
     run_sink_add(&job->err, line, strlen(line));
 }
 
-// Those that zero-run was started with as ignored, as nohup does, are ignored by it and its ranks.
-static void choose_passed(sigset_t *passed)
-{
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction before;
-    sigemptyset(passed);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaddset(passed, numbers[i]);
-}
-
 zero_result run_supervise_begin(struct run_job *job, struct base_error *error)
 {
-    struct sigaction ignore = {.sa_handler = SIG_IGN}, plain = {.sa_handler = SIG_DFL}, before;
-    sigset_t passed;
-    choose_passed(&passed);
     job->polls = base_calloc((size_t)(FIXED_POLLS + STREAMS * job->count), sizeof *job->polls);
     if (!job->polls)
         return zero_fail(error, ZERO_E_NOMEM, "no memory to watch %d ranks", job->count);
-    // Whoever ignores SIGCHLD is never told how a child has ended.
-    if (sigprocmask(SIG_BLOCK, &passed, &job->saved_mask) || sigaction(SIGPIPE, &ignore, &before) ||
-        sigaction(SIGCHLD, &plain, NULL))
-        return zero_fail_errno(error, ZERO_E_IO, errno, "blocking signals");
-    job->ignored_pipe = before.sa_handler == SIG_IGN;
-    job->signals = signalfd(-1, &passed, SFD_CLOEXEC | SFD_NONBLOCK);
     job->exits = epoll_create1(EPOLL_CLOEXEC);
-    if (job->signals < 0 || job->exits < 0)
-        return zero_fail_errno(error, ZERO_E_IO, errno, "watching signals and processes");
+    if (job->exits < 0)
+        return zero_fail_errno(error, ZERO_E_IO, errno, "watching processes");
     return ZERO_OK;
 }
 
-// To a rank and whatever it has started. The rank is not reaped before the job's end, so its
-// number is nobody else's.
-static void signal_rank(const struct run_rank *rank, int number)
-{
-    if (rank->pid)
-        kill(-rank->pid, number);
-}
-
-static void signal_running(struct run_job *job, int number)
+// The ranks are not reaped before the job's end, so their numbers are nobody else's.
+void run_kill(struct run_job *job)
 {
     for (int i = 0; i < job->count; i++)
-        if (!job->ranks[i].ended)
-            signal_rank(&job->ranks[i], number);
+        if (job->ranks[i].pid)
+            kill(-job->ranks[i].pid, SIGKILL);
 }
 
-static void kill_all(struct run_job *job)
-{
-    for (int i = 0; i < job->count; i++)
-        signal_rank(&job->ranks[i], SIGKILL);
-}
-
-void run_stop_now(struct run_job *job)
-{
-    job->stopping = true;
-    kill_all(job);
-}
-
-// From now on ranks end because zero-run wants it, and their ends are no failures.
-static void stop(struct run_job *job)
+void run_stop(struct run_job *job)
 {
     if (job->stopping)
         return;
     job->stopping = true;
-    job->kill_ns = base_clock_ns() + grace_ns;
-    signal_running(job, SIGTERM);
+    job->kill_ns = base_clock_ns() + (uint64_t)job->options->grace_s * UINT64_C(1000000000);
+    run_signals_send(job, SIGTERM);
+    run_signals_send(job, SIGCONT); // a suspended process would not see it
 }
 
 static void drain_streams(struct run_rank *rank)
@@ -110,27 +69,14 @@ static void drain_streams(struct run_rank *rank)
                 break;
             run_stream_read(stream);
         }
+        if (stream->line)
+            run_stream_flush(stream);
     }
-}
-
-static void report_first(struct run_job *job, const struct run_rank *rank)
-{
-    char how[128];
-    run_describe_end(&rank->end, how, sizeof how);
-    const bool killed = rank->end.si_code != CLD_EXITED && rank->end.si_status == SIGKILL;
-    const char *hint = killed && job->stop_signals < 2 // the second one makes zero-run kill
-                           ? " (out of memory? the kernel's log tells)"
-                           : "";
-    char others[64] = "";
-    if (job->running > 0)
-        snprintf(others, sizeof others, "; stopping the other%s", job->running > 1 ? "s" : "");
-    run_say(job, "rank %d (process %d) failed%s: %s%s%s", rank->number, (int)rank->pid,
-            job->count > 1 ? " first" : "", how, hint, others);
 }
 
 static void rank_ended(struct run_job *job, struct run_rank *rank)
 {
-    // Not reaped: see signal_rank().
+    // Not reaped: see run_kill().
     if (waitid(P_PIDFD, (id_t)rank->pidfd, &rank->end, WEXITED | WNOWAIT | WNOHANG) ||
         rank->end.si_pid == 0)
         return;
@@ -143,8 +89,8 @@ static void rank_ended(struct run_job *job, struct run_rank *rank)
     job->failed_rank = rank->number;
     // With --plan an exit status counts only if there is no plan.
     if (!job->options->plan)
-        report_first(job, rank);
-    stop(job);
+        run_report_first(job, rank);
+    run_stop(job);
 }
 
 // In the order in which they ended.
@@ -156,21 +102,6 @@ static void collect_exits(struct run_job *job)
         rank_ended(job, &job->ranks[events[i].data.u32]);
 }
 
-static void pass_signals(struct run_job *job)
-{
-    struct signalfd_siginfo got;
-    while (read(job->signals, &got, sizeof got) == (ssize_t)sizeof got) {
-        const int number = (int)got.ssi_signo;
-        if (job->stop_signals++ == 0) {
-            run_say(job, "SIG%s: passed on to the ranks (once more kills them)",
-                    sigabbrev_np(number));
-            signal_running(job, number);
-        } else {
-            kill_all(job);
-        }
-    }
-}
-
 static void check_deadlines(struct run_job *job)
 {
     const uint64_t now = base_clock_ns();
@@ -180,11 +111,35 @@ static void check_deadlines(struct run_job *job)
         if (job->timed_out)
             run_say(job, "the job has run for %d s (--timeout): stopping it",
                     job->options->timeout_s);
-        stop(job);
+        run_stop(job);
     }
     if (now >= job->kill_ns) {
         job->kill_ns = UINT64_MAX - 1; // once
-        signal_running(job, SIGKILL);
+        run_signals_send(job, SIGKILL);
+    }
+}
+
+// A reader has gone, or a terminal has been closed; nohup's wish is respected.
+static bool nobody_reads(const struct run_job *job, const struct run_sink *sink)
+{
+    return sink->failed == EPIPE || (sink->failed == EIO && sink->terminal && !job->ignored_hangup);
+}
+
+static void check_logs(struct run_job *job)
+{
+    for (int i = 0; i < job->count; i++) {
+        struct run_rank *rank = &job->ranks[i];
+        if (!rank->log_errno || rank->log_fd < 0)
+            continue;
+        run_say(job, "cannot write the log of rank %d: %s; the job goes on without it", i,
+                strerrordesc_np(rank->log_errno));
+        close(rank->log_fd);
+        rank->log_fd = -1;
+    }
+    if (job->metrics.failed && !job->metrics.told) {
+        job->metrics.told = true;
+        run_say(job, "cannot write the metrics: %s; the job goes on without them",
+                strerrordesc_np(job->metrics.failed));
     }
 }
 
@@ -195,20 +150,12 @@ static void check_sinks(struct run_job *job)
         if (!sinks[i]->failed || job->told_sink[i])
             continue;
         job->told_sink[i] = true;
+        const bool useless = nobody_reads(job, sinks[i]);
         run_say(job, "cannot write to standard %s: %s%s", i ? "error" : "output",
                 strerrordesc_np(sinks[i]->failed),
-                sinks[i]->failed == EPIPE ? "; stopping the job" : "; its output is lost");
-        if (sinks[i]->failed == EPIPE)
-            stop(job);
-    }
-    for (int i = 0; i < job->count; i++) {
-        struct run_rank *rank = &job->ranks[i];
-        if (!rank->log_errno || rank->log_fd < 0)
-            continue;
-        run_say(job, "cannot write the log of rank %d: %s; the job goes on without it", i,
-                strerrordesc_np(rank->log_errno));
-        close(rank->log_fd);
-        rank->log_fd = -1;
+                useless ? "; stopping the job" : "; its output is lost");
+        if (useless)
+            run_stop(job);
     }
 }
 
@@ -235,6 +182,7 @@ static void turn(struct run_job *job, int timeout)
     polls[1] = (struct pollfd){.fd = job->exits, .events = POLLIN};
     polls[2] = poll_sink(&job->out);
     polls[3] = poll_sink(&job->err);
+    polls[4] = (struct pollfd){.fd = job->metrics.input, .events = POLLIN};
     for (int i = 0; i < STREAMS * job->count; i++) {
         const struct run_stream *stream = &job->ranks[i / STREAMS].streams[i % STREAMS];
         const bool wait = stream->fd < 0 || run_sink_full(stream->sink);
@@ -247,14 +195,19 @@ static void turn(struct run_job *job, int timeout)
         run_sink_write(&job->out);
     if (polls[3].revents)
         run_sink_write(&job->err);
+    if (polls[4].revents)
+        run_metrics_read(&job->metrics);
     for (int i = 0; i < STREAMS * job->count; i++)
         if (polls[FIXED_POLLS + i].revents)
             run_stream_read(&job->ranks[i / STREAMS].streams[i % STREAMS]);
     check_sinks(job);
+    check_logs(job);
 }
 
 static bool streams_open(const struct run_job *job)
 {
+    if (job->metrics.input >= 0)
+        return true;
     for (int i = 0; i < STREAMS * job->count; i++)
         if (job->ranks[i / STREAMS].streams[i % STREAMS].fd >= 0)
             return true;
@@ -274,7 +227,7 @@ void run_flush(struct run_job *job)
     while (((job->out.used && !job->out.failed) || (job->err.used && !job->err.failed)) &&
            job->stop_signals == signals) {
         turn(job, -1);
-        pass_signals(job);
+        run_signals_take(job);
     }
     if (job->stop_signals == signals)
         return;
@@ -288,22 +241,30 @@ void run_flush(struct run_job *job)
 // Ends what ranks have left behind, and takes the last output.
 static void finish(struct run_job *job)
 {
-    kill_all(job);
+    run_kill(job);
+    siginfo_t ignored;
+    for (int i = 0; i < job->count; i++)
+        if (job->ranks[i].pid)
+            waitid(P_PID, (id_t)job->ranks[i].pid, &ignored, WEXITED | WNOWAIT);
+    run_orphans_end(job);
     const uint64_t deadline = base_clock_ns() + drain_ns;
     while (streams_open(job) && base_clock_ns() < deadline) {
         turn(job, 10);
-        pass_signals(job);
+        run_signals_take(job);
     }
-    for (int i = 0; i < job->count; i++) {
-        struct run_rank *rank = &job->ranks[i];
+    for (int i = 0; i < job->count; i++)
         for (int s = 0; s < STREAMS; s++)
-            if (rank->streams[s].line)
-                run_stream_close(&rank->streams[s]);
-        siginfo_t ignored;
-        if (rank->pid)
-            waitid(P_PID, (id_t)rank->pid, &ignored, WEXITED);
-        rank->pid = 0;
+            if (job->ranks[i].streams[s].line)
+                run_stream_close(&job->ranks[i].streams[s]);
+    run_metrics_close(&job->metrics);
+    // Last, for a number that has been reaped may become a stranger's.
+    run_guardian_end(&job->guardian);
+    for (int i = 0; i < job->count; i++) {
+        if (job->ranks[i].pid)
+            waitid(P_PID, (id_t)job->ranks[i].pid, &ignored, WEXITED);
+        job->ranks[i].pid = 0;
     }
+    check_logs(job);
     run_flush(job);
 }
 
@@ -312,7 +273,7 @@ void run_supervise(struct run_job *job)
     while (job->running > 0) {
         turn(job, poll_timeout(job));
         collect_exits(job);
-        pass_signals(job);
+        run_signals_take(job);
         check_deadlines(job);
     }
     finish(job);

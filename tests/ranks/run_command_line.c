@@ -30,9 +30,20 @@ static void wrong_options_are_one_line(void **state)
         {{"--unknown", "true"}, "unknown option --unknown"},
         {{"-x", "true"}, "unknown option -x"},
         {{"--plan=3", "true"}, "unknown option --plan=3"},
-        {{"--bind", "socket", "true"}, "--bind takes core or none, not 'socket'"},
+        {{"--bind", "socket", "true"}, "--bind takes none, core, numa or auto, not 'socket'"},
         {{"--prefix", "maybe", "true"}, "--prefix takes auto, always or never"},
-        {{"--timeout", "soon", "true"}, "--timeout takes a number"},
+        {{"--color", "red", "true"}, "--color takes auto, always or never, not 'red'"},
+        {{"--timeout", "soon", "true"}, "--timeout takes a time such as 90, 90s, 15m or 2h"},
+        {{"--timeout", "0", "true"}, "from 1 s to 365d, not '0'"},
+        {{"--timeout", "-1", "true"}, "not '-1'"},
+        {{"--timeout", " 1", "true"}, "not ' 1'"},
+        {{"--timeout", "1w", "true"}, "not '1w'"},
+        {{"--timeout", "1hh", "true"}, "not '1hh'"},
+        {{"--timeout", "h", "true"}, "not 'h'"},
+        {{"--timeout", "366d", "true"}, "not '366d'"},
+        {{"--timeout", "9223372036854775807d", "true"}, "not '9223372036854775807d'"},
+        {{"--timeout", "99999999999999999999", "true"}, "not '99999999999999999999'"},
+        {{"--grace", "soon", "true"}, "--grace takes a time such as 90, 90s, 15m or 2h, from 0 s"},
         {{"--timeout"}, "--timeout needs a value"},
         {{"-o", "stage", "true"}, "-o takes key=value, not 'stage'"},
         {{"-o", "=1", "true"}, "-o takes key=value"},
@@ -59,11 +70,11 @@ static void help_and_version_are_printed(void **state)
         assert_memory_equal(run.out, "usage: zero-run ", 16);
         // Every option of the table, and every status.
         static const char *const parts[] = {
-            "-n, --ranks N", "-o KEY=VALUE", "--bind core|none", "--log-dir DIR", "--metrics FILE",
-            "--prefix WHEN", "--timeout S",  "--plan ",          "--world W",     "--explain",
-            "--version",     "-h, --help",   "\n    0  ",        "\n   64  ",     "\n   66  ",
-            "\n   69  ",     "\n   71  ",    "\n   73  ",        "\n   74  ",     "\n   75  ",
-            "\n   76  ",     "\n   78  "};
+            "-n, --ranks N", "-o KEY=VALUE", "--bind HOW",     "--log-dir DIR", "--metrics FILE",
+            "--prefix WHEN", "--color WHEN", "--timeout TIME", "--grace TIME",  "--plan ",
+            "--world W",     "--explain",    "--version",      "-h, --help",    "\n    0  ",
+            "\n   64  ",     "\n   66  ",    "\n   69  ",      "\n   71  ",     "\n   73  ",
+            "\n   74  ",     "\n   75  ",    "\n   76  ",      "\n   78  "};
         for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
             if (!strstr(run.out, parts[p]))
                 fail_msg("--help lacks '%s'", parts[p]);

@@ -1,0 +1,130 @@
+#include "collectives/run/run.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+// What zero-run passes on; SIGTSTP as SIGSTOP, which nobody can ignore.
+static const int passed[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+
+// Those that zero-run was started with as ignored, as nohup does, are ignored by it and its ranks.
+static void choose(struct run_job *job, sigset_t *chosen)
+{
+    struct sigaction before;
+    sigemptyset(chosen);
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
+        if (sigaction(passed[i], NULL, &before))
+            continue;
+        if (before.sa_handler != SIG_IGN)
+            sigaddset(chosen, passed[i]);
+        else if (passed[i] == SIGHUP)
+            job->ignored_hangup = true;
+    }
+    sigaddset(chosen, SIGCHLD);
+}
+
+zero_result run_signals_begin(struct run_job *job, struct base_error *error)
+{
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, plain = {.sa_handler = SIG_DFL}, before;
+    sigset_t chosen;
+    choose(job, &chosen);
+    // Whoever ignores SIGCHLD is never told how a child has ended.
+    if (sigprocmask(SIG_BLOCK, &chosen, &job->saved_mask) || sigaction(SIGPIPE, &ignore, &before) ||
+        sigaction(SIGCHLD, &plain, NULL))
+        return zero_fail_errno(error, ZERO_E_IO, errno, "blocking signals");
+    job->ignored_pipe = before.sa_handler == SIG_IGN;
+    job->signals = signalfd(-1, &chosen, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (job->signals < 0)
+        return zero_fail_errno(error, ZERO_E_IO, errno, "watching signals");
+    return ZERO_OK;
+}
+
+void run_signals_send(struct run_job *job, int number)
+{
+    for (int i = 0; i < job->count; i++)
+        if (job->ranks[i].pid && !job->ranks[i].ended)
+            kill(-job->ranks[i].pid, number);
+}
+
+// Time that zero-run has been suspended does not count.
+static void shift(uint64_t *deadline, uint64_t by)
+{
+    if (*deadline < UINT64_MAX - 1 - by)
+        *deadline += by;
+}
+
+static void suspend(struct run_job *job)
+{
+    sigset_t stop, resumed;
+    const struct timespec now = {0};
+    const uint64_t began = base_clock_ns();
+    run_signals_send(job, SIGSTOP);
+    // As it would have been without zero-run's own handling: not at all, if there is no shell that
+    // could resume the process group.
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &stop, NULL);
+    raise(SIGTSTP);
+    sigprocmask(SIG_BLOCK, &stop, NULL);
+    sigemptyset(&resumed);
+    sigaddset(&resumed, SIGCONT);
+    sigtimedwait(&resumed, NULL, &now);
+    run_signals_send(job, SIGCONT);
+    const uint64_t slept = base_clock_ns() - began;
+    shift(&job->timeout_ns, slept);
+    shift(&job->kill_ns, slept);
+}
+
+static void look_at_children(struct run_job *job)
+{
+    run_orphans_reap(job);
+    if (job->guardian.pid > 0 && waitpid(job->guardian.pid, NULL, WNOHANG) > 0) {
+        job->guardian.pid = 0;
+        run_say(job, "the guardian process has been killed: if zero-run is killed too, what the "
+                     "ranks have started may stay behind");
+    }
+}
+
+static void pass_stop(struct run_job *job, int number)
+{
+    if (job->stop_signals++ > 0) {
+        run_kill(job);
+        return;
+    }
+    run_say(job, "SIG%s: passed on to the ranks (once more kills them)", sigabbrev_np(number));
+    run_signals_send(job, number);
+    // Nobody is there any more to say it once more.
+    if (number == SIGHUP && job->kill_ns == UINT64_MAX)
+        job->kill_ns = base_clock_ns() + (uint64_t)job->options->grace_s * UINT64_C(1000000000);
+}
+
+static void take(struct run_job *job, int number)
+{
+    switch (number) {
+    case SIGCHLD:
+        look_at_children(job);
+        break;
+    case SIGTSTP:
+        suspend(job);
+        break;
+    case SIGUSR1:
+    case SIGUSR2:
+    case SIGCONT:
+        run_signals_send(job, number);
+        break;
+    default:
+        pass_stop(job, number);
+    }
+}
+
+void run_signals_take(struct run_job *job)
+{
+    struct signalfd_siginfo got;
+    while (read(job->signals, &got, sizeof got) == (ssize_t)sizeof got)
+        take(job, (int)got.ssi_signo);
+}
