@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <string.h>
 
-enum { MOST_PARTS = 4096 }; // cores of one cache, caches of one node, ...
-
 // A part of the machine that ranks are dealt to.
 struct part {
     hwloc_obj_t object;
@@ -61,15 +59,17 @@ static void give_runs(const struct dealing *dealing, const struct part *parts, i
     }
 }
 
-// At least as many ranks as parts: each goes where it then has the most.
+// At least as many ranks as parts: each goes where it then has the most, and to itself if possible.
 static void spread(struct part *parts, int count, int ranks)
 {
     for (int rank = 0; rank < ranks; rank++) {
         int best = 0;
-        for (int i = 1; i < count; i++)
-            if ((int64_t)parts[i].cores * (parts[best].ranks + 1) >
-                (int64_t)parts[best].cores * (parts[i].ranks + 1))
+        for (int i = 1; i < count; i++) {
+            const int64_t here = (int64_t)parts[i].cores * (parts[best].ranks + 1);
+            const int64_t there = (int64_t)parts[best].cores * (parts[i].ranks + 1);
+            if (here > there || (here == there && parts[i].ranks < parts[best].ranks))
                 best = i;
+        }
         parts[best].ranks++;
     }
 }
@@ -78,7 +78,7 @@ static void spread(struct part *parts, int count, int ranks)
 static int find_parts(const struct dealing *dealing, hwloc_obj_t object, struct part *parts)
 {
     int count = 0;
-    for (unsigned i = 0; i < object->arity && count < MOST_PARTS; i++) {
+    for (unsigned i = 0; i < object->arity; i++) {
         const int cores = count_cores(dealing, object->children[i]->cpuset);
         if (cores > 0)
             parts[count++] = (struct part){.object = object->children[i], .cores = cores};
@@ -92,7 +92,7 @@ static void deal_cores(const struct dealing *dealing, hwloc_obj_t object, int fi
     struct part *parts = NULL;
     int count = 0;
     if (ranks > 1 && object->depth < dealing->core_depth) {
-        parts = base_calloc(object->arity < MOST_PARTS ? object->arity : MOST_PARTS, sizeof *parts);
+        parts = base_calloc(object->arity, sizeof *parts);
         count = parts ? find_parts(dealing, object, parts) : 0;
     }
     if (count == 0) {
@@ -116,10 +116,10 @@ static int find_nodes(const struct dealing *dealing, struct part *parts)
     int count = 0;
     while ((node = hwloc_get_next_obj_by_type(dealing->topology, HWLOC_OBJ_NUMANODE, node))) {
         const int cores = count_cores(dealing, node->cpuset);
-        bool again = cores == 0 || count == MOST_PARTS;
-        for (int i = 0; i < count && !again; i++)
-            again = hwloc_bitmap_intersects(parts[i].object->cpuset, node->cpuset);
-        if (!again)
+        bool known = cores == 0;
+        for (int i = 0; i < count && !known; i++)
+            known = hwloc_bitmap_intersects(parts[i].object->cpuset, node->cpuset);
+        if (!known)
             parts[count++] = (struct part){.object = node, .cores = cores};
     }
     return count;
@@ -127,7 +127,8 @@ static int find_nodes(const struct dealing *dealing, struct part *parts)
 
 static void deal_nodes(const struct dealing *dealing, int ranks)
 {
-    struct part *parts = base_calloc(MOST_PARTS, sizeof *parts);
+    const int nodes = hwloc_get_nbobjs_by_type(dealing->topology, HWLOC_OBJ_NUMANODE);
+    struct part *parts = base_calloc((size_t)nodes, sizeof *parts);
     const int count = parts ? find_nodes(dealing, parts) : 0;
     if (count > 0 && ranks < count) {
         give_runs(dealing, parts, count, 0, ranks);
