@@ -8,14 +8,15 @@
 /** What ranks must agree on before they meet in collectives. */
 struct declaration {
     int64_t stage, micro_batches, prefetch_units, open_units, persist_numel, live_bytes;
-    int64_t nonfinite;
+    int64_t nonfinite, shared, native, sum_group;
     uint64_t seed;
     uint64_t params, groups;
 };
 
 static const char *const declaration_names[] = {
     "stage",      "micro_batches", "prefetch_units", "open_units", "persist_numel",
-    "live_bytes", "nonfinite",     "seed",           "tensors",    "groups"};
+    "live_bytes", "nonfinite",     "gather",         "reduction",  "sum_group",
+    "seed",       "tensors",       "groups"};
 
 /** Ranks whose settings differ are told which one. */
 static zero_result compare_settings(zero_ctx *z, struct base_error *error)
@@ -28,6 +29,9 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .persist_numel = z->config.persist_numel,
         .live_bytes = z->config.live_bytes,
         .nonfinite = z->config.nonfinite,
+        .shared = z->config.shared,
+        .native = z->config.native,
+        .sum_group = z->config.sum_group,
         .seed = z->config.seed,
         .params = z->model.param_count,
         .groups = z->model.group_count,
@@ -80,6 +84,25 @@ out:
     return r;
 }
 
+/** Whether some round but the last ends inside a block of sum_group micro-batches. */
+static bool leaves_blocks(const struct eng_config *config)
+{
+    return config->micro_batches > config->world && config->world % config->sum_group != 0;
+}
+
+/** The plan's text, with what is known of the host by now. */
+static zero_result write_plan(zero_ctx *z, struct base_error *error)
+{
+    struct eng_plan_host host = {0};
+    if (z->comm) {
+        struct coll_counters counters;
+        coll_counters(z->comm, &counters);
+        host = (struct eng_plan_host){coll_private_path(z->comm), counters.huge_bytes};
+    }
+    return eng_plan_write(&z->plan, &z->config, z->kernels, &z->model, &z->layout, &z->placement,
+                          &host, error);
+}
+
 /** Layout, placement and plan: the same functions whether the world is there or only planned. */
 static zero_result make_plan(zero_ctx *z, struct base_error *error)
 {
@@ -92,9 +115,12 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
         return r;
     const struct eng_limits limits = {
         .stage = config->stage,
+        .shared = config->shared,
+        .blocks = leaves_blocks(config),
         .open_units = config->open_units,
         .prefetch_units = config->prefetch_units,
         .grad_units = config->grad_units,
+        .grad_spare = config->native && z->micro_count > 1 ? config->grad_units : 0,
         .live_bytes = config->live_bytes,
         .moments = eng_model_moments(&z->model),
     };
@@ -104,10 +130,9 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
     struct coll_counters counters = {0};
     if (z->comm)
         coll_counters(z->comm, &counters);
-    eng_plan_count(&z->plan, &z->placement, limits.moments, eng_memory_tables(z),
+    eng_plan_count(&z->plan, config, &z->placement, limits.moments, eng_memory_tables(z),
                    counters.memory_bytes);
-    return eng_plan_write(&z->plan, config, z->kernels, &z->model, &z->layout, &z->placement,
-                          error);
+    return write_plan(z, error);
 }
 
 static zero_result hand_over_plan(zero_ctx *z, struct base_error *error)
@@ -157,6 +182,8 @@ static zero_result commit(zero_ctx *z)
     if (r)
         return error.result ? eng_fail_from(z, &error) : r;
     r = eng_memory_allocate(z);
+    if (!r && write_plan(z, &error))
+        r = eng_fail_from(z, &error);
     if (!r)
         r = eng_segments_make(z);
     if (!r)

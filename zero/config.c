@@ -345,6 +345,42 @@ static zero_result check_transport(const struct eng_config *config, struct base_
     return ZERO_OK;
 }
 
+// One copy a host, unless the program has its own in any case.
+static zero_result decide_gather(struct eng_config *config, struct base_error *error)
+{
+    if (!strcmp(config->gather, "shared") && config->stage == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "gather=shared at stage 0: it gathers no parameters, every rank updates "
+                         "a copy of its own; take stage 1, 2 or 3");
+    config->shared = config->stage > 0 && strcmp(config->gather, "copy") != 0;
+    return ZERO_OK;
+}
+
+static zero_result decide_reduction(struct eng_config *config, struct base_error *error)
+{
+    config->native = !strcmp(config->reduction, "native");
+    if (config->sum_group & (config->sum_group - 1))
+        return zero_fail(error, ZERO_E_INVALID, "sum_group=%d: it must be a power of two",
+                         config->sum_group);
+    if (!config->native)
+        return ZERO_OK;
+    if (config->stage > 1)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "reduction=native at stage %d: gradients are sharded there, so nothing "
+                         "can be added up before it travels; take stage 0 or 1",
+                         config->stage);
+    if (config->micro_batches % config->world)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "reduction=native with %d micro-batches on %d ranks: it needs the same "
+                         "number on every rank",
+                         config->micro_batches, config->world);
+    if (config->sum_group > 1)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "sum_group=%d with reduction=native: it is for the canonical order",
+                         config->sum_group);
+    return ZERO_OK;
+}
+
 static zero_result set_log(struct eng_config *config, const zero_config *user,
                            struct base_error *error)
 {
@@ -418,6 +454,10 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
 
     store_all(&resolution);
     result = check_transport(config, error);
+    if (!result)
+        result = decide_gather(config, error);
+    if (!result)
+        result = decide_reduction(config, error);
     if (!result)
         result = set_log(config, &known, error);
     if (!result)

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { ENG_CONFIG_KEYS = 15 };
+enum { ENG_CONFIG_KEYS = 19 };
 
 /** Where a value came from, weakest first. */
 enum eng_source {
@@ -41,7 +41,13 @@ struct eng_config {
     uint64_t seed;
     zero_nonfinite nonfinite; /**< ZERO_NONFINITE_ERROR or _SKIP */
     int32_t timeout_s;
-    const char *kernels; /**< "auto", "ref", "avx2", "avx512": a literal */
+    const char *kernels;   /**< "auto", "ref", "avx2", "avx512": a literal */
+    const char *gather;    /**< "auto", "copy", "shared": a literal; what comes of it: .shared */
+    const char *reduction; /**< "canonical", "native": a literal; the same as .native */
+    int32_t sum_group;
+    int32_t stall_s; /**< 0: none */
+    bool shared;     /**< gather, decided: one copy of the parameters a host */
+    bool native;
     struct base_log log; /**< sink, levels (log_level, ZERO_LOG) and this rank */
     char log_text[128];  /**< value of the key `log`: levels by component; "" if none */
     enum eng_source sources[ENG_CONFIG_KEYS];

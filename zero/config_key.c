@@ -11,6 +11,8 @@ static const char *const transports[] = {[ENG_TRANSPORT_SELF] = "self",
                                          [ENG_TRANSPORT_SHM] = "shm",
                                          NULL};
 static const char *const kernels[] = {"auto", "ref", "avx2", "avx512", NULL};
+static const char *const gathers[] = {"auto", "copy", "shared", NULL};
+static const char *const reductions[] = {"canonical", "native", NULL};
 static const char *const nonfinite[] = {"", "error", "skip", NULL};
 static const char *const levels[] = {"off", "error", "warn", "info", "debug", "trace", NULL};
 
@@ -43,6 +45,14 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
      .doc = "seconds, the longest wait for another rank"},
     {"kernels", ENG_KEY_CHOICE, FIELD(kernels), .max = 3, .choices = kernels,
      .doc = "instruction set of the update"},
+    {"gather", ENG_KEY_CHOICE, FIELD(gather), .max = 2, .choices = gathers,
+     .doc = "how ranks come by each other's parameters"},
+    {"reduction", ENG_KEY_CHOICE, FIELD(reduction), .max = 1, .choices = reductions,
+     .doc = "in which order gradients are added"},
+    {"sum_group", ENG_KEY_INT32, FIELD(sum_group), .min = 1, .max = 1 << 20, .fallback = 1,
+     .doc = "micro-batches that are added to each other first"},
+    {"stall_s", ENG_KEY_INT32, FIELD(stall_s), .max = 30 * 86400, .fallback = 30, .off = true,
+     .doc = "seconds, the longest silence of a rank"},
     {"log_level", ENG_KEY_ENUM, .user_offset = offsetof(zero_config, log_level),
      .config_offset = offsetof(struct eng_config, log.level), .max = ZERO_LOG_TRACE,
      .fallback = ZERO_LOG_WARN, .off = true, .choices = levels, .doc = "what is logged"},

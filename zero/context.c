@@ -18,6 +18,7 @@ static zero_result join(zero_ctx *z, struct base_error *error)
         .name = config->name,
         .team = (struct coll_team *)config->team,
         .timeout_ns = (uint64_t)config->timeout_s * UINT64_C(1000000000),
+        .stall_ns = (uint64_t)config->stall_s * UINT64_C(1000000000),
         .log = &z->log,
     };
     return coll_open(&z->comm, &comm, error);

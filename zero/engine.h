@@ -6,6 +6,7 @@
  *   step.c, transfer.c, fingerprint.c    a step; files; the digest
  *   verdict.c, update.c, values.c        agree on a step; update; write master weights
  *   gather.c, gradient.c, micro.c, metric.c    the calls of a micro-batch
+ *   native.c                 micro-batches added up before they travel
  *   prefetch.c, publish.c    working copies on their way before they are asked for
  *   slots.c, trace.c, section.c    where gathered units live; the order of gathers; all-gathers
  *   memory.c                 allocates the placement; where a section's bytes are
@@ -28,13 +29,17 @@
 
 #define ENG_MAX_METRICS 16
 #define ENG_METRIC_NAME 32
+#define ENG_UNIT_NAME 48
 
 /** A unit's working copy at this rank. */
 struct eng_unit {
-    int holds;     /**< zero_gather() calls without their zero_release() */
-    int slot;      /**< gather slot that has or will have it, -1 none */
-    size_t next;   /**< place of its next gather in the replay, SIZE_MAX if none */
-    int grad_slot; /**< gradient slot while open, else -1 */
+    char name[ENG_UNIT_NAME]; /**< eng_layout_unit_name() */
+    int holds;                /**< zero_gather() calls without their zero_release() */
+    int slot;                 /**< gather slot that has or will have it, -1 none */
+    size_t next;              /**< place of its next gather in the replay, SIZE_MAX if none */
+    int grad_slot;            /**< gradient slot while open */
+    int sum_slot; /**< gradient slot that is reduced; native: the unit's for ever, from its first
+                       micro-batch on; -1: none yet */
     bool grad_open;
     bool grad_handed; /**< in the current micro-batch */
 };
@@ -47,9 +52,8 @@ struct eng_section_io {
     int round; /**< local micro-batch of the reduction */
     struct coll_request gather[2];
     struct coll_request reduce;
-    struct coll_request sums; /**< stage 0: all-gather of fp32 sums */
-    unsigned turn;            /**< which of the gathers was started last */
-    bool reduce_started, sums_started;
+    unsigned turn; /**< which of the gathers was started last */
+    bool reduce_started;
     bool publish_pending;
 };
 
@@ -93,12 +97,13 @@ struct eng_bad {
     uint64_t param, slice, element;
 };
 
-/** A run of elements of one slice that one task updates. */
+/** A run of elements of one slice and one owner that one task updates. */
 struct eng_segment {
     size_t section;
     zero_group group;
-    size_t first; /**< element of the section, at a granule */
-    size_t count; /**< without padding */
+    size_t first;          /**< element of the section, at a granule */
+    size_t count;          /**< without padding */
+    const float *gradient; /**< the owner's sums of them */
 };
 
 struct zero_ctx {
@@ -121,7 +126,8 @@ struct zero_ctx {
     struct coll_arena *params_arena, *grads_arena, *sums_arena; /**< what peers read */
     struct base_arena private_memory;                           /**< what they don't */
     unsigned char *params, *grads;
-    float *sums, *moments[ENG_MAX_MOMENTS], *masters, *staging;
+    const unsigned char *params_view; /**< params as the program sees them */
+    float *sums, *blocks, *moments[ENG_MAX_MOMENTS], *masters;
     unsigned char *slots;
     struct eng_unit *units;
     struct eng_section_io *io;
@@ -129,6 +135,10 @@ struct zero_ctx {
     struct eng_grad_slot *grad_slots;
     struct eng_segment *segments;
     size_t *section_segments; /**< first segment of each section, one more at the end */
+
+    struct coll_request sums_read; /**< stage 0: "this rank has read all sums" */
+    bool sums_lent;                /**< it was started, and not every rank is known to have */
+    struct coll_span *everyone;    /**< a block of every rank, for publications */
 
     struct eng_trace recording, replay;
     size_t replay_at;
@@ -199,6 +209,10 @@ unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule);
 float *eng_weights(const zero_ctx *z, size_t section, size_t element);
 float *eng_moments(const zero_ctx *z, int which, size_t section, size_t element);
 float *eng_own_sums(const zero_ctx *z, size_t section, size_t element);
+/** The sums of the rank that owns the element; of others at stage 0 only. */
+const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element);
+/** This rank's unfinished blocks of a section; NULL if no round leaves any. */
+float *eng_own_blocks(const zero_ctx *z, size_t section);
 
 /* ---- values.c */
 
@@ -206,22 +220,21 @@ float *eng_own_sums(const zero_ctx *z, size_t section, size_t element);
 typedef zero_result (*eng_source_fn)(const zero_ctx *z, void *user, const struct eng_slice *slice,
                                      uint64_t first, uint64_t count, float *out,
                                      struct base_error *error);
-/** Reads this rank's runs from the source into its sums, which are scratch between steps. Changes
- * no weight. */
+/** Reads this rank's runs from the source into its sums, which are scratch between steps, once
+ * eng_sums_reclaim() has returned. Changes no weight. */
 zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user,
                             struct base_error *error);
-/** Makes what eng_values_read() read the master weights, and publishes. Collective, ordered. */
+/** Makes what eng_values_read() read the master weights, and publishes. Collective, ordered, when
+ * all ranks have read. A failure meanwhile leaves all of this rank's values written. */
 zero_result eng_values_install(zero_ctx *z);
-/** Stage 0: a section's fp32 sums of all ranks, whole; valid until the next call. */
-zero_result eng_sums_gather(zero_ctx *z, size_t section, const float **whole);
-/** Waits until no peer reads this rank's sums of a section (stage 0). */
-zero_result eng_sums_drain(zero_ctx *z, size_t section);
 /** First values: data, fill, or zeros. */
 zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
                              uint64_t first, uint64_t count, float *out, struct base_error *error);
 
 /* ---- section.c, slots.c, trace.c, prefetch.c */
 
+/** What messages of the transport call a unit. */
+struct coll_label eng_unit_label(const zero_ctx *z, zero_unit unit);
 /** All-gathers a section of the parameters in whichever of its two requests is free. */
 zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv);
 /** Waits for the last one. */
@@ -258,9 +271,22 @@ void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
  * under way. */
 zero_result eng_micro_check(zero_ctx *z, const char *call);
 
+/* ---- native.c */
+
+/** The slot for a unit's gradient: that of its sum, or, for one that overwrites (raw) in a later
+ * micro-batch, a spare one of its class; -1: none is free. */
+int eng_native_slot(const zero_ctx *z, zero_unit unit, bool raw);
+/** Adds a gradient that was written to a spare slot to the unit's sum. */
+void eng_native_add(zero_ctx *z, zero_unit unit);
+
 /* ---- publish.c */
 
-/** Sends a section's new values on their way to whoever keeps it whole. */
+/** Tells the others that this rank has read their sums. Collective, ordered. */
+zero_result eng_sums_return(zero_ctx *z);
+/** Waits until no peer reads this rank's sums any more: before they are written again. */
+zero_result eng_sums_reclaim(zero_ctx *z);
+/** Sends a section's new values on their way to whoever keeps it whole, or says that they are
+ * there. Collective, ordered. */
 zero_result eng_publish_start(zero_ctx *z, size_t section);
 zero_result eng_publish_wait(zero_ctx *z, zero_unit unit);
 /** Waits for everything, or for what is promised to be current without a gather: what persists. */
@@ -280,7 +306,8 @@ double *eng_verdict_metrics(const zero_ctx *z);
 /** Exchanges norm, finiteness, metrics and the hash of the step's arguments. */
 zero_result eng_verdict(zero_ctx *z, double scale, uint64_t args_hash, bool final,
                         struct eng_verdict *verdict);
-/** Updates every unit with z->scalars and publishes it. */
+/** Updates every unit with z->scalars and publishes it. A failure meanwhile leaves nothing half
+ * updated on this rank: it only stops the publishing. */
 zero_result eng_update_all(zero_ctx *z);
 zero_result eng_segments_make(zero_ctx *z);
 size_t eng_segments_bytes(const zero_ctx *z);

@@ -87,8 +87,10 @@ struct chain_link {
 static void hash_root(const zero_ctx *z, struct named_sum *named, uint8_t digest[16])
 {
     const uint64_t counters[] = {z->step, z->updates, (uint64_t)z->config.micro_batches,
-                                 z->config.seed};
-    struct base_hash128 root = base_hash128(counters, sizeof counters, 0);
+                                 z->config.seed, (uint64_t)z->config.sum_group};
+    // A sum_group of 1 is the plain order, and is not hashed.
+    const size_t count = z->config.sum_group > 1 ? 5 : 4;
+    struct base_hash128 root = base_hash128(counters, count * sizeof *counters, 0);
     for (size_t g = 0; g < z->model.group_count; g++)
         root = base_hash128(&z->hyper[g], sizeof z->hyper[g], root.low ^ root.high);
     qsort(named, z->model.param_count, sizeof *named, by_name);

@@ -90,12 +90,14 @@ const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
     if (!slice)
         return NULL;
     const struct eng_section *section = &z->layout.sections[slice->section];
-    if (!eng_section_sharded(section, z->config.stage))
-        return eng_home(z, slice->section, slice->granule);
+    const struct eng_section_place *place = &z->placement.sections[slice->section];
     const struct eng_unit *unit = &z->units[section->unit];
-    if (unit->holds == 0 || unit->slot < 0)
+    const size_t offset = slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
+    if (place->windowed && unit->holds == 0)
         return NULL;
-    return z->slots + z->gather_slots[unit->slot].offset +
-           z->placement.sections[slice->section].slot_offset +
-           slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
+    if (place->residence != ENG_SHARDED)
+        return z->params_view + place->home + offset;
+    if (unit->slot < 0)
+        return NULL;
+    return z->slots + z->gather_slots[unit->slot].offset + place->slot_offset + offset;
 }

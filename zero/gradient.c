@@ -35,8 +35,8 @@ static zero_result too_many_open(zero_ctx *z, zero_unit unit)
                     unit, z->open_grads);
 }
 
-/** A slot of the unit's class: the one handed over longest ago, its gradient gone from it. */
-static zero_result take_slot(zero_ctx *z, zero_unit unit, int *taken)
+/** A slot of the unit's class that is not open, the one handed over longest ago; -1: none. */
+static int oldest_slot(const zero_ctx *z, zero_unit unit)
 {
     const struct eng_slot_class *class =
         &z->placement.grads.classes[z->placement.grads.class_of_unit[unit]];
@@ -46,15 +46,19 @@ static zero_result take_slot(zero_ctx *z, zero_unit unit, int *taken)
         if (!slot->open && (best < 0 || slot->handed < z->grad_slots[best].handed))
             best = i;
     }
-    if (best < 0)
+    return best;
+}
+
+/** The slot for a unit's gradient, what it held before gone from it. */
+static zero_result take_slot(zero_ctx *z, zero_unit unit, bool raw, int *taken)
+{
+    *taken = z->config.native ? eng_native_slot(z, unit, raw) : oldest_slot(z, unit);
+    if (*taken < 0)
         return too_many_open(z, unit);
     zero_result r = ZERO_OK;
-    if (z->grad_slots[best].unit >= 0)
-        r = drain_unit(z, z->grad_slots[best].unit);
-    if (!r)
-        r = drain_unit(z, unit);
-    *taken = best;
-    return r;
+    if (z->grad_slots[*taken].unit >= 0)
+        r = drain_unit(z, z->grad_slots[*taken].unit);
+    return r ? r : drain_unit(z, unit);
 }
 
 /** Zeroes the buffer, or only its padding, which is in every sum. */
@@ -71,7 +75,7 @@ static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, bool whole
     }
 }
 
-static zero_result open_gradient(zero_ctx *z, zero_unit unit, bool zero)
+static zero_result open_gradient(zero_ctx *z, zero_unit unit, bool raw)
 {
     struct eng_unit *u = &z->units[unit];
     if (z->micro < 0)
@@ -83,17 +87,22 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, bool zero)
         return too_many_open(z, unit);
     const double begin = base_clock_s();
     int taken = -1;
-    const zero_result r = take_slot(z, unit, &taken);
+    const zero_result r = take_slot(z, unit, raw, &taken);
     if (r)
         return r;
     z->stats.reduce_wait_s += base_clock_s() - begin;
     struct eng_grad_slot *slot = &z->grad_slots[taken];
-    slot->unit = unit;
+    const bool first = !z->config.native || z->micro == 0;
+    if (first) {
+        slot->unit = unit;
+        u->sum_slot = taken;
+    }
     slot->open = true;
     u->grad_slot = taken;
     u->grad_open = true;
     z->open_grads++;
-    clear(z, unit, z->grads + slot->offset, zero);
+    if (first || taken != u->sum_slot)
+        clear(z, unit, z->grads + slot->offset, !raw);
     return ZERO_OK;
 }
 
@@ -149,7 +158,7 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
 {
     struct eng_section_io *io = &z->io[s];
     const struct eng_section *section = &z->layout.sections[s];
-    zero_result r = eng_sums_drain(z, s);
+    zero_result r = eng_sums_reclaim(z);
     if (r)
         return r;
     io->round = z->micro;
@@ -158,19 +167,32 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
         .source = z->grads + grad_bytes + z->placement.sections[s].grad_offset,
         .dtype = section->dtype,
         .spans = section->elements,
-        .accumulator = z->sums + z->placement.sections[s].sums,
+        .accumulator = eng_own_sums(z, s, section->elements[z->config.rank].offset),
         .contributors = contributors(z, z->micro),
-        .store = z->micro == 0,
+        .store = z->micro == 0 || z->config.native,
+        .sum_group = (uint32_t)z->config.sum_group,
+        .first = (uint64_t)z->micro * (uint64_t)z->config.world,
+        .last = last,
+        .block = eng_own_blocks(z, s),
         .tile = last ? sum_tile : NULL,
         .nonfinite = found_nonfinite,
         .user = io,
-        .label = {.what = "unit", .number = (uint32_t)section->unit},
+        .label = eng_unit_label(z, section->unit),
     };
     r = coll_reduce_scatter_start(z->comm, &op, &io->reduce);
     if (r)
         return eng_comm_failed(z, r);
     io->reduce_started = true;
     return ZERO_OK;
+}
+
+static zero_result start_reductions(zero_ctx *z, zero_unit unit, size_t grad_bytes)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = ZERO_OK;
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        r = start_reduction(z, s, grad_bytes);
+    return r;
 }
 
 static zero_result hand_over(zero_ctx *z, zero_unit unit)
@@ -186,11 +208,11 @@ static zero_result hand_over(zero_ctx *z, zero_unit unit)
     u->grad_handed = true;
     z->open_grads--;
     const double begin = base_clock_s();
-    const struct eng_unit_layout *layout = &z->layout.units[unit];
     zero_result r = ZERO_OK;
-    for (size_t s = layout->first_section; !r && s < layout->first_section + layout->section_count;
-         s++)
-        r = start_reduction(z, s, slot->offset);
+    if (z->config.native)
+        eng_native_add(z, unit);
+    if (!z->config.native || z->micro == z->micro_count - 1)
+        r = start_reductions(z, unit, z->grad_slots[u->sum_slot].offset);
     if (!r && (r = coll_progress(z->comm)) != ZERO_OK)
         r = eng_comm_failed(z, r);
     z->stats.reduce_wait_s += base_clock_s() - begin;
@@ -213,12 +235,12 @@ zero_result eng_grad_finish(zero_ctx *z)
 
 static zero_result open_zeroed(zero_ctx *z, zero_unit unit)
 {
-    return open_gradient(z, unit, true);
+    return open_gradient(z, unit, false);
 }
 
 static zero_result open_raw(zero_ctx *z, zero_unit unit)
 {
-    return open_gradient(z, unit, false);
+    return open_gradient(z, unit, true);
 }
 
 zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream)

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define SECTION_KINDS 4
@@ -26,9 +27,10 @@ static zero_result allocate(struct eng_layout *layout, const struct eng_model *m
     layout->slices = base_calloc(layout->slice_count, sizeof *layout->slices);
     layout->param_first = base_calloc(model->param_count, sizeof *layout->param_first);
     layout->slice_of = base_calloc(layout->slice_count, sizeof *layout->slice_of);
-    layout->spans = base_calloc(3 * sections * (size_t)layout->world, sizeof *layout->spans);
+    layout->spans = base_calloc(2 * sections * (size_t)layout->world, sizeof *layout->spans);
+    layout->before = base_calloc(sections * (size_t)layout->world, sizeof *layout->before);
     if (!layout->units || !layout->sections || !layout->slices || !layout->param_first ||
-        !layout->slice_of || !layout->spans)
+        !layout->slice_of || !layout->spans || !layout->before)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the layout of %zu slices",
                          layout->slice_count);
     size_t first = 0;
@@ -123,9 +125,9 @@ static void cut_section(struct eng_layout *layout, size_t s)
     const size_t run = (layout->units[section->unit].granules + world - 1) / world;
     const size_t end = section->first + section->granules;
     const size_t size = eng_dtype_size(section->dtype);
-    section->elements = layout->spans + 3 * s * world;
+    section->elements = layout->spans + 2 * s * world;
     section->bytes = section->elements + world;
-    section->sum_bytes = section->bytes + world;
+    section->before = layout->before + s * world;
     for (size_t r = 0; r < world; r++) {
         size_t from = r * run, to = from + run;
         from = from < section->first ? section->first : from > end ? end : from;
@@ -134,8 +136,8 @@ static void cut_section(struct eng_layout *layout, size_t s)
         const size_t count = (to - from) * ENG_GRANULE;
         section->elements[r] = (struct coll_span){.offset = offset, .count = count};
         section->bytes[r] = (struct coll_span){.offset = offset * size, .count = count * size};
-        section->sum_bytes[r] =
-            (struct coll_span){.offset = offset * sizeof(float), .count = count * sizeof(float)};
+        if (s > 0)
+            section->before[r] = section[-1].before[r] + section[-1].elements[r].count;
     }
 }
 
@@ -174,7 +176,7 @@ size_t eng_layout_bytes(const struct eng_layout *layout)
     return layout->unit_count * sizeof *layout->units + sections * sizeof *layout->sections +
            layout->slice_count * (sizeof *layout->slices + sizeof *layout->slice_of) +
            layout->param_count * sizeof *layout->param_first +
-           3 * sections * (size_t)layout->world * sizeof *layout->spans;
+           sections * (size_t)layout->world * (2 * sizeof *layout->spans + sizeof *layout->before);
 }
 
 void eng_layout_free(struct eng_layout *layout)
@@ -185,6 +187,7 @@ void eng_layout_free(struct eng_layout *layout)
     base_free(layout->param_first);
     base_free(layout->slice_of);
     base_free(layout->spans);
+    base_free(layout->before);
     memset(layout, 0, sizeof *layout);
 }
 
@@ -196,6 +199,37 @@ const struct eng_slice *eng_layout_slice(const struct eng_layout *layout,
         index >= model->params[param].slice_count)
         return NULL;
     return &layout->slices[layout->slice_of[layout->param_first[param] + (size_t)index]];
+}
+
+/** Bytes of `name`, of its first `length`, that `other` begins with too. */
+static size_t common_length(const char *name, size_t length, const char *other)
+{
+    size_t same = 0;
+    while (same < length && name[same] == other[same])
+        same++;
+    return same;
+}
+
+void eng_layout_unit_name(const struct eng_layout *layout, const struct eng_model *model,
+                          zero_unit unit, char *name, size_t size)
+{
+    const struct eng_unit_layout *u = &layout->units[unit];
+    const struct eng_slice *slices = layout->slices + u->first_slice, *first = slices;
+    for (size_t i = 1; i < u->slice_count; i++)
+        if (slices[i].param < first->param)
+            first = &slices[i];
+    const char *text = model->params[first->param].name;
+    size_t length = strlen(text);
+    for (size_t i = 0; i < u->slice_count; i++)
+        length = common_length(text, length, model->params[slices[i].param].name);
+    while (length > 0 && text[length - 1] != '.')
+        length--;
+    // What is left ends with a '.', which is not shown.
+    length = length > 1 ? length - 1 : strlen(text);
+    if (model->params[first->param].slice_count > 1)
+        snprintf(name, size, "%.*s.%d", (int)length, text, first->index);
+    else
+        snprintf(name, size, "%.*s", (int)length, text);
 }
 
 const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, size_t section,

@@ -33,9 +33,9 @@ struct eng_section {
     bool persistent; /**< resident on every rank at stage 3 */
     size_t first;    /**< first granule, within the unit */
     size_t granules;
-    struct coll_span *elements;  /**< what each rank owns, in elements of the section */
-    struct coll_span *bytes;     /**< the same in bytes of dtype */
-    struct coll_span *sum_bytes; /**< the same in bytes of fp32 */
+    struct coll_span *elements; /**< what each rank owns, in elements of the section */
+    struct coll_span *bytes;    /**< the same in bytes of dtype */
+    size_t *before;             /**< elements each rank owns in the sections before this one */
 };
 
 struct eng_unit_layout {
@@ -53,7 +53,8 @@ struct eng_layout {
     struct eng_slice *slices; /**< by unit, then section, then order of registration */
     size_t *param_first;      /**< per tensor: where its slices start in slice_of */
     size_t *slice_of;         /**< (tensor, slice) to index into slices */
-    struct coll_span *spans;  /**< storage of all sections' spans */
+    struct coll_span *spans;  /**< storage of all sections' spans, */
+    size_t *before;           /**< and of their `before` */
 };
 
 /** Makes the layout of a complete model. persist_numel < 0: nothing persists. ZERO_E_INVALID:
@@ -70,6 +71,14 @@ void eng_layout_free(struct eng_layout *layout);
 const struct eng_slice *eng_layout_slice(const struct eng_layout *layout,
                                          const struct eng_model *model, zero_param param,
                                          int32_t index);
+
+/**
+ * What to call a unit in messages, cut at size - 1 bytes: what its tensors' names have in common
+ * before a '.' ("h.4" of h.4.attn.weight and h.4.mlp.weight), else its first tensor's name; of a
+ * stacked tensor with the slice's index behind it.
+ */
+void eng_layout_unit_name(const struct eng_layout *layout, const struct eng_model *model,
+                          zero_unit unit, char *name, size_t size);
 
 /** The slice that holds element `element` of a section. */
 const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, size_t section,

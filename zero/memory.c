@@ -27,10 +27,28 @@ float *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
     return z->moments[which] + place->moments + place_index(element, place->state_first);
 }
 
+/** Where an element of a section lies in the sums of its owner, which has them run by run. */
+static size_t sum_index(const zero_ctx *z, int owner, size_t section, size_t element)
+{
+    const struct eng_section *s = &z->layout.sections[section];
+    return s->before[owner] + element - s->elements[owner].offset;
+}
+
 float *eng_own_sums(const zero_ctx *z, size_t section, size_t element)
 {
-    const struct eng_section_place *place = &z->placement.sections[section];
-    return z->sums + place->sums + place_index(element, place->own_first);
+    return z->sums + sum_index(z, z->config.rank, section, element);
+}
+
+const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element)
+{
+    const float *sums = owner == z->config.rank ? z->sums : coll_arena_peer(z->sums_arena, owner);
+    return sums + sum_index(z, owner, section, element);
+}
+
+float *eng_own_blocks(const zero_ctx *z, size_t section)
+{
+    const size_t first = z->layout.sections[section].before[z->config.rank];
+    return z->placement.blocks_bytes ? z->blocks + first : NULL;
 }
 
 /** At least one byte: a rank that owns nothing has an address to count from, too. */
@@ -43,21 +61,72 @@ static zero_result create_arena(zero_ctx *z, size_t bytes, struct coll_arena **a
     return r;
 }
 
+/** One copy for all ranks; each one touches first what it owns. */
+static zero_result create_shared_params(zero_ctx *z, struct base_error *error)
+{
+    struct coll_span *mine = base_calloc(z->layout.section_count, sizeof *mine);
+    if (!mine)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the runs of %zu sections",
+                         z->layout.section_count);
+    size_t runs = 0;
+    for (size_t s = 0; s < z->layout.section_count; s++) {
+        struct coll_span run = z->layout.sections[s].bytes[z->config.rank];
+        run.offset += z->placement.sections[s].home;
+        if (run.count > 0)
+            mine[runs++] = run;
+    }
+    const zero_result r = coll_arena_create_shared(z->comm, z->placement.params_bytes, mine, runs,
+                                                   &z->params_arena, error);
+    base_free(mine);
+    if (r)
+        return r;
+    z->params = coll_arena_base(z->params_arena);
+    z->params_view = coll_arena_view(z->params_arena);
+    return ZERO_OK;
+}
+
+static zero_result create_params(zero_ctx *z, struct base_error *error)
+{
+    if (z->config.shared)
+        return create_shared_params(z, error);
+    void *params;
+    const zero_result r =
+        create_arena(z, z->placement.params_bytes, &z->params_arena, &params, error);
+    if (r)
+        return r;
+    z->params = params;
+    z->params_view = params;
+    return ZERO_OK;
+}
+
+/** At stage 0 every rank reads the sums of all others where they lie. */
+static zero_result check_sums(const zero_ctx *z, struct base_error *error)
+{
+    if (z->config.stage > 0)
+        return ZERO_OK;
+    for (int rank = 0; rank < z->config.world; rank++)
+        if (!coll_arena_peer(z->sums_arena, rank))
+            return zero_fail(error, ZERO_E_UNSUPPORTED,
+                             "stage 0 reads the gradient sums of rank %d where they lie, which the "
+                             "transport %s cannot show: take stage 1",
+                             rank, coll_transport_name(z->comm));
+    return ZERO_OK;
+}
+
 static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
-    void *params, *grads, *sums;
-    zero_result r = create_arena(z, p->params_bytes, &z->params_arena, &params, error);
+    void *grads, *sums;
+    zero_result r = create_params(z, error);
     if (!r)
         r = create_arena(z, p->grads.bytes, &z->grads_arena, &grads, error);
     if (!r)
         r = create_arena(z, p->sums_bytes, &z->sums_arena, &sums, error);
     if (r)
         return r;
-    z->params = params;
     z->grads = grads;
     z->sums = sums;
-    return ZERO_OK;
+    return check_sums(z, error);
 }
 
 /** The pieces of private memory, in the order in which they are cut. */
@@ -66,7 +135,7 @@ static zero_result allocate_private(zero_ctx *z, struct base_error *error)
     const struct eng_placement *p = &z->placement;
     const int moments = eng_model_moments(&z->model);
     const size_t bytes =
-        p->gather.bytes + (size_t)moments * p->moments_bytes + p->masters_bytes + p->staging_bytes;
+        p->gather.bytes + p->blocks_bytes + (size_t)moments * p->moments_bytes + p->masters_bytes;
     zero_result r = base_arena_init(&z->private_memory, bytes, 4096, error);
     if (r)
         return r;
@@ -75,7 +144,7 @@ static zero_result allocate_private(zero_ctx *z, struct base_error *error)
     for (int k = 0; k < moments; k++)
         z->moments[k] = base_arena_alloc(&z->private_memory, p->moments_bytes, 64);
     z->masters = base_arena_alloc(&z->private_memory, p->masters_bytes, 64);
-    z->staging = base_arena_alloc(&z->private_memory, p->staging_bytes, 64);
+    z->blocks = base_arena_alloc(&z->private_memory, p->blocks_bytes, 64);
     return ZERO_OK;
 }
 
@@ -105,6 +174,7 @@ size_t eng_memory_tables(const zero_ctx *z)
            (size_t)z->placement.gather.slot_count * sizeof *z->gather_slots +
            (size_t)z->placement.grads.slot_count * sizeof *z->grad_slots +
            z->model.group_count * (sizeof *z->hyper + sizeof *z->scalars) +
+           (size_t)z->config.world * sizeof *z->everyone +
            ((size_t)z->config.world + 1) * eng_verdict_bytes(z);
 }
 
@@ -118,14 +188,20 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
     z->grad_slots = base_calloc((size_t)z->placement.grads.slot_count, sizeof *z->grad_slots);
     z->hyper = base_calloc(groups, sizeof *z->hyper);
     z->scalars = base_calloc(groups, sizeof *z->scalars);
+    z->everyone = base_calloc((size_t)z->config.world, sizeof *z->everyone);
     z->verdict_mine = base_calloc(1, eng_verdict_bytes(z));
     z->verdict_all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
     if (!z->units || !z->io || !z->gather_slots || !z->grad_slots || !z->hyper || !z->scalars ||
-        !z->verdict_mine || !z->verdict_all)
+        !z->everyone || !z->verdict_mine || !z->verdict_all)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the tables of %zu units",
                          z->layout.unit_count);
-    for (size_t u = 0; u < z->layout.unit_count; u++)
-        z->units[u] = (struct eng_unit){.slot = -1, .next = SIZE_MAX, .grad_slot = -1};
+    for (size_t r = 0; r < (size_t)z->config.world; r++)
+        z->everyone[r] = (struct coll_span){.offset = r, .count = 1};
+    for (size_t u = 0; u < z->layout.unit_count; u++) {
+        struct eng_unit *unit = &z->units[u];
+        *unit = (struct eng_unit){.slot = -1, .next = SIZE_MAX, .sum_slot = -1};
+        eng_layout_unit_name(&z->layout, &z->model, (zero_unit)u, unit->name, sizeof unit->name);
+    }
     for (size_t s = 0; s < z->layout.section_count; s++)
         z->io[s] = (struct eng_section_io){.z = z, .section = s};
     lay_slots(z);
@@ -152,6 +228,7 @@ void eng_memory_free(zero_ctx *z)
     base_free(z->grad_slots);
     base_free(z->hyper);
     base_free(z->scalars);
+    base_free(z->everyone);
     base_free(z->verdict_mine);
     base_free(z->verdict_all);
     base_free(z->segments);

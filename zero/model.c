@@ -16,10 +16,9 @@ size_t eng_dtype_size(zero_dtype dtype)
         return 4;
     case ZERO_BF16:
         return 2;
-    case ZERO_DTYPE_DEFAULT:
-        break;
+    default: // not for parameters
+        return 0;
     }
-    return 0;
 }
 
 /** Makes room for one more element; *items keeps its contents. */

@@ -4,9 +4,14 @@
 
 #include <string.h>
 
-bool eng_section_sharded(const struct eng_section *section, int stage)
+static enum eng_residence residence(const struct eng_section *section,
+                                    const struct eng_limits *limits)
 {
-    return stage == 3 && !section->persistent;
+    if (limits->stage == 0)
+        return ENG_REPLICATED;
+    if (limits->shared)
+        return ENG_SHARED;
+    return limits->stage == 3 && !section->persistent ? ENG_SHARDED : ENG_COPIED;
 }
 
 static size_t granule_bytes(zero_dtype dtype)
@@ -20,15 +25,18 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
 {
     const struct eng_section *section = &layout->sections[s];
     struct eng_section_place *place = &placement->sections[s];
-    const bool sharded = eng_section_sharded(section, limits->stage);
+    place->residence = residence(section, limits);
+    place->windowed = limits->stage == 3 && !section->persistent;
     eng_layout_own(layout, s, rank, &place->own_first, &place->own_granules);
     place->state_first = limits->stage == 0 ? 0 : place->own_first;
     place->state_granules = limits->stage == 0 ? section->granules : place->own_granules;
+    const bool sharded = place->residence == ENG_SHARDED;
+    const size_t whole = section->granules * granule_bytes(section->dtype);
+    const size_t own = place->own_granules * granule_bytes(section->dtype);
     place->home_first = sharded ? place->own_first : 0;
     place->home = placement->params_bytes;
-    placement->params_bytes +=
-        (sharded ? place->own_granules : section->granules) * granule_bytes(section->dtype);
-    place->sums = placement->sums_bytes / sizeof(float);
+    placement->params_bytes += sharded ? own : whole;
+    placement->params_part += sharded || place->residence == ENG_SHARED ? own : whole;
     placement->sums_bytes += place->own_granules * granule_bytes(ZERO_F32);
     if (limits->moments > 0) {
         place->moments = placement->moments_bytes / sizeof(float);
@@ -38,14 +46,11 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
         place->masters = placement->masters_bytes / sizeof(float);
         placement->masters_bytes += place->state_granules * granule_bytes(ZERO_F32);
     }
-    const size_t whole = section->granules * granule_bytes(ZERO_F32);
-    if (limits->stage == 0 && layout->world > 1 && whole > placement->staging_bytes)
-        placement->staging_bytes = whole;
 }
 
 /** Offsets of a unit's sections inside its slots; the slots' sizes. */
 static void unit_buffers(struct eng_placement *placement, const struct eng_layout *layout, size_t u,
-                         int stage, size_t *gather_bytes, size_t *grad_bytes)
+                         size_t *gather_bytes, size_t *grad_bytes)
 {
     const struct eng_unit_layout *unit = &layout->units[u];
     *gather_bytes = 0;
@@ -55,7 +60,7 @@ static void unit_buffers(struct eng_placement *placement, const struct eng_layou
         const size_t bytes = section->granules * granule_bytes(section->dtype);
         placement->sections[s].grad_offset = *grad_bytes;
         *grad_bytes += bytes;
-        if (!eng_section_sharded(section, stage))
+        if (placement->sections[s].residence != ENG_SHARDED)
             continue;
         placement->sections[s].slot_offset = *gather_bytes;
         *gather_bytes += bytes;
@@ -82,16 +87,16 @@ static void classify(struct eng_slot_plan *plan, size_t u, size_t bytes)
     plan->class_of_unit[u] = (int8_t)c;
 }
 
-/** Gives each class slots for `held` units, and more while `spare` bytes last. */
-static void count_slots(struct eng_slot_plan *plan, int held, size_t spare)
+/** Gives each class slots for `held` units, `more` ones, and others while `spare` bytes last. */
+static void count_slots(struct eng_slot_plan *plan, int held, int more, size_t spare)
 {
     for (int c = 0; c < plan->class_count; c++) {
         struct eng_slot_class *class = &plan->classes[c];
         class->slots = class->units < held ? class->units : held;
-        const size_t more = spare / class->bytes;
+        const size_t fit = spare / class->bytes;
         const size_t missing = (size_t)(class->units - class->slots);
-        const size_t extra = more < missing ? more : missing;
-        class->slots += (int)extra;
+        const size_t extra = fit < missing ? fit : missing;
+        class->slots += (int)extra + more;
         spare -= extra * class->bytes;
         class->first_slot = plan->slot_count;
         plan->slot_count += class->slots;
@@ -115,15 +120,18 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
     }
     for (size_t s = 0; s < layout->section_count; s++)
         place_section(placement, layout, s, rank, limits);
+    if (limits->blocks)
+        placement->blocks_bytes = placement->sums_bytes;
     for (size_t u = 0; u < layout->unit_count; u++) {
         size_t gather_bytes, grad_bytes;
-        unit_buffers(placement, layout, u, limits->stage, &gather_bytes, &grad_bytes);
+        unit_buffers(placement, layout, u, &gather_bytes, &grad_bytes);
         classify(&placement->gather, u, gather_bytes);
         classify(&placement->grads, u, grad_bytes);
     }
-    count_slots(&placement->gather, limits->open_units + limits->prefetch_units,
+    count_slots(&placement->gather, limits->open_units + limits->prefetch_units, 0,
                 (size_t)limits->live_bytes);
-    count_slots(&placement->grads, limits->stage < 2 ? INT32_MAX : limits->grad_units, 0);
+    count_slots(&placement->grads, limits->stage < 2 ? INT32_MAX : limits->grad_units,
+                limits->grad_spare, 0);
 out:
     if (r)
         eng_placement_free(placement);

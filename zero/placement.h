@@ -3,15 +3,15 @@
  * The plan adds it up before anything is allocated; memory.c allocates exactly it.
  *
  * Arenas and arrays of a rank:
- *  - params: working copies. Stages 0 to 2: all of them. Stage 3: this rank's runs, and persistent
- *    sections whole.
- *  - gather: at stage 3, slots for gathered units.
+ *  - params: the homes of the working copies, whole or this rank's runs: see eng_residence. One
+ *    arena of this rank's, or one for all ranks of the host.
+ *  - gather: slots for gathered units, where sections are sharded.
  *  - grads: slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a class.
- *  - sums: fp32 sums of this rank's runs.
+ *  - sums: fp32 sums of this rank's runs, section by section; at stage 0 read by peers.
+ *  - blocks: like sums: blocks of micro-batches that a round leaves unfinished.
  *  - moments: fp32 optimizer state, a number of arrays alike; stage 0: of everything, else of this
  *    rank's runs.
  *  - masters: fp32 master weights of bf16 sections, like moments; an f32 working copy is its own.
- *  - staging: at stage 0, the gathered fp32 sums of the largest section.
  */
 #ifndef ZERO_PLACEMENT_H
 #define ZERO_PLACEMENT_H
@@ -37,23 +37,35 @@ struct eng_slot_plan {
     int8_t *class_of_unit; /**< -1: the unit needs no slot */
 };
 
+/** Where a section's working copy lives, and so what makes it whole after an update. */
+enum eng_residence {
+    ENG_REPLICATED, /**< whole on every rank, and each updates all of it: nothing moves */
+    ENG_COPIED,     /**< whole on every rank: owners update their runs, all copy them */
+    ENG_SHARED,     /**< once for all ranks of the host: owners update their runs in place */
+    ENG_SHARDED,    /**< every rank has its run only, and gathers the others into a slot */
+};
+
 struct eng_section_place {
+    enum eng_residence residence;
+    bool windowed; /**< readable only between gather and release, whatever the residence */
     size_t own_first, own_granules;     /**< this rank's run, in granules of the section */
     size_t state_first, state_granules; /**< what its optimizer state covers */
     size_t home_first;  /**< granule at which the home begins: own_first if sharded, else 0 */
     size_t home;        /**< byte in params */
-    size_t slot_offset; /**< byte in a gather slot; stage 3, not persistent */
+    size_t slot_offset; /**< byte in a gather slot, if sharded */
     size_t grad_offset; /**< byte in a gradient slot */
-    size_t sums;        /**< element of own_first in sums */
     size_t moments;     /**< element of state_first in each moments array */
     size_t masters;     /**< element of state_first in masters; bf16 only */
 };
 
 struct eng_limits {
     int stage;
+    bool shared; /**< the ranks of the host share one copy of the parameters; not at stage 0 */
+    bool blocks; /**< rounds leave blocks of micro-batches unfinished */
     int open_units;
     int prefetch_units;
     int grad_units;
+    int grad_spare; /**< stages 0, 1: slots of a class beyond one a unit */
     int64_t live_bytes;
     int moments; /**< moment arrays kept */
 };
@@ -61,7 +73,9 @@ struct eng_limits {
 struct eng_placement {
     struct eng_section_place *sections; /**< parallel to the layout's */
     struct eng_slot_plan gather, grads;
-    size_t params_bytes, sums_bytes, moments_bytes /* each */, masters_bytes, staging_bytes;
+    size_t params_bytes; /**< of the arena */
+    size_t params_part;  /**< of it, what counts as this rank's: the ranks of a host add up */
+    size_t sums_bytes, blocks_bytes, moments_bytes /* each */, masters_bytes;
 };
 
 /** Makes rank's placement. ZERO_E_NOMEM. After an error it is empty. */
@@ -69,8 +83,5 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
                                int rank, const struct eng_limits *limits, struct base_error *error);
 
 void eng_placement_free(struct eng_placement *placement);
-
-/** Whether a section is gathered into slots rather than kept whole. */
-bool eng_section_sharded(const struct eng_section *section, int stage);
 
 #endif

@@ -13,18 +13,20 @@ static void add_row(struct eng_plan *plan, const char *purpose, size_t bytes)
     plan->total += bytes;
 }
 
-void eng_plan_count(struct eng_plan *plan, const struct eng_placement *placement, int moments,
-                    size_t tables, size_t transport)
+void eng_plan_count(struct eng_plan *plan, const struct eng_config *config,
+                    const struct eng_placement *placement, int moments, size_t tables,
+                    size_t transport)
 {
     plan->row_count = 0;
     plan->total = 0;
-    add_row(plan, "working copies", placement->params_bytes);
+    add_row(plan, config->shared ? "working copies, shared by the host" : "working copies",
+            placement->params_part);
     add_row(plan, "gathered units", placement->gather.bytes);
     add_row(plan, "gradients", placement->grads.bytes);
     add_row(plan, "gradient sums", placement->sums_bytes);
+    add_row(plan, "unfinished blocks of sums", placement->blocks_bytes);
     add_row(plan, "moments", (size_t)moments * placement->moments_bytes);
     add_row(plan, "master weights", placement->masters_bytes);
-    add_row(plan, "staging of sums", placement->staging_bytes);
     add_row(plan, "tables", tables);
     add_row(plan, "transport", transport);
 }
@@ -59,6 +61,42 @@ static void write_model(struct base_text *text, const struct eng_config *config,
                   (config->micro_batches + config->world - 1) / config->world);
 }
 
+/** The two choices that decide what travels, and why. */
+static void write_choices(struct base_text *text, const struct eng_config *config)
+{
+    if (config->stage == 0)
+        base_text_add(text,
+                      "  gather       nothing: at stage 0 every rank updates a copy of its own\n");
+    else if (config->shared)
+        base_text_add(text,
+                      "  gather       shared: one copy for the host's %d rank%s, updated in place "
+                      "(gather=%s, transport %s)\n",
+                      config->world, config->world > 1 ? "s" : "", config->gather,
+                      config->transport);
+    else
+        base_text_add(text, "  gather       copy: every rank copies what others have updated "
+                            "(gather=copy)\n");
+    if (config->native)
+        base_text_add(text,
+                      "  reduction    native: each rank adds up its own micro-batches; the "
+                      "same bits at %d ranks only\n",
+                      config->world);
+    else if (config->sum_group > 1)
+        base_text_add(text, "  reduction    canonical, blocks of %d micro-batches first\n",
+                      config->sum_group);
+    else
+        base_text_add(text, "  reduction    canonical, in the order of the micro-batches\n");
+}
+
+static void write_host(struct base_text *text, const struct eng_plan_host *host)
+{
+    char size[32];
+    if (host->private_path)
+        base_text_add(text, "  transport    private memory: %s\n", host->private_path);
+    if (host->huge_bytes)
+        base_text_add(text, "  huge pages   %s\n", human(host->huge_bytes, size));
+}
+
 static void write_slots(struct base_text *text, const char *what, const struct eng_slot_plan *slots)
 {
     char size[32];
@@ -70,7 +108,7 @@ static void write_slots(struct base_text *text, const char *what, const struct e
 zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *config,
                            const struct eng_kernels *kernels, const struct eng_model *model,
                            const struct eng_layout *layout, const struct eng_placement *placement,
-                           struct base_error *error)
+                           const struct eng_plan_host *host, struct base_error *error)
 {
     char size[32];
     const size_t room = 16384;
@@ -79,11 +117,13 @@ zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *confi
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the plan's text");
     write_model(&text, config, model, layout);
     base_text_add(&text, "  kernels      %s\n", kernels->name);
+    write_choices(&text, config);
+    write_host(&text, host);
     base_text_add(&text, "memory, bytes of this rank\n");
     for (int i = 0; i < plan->row_count; i++)
-        base_text_add(&text, "  %-18s %-6s %16zu  %s\n", plan->rows[i].purpose, plan->rows[i].tier,
+        base_text_add(&text, "  %-34s %-6s %16zu  %s\n", plan->rows[i].purpose, plan->rows[i].tier,
                       plan->rows[i].bytes, human(plan->rows[i].bytes, size));
-    base_text_add(&text, "  %-18s %-6s %16zu  %s\n", "total", "", plan->total,
+    base_text_add(&text, "  %-34s %-6s %16zu  %s\n", "total", "", plan->total,
                   human(plan->total, size));
     base_text_add(&text, "slots\n");
     write_slots(&text, "gathered units", &placement->gather);

@@ -23,16 +23,23 @@ struct eng_plan {
     char *text;
 };
 
-/** Adds up a placement with `moments` moment arrays, the bytes of the engine's tables and those of
- * the transport. Sets rows and total. */
-void eng_plan_count(struct eng_plan *plan, const struct eng_placement *placement, int moments,
-                    size_t tables, size_t transport);
+/** What only the transport knows. All zero before there is one. */
+struct eng_plan_host {
+    const char *private_path; /**< coll_private_path() */
+    size_t huge_bytes;        /**< of this rank's memory that peers read: in huge pages */
+};
 
-/** Makes the text; `kernels` is the table in use. ZERO_E_NOMEM. */
+/** Adds up a placement of this configuration with `moments` moment arrays, the bytes of the
+ * engine's tables and those of the transport. Sets rows and total. */
+void eng_plan_count(struct eng_plan *plan, const struct eng_config *config,
+                    const struct eng_placement *placement, int moments, size_t tables,
+                    size_t transport);
+
+/** Makes the text, which replaces one made before; `kernels` is the table in use. ZERO_E_NOMEM. */
 zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *config,
                            const struct eng_kernels *kernels, const struct eng_model *model,
                            const struct eng_layout *layout, const struct eng_placement *placement,
-                           struct base_error *error);
+                           const struct eng_plan_host *host, struct base_error *error);
 
 void eng_plan_free(struct eng_plan *plan);
 

@@ -2,13 +2,49 @@
 
 #include "base/clock.h"
 
+zero_result eng_sums_return(zero_ctx *z)
+{
+    if (z->config.stage > 0 || z->config.world == 1)
+        return ZERO_OK;
+    const struct coll_all_gather op = {
+        .spans = z->everyone,
+        .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums are read"},
+    };
+    zero_result r = coll_drain(z->comm, &z->sums_read);
+    if (!r)
+        r = coll_all_gather_start(z->comm, &op, &z->sums_read);
+    if (r)
+        return eng_comm_failed(z, r);
+    z->sums_lent = true;
+    return ZERO_OK;
+}
+
+zero_result eng_sums_reclaim(zero_ctx *z)
+{
+    if (!z->sums_lent)
+        return ZERO_OK;
+    const zero_result r = coll_wait(z->comm, &z->sums_read);
+    if (r)
+        return eng_comm_failed(z, r);
+    z->sums_lent = false;
+    return ZERO_OK;
+}
+
 zero_result eng_publish_start(zero_ctx *z, size_t section)
 {
-    // Stage 0 updates everything everywhere; what is sharded stays with its owner until gathered.
-    if (z->config.stage == 0 || eng_section_sharded(&z->layout.sections[section], z->config.stage))
+    unsigned char *recv = NULL;
+    switch (z->placement.sections[section].residence) {
+    case ENG_REPLICATED: // updated everywhere
+    case ENG_SHARDED:    // stays with its owners until it is gathered
         return ZERO_OK;
+    case ENG_COPIED:
+        recv = eng_home(z, section, 0);
+        break;
+    case ENG_SHARED: // everybody has the owners' own memory: only the word that it is current
+        break;
+    }
     z->io[section].publish_pending = true;
-    return eng_section_gather(z, section, eng_home(z, section, 0));
+    return eng_section_gather(z, section, recv);
 }
 
 /** Waits for a section's new values if they are on their way. */

@@ -1,6 +1,12 @@
-// All-gathers of one section, whoever wants its bytes.
+// All-gathers of one section, whoever wants its bytes, or only to know that they are there.
 
 #include "zero/engine.h"
+
+struct coll_label eng_unit_label(const zero_ctx *z, zero_unit unit)
+{
+    return (struct coll_label){
+        .what = "unit", .number = (uint32_t)unit, .name = z->units[unit].name};
+}
 
 zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv)
 {
@@ -16,7 +22,7 @@ zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv)
         .source = eng_home(z, section, place->own_first),
         .recv = recv,
         .spans = s->bytes,
-        .label = {.what = "unit", .number = (uint32_t)s->unit},
+        .label = eng_unit_label(z, s->unit),
     };
     r = coll_all_gather_start(z->comm, &op, request);
     return r ? eng_comm_failed(z, r) : ZERO_OK;

@@ -14,7 +14,7 @@ static zero_result each_sharded(zero_ctx *z, zero_unit unit, const struct eng_ga
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
-        if (!eng_section_sharded(&z->layout.sections[s], z->config.stage))
+        if (z->placement.sections[s].residence != ENG_SHARDED)
             continue;
         const zero_result r =
             act(z, s, z->slots + slot->offset + z->placement.sections[s].slot_offset);

@@ -202,9 +202,8 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
     zero_result r = check_between_steps(z, path, "zero_import");
     if (r)
         return r;
-    // Reading goes to the sums, which are scratch between steps but which peers may still copy.
-    for (size_t s = 0; !r && s < z->layout.section_count; s++)
-        r = eng_sums_drain(z, s);
+    // Reading goes to the sums, which are scratch between steps but which peers may still read.
+    r = eng_sums_reclaim(z);
     if (r)
         return r;
     struct import job = {0};

@@ -4,29 +4,43 @@
 
 #define SEGMENT_ELEMENTS (64 * (size_t)ENG_GRANULE)
 
-/** Appends the segments of a slice, or only counts them if segments is NULL. */
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/** Appends the segments of what one rank owns of a slice and this rank's state covers, or only
+ * counts them if segments is NULL. */
+static size_t cut_run(const zero_ctx *z, const struct eng_slice *slice, int owner,
+                      struct eng_segment *segments)
+{
+    const struct eng_section_place *place = &z->placement.sections[slice->section];
+    const struct coll_span *run = &z->layout.sections[slice->section].elements[owner];
+    const size_t state_first = place->state_first * ENG_GRANULE;
+    size_t at = slice->granule * ENG_GRANULE, end = at + slice->numel;
+    at = at > state_first ? at : state_first;
+    at = at > run->offset ? at : run->offset;
+    end = least(end, state_first + place->state_granules * ENG_GRANULE);
+    end = least(end, run->offset + run->count);
+    size_t made = 0;
+    for (; at < end; at += SEGMENT_ELEMENTS, made++)
+        if (segments)
+            segments[made] = (struct eng_segment){
+                .section = slice->section,
+                .group = z->model.params[slice->param].group,
+                .first = at,
+                .count = least(end - at, SEGMENT_ELEMENTS),
+                .gradient = eng_sums(z, owner, slice->section, at),
+            };
+    return made;
+}
+
 static size_t cut_slice(const zero_ctx *z, const struct eng_slice *slice,
                         struct eng_segment *segments)
 {
-    const struct eng_section_place *place = &z->placement.sections[slice->section];
-    const size_t slice_first = slice->granule * ENG_GRANULE;
-    const size_t slice_end = slice_first + slice->numel;
-    const size_t state_first = place->state_first * ENG_GRANULE;
-    const size_t state_end = state_first + place->state_granules * ENG_GRANULE;
-    const size_t end = slice_end < state_end ? slice_end : state_end;
-    size_t at = slice_first > state_first ? slice_first : state_first;
     size_t made = 0;
-    for (; at < end; at += SEGMENT_ELEMENTS, made++) {
-        if (!segments)
-            continue;
-        const size_t left = end - at;
-        segments[made] = (struct eng_segment){
-            .section = slice->section,
-            .group = z->model.params[slice->param].group,
-            .first = at,
-            .count = left < SEGMENT_ELEMENTS ? left : SEGMENT_ELEMENTS,
-        };
-    }
+    for (int owner = 0; owner < z->config.world; owner++)
+        made += cut_run(z, slice, owner, segments ? segments + made : NULL);
     return made;
 }
 
@@ -65,8 +79,6 @@ zero_result eng_segments_make(zero_ctx *z)
 struct section_update {
     zero_ctx *z;
     const struct eng_segment *segments;
-    const float *sums; /**< of element `sums_first` of the section on */
-    size_t sums_first;
 };
 
 static void update_segment(void *user, size_t index, int thread)
@@ -78,7 +90,7 @@ static void update_segment(void *user, size_t index, int thread)
     const struct eng_optimizer *optimizer = z->model.groups[segment->group].optimizer;
     struct eng_update run = {
         .count = segment->count,
-        .gradient = task->sums + (segment->first - task->sums_first),
+        .gradient = segment->gradient,
         .weight = eng_weights(z, segment->section, segment->first),
     };
     for (int k = 0; k < optimizer->moments; k++)
@@ -91,23 +103,11 @@ static void update_segment(void *user, size_t index, int thread)
     eng_fp_leave(&saved);
 }
 
-static zero_result update_section(zero_ctx *z, size_t s)
+static void update_section(zero_ctx *z, size_t s)
 {
-    const struct eng_section_place *place = &z->placement.sections[s];
-    struct section_update task = {
-        .z = z,
-        .segments = z->segments + z->section_segments[s],
-        .sums = z->sums + place->sums,
-        .sums_first = place->state_first * ENG_GRANULE,
-    };
-    if (z->config.stage == 0) {
-        const zero_result r = eng_sums_gather(z, s, &task.sums);
-        if (r)
-            return r;
-    }
+    struct section_update task = {.z = z, .segments = z->segments + z->section_segments[s]};
     base_pool_run(z->pool, z->section_segments[s + 1] - z->section_segments[s], update_segment,
                   &task);
-    return eng_publish_start(z, s);
 }
 
 zero_result eng_update_all(zero_ctx *z)
@@ -117,9 +117,15 @@ zero_result eng_update_all(zero_ctx *z)
     z->version++;
     // What persists goes first, for the step waits until it is current; the rest may take its time.
     for (int pass = 0; pass < 2; pass++)
-        for (size_t s = 0; !r && s < z->layout.section_count; s++)
-            if (z->layout.sections[s].persistent == (pass == 0))
-                r = update_section(z, s);
+        for (size_t s = 0; s < z->layout.section_count; s++) {
+            if (z->layout.sections[s].persistent != (pass == 0))
+                continue;
+            update_section(z, s);
+            if (!r)
+                r = eng_publish_start(z, s);
+        }
+    if (!r)
+        r = eng_sums_return(z);
     z->stats.update_s += base_clock_s() - begin;
     return r;
 }

@@ -58,70 +58,32 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
     return ZERO_OK;
 }
 
-/** Values of a section's granules first .. first+granules-1 become weights and working copy. */
-static void install(zero_ctx *z, size_t s, size_t first, size_t granules, const float *values)
+/** The values of a rank's run of a section become weights and working copy. */
+static void install(zero_ctx *z, size_t s, int owner)
 {
-    const size_t count = granules * ENG_GRANULE;
-    if (count == 0)
+    const struct coll_span *run = &z->layout.sections[s].elements[owner];
+    if (run->count == 0)
         return;
-    memcpy(eng_weights(z, s, first * ENG_GRANULE), values, count * sizeof *values);
+    const float *values = eng_sums(z, owner, s, run->offset);
+    memcpy(eng_weights(z, s, run->offset), values, run->count * sizeof *values);
     if (z->layout.sections[s].dtype == ZERO_BF16)
-        z->kernels->to_bf16(count, values, (uint16_t *)(void *)eng_home(z, s, first));
-}
-
-zero_result eng_sums_drain(zero_ctx *z, size_t section)
-{
-    struct eng_section_io *io = &z->io[section];
-    if (!io->sums_started)
-        return ZERO_OK;
-    const zero_result r = coll_drain(z->comm, &io->sums);
-    if (r)
-        return eng_comm_failed(z, r);
-    io->sums_started = false;
-    return ZERO_OK;
-}
-
-zero_result eng_sums_gather(zero_ctx *z, size_t s, const float **whole)
-{
-    const struct eng_section_place *place = &z->placement.sections[s];
-    if (z->config.world == 1) {
-        *whole = z->sums + place->sums;
-        return ZERO_OK;
-    }
-    struct eng_section_io *io = &z->io[s];
-    zero_result r = eng_sums_drain(z, s);
-    if (r)
-        return r;
-    const struct coll_all_gather op = {
-        .source = z->sums + place->sums,
-        .recv = z->staging,
-        .spans = z->layout.sections[s].sum_bytes,
-        .label = {.what = "unit", .number = (uint32_t)z->layout.sections[s].unit},
-    };
-    r = coll_all_gather_start(z->comm, &op, &io->sums);
-    if (!r) {
-        io->sums_started = true;
-        r = coll_wait(z->comm, &io->sums);
-    }
-    *whole = z->staging;
-    return r ? eng_comm_failed(z, r) : ZERO_OK;
+        z->kernels->to_bf16(run->count, values,
+                            (uint16_t *)(void *)eng_home(z, s, run->offset / ENG_GRANULE));
 }
 
 zero_result eng_values_install(zero_ctx *z)
 {
+    zero_result r = ZERO_OK;
     z->version++;
     for (size_t s = 0; s < z->layout.section_count; s++) {
-        const struct eng_section_place *place = &z->placement.sections[s];
-        const float *values = z->sums + place->sums;
-        zero_result r = ZERO_OK;
-        if (z->config.stage == 0)
-            r = eng_sums_gather(z, s, &values);
-        if (r)
-            return r;
-        install(z, s, place->state_first, place->state_granules, values);
-        r = eng_publish_start(z, s);
-        if (r)
-            return r;
+        const bool all = z->placement.sections[s].residence == ENG_REPLICATED;
+        for (int owner = 0; owner < z->config.world; owner++)
+            if (all || owner == z->config.rank)
+                install(z, s, owner);
+        if (!r)
+            r = eng_publish_start(z, s);
     }
-    return eng_publish_finish(z, true);
+    if (!r)
+        r = eng_sums_return(z);
+    return r ? r : eng_publish_finish(z, true);
 }

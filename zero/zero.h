@@ -103,6 +103,19 @@ typedef struct zero_config {
     uint32_t reserved;        /**< zero */
     zero_log_fn log;          /**< default: standard error */
     void *log_user;           /**< first argument of log */
+    const char *gather;       /**< stages 1 .. 3, how a rank comes by what others have updated:
+                                   "shared" (one copy of the parameters a host, updated in place:
+                                   nothing is copied), "copy"; default "auto": shared where the
+                                   transport can. No effect on bits, calls or their errors */
+    const char *reduction;    /**< "canonical" (default), or "native" (stages 0, 1; V a multiple of
+                                   the world size): micro-batches of a rank are added up in its
+                                   gradient buffer, in the gradient's dtype, and travel once a
+                                   step; the same bits at the same world size only */
+    int32_t sum_group;        /**< G, a power of two: canonical sums add blocks of G consecutive
+                                   micro-batches first, then the blocks; part of the numerics;
+                                   default 1 */
+    int32_t stall_s;          /**< longest silence of a rank's process before it counts as dead;
+                                   default 30, ZERO_OFF none */
 } zero_config;
 
 /** A config with every field at its default. */

@@ -40,6 +40,7 @@ static const struct toy mixed = {.tensors = mixed_tensors,
 struct setting {
     int world, stage, prefetch, open_units, grad_units;
     int64_t live_bytes;
+    bool shared; /**< one copy for all, no slots; else gather=copy */
 };
 
 struct job {
@@ -59,6 +60,7 @@ static bool open_job(struct team_rank *rank, const struct job *job)
     rank->config.open_units = setting->open_units;
     rank->config.grad_units = setting->grad_units;
     rank->config.live_bytes = setting->live_bytes;
+    rank->config.gather = setting->shared ? "shared" : "copy";
     return toy_open(rank, job->toy);
 }
 
@@ -66,8 +68,9 @@ static void run_job(struct job *job, team_fn fn)
 {
     const struct setting *s = &job->setting;
     if (!team_run(team_threads(s->world), s->world, fn, job))
-        fail_msg("world %d, stage %d, prefetch %d, open %d, grads %d, live %lld", s->world,
-                 s->stage, s->prefetch, s->open_units, s->grad_units, (long long)s->live_bytes);
+        fail_msg("world %d, stage %d, prefetch %d, open %d, grads %d, live %lld, %s", s->world,
+                 s->stage, s->prefetch, s->open_units, s->grad_units, (long long)s->live_bytes,
+                 s->shared ? "shared" : "copied");
 }
 
 static zero_statistics stats_of(const struct team_rank *rank)
@@ -197,15 +200,20 @@ static void evaluation_is_not_replayed(void **state)
     run_job(&job, evaluate_between);
 }
 
+/** Nor does stage 3, where the ranks share one copy. */
 static void stages_below_3_gather_nothing(void **state)
 {
     (void)state;
-    for (int stage = 0; stage <= 2; stage++) {
-        struct job job = {.toy = &mixed, .setting = {.world = 2, .stage = stage, .prefetch = 2}};
+    for (int i = 0; i <= 5; i++) {
+        const int stage = i < 3 ? i : i - 2;
+        struct job job = {.toy = &mixed,
+                          .setting = {.world = 2, .stage = stage, .prefetch = 2, .shared = i >= 3}};
         run_job(&job, train_only);
         assert_int_equal(job.stats[1].gathers, 0);
         assert_int_equal(job.stats[1].gather_hits, 0);
         assert_int_equal(job.stats[1].prefetch_hits, 0);
+        // What stages 1 and 2 copy are the values after an update.
+        assert_true((job.stats[1].gathered_bytes > 0) == (stage > 0 && i < 3));
     }
 }
 
@@ -340,6 +348,9 @@ static void departures_have_the_right_values(void **state)
                 assert_true(stats.prefetch_hits > 0);
             setting.stage = (d + world) % 3;
             compare_wandering(&reference, &setting);
+            setting.stage = 1 + (d + world) % 3;
+            setting.shared = true;
+            compare_wandering(&reference, &setting);
         }
 }
 
@@ -385,11 +396,12 @@ static void open_units_is_the_limit(void **state)
     run_job(&job, wander);
     job.make = false;
     for (int world = 1; world <= 3; world++)
-        for (int prefetch = 0; prefetch <= 2; prefetch++) {
+        for (int prefetch = 0; prefetch <= 3; prefetch++) {
             job.setting = (struct setting){.world = world,
                                            .stage = 3,
                                            .prefetch = prefetch ? prefetch : ZERO_OFF,
-                                           .open_units = 2};
+                                           .open_units = 2,
+                                           .shared = prefetch == 3};
             run_job(&job, open_pairs);
         }
 }

@@ -67,6 +67,12 @@ static void defaults_are_those_of_the_manual(void **state)
         assert_int_equal(config.nonfinite, ZERO_NONFINITE_ERROR);
         assert_int_equal(config.timeout_s, 600);
         assert_string_equal(config.kernels, "auto");
+        assert_string_equal(config.gather, "auto");
+        assert_false(config.shared);
+        assert_string_equal(config.reduction, "canonical");
+        assert_false(config.native);
+        assert_int_equal(config.sum_group, 1);
+        assert_int_equal(config.stall_s, 30);
         assert_int_equal(config.log.level, ZERO_LOG_WARN);
         assert_false(config.plan);
         assert_int_equal(config.plan_fd, -1);
@@ -94,6 +100,9 @@ static void the_struct_is_read(void **state)
     user.nonfinite = ZERO_NONFINITE_SKIP;
     user.timeout_s = 5;
     user.kernels = "ref";
+    user.gather = "copy";
+    user.sum_group = 8;
+    user.stall_s = ZERO_OFF;
     user.log_level = ZERO_OFF;
     const struct eng_config config = resolved(&user);
     assert_int_equal(config.stage, 3);
@@ -112,6 +121,10 @@ static void the_struct_is_read(void **state)
     assert_int_equal(config.nonfinite, ZERO_NONFINITE_SKIP);
     assert_int_equal(config.timeout_s, 5);
     assert_string_equal(config.kernels, "ref");
+    assert_string_equal(config.gather, "copy");
+    assert_false(config.shared);
+    assert_int_equal(config.sum_group, 8);
+    assert_int_equal(config.stall_s, 0);
     assert_int_equal(config.log.level, 0);
     assert_int_equal(config.log.rank, 3);
 }
@@ -147,6 +160,12 @@ static void fields_out_of_range_are_refused(void **state)
     REFUSED(timeout_s, -1, "timeout_s");
     REFUSED(kernels, "sse", "takes auto, ref, avx2, avx512");
     REFUSED(log_level, 6, "off, error, warn, info, debug, trace");
+    REFUSED(gather, "some", "takes auto, copy, shared");
+    REFUSED(gather, "shared", "gather=shared at stage 0");
+    REFUSED(reduction, "fast", "takes canonical, native");
+    REFUSED(sum_group, 3, "sum_group=3: it must be a power of two");
+    REFUSED(sum_group, -2, "sum_group");
+    REFUSED(stall_s, -2, "stall_s");
     REFUSED(reserved, 1, "reserved");
     REFUSED(struct_size, 2, "struct_size");
 
@@ -183,6 +202,42 @@ static void older_and_newer_structs_are_accepted(void **state)
     assert_int_equal(config.stage, 1);
     assert_int_equal(config.seed, 0);
     assert_int_equal(config.timeout_s, 600);
+}
+
+/** What goes with what. */
+static void choices_that_contradict_are_refused(void **state)
+{
+    (void)state;
+    for (int stage = 1; stage <= 3; stage++) {
+        static const char *const gathers[] = {NULL, "auto", "shared", "copy"};
+        for (int i = 0; i < 4; i++) {
+            zero_config user = zero_config_default();
+            user.stage = stage;
+            user.gather = gathers[i];
+            assert_int_equal(resolved(&user).shared, i < 3);
+        }
+    }
+    for (int stage = 0; stage <= 3; stage++) {
+        zero_config user = zero_config_default();
+        user.stage = stage;
+        user.world = 3;
+        user.transport = "shm";
+        user.micro_batches = 6;
+        user.reduction = "native";
+        if (stage < 2)
+            assert_true(resolved(&user).native);
+        else
+            refused(&user, ZERO_E_INVALID, "reduction=native at stage");
+    }
+    zero_config user = zero_config_default();
+    user.world = 3;
+    user.transport = "shm";
+    user.micro_batches = 7;
+    user.reduction = "native";
+    refused(&user, ZERO_E_INVALID, "7 micro-batches on 3 ranks");
+    user.micro_batches = 6;
+    user.sum_group = 2;
+    refused(&user, ZERO_E_INVALID, "sum_group=2 with reduction=native");
 }
 
 static void the_stronger_source_wins(void **state)
@@ -460,12 +515,19 @@ static void unknown_variables_are_warned_of(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(defaults_are_those_of_the_manual), TEST(the_struct_is_read),
-        TEST(fields_out_of_range_are_refused),  TEST(older_and_newer_structs_are_accepted),
-        TEST(the_stronger_source_wins),         TEST(text_values_are_understood),
-        TEST(bad_variables_are_refused),        TEST(bad_options_are_refused),
-        TEST(the_launcher_gives_the_place),     TEST(contradictions_are_refused),
-        TEST(a_plan_is_made_for_any_world),     TEST(unknown_variables_are_warned_of),
+        TEST(defaults_are_those_of_the_manual),
+        TEST(the_struct_is_read),
+        TEST(fields_out_of_range_are_refused),
+        TEST(older_and_newer_structs_are_accepted),
+        TEST(choices_that_contradict_are_refused),
+        TEST(the_stronger_source_wins),
+        TEST(text_values_are_understood),
+        TEST(bad_variables_are_refused),
+        TEST(bad_options_are_refused),
+        TEST(the_launcher_gives_the_place),
+        TEST(contradictions_are_refused),
+        TEST(a_plan_is_made_for_any_world),
+        TEST(unknown_variables_are_warned_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

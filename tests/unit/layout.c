@@ -183,20 +183,64 @@ static void bytes_a_parameter(void **state)
     assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
     assert_int_equal(eng_layout_make(&layout, &model, 4, 0, &error), ZERO_OK);
     const size_t params = 8 * 12288, unit = 12288;
-    for (int stage = 0; stage <= 3; stage++) {
+    for (int i = 0; i <= 6; i++) {
         struct eng_placement p;
-        const struct eng_limits limits = {
-            .stage = stage, .open_units = 2, .prefetch_units = 1, .grad_units = 2, .moments = 2};
+        const int stage = i <= 3 ? i : i - 3;
+        const bool shared = i > 3;
+        const struct eng_limits limits = {.stage = stage,
+                                          .shared = shared,
+                                          .open_units = 2,
+                                          .prefetch_units = 1,
+                                          .grad_units = 2,
+                                          .moments = 2};
         assert_int_equal(eng_placement_make(&p, &layout, 1, &limits, &error), ZERO_OK);
-        assert_int_equal(p.params_bytes, stage < 3 ? 2 * params : 2 * params / 4);
+        assert_int_equal(p.params_bytes, stage < 3 || shared ? 2 * params : 2 * params / 4);
+        assert_int_equal(p.params_part, stage < 3 && !shared ? 2 * params : 2 * params / 4);
         assert_int_equal(p.grads.bytes, stage < 2 ? 2 * params : 2 * 2 * unit);
         assert_int_equal(p.sums_bytes, 4 * params / 4);
         assert_int_equal(2 * p.moments_bytes + p.masters_bytes,
                          stage == 0 ? 12 * params : 12 * params / 4);
-        assert_int_equal(p.gather.bytes, stage < 3 ? 0 : 3 * 2 * unit);
-        assert_int_equal(p.staging_bytes, stage == 0 ? 4 * unit : 0);
+        assert_int_equal(p.gather.bytes, stage < 3 || shared ? 0 : 3 * 2 * unit);
+        assert_int_equal(p.blocks_bytes, 0);
         eng_placement_free(&p);
     }
+    eng_layout_free(&layout);
+    eng_model_free(&model);
+}
+
+/** What tensors of a unit have in common before a point, else the first one's name. */
+static void units_have_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        zero_unit unit;
+        int32_t unit_count;
+    } tensors[] = {
+        {"wte", 0, 1},          {"wpe", 0, 1},        {"h.1.attn.weight", 1, 1},
+        {"h.1.mlp.w", 1, 1},    {"h.12.w", 2, 1},     {"h.13.w", 2, 1},
+        {"block.weight", 3, 2}, {"block.bias", 3, 2}, {"ln_f.weight", 5, 1},
+        {"stacked", 6, 2},      {".point", 8, 1},     {"a.b", 9, 1},
+        {"a.bc", 9, 1},         {"same.bias", 10, 1}, {"same", 10, 1},
+    };
+    static const char *const names[] = {"wte",     "h.1",  "h",         "block.0",
+                                        "block.1", "ln_f", "stacked.0", "stacked.1",
+                                        ".point",  "a",    "same.bias"};
+    struct eng_model model = {0};
+    struct base_error error = {0};
+    struct eng_layout layout;
+    char name[16];
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        add(&model, tensors[i].name, i % 2 ? ZERO_F32 : ZERO_BF16, 100, tensors[i].unit,
+            tensors[i].unit_count);
+    assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
+    assert_int_equal(eng_layout_make(&layout, &model, 2, 1024, &error), ZERO_OK);
+    for (zero_unit u = 0; u < 11; u++) {
+        eng_layout_unit_name(&layout, &model, u, name, sizeof name);
+        assert_string_equal(name, names[u]);
+    }
+    eng_layout_unit_name(&layout, &model, 7, name, 6);
+    assert_string_equal(name, "stack");
     eng_layout_free(&layout);
     eng_model_free(&model);
 }
@@ -209,6 +253,7 @@ int main(void)
         cmocka_unit_test(more_ranks_than_granules_is_refused),
         cmocka_unit_test(any_open_units_fit),
         cmocka_unit_test(bytes_a_parameter),
+        cmocka_unit_test(units_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

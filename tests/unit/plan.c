@@ -15,12 +15,12 @@
 
 enum { GRANULE = 1024, ROWS = 9, UNITS = 6 };
 
-static const char *const purposes[ROWS] = {"working copies",  "gathered units", "gradients",
-                                           "gradient sums",   "moments",        "master weights",
-                                           "staging of sums", "tables",         "transport"};
+static const char *const purposes[ROWS] = {
+    "working copies", "gathered units", "gradients", "gradient sums", "unfinished blocks of sums",
+    "moments",        "master weights", "tables",    "transport"};
 
 /** Which row is which. */
-enum row { WORKING, GATHERED, GRADIENTS, SUMS, MOMENTS, MASTERS, STAGING, TABLES, TRANSPORT };
+enum row { WORKING, GATHERED, GRADIENTS, SUMS, BLOCKS, MOMENTS, MASTERS, TABLES, TRANSPORT };
 
 struct rows {
     size_t bytes[ROWS];
@@ -39,10 +39,12 @@ static const struct unit units[UNITS] = {
     {10, ZERO_BF16}, {10, ZERO_BF16}, {5, ZERO_F32},
 };
 
+/** Every rank with slots of its own, where nothing else is said. */
 static zero_config config_of(int stage)
 {
     zero_config config = zero_config_default();
     config.stage = stage;
+    config.gather = "copy";
     config.world = 1;
     config.persist_numel = ZERO_OFF;
     config.log_level = ZERO_OFF;
@@ -138,23 +140,20 @@ static size_t slot_bytes(size_t held)
 }
 
 /** What rank 0 of `world` needs, counted from what DESIGN says. */
-static struct rows expected_rows(int world, int stage, size_t held, size_t gradients)
+static struct rows expected_rows(int world, int stage, bool shared, size_t held, size_t gradients)
 {
     struct rows rows = {.total = 0};
     for (int u = 0; u < UNITS; u++) {
         const size_t all = units[u].granules * GRANULE;
         const size_t own = (units[u].granules + (size_t)world - 1) / (size_t)world * GRANULE;
         const size_t state = stage == 0 ? all : own;
-        const size_t whole = all * 4;
-        rows.bytes[WORKING] += (stage == 3 ? own : all) * size_of(units[u].dtype);
+        rows.bytes[WORKING] += (stage == 3 || shared ? own : all) * size_of(units[u].dtype);
         rows.bytes[GRADIENTS] += all * size_of(units[u].dtype);
         rows.bytes[SUMS] += own * 4;
         rows.bytes[MOMENTS] += 2 * state * 4;
         rows.bytes[MASTERS] += units[u].dtype == ZERO_BF16 ? state * 4 : 0;
-        if (stage == 0 && world > 1 && whole > rows.bytes[STAGING])
-            rows.bytes[STAGING] = whole;
     }
-    if (stage == 3)
+    if (stage == 3 && !shared)
         rows.bytes[GATHERED] = slot_bytes(held);
     if (stage >= 2)
         rows.bytes[GRADIENTS] = slot_bytes(gradients);
@@ -205,8 +204,10 @@ static void every_row_is_what_the_layout_says(void **state)
     for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++)
         for (int stage = 0; stage <= 3; stage++)
             for (int open = 1; open <= 4; open++) {
+                const bool shared = stage > 0 && open > 2;
                 plan_for(worlds[w]);
                 zero_config config = config_of(stage);
+                config.gather = open == 4 ? NULL : shared ? "shared" : "copy";
                 config.open_units = open;
                 config.prefetch_units = open % 2 ? 1 : ZERO_OFF;
                 config.grad_units = 5 - open;
@@ -214,10 +215,56 @@ static void every_row_is_what_the_layout_says(void **state)
                 const struct rows rows = parse_rows(zero_plan_text(z));
                 const size_t held = (size_t)open + (size_t)(open % 2);
                 const struct rows expected =
-                    expected_rows(worlds[w], stage, held, (size_t)(5 - open));
+                    expected_rows(worlds[w], stage, shared, held, (size_t)(5 - open));
+                assert_true(!strstr(zero_plan_text(z), "shared by the host") == !shared);
                 compare_rows(&rows, &expected, worlds[w], stage);
                 zero_close(z);
             }
+    plan_no_more();
+}
+
+/** Blocks are kept from round to round only where a round ends inside one. */
+static void unfinished_blocks_need_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        int world, micro_batches, group;
+        bool kept;
+    } cases[] = {{2, 2, 4, false}, {2, 3, 4, true},  {2, 3, 2, false}, {4, 16, 2, false},
+                 {4, 16, 8, true}, {3, 3, 2, false}, {3, 4, 2, true},  {3, 4, 1, false},
+                 {1, 8, 2, true},  {1, 1, 8, false}, {5, 4, 8, false}, {6, 12, 4, true},
+                 {6, 12, 2, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plan_for(cases[i].world);
+        zero_config config = config_of(2);
+        config.micro_batches = cases[i].micro_batches;
+        config.sum_group = cases[i].group;
+        zero_ctx *z = planned(&config);
+        const struct rows rows = parse_rows(zero_plan_text(z));
+        assert_int_equal(rows.bytes[BLOCKS], cases[i].kept ? rows.bytes[SUMS] : 0);
+        zero_close(z);
+    }
+    plan_no_more();
+}
+
+/** Slots for values that overwrite, in the micro-batches after the first. */
+static void native_sums_need_spare_slots(void **state)
+{
+    (void)state;
+    for (unsigned rounds = 1; rounds <= 2; rounds++) {
+        plan_for(2);
+        zero_config config = config_of(1);
+        config.micro_batches = 2 * (int32_t)rounds;
+        config.reduction = "native";
+        config.grad_units = 3;
+        zero_ctx *z = planned(&config);
+        const struct rows rows = parse_rows(zero_plan_text(z));
+        const struct rows plain = expected_rows(2, 1, false, 0, 0);
+        const size_t spare = 3 * 40 * GRANULE * 4 + 3 * 10 * GRANULE * 2;
+        assert_int_equal(rows.bytes[GRADIENTS], plain.bytes[GRADIENTS] + (rounds - 1) * spare);
+        assert_non_null(strstr(zero_plan_text(z), "native: each rank adds up"));
+        zero_close(z);
+    }
     plan_no_more();
 }
 
@@ -242,8 +289,9 @@ static void spare_bytes_become_slots(void **state)
 static void what_is_planned_is_what_commit_does(void **state)
 {
     (void)state;
-    for (int stage = 0; stage <= 3; stage++) {
-        const zero_config config = config_of(stage);
+    for (int i = 0; i <= 7; i++) {
+        zero_config config = config_of(i % 4);
+        config.gather = i < 4 ? "copy" : NULL;
         plan_for(1);
         zero_ctx *z = planned(&config);
         const struct rows before = parse_rows(zero_plan_text(z));
@@ -388,12 +436,15 @@ static void every_value_has_its_source(void **state)
     config.live_bytes = 4096;
     config.kernels = "ref";
     config.open_units = 3;
+    config.stall_s = ZERO_OFF;
     setenv("ZERO_STAGE", "2", 1);
+    setenv("ZERO_GATHER", "auto", 1);
     setenv("ZERO_TIMEOUT_S", "33", 1);
     setenv("ZERO_OPEN_UNITS", "7", 1);
-    setenv("ZERO_OPTIONS", "stage=3\nlive_bytes=2MiB\nprefetch_units=off", 1);
+    setenv("ZERO_OPTIONS", "stage=3\nlive_bytes=2MiB\nprefetch_units=off\nsum_group=4", 1);
     zero_ctx *z = open_units(&config);
     unsetenv("ZERO_STAGE");
+    unsetenv("ZERO_GATHER");
     unsetenv("ZERO_TIMEOUT_S");
     unsetenv("ZERO_OPEN_UNITS");
     unsetenv("ZERO_OPTIONS");
@@ -414,6 +465,10 @@ static void every_value_has_its_source(void **state)
     shows(text, "nonfinite", "error", "default");
     shows(text, "timeout_s", "33", "ZERO_TIMEOUT_S");
     shows(text, "kernels", "ref", "zero_config");
+    shows(text, "gather", "auto", "ZERO_GATHER");
+    shows(text, "reduction", "canonical", "default");
+    shows(text, "sum_group", "4", "-o");
+    shows(text, "stall_s", "off", "zero_config");
     shows(text, "log_level", "off", "zero_config");
     zero_close(z);
 }
@@ -422,6 +477,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_what_the_layout_says),
+        cmocka_unit_test(unfinished_blocks_need_memory),
+        cmocka_unit_test(native_sums_need_spare_slots),
         cmocka_unit_test(spare_bytes_become_slots),
         cmocka_unit_test(what_is_planned_is_what_commit_does),
         cmocka_unit_test(a_plan_allocates_nothing),

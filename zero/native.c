@@ -1,0 +1,52 @@
+// reduction=native: a rank adds its micro-batches up in the unit's own gradient slot, in the
+// gradient's dtype; the sum travels in the last one.
+
+#include "zero/engine.h"
+
+#include "base/bfloat16.h"
+
+int eng_native_slot(const zero_ctx *z, zero_unit unit, bool raw)
+{
+    const struct eng_unit *u = &z->units[unit];
+    if (u->sum_slot >= 0 && (z->micro == 0 || !raw))
+        return u->sum_slot;
+    // The unit's slot for ever, or a spare one for values that overwrite what they find.
+    const struct eng_slot_class *class =
+        &z->placement.grads.classes[z->placement.grads.class_of_unit[unit]];
+    for (int i = class->first_slot; i < class->first_slot + class->slots; i++)
+        if (!z->grad_slots[i].open && z->grad_slots[i].unit < 0)
+            return i;
+    return -1;
+}
+
+static void add_f32(float *to, const float *from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] += from[i];
+}
+
+static void add_bf16(uint16_t *to, const uint16_t *from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = base_bf16_from_f32(base_f32_from_bf16(to[i]) + base_f32_from_bf16(from[i]));
+}
+
+void eng_native_add(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_unit *u = &z->units[unit];
+    if (u->grad_slot == u->sum_slot)
+        return;
+    const struct eng_unit_layout *layout = &z->layout.units[unit];
+    unsigned char *sums = z->grads + z->grad_slots[u->sum_slot].offset;
+    const unsigned char *values = z->grads + z->grad_slots[u->grad_slot].offset;
+    for (size_t s = layout->first_section; s < layout->first_section + layout->section_count; s++) {
+        const size_t at = z->placement.sections[s].grad_offset;
+        const size_t count = z->layout.sections[s].granules * ENG_GRANULE;
+        void *to = sums + at;
+        const void *from = values + at;
+        if (z->layout.sections[s].dtype == ZERO_F32)
+            add_f32(to, from, count);
+        else
+            add_bf16(to, from, count);
+    }
+}
