@@ -67,6 +67,18 @@ zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *fo
     return coll_stop(comm);
 }
 
+void coll_point_hit(struct coll_comm *comm, uint32_t kind, const char *where)
+{
+    char point[BASE_FAULT_POINT_BYTES], message[COLL_MESSAGE_BYTES];
+    snprintf(point, sizeof point, "coll.%s.%s", coll_kind_name(kind), where);
+    const int failed = base_fault(point);
+    if (failed == 0)
+        return;
+    snprintf(message, sizeof message, "rank %d: %s: %s", coll_root_rank(comm, comm->rank), point,
+             strerrorname_np(failed));
+    coll_poison(comm, ZERO_E_IO, message);
+}
+
 void coll_abort(struct coll_comm *comm, zero_result result, const char *reason)
 {
     char message[COLL_MESSAGE_BYTES];

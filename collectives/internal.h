@@ -4,6 +4,7 @@
 #ifndef COLLECTIVES_INTERNAL_H
 #define COLLECTIVES_INTERNAL_H
 
+#include "base/fault.h"
 #include "collectives/comm.h"
 #include "collectives/transport/transport.h"
 
@@ -107,8 +108,8 @@ struct coll_comm {
     uint32_t splits; /**< made so far */
     char name[COLL_NAME_BYTES];
 
-    uint64_t sequence;       /**< ordered operations started so far */
-    struct coll_queue queue; /**< ordered operations; the first is the one that is worked on */
+    uint64_t sequence;          /**< ordered operations started so far */
+    struct coll_queue queue;    /**< ordered operations; the first is the one that is worked on */
     struct coll_queue messages; /**< sends and receives */
     struct coll_small small[COLL_SMALL_SLOTS];
     unsigned next_small;
@@ -135,6 +136,23 @@ void coll_poison(struct coll_comm *comm, zero_result result, const char *message
  * was in, if anything (`where`). *Local*, any thread. */
 void coll_death_text(const struct coll_comm *root, int rank, const char *where,
                      char message[COLL_MESSAGE_BYTES]);
+
+/** Not to be used directly. */
+void coll_point_hit(struct coll_comm *comm, uint32_t kind, const char *where);
+
+/**
+ * Hits point coll.<kind>.<where> of base/fault.h, as in coll.reduce-scatter.read; a fault there
+ * fails the family with ZERO_E_IO. Where:
+ *     post   before the operation is posted
+ *     meet   each time that a rank that is waited for was there
+ *     read   before each block, tile or message that is read
+ *     done   before this rank says that it needs nothing more of the others
+ */
+static inline void coll_point(struct coll_comm *comm, uint32_t kind, const char *where)
+{
+    if (atomic_load_explicit(&base_fault_state, memory_order_relaxed) != 0)
+        coll_point_hit(comm, kind, where);
+}
 
 /* ------------------------------------------------------------------ request.c */
 

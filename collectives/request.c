@@ -36,6 +36,7 @@ zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enu
     request->kind = kind;
     request->sequence = comm->sequence;
     request->next = NULL;
+    coll_point(comm, kind, "post");
     result = comm->transport->start(comm, request);
     if (result == ZERO_AGAIN) {
         result = coll_wait_for(comm, request, COLL_GOAL_ROOM);

@@ -21,6 +21,11 @@ static const char *const kind_names[COLL_KINDS] = {
     [COLL_RECEIVE] = "receive",
 };
 
+const char *coll_kind_name(uint32_t kind)
+{
+    return kind < COLL_KINDS ? kind_names[kind] : "?";
+}
+
 static void sign_label(struct coll_signature *signature, const struct coll_label *label)
 {
     signature->number = label->number;
@@ -77,8 +82,8 @@ bool coll_signature_equal(const struct coll_signature *a, const struct coll_sign
 void coll_signature_text(const struct coll_signature *signature, uint64_t sequence,
                          char text[COLL_TEXT_BYTES])
 {
-    const char *kind = signature->kind < COLL_KINDS ? kind_names[signature->kind] : "?";
-    int used = snprintf(text, COLL_TEXT_BYTES, "%s #%" PRIu64, kind, sequence);
+    int used = snprintf(text, COLL_TEXT_BYTES, "%s #%" PRIu64, coll_kind_name(signature->kind),
+                        sequence);
     if (signature->kind == COLL_SEND || signature->kind == COLL_RECEIVE)
         used += snprintf(text + used, COLL_TEXT_BYTES - (size_t)used, " of %" PRIu64 " bytes %s %d",
                          signature->bytes, signature->kind == COLL_SEND ? "to" : "from",

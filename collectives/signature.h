@@ -22,6 +22,9 @@ struct coll_signature {
     char name[COLL_LABEL_BYTES];
 };
 
+/** "reduce-scatter"; "?" for what is no kind. */
+const char *coll_kind_name(uint32_t kind);
+
 /** Fills in the signature of a request. */
 void coll_signature_make(struct coll_signature *signature, const struct coll_comm *comm,
                          const struct coll_request *request);

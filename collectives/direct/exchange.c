@@ -3,9 +3,10 @@
 #include <string.h>
 
 /** The bytes of `rank` for a small operation. */
-static const unsigned char *slot_of(const struct coll_comm *comm,
-                                    const struct coll_request *request, int rank)
+static const unsigned char *slot_of(struct coll_comm *comm, const struct coll_request *request,
+                                    int rank)
 {
+    coll_point(comm, request->kind, "read");
     const struct direct_descriptor *posted = coll_direct_descriptor(comm, rank, request->sequence);
     return coll_direct_of(comm)->blocks[rank]->slots[posted->source.at % COLL_SMALL_SLOTS];
 }

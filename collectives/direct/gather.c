@@ -34,6 +34,7 @@ zero_result coll_direct_all_gather(struct coll_comm *comm, struct coll_request *
             result = ZERO_AGAIN;
             continue;
         }
+        coll_point(comm, request->kind, "read");
         if (op->recv)
             fetch(comm, request, rank);
         met[rank] = DIRECT_DONE;

@@ -54,6 +54,7 @@ static zero_result advance_send(struct coll_comm *comm, struct coll_request *req
 {
     if (taken_by(comm, request->op.message.peer) <= request->sequence)
         return post(comm, request);
+    coll_point(comm, COLL_SEND, "done");
     coll_retire(comm, request);
     return ZERO_OK;
 }
@@ -81,10 +82,13 @@ static zero_result advance_receive(struct coll_comm *comm, struct coll_request *
         &mail_of(comm, op->peer, comm->rank)->letters[request->sequence % DIRECT_LETTERS];
     if (letter->signature.bytes != op->bytes)
         return fail_size(comm, request, letter);
+    coll_point(comm, COLL_RECEIVE, "meet");
+    coll_point(comm, COLL_RECEIVE, "read");
     if (op->bytes > 0)
         memmove(op->data, coll_direct_address(comm, op->peer, &letter->source), op->bytes);
     if (op->peer != comm->rank)
         comm->family->counters.gathered_bytes += op->bytes;
+    coll_point(comm, COLL_RECEIVE, "done");
     atomic_store(&own->received, request->sequence + 1);
     coll_direct_wake_rank(comm, op->peer);
     coll_retire(comm, request);

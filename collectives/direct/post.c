@@ -96,6 +96,7 @@ zero_result coll_direct_meet(struct coll_comm *comm, const struct coll_request *
                          coll_root_rank(comm, comm->rank), my_text, coll_root_rank(comm, rank),
                          their_text, coll_signature_difference(mine, theirs));
     }
+    coll_point(comm, request->kind, "meet");
     direct->met[rank] = DIRECT_MET;
     return ZERO_OK;
 }
@@ -134,6 +135,7 @@ zero_result coll_direct_progress(struct coll_comm *comm)
             return advanced;
         if (advanced == ZERO_AGAIN)
             break;
+        coll_point(comm, request->kind, "done");
         coll_retire(comm, request);
         coll_direct_of(comm)->at = 0;
         memset(coll_direct_of(comm)->met, DIRECT_NOT_MET, (size_t)comm->world);

@@ -22,6 +22,7 @@ static void sum_span(struct coll_comm *comm, const struct coll_reduce_scatter *o
 {
     const struct direct *direct = coll_direct_of(comm);
     for (size_t first = 0; first < length; first += COLL_SUM_TILE) {
+        coll_point(comm, COLL_REDUCE_SCATTER, "read");
         const size_t left = length - first;
         const size_t count = left < COLL_SUM_TILE ? left : COLL_SUM_TILE;
         float *sum = (float *)op->accumulator + first;
