@@ -23,14 +23,45 @@ static zero_result check_config(const struct coll_config *config, struct base_er
     return ZERO_OK;
 }
 
+struct coll_comm *coll_comm_create(const struct coll_transport *transport,
+                                   struct coll_family *family, int rank, int world)
+{
+    struct coll_comm *comm = base_calloc(1, sizeof *comm);
+    uint64_t *sends = base_calloc((size_t)world, sizeof *sends);
+    uint64_t *receives = base_calloc((size_t)world, sizeof *receives);
+    if (!comm || !sends || !receives) {
+        base_free(comm);
+        base_free(sends);
+        base_free(receives);
+        return NULL;
+    }
+    *comm = (struct coll_comm){.transport = transport,
+                               .family = family,
+                               .rank = rank,
+                               .world = world,
+                               .sends = sends,
+                               .receives = receives};
+    return comm;
+}
+
+void coll_comm_free(struct coll_comm *comm)
+{
+    if (!comm)
+        return;
+    base_free(comm->root_ranks);
+    base_free(comm->sends);
+    base_free(comm->receives);
+    base_free(comm);
+}
+
 /** A root of a family of its own, not yet joined to anybody; NULL without memory. */
 static struct coll_comm *create_root(const struct coll_config *config,
                                      const struct coll_transport *transport)
 {
-    struct coll_comm *root = base_calloc(1, sizeof *root);
     struct coll_family *family = base_calloc(1, sizeof *family);
+    struct coll_comm *root = coll_comm_create(transport, family, config->rank, config->world);
     if (!root || !family) {
-        base_free(root);
+        coll_comm_free(root);
         base_free(family);
         return NULL;
     }
@@ -39,9 +70,9 @@ static struct coll_comm *create_root(const struct coll_config *config,
                                    .timeout_ns = config->timeout_ns,
                                    .log = config->log,
                                    .control = config->control,
-                                   .counters.memory_bytes = sizeof *root + sizeof *family};
-    *root = (struct coll_comm){
-        .transport = transport, .family = family, .rank = config->rank, .world = config->world};
+                                   .counters.memory_bytes =
+                                       sizeof *root + sizeof *family +
+                                       2 * (size_t)root->world * sizeof *root->sends};
     snprintf(root->name, sizeof root->name, "%s", config->name);
     return root;
 }
@@ -85,7 +116,7 @@ void coll_close(struct coll_comm *comm)
     coll_arenas_free(comm);
     comm->transport->close(comm);
     base_free(comm->family);
-    base_free(comm);
+    coll_comm_free(comm);
 }
 
 int coll_rank(const struct coll_comm *comm)

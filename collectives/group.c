@@ -66,19 +66,16 @@ static void find_members(const struct coll_comm *parent, struct split *split)
 static zero_result create_group(struct coll_comm *parent, const struct split *split,
                                 struct coll_comm **group, struct base_error *error)
 {
-    const size_t world = (size_t)split->count;
-    struct coll_comm *created = base_calloc(1, sizeof *created);
-    int *root_ranks = base_calloc(world, sizeof *root_ranks);
+    struct coll_comm *created =
+        coll_comm_create(parent->transport, parent->family, 0, split->count);
+    int *root_ranks = base_calloc((size_t)split->count, sizeof *root_ranks);
     if (!created || !root_ranks) {
-        base_free(created);
+        coll_comm_free(created);
         base_free(root_ranks);
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for a group of %d ranks",
                          parent->name, split->count);
     }
-    *created = (struct coll_comm){.transport = parent->transport,
-                                  .family = parent->family,
-                                  .world = split->count,
-                                  .root_ranks = root_ranks};
+    created->root_ranks = root_ranks;
     for (int i = 0; i < split->count; i++) {
         root_ranks[i] = coll_root_rank(parent, split->members[i].rank);
         if (split->members[i].rank == parent->rank)
@@ -95,8 +92,7 @@ static void free_group(struct coll_comm *group)
     if (!group)
         return;
     group->transport->group_close(group);
-    base_free(group->root_ranks);
-    base_free(group);
+    coll_comm_free(group);
 }
 
 static void add_to_family(struct coll_comm *group)

@@ -111,9 +111,19 @@ struct coll_comm {
     uint64_t sequence;          /**< ordered operations started so far */
     struct coll_queue queue;    /**< ordered operations; the first is the one that is worked on */
     struct coll_queue messages; /**< sends and receives */
+    uint64_t *sends, *receives; /**< of every rank: messages to and from it started so far */
     struct coll_small small[COLL_SMALL_SLOTS];
     unsigned next_small;
 };
+
+/* ------------------------------------------------------------------ comm.c */
+
+/** A communicator that knows nobody yet; NULL without memory. *Local.* */
+struct coll_comm *coll_comm_create(const struct coll_transport *transport,
+                                   struct coll_family *family, int rank, int world);
+
+/** Frees it, and its root_ranks; accepts NULL. The link is gone. *Local.* */
+void coll_comm_free(struct coll_comm *comm);
 
 /* ------------------------------------------------------------------ failure.c */
 

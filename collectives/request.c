@@ -28,13 +28,23 @@ static void enqueue(struct coll_queue *queue, struct coll_request *request)
     queue->last = request;
 }
 
+/** The number a request gets: in the order of all operations, or of the messages between two ranks.
+ */
+static uint64_t *next_sequence(struct coll_comm *comm, const struct coll_request *request)
+{
+    if (!coll_is_message(request))
+        return &comm->sequence;
+    const int peer = request->op.message.peer;
+    return request->kind == COLL_SEND ? &comm->sends[peer] : &comm->receives[peer];
+}
+
 zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind)
 {
     zero_result result = coll_stop(comm);
     if (result != ZERO_OK)
         return result;
     request->kind = kind;
-    request->sequence = comm->sequence;
+    request->sequence = *next_sequence(comm, request);
     request->next = NULL;
     coll_point(comm, kind, "post");
     result = comm->transport->start(comm, request);
@@ -45,8 +55,7 @@ zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enu
     }
     if (result != ZERO_OK)
         return result;
-    if (!coll_is_message(request))
-        comm->sequence++;
+    ++*next_sequence(comm, request);
     request->state = COLL_STARTED;
     enqueue(queue_of(comm, request), request);
     return ZERO_OK;

@@ -106,7 +106,6 @@ struct direct {
     size_t at;                    /**< how far the oldest request is, in its own units */
     uint64_t tables[DIRECT_TABLES];    /**< which all-to-all has used each last: its sequence + 1 */
     uint64_t all_to_alls, all_reduces; /**< started so far */
-    uint64_t *sends, *receives;        /**< of every rank: messages to and from it started so far */
     const struct coll_sum_kernels *kernels;
     bool shared;                               /**< the ranks are processes, for futexes */
     bool joined;                               /**< the others count on this rank to leave */
@@ -222,9 +221,8 @@ zero_result coll_direct_small_broadcast(struct coll_comm *comm, struct coll_requ
 
 /* ------------------------------------------------------------------ message.c */
 
-/** Gives a message its number among those between the two ranks, and posts a send if there is room;
- * else progress does it later. */
-void coll_direct_message_start(struct coll_comm *comm, struct coll_request *request);
+/** Posts a send if it is its turn and there is room; else progress does it later. */
+void coll_direct_message_start(struct coll_comm *comm, const struct coll_request *request);
 
 /** Works on all messages and retires those that are complete. ZERO_AGAIN: nothing was moved. */
 zero_result coll_direct_messages(struct coll_comm *comm);

@@ -16,9 +16,8 @@ size_t coll_direct_block_bytes(int world)
 /** Of one rank's struct direct. */
 static size_t table_bytes(const struct direct *direct, int world)
 {
-    return (size_t)world *
-           (sizeof *direct->blocks + sizeof *direct->homes + sizeof *direct->met +
-            sizeof *direct->sources + sizeof *direct->sends + sizeof *direct->receives);
+    return (size_t)world * (sizeof *direct->blocks + sizeof *direct->homes + sizeof *direct->met +
+                            sizeof *direct->sources);
 }
 
 zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool shared,
@@ -31,10 +30,7 @@ zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool
     direct->homes = comm->root_ranks ? base_calloc(world, sizeof *direct->homes) : direct->blocks;
     direct->met = base_calloc(world, sizeof *direct->met);
     direct->sources = base_calloc(world, sizeof *direct->sources);
-    direct->sends = base_calloc(world, sizeof *direct->sends);
-    direct->receives = base_calloc(world, sizeof *direct->receives);
-    if (!direct->blocks || !direct->homes || !direct->met || !direct->sources || !direct->sends ||
-        !direct->receives)
+    if (!direct->blocks || !direct->homes || !direct->met || !direct->sources)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
                          comm->name, comm->world);
     comm->family->counters.memory_bytes += table_bytes(direct, comm->world);
@@ -43,15 +39,13 @@ zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool
 
 void coll_direct_free(struct direct *direct, struct coll_comm *comm)
 {
-    if (direct->receives)
+    if (direct->sources)
         comm->family->counters.memory_bytes -= table_bytes(direct, comm->world);
     if (direct->homes != direct->blocks)
         base_free(direct->homes);
     base_free(direct->blocks);
     base_free(direct->met);
     base_free(direct->sources);
-    base_free(direct->sends);
-    base_free(direct->receives);
 }
 
 void coll_direct_prepare(struct direct_block *block)

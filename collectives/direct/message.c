@@ -38,16 +38,10 @@ static zero_result post(struct coll_comm *comm, const struct coll_request *reque
     return ZERO_OK;
 }
 
-void coll_direct_message_start(struct coll_comm *comm, struct coll_request *request)
+void coll_direct_message_start(struct coll_comm *comm, const struct coll_request *request)
 {
-    struct direct *direct = coll_direct_of(comm);
-    const int peer = request->op.message.peer;
-    if (request->kind == COLL_RECEIVE) {
-        request->sequence = direct->receives[peer]++;
-    } else {
-        request->sequence = direct->sends[peer]++;
+    if (request->kind == COLL_SEND)
         post(comm, request);
-    }
 }
 
 static zero_result advance_send(struct coll_comm *comm, struct coll_request *request)

@@ -73,8 +73,8 @@ struct coll_transport {
     /** Undoes all of it as far as it went. */
     void (*arena_free)(struct coll_comm *comm, struct coll_arena *arena);
 
-    /** Starts a request, and gives a message its sequence number. ZERO_AGAIN: too many are under
-     * way, nothing was done; never for a message. */
+    /** Starts a request. ZERO_AGAIN: too many are under way, nothing was done; never for a message.
+     */
     zero_result (*start)(struct coll_comm *comm, struct coll_request *request);
     /** Works on the oldest requests and retires (coll_retire) those that are complete. ZERO_AGAIN:
      * nothing was moved. Negative: coll_fail() was called. */
