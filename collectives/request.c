@@ -38,7 +38,23 @@ static uint64_t *next_sequence(struct coll_comm *comm, const struct coll_request
     return request->kind == COLL_SEND ? &comm->sends[peer] : &comm->receives[peer];
 }
 
+void coll_tell(const struct coll_comm *comm)
+{
+    for (struct coll_comm *each = comm->family->comms; each; each = each->next)
+        if (each->untold) {
+            each->untold = false;
+            each->transport->wake(each);
+        }
+}
+
 zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind)
+{
+    const zero_result result = coll_begin(comm, request, kind);
+    coll_tell(comm);
+    return result;
+}
+
+zero_result coll_begin(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind)
 {
     zero_result result = coll_stop(comm);
     if (result != ZERO_OK)
@@ -87,6 +103,7 @@ zero_result coll_progress(struct coll_comm *comm)
     for (struct coll_comm *each = comm->family->comms; each && !comm->family->stopped;
          each = each->next)
         each->transport->progress(each);
+    coll_tell(comm);
     return coll_stop(comm);
 }
 

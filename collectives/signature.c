@@ -74,9 +74,13 @@ void coll_signature_make(struct coll_signature *signature, const struct coll_com
     }
 }
 
-bool coll_signature_equal(const struct coll_signature *a, const struct coll_signature *b)
+uint64_t coll_signature_digest(const struct coll_signature *signature)
 {
-    return memcmp(a, b, sizeof *a) == 0;
+    // All that small operations can differ in fits: bytes in 24 bits, root in 24, the others in 8.
+    if (signature->kind >= COLL_EXCHANGE && signature->kind <= COLL_BARRIER)
+        return (uint64_t)signature->kind << 56 | (uint64_t)signature->variant << 48 |
+               (uint64_t)(uint32_t)signature->root << 24 | signature->bytes;
+    return base_hash64(signature, sizeof *signature, 0) | UINT64_C(1) << 63;
 }
 
 void coll_signature_text(const struct coll_signature *signature, uint64_t sequence,

@@ -29,7 +29,9 @@ const char *coll_kind_name(uint32_t kind);
 void coll_signature_make(struct coll_signature *signature, const struct coll_comm *comm,
                          const struct coll_request *request);
 
-bool coll_signature_equal(const struct coll_signature *a, const struct coll_signature *b);
+/** Equal for equal signatures; for different ones only by an accident of 63 bits, and never between
+ * small operations. */
+uint64_t coll_signature_digest(const struct coll_signature *signature);
 
 /** Writes "all-gather #12, unit 5 (h.4)", at most COLL_TEXT_BYTES. */
 void coll_signature_text(const struct coll_signature *signature, uint64_t sequence,

@@ -15,13 +15,20 @@ static zero_result run_chunk(struct coll_comm *comm, enum coll_kind kind,
                              const struct coll_small *chunk)
 {
     struct coll_small *small = &comm->small[comm->next_small];
-    zero_result result = coll_drain(comm, &small->request);
+    zero_result result = ZERO_OK;
+    if (!coll_drained(comm, &small->request))
+        result = coll_drain(comm, &small->request);
     if (result != ZERO_OK)
         return result;
-    *small = *chunk;
     small->slot = (int)comm->next_small;
+    small->in = chunk->in;
+    small->out = chunk->out;
+    small->bytes = chunk->bytes;
+    small->stride = chunk->stride;
+    small->root = chunk->root;
+    small->op = chunk->op;
     comm->next_small = (comm->next_small + 1) % COLL_SMALL_SLOTS;
-    result = coll_start(comm, &small->request, kind);
+    result = coll_begin(comm, &small->request, kind);
     return result == ZERO_OK ? coll_wait(comm, &small->request) : result;
 }
 

@@ -16,8 +16,16 @@
  * this process did not run, as when the job was suspended. */
 #define RUNNING_NS (10 * SLICE_NS)
 
+/** How often the spins are halved while peers come late: on a machine that others use too. */
+enum { MOST_DOUBT = 5, FEW_SPINS = 100 };
+
+/** Rounds of a wait after which sleeping peers are told what was changed before it: a wait that
+ * ends sooner tells them at its end, all at once. Fewer than any number of spins. */
+enum { TELL_ROUNDS = 3 };
+
 struct waiter {
-    unsigned rounds;     /**< without progress */
+    unsigned rounds;     /**< without progress, */
+    unsigned yields;     /**< and those of them that yielded */
     bool announced;      /**< sleep_begin() was called, and nothing was looked at since */
     bool timed;          /**< the clock was read: */
     uint64_t now_ns;     /**< what it said, */
@@ -119,9 +127,26 @@ static void read_clock(struct coll_comm *comm, struct waiter *waiter)
         waiter->waited_ns += passed < RUNNING_NS ? passed : RUNNING_NS;
     } else {
         waiter->timed = true;
+        comm->family->doubt += comm->family->doubt < MOST_DOUBT;
         comm->family->counters.waits++;
     }
     waiter->now_ns = now;
+}
+
+/** Few spins stay what they are; of many there remain enough for a peer that is just behind. */
+static unsigned spins_of(const struct coll_family *family)
+{
+    return family->spins <= FEW_SPINS ? family->spins : family->spins >> family->doubt;
+}
+
+/** After progress: what comes next is another wait. */
+static void start_over(struct coll_family *family, struct waiter *waiter)
+{
+    if (waiter->rounds > 0 && !waiter->timed && family->doubt > 0)
+        family->doubt--;
+    waiter->rounds = waiter->yields = 0;
+    waiter->timed = false;
+    waiter->waited_ns = waiter->checked_ns = 0;
 }
 
 /** One step of waiting: the more steps without progress, the lazier. */
@@ -129,7 +154,9 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
                               enum coll_goal goal, struct waiter *waiter)
 {
     const unsigned round = waiter->rounds++;
-    if (round < comm->family->spins) {
+    if (round == TELL_ROUNDS)
+        coll_tell(comm);
+    if (!waiter->timed && round < spins_of(comm->family)) {
         base_cpu_relax();
         return ZERO_OK;
     }
@@ -141,7 +168,7 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
         if (result != ZERO_OK)
             return result;
     }
-    if (round - comm->family->spins < comm->family->yields) {
+    if (waiter->yields++ < comm->family->yields) {
         sched_yield();
     } else if (!waiter->announced) {
         comm->transport->sleep_begin(comm);
@@ -175,11 +202,8 @@ zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, 
         result = progress_family(comm);
         if (result < 0)
             break;
-        if (result == ZERO_OK) {
-            waiter.rounds = 0;
-            waiter.timed = false;
-            waiter.waited_ns = waiter.checked_ns = 0;
-        }
+        if (result == ZERO_OK)
+            start_over(comm->family, &waiter);
         // In this order: what everybody has come to is completed even if somebody failed later.
         result = ZERO_OK;
         if (reached(comm, request, goal))
@@ -190,5 +214,6 @@ zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, 
     }
     if (waiter.announced)
         comm->transport->sleep_end(comm);
+    coll_tell(comm);
     return result;
 }

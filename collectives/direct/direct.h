@@ -32,6 +32,7 @@
 enum {
     DIRECT_LINE = 128,  /**< two cache lines: processors fetch them in pairs */
     DIRECT_RING = 128,  /**< operations of a rank that can be under way */
+    DIRECT_INLINE = 64, /**< bytes of a small operation that travel with its descriptor */
     DIRECT_LETTERS = 8, /**< messages from one rank to another that can be under way */
     DIRECT_TABLES = 4,  /**< all-to-alls of a rank that can be under way */
 };
@@ -48,12 +49,16 @@ struct direct_place {
     uint32_t arena; /**< DIRECT_PRIVATE: in none */
 };
 
-/** What a rank posts for one operation. */
+/** What a rank posts for one operation. What every reader needs is in the first pair of lines. */
 struct direct_descriptor {
-    alignas(DIRECT_LINE) struct coll_signature signature;
+    alignas(DIRECT_LINE) _Atomic uint64_t posted; /**< the operation's number + 1, written last */
+    uint64_t digest;                              /**< of the signature */
     struct direct_place source; /**< of a small operation: `at` is its slot; of an all-to-all, which
                                      table has the blocks */
     struct direct_place target; /**< of an all-reduce: where its result goes */
+    alignas(DIRECT_INLINE) unsigned char bytes[DIRECT_INLINE]; /**< of a small operation, if they
+                                                                    fit */
+    struct coll_signature signature;
 };
 
 /** What a rank posts for one message. */
@@ -73,6 +78,7 @@ struct direct_mail {
  * `gone`. */
 struct direct_block {
     alignas(DIRECT_LINE) _Atomic uint64_t posted;   /**< operations posted */
+    _Atomic uint32_t bell;                          /**< of the root: see join.c */
     alignas(DIRECT_LINE) _Atomic uint64_t consumed; /**< operations done with; DIRECT_GONE: left */
     alignas(DIRECT_LINE) _Atomic uint64_t written;  /**< all-reduces of which this rank has written
                                                          its part everywhere */
@@ -104,6 +110,7 @@ struct direct {
     unsigned char *met;           /**< of every rank: enum direct_meeting, for the oldest request */
     const void **sources;         /**< of every rank: room for a list of addresses */
     size_t at;                    /**< how far the oldest request is, in its own units */
+    uint64_t room;                /**< operations below this number can be posted */
     uint64_t tables[DIRECT_TABLES];    /**< which all-to-all has used each last: its sequence + 1 */
     uint64_t all_to_alls, all_reduces; /**< started so far */
     const struct coll_sum_kernels *kernels;
@@ -186,6 +193,13 @@ zero_result coll_direct_meet(struct coll_comm *comm, const struct coll_request *
 /** The same for ranks 0 .. count-1. */
 zero_result coll_direct_meet_all(struct coll_comm *comm, const struct coll_request *request,
                                  int count);
+
+/** Whether a small operation's bytes travel with its descriptor. */
+static inline bool coll_direct_inlined(const struct coll_request *request)
+{
+    return request->kind >= COLL_EXCHANGE && request->kind <= COLL_BARRIER &&
+           ((const struct coll_small *)request)->bytes <= DIRECT_INLINE;
+}
 
 /** What `rank` has posted for a request. */
 struct direct_descriptor *coll_direct_descriptor(const struct coll_comm *comm, int rank,

@@ -8,7 +8,9 @@ static const unsigned char *slot_of(struct coll_comm *comm, const struct coll_re
 {
     coll_point(comm, request->kind, "read");
     const struct direct_descriptor *posted = coll_direct_descriptor(comm, rank, request->sequence);
-    return coll_direct_of(comm)->blocks[rank]->slots[posted->source.at % COLL_SMALL_SLOTS];
+    return coll_direct_inlined(request)
+               ? posted->bytes
+               : coll_direct_of(comm)->blocks[rank]->slots[posted->source.at % COLL_SMALL_SLOTS];
 }
 
 zero_result coll_direct_exchange(struct coll_comm *comm, struct coll_request *request)

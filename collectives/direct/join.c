@@ -78,9 +78,10 @@ void coll_direct_join(struct coll_comm *comm)
     family->counters.memory_bytes += coll_direct_block_bytes(comm->world);
     family->poison = &coll_direct_of(comm)->blocks[0]->poison;
     family->private_path = coll_direct_of(comm)->shared ? "copied" : "direct";
-    // Measured: a peer that runs comes within two microseconds, which is what 50 rounds take. One
-    // that doesn't run needs this processor, perhaps, and comes within microseconds of a yield.
-    family->spins = comm->world > usable_cpus(comm) ? 4 : 50;
+    // Ranks that each have a processor take about as long for a step: waiting a tenth of a
+    // millisecond for the last one is cheaper than any system call, and so a steady step makes
+    // none. A peer without one needs this one, perhaps, and comes within microseconds of a yield.
+    family->spins = comm->world > usable_cpus(comm) ? 4 : 2000;
     family->yields = 200;
 }
 
@@ -97,31 +98,47 @@ bool coll_direct_left(const struct coll_comm *comm, int rank)
 
 /* ------------------------------------------------------------------ sleeping and waking */
 
-// `posted`, `consumed` and `asleep` are stored and loaded sequentially consistent: either the
-// sleeper sees what was changed before it sleeps, or who changed it sees that it sleeps.
+// Who changes something that others may wait for stores it with release, rings its bell, and then
+// looks who is asleep; who wants to sleep says so, looks at all bells, and then at everything
+// again. The stores and loads of `bell` and `asleep` are sequentially consistent. If a ringer has
+// not seen that somebody sleeps, its store to the bell comes before the sleeper's to `asleep`, so
+// the sleeper reads it (or a later one of the same rank) from the bell, and what was stored before
+// it is visible to the sleeper. One such store serves for any number of changes before it: a small
+// operation, which posts and consumes, rings once, when its own wait is over.
 
 static _Atomic uint32_t *own_asleep(const struct coll_comm *comm)
 {
     return &coll_direct_of(comm)->homes[comm->rank]->asleep;
 }
 
-void coll_direct_wake_rank(struct coll_comm *comm, int rank)
+static void wake_if_asleep(const struct direct *direct, int rank)
 {
-    const struct direct *direct = coll_direct_of(comm);
     _Atomic uint32_t *asleep = &direct->homes[rank]->asleep;
     if (atomic_load(asleep) != 0 && atomic_exchange(asleep, 0) != 0)
         base_futex_wake(asleep, INT_MAX, direct->shared);
 }
 
+void coll_direct_wake_rank(struct coll_comm *comm, int rank)
+{
+    const struct direct *direct = coll_direct_of(comm);
+    atomic_store(&direct->homes[comm->rank]->bell, 1);
+    wake_if_asleep(direct, rank);
+}
+
 void coll_direct_wake(struct coll_comm *comm)
 {
+    const struct direct *direct = coll_direct_of(comm);
+    atomic_store(&direct->homes[comm->rank]->bell, 1);
     for (int rank = 0; rank < comm->world; rank++)
-        coll_direct_wake_rank(comm, rank);
+        wake_if_asleep(direct, rank);
 }
 
 void coll_direct_sleep_begin(struct coll_comm *comm)
 {
+    const struct coll_comm *root = comm->family->root;
     atomic_store(own_asleep(comm), 1);
+    for (int rank = 0; rank < root->world; rank++)
+        atomic_load(&coll_direct_of(root)->blocks[rank]->bell);
 }
 
 void coll_direct_sleep(struct coll_comm *comm, uint64_t timeout_ns)

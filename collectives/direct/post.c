@@ -10,12 +10,14 @@ struct direct_descriptor *coll_direct_descriptor(const struct coll_comm *comm, i
 
 bool coll_direct_posted(const struct coll_comm *comm, int rank, uint64_t sequence)
 {
-    return atomic_load(&coll_direct_of(comm)->blocks[rank]->posted) > sequence;
+    return atomic_load_explicit(&coll_direct_descriptor(comm, rank, sequence)->posted,
+                                memory_order_acquire) > sequence;
 }
 
 bool coll_direct_consumed(const struct coll_comm *comm, int rank, uint64_t sequence)
 {
-    return atomic_load(&coll_direct_of(comm)->blocks[rank]->consumed) > sequence;
+    return atomic_load_explicit(&coll_direct_of(comm)->blocks[rank]->consumed,
+                                memory_order_acquire) > sequence;
 }
 
 bool coll_direct_has_room(const struct coll_comm *comm, const struct coll_request *request,
@@ -23,6 +25,23 @@ bool coll_direct_has_room(const struct coll_comm *comm, const struct coll_reques
 {
     const uint64_t sequence = request->sequence;
     return sequence < DIRECT_RING || coll_direct_consumed(comm, rank, sequence - DIRECT_RING);
+}
+
+/** The same for all ranks. Their counters are looked at once in a round of the ring, or nearly so:
+ * a small operation shall not fetch lines for what it hardly needs to know. */
+static bool has_room_everywhere(struct coll_comm *comm, uint64_t sequence)
+{
+    struct direct *direct = coll_direct_of(comm);
+    if (sequence < direct->room)
+        return true;
+    uint64_t least = DIRECT_GONE - DIRECT_RING;
+    for (int rank = 0; rank < comm->world; rank++) {
+        const uint64_t consumed =
+            atomic_load_explicit(&direct->blocks[rank]->consumed, memory_order_acquire);
+        least = consumed < least ? consumed : least;
+    }
+    direct->room = least + DIRECT_RING;
+    return sequence < direct->room;
 }
 
 /** From the start of a vector to the end of its last span. */
@@ -39,25 +58,29 @@ static size_t vector_bytes(const struct coll_comm *comm, const struct coll_reduc
 static void describe_memory(struct direct_descriptor *own, const struct coll_comm *comm,
                             const struct coll_request *request)
 {
-    own->source = own->target = (struct direct_place){0, DIRECT_PRIVATE};
+    struct direct_place source = {0, DIRECT_PRIVATE}, target = {0, DIRECT_PRIVATE};
     switch ((enum coll_kind)request->kind) {
     case COLL_ALL_GATHER: {
         const struct coll_all_gather *op = &request->op.all_gather;
         if (op->recv)
-            own->source = coll_direct_place(comm, op->source, op->spans[comm->rank].count);
+            source = coll_direct_place(comm, op->source, op->spans[comm->rank].count);
         break;
     }
     case COLL_REDUCE_SCATTER:
-        own->source = coll_direct_place(comm, request->op.reduce_scatter.source,
-                                        vector_bytes(comm, &request->op.reduce_scatter));
+        source = coll_direct_place(comm, request->op.reduce_scatter.source,
+                                   vector_bytes(comm, &request->op.reduce_scatter));
         break;
     default: {
         const struct coll_small *small = (const struct coll_small *)request;
-        own->source.at = (uint64_t)small->slot;
+        source.at = (uint64_t)small->slot;
         if (small->in)
-            memcpy(coll_direct_own(comm)->slots[small->slot], small->in, small->bytes);
+            memcpy(coll_direct_inlined(request) ? own->bytes
+                                                : coll_direct_own(comm)->slots[small->slot],
+                   small->in, small->bytes);
     }
     }
+    own->source = source;
+    own->target = target;
 }
 
 zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *request)
@@ -66,15 +89,32 @@ zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *reque
         coll_direct_message_start(comm, request);
         return ZERO_OK;
     }
-    for (int rank = 0; rank < comm->world; rank++)
-        if (!coll_direct_has_room(comm, request, rank))
-            return ZERO_AGAIN;
+    if (!has_room_everywhere(comm, request->sequence))
+        return ZERO_AGAIN;
     struct direct_descriptor *own = coll_direct_descriptor(comm, comm->rank, request->sequence);
     coll_signature_make(&own->signature, comm, request);
+    own->digest = coll_signature_digest(&own->signature);
     describe_memory(own, comm, request);
-    atomic_store(&coll_direct_own(comm)->posted, request->sequence + 1);
-    coll_direct_wake(comm);
+    atomic_store_explicit(&own->posted, request->sequence + 1, memory_order_release);
+    atomic_store_explicit(&coll_direct_own(comm)->posted, request->sequence + 1,
+                          memory_order_release);
+    comm->untold = true;
     return ZERO_OK;
+}
+
+static zero_result fail_diverged(struct coll_comm *comm, const struct coll_request *request,
+                                 int rank)
+{
+    const struct coll_signature *mine =
+        &coll_direct_descriptor(comm, comm->rank, request->sequence)->signature;
+    const struct coll_signature *theirs =
+        &coll_direct_descriptor(comm, rank, request->sequence)->signature;
+    char my_text[COLL_TEXT_BYTES], their_text[COLL_TEXT_BYTES];
+    coll_signature_text(mine, request->sequence, my_text);
+    coll_signature_text(theirs, request->sequence, their_text);
+    return coll_fail(comm, ZERO_E_DIVERGED, "rank %d called %s, rank %d called %s%s",
+                     coll_root_rank(comm, comm->rank), my_text, coll_root_rank(comm, rank),
+                     their_text, coll_signature_difference(mine, theirs));
 }
 
 zero_result coll_direct_meet(struct coll_comm *comm, const struct coll_request *request, int rank)
@@ -84,18 +124,9 @@ zero_result coll_direct_meet(struct coll_comm *comm, const struct coll_request *
         return ZERO_OK;
     if (!coll_direct_posted(comm, rank, request->sequence))
         return ZERO_AGAIN;
-    const struct coll_signature *mine =
-        &coll_direct_descriptor(comm, comm->rank, request->sequence)->signature;
-    const struct coll_signature *theirs =
-        &coll_direct_descriptor(comm, rank, request->sequence)->signature;
-    if (!coll_signature_equal(mine, theirs)) {
-        char my_text[COLL_TEXT_BYTES], their_text[COLL_TEXT_BYTES];
-        coll_signature_text(mine, request->sequence, my_text);
-        coll_signature_text(theirs, request->sequence, their_text);
-        return coll_fail(comm, ZERO_E_DIVERGED, "rank %d called %s, rank %d called %s%s",
-                         coll_root_rank(comm, comm->rank), my_text, coll_root_rank(comm, rank),
-                         their_text, coll_signature_difference(mine, theirs));
-    }
+    if (coll_direct_descriptor(comm, comm->rank, request->sequence)->digest !=
+        coll_direct_descriptor(comm, rank, request->sequence)->digest)
+        return fail_diverged(comm, request, rank);
     coll_point(comm, request->kind, "meet");
     direct->met[rank] = DIRECT_MET;
     return ZERO_OK;
@@ -139,8 +170,9 @@ zero_result coll_direct_progress(struct coll_comm *comm)
         coll_retire(comm, request);
         coll_direct_of(comm)->at = 0;
         memset(coll_direct_of(comm)->met, DIRECT_NOT_MET, (size_t)comm->world);
-        atomic_store(&coll_direct_own(comm)->consumed, request->sequence + 1);
-        coll_direct_wake(comm);
+        atomic_store_explicit(&coll_direct_own(comm)->consumed, request->sequence + 1,
+                              memory_order_release);
+        comm->untold = true;
         result = ZERO_OK;
     }
     return result;

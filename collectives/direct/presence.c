@@ -22,6 +22,9 @@ bool coll_direct_reads(const struct coll_request *request, int reader, int owner
 
 bool coll_direct_drained(const struct coll_comm *comm, const struct coll_request *request)
 {
+    // The descriptor's bytes are safe until its turn in the ring comes again.
+    if (coll_direct_inlined(request))
+        return true;
     for (int rank = 0; rank < comm->world; rank++)
         if (rank != comm->rank && coll_direct_reads(request, rank, comm->rank) &&
             !coll_direct_consumed(comm, rank, request->sequence))
