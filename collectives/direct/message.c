@@ -70,7 +70,9 @@ static zero_result advance_receive(struct coll_comm *comm, struct coll_request *
 {
     const struct coll_message *op = &request->op.message;
     struct direct_mail *own = mail_of(comm, comm->rank, op->peer);
-    if (posted_by(comm, op->peer) <= request->sequence)
+    // What was not there when the message before was looked at may be there now.
+    if (atomic_load_explicit(&own->received, memory_order_relaxed) != request->sequence ||
+        posted_by(comm, op->peer) <= request->sequence)
         return ZERO_AGAIN;
     const struct direct_letter *letter =
         &mail_of(comm, op->peer, comm->rank)->letters[request->sequence % DIRECT_LETTERS];
