@@ -93,8 +93,9 @@ void coll_abort(struct coll_comm *comm, zero_result result, const char *reason);
  * a group is local and leaves the others as they are; closing the root closes what is left of the
  * family; requests that were not drained are forgotten.
  *
- * ZERO_E_NOMEM, ZERO_E_LIMIT (a rank is in COLL_GROUPS_MAX groups; one that it has left counts until
- * all its ranks have left it), on all ranks: as before, unless the ranks could not tell each other.
+ * ZERO_E_NOMEM, ZERO_E_LIMIT (a rank is in COLL_GROUPS_MAX groups; one that it has left counts
+ * until all its ranks have left it), on all ranks: as before, unless the ranks could not tell each
+ * other.
  */
 zero_result coll_split(struct coll_comm *comm, int color, int key, struct coll_comm **group,
                        struct base_error *error);
@@ -324,6 +325,7 @@ struct coll_request {
     uint32_t kind;
     uint32_t state;
     uint64_t record;           /**< of the flight recorder */
+    size_t moved;              /**< bytes of a message that are here */
     struct coll_request *next; /**< the one started after it, while both are under way */
     union {
         struct coll_all_gather all_gather;

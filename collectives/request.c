@@ -61,6 +61,7 @@ zero_result coll_begin(struct coll_comm *comm, struct coll_request *request, enu
         return result;
     request->kind = kind;
     request->sequence = *next_sequence(comm, request);
+    request->moved = 0;
     request->next = NULL;
     coll_point(comm, kind, "post");
     result = comm->transport->start(comm, request);

@@ -5,6 +5,7 @@
  *   group.c      groups, and room for their blocks
  *   post.c       starting an operation: what it is and where its memory lies, for all to see
  *   source.c     memory that a peer has posted, as memory of this process
+ *   private.c    the same of memory outside arenas, when ranks are processes
  *   gather.c     all-gather, broadcast, all-to-all
  *   reduce.c     ordered reduce-scatter, all-reduce
  *   exchange.c   the small operations
@@ -111,6 +112,8 @@ struct direct {
     const void **sources;         /**< of every rank: room for a list of addresses */
     size_t at;                    /**< how far the oldest request is, in its own units */
     uint64_t room;                /**< operations below this number can be posted */
+    size_t *fetched;              /**< of every rank: bytes of its block that are here already */
+    struct direct_private *private;    /**< of processes: private.c's own */
     uint64_t tables[DIRECT_TABLES];    /**< which all-to-all has used each last: its sequence + 1 */
     uint64_t all_to_alls, all_reduces; /**< started so far */
     const struct coll_sum_kernels *kernels;
@@ -219,9 +222,64 @@ bool coll_direct_has_room(const struct coll_comm *comm, const struct coll_reques
 struct direct_place coll_direct_place(const struct coll_comm *comm, const void *address,
                                       size_t bytes);
 
-/** A place of `rank` in this process's memory; NULL if it is private and can't be addressed. */
+/** A place of `rank` in this process's memory; NULL if it can't be addressed. */
 unsigned char *coll_direct_address(const struct coll_comm *comm, int rank,
                                    const struct direct_place *place);
+
+/* ------------------------------------------------------------------ private.c */
+
+// How an operation reads what peers have posted, wherever it lies: a sum looks at pieces of all
+// contributors at a time, coll_direct_view(); a copy brings it to where it is wanted,
+// coll_direct_fetch(). ZERO_AGAIN from either: a piece has been asked of its owner, and the next
+// call of progress asks again, with the same arguments. Negative: coll_fail() was called. The place
+// may be an operation's or a message's.
+
+/** The most elements that one view of each of the ranks 0 .. contributors-1 can show: SIZE_MAX, or
+ * a multiple of 1,024. The request is the oldest one, and all of them have posted it. */
+size_t coll_direct_piece(const struct coll_comm *comm, const struct coll_request *request,
+                         int contributors, size_t element_bytes);
+
+/** Bytes first_byte .. first_byte+bytes-1 of a place in this process's memory, until the next view
+ * of the same rank. The pieces of the oldest request are looked at in ascending order. */
+zero_result coll_direct_view(struct coll_comm *comm, const struct coll_request *request, int rank,
+                             const struct direct_place *place, size_t first_byte, size_t bytes,
+                             const void **at);
+
+/** Copies the first `bytes` bytes of a place to `to`, which may overlap it if both are this rank's.
+ * *done counts those that are there: 0 at first, kept by the caller from call to call. */
+zero_result coll_direct_fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
+                              const struct direct_place *place, size_t bytes, void *to,
+                              size_t *done);
+
+/** The oldest request is complete: its views are worth nothing. *Local.* */
+void coll_direct_forget_views(struct coll_comm *comm);
+
+/** Copies what peers have asked of this rank; whether there was anything. *Local.* */
+bool coll_direct_serve(struct coll_comm *root);
+
+/** Whether a piece that an owner has copied was taken since this was last asked. *Local.* */
+bool coll_direct_took(const struct coll_comm *comm);
+
+/** Whether `rank` has not yet copied what was asked of it for this communicator. *Local.* */
+bool coll_direct_asking(const struct coll_comm *comm, int rank);
+
+/** Takes back what was asked for a communicator that is about to be closed. *Local.* */
+void coll_direct_forget_wishes(struct coll_comm *comm);
+
+/** Allocates and frees direct->private. *Local.* ZERO_E_NOMEM: it is still freed. */
+zero_result coll_direct_private_init(struct direct *direct, struct coll_comm *comm,
+                                     struct base_error *error);
+void coll_direct_private_free(struct direct *direct, struct coll_comm *comm);
+
+/** Whether this rank can read the word `expected` at `address` of a rank's process, which is noted.
+ * *Local.* */
+bool coll_direct_probe(struct coll_comm *root, int rank, pid_t process, uint64_t address,
+                       uint64_t expected);
+
+/** Sets the family's private_path and allocates what it needs: all ranks' probes succeeded
+ * (`allowed`), or not. *Collective.* */
+zero_result coll_direct_private_join(struct coll_comm *root, bool allowed,
+                                     struct base_error *error);
 
 /* ------------------------------------------------------------------ the operations */
 
@@ -258,6 +316,13 @@ void coll_direct_last_call(const struct coll_comm *comm, int rank, char *text, s
 static inline struct direct *coll_direct_of(const struct coll_comm *comm)
 {
     return comm->link;
+}
+
+/** Whether this process can address a rank's memory. */
+static inline bool coll_direct_addressable(const struct coll_comm *comm, int rank,
+                                           const struct direct_place *place)
+{
+    return place->arena != DIRECT_PRIVATE || rank == comm->rank || !coll_direct_of(comm)->shared;
 }
 
 static inline struct direct_block *coll_direct_own(const struct coll_comm *comm)

@@ -65,6 +65,7 @@ void coll_direct_group_close(struct coll_comm *comm, bool leaving)
     if (!direct)
         return;
     if (direct->joined && leaving) {
+        coll_direct_forget_wishes(comm);
         coll_direct_leave(comm);
         for (int rank = 0; rank < comm->world; rank++)
             atomic_fetch_add(&direct->blocks[rank]->gone, 1);

@@ -17,7 +17,7 @@ size_t coll_direct_block_bytes(int world)
 static size_t table_bytes(const struct direct *direct, int world)
 {
     return (size_t)world * (sizeof *direct->blocks + sizeof *direct->homes + sizeof *direct->met +
-                            sizeof *direct->sources);
+                            sizeof *direct->sources + sizeof *direct->fetched);
 }
 
 zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool shared,
@@ -30,11 +30,12 @@ zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool
     direct->homes = comm->root_ranks ? base_calloc(world, sizeof *direct->homes) : direct->blocks;
     direct->met = base_calloc(world, sizeof *direct->met);
     direct->sources = base_calloc(world, sizeof *direct->sources);
-    if (!direct->blocks || !direct->homes || !direct->met || !direct->sources)
+    direct->fetched = base_calloc(world, sizeof *direct->fetched);
+    if (!direct->blocks || !direct->homes || !direct->met || !direct->sources || !direct->fetched)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
                          comm->name, comm->world);
     comm->family->counters.memory_bytes += table_bytes(direct, comm->world);
-    return ZERO_OK;
+    return shared ? coll_direct_private_init(direct, comm, error) : ZERO_OK;
 }
 
 void coll_direct_free(struct direct *direct, struct coll_comm *comm)
@@ -46,6 +47,8 @@ void coll_direct_free(struct direct *direct, struct coll_comm *comm)
     base_free(direct->blocks);
     base_free(direct->met);
     base_free(direct->sources);
+    base_free(direct->fetched);
+    coll_direct_private_free(direct, comm);
 }
 
 void coll_direct_prepare(struct direct_block *block)
@@ -77,7 +80,7 @@ void coll_direct_join(struct coll_comm *comm)
     struct coll_family *family = comm->family;
     family->counters.memory_bytes += coll_direct_block_bytes(comm->world);
     family->poison = &coll_direct_of(comm)->blocks[0]->poison;
-    family->private_path = coll_direct_of(comm)->shared ? "copied" : "direct";
+    family->private_path = "direct";
     // Ranks that each have a processor take about as long for a step: waiting a tenth of a
     // millisecond for the last one is cheaper than any system call, and so a steady step makes
     // none. A peer without one needs this one, perhaps, and comes within microseconds of a yield.

@@ -80,8 +80,10 @@ static zero_result advance_receive(struct coll_comm *comm, struct coll_request *
         return fail_size(comm, request, letter);
     coll_point(comm, COLL_RECEIVE, "meet");
     coll_point(comm, COLL_RECEIVE, "read");
-    if (op->bytes > 0)
-        memmove(op->data, coll_direct_address(comm, op->peer, &letter->source), op->bytes);
+    const zero_result result = coll_direct_fetch(comm, request, op->peer, &letter->source,
+                                                 op->bytes, op->data, &request->moved);
+    if (result != ZERO_OK)
+        return result;
     if (op->peer != comm->rank)
         comm->family->counters.gathered_bytes += op->bytes;
     coll_point(comm, COLL_RECEIVE, "done");
@@ -109,7 +111,9 @@ zero_result coll_direct_messages(struct coll_comm *comm)
 bool coll_direct_message_absent(const struct coll_comm *comm, const struct coll_request *request)
 {
     const int peer = request->op.message.peer;
-    return request->state == COLL_STARTED &&
-           (request->kind == COLL_SEND ? taken_by(comm, peer) : posted_by(comm, peer)) <=
-               request->sequence;
+    if (request->state != COLL_STARTED)
+        return false;
+    if (request->kind == COLL_SEND)
+        return taken_by(comm, peer) <= request->sequence;
+    return posted_by(comm, peer) <= request->sequence || coll_direct_asking(comm, peer);
 }

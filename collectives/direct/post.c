@@ -159,6 +159,8 @@ zero_result coll_direct_progress(struct coll_comm *comm)
     zero_result result = comm->messages.first ? coll_direct_messages(comm) : ZERO_AGAIN;
     if (result < 0)
         return result;
+    if (comm == comm->family->root && coll_direct_serve(comm))
+        result = ZERO_OK;
     while (comm->queue.first) {
         struct coll_request *request = comm->queue.first;
         const zero_result advanced = advance[request->kind](comm, request);
@@ -169,11 +171,13 @@ zero_result coll_direct_progress(struct coll_comm *comm)
         coll_point(comm, request->kind, "done");
         coll_retire(comm, request);
         coll_direct_of(comm)->at = 0;
+        memset(coll_direct_of(comm)->fetched, 0, (size_t)comm->world * sizeof(size_t));
+        coll_direct_forget_views(comm);
         memset(coll_direct_of(comm)->met, DIRECT_NOT_MET, (size_t)comm->world);
         atomic_store_explicit(&coll_direct_own(comm)->consumed, request->sequence + 1,
                               memory_order_release);
         comm->untold = true;
         result = ZERO_OK;
     }
-    return result;
+    return coll_direct_took(comm) ? ZERO_OK : result;
 }

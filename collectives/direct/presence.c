@@ -47,7 +47,8 @@ enum coll_presence coll_direct_presence(const struct coll_comm *comm,
     switch (goal) {
     case COLL_GOAL_COMPLETE:
         absent = coll_direct_reads(comm->queue.first, comm->rank, rank) &&
-                 !coll_direct_posted(comm, rank, comm->queue.first->sequence);
+                 (!coll_direct_posted(comm, rank, comm->queue.first->sequence) ||
+                  coll_direct_asking(comm, rank));
         break;
     case COLL_GOAL_DRAINED:
         absent = rank != comm->rank && coll_direct_reads(request, rank, comm->rank) &&

@@ -15,8 +15,10 @@ struct direct_place coll_direct_place(const struct coll_comm *comm, const void *
 unsigned char *coll_direct_address(const struct coll_comm *comm, int rank,
                                    const struct direct_place *place)
 {
+    if (!coll_direct_addressable(comm, rank, place))
+        return NULL;
     if (place->arena == DIRECT_PRIVATE)
-        return coll_direct_of(comm)->shared ? NULL : (unsigned char *)(uintptr_t)place->at;
+        return (unsigned char *)(uintptr_t)place->at;
     assert(place->arena < comm->family->arena_count);
     const struct coll_arena *arena = comm->family->arenas[place->arena];
     const int root_rank = coll_root_rank(comm, rank);

@@ -143,6 +143,40 @@ static zero_result start_liveness(struct coll_comm *comm, uint64_t stall_ns,
     return result;
 }
 
+/** Where a rank's process has which word. */
+struct probe {
+    uint64_t address;
+    uint64_t word;
+};
+
+/** Whether every rank can read every other one's memory: *allowed is the same on all. Who could not
+ * map a block has gone away, and nobody starts without it. */
+static zero_result probe_peers(struct coll_comm *comm, uint64_t deadline_ns, bool *allowed,
+                               struct base_error *error)
+{
+    const struct shm *shm = comm->link;
+    struct probe *all = base_calloc((size_t)comm->world, sizeof *all);
+    if (!all)
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %d ranks", comm->name,
+                         comm->world);
+    const uint64_t word = base_clock_ns() ^ (uint64_t)getpid() << 40;
+    const struct probe mine = {(uint64_t)(uintptr_t)&word, word};
+    zero_result result =
+        boot_exchange_bytes(shm->boot, &mine, sizeof mine, all, deadline_ns, error);
+    size_t good = 1;
+    for (int rank = 0; rank < comm->world && result == ZERO_OK; rank++)
+        if (!coll_direct_probe(comm, rank, boot_peer_pid(shm->boot, rank), all[rank].address,
+                               all[rank].word))
+            good = 0;
+    if (result == ZERO_OK)
+        result = boot_exchange_bytes(shm->boot, &good, sizeof good, shm->bytes, deadline_ns, error);
+    *allowed = true;
+    for (int rank = 0; rank < comm->world; rank++)
+        *allowed &= shm->bytes[rank] != 0;
+    base_free(all);
+    return result;
+}
+
 static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_config *config,
                                  struct base_error *error)
 {
@@ -169,13 +203,13 @@ static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_confi
         coll_direct_join(comm);
         result = start_liveness(comm, config->stall_ns, error);
     }
-    // Who could not map a block has gone away, and nobody starts without it.
-    const int here = 1;
+    bool allowed = false;
     if (result == ZERO_OK)
-        result = boot_exchange_bytes(shm->boot, &here, sizeof here, shm->descriptors,
-                                     meeting.deadline_ns, error);
+        result = probe_peers(comm, meeting.deadline_ns, &allowed, error);
     if (result == ZERO_OK && shm->live)
         coll_live_watch(shm->live);
+    if (result == ZERO_OK)
+        result = coll_direct_private_join(comm, allowed, error);
     return result;
 }
 

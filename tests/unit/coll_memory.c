@@ -71,19 +71,21 @@ static bool publish(struct coll_comm *comm, const struct coll_span *spans, uint3
 static bool write_and_read(struct coll_comm *comm, struct coll_arena *arena)
 {
     const int world = coll_world(comm);
-    const size_t bytes = coll_arena_size(arena);
     unsigned char *base = coll_arena_base(arena);
     const unsigned char *view = coll_arena_view(arena);
     struct coll_span spans[MOST];
     for (int rank = 0; rank < world; rank++)
-        spans[rank] = part(bytes, rank, world);
+        spans[rank] = part(coll_arena_size(arena), rank, world);
     const struct coll_span mine = spans[coll_rank(comm)];
     for (uint32_t turn = 0; turn < 3; turn++) {
-        for (size_t i = mine.offset; i < mine.offset + mine.count; i++)
+        for (size_t i = mine.offset; i < mine.offset + mine.count; i += 31)
             base[i] = byte_of(i, turn);
         CHECK(publish(comm, spans, turn));
-        for (size_t i = 0; i < bytes; i++)
-            CHECK(base[i] == byte_of(i, turn) && view[i] == byte_of(i, turn));
+        for (int rank = 0; rank < world; rank++)
+            for (size_t i = 0; i < spans[rank].count; i += 31) {
+                const size_t at = spans[rank].offset + i;
+                CHECK(base[at] == byte_of(at, turn) && view[at] == byte_of(at, turn));
+            }
         CHECK_OK(comm, coll_barrier(comm)); // before anybody writes again
     }
     return true;

@@ -1,0 +1,341 @@
+// Sources outside arenas, when ranks are processes. A rank reads them by process_vm_readv(2), or,
+// where the kernel doesn't allow that, asks the owner to copy a piece into memory that both see,
+// which the owner does in whatever call makes progress.
+//
+// Points of base/fault.h: shm.peek (each process_vm_readv; the first of each peer is the probe of
+// coll_open()).
+
+#include "base/arena.h"
+#include "base/fault.h"
+#include "collectives/direct/direct.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+enum { LEAST_SLICE = 32 * 1024, MOST_SLICE = 256 * 1024, SCRATCH = 1024 * 1024, HEADS = 4096 };
+
+/** One reader's wish for a piece of one owner's memory, in the reader's memory. */
+struct channel {
+    alignas(DIRECT_LINE) _Atomic uint32_t state; /**< enum channel_state */
+    uint64_t address;                            /**< of the owner's memory */
+    uint64_t bytes;
+};
+
+/** The reader puts IDLE and ASKED, the owner BUSY and SERVED. */
+enum channel_state { IDLE, ASKED, BUSY, SERVED };
+
+/** What this rank last asked of an owner and has not taken yet; request NULL: nothing. */
+struct wish {
+    const struct coll_comm *comm;
+    const struct coll_request *request;
+    uint64_t address;
+    size_t bytes;
+};
+
+struct direct_private {
+    size_t slice;           /**< the most bytes of a piece */
+    unsigned char *scratch; /**< of every rank a slice: its newest piece */
+    size_t *end;            /**< of every rank: the byte behind that piece; 0: there is none */
+
+    // Of the root:
+    pid_t *processes;           /**< of every rank */
+    struct coll_arena *bounces; /**< of every rank, in each one's: a channel; behind them a slice of
+                                     every rank. NULL: not needed */
+    struct wish *wishes;        /**< of every rank */
+    bool took;                  /**< a piece, since coll_direct_took() was asked */
+};
+
+static struct direct_private *of(const struct coll_comm *comm)
+{
+    return coll_direct_of(comm)->private;
+}
+
+/* ------------------------------------------------------------------ life */
+
+static size_t slice_of(int world)
+{
+    const size_t slice = (SCRATCH / (size_t)world) & ~(size_t)4095;
+    return slice < LEAST_SLICE ? LEAST_SLICE : slice > MOST_SLICE ? MOST_SLICE : slice;
+}
+
+static size_t scratch_bytes(const struct coll_comm *comm)
+{
+    return (size_t)comm->world * slice_of(comm->world);
+}
+
+zero_result coll_direct_private_init(struct direct *direct, struct coll_comm *comm,
+                                     struct base_error *error)
+{
+    const size_t world = (size_t)comm->world;
+    struct direct_private *private = base_calloc(1, sizeof *private);
+    if (!private)
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
+    direct->private = private;
+    private->slice = slice_of(comm->world);
+    private->end = base_calloc(world, sizeof *private->end);
+    private->scratch = base_aligned_alloc(4096, scratch_bytes(comm));
+    if (!comm->root_ranks) {
+        private->processes = base_calloc(world, sizeof *private->processes);
+        private->wishes = base_calloc(world, sizeof *private->wishes);
+    }
+    if (!private->end || !private->scratch ||
+        (!comm->root_ranks && (!private->processes || !private->wishes)))
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
+                         comm->name, scratch_bytes(comm));
+    memset(private->scratch, 0, scratch_bytes(comm));
+    comm->family->counters.memory_bytes += scratch_bytes(comm);
+    return ZERO_OK;
+}
+
+void coll_direct_private_free(struct direct *direct, struct coll_comm *comm)
+{
+    struct direct_private *private = direct->private;
+    if (!private)
+        return;
+    if (private->scratch)
+        comm->family->counters.memory_bytes -= scratch_bytes(comm);
+    base_free(private->scratch);
+    base_free(private->end);
+    base_free(private->processes);
+    base_free(private->wishes);
+    base_free(private);
+}
+
+/* ------------------------------------------------------------------ reading another process */
+
+/** Copies `bytes` bytes of a process's memory; *done of them before an error, which is returned. */
+static int peek(pid_t process, uint64_t address, size_t bytes, unsigned char *to, size_t *done)
+{
+    for (*done = 0; *done < bytes;) {
+        const struct iovec local = {to + *done, bytes - *done};
+        const struct iovec remote = {(void *)(uintptr_t)(address + *done), bytes - *done};
+        errno = base_fault("shm.peek");
+        const ssize_t got = errno != 0 ? -1 : process_vm_readv(process, &local, 1, &remote, 1, 0);
+        if (got > 0)
+            *done += (size_t)got;
+        else if (got == 0 || errno != EINTR)
+            return got == 0 ? EFAULT : errno;
+    }
+    return 0;
+}
+
+bool coll_direct_probe(struct coll_comm *root, int rank, pid_t process, uint64_t address,
+                       uint64_t expected)
+{
+    uint64_t found = 0;
+    size_t done;
+    of(root)->processes[rank] = process;
+    return rank == root->rank ||
+           (peek(process, address, sizeof found, (unsigned char *)&found, &done) == 0 &&
+            found == expected);
+}
+
+static zero_result fail_peek(struct coll_comm *comm, const struct coll_request *request, int rank,
+                             uint64_t address, size_t bytes, int failed)
+{
+    struct coll_signature signature;
+    char text[COLL_TEXT_BYTES];
+    coll_signature_make(&signature, comm, request);
+    coll_signature_text(&signature, request->sequence, text);
+    const int reader = coll_root_rank(comm, comm->rank), owner = coll_root_rank(comm, rank);
+    if (failed == ESRCH)
+        return coll_fail(comm, ZERO_E_PEER, "rank %d died; rank %d was reading its memory in %s",
+                         owner, reader, text);
+    return coll_fail(comm, failed == EFAULT ? ZERO_E_INVALID : ZERO_E_IO,
+                     "rank %d, %s: %zu bytes of rank %d's memory from 0x%llx on can't be read: %s",
+                     reader, text, bytes, owner, (unsigned long long)address,
+                     strerrordesc_np(failed));
+}
+
+/* ------------------------------------------------------------------ asking the owner */
+
+static size_t heads_bytes(int world)
+{
+    return ((size_t)world * sizeof(struct channel) + HEADS - 1) / HEADS * HEADS;
+}
+
+zero_result coll_direct_private_join(struct coll_comm *root, bool allowed, struct base_error *error)
+{
+    root->family->private_path = allowed ? "process_vm_readv" : "copied";
+    if (allowed)
+        return ZERO_OK;
+    const size_t bytes = heads_bytes(root->world) + scratch_bytes(root);
+    root->family->counters.memory_bytes += bytes;
+    return coll_arena_create(root, bytes, &of(root)->bounces, error);
+}
+
+/** The channel in which `reader` asks `owner`, both of the root, and the piece that belongs to it.
+ */
+static struct channel *channel_of(const struct coll_comm *root, int reader, int owner,
+                                  unsigned char **piece)
+{
+    unsigned char *memory = of(root)->bounces->peers[reader];
+    *piece = memory + heads_bytes(root->world) + (size_t)owner * of(root)->slice;
+    return (struct channel *)(void *)memory + owner;
+}
+
+bool coll_direct_serve(struct coll_comm *root)
+{
+    if (!of(root) || !of(root)->bounces)
+        return false;
+    bool served = false;
+    for (int reader = 0; reader < root->world; reader++) {
+        unsigned char *piece;
+        struct channel *channel = channel_of(root, reader, root->rank, &piece);
+        uint32_t asked = ASKED;
+        // Who has left doesn't want it any more, and what it asked for may be gone.
+        if (atomic_load_explicit(&channel->state, memory_order_relaxed) != ASKED ||
+            coll_direct_left(root, reader) ||
+            !atomic_compare_exchange_strong(&channel->state, &asked, BUSY))
+            continue;
+        memcpy(piece, (const void *)(uintptr_t)channel->address, channel->bytes);
+        atomic_store(&channel->state, SERVED);
+        coll_direct_wake_rank(root, reader);
+        served = true;
+    }
+    return served;
+}
+
+/** One step of getting a piece from its owner: asks for it, or takes it. ZERO_AGAIN: not yet. */
+static zero_result ask(struct coll_comm *comm, const struct coll_request *request, int rank,
+                       uint64_t address, size_t bytes, unsigned char *to)
+{
+    struct coll_comm *root = comm->family->root;
+    const int owner = coll_root_rank(comm, rank);
+    unsigned char *piece;
+    struct channel *channel = channel_of(root, root->rank, owner, &piece);
+    struct wish *wish = &of(root)->wishes[owner];
+    const uint32_t state = atomic_load(&channel->state);
+    if (state == ASKED || state == BUSY)
+        return ZERO_AGAIN;
+    const bool mine = wish->comm == comm && wish->request == request;
+    if (state == SERVED && mine && wish->address == address && wish->bytes == bytes) {
+        memcpy(to, piece, bytes);
+        wish->request = NULL;
+        of(root)->took = true;
+        return ZERO_OK;
+    }
+    // Another request comes back for the piece that it asked for.
+    if (wish->request && !mine)
+        return ZERO_AGAIN;
+    *wish = (struct wish){comm, request, address, bytes};
+    channel->address = address;
+    channel->bytes = bytes;
+    atomic_store(&channel->state, ASKED);
+    coll_direct_wake_rank(root, owner);
+    return ZERO_AGAIN;
+}
+
+bool coll_direct_took(const struct coll_comm *comm)
+{
+    struct direct_private *root = of(comm->family->root);
+    const bool took = root && root->took;
+    if (took)
+        root->took = false;
+    return took;
+}
+
+bool coll_direct_asking(const struct coll_comm *comm, int rank)
+{
+    const struct coll_comm *root = comm->family->root;
+    if (!of(root) || !of(root)->bounces)
+        return false;
+    const int owner = coll_root_rank(comm, rank);
+    const struct wish *wish = &of(root)->wishes[owner];
+    unsigned char *piece;
+    return wish->request && wish->comm == comm &&
+           atomic_load(&channel_of(root, root->rank, owner, &piece)->state) != SERVED;
+}
+
+void coll_direct_forget_wishes(struct coll_comm *comm)
+{
+    const struct coll_comm *root = comm->family->root;
+    if (!of(root) || !of(root)->bounces)
+        return;
+    for (int owner = 0; owner < root->world; owner++) {
+        struct wish *wish = &of(root)->wishes[owner];
+        if (!wish->request || wish->comm != comm)
+            continue;
+        unsigned char *piece;
+        uint32_t asked = ASKED;
+        atomic_compare_exchange_strong(&channel_of(root, root->rank, owner, &piece)->state, &asked,
+                                       IDLE);
+        wish->request = NULL;
+    }
+}
+
+/* ------------------------------------------------------------------ pieces */
+
+/** Brings up to a slice of a rank's private memory to `to`, or more where that needs no owner. */
+static zero_result bring(struct coll_comm *comm, const struct coll_request *request, int rank,
+                         uint64_t address, size_t bytes, unsigned char *to)
+{
+    const struct direct_private *root = of(comm->family->root);
+    if (root->bounces)
+        return ask(comm, request, rank, address, bytes, to);
+    size_t done;
+    const int failed = peek(root->processes[coll_root_rank(comm, rank)], address, bytes, to, &done);
+    return failed == 0 ? ZERO_OK
+                       : fail_peek(comm, request, rank, address + done, bytes - done, failed);
+}
+
+size_t coll_direct_piece(const struct coll_comm *comm, const struct coll_request *request,
+                         int contributors, size_t element_bytes)
+{
+    for (int rank = 0; rank < contributors; rank++) {
+        const struct direct_place *place =
+            &coll_direct_descriptor(comm, rank, request->sequence)->source;
+        if (!coll_direct_addressable(comm, rank, place))
+            return (of(comm)->slice / element_bytes) & ~(size_t)1023;
+    }
+    return SIZE_MAX;
+}
+
+zero_result coll_direct_view(struct coll_comm *comm, const struct coll_request *request, int rank,
+                             const struct direct_place *place, size_t first_byte, size_t bytes,
+                             const void **at)
+{
+    if (coll_direct_addressable(comm, rank, place)) {
+        *at = coll_direct_address(comm, rank, place) + first_byte;
+        return ZERO_OK;
+    }
+    struct direct_private *private = of(comm);
+    unsigned char *piece = private->scratch + (size_t)rank * private->slice;
+    *at = piece;
+    if (bytes == 0 || private->end[rank] == first_byte + bytes)
+        return ZERO_OK;
+    const zero_result result = bring(comm, request, rank, place->at + first_byte, bytes, piece);
+    if (result == ZERO_OK)
+    private->end[rank] = first_byte + bytes;
+    return result;
+}
+
+void coll_direct_forget_views(struct coll_comm *comm)
+{
+    if (of(comm))
+        memset(of(comm)->end, 0, (size_t)comm->world * sizeof *of(comm)->end);
+}
+
+zero_result coll_direct_fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
+                              const struct direct_place *place, size_t bytes, void *to,
+                              size_t *done)
+{
+    zero_result result = ZERO_OK;
+    if (coll_direct_addressable(comm, rank, place)) {
+        const unsigned char *from = coll_direct_address(comm, rank, place);
+        if (from != to && bytes > *done)
+            memmove(to, from, bytes);
+        *done = bytes;
+    }
+    const size_t most = of(comm->family->root) && of(comm->family->root)->bounces
+                            ? of(comm->family->root)->slice
+                            : SIZE_MAX;
+    while (*done < bytes && result == ZERO_OK) {
+        const size_t size = bytes - *done < most ? bytes - *done : most;
+        result = bring(comm, request, rank, place->at + *done, size, (unsigned char *)to + *done);
+        if (result == ZERO_OK)
+            *done += size;
+    }
+    return result;
+}
