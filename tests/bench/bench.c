@@ -70,12 +70,26 @@ void bench_print_header(void)
            "quartiles", "rounds, reference");
 }
 
+static const char *verdict(const struct bench_row *row, const struct bench_result *result)
+{
+    if (result->counted < ENOUGH)
+        return ", noisy";
+    if (row->target <= 0.0 && row->target_rate <= 0.0)
+        return "";
+    return result->ratio >= row->target && result->ours_rate >= row->target_rate ? ": met"
+                                                                                 : ": missed";
+}
+
 void bench_print(const struct bench_row *row, const struct bench_result *result)
 {
-    printf("%-40s %10.4g %10.4g %-6s %6.3f  [%.3f, %.3f] %d of %d, %s%s\n", row->name,
+    printf("%-40s %10.4g %10.4g %-6s %6.3f  [%.3f, %.3f] %d of %d, %s", row->name,
            result->ours_rate, result->reference_rate, row->unit, result->ratio, result->lower,
-           result->upper, result->counted, BENCH_ROUNDS, row->reference_name,
-           result->counted < ENOUGH ? ", noisy" : "");
+           result->upper, result->counted, BENCH_ROUNDS, row->reference_name);
+    if (row->target > 0.0)
+        printf(", target %g", row->target);
+    if (row->target_rate > 0.0)
+        printf(", target %g %s", row->target_rate, row->unit);
+    puts(verdict(row, result));
     fflush(stdout);
 }
 

@@ -3,7 +3,8 @@
  *
  * A round measures reference, ours, reference; it counts when the two reference times differ by
  * less than 10 %. A row is the median over the rounds that count, of 9. Where fewer than 5 count
- * the machine was too busy, and the row says "noisy": neither met nor failed.
+ * the machine was too busy, and the row says "noisy": neither met nor failed. Where a target is
+ * named the row ends with it, and with "met" or "missed".
  */
 #ifndef TESTS_BENCH_BENCH_H
 #define TESTS_BENCH_BENCH_H
@@ -22,7 +23,9 @@ struct bench_row {
     double ours_amount;         /**< work of one call, in that unit */
     double reference_amount;
     bench_fn ours, reference;
-    void *user; /**< the argument of both */
+    void *user;         /**< the argument of both */
+    double target;      /**< the least ratio that is good enough, */
+    double target_rate; /**< and the least rate of ours; 0: none is named */
 };
 
 struct bench_result {

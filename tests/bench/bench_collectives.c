@@ -1,8 +1,6 @@
-// Collectives of ranks on one host against what the memory can do. Every rank is a process; rank 0
-// measures and tells the others what to do next, ours or the reference, so that both run with all
-// ranks at work.
+// Collectives of ranks on one host against what the memory can do. Every rank is a process.
 #include "collectives/comm.h"
-#include "tests/bench/bench.h"
+#include "tests/bench/job.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -30,7 +28,6 @@ enum work {
     BARRIER,
     ALL_REDUCE,
     FLAGS,
-    FINISH,
 };
 
 /** A barrier with nothing around it: the limit of what ranks can do. */
@@ -47,7 +44,6 @@ struct rank {
     struct coll_span bf16_spans[MOST_WORLD]; // of a bf16 vector,
     struct coll_span bytes[MOST_WORLD];      // and bytes
     struct flag *flags;
-    enum work ours, reference;
 };
 
 /* ------------------------------------------------------------------ the work */
@@ -116,9 +112,10 @@ static zero_result small(struct rank *rank, enum work work)
     return r;
 }
 
-static zero_result run(struct rank *rank, enum work work)
+static zero_result run(void *user, int work)
 {
-    switch (work) {
+    struct rank *rank = user;
+    switch ((enum work)work) {
     case REDUCE_F32:
         return reduce(rank, ZERO_F32, true);
     case REDUCE_BF16:
@@ -133,82 +130,29 @@ static zero_result run(struct rank *rank, enum work work)
         copy(rank->elsewhere, coll_arena_base(rank->arena), vector_bytes);
         return ZERO_OK;
     default:
-        return small(rank, work);
-    }
-}
-
-/** All ranks do the work; the time from the last one's start to the last one's end. */
-static double timed(struct rank *rank, enum work work)
-{
-    if (coll_broadcast(rank->comm, &work, sizeof work, 0) || coll_barrier(rank->comm))
-        return 0.0;
-    const double begin = bench_now();
-    if (run(rank, work) || coll_barrier(rank->comm))
-        return 0.0;
-    return bench_now() - begin;
-}
-
-/** Every rank but 0. */
-static zero_result follow(struct rank *rank)
-{
-    for (;;) {
-        enum work work;
-        zero_result r = coll_broadcast(rank->comm, &work, sizeof work, 0);
-        if (r || work == FINISH)
-            return r;
-        if ((r = coll_barrier(rank->comm)) || (r = run(rank, work)) ||
-            (r = coll_barrier(rank->comm)))
-            return r;
+        return small(rank, (enum work)work);
     }
 }
 
 /* ------------------------------------------------------------------ the rows */
 
-static double ours(void *user)
-{
-    struct rank *rank = user;
-    return timed(rank, rank->ours);
-}
-
-static double reference(void *user)
-{
-    struct rank *rank = user;
-    return timed(rank, rank->reference);
-}
-
-static void row(struct rank *rank, const char *what, enum work work, double amount,
-                enum work compared, double compared_amount, const char *compared_name,
-                const char *unit)
-{
-    char name[80];
-    snprintf(name, sizeof name, "%s, shm, %d ranks", what, rank->world);
-    rank->ours = work;
-    rank->reference = compared;
-    const struct bench_row r = {
-        .name = name,
-        .reference_name = compared_name,
-        .unit = unit,
-        .ours_amount = amount,
-        .reference_amount = compared_amount,
-        .ours = ours,
-        .reference = reference,
-        .user = rank,
-    };
-    bench_run(&r);
-}
-
 /** Amounts are bytes that have to be read and written, by all ranks together. */
-static void rows(struct rank *rank)
+static void rows(struct job *job)
 {
-    const double s = (double)vector_bytes * 1e-9, p = rank->world, n = BARRIERS * 1e-3;
+    const double s = (double)vector_bytes * 1e-9, p = coll_world(job->comm), n = BARRIERS * 1e-3;
     const double copied = 2 * p * s;
-    row(rank, "reduce-scatter f32", REDUCE_F32, (p + 1) * s, COPY, copied, "copy", "GB/s");
-    row(rank, "reduce-scatter f32, add", REDUCE_ADD_F32, (p + 2) * s, COPY, copied, "copy", "GB/s");
-    row(rank, "reduce-scatter bf16", REDUCE_BF16, (p + 2) * s, COPY, copied, "copy", "GB/s");
-    row(rank, "all-gather in place", GATHER, 2 * (p - 1) * s, COPY, copied, "copy", "GB/s");
-    row(rank, "all-gather", GATHER_ELSEWHERE, copied, COPY, copied, "copy", "GB/s");
-    row(rank, "barrier", BARRIER, n, FLAGS, n, "bare flags", "1/ms");
-    row(rank, "all-reduce of 8 doubles", ALL_REDUCE, n, FLAGS, n, "bare flags", "1/ms");
+    const struct job_row rows[] = {
+        {"reduce-scatter f32", REDUCE_F32, (p + 1) * s, COPY, copied, "copy", "GB/s", 0.85, 0},
+        {"reduce-scatter f32, add", REDUCE_ADD_F32, (p + 2) * s, COPY, copied, "copy", "GB/s", 0,
+         0},
+        {"reduce-scatter bf16", REDUCE_BF16, (p + 2) * s, COPY, copied, "copy", "GB/s", 0, 0},
+        {"all-gather in place", GATHER, 2 * (p - 1) * s, COPY, copied, "copy", "GB/s", 0.95, 0},
+        {"all-gather", GATHER_ELSEWHERE, copied, COPY, copied, "copy", "GB/s", 0.95, 0},
+        {"barrier", BARRIER, n, FLAGS, n, "bare flags", "1/ms", 0, 0},
+        {"all-reduce of 8 doubles", ALL_REDUCE, n, FLAGS, n, "bare flags", "1/ms", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        job_measure(job, &rows[i]);
 }
 
 static void deal(struct coll_span *spans, int world, size_t count)
@@ -242,13 +186,10 @@ static int run_rank(int number, int world, const char *job, struct flag *flags)
         r = zero_fail(&error, ZERO_E_NOMEM, "no memory");
     if (!r) {
         memset(rank.elsewhere, 0, vector_bytes);
-        if (number == 0) {
-            enum work finish = FINISH;
-            rows(&rank);
-            r = coll_broadcast(rank.comm, &finish, sizeof finish, 0);
-        } else {
-            r = follow(&rank);
-        }
+        struct job together = {rank.comm, run, &rank};
+        if (number == 0)
+            rows(&together);
+        r = number == 0 ? job_finish(&together) : job_follow(&together);
         coll_state(rank.comm, &error);
     }
     if (r)

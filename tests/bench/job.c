@@ -1,0 +1,73 @@
+#include "tests/bench/job.h"
+
+#include <stdio.h>
+
+static const int finish = -1;
+
+/** What both functions of a row are given. */
+struct pair {
+    struct job *job;
+    const struct job_row *row;
+};
+
+/** All ranks do the work; the time from the last one's start to the last one's end. */
+static double timed(struct job *job, int work)
+{
+    if (coll_broadcast(job->comm, &work, sizeof work, 0) || coll_barrier(job->comm))
+        return 0.0;
+    const double begin = bench_now();
+    if (job->run(job->user, work) || coll_barrier(job->comm))
+        return 0.0;
+    return bench_now() - begin;
+}
+
+static double ours(void *user)
+{
+    const struct pair *pair = user;
+    return timed(pair->job, pair->row->work);
+}
+
+static double reference(void *user)
+{
+    const struct pair *pair = user;
+    return timed(pair->job, pair->row->reference);
+}
+
+void job_measure(struct job *job, const struct job_row *row)
+{
+    char name[80];
+    struct pair pair = {job, row};
+    snprintf(name, sizeof name, "%s, %d ranks", row->name, coll_world(job->comm));
+    const struct bench_row r = {
+        .name = name,
+        .reference_name = row->reference_name,
+        .unit = row->unit,
+        .ours_amount = row->amount,
+        .reference_amount = row->reference_amount,
+        .ours = ours,
+        .reference = reference,
+        .user = &pair,
+        .target = row->target,
+        .target_rate = row->target_rate,
+    };
+    bench_run(&r);
+}
+
+zero_result job_finish(struct job *job)
+{
+    int work = finish;
+    return coll_broadcast(job->comm, &work, sizeof work, 0);
+}
+
+zero_result job_follow(struct job *job)
+{
+    for (;;) {
+        int work;
+        zero_result r = coll_broadcast(job->comm, &work, sizeof work, 0);
+        if (r || work == finish)
+            return r;
+        if ((r = coll_barrier(job->comm)) || (r = job->run(job->user, work)) ||
+            (r = coll_barrier(job->comm)))
+            return r;
+    }
+}
