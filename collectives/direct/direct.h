@@ -11,6 +11,7 @@
  *   exchange.c   the small operations
  *   message.c    send and receive
  *   presence.c   who waits for whom
+ *   call.c       what each rank has called last
  *
  * A pull model: each rank has a block that all others see. It writes there what it has posted: a
  * ring of descriptors, and `posted`, which counts them. Who needs a peer's bytes waits until that
@@ -36,6 +37,7 @@ enum {
     DIRECT_INLINE = 64, /**< bytes of a small operation that travel with its descriptor */
     DIRECT_LETTERS = 8, /**< messages from one rank to another that can be under way */
     DIRECT_TABLES = 4,  /**< all-to-alls of a rank that can be under way */
+    DIRECT_NOTE_WORDS = 16,
 };
 
 /** More than any number of operations. */
@@ -75,6 +77,12 @@ struct direct_mail {
     struct direct_letter letters[DIRECT_LETTERS];
 };
 
+/** The last of a rank's calls that are not ordered operations of the root, whose ring has those. */
+struct direct_note {
+    _Atomic uint64_t stamp; /**< 0: nothing; odd: being written */
+    _Atomic uint64_t words[DIRECT_NOTE_WORDS];
+};
+
 /** What the ranks see of each other. Zero at the start; written by its owner, but for `asleep` and
  * `gone`. */
 struct direct_block {
@@ -88,6 +96,7 @@ struct direct_block {
     alignas(DIRECT_LINE) _Atomic uint32_t gone;     /**< of a group: ranks that will not look at
                                                          this block any more, counted by them */
     alignas(DIRECT_LINE) struct live_cell live;     /**< of the root */
+    alignas(DIRECT_LINE) struct direct_note note;   /**< of the root: of all its communicators */
     alignas(DIRECT_LINE) struct coll_poison poison; /**< rank 0's of the root is the family's */
     alignas(DIRECT_LINE) cpu_set_t cpus;            /**< where the owner may run */
     int allowed_cpus;                               /**< how many of them it can keep busy */
@@ -311,6 +320,12 @@ bool coll_direct_drained(const struct coll_comm *comm, const struct coll_request
 enum coll_presence coll_direct_presence(const struct coll_comm *comm,
                                         const struct coll_request *request, enum coll_goal goal,
                                         int rank);
+
+/* ------------------------------------------------------------------ call.c */
+
+/** Notes a message, or an operation of a group, for coll_direct_last_call() on the others. */
+void coll_direct_note_call(const struct coll_comm *comm, const struct coll_signature *signature,
+                           uint64_t sequence);
 void coll_direct_last_call(const struct coll_comm *comm, int rank, char *text, size_t size);
 
 static inline struct direct *coll_direct_of(const struct coll_comm *comm)

@@ -86,6 +86,9 @@ static void describe_memory(struct direct_descriptor *own, const struct coll_com
 zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *request)
 {
     if (coll_is_message(request)) {
+        struct coll_signature signature;
+        coll_signature_make(&signature, comm, request);
+        coll_direct_note_call(comm, &signature, request->sequence);
         coll_direct_message_start(comm, request);
         return ZERO_OK;
     }
@@ -94,6 +97,8 @@ zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *reque
     struct direct_descriptor *own = coll_direct_descriptor(comm, comm->rank, request->sequence);
     coll_signature_make(&own->signature, comm, request);
     own->digest = coll_signature_digest(&own->signature);
+    if (comm->root_ranks)
+        coll_direct_note_call(comm, &own->signature, request->sequence);
     describe_memory(own, comm, request);
     atomic_store_explicit(&own->posted, request->sequence + 1, memory_order_release);
     atomic_store_explicit(&coll_direct_own(comm)->posted, request->sequence + 1,

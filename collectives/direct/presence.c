@@ -1,7 +1,5 @@
 #include "collectives/direct/direct.h"
 
-#include <stdio.h>
-
 bool coll_direct_reads(const struct coll_request *request, int reader, int owner)
 {
     switch ((enum coll_kind)request->kind) {
@@ -59,14 +57,4 @@ enum coll_presence coll_direct_presence(const struct coll_comm *comm,
         break;
     }
     return !absent ? COLL_PRESENT : left ? COLL_LEFT : COLL_ABSENT;
-}
-
-void coll_direct_last_call(const struct coll_comm *comm, int rank, char *text, size_t size)
-{
-    const uint64_t posted = atomic_load(&coll_direct_of(comm)->blocks[rank]->posted);
-    char call[COLL_TEXT_BYTES] = "none";
-    if (posted > 0)
-        coll_signature_text(&coll_direct_descriptor(comm, rank, posted - 1)->signature, posted - 1,
-                            call);
-    snprintf(text, size, "%s", call);
 }
