@@ -46,6 +46,15 @@ static void expect_gone(pid_t pid)
     }
 }
 
+// The command through a shell, which knows pipes and redirections: $0 is zero-run.
+static void run_through_shell(struct run_command *run, const char *script)
+{
+    const char *zero_run = run_command_path;
+    run_command_path = "/bin/sh";
+    RUN(run, "-c", script, zero_run);
+    run_command_path = zero_run;
+}
+
 static void exit_codes_are_passed_on(void **state)
 {
     (void)state;
@@ -120,6 +129,50 @@ static void last_words_come_before_the_report(void **state)
     assert_int_equal(run.status, 4);
     assert_memory_equal(run.err, "[1] last words\nzero-run: rank 1", 31);
     run_command_free(&run);
+}
+
+// The last lines are repeated under the report where its reader doesn't see them anyway.
+static void last_lines_are_repeated_if_out_of_sight(void **state)
+{
+    (void)state;
+    struct run_command run;
+    const char *fail = "[ $RANK = 1 ] && { for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i; "
+                       "done; exit 4; }; exec sleep 30";
+    // Standard output is another file here.
+    RUN_SCRIPT(&run, fail, "-n", "2");
+    assert_int_equal(run.status, 4);
+    const char *said = strstr(run.err, "stopping the other\nzero-run: the last lines of rank 1:\n"
+                                       "zero-run: | line 3\nzero-run: | line 4\n");
+    assert_non_null(said);
+    assert_int_equal(run_command_lines(said, "zero-run: | line 12"), 1);
+    assert_int_equal(run_command_lines(run.out, "[1] line 12"), 1);
+    run_command_free(&run);
+
+    // The same lines, right above the report.
+    setenv("SCRIPT", fail, 1);
+    run_through_shell(&run, "exec $0 -n 2 -- sh -c \"$SCRIPT\" 2>&1");
+    assert_int_equal(run_command_lines(run.out, "[1] line 12"), 1);
+    assert_null(strstr(run.out, "| line"));
+    run_command_free(&run);
+    unsetenv("SCRIPT");
+
+    // Far above it, behind those of the other rank.
+    RUN_SCRIPT(&run,
+               "if [ $RANK = 1 ]; then printf 'a\nb' >&2; echo >&2; echo $$ > $D/far; "
+               "until [ -s $D/farther ]; do sleep 0.02; done; sleep 0.1; exit 4; fi; "
+               "until [ -s $D/far ]; do sleep 0.02; done; sleep 0.1; "
+               "for i in $(seq 30); do echo other $i >&2; done; echo $$ > $D/farther; "
+               "exec sleep 30",
+               "-n", "2");
+    assert_int_equal(run.status, 4);
+    assert_non_null(strstr(run.err, "stopping the other\nzero-run: the last lines of rank 1:\n"
+                                    "zero-run: | a\nzero-run: | b\n"));
+    run_command_free(&run);
+
+    // One that says nothing has no last lines.
+    RUN_SCRIPT(&run, "echo only; exit 4", "-n", "1");
+    assert_int_equal(run_command_lines(run.out, "only"), 1);
+    run_command_expect_line(&run, 4, "rank 0 (process ", "failed: exit code 4\n");
 }
 
 static void ranks_that_do_not_stop_are_killed(void **state)
@@ -272,13 +325,23 @@ static void a_full_disk_under_the_logs_is_said(void **state)
     unlink(log);
 }
 
-// The command through a shell, which knows pipes and redirections: $0 is zero-run.
-static void run_through_shell(struct run_command *run, const char *script)
+static void a_full_disk_under_the_metrics_is_said(void **state)
 {
-    const char *zero_run = run_command_path;
-    run_command_path = "/bin/sh";
-    RUN(run, "-c", script, zero_run);
-    run_command_path = zero_run;
+    (void)state;
+    struct run_command run;
+    const char *script = "if [ $RANK = 0 ]; then for i in $(seq 2000); do "
+                         "echo '{\"step\":1,\"loss\":3.14159265358979,\"norm\":1.0}'; done "
+                         ">>/proc/self/fd/$ZERO_METRICS_FD; fi; echo done";
+    // Said once; rank 0 doesn't notice.
+    RUN_SCRIPT(&run, script, "-n", "2", "--metrics", "/dev/full");
+    assert_int_equal(run_command_lines(run.out, "[0] done"), 1);
+    run_command_expect_line(&run, 74, "cannot write the metrics: No space left on device",
+                            "goes on");
+    // A failure of a rank counts more.
+    RUN_SCRIPT(&run, "echo x >>/proc/self/fd/${ZERO_METRICS_FD:-2}; sleep 0.1; exit 3", "-n", "1",
+               "--metrics", "/dev/full");
+    assert_int_equal(run.status, 3);
+    run_command_free(&run);
 }
 
 static void a_full_disk_under_the_output_is_said(void **state)
@@ -437,6 +500,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_killed_rank_ends_the_job_within_a_second),
         cmocka_unit_test(the_first_failure_counts),
         cmocka_unit_test(last_words_come_before_the_report),
+        cmocka_unit_test(last_lines_are_repeated_if_out_of_sight),
         cmocka_unit_test(ranks_that_do_not_stop_are_killed),
         cmocka_unit_test(signals_are_passed_on),
         cmocka_unit_test(a_signal_nobody_handles_ends_the_job),
@@ -445,6 +509,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_ranks_started_ends_with_the_job),
         cmocka_unit_test(the_job_ends_in_time),
         cmocka_unit_test(a_full_disk_under_the_logs_is_said),
+        cmocka_unit_test(a_full_disk_under_the_metrics_is_said),
         cmocka_unit_test(a_full_disk_under_the_output_is_said),
         cmocka_unit_test(a_reader_that_leaves_ends_the_job),
         cmocka_unit_test(a_stalled_reader_does_not_hide_a_failure),

@@ -198,21 +198,18 @@ static void lines_are_prefixed(void **state)
 }
 
 // Every line a rank wrote is there, whole: nothing of another one is inside.
-static void lines_never_mix(void **state)
+static void expect_whole_lines(const char *text, bool prefixed)
 {
-    (void)state;
     enum { RANKS = 4, LINES = 3000 };
-    struct run_command run;
-    RUN_SCRIPT(&run,
-               "exec awk -v r=$RANK 'BEGIN { for (i = 0; i < 3000; i++) { s = r \":\" i \":\"; "
-               "for (k = 0; k < i % 50; k++) s = s \"abcdefghij\"; print s \"!\" } }'",
-               "-n", "4");
-    assert_int_equal(run.status, 0);
     int next[RANKS] = {0};
-    for (const char *line = run.out; *line; line += strcspn(line, "\n") + 1) {
-        int prefix, rank, number, end = 0;
-        assert_int_equal(sscanf(line, "[%d] %d:%d:%n", &prefix, &rank, &number, &end), 3);
-        assert_true(prefix == rank && rank >= 0 && rank < RANKS);
+    for (const char *line = text; *line; line += strcspn(line, "\n") + 1) {
+        int prefix = -1, rank, number, end = 0;
+        const int start = *line == '[' ? 4 : 0;
+        if (start)
+            assert_int_equal(sscanf(line, "[%d] ", &prefix), 1);
+        assert_int_equal(sscanf(line + start, "%d:%d:%n", &rank, &number, &end), 2);
+        end += start;
+        assert_true(rank >= 0 && rank < RANKS && prefix == (prefixed ? rank : -1));
         assert_int_equal(number, next[rank]++);
         const size_t length = strcspn(line, "\n");
         assert_int_equal(length, end + number % 50 * 10 + 1);
@@ -221,7 +218,22 @@ static void lines_never_mix(void **state)
     }
     for (int rank = 0; rank < RANKS; rank++)
         assert_int_equal(next[rank], LINES);
-    run_command_free(&run);
+}
+
+static void lines_never_mix(void **state)
+{
+    (void)state;
+    struct run_command run;
+    static const char *const prefixes[] = {"always", "never"};
+    for (int i = 0; i < 2; i++) {
+        RUN_SCRIPT(&run,
+                   "exec awk -v r=$RANK 'BEGIN { for (i = 0; i < 3000; i++) { s = r \":\" i \":\"; "
+                   "for (k = 0; k < i % 50; k++) s = s \"abcdefghij\"; print s \"!\" } }'",
+                   "-n", "4", "--prefix", prefixes[i]);
+        assert_int_equal(run.status, 0);
+        expect_whole_lines(run.out, i == 0);
+        run_command_free(&run);
+    }
 }
 
 static void bytes_are_not_interpreted(void **state)
@@ -369,12 +381,39 @@ static void ranks_are_bound(void **state)
         assert_true(strncmp(run.out, strchr(run.out, '\n') + 1, strcspn(run.out, "\n") + 1) != 0);
     run_command_free(&run);
 
+    // What cannot be is said before anything is started.
+    setenv("HWLOC_SYNTHETIC", "numa:2 core:4 pu:2", 1);
+    RUN(&run, "-n", "2", "--bind", "numa", "true");
+    run_command_expect_line(&run, 78, "HWLOC_SYNTHETIC", "another machine");
+    RUN(&run, "--explain", "-n", "2", "--bind", "numa");
+    assert_int_equal(run.status, 0);
+    assert_int_equal(run_command_lines(run.out, "                1      4          1           1  "
+                                                "8-15"),
+                     1);
+    run_command_free(&run);
+    RUN(&run, "--explain", "-n", "9", "--bind", "auto");
+    assert_int_equal(run_command_lines(run.out, "bind         nothing"), 1);
+    run_command_free(&run);
+    unsetenv("HWLOC_SYNTHETIC");
+
     // More ranks than processors: each has one.
     RUN_SCRIPT(&run, "nproc", "-n", "5", "--bind", "core", "--prefix", "never");
     assert_int_equal(run.status, 0);
     if (cpus < 5)
         assert_int_equal(run_command_lines(run.out, "1"), 5);
     run_command_free(&run);
+}
+
+static void times_have_units(void **state)
+{
+    (void)state;
+    struct run_command run;
+    static const char *const times[] = {"2", "90s", "15m", "2h", "365d", "0012"};
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        RUN(&run, "--timeout", times[i], "--grace", times[i], "true");
+        assert_int_equal(run.status, 0);
+        run_command_free(&run);
+    }
 }
 
 static void plans_are_printed(void **state)
@@ -451,6 +490,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(standard_input_is_rank_0s),
         cmocka_unit_test(signals_are_as_they_were),
         cmocka_unit_test(ranks_are_bound),
+        cmocka_unit_test(times_have_units),
         cmocka_unit_test(plans_are_printed),
         cmocka_unit_test(places_are_explained),
     };

@@ -164,6 +164,29 @@ static void a_full_disk_leaves_whole_metrics(void **state)
     signal(SIGXFSZ, SIG_DFL);
 }
 
+/* ------------------------------------------------------------------ report.c */
+
+static void ends_have_words_and_a_status(void **state)
+{
+    (void)state;
+    static const struct {
+        int code, status;
+        const char *words;
+        int exit_status;
+    } ends[] = {{CLD_EXITED, 0, "exit code 0", 0},
+                {CLD_EXITED, 255, "exit code 255", 255},
+                {CLD_KILLED, SIGKILL, "signal SIGKILL", 137},
+                {CLD_DUMPED, SIGSEGV, "signal SIGSEGV, core dumped", 139},
+                {CLD_KILLED, 50, "signal 50", 178}};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char text[64];
+        const siginfo_t end = {.si_code = ends[i].code, .si_status = ends[i].status};
+        run_describe_end(&end, text, sizeof text);
+        assert_string_equal(text, ends[i].words);
+        assert_int_equal(run_end_status(&end), ends[i].exit_status);
+    }
+}
+
 /* ------------------------------------------------------------------ oom.c */
 
 static void make_directories(const char *const *names)
@@ -339,6 +362,7 @@ int main(void)
         cmocka_unit_test(long_lines_are_cut),
         cmocka_unit_test(metrics_are_written_in_whole_lines),
         cmocka_unit_test(a_full_disk_leaves_whole_metrics),
+        cmocka_unit_test(ends_have_words_and_a_status),
         cmocka_unit_test(kills_of_the_control_group_are_counted),
         cmocka_unit_test(only_the_groups_own_number_is_killed),
         cmocka_unit_test(only_the_jobs_processes_are_killed),
