@@ -8,7 +8,8 @@ set -eu
 
 packages="cmake gcc libc6-dev libhwloc-dev libjansson-dev libopenblas-dev libxxhash-dev ninja-build"
 packages="$packages pkg-config"
-test_packages="clang clang-format clang-tidy g++ libcmocka-dev mandoc mpich openmpi-bin"
+test_packages="clang clang-format clang-tidy g++ libcmocka-dev libmpich-dev libopenmpi-dev mandoc"
+test_packages="$test_packages mpich openmpi-bin"
 
 case "$#:${1-}" in
 0:) ;;

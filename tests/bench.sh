@@ -8,7 +8,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-all="update collectives step gpt2"
+all="update collectives mpi step gpt2"
 
 for name in "$@"; do
     case " $all " in
@@ -27,5 +27,8 @@ cmake --build --preset default -j "$(nproc)" --target $(printf 'bench_%s ' $name
 
 for name in $names; do
     echo "== $name"
-    "build/bin/tests/bench_$name"
+    case "$name" in
+    mpi) tests/bench/mpi.sh build/bin/tests ;;
+    *) "build/bin/tests/bench_$name" ;;
+    esac
 done
