@@ -2,6 +2,18 @@
 
 #include "collectives/internal.h"
 
+/** Whether spans of elements of `size` bytes end within the memory there can be. */
+static bool spans_fit(const struct coll_comm *comm, const struct coll_span *spans, size_t size)
+{
+    const size_t most = SIZE_MAX / size;
+    for (int rank = 0; rank < comm->world; rank++)
+        if (spans[rank].count > most || spans[rank].offset > most - spans[rank].count)
+            return false;
+    return true;
+}
+
+static const char *const too_long = "a span has more than the memory there is";
+
 zero_result coll_all_gather_start(struct coll_comm *comm, const struct coll_all_gather *op,
                                   struct coll_request *request)
 {
@@ -10,7 +22,47 @@ zero_result coll_all_gather_start(struct coll_comm *comm, const struct coll_all_
     request->op.all_gather = *op;
     if (op->recv && !op->source && op->spans[comm->rank].count > 0)
         return coll_refuse(comm, request, COLL_ALL_GATHER, "there is no source");
+    if (!spans_fit(comm, op->spans, 1))
+        return coll_refuse(comm, request, COLL_ALL_GATHER, too_long);
     return coll_start(comm, request, COLL_ALL_GATHER);
+}
+
+zero_result coll_broadcast_start(struct coll_comm *comm, const struct coll_bulk_broadcast *op,
+                                 struct coll_request *request)
+{
+    if (request->state != COLL_IDLE)
+        return coll_refuse(comm, request, COLL_BROADCAST_BULK, "the request is not drained");
+    request->op.broadcast = *op;
+    if (op->root < 0 || op->root >= comm->world)
+        return coll_refuse(comm, request, COLL_BROADCAST_BULK, "the root is not in 0 .. world-1");
+    if (!op->data && op->bytes > 0)
+        return coll_refuse(comm, request, COLL_BROADCAST_BULK, "there is no data");
+    return coll_start(comm, request, COLL_BROADCAST_BULK);
+}
+
+static const char *check_all_to_all(const struct coll_comm *comm, const struct coll_all_to_all *op)
+{
+    if (!spans_fit(comm, op->send, 1) || !spans_fit(comm, op->recv_spans, 1))
+        return too_long;
+    for (int rank = 0; rank < comm->world; rank++) {
+        if (op->send[rank].count > 0 && !op->source)
+            return "there is no source";
+        if (op->recv_spans[rank].count > 0 && !op->recv)
+            return "there is nowhere to receive";
+    }
+    return NULL;
+}
+
+zero_result coll_all_to_all_start(struct coll_comm *comm, const struct coll_all_to_all *op,
+                                  struct coll_request *request)
+{
+    if (request->state != COLL_IDLE)
+        return coll_refuse(comm, request, COLL_ALL_TO_ALL, "the request is not drained");
+    request->op.all_to_all = *op;
+    const char *why = check_all_to_all(comm, op);
+    if (why)
+        return coll_refuse(comm, request, COLL_ALL_TO_ALL, why);
+    return coll_start(comm, request, COLL_ALL_TO_ALL);
 }
 
 static const char *check_reduce_scatter(const struct coll_comm *comm,

@@ -58,6 +58,14 @@ void coll_signature_make(struct coll_signature *signature, const struct coll_com
     if (request->kind == COLL_ALL_GATHER) {
         const struct coll_all_gather *op = &request->op.all_gather;
         sign_bulk(signature, comm, op->spans, &op->label);
+        signature->variant = !op->recv;
+    } else if (request->kind == COLL_BROADCAST_BULK) {
+        const struct coll_bulk_broadcast *op = &request->op.broadcast;
+        signature->bytes = op->bytes;
+        signature->root = op->root;
+        sign_label(signature, &op->label);
+    } else if (request->kind == COLL_ALL_TO_ALL) {
+        sign_label(signature, &request->op.all_to_all.label);
     } else if (request->kind == COLL_REDUCE_SCATTER) {
         const struct coll_reduce_scatter *op = &request->op.reduce_scatter;
         sign_bulk(signature, comm, op->spans, &op->label);
@@ -86,8 +94,8 @@ uint64_t coll_signature_digest(const struct coll_signature *signature)
 void coll_signature_text(const struct coll_signature *signature, uint64_t sequence,
                          char text[COLL_TEXT_BYTES])
 {
-    int used = snprintf(text, COLL_TEXT_BYTES, "%s #%" PRIu64, coll_kind_name(signature->kind),
-                        sequence);
+    int used =
+        snprintf(text, COLL_TEXT_BYTES, "%s #%" PRIu64, coll_kind_name(signature->kind), sequence);
     if (signature->kind == COLL_SEND || signature->kind == COLL_RECEIVE)
         used += snprintf(text + used, COLL_TEXT_BYTES - (size_t)used, " of %" PRIu64 " bytes %s %d",
                          signature->bytes, signature->kind == COLL_SEND ? "to" : "from",

@@ -56,9 +56,9 @@ struct direct_place {
 struct direct_descriptor {
     alignas(DIRECT_LINE) _Atomic uint64_t posted; /**< the operation's number + 1, written last */
     uint64_t digest;                              /**< of the signature */
-    struct direct_place source; /**< of a small operation: `at` is its slot; of an all-to-all, which
-                                     table has the blocks */
-    struct direct_place target; /**< of an all-reduce: where its result goes */
+    struct direct_place source;                   /**< of a small operation: `at` is its slot */
+    struct direct_place target; /**< of an all-reduce: where its result goes; of an all-to-all: `at`
+                                     is the number of its table */
     alignas(DIRECT_INLINE) unsigned char bytes[DIRECT_INLINE]; /**< of a small operation, if they
                                                                     fit */
     struct coll_signature signature;
@@ -102,8 +102,8 @@ struct direct_block {
     int allowed_cpus;                               /**< how many of them it can keep busy */
     struct direct_descriptor ring[DIRECT_RING];
     alignas(4096) unsigned char slots[COLL_SMALL_SLOTS][COLL_SMALL_BYTES];
-    struct direct_mail
-        mail[]; /**< of every rank; behind it DIRECT_TABLES tables of `world` spans */
+    struct direct_mail mail[]; /**< of every rank; behind it DIRECT_TABLES tables of `world` spans:
+                                  where an all-to-all's blocks lie in the source */
 };
 
 /** Room for this rank's block in a group: taken until all of the group's `members` are gone. */
@@ -295,10 +295,15 @@ zero_result coll_direct_private_join(struct coll_comm *root, bool allowed,
 // Each works on the oldest request as far as it can: ZERO_OK when the result is complete.
 
 zero_result coll_direct_all_gather(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_direct_broadcast(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_direct_all_to_all(struct coll_comm *comm, struct coll_request *request);
 zero_result coll_direct_reduce_scatter(struct coll_comm *comm, struct coll_request *request);
 zero_result coll_direct_exchange(struct coll_comm *comm, struct coll_request *request);
 zero_result coll_direct_small_all_reduce(struct coll_comm *comm, struct coll_request *request);
 zero_result coll_direct_small_broadcast(struct coll_comm *comm, struct coll_request *request);
+
+/** One of a rank's DIRECT_TABLES tables: its blocks in the source, for every rank. */
+struct coll_span *coll_direct_table(const struct coll_comm *comm, int rank, uint64_t table);
 
 /* ------------------------------------------------------------------ message.c */
 

@@ -24,7 +24,22 @@ bool coll_direct_has_room(const struct coll_comm *comm, const struct coll_reques
                           int rank)
 {
     const uint64_t sequence = request->sequence;
+    const struct direct *direct = coll_direct_of(comm);
+    if (request->kind == COLL_ALL_TO_ALL) {
+        const uint64_t last = direct->tables[direct->all_to_alls % DIRECT_TABLES];
+        if (last > 0 && !coll_direct_consumed(comm, rank, last - 1))
+            return false;
+    }
     return sequence < DIRECT_RING || coll_direct_consumed(comm, rank, sequence - DIRECT_RING);
+}
+
+/** Whether the next all-to-all finds a table. */
+static bool has_table(const struct coll_comm *comm, const struct coll_request *request)
+{
+    for (int rank = 0; rank < comm->world && request->kind == COLL_ALL_TO_ALL; rank++)
+        if (!coll_direct_has_room(comm, request, rank))
+            return false;
+    return true;
 }
 
 /** The same for all ranks. Their counters are looked at once in a round of the ring, or nearly so:
@@ -45,13 +60,24 @@ static bool has_room_everywhere(struct coll_comm *comm, uint64_t sequence)
 }
 
 /** From the start of a vector to the end of its last span. */
-static size_t vector_bytes(const struct coll_comm *comm, const struct coll_reduce_scatter *op)
+static size_t spans_end(const struct coll_comm *comm, const struct coll_span *spans)
 {
     size_t end = 0;
     for (int rank = 0; rank < comm->world; rank++)
-        if (op->spans[rank].count > 0 && op->spans[rank].offset + op->spans[rank].count > end)
-            end = op->spans[rank].offset + op->spans[rank].count;
-    return end * (op->dtype == ZERO_F32 ? sizeof(float) : sizeof(uint16_t));
+        if (spans[rank].count > 0 && spans[rank].offset + spans[rank].count > end)
+            end = spans[rank].offset + spans[rank].count;
+    return end;
+}
+
+/** Posts the blocks of an all-to-all in the next table, whose number it returns. */
+static uint64_t post_blocks(const struct coll_comm *comm, const struct coll_request *request)
+{
+    struct direct *direct = coll_direct_of(comm);
+    const uint64_t table = direct->all_to_alls++ % DIRECT_TABLES;
+    direct->tables[table] = request->sequence + 1;
+    memcpy(coll_direct_table(comm, comm->rank, table), request->op.all_to_all.send,
+           (size_t)comm->world * sizeof(struct coll_span));
+    return table;
 }
 
 /** Where the request's memory lies, for the others. */
@@ -66,9 +92,19 @@ static void describe_memory(struct direct_descriptor *own, const struct coll_com
             source = coll_direct_place(comm, op->source, op->spans[comm->rank].count);
         break;
     }
+    case COLL_BROADCAST_BULK:
+        source = coll_direct_place(comm, request->op.broadcast.data, request->op.broadcast.bytes);
+        break;
+    case COLL_ALL_TO_ALL: {
+        const struct coll_all_to_all *op = &request->op.all_to_all;
+        source = coll_direct_place(comm, op->source, spans_end(comm, op->send));
+        target.at = post_blocks(comm, request);
+        break;
+    }
     case COLL_REDUCE_SCATTER:
         source = coll_direct_place(comm, request->op.reduce_scatter.source,
-                                   vector_bytes(comm, &request->op.reduce_scatter));
+                                   spans_end(comm, request->op.reduce_scatter.spans) *
+                                       (request->op.reduce_scatter.dtype == ZERO_F32 ? 4 : 2));
         break;
     default: {
         const struct coll_small *small = (const struct coll_small *)request;
@@ -92,7 +128,7 @@ zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *reque
         coll_direct_message_start(comm, request);
         return ZERO_OK;
     }
-    if (!has_room_everywhere(comm, request->sequence))
+    if (!has_room_everywhere(comm, request->sequence) || !has_table(comm, request))
         return ZERO_AGAIN;
     struct direct_descriptor *own = coll_direct_descriptor(comm, comm->rank, request->sequence);
     coll_signature_make(&own->signature, comm, request);
@@ -153,6 +189,8 @@ static zero_result (*const advance[COLL_KINDS])(struct coll_comm *comm,
                                                 struct coll_request *request) = {
     [COLL_ALL_GATHER] = coll_direct_all_gather,
     [COLL_REDUCE_SCATTER] = coll_direct_reduce_scatter,
+    [COLL_BROADCAST_BULK] = coll_direct_broadcast,
+    [COLL_ALL_TO_ALL] = coll_direct_all_to_all,
     [COLL_EXCHANGE] = coll_direct_exchange,
     [COLL_ALL_REDUCE] = coll_direct_small_all_reduce,
     [COLL_BROADCAST] = coll_direct_small_broadcast,

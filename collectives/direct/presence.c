@@ -8,6 +8,8 @@ bool coll_direct_reads(const struct coll_request *request, int reader, int owner
     case COLL_REDUCE_SCATTER:
         return owner < request->op.reduce_scatter.contributors &&
                request->op.reduce_scatter.spans[reader].count > 0;
+    case COLL_BROADCAST_BULK:
+        return owner == request->op.broadcast.root;
     case COLL_BROADCAST:
         return owner == ((const struct coll_small *)request)->root;
     case COLL_SEND:
@@ -18,10 +20,16 @@ bool coll_direct_reads(const struct coll_request *request, int reader, int owner
     }
 }
 
+/** Whether an operation moves nothing, so that nobody reads a source. */
+static bool is_publication(const struct coll_request *request)
+{
+    return request->kind == COLL_ALL_GATHER && !request->op.all_gather.recv;
+}
+
 bool coll_direct_drained(const struct coll_comm *comm, const struct coll_request *request)
 {
     // The descriptor's bytes are safe until its turn in the ring comes again.
-    if (coll_direct_inlined(request))
+    if (coll_direct_inlined(request) || is_publication(request))
         return true;
     for (int rank = 0; rank < comm->world; rank++)
         if (rank != comm->rank && coll_direct_reads(request, rank, comm->rank) &&

@@ -1,4 +1,5 @@
-// Sources outside arenas: among threads, read from the other process, and copied by their owner.
+// The operations that copy, from every kind of source: arenas, memory of another thread, memory of
+// another process, and memory of one that its owner has to copy; and from a mixture of these.
 
 #include "base/arena.h"
 #include "base/fault.h"
@@ -13,10 +14,10 @@
 
 #include <cmocka.h>
 
-enum { MOST = 8 };
+enum { MOST = 8, UNDER_WAY = 6 };
 
 /** How peers get at private memory. */
-static const struct {
+static const struct way {
     const char *transport, *fault, *path;
 } ways[] = {
     {"threads", NULL, "direct"},
@@ -24,59 +25,89 @@ static const struct {
     {"shm", "shm.peek@1", "copied"},
 };
 
-static bool (*body)(struct coll_comm *comm, void *user);
-static const char *expected_path;
+/** What a rank is to do. */
+struct task {
+    rank_fn fn;
+    const struct way *way;
+    size_t most;   /**< bytes of the largest block */
+    unsigned kept; /**< a bit a rank: its source lies in an arena */
+};
 
 static bool check_path(struct coll_comm *comm, void *user)
 {
-    CHECK(strcmp(coll_private_path(comm), expected_path) == 0);
-    return body(comm, user);
+    const struct task *task = user;
+    CHECK(coll_world(comm) == 1 || strcmp(coll_private_path(comm), task->way->path) == 0);
+    return task->fn(comm, user);
 }
 
-/** Runs fn on `world` ranks in each of the ways. */
-static void on_all(int world, rank_fn fn, void *user)
+static void on_way(const struct way *way, int world, struct task task)
 {
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        assert_int_equal(base_fault_set(world > 1 ? ways[i].fault : NULL, NULL), ZERO_OK);
-        body = fn;
-        expected_path = world > 1 || i == 0 ? ways[i].path : "process_vm_readv";
-        assert_true(run_ranks(ways[i].transport, world, 0, check_path, user));
-    }
+    assert_int_equal(base_fault_set(world > 1 ? way->fault : NULL, NULL), ZERO_OK);
+    task.way = way;
+    assert_true(run_ranks(way->transport, world, 0, check_path, &task));
     assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
 }
 
-static unsigned char byte_of(int rank, size_t at, uint32_t turn)
+/** Several sizes and numbers of ranks, private sources and mixed ones, each in all ways. */
+static void on_all(rank_fn fn)
 {
-    return (unsigned char)(mix((uint32_t)at, (uint32_t)rank, turn) >> 9);
+    static const size_t sizes[] = {0, 1, 4097, 600011};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+            on_way(&ways[i], 3, (struct task){.fn = fn, .most = sizes[k], .kept = 0});
+        for (int world = 1; world <= 5; world++)
+            on_way(&ways[i], world, (struct task){.fn = fn, .most = 300007, .kept = 2});
+        on_way(&ways[i], 3, (struct task){.fn = fn, .most = 300007, .kept = 7});
+    }
+}
+
+static unsigned char byte_of(int from, int to, size_t at, uint32_t turn)
+{
+    return (unsigned char)(mix((uint32_t)at, (uint32_t)(from * 16 + to), turn) >> 9);
+}
+
+/** Memory of this rank for its sources, at an odd address: in an arena, or its own. */
+static unsigned char *take_source(struct coll_comm *comm, const struct task *task, size_t bytes,
+                                  unsigned char **to_free)
+{
+    const bool kept = task->kept >> coll_rank(comm) & 1;
+    struct coll_arena *arena = NULL;
+    *to_free = NULL;
+    if (coll_arena_create(comm, kept ? bytes + 1 : 0, &arena, NULL) != ZERO_OK)
+        return NULL;
+    unsigned char *memory = kept ? coll_arena_base(arena) : (*to_free = malloc(bytes + 1));
+    return memory ? memory + 1 : NULL;
 }
 
 /* ------------------------------------------------------------------ all-gather */
 
 static bool all_gather_rank(struct coll_comm *comm, void *user)
 {
-    const size_t most = *(const size_t *)user;
+    const struct task *task = user;
     const int rank = coll_rank(comm), world = coll_world(comm);
     struct coll_span spans[MOST];
-    size_t total = 1; // not aligned
+    size_t total = 1;
     for (int r = 0; r < world; r++) {
-        spans[r] = (struct coll_span){total, r % 3 == 2 ? 0 : most / (size_t)(r + 1)};
+        spans[r] = (struct coll_span){total, r % 3 == 2 ? 0 : task->most / (size_t)(r + 1)};
         total += spans[r].count + 3;
     }
-    unsigned char *source = malloc(spans[rank].count + 1), *recv = calloc(total, 1);
+    unsigned char *to_free, *recv = calloc(total, 1);
+    unsigned char *source = take_source(comm, task, spans[rank].count, &to_free);
     CHECK(source && recv);
     for (uint32_t turn = 0; turn < 3; turn++) {
         for (size_t i = 0; i < spans[rank].count; i++)
-            source[i + 1] = byte_of(rank, i, turn);
-        const struct coll_all_gather op = {.source = source + 1, .recv = recv, .spans = spans};
+            source[i] = byte_of(rank, 0, i, turn);
+        const struct coll_all_gather op = {.source = source, .recv = recv, .spans = spans};
         struct coll_request request = {0};
         CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
         CHECK_OK(comm, coll_drain(comm, &request));
         for (int r = 0; r < world; r++)
             for (size_t i = 0; i < spans[r].count; i++)
-                CHECK(recv[spans[r].offset + i] == byte_of(r, i, turn));
+                CHECK(recv[spans[r].offset + i] == byte_of(r, 0, i, turn));
         CHECK(recv[0] == 0 && recv[total - 1] == 0);
     }
-    free(source);
+    CHECK_OK(comm, coll_barrier(comm));
+    free(to_free);
     free(recv);
     return true;
 }
@@ -84,17 +115,187 @@ static bool all_gather_rank(struct coll_comm *comm, void *user)
 static void all_gather(void **state)
 {
     (void)state;
-    static size_t sizes[] = {0, 1, 4097, 1000003};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        on_all(3, all_gather_rank, &sizes[i]);
-    for (int world = 1; world <= 5; world++)
-        on_all(world, all_gather_rank, &sizes[3]);
+    on_all(all_gather_rank);
+}
+
+/* ------------------------------------------------------------------ broadcast */
+
+static bool broadcast_rank(struct coll_comm *comm, void *user)
+{
+    const struct task *task = user;
+    const int rank = coll_rank(comm), world = coll_world(comm);
+    unsigned char *to_free, *data = take_source(comm, task, task->most, &to_free);
+    CHECK(data);
+    for (int root = 0; root < world; root++) {
+        for (size_t i = 0; i < task->most; i++)
+            data[i] = rank == root ? byte_of(root, 0, i, 5) : 0;
+        const struct coll_bulk_broadcast op = {.data = data, .bytes = task->most, .root = root};
+        struct coll_request request = {0};
+        CHECK_OK(comm, coll_broadcast_start(comm, &op, &request));
+        CHECK_OK(comm, coll_drain(comm, &request));
+        for (size_t i = 0; i < task->most; i++)
+            CHECK(data[i] == byte_of(root, 0, i, 5));
+    }
+    CHECK_OK(comm, coll_barrier(comm));
+    free(to_free);
+    return true;
+}
+
+static void broadcast(void **state)
+{
+    (void)state;
+    on_all(broadcast_rank);
+}
+
+/* ------------------------------------------------------------------ all-to-all */
+
+/** Bytes from a rank to another one: uneven, some none. */
+static size_t sent(const struct task *task, int from, int to)
+{
+    return (from + to) % 3 == 1 ? 0 : task->most / (size_t)(1 + from + 2 * to);
+}
+
+static void all_to_all_spans(const struct task *task, int rank, int world, struct coll_span *send,
+                             struct coll_span *recv, size_t *send_bytes, size_t *recv_bytes)
+{
+    *send_bytes = *recv_bytes = 0;
+    // Blocks lie in the order of ranks on one side, and against it, with gaps, on the other.
+    for (int r = 0; r < world; r++) {
+        send[r] = (struct coll_span){*send_bytes, sent(task, rank, r)};
+        *send_bytes += send[r].count;
+        const int q = world - 1 - r;
+        recv[q] = (struct coll_span){*recv_bytes + 1, sent(task, q, rank)};
+        *recv_bytes += recv[q].count + 1;
+    }
+}
+
+static bool all_to_all_rank(struct coll_comm *comm, void *user)
+{
+    const struct task *task = user;
+    const int rank = coll_rank(comm), world = coll_world(comm);
+    struct coll_span send[MOST], spans[MOST];
+    size_t send_bytes, recv_bytes;
+    all_to_all_spans(task, rank, world, send, spans, &send_bytes, &recv_bytes);
+    unsigned char *to_free, *recv = calloc(recv_bytes + 1, 1);
+    unsigned char *source = take_source(comm, task, send_bytes, &to_free);
+    CHECK(source && recv);
+    for (uint32_t turn = 0; turn < 7; turn++) { // more than there are tables
+        for (int r = 0; r < world; r++)
+            for (size_t i = 0; i < send[r].count; i++)
+                source[send[r].offset + i] = byte_of(rank, r, i, turn);
+        const struct coll_all_to_all op = {
+            .source = source, .recv = recv, .send = send, .recv_spans = spans};
+        struct coll_request request = {0};
+        CHECK_OK(comm, coll_all_to_all_start(comm, &op, &request));
+        CHECK_OK(comm, coll_drain(comm, &request));
+        for (int r = 0; r < world; r++)
+            for (size_t i = 0; i < spans[r].count; i++)
+                CHECK(recv[spans[r].offset + i] == byte_of(r, rank, i, turn));
+    }
+    CHECK(recv[0] == 0 && recv[recv_bytes] == 0);
+    CHECK_OK(comm, coll_barrier(comm));
+    free(to_free);
+    free(recv);
+    return true;
+}
+
+static void all_to_all(void **state)
+{
+    (void)state;
+    on_all(all_to_all_rank);
+}
+
+/** Rank 1 expects more of rank 0 than that sends. */
+static bool wrong_count_rank(struct coll_comm *comm, void *user)
+{
+    const int rank = coll_rank(comm);
+    const struct coll_span send[2] = {{0, 10}, {10, 10}};
+    const struct coll_span spans[2] = {{0, 10 + (rank == 1)}, {11, 10}};
+    unsigned char source[20] = {0}, recv[21];
+    const struct coll_all_to_all op = {.source = source,
+                                       .recv = recv,
+                                       .send = send,
+                                       .recv_spans = spans,
+                                       .label = {"unit", 3, "moe"}};
+    struct coll_request request = {0};
+    struct base_error error = {0};
+    (void)user;
+    CHECK_OK(comm, coll_all_to_all_start(comm, &op, &request));
+    while (coll_state(comm, &error) == ZERO_OK)
+        coll_drain(comm, &request);
+    CHECK(error.result == ZERO_E_DIVERGED);
+    CHECK(strstr(error.message, "unit 3 (moe): rank 0 sends 10 bytes to rank 1, which expects 11"));
+    return true;
+}
+
+static void wrong_count(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        on_way(&ways[i], 2, (struct task){.fn = wrong_count_rank});
+}
+
+/* ------------------------------------------------------------------ several at once */
+
+/** More all-to-alls and gathers under way than there are tables; nothing is allocated for them. */
+static bool at_once_rank(struct coll_comm *comm, void *user)
+{
+    const struct task *task = user;
+    const int rank = coll_rank(comm), world = coll_world(comm);
+    const size_t bytes = task->most;
+    struct coll_span send[MOST], spans[MOST];
+    for (int r = 0; r < world; r++) {
+        send[r] = (struct coll_span){0, bytes}; // the same to all
+        spans[r] = (struct coll_span){bytes * (size_t)r, bytes};
+    }
+    struct coll_request requests[UNDER_WAY] = {0};
+    unsigned char *to_free, *recv[UNDER_WAY];
+    unsigned char *source = take_source(comm, task, UNDER_WAY * bytes, &to_free);
+    CHECK(source);
+    for (int k = 0; k < UNDER_WAY; k++) {
+        CHECK((recv[k] = calloc((size_t)world, bytes)));
+        for (size_t i = 0; i < bytes; i++)
+            source[(size_t)k * bytes + i] = byte_of(rank, k, i, 0);
+    }
+    const uint64_t allocations = base_allocation_count();
+    for (int k = 0; k < UNDER_WAY; k++) {
+        unsigned char *from = source + (size_t)k * bytes;
+        if (k % 2) {
+            const struct coll_all_gather op = {.source = from, .recv = recv[k], .spans = spans};
+            CHECK_OK(comm, coll_all_gather_start(comm, &op, &requests[k]));
+        } else {
+            const struct coll_all_to_all op = {
+                .source = from, .recv = recv[k], .send = send, .recv_spans = spans};
+            CHECK_OK(comm, coll_all_to_all_start(comm, &op, &requests[k]));
+        }
+    }
+    for (int k = UNDER_WAY - 1; k >= 0; k--)
+        CHECK_OK(comm, coll_drain(comm, &requests[k]));
+    CHECK(strcmp(task->way->transport, "threads") == 0 || base_allocation_count() == allocations);
+    for (int k = 0; k < UNDER_WAY; k++) {
+        for (int r = 0; r < world; r++)
+            for (size_t i = 0; i < bytes; i++)
+                CHECK(recv[k][spans[r].offset + i] == byte_of(r, k, i, 0));
+        free(recv[k]);
+    }
+    CHECK_OK(comm, coll_barrier(comm));
+    free(to_free);
+    return true;
+}
+
+static void at_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        for (unsigned kept = 0; kept < 4; kept++)
+            on_way(&ways[i], 3, (struct task){.fn = at_once_rank, .most = 270001, .kept = kept});
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_gather),
+        cmocka_unit_test(all_gather),  cmocka_unit_test(broadcast), cmocka_unit_test(all_to_all),
+        cmocka_unit_test(wrong_count), cmocka_unit_test(at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
