@@ -36,6 +36,19 @@ static bool is_fatal(zero_result result)
     }
 }
 
+/** Makes z->error every rank's failure, unless another one was first: then that is this rank's
+ * too. */
+static zero_result tell_all(zero_ctx *z, zero_result result)
+{
+    struct base_error first = {0};
+    coll_abort(z->comm, result, z->error.message);
+    const zero_result agreed = coll_state(z->comm, &first);
+    if (!agreed || agreed == result)
+        return result;
+    z->error = first;
+    return agreed;
+}
+
 static zero_result fail(zero_ctx *z, zero_result result, const char *message, bool tell)
 {
     if (z->fatal)
@@ -44,10 +57,10 @@ static zero_result fail(zero_ctx *z, zero_result result, const char *message, bo
     zero_fail(&z->error, result, "%s", message);
     if (!is_fatal(result))
         return result;
-    z->fatal = result;
-    base_logf(&z->log, ZERO_LOG_ERROR, "core", "%s", message);
     if (tell && z->comm)
-        coll_abort(z->comm, result, message);
+        result = tell_all(z, result);
+    z->fatal = result;
+    base_logf(&z->log, ZERO_LOG_ERROR, "core", "%s", z->error.message);
     return result;
 }
 
@@ -120,9 +133,10 @@ zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
     z->fp_control = state.control;
     if (z->fatal)
         return z->fatal;
-    // zero_abort() promises it of the next call; other failures are met at the next collective.
-    if (z->comm && coll_state(z->comm, NULL) == ZERO_E_ABORTED)
-        return eng_comm_failed(z, ZERO_E_ABORTED);
+    // The first failure of any rank is the next call's, whether or not that call needs the others.
+    const zero_result failed = z->comm ? coll_state(z->comm, NULL) : ZERO_OK;
+    if (failed)
+        return eng_comm_failed(z, failed);
     if (phase == ENG_AFTER_COMMIT && !z->committed)
         return eng_fail(z, ZERO_E_STATE, "%s before zero_commit", call);
     if (phase == ENG_BEFORE_COMMIT && z->committed)

@@ -15,6 +15,7 @@ struct training {
     struct synthetic model;
     struct synthetic_reference reference;
     int32_t stage;
+    const char *reduction;
     const char *export_path;
     long double worst;  // largest distance, relative to its bound
     long double widest; // largest bound of a weight
@@ -135,6 +136,8 @@ static bool train(struct team_rank *rank, void *user)
     struct training *training = user;
     rank->config.stage = training->stage;
     rank->config.micro_batches = training->model.micro_batches;
+    rank->config.sum_group = training->model.sum_group;
+    rank->config.reduction = training->reduction;
     if (!team_open(rank))
         return false;
     TEAM_OK(rank, synthetic_commit(rank->z, &training->model));
@@ -150,13 +153,15 @@ static bool train(struct team_rank *rank, void *user)
     return export_matches(rank, training);
 }
 
-static void compare(zero_dtype dtype, int32_t micro_batches, bool tied, int world, int32_t stage)
+static void compare_model(const struct synthetic *model, int world, int32_t stage,
+                          const char *reduction)
 {
     struct temporary temporary;
     assert_true(temporary_make(&temporary));
     struct training training = {
-        .model = {.dtype = dtype, .micro_batches = micro_batches, .tied = tied},
+        .model = *model,
         .stage = stage,
+        .reduction = reduction,
         .export_path = temporary_path(&temporary, "weights.safetensors"),
     };
     assert_true(synthetic_reference_init(&training.reference, &training.model));
@@ -168,6 +173,28 @@ static void compare(zero_dtype dtype, int32_t micro_batches, bool tied, int worl
     assert_true(good);
     // Weights are about 1 and move by a tenth: wider bounds would see nothing.
     assert_true(training.widest < 2e-4L);
+}
+
+static void compare(zero_dtype dtype, int32_t micro_batches, bool tied, int world, int32_t stage)
+{
+    const struct synthetic model = {.dtype = dtype, .micro_batches = micro_batches, .tied = tied};
+    compare_model(&model, world, stage, NULL);
+}
+
+/** Sums in whatever order are close to the exact ones. */
+static void native_sums(void **state)
+{
+    (void)state;
+    const struct synthetic model = {.dtype = ZERO_F32, .micro_batches = 8};
+    compare_model(&model, 2, 0, "native");
+    compare_model(&model, 4, 1, "native");
+}
+
+static void sums_of_blocks(void **state)
+{
+    (void)state;
+    const struct synthetic model = {.dtype = ZERO_F32, .micro_batches = 8, .sum_group = 4};
+    compare_model(&model, 3, 2, NULL);
 }
 
 static void one_rank(void **state)
@@ -197,10 +224,9 @@ static void two_ranks_mixed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank),
-        cmocka_unit_test(three_ranks_f32),
-        cmocka_unit_test(three_ranks_bf16),
-        cmocka_unit_test(two_ranks_mixed),
+        cmocka_unit_test(one_rank),         cmocka_unit_test(three_ranks_f32),
+        cmocka_unit_test(three_ranks_bf16), cmocka_unit_test(two_ranks_mixed),
+        cmocka_unit_test(native_sums),      cmocka_unit_test(sums_of_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

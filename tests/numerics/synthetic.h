@@ -50,7 +50,8 @@ enum { SYNTHETIC_FAULTS = 3 };
 struct synthetic {
     zero_dtype dtype; /**< of all tensors; ZERO_DTYPE_DEFAULT: mixed */
     int32_t micro_batches;
-    bool tied; /**< unit 0 stays open during the whole of backward */
+    int32_t sum_group; /**< 0: 1 */
+    bool tied;         /**< unit 0 stays open during the whole of backward */
     /** The library is called with denormals flushed and rounding upwards, as a program built with
      * -ffast-math may do; the program's own arithmetic is not affected. */
     bool hostile;
@@ -89,7 +90,7 @@ zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t 
 /** An element of an array of this type, widened. */
 float synthetic_element(zero_dtype dtype, const void *array, uint64_t element);
 
-/** The fingerprint after 20 steps as hex, for a dtype and number of micro-batches (5 or 8); the
+/** The fingerprint after 20 steps as hex, for a dtype, number of micro-batches and sum_group; the
  * same whether tied or not. NULL if there is none. */
 const char *synthetic_golden(const struct synthetic *model);
 

@@ -113,10 +113,13 @@ double toy_unit_sum(const struct team_rank *rank, const struct toy *toy, zero_un
     return sum;
 }
 
-/** Adds the gradient of one micro-batch to a slice's buffer, which should hold zeros. */
-static void add_gradient(const struct toy_tensor *tensor, zero_dtype dtype, const zero_micro *micro,
-                         const void *weights, void *gradient)
+/** Adds the gradient of one micro-batch to a slice's buffer, or writes it there. */
+static void add_gradient(const struct toy *toy, const struct toy_tensor *tensor,
+                         const zero_micro *micro, const void *weights, void *gradient)
 {
+    const zero_dtype dtype = toy_dtype(toy, tensor);
+    if (toy->raw)
+        memset(gradient, 0, tensor->numel * (dtype == ZERO_F32 ? 4 : 2));
     uint64_t phase = micro->index * 13 + micro->step * 3;
     for (uint64_t k = 0; k < tensor->numel; k++) {
         phase = (phase + 7) % 11;
@@ -132,12 +135,13 @@ static bool backward_unit(struct team_rank *rank, const struct toy *toy, zero_un
                           const zero_micro *micro)
 {
     TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
-    TEAM_OK(rank, zero_grad_open(rank->z, unit, NULL));
+    TEAM_OK(rank, toy->raw ? zero_grad_open_raw(rank->z, unit, NULL)
+                           : zero_grad_open(rank->z, unit, NULL));
     for (int p = 0; p < toy->tensor_count; p++) {
         const struct toy_tensor *tensor = &toy->tensors[p];
         const int slice = slice_in(tensor, unit);
         if (slice >= 0)
-            add_gradient(tensor, toy_dtype(toy, tensor), micro, zero_param_ptr(rank->z, p, slice),
+            add_gradient(toy, tensor, micro, zero_param_ptr(rank->z, p, slice),
                          zero_grad_ptr(rank->z, p, slice));
     }
     TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));

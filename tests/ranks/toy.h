@@ -26,6 +26,7 @@ struct toy {
     int micro_batches;
     zero_dtype dtype;
     uint64_t salt; /**< other first values */
+    bool raw;      /**< gradients overwrite what their buffer holds, instead of adding to it */
 };
 
 enum { TOY_UNITS_MAX = 64 };
