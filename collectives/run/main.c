@@ -75,14 +75,24 @@ static zero_result open_files(struct run_job *job, struct base_error *error)
     return result;
 }
 
-// Whoever reads standard error sees standard output there too, if both are the same file.
 static void init_sinks(struct run_job *job)
 {
     struct stat out, err;
-    const bool same = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
-                      out.st_dev == err.st_dev && out.st_ino == err.st_ino;
-    run_sink_init(&job->out, 0, job->options->color, &job->shown[same ? 1 : 0]);
-    run_sink_init(&job->err, 1, job->options->color, &job->shown[1]);
+    run_sink_init(&job->out, 0, job->options->color);
+    run_sink_init(&job->err, 1, job->options->color);
+    job->one_sink = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+                    out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+}
+
+// A rank needs four descriptors; the usual limit has room for 250 ranks.
+static void raise_limit(struct run_job *job)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return;
+    job->files = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 static zero_result job_init(struct run_job *job, const struct run_options *options,
@@ -167,6 +177,7 @@ static enum run_status prepare(struct run_job *job, const struct run_options *op
         return RUN_SYSTEM;
     if (run_bind_check(job->binding, error))
         return RUN_ENVIRONMENT;
+    raise_limit(job);
     run_orphans_adopt();
     run_oom_begin(&job->oom, "");
     return RUN_OK;

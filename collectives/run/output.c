@@ -4,6 +4,8 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,14 +23,21 @@ static bool wants_color(enum run_when color, bool terminal)
     return terminal && !(forbidden && *forbidden) && kind && *kind && strcmp(kind, "dumb") != 0;
 }
 
-void run_sink_init(struct run_sink *sink, int number, enum run_when color, uint64_t *shown)
+void run_sink_init(struct run_sink *sink, int number, enum run_when color)
 {
-    const bool terminal = isatty(STDOUT_FILENO + number);
-    *sink = (struct run_sink){.fd = STDOUT_FILENO + number,
-                              .number = number,
-                              .terminal = terminal,
-                              .color = wants_color(color, terminal),
-                              .shown = shown};
+    const int fd = STDOUT_FILENO + number;
+    const bool terminal = isatty(fd);
+    char path[32];
+    *sink = (struct run_sink){
+        .fd = fd, .number = number, .terminal = terminal, .color = wants_color(color, terminal)};
+    if (!terminal)
+        return;
+    // A terminal that polls writable may take less than is written. Opened once more it doesn't
+    // block, and whoever shares the descriptor notices nothing.
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    const int own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (own >= 0)
+        sink->fd = own;
 }
 
 // Makes room for `count` more bytes behind those that wait.
@@ -67,7 +76,7 @@ void run_sink_add(struct run_sink *sink, const char *bytes, size_t count)
     memcpy(sink->bytes + sink->start + sink->used, bytes, count);
     sink->used += count;
     for (const char *at = bytes; (at = memchr(at, '\n', (size_t)(bytes + count - at))); at++)
-        ++*sink->shown;
+        sink->shown++;
 }
 
 bool run_sink_full(const struct run_sink *sink)
@@ -95,6 +104,9 @@ void run_sink_free(struct run_sink *sink)
     base_free(sink->bytes);
     sink->bytes = NULL;
     sink->used = sink->capacity = 0;
+    if (sink->fd > STDERR_FILENO)
+        close(sink->fd);
+    sink->fd = -1;
 }
 
 // One line, its newline included unless it has none.
@@ -105,7 +117,7 @@ static void pass_line(struct run_stream *stream, const char *line, size_t length
     if (line[length - 1] != '\n')
         run_sink_add(stream->sink, "\n", 1);
     run_tail_add(stream->tail, stream->number, line, length, stream->sink->number,
-                 *stream->sink->shown);
+                 stream->sink->shown);
 }
 
 // Passes on the whole lines, and what fills the buffer without being one; keeps the rest.
@@ -152,7 +164,7 @@ void run_stream_read(struct run_stream *stream)
     }
     run_sink_add(stream->sink, stream->line, stream->used);
     run_tail_add(stream->tail, stream->number, stream->line, stream->used, stream->sink->number,
-                 *stream->sink->shown);
+                 stream->sink->shown);
     stream->used = 0;
 }
 
@@ -161,7 +173,7 @@ void run_stream_flush(struct run_stream *stream)
     if (stream->used)
         pass_line(stream, stream->line, stream->used);
     stream->used = 0;
-    run_tail_end(stream->tail, stream->number, stream->sink->number, *stream->sink->shown);
+    run_tail_end(stream->tail, stream->number, stream->sink->number, stream->sink->shown);
 }
 
 void run_stream_close(struct run_stream *stream)

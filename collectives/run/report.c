@@ -41,8 +41,7 @@ static bool in_sight(const struct run_job *job, const struct run_tail *tail)
     const struct run_tail_line *line;
     for (int i = 0; (line = run_tail_line(tail, i)); i++) {
         const struct run_sink *sink = line->sink ? &job->err : &job->out;
-        if (sink->failed || sink->shown != job->err.shown ||
-            *job->err.shown - line->place >= RUN_SIGHT)
+        if (sink->failed || sink != &job->err || sink->shown - line->place >= RUN_SIGHT)
             return false;
     }
     return true;

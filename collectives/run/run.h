@@ -33,6 +33,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 /** Exit statuses of zero-run's own, a contract (--help has it). A failed rank's own status, or
@@ -122,9 +123,9 @@ struct run_sink {
     int fd;
     char *bytes; /**< waiting to be written: from `start`, `used` of them */
     size_t start, used, capacity;
-    int failed;      /**< errno of the write that failed: everything since is dropped */
-    int number;      /**< 0: standard output, 1: standard error */
-    uint64_t *shown; /**< lines so far; both sinks count together if they are the same file */
+    int failed;     /**< errno of the write that failed: everything since is dropped */
+    int number;     /**< 0: standard output, 1: standard error */
+    uint64_t shown; /**< lines so far */
     bool terminal, color;
 };
 
@@ -143,7 +144,7 @@ struct run_stream {
 };
 
 /** Prepares a sink for standard output (0) or standard error (1). */
-void run_sink_init(struct run_sink *sink, int number, enum run_when color, uint64_t *shown);
+void run_sink_init(struct run_sink *sink, int number, enum run_when color);
 /** Adds bytes; never fails: what there is no memory for counts as failed output. */
 void run_sink_add(struct run_sink *sink, const char *bytes, size_t count);
 /** Ranks have to wait until something has been written. */
@@ -251,7 +252,8 @@ struct run_job {
     int plan_fd; /**< -1: none */
     bool piped;  /**< output comes through pipes */
     struct run_sink out, err;
-    uint64_t shown[2]; /**< lines; see run_sink */
+    bool one_sink; /**< both are the same file: `err` has everything, in its order */
+    rlim_t files;  /**< the limit of open files zero-run was started with: the ranks' */
     struct run_guardian guardian;
     struct run_binding *binding; /**< NULL: none */
     struct run_oom oom;
@@ -315,7 +317,9 @@ void run_orphans_end(const struct run_job *job);
 zero_result run_signals_begin(struct run_job *job, struct base_error *error);
 /** Does what the signals that have come ask for. */
 void run_signals_take(struct run_job *job);
-/** Sends a signal to the process groups of all ranks that have not ended. */
+/** Sends a signal to a rank and what it has started. */
+void run_signals_send_one(const struct run_rank *rank, int number);
+/** To all ranks that have not ended. */
 void run_signals_send(struct run_job *job, int number);
 
 /* ---- spawn.c */
@@ -335,7 +339,7 @@ void run_supervise(struct run_job *job);
 /** Tells the ranks to end, and kills those that have not after --grace; none of their ends is a
  * failure from now on. */
 void run_stop(struct run_job *job);
-/** Kills every process group of the job now. */
+/** Kills every rank's process group now. */
 void run_kill(struct run_job *job);
 /** Writes what is waiting, unless a signal comes. */
 void run_flush(struct run_job *job);

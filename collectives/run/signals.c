@@ -44,11 +44,21 @@ zero_result run_signals_begin(struct run_job *job, struct base_error *error)
     return ZERO_OK;
 }
 
+void run_signals_send_one(const struct run_rank *rank, int number)
+{
+    if (!rank->pid)
+        return;
+    const bool gone = kill(-rank->pid, number) != 0;
+    // A rank may have left its own process group.
+    if (gone || number == SIGKILL)
+        kill(rank->pid, number);
+}
+
 void run_signals_send(struct run_job *job, int number)
 {
     for (int i = 0; i < job->count; i++)
-        if (job->ranks[i].pid && !job->ranks[i].ended)
-            kill(-job->ranks[i].pid, number);
+        if (!job->ranks[i].ended)
+            run_signals_send_one(&job->ranks[i], number);
 }
 
 // Time that zero-run has been suspended does not count.

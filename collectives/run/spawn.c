@@ -78,11 +78,21 @@ static bool child_inherits(int fd)
     return fd < 0 || fcntl(fd, F_SETFD, 0) == 0;
 }
 
+static bool child_limits(const struct run_job *job)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return false;
+    limit.rlim_cur = job->files;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 static bool child_setup(const struct run_job *job, int rank, const struct plumbing *pipes)
 {
     struct sigaction plain = {.sa_handler = SIG_DFL};
-    return setpgid(0, 0) == 0 && child_input(rank) && child_output(job, pipes) &&
-           child_inherits(rank == 0 ? job->metrics.output : -1) && child_inherits(job->plan_fd) &&
+    return setpgid(0, 0) == 0 && child_limits(job) && child_input(rank) &&
+           child_output(job, pipes) && child_inherits(rank == 0 ? job->metrics.output : -1) &&
+           child_inherits(job->plan_fd) &&
            (job->ignored_pipe || sigaction(SIGPIPE, &plain, NULL) == 0) &&
            sigprocmask(SIG_SETMASK, &job->saved_mask, NULL) == 0;
 }
@@ -174,7 +184,7 @@ static bool open_streams(struct run_job *job, struct run_rank *rank, struct plum
         stream->line = base_calloc(RUN_LINE_BYTES, 1);
         if (!stream->line)
             return false;
-        stream->sink = i == 1 || job->plan_fd >= 0 ? &job->err : &job->out;
+        stream->sink = i == 1 || job->plan_fd >= 0 || job->one_sink ? &job->err : &job->out;
         stream->number = i;
         stream->lines = prefixed || job->count > 1;
         stream->tail = &rank->tail;

@@ -44,8 +44,7 @@ zero_result run_supervise_begin(struct run_job *job, struct base_error *error)
 void run_kill(struct run_job *job)
 {
     for (int i = 0; i < job->count; i++)
-        if (job->ranks[i].pid)
-            kill(-job->ranks[i].pid, SIGKILL);
+        run_signals_send_one(&job->ranks[i], SIGKILL);
 }
 
 void run_stop(struct run_job *job)
@@ -146,12 +145,13 @@ static void check_logs(struct run_job *job)
 static void check_sinks(struct run_job *job)
 {
     struct run_sink *sinks[2] = {&job->out, &job->err};
+    const char *const names[2] = {"output", job->one_sink ? "output and error" : "error"};
     for (int i = 0; i < 2; i++) {
         if (!sinks[i]->failed || job->told_sink[i])
             continue;
         job->told_sink[i] = true;
         const bool useless = nobody_reads(job, sinks[i]);
-        run_say(job, "cannot write to standard %s: %s%s", i ? "error" : "output",
+        run_say(job, "cannot write to standard %s: %s%s", names[i],
                 strerrordesc_np(sinks[i]->failed),
                 useless ? "; stopping the job" : "; its output is lost");
         if (useless)

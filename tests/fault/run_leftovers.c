@@ -230,6 +230,22 @@ static void an_inner_job_ends_with_the_outer_one(void **state)
     }
 }
 
+static void a_rank_that_leaves_its_group_ends(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN_SCRIPT(&run,
+               "[ $RANK = 1 ] && exec perl -e '$SIG{TERM} = \"IGNORE\"; "
+               "setpgrp(0, getpgrp(getppid())) or die; open(F, \">$ENV{D}/left\"); "
+               "print F \"$$\\n\"; close F; sleep 60'; "
+               "until [ -s $D/left ]; do sleep 0.02; done; exit 3",
+               "-n", "2", "--grace", "1");
+    assert_int_equal(run.status, 3);
+    assert_true(run.seconds > 0.9 && run.seconds < 4);
+    run_command_free(&run);
+    expect_nothing_left();
+}
+
 static void a_killed_guardian_is_missed(void **state)
 {
     (void)state;
@@ -503,6 +519,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(zero_runs_own_death_leaves_nothing),
         cmocka_unit_test(a_death_at_any_time_leaves_nothing),
         cmocka_unit_test(an_inner_job_ends_with_the_outer_one),
+        cmocka_unit_test(a_rank_that_leaves_its_group_ends),
         cmocka_unit_test(a_killed_guardian_is_missed),
         cmocka_unit_test(a_closed_terminal_leaves_nothing),
         cmocka_unit_test(nohup_outlives_the_terminal),
