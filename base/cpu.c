@@ -140,7 +140,8 @@ struct base_cpu base_cpu_detect(void)
     };
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    cpu.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    cpu.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+               __builtin_cpu_supports("f16c");
     cpu.avx512 = cpu.avx2 && __builtin_cpu_supports("avx512f") &&
                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                  __builtin_cpu_supports("avx512vl");

@@ -37,7 +37,7 @@ endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   set(ZERO_X86_64 ON)
 endif()
-set(ZERO_AVX2_OPTIONS -mavx2 -mfma)
+set(ZERO_AVX2_OPTIONS -mavx2 -mfma -mf16c)
 set(ZERO_AVX512_OPTIONS -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
 
 # zero_isa_sources(<options list> <sources...>): per-ISA files get the flags of their instruction

@@ -1,4 +1,4 @@
-// The bulk operations: their arguments.
+// The bulk operations that move bytes: their arguments.
 
 #include "collectives/internal.h"
 
@@ -63,34 +63,4 @@ zero_result coll_all_to_all_start(struct coll_comm *comm, const struct coll_all_
     if (why)
         return coll_refuse(comm, request, COLL_ALL_TO_ALL, why);
     return coll_start(comm, request, COLL_ALL_TO_ALL);
-}
-
-static const char *check_reduce_scatter(const struct coll_comm *comm,
-                                        const struct coll_reduce_scatter *op)
-{
-    if (op->dtype != ZERO_F32 && op->dtype != ZERO_BF16)
-        return "the dtype is neither f32 nor bf16";
-    if (op->contributors < 1 || op->contributors > comm->world)
-        return "contributors is not in 1 .. world";
-    if (op->spans[comm->rank].count > 0 && !op->accumulator)
-        return "there is no accumulator";
-    if (comm->rank < op->contributors && !op->source)
-        return "there is no source";
-    const size_t most = SIZE_MAX / (op->dtype == ZERO_F32 ? sizeof(float) : sizeof(uint16_t));
-    for (int rank = 0; rank < comm->world; rank++)
-        if (op->spans[rank].count > most || op->spans[rank].offset > most - op->spans[rank].count)
-            return "a span has more than the memory there is";
-    return NULL;
-}
-
-zero_result coll_reduce_scatter_start(struct coll_comm *comm, const struct coll_reduce_scatter *op,
-                                      struct coll_request *request)
-{
-    if (request->state != COLL_IDLE)
-        return coll_refuse(comm, request, COLL_REDUCE_SCATTER, "the request is not drained");
-    request->op.reduce_scatter = *op;
-    const char *why = check_reduce_scatter(comm, op);
-    if (why)
-        return coll_refuse(comm, request, COLL_REDUCE_SCATTER, why);
-    return coll_start(comm, request, COLL_REDUCE_SCATTER);
 }

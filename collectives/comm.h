@@ -47,8 +47,8 @@ struct coll_config {
     const struct base_log *log;   /**< borrowed, outlives the communicator */
 };
 
-/** Which of a vector's elements belong to one rank. */
-struct coll_span {
+/** Which of a vector's elements belong to one rank. Public structs alike are read through it. */
+struct __attribute__((may_alias)) coll_span {
     size_t offset;
     size_t count;
 };
@@ -163,7 +163,8 @@ struct coll_label {
 zero_result coll_progress(struct coll_comm *comm);
 
 /** Waits until the result of the request is complete on this rank. Peers may still read this
- * rank's source. *Local* (its partners need only have started it). */
+ * rank's source. *Local* (its partners need only have started it). Here and below the request may
+ * be of any communicator of the family. */
 zero_result coll_wait(struct coll_comm *comm, struct coll_request *request);
 
 /** Waits until the request is complete and no peer reads this rank's source any more; then the
@@ -208,7 +209,8 @@ zero_dtype coll_accumulator_dtype(zero_dtype dtype);
  * of the owner's span (first relative to the span), complete for this request. first and count are
  * multiples of 1,024 but for the end of the span. Called in ascending order, from within whatever
  * call makes progress, with the floating-point environment at its default; it must not call the
- * communicator. sum is in the accumulator's type, not necessarily where the accumulator is.
+ * communicator. sum is in the accumulator's type, not necessarily where the accumulator is. With a
+ * sum_group: of the call with `last` only.
  */
 typedef void (*coll_tile_fn)(void *user, size_t first, size_t count, const void *sum);
 
@@ -225,8 +227,8 @@ typedef void (*coll_nonfinite_fn)(void *user, int contributor, size_t element);
  * (accumulator + c0) + c1 ...; with `store` the first one is stored instead of added. Plain
  * additions in the accumulator's type in this order, round to nearest, denormals kept, integers
  * modulo 2^n: the bits are those of a scalar loop; a NaN is written as the positive quiet one
- * without payload. Ranks from `contributors` on make the same call; their source is not read.
- * *Collective, ordered.*
+ * without payload. Ranks from `contributors` on make the same call; their source is not read. All
+ * addresses are aligned to their elements. *Collective, ordered.*
  *
  * sum_group G > 1 adds in blocks: contribution k of this call is number first + k of a longer
  * sequence that may come in several calls; each G consecutive numbers, from a multiple of G on, are
@@ -261,8 +263,10 @@ enum coll_op { COLL_SUM, COLL_MIN, COLL_MAX };
 
 /**
  * All-reduce: result = combination of every rank's vector, in rank order, in the accumulator's
- * type, rounded to `dtype` once at the end: the same bits on every rank. In place is allowed. At
- * memory speed where source and result lie in arenas on every rank. *Collective, ordered.*
+ * type, rounded to `dtype` once at the end: the same bits on every rank. NaN is the positive quiet
+ * one. In place is allowed. Where source and result lie in arenas on every rank it is one pass over
+ * memory, in which each rank writes a share of every result; else each fetches the others' shares.
+ * Complete, it is drained. *Collective, ordered.*
  */
 struct coll_all_reduce {
     const void *source; /**< count elements */
@@ -326,6 +330,7 @@ struct coll_request {
     uint32_t state;
     uint64_t record;           /**< of the flight recorder */
     size_t moved;              /**< bytes of a message that are here */
+    struct coll_comm *comm;    /**< where it was started */
     struct coll_request *next; /**< the one started after it, while both are under way */
     union {
         struct coll_all_gather all_gather;

@@ -71,7 +71,19 @@ void coll_signature_make(struct coll_signature *signature, const struct coll_com
         sign_bulk(signature, comm, op->spans, &op->label);
         signature->dtype = (uint32_t)op->dtype;
         signature->contributors = op->contributors;
-        signature->variant = op->store;
+        if (op->sum_group > 1) {
+            signature->variant = op->last;
+            signature->sum_group = op->sum_group;
+            signature->first = op->first;
+        } else {
+            signature->variant = op->store;
+        }
+    } else if (request->kind == COLL_ALL_REDUCE_BULK) {
+        const struct coll_all_reduce *op = &request->op.all_reduce;
+        signature->dtype = (uint32_t)op->dtype;
+        signature->bytes = op->count;
+        signature->variant = (uint32_t)op->op;
+        sign_label(signature, &op->label);
     } else if (coll_is_message(request)) {
         const struct coll_message *op = &request->op.message;
         signature->bytes = op->bytes;
@@ -124,5 +136,9 @@ const char *coll_signature_difference(const struct coll_signature *a,
         return ", with another dtype";
     if (a->contributors != b->contributors)
         return ", with another number of contributors";
+    if (a->sum_group != b->sum_group)
+        return ", with another sum_group";
+    if (a->first != b->first)
+        return ", with another first contribution";
     return ", with another variant";
 }

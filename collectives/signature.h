@@ -13,12 +13,14 @@ struct coll_signature {
     uint32_t kind;
     uint32_t dtype;
     int32_t contributors;
-    uint32_t variant; /**< of a reduce-scatter: store; of an all-reduce: the operation; of an
-                         all-gather: it is a publication */
-    int32_t root;     /**< of a message: the peer's number in the root */
-    uint32_t number;  /**< of the label */
-    uint64_t bytes;   /**< of a small operation, a message */
-    uint64_t spans;   /**< hash of a bulk operation's spans */
+    uint32_t variant;           /**< of a reduce-scatter: store, or of a sum_group: last; of an
+                                     all-reduce: the operation; of an all-gather: whether it is a publication */
+    int32_t root;               /**< of a message: the peer's number in the root */
+    uint32_t number;            /**< of the label */
+    uint64_t bytes;             /**< of a small operation, a broadcast, a message; of an all-reduce: its count */
+    uint64_t spans;             /**< hash of a bulk operation's spans */
+    uint64_t first;             /**< of a sum_group; 0 without */
+    uint32_t sum_group;         /**< 0: none */
     char what[COLL_WHAT_BYTES]; /**< the label's two texts, cut */
     char name[COLL_LABEL_BYTES];
 };

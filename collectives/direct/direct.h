@@ -7,7 +7,8 @@
  *   source.c     memory that a peer has posted, as memory of this process
  *   private.c    the same of memory outside arenas, when ranks are processes
  *   gather.c     all-gather, broadcast, all-to-all
- *   reduce.c     ordered reduce-scatter, all-reduce
+ *   reduce.c     ordered reduce-scatter
+ *   all_reduce.c all-reduce of long vectors
  *   exchange.c   the small operations
  *   message.c    send and receive
  *   presence.c   who waits for whom
@@ -37,7 +38,7 @@ enum {
     DIRECT_INLINE = 64, /**< bytes of a small operation that travel with its descriptor */
     DIRECT_LETTERS = 8, /**< messages from one rank to another that can be under way */
     DIRECT_TABLES = 4,  /**< all-to-alls of a rank that can be under way */
-    DIRECT_NOTE_WORDS = 16,
+    DIRECT_NOTE_WORDS = 18,
 };
 
 /** More than any number of operations. */
@@ -89,8 +90,9 @@ struct direct_block {
     alignas(DIRECT_LINE) _Atomic uint64_t posted;   /**< operations posted */
     _Atomic uint32_t bell;                          /**< of the root: see join.c */
     alignas(DIRECT_LINE) _Atomic uint64_t consumed; /**< operations done with; DIRECT_GONE: left */
-    alignas(DIRECT_LINE) _Atomic uint64_t written;  /**< all-reduces of which this rank has written
-                                                         its part everywhere */
+    alignas(DIRECT_LINE) _Atomic uint64_t written;  /**< steps of long all-reduces done, two each:
+                                                         its share is written, the others' are
+                                                         fetched */
     alignas(DIRECT_LINE) _Atomic uint32_t asleep;   /**< of the root: 1: who changes something wakes
                                                          the owner */
     alignas(DIRECT_LINE) _Atomic uint32_t gone;     /**< of a group: ranks that will not look at
@@ -112,6 +114,12 @@ struct direct_room {
     int members;
 };
 
+/** For sums on their way, in the innermost cache. */
+struct direct_scratch {
+    alignas(DIRECT_LINE) unsigned char sum[COLL_SUM_TILE * sizeof(double)];
+    alignas(DIRECT_LINE) unsigned char block[COLL_SUM_TILE * sizeof(double)];
+};
+
 /** One rank's state in one communicator: of a root the first member of the transport's link, of a
  * group the whole link. */
 struct direct {
@@ -124,8 +132,10 @@ struct direct {
     size_t *fetched;              /**< of every rank: bytes of its block that are here already */
     struct direct_private *private;    /**< of processes: private.c's own */
     uint64_t tables[DIRECT_TABLES];    /**< which all-to-all has used each last: its sequence + 1 */
-    uint64_t all_to_alls, all_reduces; /**< started so far */
+    uint64_t all_to_alls; /**< started so far */
     const struct coll_sum_kernels *kernels;
+    struct direct_scratch *scratch;
+    size_t cache_bytes; /**< coll_sum_cache_bytes() */
     bool shared;                               /**< the ranks are processes, for futexes */
     bool joined;                               /**< the others count on this rank to leave */
     struct direct_room rooms[COLL_GROUPS_MAX]; /**< of a root */
@@ -298,9 +308,17 @@ zero_result coll_direct_all_gather(struct coll_comm *comm, struct coll_request *
 zero_result coll_direct_broadcast(struct coll_comm *comm, struct coll_request *request);
 zero_result coll_direct_all_to_all(struct coll_comm *comm, struct coll_request *request);
 zero_result coll_direct_reduce_scatter(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_direct_all_reduce(struct coll_comm *comm, struct coll_request *request);
 zero_result coll_direct_exchange(struct coll_comm *comm, struct coll_request *request);
 zero_result coll_direct_small_all_reduce(struct coll_comm *comm, struct coll_request *request);
 zero_result coll_direct_small_broadcast(struct coll_comm *comm, struct coll_request *request);
+
+/** coll_direct_view() of the sources of ranks 0 .. contributors-1: direct->sources. */
+zero_result coll_direct_view_all(struct coll_comm *comm, const struct coll_request *request,
+                                 int contributors, size_t first_byte, size_t bytes);
+
+/** Whether a rank has done fewer steps of the all-reduce under way than this one. */
+bool coll_direct_behind(const struct coll_comm *comm, int rank);
 
 /** One of a rank's DIRECT_TABLES tables: its blocks in the source, for every rank. */
 struct coll_span *coll_direct_table(const struct coll_comm *comm, int rank, uint64_t table);

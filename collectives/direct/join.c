@@ -4,6 +4,8 @@
 #include "base/cpu.h"
 #include "base/futex.h"
 
+#include <string.h>
+
 /* ------------------------------------------------------------------ joining and leaving */
 
 size_t coll_direct_block_bytes(int world)
@@ -17,7 +19,8 @@ size_t coll_direct_block_bytes(int world)
 static size_t table_bytes(const struct direct *direct, int world)
 {
     return (size_t)world * (sizeof *direct->blocks + sizeof *direct->homes + sizeof *direct->met +
-                            sizeof *direct->sources + sizeof *direct->fetched);
+                            sizeof *direct->sources + sizeof *direct->fetched) +
+           sizeof *direct->scratch;
 }
 
 zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool shared,
@@ -26,21 +29,25 @@ zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool
     const size_t world = (size_t)comm->world;
     direct->shared = shared;
     direct->kernels = coll_sum_best();
+    direct->cache_bytes = coll_sum_cache_bytes();
     direct->blocks = base_calloc(world, sizeof *direct->blocks);
     direct->homes = comm->root_ranks ? base_calloc(world, sizeof *direct->homes) : direct->blocks;
     direct->met = base_calloc(world, sizeof *direct->met);
     direct->sources = base_calloc(world, sizeof *direct->sources);
     direct->fetched = base_calloc(world, sizeof *direct->fetched);
-    if (!direct->blocks || !direct->homes || !direct->met || !direct->sources || !direct->fetched)
+    direct->scratch = base_aligned_alloc(DIRECT_LINE, sizeof *direct->scratch);
+    comm->family->counters.memory_bytes += table_bytes(direct, comm->world);
+    if (!direct->blocks || !direct->homes || !direct->met || !direct->sources || !direct->fetched ||
+        !direct->scratch)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
                          comm->name, comm->world);
-    comm->family->counters.memory_bytes += table_bytes(direct, comm->world);
+    memset(direct->scratch, 0, sizeof *direct->scratch);
     return shared ? coll_direct_private_init(direct, comm, error) : ZERO_OK;
 }
 
 void coll_direct_free(struct direct *direct, struct coll_comm *comm)
 {
-    if (direct->sources)
+    if (direct->kernels)
         comm->family->counters.memory_bytes -= table_bytes(direct, comm->world);
     if (direct->homes != direct->blocks)
         base_free(direct->homes);
@@ -48,6 +55,7 @@ void coll_direct_free(struct direct *direct, struct coll_comm *comm)
     base_free(direct->met);
     base_free(direct->sources);
     base_free(direct->fetched);
+    base_free(direct->scratch);
     coll_direct_private_free(direct, comm);
 }
 

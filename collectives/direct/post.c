@@ -104,8 +104,15 @@ static void describe_memory(struct direct_descriptor *own, const struct coll_com
     case COLL_REDUCE_SCATTER:
         source = coll_direct_place(comm, request->op.reduce_scatter.source,
                                    spans_end(comm, request->op.reduce_scatter.spans) *
-                                       (request->op.reduce_scatter.dtype == ZERO_F32 ? 4 : 2));
+                                       coll_dtype_bytes(request->op.reduce_scatter.dtype));
         break;
+    case COLL_ALL_REDUCE_BULK: {
+        const struct coll_all_reduce *op = &request->op.all_reduce;
+        const size_t bytes = op->count * coll_dtype_bytes(op->dtype);
+        source = coll_direct_place(comm, op->source, bytes);
+        target = coll_direct_place(comm, op->result, bytes);
+        break;
+    }
     default: {
         const struct coll_small *small = (const struct coll_small *)request;
         source.at = (uint64_t)small->slot;
@@ -189,6 +196,7 @@ static zero_result (*const advance[COLL_KINDS])(struct coll_comm *comm,
                                                 struct coll_request *request) = {
     [COLL_ALL_GATHER] = coll_direct_all_gather,
     [COLL_REDUCE_SCATTER] = coll_direct_reduce_scatter,
+    [COLL_ALL_REDUCE_BULK] = coll_direct_all_reduce,
     [COLL_BROADCAST_BULK] = coll_direct_broadcast,
     [COLL_ALL_TO_ALL] = coll_direct_all_to_all,
     [COLL_EXCHANGE] = coll_direct_exchange,

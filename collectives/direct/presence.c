@@ -28,8 +28,10 @@ static bool is_publication(const struct coll_request *request)
 
 bool coll_direct_drained(const struct coll_comm *comm, const struct coll_request *request)
 {
-    // The descriptor's bytes are safe until its turn in the ring comes again.
-    if (coll_direct_inlined(request) || is_publication(request))
+    // The descriptor's bytes are safe until its turn in the ring comes again. A long all-reduce is
+    // complete when nobody reads any more.
+    if (coll_direct_inlined(request) || is_publication(request) ||
+        request->kind == COLL_ALL_REDUCE_BULK)
         return true;
     for (int rank = 0; rank < comm->world; rank++)
         if (rank != comm->rank && coll_direct_reads(request, rank, comm->rank) &&
@@ -54,7 +56,7 @@ enum coll_presence coll_direct_presence(const struct coll_comm *comm,
     case COLL_GOAL_COMPLETE:
         absent = coll_direct_reads(comm->queue.first, comm->rank, rank) &&
                  (!coll_direct_posted(comm, rank, comm->queue.first->sequence) ||
-                  coll_direct_asking(comm, rank));
+                  coll_direct_asking(comm, rank) || coll_direct_behind(comm, rank));
         break;
     case COLL_GOAL_DRAINED:
         absent = rank != comm->rank && coll_direct_reads(request, rank, comm->rank) &&

@@ -1,95 +1,370 @@
-// Eight elements at a time; the rest by the definition. Compiled with the flags of AVX2 and called
-// only where the processor has it.
+// As in avx512.c, with vectors of half the size. Compiled with the flags of AVX2 and called only
+// where the processor has it.
 
 #include "collectives/sum/sum.h"
 
 #include <immintrin.h>
+#include <string.h>
 
-enum { LANES = 8 };
+enum { VECTORS = 8 };
 
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE __m256 load_f32(const void *source, size_t i)
+/** Elements of an accumulator. */
+typedef __m256i vector;
+typedef vector (*combine_fn)(vector value, vector next);
+typedef vector (*special_fn)(vector value);
+
+/** What there is to know of a dtype. */
+struct arithmetic {
+    size_t bytes; /**< of an accumulator's element */
+    vector (*load)(const void *source, size_t i);
+    combine_fn add, least, greatest;
+    special_fn not_finite; /**< not zero where an element is that */
+    special_fn nan;
+};
+
+/* ------------------------------------------------------------------ f32, bf16, f16 */
+
+INLINE vector load_f32(const void *source, size_t i)
 {
-    return _mm256_loadu_ps((const float *)source + i);
+    return _mm256_loadu_si256((const vector *)((const float *)source + i));
 }
 
-INLINE __m256 load_bf16(const void *source, size_t i)
+INLINE vector load_bf16(const void *source, size_t i)
 {
     const __m128i halves = _mm_loadu_si128((const __m128i *)((const uint16_t *)source + i));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+    return _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
 }
 
-typedef __m256 (*load_fn)(const void *source, size_t i);
-
-/** All ones in the lanes whose exponent is that of NaN and infinity. */
-INLINE __m256i not_finite(__m256 value)
+INLINE vector load_f16(const void *source, size_t i)
 {
-    const __m256i exponent = _mm256_set1_epi32(0x7f800000);
-    return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(value), exponent), exponent);
+    const __m128i halves = _mm_loadu_si128((const __m128i *)((const uint16_t *)source + i));
+    return _mm256_castps_si256(_mm256_cvtph_ps(halves));
 }
 
-/** n is a multiple of LANES. */
-INLINE bool add(float *sum, const void *const *sources, int count, size_t first, size_t n,
-                bool store, load_fn load)
+INLINE vector add_f32(vector value, vector next)
 {
-    const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
-    __m256i bad = _mm256_setzero_si256();
-    for (size_t i = 0; i < n; i += LANES) {
-        __m256 addend = load(sources[0], first + i);
-        bad = _mm256_or_si256(bad, not_finite(addend));
-        __m256 value = store ? addend : _mm256_add_ps(_mm256_loadu_ps(sum + i), addend);
-        for (int k = 1; k < count; k++) {
-            addend = load(sources[k], first + i);
-            bad = _mm256_or_si256(bad, not_finite(addend));
-            value = _mm256_add_ps(value, addend);
+    return _mm256_castps_si256(
+        _mm256_add_ps(_mm256_castsi256_ps(value), _mm256_castsi256_ps(next)));
+}
+
+// The instructions give their second operand if the two are equal or one is NaN.
+
+INLINE vector least_f32(vector value, vector next)
+{
+    const __m256 a = _mm256_castsi256_ps(value), b = _mm256_castsi256_ps(next);
+    const __m256 nan = _mm256_cmp_ps(b, b, _CMP_UNORD_Q);
+    return _mm256_castps_si256(_mm256_blendv_ps(_mm256_min_ps(b, a), b, nan));
+}
+
+INLINE vector greatest_f32(vector value, vector next)
+{
+    const __m256 a = _mm256_castsi256_ps(value), b = _mm256_castsi256_ps(next);
+    const __m256 nan = _mm256_cmp_ps(b, b, _CMP_UNORD_Q);
+    return _mm256_castps_si256(_mm256_blendv_ps(_mm256_max_ps(b, a), b, nan));
+}
+
+INLINE vector not_finite_f32(vector value)
+{
+    const vector exponent = _mm256_set1_epi32(0x7f800000);
+    return _mm256_cmpeq_epi32(_mm256_and_si256(value, exponent), exponent);
+}
+
+INLINE vector nan_f32(vector value)
+{
+    const __m256 a = _mm256_castsi256_ps(value);
+    return _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+}
+
+/* ------------------------------------------------------------------ f64 */
+
+INLINE vector load_f64(const void *source, size_t i)
+{
+    return _mm256_loadu_si256((const vector *)((const double *)source + i));
+}
+
+INLINE vector add_f64(vector value, vector next)
+{
+    return _mm256_castpd_si256(
+        _mm256_add_pd(_mm256_castsi256_pd(value), _mm256_castsi256_pd(next)));
+}
+
+INLINE vector least_f64(vector value, vector next)
+{
+    const __m256d a = _mm256_castsi256_pd(value), b = _mm256_castsi256_pd(next);
+    const __m256d nan = _mm256_cmp_pd(b, b, _CMP_UNORD_Q);
+    return _mm256_castpd_si256(_mm256_blendv_pd(_mm256_min_pd(b, a), b, nan));
+}
+
+INLINE vector greatest_f64(vector value, vector next)
+{
+    const __m256d a = _mm256_castsi256_pd(value), b = _mm256_castsi256_pd(next);
+    const __m256d nan = _mm256_cmp_pd(b, b, _CMP_UNORD_Q);
+    return _mm256_castpd_si256(_mm256_blendv_pd(_mm256_max_pd(b, a), b, nan));
+}
+
+INLINE vector not_finite_f64(vector value)
+{
+    const vector exponent = _mm256_set1_epi64x(0x7ff0000000000000);
+    return _mm256_cmpeq_epi64(_mm256_and_si256(value, exponent), exponent);
+}
+
+INLINE vector nan_f64(vector value)
+{
+    const __m256d a = _mm256_castsi256_pd(value);
+    return _mm256_castpd_si256(_mm256_cmp_pd(a, a, _CMP_UNORD_Q));
+}
+
+/* ------------------------------------------------------------------ i32, i64 */
+
+INLINE vector never(vector value)
+{
+    (void)value;
+    return _mm256_setzero_si256();
+}
+
+INLINE vector load_i32(const void *source, size_t i)
+{
+    return _mm256_loadu_si256((const vector *)((const int32_t *)source + i));
+}
+
+INLINE vector add_i32(vector value, vector next)
+{
+    return _mm256_add_epi32(value, next);
+}
+
+INLINE vector least_i32(vector value, vector next)
+{
+    return _mm256_min_epi32(value, next);
+}
+
+INLINE vector greatest_i32(vector value, vector next)
+{
+    return _mm256_max_epi32(value, next);
+}
+
+INLINE vector load_i64(const void *source, size_t i)
+{
+    return _mm256_loadu_si256((const vector *)((const int64_t *)source + i));
+}
+
+INLINE vector add_i64(vector value, vector next)
+{
+    return _mm256_add_epi64(value, next);
+}
+
+INLINE vector least_i64(vector value, vector next)
+{
+    return _mm256_blendv_epi8(value, next, _mm256_cmpgt_epi64(value, next));
+}
+
+INLINE vector greatest_i64(vector value, vector next)
+{
+    return _mm256_blendv_epi8(value, next, _mm256_cmpgt_epi64(next, value));
+}
+
+/* ------------------------------------------------------------------ the loop */
+
+static const struct arithmetic of_f32 = {
+    4, load_f32, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32};
+static const struct arithmetic of_bf16 = {
+    4, load_bf16, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32};
+static const struct arithmetic of_f16 = {
+    4, load_f16, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32};
+static const struct arithmetic of_f64 = {
+    8, load_f64, add_f64, least_f64, greatest_f64, not_finite_f64, nan_f64};
+static const struct arithmetic of_i32 = {4,     load_i32, add_i32, least_i32, greatest_i32,
+                                         never, never};
+static const struct arithmetic of_i64 = {8,     load_i64, add_i64, least_i64, greatest_i64,
+                                         never, never};
+
+/** Computes the elements i .. of a block. */
+INLINE void compute(const struct coll_pass *pass, const struct arithmetic *of, combine_fn combine,
+                    size_t i, vector *values)
+{
+    const size_t lanes = sizeof(vector) / of->bytes;
+    const vector *sum = (const vector *)((const unsigned char *)pass->sum + i * of->bytes);
+    int k = 0;
+    if (pass->store) {
+#pragma GCC unroll 8
+        for (size_t j = 0; j < VECTORS; j++)
+            values[j] = of->load(pass->sources[0], pass->first + i + j * lanes);
+        k = 1;
+    } else {
+#pragma GCC unroll 8
+        for (size_t j = 0; j < VECTORS; j++)
+            values[j] = _mm256_load_si256(sum + j);
+    }
+    for (; k < pass->count; k++) {
+#pragma GCC unroll 8
+        for (size_t j = 0; j < VECTORS; j++)
+            values[j] = combine(values[j], of->load(pass->sources[k], pass->first + i + j * lanes));
+    }
+}
+
+INLINE bool any(const vector *values, special_fn special)
+{
+    vector found = special(values[0]);
+#pragma GCC unroll 8
+    for (int j = 1; j < VECTORS; j++)
+        found = _mm256_or_si256(found, special(values[j]));
+    return _mm256_testz_si256(found, found) == 0;
+}
+
+INLINE void leave(vector *sum, const vector *values, enum coll_sum_to to)
+{
+    if (to == COLL_SUM_MEMORY) {
+#pragma GCC unroll 8
+        for (int j = 0; j < VECTORS; j++)
+            _mm256_stream_si256(sum + j, values[j]);
+    } else {
+#pragma GCC unroll 8
+        for (int j = 0; j < VECTORS; j++)
+            _mm256_store_si256(sum + j, values[j]);
+    }
+}
+
+INLINE bool blocks(const struct coll_pass *pass, const struct arithmetic *of, combine_fn combine,
+                   special_fn special, coll_sum_fn definition)
+{
+    const size_t block = VECTORS * sizeof(vector) / of->bytes;
+    size_t i = coll_sum_head(pass->sum, pass->n, of->bytes);
+    struct coll_pass part = coll_sum_part(pass, 0, i, of->bytes);
+    bool finite = definition(&part);
+    for (; i + block <= pass->n; i += block) {
+        vector values[VECTORS];
+        compute(pass, of, combine, i, values);
+        if (__builtin_expect(any(values, special), false)) {
+            part = coll_sum_part(pass, i, block, of->bytes);
+            finite &= definition(&part);
+        } else {
+            leave((vector *)((unsigned char *)pass->sum + i * of->bytes), values, pass->to);
         }
-        value = _mm256_blendv_ps(value, nan, _mm256_cmp_ps(value, value, _CMP_UNORD_Q));
-        _mm256_storeu_ps(sum + i, value);
     }
-    return _mm256_testz_si256(bad, bad) != 0;
+    part = coll_sum_part(pass, i, pass->n - i, of->bytes);
+    return definition(&part) && finite;
 }
 
-/** add() with a constant number of sources, so that the loop over them is unrolled and the sum
- * stays in a register. */
-INLINE bool add_unrolled(float *sum, const void *const *sources, int count, size_t first, size_t n,
-                         bool store, load_fn load)
+INLINE bool run(const struct coll_pass *pass, const struct arithmetic *of, coll_sum_fn definition)
 {
-    switch (count) {
-    case 1:
-        return store ? add(sum, sources, 1, first, n, true, load)
-                     : add(sum, sources, 1, first, n, false, load);
-    case 2:
-        return store ? add(sum, sources, 2, first, n, true, load)
-                     : add(sum, sources, 2, first, n, false, load);
-    case 3:
-        return store ? add(sum, sources, 3, first, n, true, load)
-                     : add(sum, sources, 3, first, n, false, load);
+    switch (pass->op) {
+    case COLL_MIN:
+        return blocks(pass, of, of->least, of->nan, definition);
+    case COLL_MAX:
+        return blocks(pass, of, of->greatest, of->nan, definition);
     default:
-        return store ? add(sum, sources, 4, first, n, true, load)
-                     : add(sum, sources, 4, first, n, false, load);
+        return blocks(pass, of, of->add, of->not_finite, definition);
     }
 }
 
-static bool sum_f32(float *sum, const void *const *sources, int count, size_t first, size_t n,
-                    bool store)
+static bool sum_f32(const struct coll_pass *pass)
 {
-    const size_t rest = n % LANES, whole = n - rest;
-    const bool finite = add_unrolled(sum, sources, count, first, whole, store, load_f32);
-    return coll_sum_ref.f32(sum + whole, sources, count, first + whole, rest, store) && finite;
+    return run(pass, &of_f32, coll_sum_ref.sum[ZERO_F32]);
 }
 
-static bool sum_bf16(float *sum, const void *const *sources, int count, size_t first, size_t n,
-                     bool store)
+static bool sum_bf16(const struct coll_pass *pass)
 {
-    const size_t rest = n % LANES, whole = n - rest;
-    const bool finite = add_unrolled(sum, sources, count, first, whole, store, load_bf16);
-    return coll_sum_ref.bf16(sum + whole, sources, count, first + whole, rest, store) && finite;
+    return run(pass, &of_bf16, coll_sum_ref.sum[ZERO_BF16]);
+}
+
+static bool sum_f16(const struct coll_pass *pass)
+{
+    return run(pass, &of_f16, coll_sum_ref.sum[ZERO_F16]);
+}
+
+static bool sum_f64(const struct coll_pass *pass)
+{
+    return run(pass, &of_f64, coll_sum_ref.sum[ZERO_F64]);
+}
+
+static bool sum_i32(const struct coll_pass *pass)
+{
+    return run(pass, &of_i32, coll_sum_ref.sum[ZERO_I32]);
+}
+
+static bool sum_i64(const struct coll_pass *pass)
+{
+    return run(pass, &of_i64, coll_sum_ref.sum[ZERO_I64]);
+}
+
+/* ------------------------------------------------------------------ rounding, copying */
+
+typedef __m128i (*narrow_fn)(__m256 value);
+
+INLINE __m128i narrow_bf16(__m256 value)
+{
+    const __m256i bits = _mm256_castps_si256(value);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    const __m256i halves = _mm256_blendv_epi8(_mm256_srli_epi32(rounded, 16),
+                                              _mm256_set1_epi32(0x7fc0), nan_f32(bits));
+    return _mm_packus_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+}
+
+INLINE __m128i narrow_f16(__m256 value)
+{
+    const __m256 nan = _mm256_cmp_ps(value, value, _CMP_UNORD_Q);
+    const __m256 canonical =
+        _mm256_blendv_ps(value, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000)), nan);
+    return _mm256_cvtps_ph(canonical, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/** A line of results at a time. */
+INLINE void narrow(uint16_t *out, const float *sum, size_t n, enum coll_sum_to to, narrow_fn half,
+                   coll_round_fn definition)
+{
+    enum { LINE = COLL_SUM_LINE / sizeof(uint16_t), LANES = sizeof(__m256) / sizeof(float) };
+    size_t i = coll_sum_head(out, n, sizeof *out);
+    definition(out, sum, i, to);
+    for (; i + LINE <= n; i += LINE)
+        for (size_t j = i; j < i + LINE; j += LANES) {
+            const __m128i halves = half(_mm256_loadu_ps(sum + j));
+            if (to == COLL_SUM_MEMORY)
+                _mm_stream_si128((__m128i *)(out + j), halves);
+            else
+                _mm_store_si128((__m128i *)(out + j), halves);
+        }
+    definition(out + i, sum + i, n - i, to);
+}
+
+static void round_bf16(void *out, const float *sum, size_t n, enum coll_sum_to to)
+{
+    narrow(out, sum, n, to, narrow_bf16, coll_sum_ref.round[ZERO_BF16]);
+}
+
+static void round_f16(void *out, const float *sum, size_t n, enum coll_sum_to to)
+{
+    narrow(out, sum, n, to, narrow_f16, coll_sum_ref.round[ZERO_F16]);
+}
+
+static void copy(void *to, const void *from, size_t bytes, enum coll_sum_to where)
+{
+    unsigned char *out = to;
+    const unsigned char *in = from;
+    size_t i = where == COLL_SUM_MEMORY ? coll_sum_head(to, bytes, 1) : bytes;
+    if (i > 0)
+        memcpy(out, in, i);
+    for (; i + COLL_SUM_LINE <= bytes; i += COLL_SUM_LINE) {
+        const vector *line = (const vector *)(in + i);
+        const vector low = _mm256_loadu_si256(line), high = _mm256_loadu_si256(line + 1);
+        _mm256_stream_si256((vector *)(out + i), low);
+        _mm256_stream_si256((vector *)(out + i) + 1, high);
+    }
+    if (i < bytes)
+        memcpy(out + i, in + i, bytes - i);
 }
 
 const struct coll_sum_kernels coll_sum_avx2 = {
     .size = sizeof(struct coll_sum_kernels),
     .name = "avx2",
-    .f32 = sum_f32,
-    .bf16 = sum_bf16,
+    .sum = {[ZERO_F32] = sum_f32,
+            [ZERO_BF16] = sum_bf16,
+            [ZERO_F16] = sum_f16,
+            [ZERO_F64] = sum_f64,
+            [ZERO_I32] = sum_i32,
+            [ZERO_I64] = sum_i64},
+    .round = {[ZERO_BF16] = round_bf16, [ZERO_F16] = round_f16},
+    .copy = copy,
 };

@@ -1,95 +1,376 @@
-// Sixteen elements at a time; the rest under a mask. Compiled with the flags of AVX-512 and called
-// only where the processor has it.
+// Whole blocks of eight vectors, whose sums stay in registers however many sources there are; what
+// is not a whole block, and a block with a value that is not finite, by the definition: if every
+// sum is finite every source is. Compiled with the flags of AVX-512 and called only where the
+// processor has it.
 
 #include "collectives/sum/sum.h"
 
 #include <immintrin.h>
+#include <string.h>
 
-enum { LANES = 16, NOT_FINITE = 0x99 /* quiet NaN, signalling NaN, the two infinities */ };
+enum { VECTORS = 8, NAN_CLASS = 0x81, NOT_FINITE_CLASS = 0x99 /* and the two infinities */ };
 
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE __m512 load_f32(const void *source, size_t i, __mmask16 lanes)
+/** Elements of an accumulator. */
+typedef __m512i vector;
+typedef vector (*combine_fn)(vector value, vector next);
+typedef bool (*special_fn)(const vector *values);
+
+/** What there is to know of a dtype. */
+struct arithmetic {
+    size_t bytes; /**< of an accumulator's element */
+    vector (*load)(const void *source, size_t i);
+    combine_fn add, least, greatest;
+    special_fn not_finite; /**< whether one of VECTORS vectors has such a value */
+    special_fn nan;
+};
+
+/* ------------------------------------------------------------------ f32, bf16, f16 */
+
+INLINE vector load_f32(const void *source, size_t i)
 {
-    return _mm512_maskz_loadu_ps(lanes, (const float *)source + i);
+    return _mm512_loadu_si512((const float *)source + i);
 }
 
-INLINE __m512 load_bf16(const void *source, size_t i, __mmask16 lanes)
+INLINE vector load_bf16(const void *source, size_t i)
 {
-    const __m256i halves = _mm256_maskz_loadu_epi16(lanes, (const uint16_t *)source + i);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    const __m256i halves = _mm256_loadu_si256((const __m256i *)((const uint16_t *)source + i));
+    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
 }
 
-typedef __m512 (*load_fn)(const void *source, size_t i, __mmask16 lanes);
-
-/** The elements i .. of the sum; returns the lanes with a source that is not finite. */
-INLINE __mmask16 add_lanes(float *sum, const void *const *sources, int count, size_t first,
-                           size_t i, __mmask16 lanes, bool store, load_fn load)
+INLINE vector load_f16(const void *source, size_t i)
 {
-    const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
-    __m512 addend = load(sources[0], first + i, lanes);
-    __mmask16 bad = _mm512_fpclass_ps_mask(addend, NOT_FINITE);
-    __m512 value = store ? addend : _mm512_add_ps(load_f32(sum, i, lanes), addend);
-    for (int k = 1; k < count; k++) {
-        addend = load(sources[k], first + i, lanes);
-        bad = _kor_mask16(bad, _mm512_fpclass_ps_mask(addend, NOT_FINITE));
-        value = _mm512_add_ps(value, addend);
+    const __m256i halves = _mm256_loadu_si256((const __m256i *)((const uint16_t *)source + i));
+    return _mm512_castps_si512(_mm512_cvtph_ps(halves));
+}
+
+INLINE vector add_f32(vector value, vector next)
+{
+    return _mm512_castps_si512(
+        _mm512_add_ps(_mm512_castsi512_ps(value), _mm512_castsi512_ps(next)));
+}
+
+// The instructions give their second operand if the two are equal or one is NaN.
+
+INLINE vector least_f32(vector value, vector next)
+{
+    const __m512 a = _mm512_castsi512_ps(value), b = _mm512_castsi512_ps(next);
+    const __mmask16 nan = _mm512_cmp_ps_mask(b, b, _CMP_UNORD_Q);
+    return _mm512_castps_si512(_mm512_mask_mov_ps(_mm512_min_ps(b, a), nan, b));
+}
+
+INLINE vector greatest_f32(vector value, vector next)
+{
+    const __m512 a = _mm512_castsi512_ps(value), b = _mm512_castsi512_ps(next);
+    const __mmask16 nan = _mm512_cmp_ps_mask(b, b, _CMP_UNORD_Q);
+    return _mm512_castps_si512(_mm512_mask_mov_ps(_mm512_max_ps(b, a), nan, b));
+}
+
+INLINE bool not_finite_f32(const vector *values)
+{
+    __mmask16 found = 0;
+#pragma GCC unroll 8
+    for (int j = 0; j < VECTORS; j++)
+        found = _kor_mask16(
+            found, _mm512_fpclass_ps_mask(_mm512_castsi512_ps(values[j]), NOT_FINITE_CLASS));
+    return found != 0;
+}
+
+INLINE bool nan_f32(const vector *values)
+{
+    __mmask16 found = 0;
+#pragma GCC unroll 8
+    for (int j = 0; j < VECTORS; j++)
+        found =
+            _kor_mask16(found, _mm512_fpclass_ps_mask(_mm512_castsi512_ps(values[j]), NAN_CLASS));
+    return found != 0;
+}
+
+/* ------------------------------------------------------------------ f64 */
+
+INLINE vector load_f64(const void *source, size_t i)
+{
+    return _mm512_loadu_si512((const double *)source + i);
+}
+
+INLINE vector add_f64(vector value, vector next)
+{
+    return _mm512_castpd_si512(
+        _mm512_add_pd(_mm512_castsi512_pd(value), _mm512_castsi512_pd(next)));
+}
+
+INLINE vector least_f64(vector value, vector next)
+{
+    const __m512d a = _mm512_castsi512_pd(value), b = _mm512_castsi512_pd(next);
+    const __mmask8 nan = _mm512_cmp_pd_mask(b, b, _CMP_UNORD_Q);
+    return _mm512_castpd_si512(_mm512_mask_mov_pd(_mm512_min_pd(b, a), nan, b));
+}
+
+INLINE vector greatest_f64(vector value, vector next)
+{
+    const __m512d a = _mm512_castsi512_pd(value), b = _mm512_castsi512_pd(next);
+    const __mmask8 nan = _mm512_cmp_pd_mask(b, b, _CMP_UNORD_Q);
+    return _mm512_castpd_si512(_mm512_mask_mov_pd(_mm512_max_pd(b, a), nan, b));
+}
+
+INLINE bool not_finite_f64(const vector *values)
+{
+    __mmask8 found = 0;
+#pragma GCC unroll 8
+    for (int j = 0; j < VECTORS; j++)
+        found = _kor_mask8(
+            found, _mm512_fpclass_pd_mask(_mm512_castsi512_pd(values[j]), NOT_FINITE_CLASS));
+    return found != 0;
+}
+
+INLINE bool nan_f64(const vector *values)
+{
+    __mmask8 found = 0;
+#pragma GCC unroll 8
+    for (int j = 0; j < VECTORS; j++)
+        found =
+            _kor_mask8(found, _mm512_fpclass_pd_mask(_mm512_castsi512_pd(values[j]), NAN_CLASS));
+    return found != 0;
+}
+
+/* ------------------------------------------------------------------ i32, i64 */
+
+INLINE bool never(const vector *values)
+{
+    (void)values;
+    return false;
+}
+
+INLINE vector load_i32(const void *source, size_t i)
+{
+    return _mm512_loadu_si512((const int32_t *)source + i);
+}
+
+INLINE vector add_i32(vector value, vector next)
+{
+    return _mm512_add_epi32(value, next);
+}
+
+INLINE vector least_i32(vector value, vector next)
+{
+    return _mm512_min_epi32(value, next);
+}
+
+INLINE vector greatest_i32(vector value, vector next)
+{
+    return _mm512_max_epi32(value, next);
+}
+
+INLINE vector load_i64(const void *source, size_t i)
+{
+    return _mm512_loadu_si512((const int64_t *)source + i);
+}
+
+INLINE vector add_i64(vector value, vector next)
+{
+    return _mm512_add_epi64(value, next);
+}
+
+INLINE vector least_i64(vector value, vector next)
+{
+    return _mm512_min_epi64(value, next);
+}
+
+INLINE vector greatest_i64(vector value, vector next)
+{
+    return _mm512_max_epi64(value, next);
+}
+
+/* ------------------------------------------------------------------ the loop */
+
+static const struct arithmetic of_f32 = {
+    4, load_f32, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32};
+static const struct arithmetic of_bf16 = {
+    4, load_bf16, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32};
+static const struct arithmetic of_f16 = {
+    4, load_f16, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32};
+static const struct arithmetic of_f64 = {
+    8, load_f64, add_f64, least_f64, greatest_f64, not_finite_f64, nan_f64};
+static const struct arithmetic of_i32 = {4,     load_i32, add_i32, least_i32, greatest_i32,
+                                         never, never};
+static const struct arithmetic of_i64 = {8,     load_i64, add_i64, least_i64, greatest_i64,
+                                         never, never};
+
+/** Computes the elements i .. of a block. */
+INLINE void compute(const struct coll_pass *pass, const struct arithmetic *of, combine_fn combine,
+                    size_t i, vector *values)
+{
+    const size_t lanes = sizeof(vector) / of->bytes;
+    const vector *sum = (const vector *)((const unsigned char *)pass->sum + i * of->bytes);
+    int k = 0;
+    if (pass->store) {
+#pragma GCC unroll 8
+        for (size_t j = 0; j < VECTORS; j++)
+            values[j] = of->load(pass->sources[0], pass->first + i + j * lanes);
+        k = 1;
+    } else {
+#pragma GCC unroll 8
+        for (size_t j = 0; j < VECTORS; j++)
+            values[j] = _mm512_load_si512(sum + j);
     }
-    value = _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q), nan);
-    _mm512_mask_storeu_ps(sum + i, lanes, value);
-    return bad;
-}
-
-INLINE bool add(float *sum, const void *const *sources, int count, size_t first, size_t n,
-                bool store, load_fn load)
-{
-    __mmask16 bad = 0;
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        bad = _kor_mask16(bad, add_lanes(sum, sources, count, first, i, 0xffff, store, load));
-    if (i < n) {
-        const __mmask16 rest = (__mmask16)((1u << (n - i)) - 1);
-        bad = _kor_mask16(bad, add_lanes(sum, sources, count, first, i, rest, store, load));
+    for (; k < pass->count; k++) {
+#pragma GCC unroll 8
+        for (size_t j = 0; j < VECTORS; j++)
+            values[j] = combine(values[j], of->load(pass->sources[k], pass->first + i + j * lanes));
     }
-    return bad == 0;
 }
 
-/** add() with a constant number of sources, so that the loop over them is unrolled and the sum
- * stays in a register. */
-INLINE bool add_unrolled(float *sum, const void *const *sources, int count, size_t first, size_t n,
-                         bool store, load_fn load)
+INLINE void leave(vector *sum, const vector *values, enum coll_sum_to to)
 {
-    switch (count) {
-    case 1:
-        return store ? add(sum, sources, 1, first, n, true, load)
-                     : add(sum, sources, 1, first, n, false, load);
-    case 2:
-        return store ? add(sum, sources, 2, first, n, true, load)
-                     : add(sum, sources, 2, first, n, false, load);
-    case 3:
-        return store ? add(sum, sources, 3, first, n, true, load)
-                     : add(sum, sources, 3, first, n, false, load);
+    if (to == COLL_SUM_MEMORY) {
+#pragma GCC unroll 8
+        for (int j = 0; j < VECTORS; j++)
+            _mm512_stream_si512(sum + j, values[j]);
+    } else {
+#pragma GCC unroll 8
+        for (int j = 0; j < VECTORS; j++)
+            _mm512_store_si512(sum + j, values[j]);
+    }
+}
+
+INLINE bool blocks(const struct coll_pass *pass, const struct arithmetic *of, combine_fn combine,
+                   special_fn special, coll_sum_fn definition)
+{
+    const size_t block = VECTORS * sizeof(vector) / of->bytes;
+    size_t i = coll_sum_head(pass->sum, pass->n, of->bytes);
+    struct coll_pass part = coll_sum_part(pass, 0, i, of->bytes);
+    bool finite = definition(&part);
+    for (; i + block <= pass->n; i += block) {
+        vector values[VECTORS];
+        compute(pass, of, combine, i, values);
+        if (__builtin_expect(special(values), false)) {
+            part = coll_sum_part(pass, i, block, of->bytes);
+            finite &= definition(&part);
+        } else {
+            leave((vector *)((unsigned char *)pass->sum + i * of->bytes), values, pass->to);
+        }
+    }
+    part = coll_sum_part(pass, i, pass->n - i, of->bytes);
+    return definition(&part) && finite;
+}
+
+INLINE bool run(const struct coll_pass *pass, const struct arithmetic *of, coll_sum_fn definition)
+{
+    switch (pass->op) {
+    case COLL_MIN:
+        return blocks(pass, of, of->least, of->nan, definition);
+    case COLL_MAX:
+        return blocks(pass, of, of->greatest, of->nan, definition);
     default:
-        return store ? add(sum, sources, 4, first, n, true, load)
-                     : add(sum, sources, 4, first, n, false, load);
+        return blocks(pass, of, of->add, of->not_finite, definition);
     }
 }
 
-static bool sum_f32(float *sum, const void *const *sources, int count, size_t first, size_t n,
-                    bool store)
+static bool sum_f32(const struct coll_pass *pass)
 {
-    return add_unrolled(sum, sources, count, first, n, store, load_f32);
+    return run(pass, &of_f32, coll_sum_ref.sum[ZERO_F32]);
 }
 
-static bool sum_bf16(float *sum, const void *const *sources, int count, size_t first, size_t n,
-                     bool store)
+static bool sum_bf16(const struct coll_pass *pass)
 {
-    return add_unrolled(sum, sources, count, first, n, store, load_bf16);
+    return run(pass, &of_bf16, coll_sum_ref.sum[ZERO_BF16]);
+}
+
+static bool sum_f16(const struct coll_pass *pass)
+{
+    return run(pass, &of_f16, coll_sum_ref.sum[ZERO_F16]);
+}
+
+static bool sum_f64(const struct coll_pass *pass)
+{
+    return run(pass, &of_f64, coll_sum_ref.sum[ZERO_F64]);
+}
+
+static bool sum_i32(const struct coll_pass *pass)
+{
+    return run(pass, &of_i32, coll_sum_ref.sum[ZERO_I32]);
+}
+
+static bool sum_i64(const struct coll_pass *pass)
+{
+    return run(pass, &of_i64, coll_sum_ref.sum[ZERO_I64]);
+}
+
+/* ------------------------------------------------------------------ rounding, copying */
+
+typedef __m256i (*narrow_fn)(__m512 value);
+
+INLINE __m256i narrow_bf16(__m512 value)
+{
+    const __m512i bits = _mm512_castps_si512(value);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded =
+        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(
+        _mm512_mask_mov_epi32(_mm512_srli_epi32(rounded, 16), nan, _mm512_set1_epi32(0x7fc0)));
+}
+
+INLINE __m256i narrow_f16(__m512 value)
+{
+    const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+    const __m512 canonical = _mm512_castsi512_ps(
+        _mm512_mask_mov_epi32(_mm512_castps_si512(value), nan, _mm512_set1_epi32(0x7fc00000)));
+    return _mm512_cvtps_ph(canonical, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/** A line of results at a time. */
+INLINE void narrow(uint16_t *out, const float *sum, size_t n, enum coll_sum_to to, narrow_fn half,
+                   coll_round_fn definition)
+{
+    enum { LINE = COLL_SUM_LINE / sizeof(uint16_t) };
+    size_t i = coll_sum_head(out, n, sizeof *out);
+    definition(out, sum, i, to);
+    for (; i + LINE <= n; i += LINE) {
+        const __m256i low = half(_mm512_loadu_ps(sum + i));
+        const __m256i high = half(_mm512_loadu_ps(sum + i + LINE / 2));
+        const __m512i line = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+        if (to == COLL_SUM_MEMORY)
+            _mm512_stream_si512((__m512i *)(out + i), line);
+        else
+            _mm512_store_si512((__m512i *)(out + i), line);
+    }
+    definition(out + i, sum + i, n - i, to);
+}
+
+static void round_bf16(void *out, const float *sum, size_t n, enum coll_sum_to to)
+{
+    narrow(out, sum, n, to, narrow_bf16, coll_sum_ref.round[ZERO_BF16]);
+}
+
+static void round_f16(void *out, const float *sum, size_t n, enum coll_sum_to to)
+{
+    narrow(out, sum, n, to, narrow_f16, coll_sum_ref.round[ZERO_F16]);
+}
+
+static void copy(void *to, const void *from, size_t bytes, enum coll_sum_to where)
+{
+    unsigned char *out = to;
+    const unsigned char *in = from;
+    size_t i = where == COLL_SUM_MEMORY ? coll_sum_head(to, bytes, 1) : bytes;
+    if (i > 0)
+        memcpy(out, in, i);
+    for (; i + sizeof(__m512i) <= bytes; i += sizeof(__m512i))
+        _mm512_stream_si512((__m512i *)(out + i), _mm512_loadu_si512(in + i));
+    if (i < bytes)
+        memcpy(out + i, in + i, bytes - i);
 }
 
 const struct coll_sum_kernels coll_sum_avx512 = {
     .size = sizeof(struct coll_sum_kernels),
     .name = "avx512",
-    .f32 = sum_f32,
-    .bf16 = sum_bf16,
+    .sum = {[ZERO_F32] = sum_f32,
+            [ZERO_BF16] = sum_bf16,
+            [ZERO_F16] = sum_f16,
+            [ZERO_F64] = sum_f64,
+            [ZERO_I32] = sum_i32,
+            [ZERO_I64] = sum_i64},
+    .round = {[ZERO_BF16] = round_bf16, [ZERO_F16] = round_f16},
+    .copy = copy,
 };

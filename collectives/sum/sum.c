@@ -3,6 +3,12 @@
 #include "base/bfloat16.h"
 #include "base/cpu.h"
 
+#include <math.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 const struct coll_sum_kernels *coll_sum_at(int i)
 {
     const struct coll_sum_kernels *usable[4] = {&coll_sum_ref};
@@ -25,26 +31,64 @@ const struct coll_sum_kernels *coll_sum_best(void)
     return best;
 }
 
-bool coll_sum_tile(const struct coll_sum_kernels *kernels, zero_dtype dtype, float *sum,
-                   const void *const *sources, int count, size_t first, size_t n, bool store)
+static bool is_finite(zero_dtype dtype, const void *source, size_t i)
 {
-    const coll_sum_fn add = dtype == ZERO_F32 ? kernels->f32 : kernels->bf16;
-    bool finite = true;
-    for (int k = 0; k < count; k += COLL_SUM_SOURCES) {
-        const int group = count - k < COLL_SUM_SOURCES ? count - k : COLL_SUM_SOURCES;
-        finite &= add(sum, sources + k, group, first, n, store && k == 0);
+    switch (dtype) {
+    case ZERO_F32:
+        return isfinite(((const float *)source)[i]);
+    case ZERO_BF16:
+        return isfinite(base_f32_from_bf16(((const uint16_t *)source)[i]));
+    case ZERO_F16:
+        return isfinite(base_f32_from_f16(((const uint16_t *)source)[i]));
+    case ZERO_F64:
+        return isfinite(((const double *)source)[i]);
+    default:
+        return true;
     }
-    return finite;
 }
 
 size_t coll_sum_nonfinite(zero_dtype dtype, const void *source, size_t first, size_t n)
 {
     size_t i = first;
-    for (; i < first + n; i++) {
-        const float value = dtype == ZERO_F32 ? ((const float *)source)[i]
-                                              : base_f32_from_bf16(((const uint16_t *)source)[i]);
-        if ((base_f32_bits(value) & 0x7f800000u) == 0x7f800000u)
-            break;
-    }
+    while (i < first + n && is_finite(dtype, source, i))
+        i++;
     return i;
+}
+
+void coll_sum_fence(void)
+{
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
+}
+
+size_t coll_sum_cache_bytes(void)
+{
+    enum { UNKNOWN = 32 << 20 };
+    const long level3 = sysconf(_SC_LEVEL3_CACHE_SIZE), level2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    if (level3 > 0)
+        return (size_t)level3;
+    return level2 > 0 ? (size_t)level2 : UNKNOWN;
+}
+
+size_t coll_dtype_bytes(zero_dtype dtype)
+{
+    switch (dtype) {
+    case ZERO_BF16:
+    case ZERO_F16:
+        return 2;
+    case ZERO_F32:
+    case ZERO_I32:
+        return 4;
+    case ZERO_F64:
+    case ZERO_I64:
+        return 8;
+    default:
+        return 0;
+    }
+}
+
+zero_dtype coll_accumulator_dtype(zero_dtype dtype)
+{
+    return dtype == ZERO_BF16 || dtype == ZERO_F16 ? ZERO_F32 : dtype;
 }

@@ -1,36 +1,64 @@
 /**
- * collectives/sum/sum.h: the arithmetic of the ordered reduce-scatter, one table an instruction
- * set. ref.c defines it; every other table gives the same bits for every input, count and
- * alignment.
+ * collectives/sum/sum.h: the arithmetic of the ordered reduce-scatter and the all-reduce, one table
+ * an instruction set. ref.c defines it; every other table gives the same bits for every input,
+ * count and alignment.
  */
 #ifndef COLLECTIVES_SUM_SUM_H
 #define COLLECTIVES_SUM_SUM_H
 
-#include "zero/types.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "collectives/comm.h"
 
 enum {
-    COLL_SUM_SOURCES = 4, /**< what one pass can add */
+    COLL_DTYPES = ZERO_I64 + 1,
     COLL_SUM_TILE = 4096, /**< elements: a tile of every source and the sum fit in cache */
+    COLL_SUM_LINE = 64,   /**< bytes of a cache line */
+};
+
+/** Where a result is to be left. */
+enum coll_sum_to {
+    COLL_SUM_CACHE,  /**< ordinary stores */
+    COLL_SUM_MEMORY, /**< past the caches: nobody here reads it soon. Visible to other processors
+                          after coll_sum_fence() */
 };
 
 /**
- * For i in 0 .. n-1: sum[i] = ((sum[i] + s0[first + i]) + s1[first + i]) ..., where sk is
- * sources[k]; with `store` s0[first + i] instead of the first addition. count: 1 ..
- * COLL_SUM_SOURCES sources. NaN results are written as 0x7fc00000. Returns whether every element
- * read from the sources is finite. Expects round to nearest and denormals.
+ * One pass over some elements: for i in 0 .. n-1
+ *
+ *     sum[i] = ((sum[i] + s0[first + i]) + s1[first + i]) ...
+ *
+ * where sk is sources[k]; with `store` s0[first + i] takes the place of the first addition. Or the
+ * least or the greatest of them in place of the sum; a NaN among them makes it NaN. Done in the
+ * accumulator's type (coll_accumulator_dtype()), which sum has; integers are added modulo 2^n. NaN
+ * is written as the positive quiet one without payload. sum and the sources are aligned to their
+ * elements. Expects round to nearest and denormals.
  */
-typedef bool (*coll_sum_fn)(float *sum, const void *const *sources, int count, size_t first,
-                            size_t n, bool store);
+struct coll_pass {
+    enum coll_op op;
+    void *sum;
+    const void *const *sources;
+    int count; /**< of sources, at least 1 */
+    size_t first, n;
+    bool store;
+    enum coll_sum_to to;
+};
+
+/** Does it. Returns whether every element read from the sources is finite; true for integers, and
+ * for the least and the greatest. */
+typedef bool (*coll_sum_fn)(const struct coll_pass *pass);
+
+/** Rounds n sums to a narrower dtype, to nearest, ties to even; NaN as above. `out` is aligned to
+ * its elements and does not overlap the sums. */
+typedef void (*coll_round_fn)(void *out, const float *sum, size_t n, enum coll_sum_to to);
+
+/** Copies bytes that don't overlap. */
+typedef void (*coll_copy_fn)(void *to, const void *from, size_t bytes, enum coll_sum_to where);
 
 struct coll_sum_kernels {
     size_t size;
-    const char *name; /**< "ref", "avx2", "avx512" */
-    coll_sum_fn f32;  /**< sources are float */
-    coll_sum_fn bf16; /**< sources are uint16_t */
+    const char *name;                 /**< "ref", "avx2", "avx512" */
+    coll_sum_fn sum[COLL_DTYPES];     /**< by the sources' dtype */
+    coll_round_fn round[COLL_DTYPES]; /**< by the result's dtype: bf16 and f16, else NULL */
+    coll_copy_fn copy;
 };
 
 /** The i-th table this machine can run, the plainest first; NULL past the end. */
@@ -39,12 +67,39 @@ const struct coll_sum_kernels *coll_sum_at(int i);
 /** The fastest one. */
 const struct coll_sum_kernels *coll_sum_best(void);
 
-/** The same for any number of sources, which are of type `dtype`: COLL_SUM_SOURCES at a time. */
-bool coll_sum_tile(const struct coll_sum_kernels *kernels, zero_dtype dtype, float *sum,
-                   const void *const *sources, int count, size_t first, size_t n, bool store);
-
-/** The first of n elements from `first` on that is not finite; first + n if there is none. */
+/** The first of n elements from `first` on that is not finite; first + n if there is none, as among
+ * integers. */
 size_t coll_sum_nonfinite(zero_dtype dtype, const void *source, size_t first, size_t n);
+
+/** Makes stores past the caches visible before what follows. */
+void coll_sum_fence(void);
+
+/**
+ * Bytes that an operation of this host may touch and still leave in the caches: a larger one stores
+ * its result past them. The size of the last-level cache, which ranks share.
+ */
+size_t coll_sum_cache_bytes(void);
+
+/** Bytes of a dtype's element, 0 if there is no such dtype. */
+size_t coll_dtype_bytes(zero_dtype dtype);
+
+/** The elements i .. i+n-1 of a pass, as a pass. */
+static inline struct coll_pass coll_sum_part(const struct coll_pass *pass, size_t i, size_t n,
+                                             size_t accumulator_bytes)
+{
+    struct coll_pass part = *pass;
+    part.sum = (unsigned char *)pass->sum + i * accumulator_bytes;
+    part.first += i;
+    part.n = n;
+    return part;
+}
+
+/** How many of n elements lie before the first whole cache line. */
+static inline size_t coll_sum_head(const void *to, size_t n, size_t element_bytes)
+{
+    const size_t head = (size_t)(-(uintptr_t)to % COLL_SUM_LINE) / element_bytes;
+    return head < n ? head : n;
+}
 
 extern const struct coll_sum_kernels coll_sum_ref;
 extern const struct coll_sum_kernels coll_sum_avx2;

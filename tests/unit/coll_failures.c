@@ -310,7 +310,7 @@ static bool refused_rank(struct coll_comm *comm, void *user)
 
 static bool refused_sum_rank(struct coll_comm *comm, void *user)
 {
-    static const char *const reasons[] = {"neither f32 nor bf16", "contributors", "accumulator",
+    static const char *const reasons[] = {"no such dtype", "contributors", "accumulator",
                                           "no source", "more than the memory there is"};
     const int wrong = *(const int *)user;
     struct coll_arena *arena;

@@ -1,148 +1,202 @@
-// The kernels of the ordered sum: every instruction set equals the definition bit for bit, and the
-// definition a loop that leaves nothing to doubt.
+// The kernels of sums, minima and maxima: every instruction set equals the definition bit for bit,
+// and the definition a loop that leaves nothing to doubt.
 
 #include "base/bfloat16.h"
 #include "collectives/sum/sum.h"
 #include "tests/unit/coll_ranks.h"
+#include "tests/unit/coll_reference.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-enum { MOST = 1100, MOST_SOURCES = 9, PAD = 3 };
+enum { MOST = 1100, MOST_SOURCES = 9, PAD = 3, ROOM = MOST + 2 * PAD };
 
-static float f32_sources[MOST_SOURCES][MOST + 2 * PAD];
-static uint16_t bf16_sources[MOST_SOURCES][MOST + 2 * PAD];
+static _Alignas(64) unsigned char contents[MOST_SOURCES][ROOM * 8];
 
-/** Bits of every kind: ordinary, tiny, huge, zeros, and, if wanted, what is not finite. */
-static uint32_t some_bits(uint32_t seed, bool finite)
-{
-    static const uint32_t special[] = {0x00000000, 0x80000000, 0x00010000, 0x807f0000, 0x00800000,
-                                       0x7f7f0000, 0xff7f0000, 0x3f800000, 0x7f800000, 0xff800000,
-                                       0x7fc00000, 0xffc10000, 0x7f810000};
-    const uint32_t bits = mix(seed, 3, 4);
-    const uint32_t kinds = finite ? 8 : 13;
-    if (bits % 4 == 0)
-        return special[bits / 4 % kinds];
-    const uint32_t random = mix(bits, 5, 6);
-    const uint32_t near_one = 0x3f000000u + (random & 0x80ffffffu);
-    return (random & 0x7f800000u) == 0x7f800000u || bits % 4 == 1 ? near_one : random;
-}
-
-static void fill_sources(uint32_t seed, bool finite)
+static void fill_sources(zero_dtype dtype, uint32_t seed, bool finite)
 {
     for (uint32_t k = 0; k < MOST_SOURCES; k++)
-        for (uint32_t i = 0; i < MOST + 2 * PAD; i++) {
-            const uint32_t bits = some_bits(mix(seed, k, i), finite);
-            memcpy(&f32_sources[k][i], &bits, sizeof bits);
-            bf16_sources[k][i] = (uint16_t)(bits >> 16);
-        }
+        fill_elements(dtype, contents[k], ROOM, mix(seed, k, 9), finite);
 }
 
-static const void *source(zero_dtype dtype, int k, size_t shift)
-{
-    return dtype == ZERO_F32 ? (const void *)(f32_sources[k] + shift)
-                             : (const void *)(bf16_sources[k] + shift);
-}
+struct shape {
+    int count;
+    size_t n, shift;
+    bool store;
+    enum coll_sum_to to;
+};
 
-static float element(zero_dtype dtype, const void *from, size_t i)
+static void check_one(const struct coll_sum_kernels *kernels, enum coll_op op, zero_dtype dtype,
+                      const struct shape *shape)
 {
-    return dtype == ZERO_F32 ? ((const float *)from)[i]
-                             : base_f32_from_bf16(((const uint16_t *)from)[i]);
-}
-
-/** The definition once more: returns whether all is finite. */
-static bool plain(zero_dtype dtype, float *sum, const void *const *sources, int count, size_t first,
-                  size_t n, bool store)
-{
-    bool finite = true;
-    for (size_t i = 0; i < n; i++) {
-        volatile float value = store ? 0.0f : sum[i];
-        for (int k = 0; k < count; k++) {
-            const float addend = element(dtype, sources[k], first + i);
-            finite &= isfinite(addend) != 0;
-            if (store && k == 0)
-                value = addend;
-            else
-                value = value + addend;
-        }
-        sum[i] = isnan(value) ? base_f32_from_bits(0x7fc00000) : value;
-    }
-    return finite;
-}
-
-static void check_one(const struct coll_sum_kernels *kernels, zero_dtype dtype, int count, size_t n,
-                      size_t shift, bool store)
-{
-    static float memory[2][MOST + 2 * PAD];
+    static _Alignas(64) unsigned char memory[2][ROOM * 8];
+    const size_t size = dtype_bytes(dtype), wide = sum_bytes(dtype);
     const void *sources[MOST_SOURCES];
-    for (int k = 0; k < count; k++)
-        sources[k] = source(dtype, k, (shift + (size_t)k) % 2);
-    for (size_t i = 0; i < MOST + 2 * PAD; i++)
-        memory[0][i] = memory[1][i] = f32_sources[MOST_SOURCES - 1][i];
-    const size_t first = shift;
-    const bool expected = plain(dtype, memory[0] + shift, sources, count, first, n, store);
-    const bool finite =
-        coll_sum_tile(kernels, dtype, memory[1] + shift, sources, count, first, n, store);
+    bool expected = true;
+    fill_elements(wide == 8           ? dtype
+                  : dtype == ZERO_I32 ? dtype
+                                      : ZERO_F32,
+                  memory[0], ROOM, 5, false);
+    memcpy(memory[1], memory[0], sizeof memory[0]);
+    unsigned char *sum = memory[0] + shape->shift * wide;
+    for (int k = 0; k < shape->count; k++) {
+        const unsigned char *source = contents[k] + (shape->shift + (size_t)k) % 2 * size;
+        sources[k] = source;
+        combine(op, dtype, sum, source + shape->shift * size, shape->n, shape->store && k == 0);
+        for (size_t i = 0; i < shape->n; i++)
+            expected &= op != COLL_SUM || is_finite(dtype, source, shape->shift + i);
+    }
+    finish(dtype, sum, shape->n);
+    const struct coll_pass pass = {.op = op,
+                                   .sum = memory[1] + shape->shift * wide,
+                                   .sources = sources,
+                                   .count = shape->count,
+                                   .first = shape->shift,
+                                   .n = shape->n,
+                                   .store = shape->store,
+                                   .to = shape->to};
+    const bool finite = kernels->sum[dtype](&pass);
+    coll_sum_fence();
     assert_memory_equal(memory[0], memory[1], sizeof memory[0]);
     assert_int_equal(finite, expected);
     bool found = false;
-    for (int k = 0; k < count; k++)
-        found |= coll_sum_nonfinite(dtype, sources[k], first, n) != first + n;
-    assert_int_equal(finite, !found);
+    for (int k = 0; k < shape->count && op == COLL_SUM; k++)
+        found |= coll_sum_nonfinite(dtype, sources[k], shape->shift, shape->n) !=
+                 shape->shift + shape->n;
+    assert_true(op != COLL_SUM || finite == !found);
+}
+
+static const size_t lengths[] = {0,  1,  2,  7,   8,   9,   15,  16,  17,  31,  32,   33,   63,
+                                 64, 65, 70, 127, 128, 129, 143, 255, 257, 300, 1023, 1024, 1025};
+
+static void equal_bits_of(zero_dtype dtype, const struct coll_sum_kernels *kernels, uint32_t round)
+{
+    fill_sources(dtype, round, round % 2 == 0);
+    for (int count = 1; count <= MOST_SOURCES; count++)
+        for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)
+            for (size_t shift = 0; shift < PAD; shift++) {
+                const struct shape shape = {count, lengths[c], shift, (c + shift + round) % 2,
+                                            c / 2 % 2 ? COLL_SUM_MEMORY : COLL_SUM_CACHE};
+                for (int op = COLL_SUM; op <= COLL_MAX; op++)
+                    if (op == COLL_SUM || (c + (size_t)count) % 3 == shift)
+                        check_one(kernels, (enum coll_op)op, dtype, &shape);
+            }
 }
 
 static void equal_bits(void **state)
 {
     (void)state;
-    static const size_t counts[] = {0,  1,  2,  7,  8,  9,   15,  16,   17,   31,  32,
-                                    33, 63, 64, 65, 70, 255, 257, 1023, 1024, 1025};
     int tables = 0;
     for (const struct coll_sum_kernels *kernels; (kernels = coll_sum_at(tables)); tables++)
-        for (uint32_t round = 0; round < 4; round++) {
-            fill_sources(round, round % 2 == 0);
-            for (int count = 1; count <= MOST_SOURCES; count++)
-                for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-                    for (size_t shift = 0; shift < PAD; shift++) {
-                        const bool store = (c + shift + round) % 2;
-                        check_one(kernels, ZERO_F32, count, counts[c], shift, store);
-                        check_one(kernels, ZERO_BF16, count, counts[c], shift, store);
-                    }
-        }
+        for (uint32_t round = 0; round < 4; round++)
+            for (int dtype = FIRST_DTYPE; dtype <= LAST_DTYPE; dtype++)
+                equal_bits_of((zero_dtype)dtype, kernels, round);
     print_message("%d tables, the best is %s\n", tables, coll_sum_best()->name);
     assert_true(tables >= 1 && coll_sum_at(tables + 5) == NULL);
 }
 
-/** One element that is not finite, at each place, is noticed by each table. */
+/** One element that is not finite, at each place, is noticed by each table; and so are sums that
+ * are not, though all sources are. */
 static void nonfinite_noticed(void **state)
 {
     (void)state;
     static const uint16_t bad[] = {0x7f80, 0xff80, 0x7fc0, 0xffff, 0x7f81};
-    enum { N = 67, SOURCES = 3 };
-    fill_sources(1, true);
+    enum { N = 267, SOURCES = 3 };
+    static uint16_t halves[SOURCES][N];
+    static _Alignas(64) float sum[N];
+    const void *const sources[SOURCES] = {halves[0], halves[1], halves[2]};
+    for (int k = 0; k < SOURCES; k++)
+        for (int i = 0; i < N; i++)
+            halves[k][i] = 0x3f80;
     const struct coll_sum_kernels *kernels;
-    for (int t = 0; (kernels = coll_sum_at(t)); t++)
+    for (int t = 0; (kernels = coll_sum_at(t)); t++) {
+        const struct coll_pass pass = {.op = COLL_SUM,
+                                       .sum = sum,
+                                       .sources = sources,
+                                       .count = SOURCES,
+                                       .n = N,
+                                       .store = true};
         for (int k = 0; k < SOURCES; k++)
             for (size_t i = 0; i < N; i++) {
-                static float sum[N];
-                const float f32 = f32_sources[k][i];
-                const uint16_t bf16 = bf16_sources[k][i];
-                const uint16_t value = bad[i % (sizeof bad / sizeof *bad)];
-                f32_sources[k][i] = base_f32_from_bf16(value);
-                bf16_sources[k][i] = value;
-                for (zero_dtype dtype = ZERO_F32; dtype <= ZERO_BF16; dtype++) {
-                    const void *sources[SOURCES];
-                    for (int j = 0; j < SOURCES; j++)
-                        sources[j] = source(dtype, j, 0);
-                    assert_false(coll_sum_tile(kernels, dtype, sum, sources, SOURCES, 0, N, true));
-                    assert_int_equal(coll_sum_nonfinite(dtype, sources[k], 0, N), i);
-                }
-                f32_sources[k][i] = f32;
-                bf16_sources[k][i] = bf16;
+                halves[k][i] = bad[i % (sizeof bad / sizeof *bad)];
+                assert_false(kernels->sum[ZERO_BF16](&pass));
+                assert_int_equal(coll_sum_nonfinite(ZERO_BF16, sources[k], 0, N), i);
+                halves[k][i] = 0x3f80;
             }
+        for (int i = 0; i < N; i++)
+            sum[i] = i == 200 ? base_f32_from_bits(0x7f800000) : 0.0f;
+        struct coll_pass again = pass;
+        again.store = false;
+        assert_true(kernels->sum[ZERO_BF16](&again));
+        assert_int_equal(base_f32_bits(sum[200]), 0x7f800000);
+    }
+}
+
+/** Rounding and copying: every alignment, nothing written beside. */
+static void rounding_and_copying(void **state)
+{
+    (void)state;
+    static float sums[ROOM];
+    static _Alignas(64) uint16_t memory[2][ROOM];
+    fill_elements(ZERO_F32, sums, ROOM, 3, false);
+    const struct coll_sum_kernels *kernels;
+    for (int t = 0; (kernels = coll_sum_at(t)); t++)
+        for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)
+            for (size_t shift = 0; shift < 2 * PAD; shift++) {
+                const enum coll_sum_to to = shift % 2 ? COLL_SUM_MEMORY : COLL_SUM_CACHE;
+                const size_t n = lengths[c];
+                for (int dtype = ZERO_BF16; dtype <= ZERO_F16; dtype++) {
+                    memset(memory, 0xee, sizeof memory);
+                    narrow((zero_dtype)dtype, memory[0] + shift, sums + shift, n);
+                    kernels->round[dtype](memory[1] + shift, sums + shift, n, to);
+                    coll_sum_fence();
+                    assert_memory_equal(memory[0], memory[1], sizeof memory[0]);
+                }
+                memset(memory, 0xee, sizeof memory);
+                memcpy((unsigned char *)memory[0] + shift, (unsigned char *)sums + 1, n);
+                kernels->copy((unsigned char *)memory[1] + shift, (unsigned char *)sums + 1, n, to);
+                coll_sum_fence();
+                assert_memory_equal(memory[0], memory[1], sizeof memory[0]);
+            }
+}
+
+/** Every float rounds to f16 and bf16 as the definition says: those around all boundaries. */
+static void rounding_everywhere(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    static float sums[N];
+    static uint16_t expected[N], got[N];
+    const struct coll_sum_kernels *kernels;
+    for (uint64_t begin = 0; begin <= UINT32_MAX; begin += (uint64_t)N * 509) {
+        for (uint32_t i = 0; i < N; i++)
+            sums[i] = base_f32_from_bits((uint32_t)begin + i * 509u);
+        for (int dtype = ZERO_BF16; dtype <= ZERO_F16; dtype++) {
+            narrow((zero_dtype)dtype, expected, sums, N);
+            for (int t = 0; (kernels = coll_sum_at(t)); t++) {
+                kernels->round[dtype](got, sums, N, COLL_SUM_CACHE);
+                assert_memory_equal(got, expected, sizeof got);
+            }
+        }
+    }
+}
+
+static void dtypes(void **state)
+{
+    (void)state;
+    for (int dtype = FIRST_DTYPE; dtype <= LAST_DTYPE; dtype++) {
+        assert_int_equal(coll_dtype_bytes((zero_dtype)dtype), dtype_bytes((zero_dtype)dtype));
+        assert_int_equal(coll_dtype_bytes(coll_accumulator_dtype((zero_dtype)dtype)),
+                         sum_bytes((zero_dtype)dtype));
+    }
+    assert_int_equal(coll_dtype_bytes(ZERO_DTYPE_DEFAULT), 0);
+    assert_int_equal(coll_dtype_bytes((zero_dtype)77), 0);
+    assert_int_equal(coll_accumulator_dtype(ZERO_F16), ZERO_F32);
+    assert_int_equal(coll_accumulator_dtype(ZERO_I64), ZERO_I64);
+    assert_true(coll_sum_cache_bytes() > 0);
 }
 
 int main(void)
@@ -150,6 +204,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_bits),
         cmocka_unit_test(nonfinite_noticed),
+        cmocka_unit_test(rounding_and_copying),
+        cmocka_unit_test(rounding_everywhere),
+        cmocka_unit_test(dtypes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
