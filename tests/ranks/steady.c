@@ -1,0 +1,175 @@
+/* In a steady step a rank that has a processor of its own asks the kernel for nothing: no system
+ * call, no page fault, no allocation. Waiting for a rank that is late may yield and sleep, and the
+ * machine is shared: of many steps one without any will do, and in no step anything else. */
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "tests/ranks/syscalls.h"
+#include "tests/ranks/toy.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { WORLD = 2, WARM_UP = 3, STEPS = 200 };
+
+/** What a rank asked for in one step. */
+struct asked {
+    unsigned yields, futexes;
+    unsigned looks; /**< for ranks that have died: now and then while it sleeps */
+    unsigned others;
+    long faults;
+    uint64_t allocations;
+};
+
+struct job {
+    struct toy toy;
+    int stage;
+    const char *gather;
+    struct asked asked[WORLD][STEPS];
+};
+
+/** Gives this rank a processor of its own, among the ranks. */
+static bool bind(int rank)
+{
+    cpu_set_t allowed, mine;
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return false;
+    int before = rank;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&mine) == 0; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && before-- == 0)
+            CPU_SET(cpu, &mine);
+    return sched_setaffinity(0, sizeof mine, &mine) == 0;
+}
+
+static long faults(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_minflt + usage.ru_majflt;
+}
+
+static uint64_t allocations(const struct team_rank *rank)
+{
+    zero_statistics stats = {.struct_size = sizeof stats};
+    return zero_stats(rank->z, &stats) == ZERO_OK ? stats.step_allocations : UINT64_MAX;
+}
+
+static bool measured_step(struct team_rank *rank, const struct toy *toy, struct asked *asked)
+{
+    const uint64_t allocated = allocations(rank);
+    const unsigned yields = syscalls_count(SYS_sched_yield), futexes = syscalls_count(SYS_futex);
+    const unsigned looks = syscalls_count(SYS_epoll_wait), all = syscalls_total();
+    const long faulted = faults();
+    syscalls_begin();
+    const bool good = toy_train(rank, toy, 1);
+    syscalls_end();
+    asked->faults = faults() - faulted;
+    asked->yields = syscalls_count(SYS_sched_yield) - yields;
+    asked->futexes = syscalls_count(SYS_futex) - futexes;
+    asked->looks = asked->futexes > 0 ? syscalls_count(SYS_epoll_wait) - looks : 0;
+    asked->others = syscalls_total() - all - asked->yields - asked->futexes - asked->looks;
+    asked->allocations = allocations(rank) - allocated;
+    return good;
+}
+
+static bool train(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    const char *why;
+    rank->config.stage = job->stage;
+    rank->config.gather = job->gather;
+    TEAM_CHECK(bind(rank->rank) && syscalls_prepare(&why));
+    if (!toy_open(rank, &job->toy) || !toy_train(rank, &job->toy, WARM_UP))
+        return false;
+    for (int s = 0; s < STEPS; s++)
+        if (!measured_step(rank, &job->toy, &job->asked[rank->rank][s]))
+            return false;
+    return true;
+}
+
+/** Prints what the ranks asked for; whether one step needed nothing, and none anything else than
+ * its turn. */
+static bool steady(const struct job *job)
+{
+    struct asked sum = {0};
+    int free_steps = 0;
+    for (int s = 0; s < STEPS; s++) {
+        bool nothing = true;
+        for (int r = 0; r < WORLD; r++) {
+            const struct asked *a = &job->asked[r][s];
+            nothing &= a->yields + a->futexes + a->others == 0 && a->faults == 0;
+            sum.yields += a->yields;
+            sum.futexes += a->futexes;
+            sum.looks += a->looks;
+            sum.others += a->others;
+            sum.faults += a->faults;
+            sum.allocations += a->allocations;
+        }
+        free_steps += nothing;
+    }
+    print_message(
+        "stage %d, gather=%s: %d of %d steps asked for nothing; in the others %u yields, "
+        "%u futexes, %u looks for the dead, %u other calls, %ld page faults, %llu allocations\n",
+        job->stage, job->gather, free_steps, STEPS, sum.yields, sum.futexes, sum.looks, sum.others,
+        sum.faults, (unsigned long long)sum.allocations);
+    return free_steps > 0 && sum.others == 0 && sum.allocations == 0;
+}
+
+static void step_asks_for_nothing(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++)
+        for (int shared = 0; shared < (stage == 0 ? 1 : 2); shared++) {
+            struct job *job = team_shared(sizeof *job);
+            assert_non_null(job);
+            *job = (struct job){.toy = toy_odd, .stage = stage};
+            job->toy.micro_batches = WORLD;
+            job->gather = shared ? "shared" : "copy";
+            assert_true(team_run("shm", WORLD, train, job));
+            assert_true(steady(job));
+            team_shared_free(job, sizeof *job);
+        }
+}
+
+/** Whether calls are counted, and reading the clock is none. */
+static int check_machine(const char **why)
+{
+    if (!syscalls_prepare(why))
+        return 77;
+    syscalls_begin();
+    sched_yield();
+    const unsigned yielded = syscalls_total();
+    base_clock_ns();
+    const unsigned read = syscalls_total() - yielded;
+    syscalls_end();
+    *why = "system calls are not counted";
+    if (yielded != 1 || syscalls_count(SYS_sched_yield) != 1)
+        return 1;
+    *why = "this kernel's clock can't be read without a system call";
+    if (read > 0)
+        return 77;
+    *why = "two ranks need two processors";
+    return base_cpu_detect().allowed_cpus < WORLD ? 77 : 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(step_asks_for_nothing),
+    };
+    const char *why;
+    const int unfit = check_machine(&why);
+    if (unfit != 0) {
+        fprintf(stderr, "ranks.steady: %s\n", why);
+        return unfit;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
