@@ -60,8 +60,8 @@ struct __attribute__((may_alias)) coll_span {
 zero_result coll_open(struct coll_comm **comm, const struct coll_config *config,
                       struct base_error *error);
 
-/** Leaves. *Local*, never waits: peers can still read what this rank started, because its memory
- * lives until the last of them has left; who waits for something it has not started gets
+/** Leaves. *Local*, never waits: peers can still read what this rank started from arenas, which
+ * live until the last of them has left; who waits for something it has not started gets
  * ZERO_E_PEER. Requests need not be drained. NULL is fine, and so is a communicator that failed. */
 void coll_close(struct coll_comm *comm);
 
@@ -106,22 +106,24 @@ int coll_root_rank(const struct coll_comm *comm, int rank);
 /* ------------------------------------------------------------------ memory */
 
 /**
- * Memory that peers can read. *Collective, ordered* over the root; sizes may differ between ranks
- * and be 0. The pages are zero and already touched, huge where the kernel grants them. Lives until
- * the root is closed; *arena is owned by the family, NULL after a failure. Sources anywhere else
- * work too, more slowly: see coll_private_path(). ZERO_E_INVALID (not the root, on every rank),
- * ZERO_E_NOMEM and ZERO_E_LIMIT, on all ranks: the communicator is as before, unless the ranks
- * could not tell each other.
+ * Memory that peers can read without a copy; nobody but this rank writes it, except that the
+ * result of an all-reduce is written by all ranks. *Collective, ordered* over the root; sizes may
+ * differ between ranks and be 0. The pages are zero and already touched, huge from 2 MiB on where
+ * the kernel grants them. Lives until the root is closed; *arena is owned by the family, NULL after
+ * a failure. Sources anywhere else work too, more slowly: see coll_private_path(). ZERO_E_INVALID
+ * (not the root, on every rank), ZERO_E_NOMEM and ZERO_E_LIMIT, on all ranks: the communicator is
+ * as before, unless the ranks could not tell each other.
  */
 zero_result coll_arena_create(struct coll_comm *comm, size_t bytes, struct coll_arena **arena,
                               struct base_error *error);
 
 /**
  * Memory there is once for all ranks of the host: `bytes`, the same on every rank. This rank takes
- * care of the `count` ranges `mine`: their pages are allocated by it, near it; together the ranks'
- * ranges must cover the arena. Everybody may write everywhere: who writes what, and when, is the
- * caller's protocol. Else as coll_arena_create(); ZERO_E_INVALID also if the sizes differ.
- * ZERO_E_UNSUPPORTED: this transport cannot.
+ * care of the `count` ranges `mine`: their pages are allocated by it, near it (a page that ranges
+ * of several ranks share, huge or not, by whose its first byte is); together the ranks' ranges must
+ * cover the arena. Everybody may write everywhere: who writes what, and when, is the caller's
+ * protocol. Else as coll_arena_create(); ZERO_E_INVALID also if the sizes differ, a range is not in
+ * the arena, or pages are in nobody's. ZERO_E_UNSUPPORTED: this transport cannot.
  */
 zero_result coll_arena_create_shared(struct coll_comm *comm, size_t bytes,
                                      const struct coll_span *mine, size_t count,
@@ -140,9 +142,13 @@ const void *coll_arena_view(const struct coll_arena *arena);
  * transport cannot show them. Reading needs the caller's own protocol. *Local.* */
 const void *coll_arena_peer(const struct coll_arena *arena, int rank);
 
-/** How peers get at sources outside arenas: "direct" (threads), "process_vm_readv", or "copied" in
- * pieces through shared memory, where the kernel does not allow the second. The same on all ranks.
- * *Local.* */
+/**
+ * How peers get at sources outside arenas: "direct" (threads), "process_vm_readv", or "copied" in
+ * pieces through shared memory by the rank whose source it is, where the kernel does not allow the
+ * second; then the others wait until that rank is in a call that makes progress. The same on all
+ * ranks. Such a source must be there until it is drained, also when its rank closes the
+ * communicator or fails. *Local.*
+ */
 const char *coll_private_path(const struct coll_comm *comm);
 
 /* ------------------------------------------------------------------ requests */

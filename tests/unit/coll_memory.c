@@ -1,15 +1,16 @@
 // The memory of a communicator: arenas of one's own and shared ones, what a failure leaves behind,
 // and publications.
 
-#include "base/arena.h"
 #include "base/fault.h"
 #include "collectives/comm.h"
 #include "tests/unit/coll_ranks.h"
 
+#include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -138,10 +139,278 @@ static void shared(void **state)
         on_both(world, shared_rank, &sizes[7]);
 }
 
+/* ------------------------------------------------------------------ what goes wrong */
+
+/** Lines of a file of /proc/self with `what` in them. */
+static int lines_with(const char *file, const char *what)
+{
+    char line[512];
+    int count = 0;
+    FILE *opened = fopen(file, "r");
+    while (opened && fgets(line, sizeof line, opened))
+        count += strstr(line, what) != NULL;
+    if (opened)
+        fclose(opened);
+    return count;
+}
+
+static int mappings(void)
+{
+    return lines_with("/proc/self/maps", "memfd:zero");
+}
+
+static int descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder && readdir(folder))
+        count++;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+/** What this process holds, at a time when no rank of it changes that. */
+struct held {
+    int mappings, descriptors;
+};
+
+static bool hold(struct coll_comm *comm, struct held *held)
+{
+    const bool mine = coll_rank(comm) == 0 || strcmp(coll_transport_name(comm), "shm") == 0;
+    CHECK_OK(comm, coll_barrier(comm));
+    *held = mine ? (struct held){mappings(), descriptors()} : (struct held){0, 0};
+    CHECK_OK(comm, coll_barrier(comm));
+    return true;
+}
+
+/** What a rank asks for, and what all of them get. */
+struct demand {
+    const char *name;
+    size_t bytes[2];
+    struct coll_span mine[2];
+    zero_result result;
+    const char *part;
+};
+
+static const struct demand demands[] = {
+    {"other sizes",
+     {8192, 8193},
+     {{0, 4096}, {4096, 4097}},
+     ZERO_E_INVALID,
+     "of 8192 bytes on rank 0, of 8193 on rank 1"},
+    {"a range too long", {8192, 8192}, {{0, 4096}, {4096, 4097}}, ZERO_E_INVALID, "rank 1: "},
+    {"a range that wraps", {8192, 8192}, {{0, 4096}, {4096, SIZE_MAX}}, ZERO_E_INVALID, "rank 1: "},
+    {"a page is nobody's",
+     {12288, 12288},
+     {{0, 4096}, {8192, 4096}},
+     ZERO_E_INVALID,
+     "8192 of its 12288 bytes"},
+    {"no such memory",
+     {SIZE_MAX - 8192, SIZE_MAX - 8192},
+     {{0, 1}, {1, 1}},
+     ZERO_E_NOMEM,
+     "rank 0: "},
+};
+
+/** Nothing has come of it, nothing stays behind, and the communicator is as before. */
+static bool as_before(struct coll_comm *comm, const struct held *before)
+{
+    struct held after;
+    const struct coll_span all = {0, 10000}, none = {0, 0};
+    struct coll_arena *arena;
+    struct base_error error = {0};
+    CHECK(hold(comm, &after));
+    CHECK(after.mappings == before->mappings && after.descriptors == before->descriptors);
+    CHECK(coll_arena_create_shared(comm, 10000, coll_rank(comm) == 0 ? &all : &none, 1, &arena,
+                                   &error) == ZERO_OK);
+    CHECK(coll_arena_size(arena) == 10000);
+    CHECK_OK(comm, coll_barrier(comm));
+    CHECK(write_and_read(comm, arena));
+    return true;
+}
+
+static bool demand_rank(struct coll_comm *comm, void *user)
+{
+    const struct demand *demand = user;
+    const int rank = coll_rank(comm);
+    struct held before;
+    struct coll_arena *arena;
+    struct base_error error = {0};
+    CHECK(hold(comm, &before));
+    CHECK(coll_arena_create_shared(comm, demand->bytes[rank], &demand->mine[rank], 1, &arena,
+                                   &error) == demand->result);
+    CHECK(arena == NULL && strstr(error.message, demand->part));
+    return as_before(comm, &before);
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof demands / sizeof *demands; i++)
+        on_both(2, demand_rank, (void *)(uintptr_t)&demands[i]);
+}
+
+/** A rank can't allocate, or map: user says when. */
+static bool fault_rank(struct coll_comm *comm, void *user)
+{
+    const int rank = coll_rank(comm);
+    struct held before;
+    const struct coll_span mine = part(9u << 20, rank, coll_world(comm));
+    struct coll_arena *arena;
+    struct base_error error = {0};
+    CHECK(hold(comm, &before));
+    if (rank == 1)
+        CHECK(base_fault_set(user, &error) == ZERO_OK);
+    CHECK_OK(comm, coll_barrier(comm));
+    CHECK(coll_arena_create_shared(comm, 9u << 20, &mine, 1, &arena, &error) == ZERO_E_NOMEM);
+    CHECK(arena == NULL && strstr(error.message, "rank ") && strstr(error.message, "ENOSPC"));
+    return as_before(comm, &before);
+}
+
+static void faults(void **state)
+{
+    (void)state;
+    static const char *const points[] = {"shm.allocate:enospc@1", "shm.map:enospc@1",
+                                         "shm.map:enospc@2"};
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+        on_both(3, fault_rank, (void *)(uintptr_t)points[i]);
+        assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+    }
+}
+
+static bool group_rank(struct coll_comm *comm, void *user)
+{
+    struct coll_comm *group;
+    struct coll_arena *arena;
+    struct base_error error = {0};
+    (void)user;
+    CHECK(coll_split(comm, 0, 0, &group, &error) == ZERO_OK);
+    CHECK(coll_arena_create(group, 100, &arena, &error) == ZERO_E_INVALID && !arena);
+    CHECK(coll_arena_create_shared(group, 100, NULL, 0, &arena, &error) == ZERO_E_INVALID);
+    CHECK(!arena && strstr(error.message, "not the root"));
+    CHECK_OK(comm, coll_barrier(group));
+    return true;
+}
+
+static void group(void **state)
+{
+    (void)state;
+    on_both(2, group_rank, NULL);
+}
+
+static bool limit_rank(struct coll_comm *comm, void *user)
+{
+    struct coll_arena *arena;
+    struct base_error error = {0};
+    (void)user;
+    for (int i = 0; i < 1024; i++)
+        CHECK(coll_arena_create_shared(comm, 0, NULL, 0, &arena, &error) == ZERO_OK);
+    CHECK(coll_arena_create_shared(comm, 0, NULL, 0, &arena, &error) == ZERO_E_LIMIT && !arena);
+    CHECK(coll_arena_create(comm, 0, &arena, &error) == ZERO_E_LIMIT && !arena);
+    CHECK_OK(comm, coll_barrier(comm));
+    return true;
+}
+
+static void limit(void **state)
+{
+    (void)state;
+    const int mapped = mappings(), opened = descriptors();
+    assert_true(run_ranks("self", 1, 0, limit_rank, NULL));
+    assert_int_equal(mappings(), mapped);
+    assert_int_equal(descriptors(), opened);
+}
+
+/* ------------------------------------------------------------------ arenas of one's own */
+
+/** Sizes of their own; what a rank writes the others see at coll_arena_peer(). */
+static bool own_rank(struct coll_comm *comm, void *user)
+{
+    static const size_t sizes[] = {0, 1, 4097, (2u << 20) + 1};
+    const int rank = coll_rank(comm), world = coll_world(comm);
+    struct coll_arena *arena;
+    struct base_error error = {0};
+    (void)user;
+    CHECK(coll_arena_create(comm, sizes[rank], &arena, &error) == ZERO_OK);
+    CHECK(!coll_arena_view(arena));
+    for (size_t i = 0; i < sizes[rank]; i++)
+        ((unsigned char *)coll_arena_base(arena))[i] = byte_of(i, (uint32_t)rank);
+    CHECK_OK(comm, coll_barrier(comm));
+    for (int peer = 0; peer < world; peer++) {
+        const unsigned char *theirs = coll_arena_peer(arena, peer);
+        CHECK((theirs == NULL) == (sizes[peer] == 0));
+        for (size_t i = 0; i < sizes[peer]; i++)
+            CHECK(theirs[i] == byte_of(i, (uint32_t)peer));
+    }
+    struct coll_counters counters;
+    coll_counters(comm, &counters);
+    CHECK(counters.huge_bytes <= sizes[rank] && counters.huge_bytes % (2u << 20) == 0);
+    CHECK_OK(comm, coll_barrier(comm));
+    return true;
+}
+
+static void own(void **state)
+{
+    (void)state;
+    on_both(4, own_rank, NULL);
+}
+
+/* ------------------------------------------------------------------ publications */
+
+/** Who calls a publication where the others gather has diverged. */
+static bool mixed_rank(struct coll_comm *comm, void *user)
+{
+    const struct coll_span spans[2] = {{0, 1}, {1, 1}};
+    unsigned char recv[2], source = 1;
+    struct coll_request request = {0};
+    struct base_error error = {0};
+    (void)user;
+    const struct coll_all_gather op = {
+        .source = &source, .recv = coll_rank(comm) == 0 ? recv : NULL, .spans = spans};
+    CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+    while (coll_state(comm, &error) == ZERO_OK)
+        coll_progress(comm);
+    CHECK(error.result == ZERO_E_DIVERGED && strstr(error.message, "variant"));
+    return true;
+}
+
+/** Only owners of a block are waited for. */
+static bool owners_rank(struct coll_comm *comm, void *user)
+{
+    const struct coll_span spans[3] = {{0, 1}, {0, 0}, {1, 1}};
+    struct coll_request request = {0};
+    struct coll_counters before, after;
+    (void)user;
+    const struct coll_all_gather op = {.spans = spans};
+    coll_counters(comm, &before);
+    if (coll_rank(comm) != 1) {
+        CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+        CHECK_OK(comm, coll_drain(comm, &request));
+        CHECK_OK(comm, coll_barrier(comm));
+    } else {
+        usleep(20000);
+        CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+        CHECK_OK(comm, coll_barrier(comm));
+        CHECK_OK(comm, coll_drain(comm, &request));
+    }
+    coll_counters(comm, &after);
+    CHECK(after.gathered_bytes == before.gathered_bytes);
+    return true;
+}
+
+static void publications(void **state)
+{
+    (void)state;
+    on_both(2, mixed_rank, NULL);
+    on_both(3, owners_rank, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shared),
+        cmocka_unit_test(shared),       cmocka_unit_test(refused), cmocka_unit_test(faults),
+        cmocka_unit_test(group),        cmocka_unit_test(limit),   cmocka_unit_test(own),
+        cmocka_unit_test(publications),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

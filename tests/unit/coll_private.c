@@ -7,10 +7,14 @@
 #include "tests/unit/coll_ranks.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -291,11 +295,241 @@ static void at_once(void **state)
             on_way(&ways[i], 3, (struct task){.fn = at_once_rank, .most = 270001, .kept = kept});
 }
 
+/* ------------------------------------------------------------------ several communicators */
+
+enum { COMMS = 3, STREAMS = COMMS + 2 };
+
+/** The root, and two groups of all ranks in different orders. */
+static bool make_comms(struct coll_comm *root, struct coll_comm *comms[COMMS])
+{
+    const int rank = coll_rank(root);
+    struct base_error error = {0};
+    comms[0] = root;
+    CHECK(coll_split(root, 0, -rank, &comms[1], &error) == ZERO_OK);
+    CHECK(coll_split(root, 0, rank % 2 ? rank : 10 + rank, &comms[2], &error) == ZERO_OK);
+    return true;
+}
+
+static bool start_gathers(struct coll_comm *const comms[COMMS], const unsigned char *source,
+                          unsigned char *recv[STREAMS], struct coll_span spans[COMMS][MOST],
+                          struct coll_request requests[STREAMS], size_t bytes)
+{
+    for (int k = 0; k < COMMS; k++) {
+        for (int r = 0; r < coll_world(comms[k]); r++)
+            spans[k][r] = (struct coll_span){bytes * (size_t)coll_root_rank(comms[k], r), bytes};
+        const struct coll_all_gather op = {.source = source, .recv = recv[k], .spans = spans[k]};
+        CHECK_OK(comms[k], coll_all_gather_start(comms[k], &op, &requests[k]));
+    }
+    return true;
+}
+
+/** Gathers in three communicators and a ring of messages, all from the same private memory, which
+ * each rank waits for in another order. */
+static bool mixture_rank(struct coll_comm *comm, void *user)
+{
+    const struct task *task = user;
+    const int rank = coll_rank(comm), world = coll_world(comm);
+    const int next = (rank + 1) % world, before = (rank + world - 1) % world;
+    const size_t bytes = task->most;
+    struct coll_comm *comms[COMMS];
+    struct coll_span spans[COMMS][MOST];
+    struct coll_request requests[STREAMS] = {0};
+    unsigned char *to_free, *recv[STREAMS] = {0},
+                            *source = take_source(comm, task, bytes, &to_free);
+    CHECK(source && make_comms(comm, comms));
+    for (int k = 0; k < STREAMS; k++)
+        CHECK((recv[k] = calloc((size_t)world, bytes)));
+    for (size_t i = 0; i < bytes; i++)
+        source[i] = byte_of(rank, 0, i, 0);
+    for (int turn = 0; turn < 3; turn++) {
+        CHECK(start_gathers(comms, source, recv, spans, requests, bytes));
+        const struct coll_message send = {.data = source, .bytes = bytes, .peer = next};
+        const struct coll_message receive = {.data = recv[3], .bytes = bytes, .peer = before};
+        CHECK_OK(comm, coll_receive_start(comm, &receive, &requests[3]));
+        CHECK_OK(comm, coll_send_start(comm, &send, &requests[4]));
+        for (int k = 0; k < STREAMS; k++)
+            CHECK_OK(comm, coll_drain(comms[(k + rank + turn) % STREAMS % COMMS],
+                                      &requests[(k + rank + turn) % STREAMS]));
+        for (size_t i = 0; i < bytes; i++) {
+            for (int k = 0; k < COMMS; k++)
+                for (int r = 0; r < world; r++)
+                    CHECK(recv[k][(size_t)r * bytes + i] == byte_of(r, 0, i, 0));
+            CHECK(recv[3][i] == byte_of(before, 0, i, 0));
+        }
+    }
+    CHECK_OK(comm, coll_barrier(comm));
+    for (int k = 0; k < STREAMS; k++)
+        free(recv[k]);
+    free(to_free);
+    return true;
+}
+
+static void mixture(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        for (int world = 2; world <= 4; world++)
+            on_way(&ways[i], world,
+                   (struct task){.fn = mixture_rank, .most = 270001, .kept = 1u << world});
+}
+
+/* ------------------------------------------------------------------ no page is new */
+
+static long faults(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_minflt + usage.ru_majflt;
+}
+
+static bool gather_once(struct coll_comm *comm, const unsigned char *source, unsigned char *recv,
+                        size_t bytes)
+{
+    struct coll_span spans[MOST];
+    for (int r = 0; r < coll_world(comm); r++)
+        spans[r] = (struct coll_span){bytes * (size_t)r, bytes};
+    const struct coll_all_gather op = {.source = source, .recv = recv, .spans = spans};
+    struct coll_request request = {0};
+    CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+    CHECK_OK(comm, coll_drain(comm, &request));
+    return true;
+}
+
+/** The code has run before, with a little of the memory; the rest is touched by nobody before. */
+static bool untouched_rank(struct coll_comm *comm, void *user)
+{
+    const struct task *task = user;
+    const size_t bytes = task->most, all = bytes * (size_t)coll_world(comm);
+    unsigned char *source = malloc(bytes), *recv = malloc(all);
+    CHECK(source && recv);
+    memset(source, 1, bytes);
+    memset(recv, 2, all);
+    CHECK(gather_once(comm, source, recv, 64));
+    CHECK(gather_once(comm, source, recv, 64));
+    CHECK_OK(comm, coll_barrier(comm));
+    const long before = faults();
+    const bool gathered = gather_once(comm, source, recv, bytes);
+    const long after = faults();
+    CHECK(gathered && after == before);
+    CHECK_OK(comm, coll_barrier(comm));
+    free(source);
+    free(recv);
+    return true;
+}
+
+static void untouched(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        on_way(&ways[i], 2, (struct task){.fn = untouched_rank, .most = 1500000});
+}
+
+/* ------------------------------------------------------------------ failures */
+
+/** What rank 0 gets instead of rank 1's block. */
+struct expected {
+    zero_result result;
+    const char *part, *other;
+};
+
+enum { BLOCK = 20000 };
+
+static bool refused(struct coll_comm *comm, void *data, const struct expected *expected)
+{
+    const struct coll_bulk_broadcast op = {
+        .data = data, .bytes = BLOCK, .root = 1, .label = {"unit", 4, "h.4"}};
+    struct coll_request request = {0};
+    struct base_error error = {0};
+    CHECK_OK(comm, coll_broadcast_start(comm, &op, &request));
+    while (coll_rank(comm) == 1 && coll_state(comm, NULL) == ZERO_OK)
+        coll_progress(comm);
+    CHECK(coll_drain(comm, &request) == expected->result);
+    coll_state(comm, &error);
+    if (strstr(error.message, expected->part) && strstr(error.message, expected->other))
+        return true;
+    fprintf(stderr, "got: %s\n", error.message);
+    return false;
+}
+
+/** Rank 0 finds, when it reads, that rank 1 has died. */
+static bool gone_rank(struct coll_comm *comm, void *user)
+{
+    static const struct expected expected = {
+        ZERO_E_PEER, "rank 1 died; rank 0 was reading its memory", "broadcast #0, unit 4 (h.4)"};
+    static unsigned char data[BLOCK];
+    (void)user;
+    return refused(comm, data, &expected);
+}
+
+/** Rank 1's source is not there. */
+static bool unreadable_rank(struct coll_comm *comm, void *user)
+{
+    static const struct expected expected = {
+        ZERO_E_INVALID, "unit 4 (h.4): 11808 bytes of rank 1's memory from 0x", "Bad address"};
+    (void)user;
+    unsigned char *memory =
+        mmap(NULL, 5 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    CHECK(coll_rank(comm) == 0 || munmap(memory + 2 * 4096, 3 * 4096) == 0);
+    return refused(comm, memory, &expected);
+}
+
+static void unreadable(void **state)
+{
+    (void)state;
+    struct task task = {.fn = gone_rank, .way = &ways[1]};
+    assert_int_equal(base_fault_set("shm.peek:esrch@2", NULL), ZERO_OK);
+    assert_true(run_ranks("shm", 2, 0, check_path, &task));
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+    on_way(&ways[1], 2, (struct task){.fn = unreadable_rank});
+}
+
+/** How rank 1 lets the others down, whose block it would have to copy. */
+enum absence { DIES, LEAVES, SLEEPS };
+
+static bool absent_rank(struct coll_comm *comm, void *user)
+{
+    static const struct expected expected[] = {
+        [DIES] = {ZERO_E_PEER, "rank 1", "died"},
+        [LEAVES] = {ZERO_E_PEER, "rank 1 has closed the communicator", "unit 4 (h.4)"},
+        [SLEEPS] = {ZERO_E_TIMEOUT, "unit 4 (h.4)", "rank 1"},
+    };
+    const enum absence absence = *(const enum absence *)user;
+    static unsigned char data[BLOCK];
+    CHECK(strcmp(coll_private_path(comm), "copied") == 0);
+    if (coll_rank(comm) == 0)
+        return refused(comm, data, &expected[absence]);
+    const struct coll_bulk_broadcast op = {
+        .data = data, .bytes = BLOCK, .root = 1, .label = {"unit", 4, "h.4"}};
+    struct coll_request request = {0};
+    CHECK_OK(comm, coll_broadcast_start(comm, &op, &request));
+    usleep(50000); // rank 0 asks
+    if (absence == DIES)
+        kill(getpid(), SIGKILL);
+    while (absence == SLEEPS && coll_state(comm, NULL) == ZERO_OK)
+        usleep(10000);
+    return true;
+}
+
+static void absent(void **state)
+{
+    (void)state;
+    enum absence absence = DIES;
+    assert_int_equal(base_fault_set("shm.peek@1", NULL), ZERO_OK);
+    assert_true(run_ranks_killed(2, 1, absent_rank, &absence));
+    absence = LEAVES;
+    assert_true(run_ranks("shm", 2, 0, absent_rank, &absence));
+    absence = SLEEPS;
+    assert_true(run_ranks("shm", 2, UINT64_C(300000000), absent_rank, &absence));
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_gather),  cmocka_unit_test(broadcast), cmocka_unit_test(all_to_all),
-        cmocka_unit_test(wrong_count), cmocka_unit_test(at_once),
+        cmocka_unit_test(all_gather),  cmocka_unit_test(broadcast),  cmocka_unit_test(all_to_all),
+        cmocka_unit_test(wrong_count), cmocka_unit_test(at_once),    cmocka_unit_test(mixture),
+        cmocka_unit_test(untouched),   cmocka_unit_test(unreadable), cmocka_unit_test(absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
