@@ -251,7 +251,7 @@ bool run_bind_apply(const struct run_binding *binding, int rank)
     if (!binding)
         return true;
     const struct run_share *share = &binding->shares[rank];
-    if (hwloc_set_cpubind(binding->topology, share->cpus, HWLOC_CPUBIND_PROCESS))
+    if (hwloc_set_cpubind(binding->topology, share->cpus, HWLOC_CPUBIND_THREAD))
         return false;
     // Without HWLOC_MEMBIND_STRICT: a full node is no reason to be killed.
     return !binding->memory ||

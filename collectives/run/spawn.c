@@ -78,6 +78,7 @@ static bool child_inherits(int fd)
     return fd < 0 || fcntl(fd, F_SETFD, 0) == 0;
 }
 
+// Last, for nothing can be opened below a limit that zero-run's own descriptors reach.
 static bool child_limits(const struct run_job *job)
 {
     struct rlimit limit;
@@ -90,9 +91,8 @@ static bool child_limits(const struct run_job *job)
 static bool child_setup(const struct run_job *job, int rank, const struct plumbing *pipes)
 {
     struct sigaction plain = {.sa_handler = SIG_DFL};
-    return setpgid(0, 0) == 0 && child_limits(job) && child_input(rank) &&
-           child_output(job, pipes) && child_inherits(rank == 0 ? job->metrics.output : -1) &&
-           child_inherits(job->plan_fd) &&
+    return setpgid(0, 0) == 0 && child_input(rank) && child_output(job, pipes) &&
+           child_inherits(rank == 0 ? job->metrics.output : -1) && child_inherits(job->plan_fd) &&
            (job->ignored_pipe || sigaction(SIGPIPE, &plain, NULL) == 0) &&
            sigprocmask(SIG_SETMASK, &job->saved_mask, NULL) == 0;
 }
@@ -109,7 +109,8 @@ static _Noreturn void child_main(const struct run_job *job, int rank, pid_t pare
         failure.stage = STAGE_BIND;
         if (run_bind_apply(job->binding, rank)) {
             failure.stage = STAGE_EXEC;
-            execvpe(job->options->program[0], job->options->program, environment);
+            if (child_limits(job))
+                execvpe(job->options->program[0], job->options->program, environment);
         }
     }
     failure.errnum = errno;

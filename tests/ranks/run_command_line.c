@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -404,6 +405,23 @@ static void ranks_are_bound(void **state)
     run_command_free(&run);
 }
 
+// Four descriptors a rank are more than the limit, which the ranks have all the same.
+static void descriptors_are_no_limit(void **state)
+{
+    (void)state;
+    struct run_command run;
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    small = before;
+    small.rlim_cur = 40;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
+    RUN_SCRIPT(&run, "ulimit -S -n", "-n", "24", "--prefix", "never", "--bind", "core");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(run.status, 0);
+    assert_int_equal(run_command_lines(run.out, "40"), 24);
+    run_command_free(&run);
+}
+
 static void times_have_units(void **state)
 {
     (void)state;
@@ -490,6 +508,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(standard_input_is_rank_0s),
         cmocka_unit_test(signals_are_as_they_were),
         cmocka_unit_test(ranks_are_bound),
+        cmocka_unit_test(descriptors_are_no_limit),
         cmocka_unit_test(times_have_units),
         cmocka_unit_test(plans_are_printed),
         cmocka_unit_test(places_are_explained),
