@@ -59,6 +59,7 @@ zero_result coll_begin(struct coll_comm *comm, struct coll_request *request, enu
     zero_result result = coll_stop(comm);
     if (result != ZERO_OK)
         return result;
+    request->comm = comm;
     request->kind = kind;
     request->sequence = *next_sequence(comm, request);
     request->moved = 0;
@@ -108,13 +109,20 @@ zero_result coll_progress(struct coll_comm *comm)
     return coll_stop(comm);
 }
 
+/** A request knows better where it belongs than who waits for it. */
+static struct coll_comm *comm_of(struct coll_comm *comm, const struct coll_request *request)
+{
+    return request->state == COLL_IDLE ? comm : request->comm;
+}
+
 zero_result coll_wait(struct coll_comm *comm, struct coll_request *request)
 {
-    return coll_wait_for(comm, request, COLL_GOAL_COMPLETE);
+    return coll_wait_for(comm_of(comm, request), request, COLL_GOAL_COMPLETE);
 }
 
 zero_result coll_drain(struct coll_comm *comm, struct coll_request *request)
 {
+    comm = comm_of(comm, request);
     zero_result result = coll_wait_for(comm, request, COLL_GOAL_COMPLETE);
     if (result == ZERO_OK && request->state == COLL_COMPLETE)
         result = coll_wait_for(comm, request, COLL_GOAL_DRAINED);
@@ -126,5 +134,5 @@ zero_result coll_drain(struct coll_comm *comm, struct coll_request *request)
 bool coll_drained(const struct coll_comm *comm, const struct coll_request *request)
 {
     return request->state == COLL_IDLE || coll_failed(comm) != ZERO_OK ||
-           (request->state == COLL_COMPLETE && comm->transport->drained(comm, request));
+           (request->state == COLL_COMPLETE && comm->transport->drained(request->comm, request));
 }

@@ -4,13 +4,9 @@
 #include "base/arena.h"
 #include "base/fault.h"
 
-/** Meets the other ranks; in plan mode there are none. */
-static zero_result join(zero_ctx *z, struct base_error *error)
+struct coll_config eng_coll_config(const struct eng_config *config)
 {
-    const struct eng_config *config = &z->config;
-    if (config->plan)
-        return ZERO_OK;
-    const struct coll_config comm = {
+    return (struct coll_config){
         .transport = config->transport,
         .rank = config->rank,
         .world = config->world,
@@ -19,8 +15,17 @@ static zero_result join(zero_ctx *z, struct base_error *error)
         .team = (struct coll_team *)config->team,
         .timeout_ns = (uint64_t)config->timeout_s * UINT64_C(1000000000),
         .stall_ns = (uint64_t)config->stall_s * UINT64_C(1000000000),
-        .log = &z->log,
+        .log = &config->log,
     };
+}
+
+/** Meets the other ranks; in plan mode there are none. */
+static zero_result join(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_config *config = &z->config;
+    if (config->plan)
+        return ZERO_OK;
+    struct coll_config comm = eng_coll_config(config);
     return coll_open(&z->comm, &comm, error);
 }
 

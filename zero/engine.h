@@ -2,6 +2,7 @@
  * The context and what its files call of each other, from the top down; calls run down only.
  *
  *   context.c                life: open, close, and what can be asked at any time
+ *   collectives.c            the other public header, <zero/collectives.h>
  *   commit.c                 from the registered model to memory with first values
  *   step.c, transfer.c, fingerprint.c    a step; files; the digest
  *   verdict.c, update.c, values.c        agree on a step; update; write master weights
@@ -164,6 +165,11 @@ struct zero_ctx {
     zero_step_result result;
     zero_statistics stats;
 };
+
+/* ---- context.c */
+
+/** How to meet the other ranks; borrows config. */
+struct coll_config eng_coll_config(const struct eng_config *config);
 
 /* ---- call.c */
 

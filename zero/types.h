@@ -1,5 +1,5 @@
 /**
- * zero/types.h: the vocabulary every part of zero shares: results, element types, logging.
+ * zero/types.h: the vocabulary every part of zero shares: results, element types, logging, teams.
  *
  * Public, stable. Includes nothing but libc and compiles as C11, as C++11 to 20 and under nvcc.
  */
@@ -57,6 +57,9 @@ typedef enum zero_dtype {
     ZERO_I64 = 6,
 } zero_dtype;
 
+/** How numbers are combined. */
+typedef enum zero_op { ZERO_SUM = 0, ZERO_MIN = 1, ZERO_MAX = 2 } zero_op;
+
 /** Levels are defined by frequency: a job, a job, a step, a unit, a chunk. */
 typedef enum zero_log_level {
     ZERO_LOG_ERROR = 1,
@@ -73,6 +76,23 @@ typedef enum zero_log_level {
  */
 typedef void (*zero_log_fn)(void *user, zero_log_level level, const char *component,
                             const char *message);
+
+/** *Local.* A fixed text for a result; never NULL, for unknown values "unknown result". */
+ZERO_API const char *zero_result_text(zero_result result);
+
+/** *Local.* The library's version: "0.1.0". */
+ZERO_API const char *zero_version(void);
+
+typedef struct zero_team zero_team; /**< ranks that are threads of one process */
+
+/**
+ * A meeting place for `world` ranks that are threads of this process, for config.team. Each of the
+ * threads calls zero_open(), or zero_comm_open(), with its own rank. *Local.* ZERO_E_INVALID,
+ * ZERO_E_NOMEM: *team is NULL, and zero_last_error(NULL) has this thread's message.
+ */
+ZERO_API zero_result zero_team_create(zero_team **team, int32_t world);
+/** Frees a team that nobody uses any more; accepts NULL. *Local.* */
+ZERO_API void zero_team_free(zero_team *team);
 
 #ifdef __cplusplus
 }

@@ -53,12 +53,11 @@ extern "C" {
 #define ZERO_OFF (-1)
 #define ZERO_MAX_DIMS 8
 
-typedef struct zero_ctx zero_ctx;   /**< one rank's membership in one job */
-typedef struct zero_team zero_team; /**< ranks that are threads of one process */
-typedef int32_t zero_param;         /**< dense, from 0, in order of registration */
-typedef int32_t zero_unit;          /**< dense, from 0 */
-typedef int32_t zero_group;         /**< dense, from 0 */
-typedef void *zero_stream;          /**< a cudaStream_t; NULL on the CPU */
+typedef struct zero_ctx zero_ctx; /**< one rank's membership in one job */
+typedef int32_t zero_param;       /**< dense, from 0, in order of registration */
+typedef int32_t zero_unit;        /**< dense, from 0 */
+typedef int32_t zero_group;       /**< dense, from 0 */
+typedef void *zero_stream;        /**< a cudaStream_t; NULL on the CPU */
 
 /* ------------------------------------------------------------------ configuration */
 
@@ -159,23 +158,9 @@ ZERO_API int32_t zero_rank(const zero_ctx *z);
 /** *Local.* Number of ranks. */
 ZERO_API int32_t zero_world(const zero_ctx *z);
 
-/** *Local.* A fixed text for a result; never NULL, for unknown values "unknown result". */
-ZERO_API const char *zero_result_text(zero_result result);
-
 /** *Local.* The message of the last failure in this context (z NULL: of the last failed
  * zero_open() or zero_team_create() in this thread), "" if none; valid until the next failure. */
 ZERO_API const char *zero_last_error(const zero_ctx *z);
-
-/** *Local.* "0.1.0". */
-ZERO_API const char *zero_version(void);
-
-/**
- * A meeting place for `world` ranks that are threads of this process, for config.team. Each of the
- * threads calls zero_open() with its own rank. *Local.* ZERO_E_INVALID, ZERO_E_NOMEM.
- */
-ZERO_API zero_result zero_team_create(zero_team **team, int32_t world);
-/** Frees a team that no context uses any more; accepts NULL. *Local.* */
-ZERO_API void zero_team_free(zero_team *team);
 
 /* ------------------------------------------------------------------ the model */
 
@@ -439,9 +424,6 @@ ZERO_API zero_result zero_export(zero_ctx *z, const char *path);
  * that is not there ZERO_E_IO, and nothing was changed; extra tensors are ignored.
  */
 ZERO_API zero_result zero_import(zero_ctx *z, const char *path, const char *prefix);
-
-/** How scalars are combined. */
-typedef enum zero_op { ZERO_SUM = 0, ZERO_MIN = 1, ZERO_MAX = 2 } zero_op;
 
 /** Combines `count` doubles over the ranks, in rank order, into values on every rank.
  * *Collective, ordered.* */

@@ -23,13 +23,13 @@ seen="$(mktemp)"
 trap 'rm -f "$seen"' EXIT
 
 vocabulary='zero/(types|random)\.h'
-public='zero/(zero|types|random)\.h'
+public='zero/(zero|collectives|types|random)\.h'
 path='[a-z0-9_/]+\.h'
 name='[a-z0-9_]+\.h'
 
 check base "base/$path|$vocabulary"
 check collectives/boot "collectives/boot/$path|base/$path|$vocabulary"
-check collectives/run "collectives/(run|boot)/$path|base/$path|$vocabulary"
+check collectives/run "collectives/(run|boot|control)/$path|base/$path|$vocabulary"
 check collectives "collectives/$path|base/$path|$vocabulary" collectives/run
 check offload "offload/$path|base/$path|$vocabulary"
 check checkpoint "checkpoint/$path|offload/$path|base/$path|$vocabulary"

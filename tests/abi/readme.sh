@@ -1,10 +1,15 @@
 #!/bin/sh
-# The README's program is examples/hello.c, and that is short: readme.sh <repository>
+# The README's programs are those of examples/, and they are short: readme.sh <repository>
 set -eu
 cd "$1"
-sed -n '/^```c$/,/^```$/p' README.md | sed '1d;$d' | diff - examples/hello.c || {
-    echo "README.md (<) and examples/hello.c (>) differ"
-    exit 1
-}
-lines="$(wc -l <examples/hello.c)"
-[ "$lines" -lt 80 ] || { echo "examples/hello.c has $lines lines" && exit 1; }
+number=0
+for program in examples/hello.c examples/groups.c; do
+    number=$((number + 1))
+    awk -v n="$number" '/^```$/ { on = 0 } on { print } /^```c$/ { on = ++count == n }' README.md |
+        diff - "$program" || {
+        echo "README.md (<) and $program (>) differ"
+        exit 1
+    }
+    lines="$(wc -l <"$program")"
+    [ "$lines" -lt 80 ] || { echo "$program has $lines lines" && exit 1; }
+done

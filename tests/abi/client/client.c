@@ -1,12 +1,33 @@
 // A program of somebody else's, built against the installed library: one rank, one step.
+#include <zero/collectives.h>
 #include <zero/random.h>
 #include <zero/zero.h>
 
 #include <math.h>
 #include <stdio.h>
 
+static zero_result add_up(float *value)
+{
+    zero_comm *all = NULL, *group = NULL;
+    zero_request request = {{0}};
+    zero_result r = zero_comm_open(&all, NULL);
+    if (!r && !(r = zero_comm_split(all, 7, 0, &group)) &&
+        !(r = zero_comm_send_start(group, value, sizeof *value, 0, &request)) &&
+        !(r = zero_comm_receive(group, &value[1], sizeof *value, 0)) &&
+        !(r = zero_comm_wait(group, &request)))
+        r = zero_comm_all_reduce(all, &value[1], &value[2], 1, ZERO_F32, ZERO_SUM);
+    zero_comm_close(all);
+    return r;
+}
+
 int main(void)
 {
+    float values[3] = {1.5f, 0, 0};
+    if (add_up(values) != ZERO_OK || values[2] != 1.5f) {
+        fprintf(stderr, "%s\n", zero_comm_error(NULL));
+        return 1;
+    }
+
     zero_config config = zero_config_default();
     config.micro_batches = 1;
     zero_ctx *z = NULL;
