@@ -197,6 +197,7 @@ static zero_result progress_family(struct coll_comm *comm)
 zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, enum coll_goal goal)
 {
     struct waiter waiter = {0};
+    bool last = false;
     zero_result result = comm->family->stopped ? coll_failed(comm) : ZERO_OK;
     while (result == ZERO_OK) {
         result = progress_family(comm);
@@ -204,12 +205,16 @@ zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, 
             break;
         if (result == ZERO_OK)
             start_over(comm->family, &waiter);
-        // In this order: what everybody has come to is completed even if somebody failed later.
         result = ZERO_OK;
         if (reached(comm, request, goal))
             break;
-        result = coll_stop(comm);
-        if (result == ZERO_OK)
+        // What everybody has come to is completed even if somebody failed later: what was posted
+        // before the failure is seen after it.
+        if (last)
+            result = coll_stop(comm);
+        else if (coll_failed(comm) != ZERO_OK)
+            last = true;
+        else
             result = pause_once(comm, request, goal, &waiter);
     }
     if (waiter.announced)
