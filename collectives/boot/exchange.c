@@ -181,10 +181,29 @@ static zero_result exchange_as_host(const struct exchange *exchange, struct base
     return result;
 }
 
+// Rank 0 has closed its socket; if it has said before why, that is the failure.
+static zero_result explain_loss(const struct exchange *exchange, zero_result lost,
+                                struct base_error *error)
+{
+    struct base_error told = {.result = ZERO_OK};
+    struct boot_header *header = &exchange->link->message->header;
+    zero_result result;
+    do {
+        header->type = 0;
+        result = receive_message(exchange, 0, NULL, 0, &told);
+    } while (!result);
+    if (header->type != BOOT_FAIL)
+        return lost;
+    base_error_clear(error);
+    return zero_fail(error, result, "%s", told.message);
+}
+
 static zero_result exchange_as_guest(const struct exchange *exchange, const void *mine,
                                      const int *mine_fds, struct base_error *error)
 {
     zero_result result = send_share(exchange, 0, exchange->link->rank, mine, mine_fds, error);
+    if (result == ZERO_E_PEER)
+        return explain_loss(exchange, result, error);
     for (int source = 0; source < exchange->link->world && !result; source++)
         result = receive_share(exchange, 0, source, error);
     return result;
