@@ -90,8 +90,8 @@ static bool run_processes(struct rank *ranks, int world, int victim)
     return good;
 }
 
-static bool run(const char *transport, int world, int victim, uint64_t timeout_ns, rank_fn fn,
-                void *user)
+static bool run(const char *transport, int world, int victim, uint64_t timeout_ns,
+                uint64_t stall_ns, rank_fn fn, void *user)
 {
     static unsigned runs;
     struct base_error error = {0};
@@ -109,7 +109,8 @@ static bool run(const char *transport, int world, int victim, uint64_t timeout_n
                                             .job = job,
                                             .name = "test",
                                             .team = team,
-                                            .timeout_ns = timeout_ns},
+                                            .timeout_ns = timeout_ns,
+                                            .stall_ns = stall_ns},
                                  .fn = fn,
                                  .user = user};
     const bool good = strcmp(transport, "shm") == 0 ? run_processes(ranks, world, victim)
@@ -120,10 +121,16 @@ static bool run(const char *transport, int world, int victim, uint64_t timeout_n
 
 bool run_ranks(const char *transport, int world, uint64_t timeout_ns, rank_fn fn, void *user)
 {
-    return run(transport, world, -1, timeout_ns ? timeout_ns : DEFAULT_TIMEOUT_NS, fn, user);
+    return run(transport, world, -1, timeout_ns ? timeout_ns : DEFAULT_TIMEOUT_NS, 0, fn, user);
 }
 
 bool run_ranks_killed(int world, int victim, rank_fn fn, void *user)
 {
-    return run("shm", world, victim, DEFAULT_TIMEOUT_NS, fn, user);
+    return run("shm", world, victim, DEFAULT_TIMEOUT_NS, 0, fn, user);
+}
+
+bool run_ranks_watched(int world, int victim, uint64_t timeout_ns, uint64_t stall_ns, rank_fn fn,
+                       void *user)
+{
+    return run("shm", world, victim, timeout_ns, stall_ns, fn, user);
 }

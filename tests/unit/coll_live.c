@@ -1,0 +1,299 @@
+// The liveness threads: what they see, what they must not take for a death or a silence, and that
+// they hold nobody up.
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "tests/unit/coll_ranks.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MOST = 5 };
+
+static const uint64_t millisecond = 1000000;
+
+/** What ranks and the test tell each other. */
+struct board {
+    _Atomic pid_t pids[MOST];
+    atomic_int ready, released;
+};
+
+static struct board *board;
+
+static int prepare(void **state)
+{
+    (void)state;
+    board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return board == MAP_FAILED ? -1 : 0;
+}
+
+static int clean_up(void **state)
+{
+    (void)state;
+    return munmap(board, sizeof *board);
+}
+
+static void await(const atomic_int *counter, int count)
+{
+    while (atomic_load(counter) < count)
+        usleep(1000);
+}
+
+/** The family fails without any call that waits. */
+static bool learns(struct coll_comm *comm, zero_result result, const char *words)
+{
+    struct base_error error = {0};
+    const uint64_t begin = base_clock_ns();
+    while (coll_state(comm, NULL) == ZERO_OK && base_clock_ns() - begin < 3000 * millisecond)
+        usleep(1000);
+    CHECK(coll_state(comm, &error) == result);
+    if (!strstr(error.message, words)) {
+        fprintf(stderr, "%s\n", error.message);
+        return false;
+    }
+    CHECK(coll_barrier(comm) == result);
+    return true;
+}
+
+/* ------------------------------------------------------------------ deaths */
+
+/** Nobody waits for anybody, and all the same the others know. */
+static bool dying_rank(struct coll_comm *comm, void *user)
+{
+    CHECK_OK(comm, coll_barrier(comm));
+    if (coll_rank(comm) == *(const int *)user)
+        raise(SIGKILL);
+    char words[64];
+    snprintf(words, sizeof words, "rank %d died; its last call: barrier #0", *(const int *)user);
+    return learns(comm, ZERO_E_PEER, words);
+}
+
+static void a_death_is_seen_by_ranks_that_wait_for_nobody(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= MOST; world++)
+        for (int victim = 0; victim < world; victim++)
+            assert_true(
+                run_ranks_watched(world, victim, 20000 * millisecond, 0, dying_rank, &victim));
+}
+
+/** Ranks 1 and 2 leave in peace; then rank 3 dies, and rank 0 has to watch it. */
+static bool leaving_rank(struct coll_comm *comm, void *user)
+{
+    const uint64_t stall_ns = *(const uint64_t *)user;
+    CHECK_OK(comm, coll_barrier(comm));
+    const int rank = coll_rank(comm);
+    if (rank == 1 || rank == 2) {
+        usleep(20000 * (unsigned)rank);
+        atomic_fetch_add(&board->ready, 1);
+        return true;
+    }
+    await(&board->ready, 2);
+    usleep(50000 + (stall_ns > 0 ? 400000 : 0)); // they have left, and are long silent
+    CHECK(coll_state(comm, NULL) == ZERO_OK);
+    atomic_fetch_add(&board->released, 1);
+    await(&board->released, 2);
+    if (rank == 3)
+        raise(SIGKILL);
+    return learns(comm, ZERO_E_PEER, "rank 3 died");
+}
+
+static void who_has_left_is_passed_over(void **state)
+{
+    (void)state;
+    uint64_t stalls_ns[] = {0, 300 * millisecond};
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&board->ready, 0);
+        atomic_store(&board->released, 0);
+        assert_true(run_ranks_watched(4, 3, 20000 * millisecond, stalls_ns[i], leaving_rank,
+                                      &stalls_ns[i]));
+    }
+}
+
+/* ------------------------------------------------------------------ closing */
+
+/** The threads' ticks are a second long: nobody waits for one. */
+static bool closing_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    (void)comm;
+    return true;
+}
+
+static void closing_waits_for_nothing(void **state)
+{
+    (void)state;
+    const uint64_t begin = base_clock_ns();
+    for (int i = 0; i < 20; i++)
+        assert_true(
+            run_ranks_watched(3, -1, 20000 * millisecond, 60000 * millisecond, closing_rank, NULL));
+    assert_true(base_clock_ns() - begin < 10000 * millisecond);
+}
+
+/** A child that a rank has forked closes the communicator, ends, and is no rank. */
+static bool forking_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    CHECK_OK(comm, coll_barrier(comm));
+    if (coll_rank(comm) == 1) {
+        int status = -1;
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(10);
+            coll_close(comm);
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    }
+    for (int i = 0; i < 20; i++) {
+        usleep(5000);
+        CHECK_OK(comm, coll_barrier(comm));
+    }
+    return true;
+}
+
+static void a_forked_child_is_no_rank(void **state)
+{
+    (void)state;
+    assert_true(
+        run_ranks_watched(3, -1, 20000 * millisecond, 1000 * millisecond, forking_rank, NULL));
+}
+
+/* ------------------------------------------------------------------ time */
+
+/** Suspends all ranks that have said who they are, for a time. */
+static pid_t suspend_all(int world, unsigned us)
+{
+    const pid_t suspender = fork();
+    if (suspender != 0)
+        return suspender;
+    await(&board->ready, world);
+    usleep(100000);
+    for (int rank = 0; rank < world; rank++)
+        kill(atomic_load(&board->pids[rank]), SIGSTOP);
+    usleep(us);
+    for (int rank = 0; rank < world; rank++)
+        kill(atomic_load(&board->pids[rank]), SIGCONT);
+    atomic_store(&board->released, 1);
+    _exit(0);
+}
+
+/** Rank 0 waits meanwhile, for rank 1, which comes afterwards. */
+static bool suspended_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    CHECK_OK(comm, coll_barrier(comm));
+    atomic_store(&board->pids[coll_rank(comm)], getpid());
+    atomic_fetch_add(&board->ready, 1);
+    if (coll_rank(comm) == 1)
+        await(&board->released, 1);
+    CHECK_OK(comm, coll_barrier(comm));
+    usleep(200000); // the threads tick
+    CHECK_OK(comm, coll_barrier(comm));
+    return true;
+}
+
+static void a_suspended_job_goes_on(void **state)
+{
+    (void)state;
+    int status;
+    atomic_store(&board->ready, 0);
+    atomic_store(&board->released, 0);
+    const pid_t suspender = suspend_all(3, 3000000);
+    assert_true(
+        run_ranks_watched(3, -1, 1500 * millisecond, 800 * millisecond, suspended_rank, NULL));
+    assert_int_equal(waitpid(suspender, &status, 0), suspender);
+    assert_int_equal(status, 0);
+}
+
+/** One rank is stopped while nobody waits for it: the others learn it, and so does it when it goes
+ * on. */
+static bool stopped_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    CHECK_OK(comm, coll_barrier(comm));
+    if (coll_rank(comm) == 2) {
+        atomic_store(&board->pids[2], getpid());
+        kill(getpid(), SIGSTOP);
+        return learns(comm, ZERO_E_TIMEOUT, "rank 2 has given no sign of life for 0.4 s");
+    }
+    CHECK(learns(comm, ZERO_E_TIMEOUT,
+                 "rank 2 has given no sign of life for 0.4 s (its process is stopped or starved); "
+                 "its last call: barrier #0"));
+    if (coll_rank(comm) == 0)
+        kill(atomic_load(&board->pids[2]), SIGCONT);
+    return true;
+}
+
+static void silence_is_a_failure(void **state)
+{
+    (void)state;
+    assert_true(
+        run_ranks_watched(3, -1, 20000 * millisecond, 400 * millisecond, stopped_rank, NULL));
+}
+
+/* ------------------------------------------------------------------ opening */
+
+/** One rank has no thread: no rank opens. */
+static void open_without_thread(const char *job, int rank, bool *good)
+{
+    struct coll_comm *comm;
+    struct base_error error = {0};
+    const struct coll_config config = {.transport = "shm",
+                                       .rank = rank,
+                                       .world = 3,
+                                       .job = job,
+                                       .name = "test",
+                                       .timeout_ns = 10000 * millisecond};
+    if (rank == 1)
+        base_fault_set("live.thread:eagain@1", NULL);
+    const zero_result result = coll_open(&comm, &config, &error);
+    *good = rank == 1 ? result == ZERO_E_NOMEM && strstr(error.message, "EAGAIN")
+                      : result == ZERO_E_PEER && strstr(error.message, "rank 1");
+    if (!*good)
+        fprintf(stderr, "rank %d: %d %s\n", rank, result, error.message);
+}
+
+static void without_a_thread_nobody_opens(void **state)
+{
+    (void)state;
+    char job[64];
+    pid_t ranks[3];
+    snprintf(job, sizeof job, "coll-live-%d", (int)getpid());
+    for (int rank = 0; rank < 3; rank++) {
+        ranks[rank] = fork();
+        if (ranks[rank] == 0) {
+            bool good;
+            open_without_thread(job, rank, &good);
+            _exit(good ? 0 : 1);
+        }
+    }
+    for (int rank = 0; rank < 3; rank++) {
+        int status;
+        assert_int_equal(waitpid(ranks[rank], &status, 0), ranks[rank]);
+        assert_int_equal(status, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_death_is_seen_by_ranks_that_wait_for_nobody),
+        cmocka_unit_test(who_has_left_is_passed_over),
+        cmocka_unit_test(closing_waits_for_nothing),
+        cmocka_unit_test(a_forked_child_is_no_rank),
+        cmocka_unit_test(a_suspended_job_goes_on),
+        cmocka_unit_test(silence_is_a_failure),
+        cmocka_unit_test(without_a_thread_nobody_opens),
+    };
+    return cmocka_run_group_tests(tests, prepare, clean_up);
+}
