@@ -15,6 +15,7 @@ static const size_t elements = (size_t)64 << 20; // of a rank's vector: 256 MiB 
 
 enum work {
     REDUCE_SCATTER,
+    ALL_REDUCE,
     GATHER,
     PUBLISH,
     BARRIER,
@@ -55,6 +56,20 @@ static zero_result reduce_scatter(struct rank *rank)
     };
     struct coll_request request = {0};
     const zero_result r = coll_reduce_scatter_start(rank->comm, &op, &request);
+    return r ? r : coll_drain(rank->comm, &request);
+}
+
+static zero_result all_reduce(struct rank *rank)
+{
+    const struct coll_all_reduce op = {
+        .source = rank->vector,
+        .result = rank->result,
+        .count = elements,
+        .dtype = ZERO_F32,
+        .op = COLL_SUM,
+    };
+    struct coll_request request = {0};
+    const zero_result r = coll_all_reduce_start(rank->comm, &op, &request);
     return r ? r : coll_drain(rank->comm, &request);
 }
 
@@ -125,6 +140,8 @@ static zero_result run(void *user, int work)
     switch ((enum work)work) {
     case REDUCE_SCATTER:
         return reduce_scatter(rank);
+    case ALL_REDUCE:
+        return all_reduce(rank);
     case GATHER:
         return gather(rank);
     case PUBLISH:
@@ -141,10 +158,11 @@ static zero_result run(void *user, int work)
 
 static void rows(struct job *job, const struct rank *rank, const char *library)
 {
-    char block[40], by_hand[40], gathered[40], barrier[40], reduced_8[40];
+    char block[40], by_hand[40], gathered[40], reduced[40], barrier[40], reduced_8[40];
     snprintf(block, sizeof block, "%s's Reduce_scatter_block", library);
     snprintf(by_hand, sizeof by_hand, "%s by hand", library);
     snprintf(gathered, sizeof gathered, "%s's Allgather", library);
+    snprintf(reduced, sizeof reduced, "%s's Allreduce", library);
     snprintf(barrier, sizeof barrier, "%s's Barrier", library);
     snprintf(reduced_8, sizeof reduced_8, "%s's Allreduce", library);
     const double s = (double)elements * sizeof(float) * 1e-9;
@@ -155,6 +173,7 @@ static void rows(struct job *job, const struct rank *rank, const char *library)
     const struct job_row all[] = {
         {"reduce-scatter", REDUCE_SCATTER, s, MPI_REDUCE_SCATTER, s, block, "GB/s", over_block, 0},
         {"reduce-scatter", REDUCE_SCATTER, s, MPI_EXCHANGE, s, by_hand, "GB/s", 1.8, 0},
+        {"all-reduce", ALL_REDUCE, s, MPI_ALL_REDUCE, s, reduced, "GB/s", 0, 0},
         {"gather, shared", PUBLISH, s, MPI_ALL_GATHER, s, gathered, "GB/s", 100, least_gather},
         {"gather, copied in place", GATHER, s, MPI_ALL_GATHER, s, gathered, "GB/s", 0, 0},
         {"barrier", BARRIER, n, MPI_BARRIER, m, barrier, "1/ms", 1, least_small},
