@@ -1,4 +1,5 @@
-// Every operation against a scalar reference, bit by bit: counts, shapes, types.
+// Every operation against a scalar reference, bit by bit: counts, shapes, memory. What copies
+// bytes knows no types.
 
 #include "tests/unit/coll_checks.h"
 
@@ -9,11 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const size_t counts[] = {0, 1, 3, 15, 16, 17, 255, 1023, 1024, 1025, 4096, 65537};
+static const size_t counts[] = {0, 1, 3, 15, 16, 17, 255, 4095, 4096, 4097, 65535, 65537, 1048579};
 
 enum {
     COUNTS = sizeof counts / sizeof *counts,
-    MOST = 65537,
+    MOST = 1048579,
+    FEW = 4097, /**< longer ones take their time */
     MOST_WORLD = 16,
     GUARD = 8,
 };
@@ -51,61 +53,191 @@ static float value(uint32_t seed, int rank, size_t i)
     return bits >> 31 ? -magnitude : magnitude;
 }
 
-/* ------------------------------------------------------------------ all-gather */
+/* ------------------------------------------------------------------ what copies */
 
-static bool gather_once(struct coll_comm *comm, struct coll_arena *arena, unsigned char *recv,
-                        size_t count, enum shape shape, size_t shift, bool in_place)
+/** Where a source lies. */
+enum from { FROM_ARENA, FROM_PRIVATE, IN_PLACE, FROMS };
+
+/** One of the cases that each operation is tried in. */
+struct movement {
+    size_t count; /**< bytes */
+    enum shape shape;
+    size_t shift; /**< of all memory from where it would be aligned */
+    enum from from;
+    bool to_arena;
+    uint32_t seed;
+};
+
+enum { MOVEMENTS = SHAPES * 2 * FROMS * 2 };
+
+/** This rank's memory, once in an arena and once not. */
+struct memory {
+    struct coll_comm *comm;
+    unsigned char *arena, *private; /**< 2 * ROOM bytes each: a source, and what is received */
+};
+
+enum { ROOM = MOST + 4 * GUARD };
+
+static unsigned char byte_of(const struct movement *m, int from, int to, size_t at)
 {
-    const int rank = coll_rank(comm), world = coll_world(comm);
-    const uint32_t seed = (uint32_t)(count * 8 + (size_t)shape * 2 + shift);
-    struct coll_span spans[MOST_WORLD];
-    deal(spans, world, count, shape, shift);
-    unsigned char *base = coll_arena_base(arena);
-    unsigned char *out = in_place ? base : recv;
-    const size_t offset = in_place ? spans[rank].offset : shift;
-    memset(out, 0xee, count + shift + GUARD);
-    for (size_t i = 0; i < spans[rank].count; i++)
-        base[offset + i] = (unsigned char)mix(seed, (uint32_t)rank, (uint32_t)i);
+    const uint32_t key = m->seed + (uint32_t)from * 977 + (uint32_t)to * 71993;
+    return (unsigned char)(((uint32_t)at * UINT32_C(2654435761) ^ key * UINT32_C(40503)) >> 15);
+}
 
-    struct coll_request request = {0};
-    const struct coll_all_gather op = {.source = base + offset,
-                                       .recv = out,
-                                       .spans = spans,
-                                       .label = {.what = "gather", .number = seed}};
-    CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
-    CHECK_OK(comm, coll_wait(comm, &request));
-    size_t end = shift;
-    for (int r = 0; r < world; r++)
-        for (size_t i = 0; i < spans[r].count; i++, end++)
-            CHECK(out[spans[r].offset + i] == (unsigned char)mix(seed, (uint32_t)r, (uint32_t)i));
-    for (size_t i = 0; i < shift; i++)
-        CHECK(out[i] == 0xee);
-    for (size_t i = end; i < end + GUARD; i++)
-        CHECK(out[i] == 0xee);
-    CHECK_OK(comm, coll_drain(comm, &request));
-    CHECK(coll_drained(comm, &request));
+static unsigned char *source_of(const struct memory *memory, const struct movement *m)
+{
+    return (m->from == FROM_PRIVATE ? memory->private : memory->arena) + m->shift;
+}
+
+/** Nothing written there yet. */
+static unsigned char *target_of(const struct memory *memory, const struct movement *m)
+{
+    unsigned char *target = (m->to_arena ? memory->arena : memory->private) + ROOM;
+    memset(target, 0xee, m->count + m->shift + GUARD);
+    return target;
+}
+
+static void write_block(const struct movement *m, int from, int to, unsigned char *at, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        at[i] = byte_of(m, from, to, i);
+}
+
+static bool check_block(const struct movement *m, int from, int to, const unsigned char *at,
+                        size_t count)
+{
+    bool good = true;
+    for (size_t i = 0; i < count; i++)
+        good &= at[i] == byte_of(m, from, to, i);
+    CHECK(good);
     return true;
 }
 
-bool check_all_gather(struct coll_comm *comm, void *user)
+/** Nothing was written before and behind the target's bytes. */
+static bool check_guards(const struct movement *m, const unsigned char *target)
 {
-    (void)user;
+    for (size_t i = 0; i < m->shift; i++)
+        CHECK(target[i] == 0xee);
+    for (size_t i = 0; i < GUARD; i++)
+        CHECK(target[m->shift + m->count + i] == 0xee);
+    return true;
+}
+
+static bool finish(struct coll_comm *comm, struct coll_request *request)
+{
+    CHECK_OK(comm, coll_wait(comm, request));
+    CHECK_OK(comm, coll_drain(comm, request));
+    CHECK(coll_drained(comm, request));
+    return true;
+}
+
+static bool gather_once(const struct memory *memory, const struct movement *m)
+{
+    struct coll_comm *comm = memory->comm;
+    const int rank = coll_rank(comm), world = coll_world(comm);
+    struct coll_span spans[MOST_WORLD];
+    deal(spans, world, m->count, m->shape, m->shift);
+    unsigned char *out = target_of(memory, m);
+    unsigned char *source = m->from == IN_PLACE ? out + spans[rank].offset : source_of(memory, m);
+    write_block(m, rank, 0, source, spans[rank].count);
+
+    struct coll_request request = {0};
+    const struct coll_all_gather op = {.source = source,
+                                       .recv = out,
+                                       .spans = spans,
+                                       .label = {.what = "gather", .number = m->seed}};
+    CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+    CHECK(finish(comm, &request));
+    for (int r = 0; r < world; r++)
+        CHECK(check_block(m, r, 0, out + spans[r].offset, spans[r].count));
+    return check_guards(m, out);
+}
+
+static bool broadcast_once(const struct memory *memory, const struct movement *m)
+{
+    struct coll_comm *comm = memory->comm;
+    const int rank = coll_rank(comm), root = (int)(m->seed % (uint32_t)coll_world(comm));
+    struct movement mine = *m;
+    mine.to_arena = rank == root ? m->from == FROM_ARENA : m->to_arena;
+    unsigned char *out = target_of(memory, &mine);
+    if (rank == root)
+        write_block(m, root, 0, out + m->shift, m->count);
+
+    struct coll_request request = {0};
+    const struct coll_bulk_broadcast op = {
+        .data = out + m->shift, .bytes = m->count, .root = root, .label = {.what = "broadcast"}};
+    CHECK_OK(comm, coll_broadcast_start(comm, &op, &request));
+    CHECK(finish(comm, &request));
+    CHECK(check_block(m, root, 0, out + m->shift, m->count));
+    return check_guards(m, out);
+}
+
+/** Every rank gives shares of the same sizes, each to other ranks: all receive as much. */
+static bool all_to_all_once(const struct memory *memory, const struct movement *m)
+{
+    struct coll_comm *comm = memory->comm;
+    const int rank = coll_rank(comm), world = coll_world(comm);
+    struct coll_span shares[MOST_WORLD], send[MOST_WORLD], recv[MOST_WORLD];
+    deal(shares, world, m->count, m->shape, 0);
+    unsigned char *source = source_of(memory, m), *out = target_of(memory, m);
+    size_t at = m->shift;
+    for (int r = 0; r < world; r++) {
+        send[r] = shares[(rank + r) % world];
+        recv[r] = (struct coll_span){at, send[r].count};
+        at += recv[r].count;
+        write_block(m, rank, r, source + send[r].offset, send[r].count);
+    }
+
+    struct coll_request request = {0};
+    const struct coll_all_to_all op = {.source = source,
+                                       .recv = out,
+                                       .send = send,
+                                       .recv_spans = recv,
+                                       .label = {.what = "exchange", .number = m->seed}};
+    CHECK_OK(comm, coll_all_to_all_start(comm, &op, &request));
+    CHECK(finish(comm, &request));
+    for (int r = 0; r < world; r++)
+        CHECK(check_block(m, r, rank, out + recv[r].offset, recv[r].count));
+    return check_guards(m, out);
+}
+
+/** One count in all cases, or, of a long one in a thinned matrix, in a few. */
+static bool move_count(const struct memory *memory, int number, bool whole)
+{
+    for (int i = 0; i < MOVEMENTS; i++) {
+        const struct movement m = {
+            .count = counts[number],
+            .shape = (enum shape)(i % SHAPES),
+            .shift = (size_t)(i / SHAPES % 2),
+            .from = (enum from)(i / SHAPES / 2 % FROMS),
+            .to_arena = i / SHAPES / 2 / FROMS != 0,
+            .seed = (uint32_t)(number * MOVEMENTS + i),
+        };
+        if (!whole && m.count > FEW && (i + 5 * number) % 13 != 0)
+            continue;
+        if (!gather_once(memory, &m) || !broadcast_once(memory, &m) ||
+            (m.from != IN_PLACE && !all_to_all_once(memory, &m))) {
+            fprintf(stderr, "%zu bytes, shape %d, shift %zu, from %d, to %d\n", m.count,
+                    (int)m.shape, m.shift, (int)m.from, (int)m.to_arena);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool check_copies(struct coll_comm *comm, void *user)
+{
+    const bool whole = user && *(const bool *)user;
     struct coll_arena *arena;
     struct base_error error;
-    CHECK_OK(comm, coll_arena_create(comm, MOST + 2 * GUARD, &arena, &error));
-    unsigned char *recv = malloc(MOST + 2 * GUARD);
-    bool good = recv != NULL;
+    CHECK_OK(comm, coll_arena_create(comm, 2 * (size_t)ROOM, &arena, &error));
+    struct memory memory = {comm, coll_arena_base(arena), malloc(2 * (size_t)ROOM)};
+    bool good = memory.private != NULL;
     for (int c = 0; c < COUNTS && good; c++)
-        for (int shape = 0; shape < SHAPES && good; shape++)
-            for (size_t shift = 0; shift < 2 && good; shift++) {
-                // The long one takes its time: half of the combinations.
-                const bool all = counts[c] <= 4096;
-                good = ((!all && shift == 0) || gather_once(comm, arena, recv, counts[c],
-                                                            (enum shape)shape, shift, false)) &&
-                       ((!all && shift == 1) ||
-                        gather_once(comm, arena, recv, counts[c], (enum shape)shape, shift, true));
-            }
-    free(recv);
+        good = move_count(&memory, c, whole);
+    // Nobody frees what a peer still reads.
+    good = good && rank_ok(comm, coll_barrier(comm), "coll_barrier");
+    free(memory.private);
     return good;
 }
 
@@ -232,7 +364,7 @@ static bool reduce_shapes(struct coll_comm *comm, struct coll_arena *arena, floa
                     count, (enum shape)shape, shift,
                     dtype, contributors[k],   (seed + (uint32_t)k) % 2,
                 };
-                good = (count > 4096 && (size_t)k != shift) ||
+                good = (count > FEW && (size_t)k != shift) ||
                        reduce_once(comm, arena, memory, &r, seed);
             }
     return good;
@@ -246,7 +378,7 @@ bool check_reduce_scatter(struct coll_comm *comm, void *user)
     CHECK_OK(comm, coll_arena_create(comm, (MOST + 2) * sizeof(float), &arena, &error));
     float *memory = malloc((MOST + 2 * GUARD) * sizeof *memory);
     bool good = memory != NULL;
-    for (int c = 0; c < COUNTS && good; c++)
+    for (int c = 0; c < COUNTS - 1 && good; c++)
         good = reduce_shapes(comm, arena, memory, counts[c], ZERO_F32) &&
                reduce_shapes(comm, arena, memory, counts[c], ZERO_BF16);
     free(memory);

@@ -8,7 +8,10 @@
 #include "collectives/comm.h"
 
 /** Each returns whether all was as it should be, and says on standard error what was not. */
-bool check_all_gather(struct coll_comm *comm, void *user);
+
+/** All-gather, broadcast, all-to-all. `user`: a bool, whether to try all cases of long counts too;
+ * NULL: not. */
+bool check_copies(struct coll_comm *comm, void *user);
 bool check_reduce_scatter(struct coll_comm *comm, void *user);
 bool check_small_operations(struct coll_comm *comm, void *user);
 
