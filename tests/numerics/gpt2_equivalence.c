@@ -1,6 +1,7 @@
 // One fingerprint after 20 steps of gpt2, however the work is spread: world size, stage, transport,
-// prefetch, threads, recomputation; V is not divisible by most of the world sizes.
-// Arguments: zero-run, gpt2, a text to train on, and `all` for the whole product of these.
+// prefetch, shared or copied parameters, threads, recomputation; V is not divisible by most of the
+// world sizes. Arguments: zero-run, gpt2, a text to train on, and `all` for the whole product of
+// these.
 #include "gpt2_command.h"
 
 #include <setjmp.h>
@@ -17,7 +18,8 @@ static bool all;
 // One way to do the same.
 struct way {
     int world, stage;
-    bool shm; // ranks are processes; else threads of one
+    bool shm;    // ranks are processes; else threads of one
+    bool shared; // one copy of the parameters, from stage 1 on; else gather=copy
     int prefetch, threads;
     bool recompute;
 };
@@ -27,10 +29,13 @@ static void train(char *fingerprint, const char *dtype, const struct way *way)
     static char output[COMMAND_OUTPUT_BYTES];
     static const char key[] = "fingerprint step 20 ";
     char start[4096], options[1024];
+    const char *gather = way->shared && way->stage > 0 ? "shared" : "copy";
     if (way->shm)
-        snprintf(start, sizeof start, "'%s' -n %d -- '%s'", runner, way->world, program);
+        snprintf(start, sizeof start, "'%s' -n %d -o gather=%s -- '%s'", runner, way->world, gather,
+                 program);
     else
-        snprintf(start, sizeof start, "'%s' --transport threads --ranks %d", program, way->world);
+        snprintf(start, sizeof start, "ZERO_GATHER=%s '%s' --transport threads --ranks %d", gather,
+                 program, way->world);
     snprintf(options, sizeof options,
              "--layers 2 --heads 2 --width 40 --context 16 --batch 2 --micro-batches 3 --steps 20 "
              "--warmup 5 --sample 0 --dtype %s --stage %d --prefetch %d --threads %d %s",
@@ -47,9 +52,10 @@ static void compare(const char *dtype, const char *expected, const struct way *w
     char fingerprint[33];
     train(fingerprint, dtype, way);
     if (strcmp(fingerprint, expected) != 0)
-        fail_msg("%s, %d ranks over %s, stage %d, prefetch %d, %d threads%s: %s instead of %s",
-                 dtype, way->world, way->shm ? "shm" : "threads", way->stage, way->prefetch,
-                 way->threads, way->recompute ? ", recomputed" : "", fingerprint, expected);
+        fail_msg("%s, %d ranks over %s, stage %d, %s, prefetch %d, %d threads%s: %s instead of %s",
+                 dtype, way->world, way->shm ? "shm" : "threads", way->stage,
+                 way->shared ? "shared" : "copied", way->prefetch, way->threads,
+                 way->recompute ? ", recomputed" : "", fingerprint, expected);
 }
 
 // Every world size, stage and transport, and with it some prefetch, threads and recomputation.
@@ -63,6 +69,7 @@ static void compare_some(const char *dtype, const char *expected)
                         &(struct way){.world = world,
                                       .stage = stage,
                                       .shm = shm == 1,
+                                      .shared = (world + stage + shm) % 2 == 1,
                                       .prefetch = n * 7 % 3,
                                       .threads = 1 + n * 5 % 3,
                                       .recompute = n % 5 == 0});
@@ -70,13 +77,14 @@ static void compare_some(const char *dtype, const char *expected)
 
 static void compare_all(const char *dtype, const char *expected)
 {
-    for (int n = 0; n < 5 * 4 * 2 * 2 * 3; n++)
+    for (int n = 0; n < 5 * 4 * 2 * 2 * 3 * 2; n++)
         compare(dtype, expected,
                 &(struct way){.world = 1 + n % 5,
                               .stage = n / 5 % 4,
                               .shm = n / 20 % 2 == 1,
                               .prefetch = n / 40 % 2 * 2,
                               .threads = 1 + n / 80 % 3,
+                              .shared = n / 240 == 1,
                               .recompute = n % 3 == 0});
 }
 

@@ -326,6 +326,10 @@ const char *synthetic_golden(const struct synthetic *model)
         {ZERO_BF16, 5, 0, "ba0e51eabf715265a93f27e025c60b03"},
         {ZERO_BF16, 8, 0, "2c574252ae4c3a82be8a3e8a82ff27ba"},
         {ZERO_DTYPE_DEFAULT, 8, 0, "d8d31b1160da8f2043f016de9b054ebf"},
+        {ZERO_F32, 5, 2, "4b5c46c2946901e2cf4fe49b88f96a6b"},
+        {ZERO_F32, 5, 8, "6835dca58758357311dd5720660be47b"},
+        {ZERO_BF16, 5, 4, "8b3eff8440d6e015fd6f008f89e1ab81"},
+        {ZERO_DTYPE_DEFAULT, 8, 4, "8b1d03326b45357d273599c4fc61092c"},
     };
     for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++)
         if (golden[i].dtype == model->dtype && golden[i].micro_batches == model->micro_batches &&

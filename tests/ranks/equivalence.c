@@ -1,8 +1,9 @@
 // One training, many ways: every number of ranks, stage, transport, prefetch depth, instruction
-// set, number of threads and slots ends in the same bits, those written down in synthetic_golden().
+// set, number of threads and slots, copied or shared parameters, ends in the same bits, those
+// written down in synthetic_golden().
 //
-// Without arguments a part of the combinations is run, in which every value of every setting meets
-// every number of ranks; with "all" every one.
+// Without arguments a part of the combinations is run, others at every number of ranks; with "all"
+// every one.
 #include "base/hash.h"
 #include "tests/numerics/synthetic.h"
 #include "tests/ranks/team.h"
@@ -26,7 +27,7 @@ struct outcome {
 
 struct job {
     struct synthetic model;
-    const char *transport, *kernels;
+    const char *transport, *kernels, *gather;
     int world;
     int32_t stage, prefetch, grad_units, cpu_threads;
     int64_t persist, live_bytes;
@@ -61,6 +62,8 @@ static bool train(struct team_rank *rank, void *user)
     struct outcome *outcome = &job->outcomes[rank->rank];
     rank->config.stage = job->stage;
     rank->config.micro_batches = job->model.micro_batches;
+    rank->config.sum_group = job->model.sum_group;
+    rank->config.gather = job->gather;
     rank->config.prefetch_units = job->prefetch;
     rank->config.grad_units = job->grad_units;
     rank->config.cpu_threads = job->cpu_threads;
@@ -88,12 +91,12 @@ static bool train(struct team_rank *rank, void *user)
 static void describe(const struct job *job)
 {
     fprintf(stderr,
-            "%d ranks, stage %d, %s, dtype %d, V %d, %s, prefetch %d, grad_units %d, %s, "
-            "cpu_threads %d, persist %lld, live %lld%s\n",
-            job->world, job->stage, job->transport, job->model.dtype, job->model.micro_batches,
-            job->model.tied ? "tied" : "not tied", job->prefetch, job->grad_units, job->kernels,
-            job->cpu_threads, (long long)job->persist, (long long)job->live_bytes,
-            job->model.hostile ? ", hostile environment" : "");
+            "%d ranks, stage %d, %s, %s, dtype %d, V %d, G %d, %s, prefetch %d, grad_units %d, "
+            "%s, cpu_threads %d, persist %lld, live %lld%s\n",
+            job->world, job->stage, job->transport, job->gather, job->model.dtype,
+            job->model.micro_batches, job->model.sum_group, job->model.tied ? "tied" : "not tied",
+            job->prefetch, job->grad_units, job->kernels, job->cpu_threads, (long long)job->persist,
+            (long long)job->live_bytes, job->model.hostile ? ", hostile environment" : "");
 }
 
 static void hex(const uint8_t digest[16], char text[33])
@@ -131,6 +134,7 @@ static struct outcome expected_outcome(const struct synthetic *model, struct out
         .model = *model,
         .transport = "self",
         .kernels = "ref",
+        .gather = "copy",
         .world = 1,
         .prefetch = ZERO_OFF,
         .outcomes = outcomes,
@@ -138,8 +142,8 @@ static struct outcome expected_outcome(const struct synthetic *model, struct out
     run(&job, NULL);
     hex(outcomes[0].digest, digest);
     if (!synthetic_golden(model) || strcmp(digest, synthetic_golden(model)) != 0)
-        fail_msg("dtype %d, V %d: the fingerprint is %s", model->dtype, model->micro_batches,
-                 digest);
+        fail_msg("dtype %d, V %d, G %d: the fingerprint is %s", model->dtype, model->micro_batches,
+                 model->sum_group, digest);
     return outcomes[0];
 }
 
@@ -157,65 +161,96 @@ static void take_turns(struct job *job, unsigned turn)
     job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);
 }
 
-static void sweep(zero_dtype dtype, int32_t micro_batches, const char *transport)
+// Ways in which a rank comes by what others have updated.
+enum { COPIED_ON_DEMAND, COPIED_AHEAD, COPIED_FAR_AHEAD, SHARED, WAYS };
+
+// Every stage and way at one number of ranks.
+static void sweep_world(const struct synthetic *model, const struct outcome *expected, int world,
+                        const char *transport, struct outcome *outcomes, unsigned *turn)
+{
+    for (int32_t stage = 0; stage <= 3; stage++) {
+        for (int way = 0; way < WAYS; way++) {
+            if (way == SHARED && stage == 0)
+                continue;
+            (*turn)++;
+            if (!every && (*turn + (unsigned)world) % (model->sum_group ? 10 : 5) != 0)
+                continue;
+            struct job job = {
+                .model = *model,
+                .transport = world == 1 && strcmp(transport, "threads") == 0 ? "self" : transport,
+                .gather = way == SHARED ? "shared" : "copy",
+                .world = world,
+                .stage = stage,
+                .prefetch = way == COPIED_ON_DEMAND ? ZERO_OFF : way % 3,
+                .outcomes = outcomes,
+            };
+            take_turns(&job, *turn);
+            run(&job, expected);
+        }
+    }
+}
+
+static void sweep(const struct synthetic *model, const char *transport)
 {
     struct outcome *outcomes = team_shared(MOST_RANKS * sizeof *outcomes);
     assert_non_null(outcomes);
-    const struct synthetic model = {.dtype = dtype, .micro_batches = micro_batches, .tied = true};
-    const struct outcome expected = expected_outcome(&model, outcomes);
-    unsigned turn = (unsigned)dtype * 7 + (unsigned)micro_batches;
-    for (int world = 1; world <= MOST_RANKS; world++) {
-        for (int32_t stage = 0; stage <= 3; stage++) {
-            for (int ahead = 0; ahead <= 2; ahead++, turn++) {
-                if (!every && (turn + (unsigned)world) % 3 != 0)
-                    continue;
-                struct job job = {
-                    .model = model,
-                    .transport =
-                        world == 1 && strcmp(transport, "threads") == 0 ? "self" : transport,
-                    .world = world,
-                    .stage = stage,
-                    .prefetch = ahead == 0 ? ZERO_OFF : ahead,
-                    .outcomes = outcomes,
-                };
-                take_turns(&job, turn);
-                run(&job, &expected);
-            }
-        }
-    }
+    const struct outcome expected = expected_outcome(model, outcomes);
+    unsigned turn = (unsigned)model->dtype * 7 + (unsigned)model->micro_batches;
+    for (int world = 1; world <= MOST_RANKS; world++)
+        sweep_world(model, &expected, world, transport, outcomes, &turn);
     team_shared_free(outcomes, MOST_RANKS * sizeof *outcomes);
+}
+
+static void sweep_plain(zero_dtype dtype, int32_t micro_batches, const char *transport)
+{
+    const struct synthetic model = {.dtype = dtype, .micro_batches = micro_batches, .tied = true};
+    sweep(&model, transport);
 }
 
 static void f32_threads(void **state)
 {
     (void)state;
-    sweep(ZERO_F32, 5, "threads");
-    sweep(ZERO_F32, 8, "threads");
+    sweep_plain(ZERO_F32, 5, "threads");
+    sweep_plain(ZERO_F32, 8, "threads");
 }
 
 static void bf16_threads(void **state)
 {
     (void)state;
-    sweep(ZERO_BF16, 5, "threads");
-    sweep(ZERO_BF16, 8, "threads");
+    sweep_plain(ZERO_BF16, 5, "threads");
+    sweep_plain(ZERO_BF16, 8, "threads");
 }
 
 static void mixed_threads(void **state)
 {
     (void)state;
-    sweep(ZERO_DTYPE_DEFAULT, 8, "threads");
+    sweep_plain(ZERO_DTYPE_DEFAULT, 8, "threads");
 }
 
 static void f32_processes(void **state)
 {
     (void)state;
-    sweep(ZERO_F32, 5, "shm");
+    sweep_plain(ZERO_F32, 5, "shm");
 }
 
 static void mixed_processes(void **state)
 {
     (void)state;
-    sweep(ZERO_DTYPE_DEFAULT, 8, "shm");
+    sweep_plain(ZERO_DTYPE_DEFAULT, 8, "shm");
+}
+
+// Blocks that end inside a round, with it, or rounds after it.
+static void blocks_of_micro_batches(void **state)
+{
+    (void)state;
+    static const struct synthetic models[] = {
+        {.dtype = ZERO_F32, .micro_batches = 5, .sum_group = 2, .tied = true},
+        {.dtype = ZERO_BF16, .micro_batches = 5, .sum_group = 4, .tied = true},
+        {.dtype = ZERO_DTYPE_DEFAULT, .micro_batches = 8, .sum_group = 4, .tied = true},
+        {.dtype = ZERO_F32, .micro_batches = 5, .sum_group = 8, .tied = true},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        sweep(&models[i], i % 2 ? "shm" : "threads");
 }
 
 int main(int argc, char **argv)
@@ -224,7 +259,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_threads),     cmocka_unit_test(bf16_threads),
         cmocka_unit_test(mixed_threads),   cmocka_unit_test(f32_processes),
-        cmocka_unit_test(mixed_processes),
+        cmocka_unit_test(mixed_processes), cmocka_unit_test(blocks_of_micro_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
