@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 enum { PATH_SIZE = 4096, LARGEST_MASK = 1 << 20 };
 
@@ -132,6 +135,15 @@ int base_cpu_quota(const char *membership, const char *mount)
     return limit;
 }
 
+#if defined(__x86_64__)
+// Not every compiler's __builtin_cpu_supports() knows it.
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 struct base_cpu base_cpu_detect(void)
 {
     struct base_cpu cpu = {
@@ -140,8 +152,7 @@ struct base_cpu base_cpu_detect(void)
     };
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    cpu.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-               __builtin_cpu_supports("f16c");
+    cpu.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     cpu.avx512 = cpu.avx2 && __builtin_cpu_supports("avx512f") &&
                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                  __builtin_cpu_supports("avx512vl");
