@@ -52,10 +52,10 @@ static uint64_t some_bits(uint32_t seed, int exponent_bits, int fraction_bits, b
     return wild ? ((infinity >> 1) & infinity) | (random & ~infinity) : random;
 }
 
-void fill_elements(zero_dtype dtype, void *to, size_t n, uint32_t seed, bool finite)
+void fill_elements(zero_dtype dtype, void *to, size_t first, size_t n, uint32_t seed, bool finite)
 {
     for (size_t i = 0; i < n; i++) {
-        const uint32_t key = mix(seed, (uint32_t)i, 1);
+        const uint32_t key = mix(seed, (uint32_t)(first + i), 1);
         if (dtype == ZERO_F32)
             ((uint32_t *)to)[i] = (uint32_t)some_bits(key, 8, 23, finite);
         else if (dtype == ZERO_BF16)

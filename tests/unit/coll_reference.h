@@ -14,9 +14,9 @@ size_t dtype_bytes(zero_dtype dtype);
 /** Bytes of an element of the dtype's accumulator. */
 size_t sum_bytes(zero_dtype dtype);
 
-/** Fills n elements: ordinary, tiny, huge, zeros, and, if wanted, infinities and NaNs of all kinds.
- * Element i is a function of (seed, i). */
-void fill_elements(zero_dtype dtype, void *to, size_t n, uint32_t seed, bool finite);
+/** Writes the elements first .. first+n-1 of a vector: ordinary, tiny, huge, zeros, and, if wanted,
+ * infinities and NaNs of all kinds. Element i is a function of (seed, i). */
+void fill_elements(zero_dtype dtype, void *to, size_t first, size_t n, uint32_t seed, bool finite);
 
 /** Whether element i is finite. */
 bool is_finite(zero_dtype dtype, const void *from, size_t i);

@@ -19,7 +19,7 @@ static _Alignas(64) unsigned char contents[MOST_SOURCES][ROOM * 8];
 static void fill_sources(zero_dtype dtype, uint32_t seed, bool finite)
 {
     for (uint32_t k = 0; k < MOST_SOURCES; k++)
-        fill_elements(dtype, contents[k], ROOM, mix(seed, k, 9), finite);
+        fill_elements(dtype, contents[k], 0, ROOM, mix(seed, k, 9), finite);
 }
 
 struct shape {
@@ -36,10 +36,7 @@ static void check_one(const struct coll_sum_kernels *kernels, enum coll_op op, z
     const size_t size = dtype_bytes(dtype), wide = sum_bytes(dtype);
     const void *sources[MOST_SOURCES];
     bool expected = true;
-    fill_elements(wide == 8           ? dtype
-                  : dtype == ZERO_I32 ? dtype
-                                      : ZERO_F32,
-                  memory[0], ROOM, 5, false);
+    fill_elements(coll_accumulator_dtype(dtype), memory[0], 0, ROOM, 5, false);
     memcpy(memory[1], memory[0], sizeof memory[0]);
     unsigned char *sum = memory[0] + shape->shift * wide;
     for (int k = 0; k < shape->count; k++) {
@@ -141,7 +138,7 @@ static void rounding_and_copying(void **state)
     (void)state;
     static float sums[ROOM];
     static _Alignas(64) uint16_t memory[2][ROOM];
-    fill_elements(ZERO_F32, sums, ROOM, 3, false);
+    fill_elements(ZERO_F32, sums, 0, ROOM, 3, false);
     const struct coll_sum_kernels *kernels;
     for (int t = 0; (kernels = coll_sum_at(t)); t++)
         for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)

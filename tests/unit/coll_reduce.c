@@ -1,0 +1,465 @@
+// Reduce-scatter and all-reduce against a scalar reference, bit by bit: every dtype, many worlds,
+// counts, shapes, alignments, kinds of memory, stores in the caches and past them; sum_group; what
+// the tile function and the finite check see. Without an argument a part of the sweep, the same
+// each time; with "all" the whole.
+
+#include "base/fault.h"
+#include "collectives/direct/direct.h"
+#include "tests/unit/coll_ranks.h"
+#include "tests/unit/coll_reference.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MOST_WORLD = 8, PAD = 16 };
+
+static bool everything;
+
+/** Bytes of the longest vector, and some beside. */
+static size_t room(void)
+{
+    const size_t most = everything ? 1048579 : 65537;
+    return (most + 2 * PAD) * sizeof(double);
+}
+
+/** How peers get at memory outside arenas. */
+static const struct way {
+    const char *transport, *fault;
+} ways[] = {{"threads", NULL}, {"shm", NULL}, {"shm", "shm.peek@1"}};
+
+/** How a vector is dealt out. */
+enum shape { EVEN, UNEVEN, SOME_EMPTY, ALL_ON_LAST, SHAPES };
+
+/** Which memory is private; what is not lies in an arena. */
+enum privacy { NONE, ODD_RANKS, ALL_RANKS, PRIVACIES };
+
+/** One call, the same on all ranks. */
+struct config {
+    zero_dtype dtype;
+    size_t count;
+    enum shape shape;
+    size_t shift; /**< elements from an aligned address */
+    enum privacy privacy;
+    bool store, past, finite;
+    int contributors;
+    enum coll_op op; /**< of an all-reduce */
+    bool in_place;
+    uint32_t seed;
+};
+
+/** What a rank of a sweep has. */
+struct bench {
+    struct coll_comm *comm;
+    int rank, world;
+    unsigned char *source, *result;     /**< in arenas */
+    unsigned char *own, *own_result;    /**< private */
+    unsigned char *expected, *contents; /**< of the reference */
+    unsigned char *shown;               /**< what the tile function saw */
+};
+
+static bool setup(struct bench *bench, struct coll_comm *comm)
+{
+    struct coll_arena *source, *result;
+    *bench = (struct bench){
+        .comm = comm, .rank = coll_rank(comm), .world = coll_world(comm), .own = malloc(room())};
+    CHECK_OK(comm, coll_arena_create(comm, room(), &source, NULL));
+    CHECK_OK(comm, coll_arena_create(comm, room(), &result, NULL));
+    bench->source = coll_arena_base(source);
+    bench->result = coll_arena_base(result);
+    bench->own_result = malloc(room());
+    bench->expected = malloc(room());
+    bench->contents = malloc(room());
+    bench->shown = malloc(room());
+    CHECK(bench->own && bench->own_result && bench->expected && bench->contents && bench->shown);
+    return true;
+}
+
+static void teardown(struct bench *bench)
+{
+    free(bench->own);
+    free(bench->own_result);
+    free(bench->expected);
+    free(bench->contents);
+    free(bench->shown);
+}
+
+static void deal(struct coll_span *spans, int world, const struct config *config)
+{
+    size_t at = config->shift, left = config->count;
+    for (int rank = 0; rank < world; rank++) {
+        const bool last = rank == world - 1;
+        size_t share = left;
+        if (config->shape == EVEN && !last)
+            share = config->count / (size_t)world;
+        else if (config->shape == UNEVEN && !last)
+            share = (left + 1) / 3;
+        else if (config->shape == SOME_EMPTY && !last)
+            share = rank % 2 ? 0 : (left + 1) / 2;
+        else if (config->shape == ALL_ON_LAST && !last)
+            share = 0;
+        spans[rank] = (struct coll_span){.offset = share > 0 ? at : 0, .count = share};
+        at += share;
+        left -= share;
+    }
+}
+
+static uint32_t seed_of(const struct config *config, int contribution)
+{
+    return mix(config->seed, (uint32_t)contribution, 11);
+}
+
+static bool is_private(const struct config *config, int rank)
+{
+    return config->privacy == ALL_RANKS || (config->privacy == ODD_RANKS && rank % 2 == 1);
+}
+
+/** Results at and beyond the threshold are stored past the caches. */
+static void set_threshold(const struct bench *bench, const struct config *config)
+{
+    coll_direct_of(bench->comm)->cache_bytes = config->past ? 0 : SIZE_MAX;
+}
+
+/** Bytes beside a result, that nobody writes. */
+static void mark(unsigned char *memory, size_t bytes)
+{
+    memset(memory, 0xee, PAD);
+    memset(memory + bytes - PAD, 0xee, PAD);
+}
+
+static bool marked(const unsigned char *memory, size_t bytes)
+{
+    for (size_t i = 0; i < PAD; i++)
+        if (memory[i] != 0xee || memory[bytes - 1 - i] != 0xee)
+            return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------ reduce-scatter */
+
+/** What the two functions of a reduce-scatter have seen. */
+struct seen {
+    struct bench *bench;
+    const struct config *config;
+    size_t next;                  /**< element that the tile function is to be shown next */
+    size_t nonfinite[MOST_WORLD]; /**< of each contributor, SIZE_MAX: none */
+    bool good;
+};
+
+static void see_tile(void *user, size_t first, size_t count, const void *sum)
+{
+    struct seen *seen = user;
+    const size_t size = sum_bytes(seen->config->dtype);
+    seen->good &= first == seen->next && first % 1024 == 0 && count > 0;
+    memcpy(seen->bench->shown + first * size, sum, count * size);
+    seen->next = first + count;
+}
+
+static void see_nonfinite(void *user, int contributor, size_t element)
+{
+    struct seen *seen = user;
+    seen->good &= seen->nonfinite[contributor] == SIZE_MAX && element >= seen->next;
+    seen->nonfinite[contributor] = element;
+}
+
+/** What the accumulator is to be after the call; checks what was said of contributions. */
+static bool expect(struct bench *bench, const struct config *config, const struct coll_span *span,
+                   const struct seen *seen)
+{
+    for (int k = 0; k < config->contributors; k++) {
+        size_t bad = SIZE_MAX;
+        fill_elements(config->dtype, bench->contents, span->offset, span->count, seed_of(config, k),
+                      config->finite);
+        combine(COLL_SUM, config->dtype, bench->expected, bench->contents, span->count,
+                config->store && k == 0);
+        for (size_t i = span->count; i-- > 0;)
+            bad = is_finite(config->dtype, bench->contents, i) ? bad : i;
+        CHECK(seen->nonfinite[k] == bad);
+    }
+    finish(config->dtype, bench->expected, span->count);
+    return true;
+}
+
+static bool reduce_once(struct bench *bench, const struct config *config)
+{
+    const int rank = bench->rank;
+    const size_t wide = sum_bytes(config->dtype);
+    struct coll_span spans[MOST_WORLD];
+    deal(spans, bench->world, config);
+    const size_t bytes = spans[rank].count * wide;
+    unsigned char *source = is_private(config, rank) ? bench->own : bench->source;
+    unsigned char *accumulator = bench->own_result + PAD + config->shift * wide;
+    mark(accumulator - PAD, bytes + 2 * PAD);
+    fill_elements(coll_accumulator_dtype(config->dtype), accumulator, 0, spans[rank].count,
+                  seed_of(config, 99), config->finite);
+    memcpy(bench->expected, accumulator, bytes);
+    fill_elements(config->dtype, source, 0, config->count + config->shift, seed_of(config, rank),
+                  config->finite);
+    set_threshold(bench, config);
+    struct seen seen = {.bench = bench, .config = config, .good = true};
+    memset(seen.nonfinite, 0xff, sizeof seen.nonfinite);
+    struct coll_request request = {0};
+    const bool look = config->seed % 4 != 0;
+    const struct coll_reduce_scatter op = {.source = source,
+                                           .dtype = config->dtype,
+                                           .spans = spans,
+                                           .accumulator = accumulator,
+                                           .contributors = config->contributors,
+                                           .store = config->store,
+                                           .tile = look ? see_tile : NULL,
+                                           .nonfinite = see_nonfinite,
+                                           .user = &seen,
+                                           .label = {.what = "sum", .number = config->seed}};
+    CHECK_OK(bench->comm, coll_reduce_scatter_start(bench->comm, &op, &request));
+    CHECK_OK(bench->comm, coll_wait(bench->comm, &request));
+    CHECK(seen.good && seen.next == (look ? spans[rank].count : 0));
+    CHECK(expect(bench, config, &spans[rank], &seen));
+    CHECK(memcmp(accumulator, bench->expected, bytes) == 0);
+    CHECK(!look || memcmp(bench->shown, bench->expected, bytes) == 0);
+    CHECK(marked(accumulator - PAD, bytes + 2 * PAD));
+    CHECK_OK(bench->comm, coll_drain(bench->comm, &request));
+    return true;
+}
+
+/* ------------------------------------------------------------------ all-reduce */
+
+static bool all_reduce_once(struct bench *bench, const struct config *config)
+{
+    const bool own = is_private(config, bench->rank);
+    const size_t size = dtype_bytes(config->dtype), bytes = config->count * size;
+    unsigned char *source = (own ? bench->own : bench->source) + PAD + config->shift * size;
+    // The result may be of another kind than the source.
+    unsigned char *result =
+        config->in_place ? source
+                         : (own != (config->seed % 3 == 0) ? bench->own_result : bench->result) +
+                               PAD + (config->shift ^ 1) * size;
+    mark(result - PAD, bytes + 2 * PAD);
+    fill_elements(config->dtype, source, 0, config->count, seed_of(config, bench->rank),
+                  config->finite);
+    set_threshold(bench, config);
+    struct coll_request request = {0};
+    const struct coll_all_reduce op = {.source = source,
+                                       .result = result,
+                                       .count = config->count,
+                                       .dtype = config->dtype,
+                                       .op = config->op,
+                                       .label = {.what = "vector", .number = config->seed}};
+    CHECK_OK(bench->comm, coll_all_reduce_start(bench->comm, &op, &request));
+    CHECK_OK(bench->comm, coll_wait(bench->comm, &request));
+    for (int k = 0; k < bench->world; k++) {
+        fill_elements(config->dtype, bench->contents, 0, config->count, seed_of(config, k),
+                      config->finite);
+        CHECK(k != bench->rank || config->in_place || memcmp(source, bench->contents, bytes) == 0);
+        combine(config->op, config->dtype, bench->expected, bench->contents, config->count, k == 0);
+    }
+    finish(config->dtype, bench->expected, config->count);
+    narrow(config->dtype, bench->contents, bench->expected, config->count);
+    CHECK(memcmp(result, bench->contents, bytes) == 0);
+    CHECK(marked(result - PAD, bytes + 2 * PAD));
+    // Complete is drained: the source can be filled anew without a word to the others.
+    CHECK(coll_drained(bench->comm, &request));
+    CHECK_OK(bench->comm, coll_drain(bench->comm, &request));
+    return true;
+}
+
+/* ------------------------------------------------------------------ sweeps */
+
+static const size_t counts[] = {0, 1, 3, 15, 16, 17, 255, 4095, 4096, 4097, 65535, 65537, 1048579};
+
+/** Whether a call is part of the sweep: all of them, or some of each kind. */
+static bool chosen(const struct config *config)
+{
+    const uint32_t draw = mix(config->seed, 21, 22);
+    if (config->count > 65537)
+        return everything && draw % 64 == 0;
+    if (everything)
+        return config->count <= 4097 || draw % 4 == 0;
+    return draw % (config->count <= 4097 ? 72 : 400) == 0;
+}
+
+static bool sweep_count(struct bench *bench, zero_dtype dtype, size_t count,
+                        bool (*once)(struct bench *bench, const struct config *config))
+{
+    const int world = bench->world, contributors[] = {world, world - 1, 1};
+    bool good = true;
+    for (uint32_t i = 0; i < SHAPES * PRIVACIES * 16 && good; i++) {
+        struct config config = {
+            .dtype = dtype,
+            .count = count,
+            .shape = (enum shape)(i % SHAPES),
+            .privacy = (enum privacy)(i / SHAPES % PRIVACIES),
+            .shift = i / (SHAPES * PRIVACIES) % 2,
+            .store = i / (SHAPES * PRIVACIES * 2) % 2,
+            .past = i / (SHAPES * PRIVACIES * 4) % 2,
+            .finite = i / (SHAPES * PRIVACIES * 8) % 2,
+        };
+        config.seed = mix(mix((uint32_t)dtype, (uint32_t)count, i), (uint32_t)world, 1);
+        config.contributors = contributors[world > 2 ? config.seed % 3 : 0];
+        config.op = (enum coll_op)(i % SHAPES % 3);
+        config.in_place = config.store;
+        good = !chosen(&config) || once(bench, &config);
+        if (!good)
+            fprintf(
+                stderr,
+                "rank %d of %d: dtype %d, count %zu, shape %d, privacy %d, shift %zu, store %d, "
+                "past %d, finite %d, contributors %d, op %d\n",
+                bench->rank, world, (int)dtype, count, (int)config.shape, (int)config.privacy,
+                config.shift, config.store, config.past, config.finite, config.contributors,
+                (int)config.op);
+    }
+    return good;
+}
+
+static bool sweep_rank(struct coll_comm *comm, void *user)
+{
+    bool (*const *once)(struct bench * bench, const struct config *config) = user;
+    struct bench bench;
+    bool good = setup(&bench, comm);
+    for (int dtype = FIRST_DTYPE; dtype <= LAST_DTYPE; dtype++)
+        for (size_t c = 0; c < sizeof counts / sizeof *counts && good; c++)
+            good = sweep_count(&bench, (zero_dtype)dtype, counts[c], *once);
+    teardown(&bench);
+    return good;
+}
+
+static void over_worlds(rank_fn fn, void *user)
+{
+    static const int worlds[] = {1, 2, 3, 4, 5, 7, 8};
+    assert_true(run_ranks("self", 1, 0, fn, user));
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
+        for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+            assert_int_equal(base_fault_set(worlds[i] > 1 ? ways[w].fault : NULL, NULL), ZERO_OK);
+            assert_true(
+                run_ranks(ways[w].transport, worlds[i], 60 * UINT64_C(1000000000), fn, user));
+            assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+        }
+}
+
+static void reduce_scatter(void **state)
+{
+    (void)state;
+    bool (*once)(struct bench * bench, const struct config *config) = reduce_once;
+    over_worlds(sweep_rank, &once);
+}
+
+static void all_reduce(void **state)
+{
+    (void)state;
+    bool (*once)(struct bench * bench, const struct config *config) = all_reduce_once;
+    over_worlds(sweep_rank, &once);
+}
+
+/* ------------------------------------------------------------------ many calls, one accumulator */
+
+enum { SEQUENCE_COUNT = 5001 };
+
+/** A sequence of contributions, numbered as they are summed, in as many calls as it takes. */
+struct sequence {
+    int contributions;
+    uint32_t group; /**< sum_group; 1: plain calls */
+    bool past;
+};
+
+static void expect_sequence(struct bench *bench, const struct sequence *sequence,
+                            const struct coll_span *span)
+{
+    float *sum = (float *)(void *)bench->expected, *block = (float *)(void *)bench->shown;
+    for (int number = 0; number < sequence->contributions; number++) {
+        const uint32_t place = (uint32_t)number % sequence->group;
+        fill_elements(ZERO_BF16, bench->contents, span->offset, span->count,
+                      mix(77, (uint32_t)number, 1), true);
+        combine(COLL_SUM, ZERO_BF16, block, bench->contents, span->count, place == 0);
+        finish(ZERO_BF16, block, span->count);
+        if (place + 1 == sequence->group || number + 1 == sequence->contributions) {
+            combine(COLL_SUM, ZERO_F32, sum, block, span->count,
+                    (uint32_t)number < sequence->group);
+            finish(ZERO_F32, sum, span->count);
+        }
+    }
+}
+
+/** The calls of a sequence; every rank but those of a partial last round contributes to each. */
+static bool run_sequence(struct bench *bench, const struct sequence *sequence)
+{
+    const int world = bench->world;
+    const struct config config = {
+        .count = SEQUENCE_COUNT, .shape = UNEVEN, .past = sequence->past, .dtype = ZERO_BF16};
+    struct coll_span spans[MOST_WORLD];
+    deal(spans, world, &config);
+    set_threshold(bench, &config);
+    memset(bench->own_result, 0xff, SEQUENCE_COUNT * sizeof(float));
+    struct seen seen = {.bench = bench, .config = &config, .good = true};
+    memset(seen.nonfinite, 0xff, sizeof seen.nonfinite);
+    for (int first = 0; first < sequence->contributions; first += world) {
+        const int left = sequence->contributions - first;
+        const bool grouped = sequence->group > 1, last = left <= world;
+        fill_elements(ZERO_BF16, bench->source, 0, SEQUENCE_COUNT,
+                      mix(77, (uint32_t)(first + bench->rank), 1), true);
+        struct coll_request request = {0};
+        const struct coll_reduce_scatter op = {
+            .source = bench->source,
+            .dtype = ZERO_BF16,
+            .spans = spans,
+            .accumulator = bench->own_result,
+            .contributors = last ? left : world,
+            .store = first == 0,
+            .sum_group = sequence->group,
+            .first = (uint64_t)first,
+            .last = last,
+            .block = grouped ? (float *)(void *)bench->own : NULL,
+            .tile = grouped || last ? see_tile : NULL,
+            .nonfinite = see_nonfinite,
+            .user = &seen,
+        };
+        CHECK_OK(bench->comm, coll_reduce_scatter_start(bench->comm, &op, &request));
+        CHECK_OK(bench->comm, coll_drain(bench->comm, &request));
+    }
+    const struct coll_span *span = &spans[bench->rank];
+    CHECK(seen.good && seen.next == span->count);
+    memcpy(bench->contents, bench->shown, span->count * sizeof(float));
+    CHECK(memcmp(bench->own_result, bench->contents, span->count * sizeof(float)) == 0);
+    expect_sequence(bench, sequence, span);
+    CHECK(memcmp(bench->own_result, bench->expected, span->count * sizeof(float)) == 0);
+    return true;
+}
+
+static bool sequences_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    static const uint32_t groups[] = {1, 2, 3, 4, 8, 16};
+    static const int contributions[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 17};
+    struct bench bench;
+    bool good = setup(&bench, comm);
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+        for (size_t v = 0; v < sizeof contributions / sizeof *contributions && good; v++) {
+            if (!everything && (g + v + (size_t)bench.world) % 3 != 0)
+                continue;
+            const struct sequence sequence = {contributions[v], groups[g], (g + v) % 2};
+            good = run_sequence(&bench, &sequence);
+            if (!good)
+                fprintf(stderr, "world %d, %d contributions, sum_group %u\n", bench.world,
+                        contributions[v], groups[g]);
+        }
+    teardown(&bench);
+    return good;
+}
+
+static void sequences(void **state)
+{
+    (void)state;
+    over_worlds(sequences_rank, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    everything = argc > 1 && strcmp(argv[1], "all") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reduce_scatter),
+        cmocka_unit_test(all_reduce),
+        cmocka_unit_test(sequences),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
