@@ -13,6 +13,9 @@
 #include <string.h>
 #include <sys/uio.h>
 
+/** Copies that are small leave the caches alone. */
+enum { LEAST_PAST = 256 * 1024 };
+
 enum { LEAST_SLICE = 32 * 1024, MOST_SLICE = 256 * 1024, SCRATCH = 1024 * 1024, HEADS = 4096 };
 
 /** One reader's wish for a piece of one owner's memory, in the reader's memory. */
@@ -317,15 +320,47 @@ void coll_direct_forget_views(struct coll_comm *comm)
         memset(of(comm)->end, 0, (size_t)comm->world * sizeof *of(comm)->end);
 }
 
+/** What all ranks together read and write in an operation, nearly. */
+static size_t footprint(const struct coll_comm *comm, const struct coll_request *request)
+{
+    const size_t world = (size_t)comm->world;
+    const struct coll_span *spans = request->kind == COLL_ALL_GATHER ? request->op.all_gather.spans
+                                    : request->kind == COLL_ALL_TO_ALL
+                                        ? request->op.all_to_all.recv_spans
+                                        : NULL;
+    size_t bytes = request->kind == COLL_BROADCAST_BULK ? request->op.broadcast.bytes
+                   : coll_is_message(request)           ? request->op.message.bytes
+                                                        : 0;
+    for (size_t rank = 0; rank < world && spans; rank++)
+        bytes += spans[rank].count;
+    return bytes > SIZE_MAX / (world + 1) ? SIZE_MAX : bytes * (world + 1);
+}
+
+/** Copies; past the caches what doesn't fit into them. */
+static void copy(const struct coll_comm *comm, const struct coll_request *request, void *to,
+                 const void *from, size_t bytes)
+{
+    const struct direct *direct = coll_direct_of(comm);
+    const uintptr_t a = (uintptr_t)to, b = (uintptr_t)from;
+    if (a == b)
+        return;
+    if (a < b + bytes && b < a + bytes) {
+        memmove(to, from, bytes);
+    } else if (bytes < LEAST_PAST || footprint(comm, request) < direct->cache_bytes) {
+        memcpy(to, from, bytes);
+    } else {
+        direct->kernels->copy(to, from, bytes, COLL_SUM_MEMORY);
+        coll_sum_fence();
+    }
+}
+
 zero_result coll_direct_fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
                               const struct direct_place *place, size_t bytes, void *to,
                               size_t *done)
 {
     zero_result result = ZERO_OK;
-    if (coll_direct_addressable(comm, rank, place)) {
-        const unsigned char *from = coll_direct_address(comm, rank, place);
-        if (from != to && bytes > *done)
-            memmove(to, from, bytes);
+    if (coll_direct_addressable(comm, rank, place) && bytes > *done) {
+        copy(comm, request, to, coll_direct_address(comm, rank, place), bytes);
         *done = bytes;
     }
     const size_t most = of(comm->family->root) && of(comm->family->root)->bounces

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { MOST = 8, UNDER_WAY = 6 };
+enum { MOST = 8, UNDER_WAY = 6, LONG = 1000000 };
 
 /** How peers get at private memory. */
 static const struct way {
@@ -98,7 +98,7 @@ static bool all_gather_rank(struct coll_comm *comm, void *user)
     unsigned char *to_free, *recv = calloc(total, 1);
     unsigned char *source = take_source(comm, task, spans[rank].count, &to_free);
     CHECK(source && recv);
-    for (uint32_t turn = 0; turn < 3; turn++) {
+    for (uint32_t turn = 0; turn < (task->most > LONG ? 1 : 3); turn++) {
         for (size_t i = 0; i < spans[rank].count; i++)
             source[i] = byte_of(rank, 0, i, turn);
         const struct coll_all_gather op = {.source = source, .recv = recv, .spans = spans};
@@ -120,6 +120,9 @@ static void all_gather(void **state)
 {
     (void)state;
     on_all(all_gather_rank);
+    // Longer than the caches.
+    on_way(&ways[1], 2, (struct task){.fn = all_gather_rank, .most = 20000003, .kept = 3});
+    on_way(&ways[2], 2, (struct task){.fn = all_gather_rank, .most = 20000003, .kept = 1});
 }
 
 /* ------------------------------------------------------------------ broadcast */
@@ -237,6 +240,98 @@ static void wrong_count(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         on_way(&ways[i], 2, (struct task){.fn = wrong_count_rank});
+}
+
+/* ------------------------------------------------------------------ sums */
+
+static float float_of(int rank, size_t at)
+{
+    return (float)(int32_t)mix((uint32_t)at, (uint32_t)rank, 11) * 0x1p-20f;
+}
+
+/** The sum of all ranks' element, in their order. */
+static float sum_of(int world, size_t at)
+{
+    float sum = float_of(0, at);
+    for (int r = 1; r < world; r++)
+        sum += float_of(r, at);
+    return sum;
+}
+
+static bool reduce_scatter_rank(struct coll_comm *comm, void *user)
+{
+    const struct task *task = user;
+    const int rank = coll_rank(comm), world = coll_world(comm);
+    const size_t most = task->most / sizeof(float);
+    struct coll_span spans[MOST];
+    size_t total = 3;
+    for (int r = 0; r < world; r++) {
+        spans[r] = (struct coll_span){total, r % 3 == 1 ? 0 : most / (size_t)(r + 1)};
+        total += spans[r].count;
+    }
+    unsigned char *to_free, *source = take_source(comm, task, total * sizeof(float) + 3, &to_free);
+    float *sums = calloc(spans[rank].count + 1, sizeof *sums);
+    CHECK(source && sums);
+    float *values = (float *)(void *)(source + 3); // malloc's alignment, but for an element
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t i = 0; i < total; i++)
+            values[i] = float_of(rank, i);
+        const struct coll_reduce_scatter op = {.source = values,
+                                               .dtype = ZERO_F32,
+                                               .spans = spans,
+                                               .accumulator = sums,
+                                               .contributors = world,
+                                               .store = true};
+        struct coll_request request = {0};
+        CHECK_OK(comm, coll_reduce_scatter_start(comm, &op, &request));
+        CHECK_OK(comm, coll_drain(comm, &request));
+        for (size_t i = 0; i < spans[rank].count; i++)
+            CHECK(sums[i] == sum_of(world, spans[rank].offset + i));
+    }
+    CHECK_OK(comm, coll_barrier(comm));
+    free(sums);
+    free(to_free);
+    return true;
+}
+
+static void reduce_scatter(void **state)
+{
+    (void)state;
+    on_all(reduce_scatter_rank);
+}
+
+/** In place and not; the result is private too. */
+static bool all_reduce_rank(struct coll_comm *comm, void *user)
+{
+    const struct task *task = user;
+    const int rank = coll_rank(comm), world = coll_world(comm);
+    const size_t count = task->most / sizeof(float);
+    unsigned char *to_free, *source = take_source(comm, task, count * sizeof(float) + 3, &to_free);
+    float *elsewhere = calloc(count + 1, sizeof *elsewhere);
+    CHECK(source && elsewhere);
+    float *values = (float *)(void *)(source + 3);
+    for (int turn = 0; turn < 4; turn++) {
+        float *result = turn % 2 ? values : elsewhere;
+        for (size_t i = 0; i < count; i++)
+            values[i] = float_of(rank, i);
+        const struct coll_all_reduce op = {
+            .source = values, .result = result, .count = count, .dtype = ZERO_F32};
+        struct coll_request request = {0};
+        CHECK_OK(comm, coll_all_reduce_start(comm, &op, &request));
+        CHECK_OK(comm, coll_drain(comm, &request));
+        for (size_t i = 0; i < count; i++)
+            CHECK(result[i] == sum_of(world, i));
+    }
+    CHECK_OK(comm, coll_barrier(comm));
+    free(elsewhere);
+    free(to_free);
+    return true;
+}
+
+static void all_reduce(void **state)
+{
+    (void)state;
+    on_all(all_reduce_rank);
 }
 
 /* ------------------------------------------------------------------ several at once */
@@ -527,9 +622,12 @@ static void absent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_gather),  cmocka_unit_test(broadcast),  cmocka_unit_test(all_to_all),
-        cmocka_unit_test(wrong_count), cmocka_unit_test(at_once),    cmocka_unit_test(mixture),
-        cmocka_unit_test(untouched),   cmocka_unit_test(unreadable), cmocka_unit_test(absent),
+        cmocka_unit_test(all_gather), cmocka_unit_test(broadcast),
+        cmocka_unit_test(all_to_all), cmocka_unit_test(reduce_scatter),
+        cmocka_unit_test(all_reduce), cmocka_unit_test(wrong_count),
+        cmocka_unit_test(at_once),    cmocka_unit_test(mixture),
+        cmocka_unit_test(untouched),  cmocka_unit_test(unreadable),
+        cmocka_unit_test(absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
