@@ -21,9 +21,10 @@
  *  - Who calls: *local* (any rank, any time), *collective* (every rank calls it), *collective,
  *    ordered* (every rank calls it, in the same order as the other ordered calls).
  *  - Errors are values. A *fatal* error (ZERO_E_PEER, _TIMEOUT, _DIVERGED, _ABORTED, _NOMEM, _IO,
- *    _DEVICE, _NONFINITE, _LIMIT on the step path) is sticky: every later call but the local
- *    getters and zero_close() returns it. Pointers given out stay mapped until zero_close(), so
- *    calls of the hot path may go unchecked: zero_step() refuses after a failure.
+ *    _DEVICE, _NONFINITE, _LIMIT on the step path) is sticky, and every rank's: every later call of
+ *    any rank but the local getters and zero_close() returns the first one. It leaves no rank's
+ *    weights and moments in the middle of an update. Pointers given out stay mapped until
+ *    zero_close(), so calls of the hot path may go unchecked: zero_step() refuses after a failure.
  *    zero_last_error() has the message with its numbers.
  *  - ZERO_E_INVALID and ZERO_E_STATE, where documented, change nothing.
  *  - Structs carry struct_size first. Fields are only ever appended. A larger struct of a newer
@@ -85,15 +86,17 @@ typedef struct zero_config {
                                    with a team, else shm */
     zero_team *team;          /**< transport "threads" only: borrowed, outlives the context */
     int32_t micro_batches;    /**< V; default: the world size */
-    int32_t prefetch_units;   /**< gathers kept ahead at stage 3; default 2, ZERO_OFF none */
+    int32_t prefetch_units;   /**< gathers kept ahead at stage 3 where they copy (see gather);
+                                   default 2, ZERO_OFF none */
     int32_t open_units;       /**< units a rank may hold open at once; default 4 */
     int32_t grad_units;       /**< gradients a rank may hold open or in flight at once at stages
-                                   2, 3; default 4; 1 works */
+                                   2, 3; default 4; 1 works. reduction=native: those of one
+                                   size that may be open raw at once after a first micro-batch */
     int32_t cpu_threads;      /**< threads of the update, this one included; default 1 */
     int64_t persist_numel;    /**< stage 3: slices of at most so many elements stay resident;
                                    default 1024, ZERO_OFF none */
-    int64_t live_bytes;       /**< stage 3: further bytes of gathered units that may stay
-                                   resident between uses; default 0 */
+    int64_t live_bytes;       /**< stage 3, where gathers copy: further bytes of gathered units that
+                                   may stay resident between uses; default 0 */
     uint64_t seed;            /**< part of the fingerprint; the program's generators use it too */
     zero_nonfinite nonfinite; /**< policy for non-finite gradients */
     int32_t timeout_s;        /**< longest wait in a collective; default 600 */
@@ -252,8 +255,9 @@ ZERO_API zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_p
  */
 ZERO_API zero_result zero_commit(zero_ctx *z);
 
-/** *Local*, after commit: the plan as text; bytes a rank by purpose, and every effective
- * configuration value with its source. Valid until close; "" before commit. */
+/** *Local*, after commit: the plan as text; bytes a rank by purpose (of memory that the ranks of a
+ * host share, this rank's part), how ranks come by parameters and gradients and why, and every
+ * effective configuration value with its source. Valid until close; "" before commit. */
 ZERO_API const char *zero_plan_text(const zero_ctx *z);
 
 /** *Local*: number of units, 0 before commit. */
@@ -287,8 +291,9 @@ ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
 /**
  * Makes the working copy of a unit readable until the matching zero_release(). *Collective,
  * ordered.* Counted: a unit may be gathered several times and must be released as often. At
- * stages 1, 2 it waits for the values of the last step, at stage 0 it costs nothing. Also allowed
- * outside a micro-batch (evaluation by the program's own means).
+ * stages 1 to 3 it waits for the values of the last step; at stage 3 with gather=copy it copies
+ * them, else it moves nothing; at stage 0 it costs nothing. Also allowed outside a micro-batch
+ * (evaluation by the program's own means).
  * ZERO_E_LIMIT: stage 3, and open_units units are held already; the message names them and the key.
  */
 ZERO_API zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream);
@@ -300,20 +305,28 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
  * The working copy of a slice (0 unless stacked): shape and dtype as registered, row-major,
  * aligned to 2 KiB, read-only. *Local.* Current from zero_gather() of its unit to zero_release();
  * slices of at most persist_numel elements are so from commit to close, but for the time inside
- * zero_step(). NULL if param or slice does not exist, or at stage 3 if the unit is not gathered.
+ * zero_step() and zero_import(). NULL if param or slice does not exist, or at stage 3 if the unit
+ * is not gathered and the slice is not that small.
+ *
+ * With gather=shared all ranks of the host read the same memory, whose owners write it while this
+ * rank is inside zero_step() or zero_import(): another thread that reads meanwhile may see a
+ * mixture. Writing there is a segmentation fault.
  */
 ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice);
 
 /**
  * Opens the unit's gradient in the current micro-batch: a buffer of the parameters' dtype that
- * holds zeros, into which kernels add. Stays open until zero_grad_done(); other units may be
+ * holds zeros (with reduction=native, what this rank's earlier micro-batches added), into which
+ * kernels add. Stays open until zero_grad_done(); other units may be
  * opened meanwhile (tied weights). May wait until a buffer is free. *Collective, ordered.*
  * ZERO_E_STATE outside a micro-batch, opened or handed over already; ZERO_E_LIMIT as for
  * zero_gather(), with grad_units.
  */
 ZERO_API zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream);
 
-/** The same, without zeroing: the caller overwrites every element of every slice. */
+/** The same, without zeroing: the caller overwrites every element of every slice. With
+ * reduction=native the buffer is another one after the first micro-batch, and is added when it is
+ * handed over: ZERO_E_LIMIT if grad_units of its size are open. */
 ZERO_API zero_result zero_grad_open_raw(zero_ctx *z, zero_unit unit, zero_stream stream);
 
 /** The gradient of a slice; *local*; valid while its unit's gradient is open, else NULL. */
@@ -321,8 +334,9 @@ ZERO_API void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t slice);
 
 /**
  * Hands the unit's gradient over: it travels to its owners, who add the micro-batches in the
- * order 0, 1, ..., V-1 in fp32. *Collective, ordered*, once a unit and micro-batch. The buffer
- * must not be touched afterwards. ZERO_E_STATE: not open.
+ * order 0, 1, ..., V-1 in fp32 (in blocks of sum_group, or rank by rank with reduction=native).
+ * *Collective, ordered*, once a unit and micro-batch. The buffer must not be touched afterwards.
+ * ZERO_E_STATE: not open.
  */
 ZERO_API zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream stream);
 
@@ -369,7 +383,7 @@ typedef struct zero_step_result {
                                slice, element); -1 if none */
     int32_t bad_slice;
     uint64_t bad_element;
-    uint64_t bad_micro; /**< its micro-batch, */
+    uint64_t bad_micro; /**< its micro-batch (reduction=native: its rank's last), */
     int32_t bad_rank;   /**< and the rank that computed it */
     int32_t reserved;
 } zero_step_result;
@@ -402,8 +416,9 @@ ZERO_API zero_result zero_grad_norm(zero_ctx *z, double scale, double *norm);
 
 /**
  * 128 bits that decide the future: master weights (the working copy where it is the master) and
- * moments of every tensor, by name; step, updates, V, seed, the last hyper-parameters. The same at
- * every world size, stage, transport and prefetch depth; two runs are the same run if their
+ * moments of every tensor, by name; step, updates, V, sum_group, seed, the last hyper-parameters.
+ * The same at every world size (but for reduction=native), stage, transport, way of gathering and
+ * prefetch depth; two runs are the same run if their
  * fingerprints are. *Collective.* digest: 16 bytes, printed in order as hex.
  */
 ZERO_API zero_result zero_fingerprint(zero_ctx *z, uint8_t digest[16]);
@@ -441,7 +456,7 @@ typedef struct zero_statistics {
                                     reducing, and waiting for it */
     double update_s;           /**< norm and update inside zero_step() */
     double step_wait_s;        /**< agreeing inside zero_step() */
-    uint64_t gathers;          /**< units gathered over the transport */
+    uint64_t gathers;          /**< units copied from their owners */
     uint64_t gather_hits;      /**< zero_gather() calls that found the unit resident */
     uint64_t prefetch_hits;    /**< of the gathers: issued ahead */
     uint64_t gathered_bytes;   /**< copied from peers */
