@@ -75,7 +75,8 @@ static bool run_threads(struct member *members, int world)
     return good;
 }
 
-static bool run_processes(struct member *members, int world)
+/** A `victim` of -1: all end by themselves. */
+static bool run_processes(struct member *members, int world, int victim)
 {
     pid_t children[MOST_RANKS];
     bool good = true;
@@ -92,14 +93,15 @@ static bool run_processes(struct member *members, int world)
         int status = -1;
         if (children[i] > 0)
             waitpid(children[i], &status, 0);
-        if (status != 0)
+        const int expected = i == victim ? SIGKILL : 0; // as wait() has it
+        if (status != expected)
             fprintf(stderr, "rank %d of %d: wait status 0x%x\n", i, world, (unsigned)status);
-        good &= status == 0;
+        good &= status == expected;
     }
     return good;
 }
 
-bool team_run(const char *transport, int world, team_fn fn, void *user)
+static bool run(const char *transport, int world, int victim, team_fn fn, void *user)
 {
     static unsigned runs;
     static char name[64];
@@ -122,8 +124,18 @@ bool team_run(const char *transport, int world, team_fn fn, void *user)
         members[i] = (struct member){
             .rank = {.rank = i, .world = world, .config = config, .user = user}, .fn = fn};
     }
-    const bool good =
-        strcmp(transport, "shm") == 0 ? run_processes(members, world) : run_threads(members, world);
+    const bool good = strcmp(transport, "shm") == 0 ? run_processes(members, world, victim)
+                                                    : run_threads(members, world);
     zero_team_free(team);
     return good;
+}
+
+bool team_run(const char *transport, int world, team_fn fn, void *user)
+{
+    return run(transport, world, -1, fn, user);
+}
+
+bool team_run_killed(int world, int victim, team_fn fn, void *user)
+{
+    return run("shm", world, victim, fn, user);
 }

@@ -32,6 +32,9 @@ typedef bool (*team_fn)(struct team_rank *rank, void *user);
  */
 bool team_run(const char *transport, int world, team_fn fn, void *user);
 
+/** team_run() over "shm" whose rank `victim` is killed. */
+bool team_run_killed(int world, int victim, team_fn fn, void *user);
+
 /** The transport for ranks that are threads: "self" for one. */
 const char *team_threads(int world);
 
