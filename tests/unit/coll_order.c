@@ -267,11 +267,47 @@ static bool woken_rank(struct coll_comm *comm, void *user)
     return true;
 }
 
+/** The same of small operations: who came last, or has read what a root wants to write over, may
+ * compute for long right after it. */
+static bool woken_small_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    enum { ROUNDS = 15, FIRST = 0, SECOND = 1 };
+    uint64_t late[2][ROUNDS], came[2], sent;
+    unsigned char data[1000] = {0};
+    const int rank = coll_rank(comm);
+    for (int i = 0; i < ROUNDS; i++) {
+        CHECK_OK(comm, coll_barrier(comm));
+        usleep(rank == 1 ? 12000 : 0);
+        const uint64_t mine = base_clock_ns();
+        CHECK_OK(comm, coll_exchange(comm, &mine, sizeof mine, came));
+        late[FIRST][i] = base_clock_ns() - came[1];
+        usleep(rank == 1 ? 22000 : 0);
+        // The third one finds no slot before rank 1 has read the first one.
+        const uint64_t reads = base_clock_ns();
+        for (int k = 0; k < (rank == 0 ? 3 : 1); k++)
+            CHECK_OK(comm, coll_broadcast(comm, data, sizeof data, 0));
+        sent = base_clock_ns();
+        usleep(rank == 1 ? 10000 : 0);
+        for (int k = rank == 0 ? 3 : 1; k < 3; k++)
+            CHECK_OK(comm, coll_broadcast(comm, data, sizeof data, 0));
+        CHECK_OK(comm, coll_exchange(comm, rank == 0 ? &sent : &reads, sizeof sent, came));
+        late[SECOND][i] = came[0] - came[1];
+    }
+    for (int which = FIRST; which <= SECOND; which++) {
+        qsort(late[which], ROUNDS, sizeof **late, ascending);
+        CHECK(rank == 1 || late[which][ROUNDS / 4] < 5000000);
+    }
+    return true;
+}
+
 static void woken(void **state)
 {
     (void)state;
     assert_true(run_ranks("threads", 2, 0, woken_rank, NULL));
     assert_true(run_ranks("shm", 2, 0, woken_rank, NULL));
+    assert_true(run_ranks("threads", 2, 0, woken_small_rank, NULL));
+    assert_true(run_ranks("shm", 2, 0, woken_small_rank, NULL));
 }
 
 static void many_in_flight(void **state)
