@@ -86,8 +86,18 @@ void run_guardian_kill_group(pid_t group, uint64_t ticks)
         kill(-group, SIGKILL);
 }
 
+enum answer { ANSWER_NO, ANSWER_YES, ANSWER_LATER };
+
+// A process without an environment has none, or is about to get that of the program it becomes.
+static enum answer ask_again(pid_t pid)
+{
+    char path[64], target[8];
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid); // a zombie has no program
+    return readlink(path, target, sizeof target) > 0 ? ANSWER_LATER : ANSWER_NO;
+}
+
 // Whether the environment of a process has the line.
-static bool has_variable(pid_t pid, const char *line)
+static enum answer has_variable(pid_t pid, const char *line)
 {
     static char bytes[65536];
     char path[64];
@@ -95,11 +105,12 @@ static bool has_variable(pid_t pid, const char *line)
     const size_t length = strlen(line) + 1; // with the zero at its end
     size_t used = 0;
     ssize_t count;
-    bool found = false;
+    bool found = false, empty = true;
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
     if (base_open(&fd, path, O_RDONLY, 0, NULL))
-        return false;
+        return ANSWER_NO;
     while (!found && (count = read(fd, bytes + used, sizeof bytes - used)) > 0) {
+        empty = false;
         used += (size_t)count;
         const char *at = memmem(bytes, used, line, length);
         found = at && (at == bytes || at[-1] == '\0');
@@ -109,24 +120,30 @@ static bool has_variable(pid_t pid, const char *line)
         used = keep;
     }
     base_close(&fd, path, NULL);
-    return found;
+    if (empty)
+        return ask_again(pid);
+    return found ? ANSWER_YES : ANSWER_NO;
 }
 
 struct job_search {
     char line[64];
     int killed;
+    bool unsure; // some process may have to be asked again
 };
 
 static bool kill_member(pid_t pid, void *argument)
 {
     struct job_search *search = argument;
-    if (pid == getpid() || !has_variable(pid, search->line))
+    const enum answer answer = pid == getpid() ? ANSWER_NO : has_variable(pid, search->line);
+    search->unsure = search->unsure || answer == ANSWER_LATER;
+    if (answer != ANSWER_YES)
         return true;
     // The number may have become another process's: asked again once it is pinned.
     const int pidfd = pidfd_open(pid, 0);
-    if (pidfd >= 0 && has_variable(pid, search->line) &&
+    if (pidfd >= 0 && has_variable(pid, search->line) == ANSWER_YES &&
         pidfd_send_signal(pidfd, SIGKILL, NULL, 0) == 0)
         search->killed++;
+    search->unsure = true; // it may have started another one that has not been seen
     if (pidfd >= 0)
         close(pidfd);
     return true;
@@ -134,9 +151,17 @@ static bool kill_member(pid_t pid, void *argument)
 
 int run_guardian_kill_job(const char *token)
 {
-    struct job_search search = {.killed = 0};
+    struct job_search search = {.unsure = true};
     snprintf(search.line, sizeof search.line, "ZERO_JOB=%s", token);
-    each_process(kill_member, &search);
+    int killed = -1;
+    // Whatever has no environment for a second has none.
+    for (int idle = 0; search.unsure && idle < 50; idle += killed == search.killed) {
+        killed = search.killed;
+        search.unsure = false;
+        each_process(kill_member, &search);
+        if (search.unsure)
+            usleep(20000);
+    }
     return search.killed;
 }
 
@@ -156,8 +181,7 @@ static void end_job(const struct group *groups, int count, const char *token)
         if (pidfd_send_signal(groups[i].pidfd, SIGKILL, NULL, PIDFD_SIGNAL_PROCESS_GROUP) &&
             errno != ESRCH)
             run_guardian_kill_group(groups[i].number, ticks);
-    for (int turn = 0; turn < 1000 && run_guardian_kill_job(token) > 0; turn++)
-        usleep(1000);
+    run_guardian_kill_job(token);
 }
 
 // The next group; false: zero-run has ended.
@@ -204,6 +228,8 @@ static _Noreturn void guardian_main(int channel, const char *token)
     if (dup2(channel, GUARDIAN_SOCKET) < 0 || chdir("/"))
         _exit(1);
     closefrom(GUARDIAN_SOCKET + 1);
+    if (send(GUARDIAN_SOCKET, "", 1, MSG_NOSIGNAL) != 1)
+        _exit(1);
     while (count < GUARDIAN_GROUPS && receive_group(&groups[count]))
         count++;
     end_job(groups, count, token);
@@ -229,7 +255,13 @@ zero_result run_guardian_start(struct run_guardian *guardian, const char *token,
     }
     guardian->pid = pid;
     guardian->socket = ends[0];
-    return ZERO_OK;
+    // No signal that is meant for zero-run reaches it from here on.
+    char ready;
+    ssize_t count;
+    do
+        count = recv(ends[0], &ready, 1, 0);
+    while (count < 0 && errno == EINTR);
+    return count == 1 ? ZERO_OK : zero_fail(error, ZERO_E_IO, "the guardian has not started");
 }
 
 bool run_guardian_tell(struct run_guardian *guardian, int pidfd, pid_t group)

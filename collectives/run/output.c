@@ -15,21 +15,24 @@ enum {
     SINK_CHUNK = 4096,      // a pipe that polls writable takes so much without blocking
 };
 
-static bool wants_color(enum run_when color, bool terminal)
+static bool wants_color(enum run_when color, bool watched)
 {
     const char *forbidden = getenv("NO_COLOR"), *kind = getenv("TERM");
     if (color != RUN_AUTO)
         return color == RUN_ALWAYS;
-    return terminal && !(forbidden && *forbidden) && kind && *kind && strcmp(kind, "dumb") != 0;
+    return watched && !(forbidden && *forbidden) && kind && *kind && strcmp(kind, "dumb") != 0;
 }
 
 void run_sink_init(struct run_sink *sink, int number, enum run_when color)
 {
     const int fd = STDOUT_FILENO + number;
-    const bool terminal = isatty(fd);
+    const bool terminal = isatty(fd), watched = terminal && tcgetpgrp(fd) >= 0;
     char path[32];
-    *sink = (struct run_sink){
-        .fd = fd, .number = number, .terminal = terminal, .color = wants_color(color, terminal)};
+    *sink = (struct run_sink){.fd = fd,
+                              .number = number,
+                              .terminal = terminal,
+                              .watched = watched,
+                              .color = wants_color(color, watched)};
     if (!terminal)
         return;
     // A terminal that polls writable may take less than is written. Opened once more it doesn't

@@ -126,7 +126,9 @@ struct run_sink {
     int failed;     /**< errno of the write that failed: everything since is dropped */
     int number;     /**< 0: standard output, 1: standard error */
     uint64_t shown; /**< lines so far */
-    bool terminal, color;
+    bool terminal;
+    bool watched; /**< a terminal, and zero-run's own: not one that a launcher reads into a file */
+    bool color;
 };
 
 /** One pipe from a rank. */
@@ -224,7 +226,8 @@ void run_guardian_end(struct run_guardian *guardian);
  * `ticks` (clock ticks since boot): then the number has been the group's all the time. For kernels
  * that cannot kill a group by a pidfd, and tests. */
 void run_guardian_kill_group(pid_t group, uint64_t ticks);
-/** Kills every process whose environment says that it is of the job, and returns how many. */
+/** Kills every process whose environment says that it is of the job, until none is found, and
+ * returns how many; takes a second if the host has processes without any environment. */
 int run_guardian_kill_job(const char *token);
 
 /* ------------------------------------------------------------------ the job */

@@ -151,8 +151,10 @@ static void a_failure_leaves_nothing(void **state)
 {
     (void)state;
     struct run_command run;
-    RUN_FAMILY(&run, "[ $RANK = 1 ] && exit 3; while :; do sleep 0.05; done", "-n", "2", "--grace",
-               "1");
+    RUN_FAMILY(&run,
+               "[ $RANK = 1 ] && { until [ -s $D/a0 ]; do sleep 0.02; done; exit 3; }; while :; do "
+               "sleep 0.05; done",
+               "-n", "2", "--grace", "1");
     run_command_finish(&run);
     assert_int_equal(run.status, 3);
     assert_int_equal(count_marked(), 0);
@@ -164,10 +166,10 @@ static void a_timeout_leaves_nothing(void **state)
 {
     (void)state;
     struct run_command run;
-    RUN_FAMILY(&run, "while :; do sleep 0.05; done", "-n", "2", "--timeout", "1", "--grace", "0");
+    RUN_FAMILY(&run, "while :; do sleep 0.05; done", "-n", "2", "--timeout", "2", "--grace", "0");
     run_command_finish(&run);
     assert_int_equal(run.status, 75);
-    assert_true(run.seconds > 0.9 && run.seconds < 4);
+    assert_true(run.seconds > 1.9 && run.seconds < 6);
     assert_int_equal(count_marked(), 0);
     expect_family_gone();
     run_command_free(&run);
