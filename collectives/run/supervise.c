@@ -130,15 +130,15 @@ static void check_logs(struct run_job *job)
         struct run_rank *rank = &job->ranks[i];
         if (!rank->log_errno || rank->log_fd < 0)
             continue;
-        run_say(job, "cannot write the log of rank %d: %s; the job goes on without it", i,
-                strerrordesc_np(rank->log_errno));
+        run_say(job, "cannot write the log of rank %d: %s (%s); the job goes on without it", i,
+                strerrordesc_np(rank->log_errno), strerrorname_np(rank->log_errno));
         close(rank->log_fd);
         rank->log_fd = -1;
     }
     if (job->metrics.failed && !job->metrics.told) {
         job->metrics.told = true;
-        run_say(job, "cannot write the metrics: %s; the job goes on without them",
-                strerrordesc_np(job->metrics.failed));
+        run_say(job, "cannot write the metrics: %s (%s); the job goes on without them",
+                strerrordesc_np(job->metrics.failed), strerrorname_np(job->metrics.failed));
     }
 }
 
@@ -151,8 +151,8 @@ static void check_sinks(struct run_job *job)
             continue;
         job->told_sink[i] = true;
         const bool useless = nobody_reads(job, sinks[i]);
-        run_say(job, "cannot write to standard %s: %s%s", names[i],
-                strerrordesc_np(sinks[i]->failed),
+        run_say(job, "cannot write to standard %s: %s (%s)%s", names[i],
+                strerrordesc_np(sinks[i]->failed), strerrorname_np(sinks[i]->failed),
                 useless ? "; stopping the job" : "; its output is lost");
         if (useless)
             run_stop(job);

@@ -366,7 +366,7 @@ static void a_reader_that_leaves_ends_the_job(void **state)
     assert_true(!strcmp(run.out, "[0] y\n") || !strcmp(run.out, "[1] y\n"));
     assert_int_equal(run_command_lines(run.err, "74"), 1);
     assert_int_equal(run_command_lines(run.err, "zero-run: cannot write to standard output: Broken "
-                                                "pipe; stopping the job"),
+                                                "pipe (EPIPE); stopping the job"),
                      1);
     run_command_free(&run);
 }

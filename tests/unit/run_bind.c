@@ -1,11 +1,15 @@
 // Which cores a rank gets, on topologies that aren't there.
 #include "collectives/run/bind.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -220,6 +224,46 @@ static void a_table_says_who_gets_what(void **state)
     unsetenv("HWLOC_SYNTHETIC");
 }
 
+// In a process of its own: what the kernel then says of it.
+static _Noreturn void bound_child(struct run_binding *binding)
+{
+    static char maps[1 << 16];
+    binding->memory = true;
+    if (!run_bind_apply(binding, 1))
+        _exit(errno == EPERM || errno == ENOSYS ? 77 : 1);
+    hwloc_bitmap_t got = hwloc_bitmap_alloc();
+    if (!got || hwloc_get_cpubind(binding->topology, got, HWLOC_CPUBIND_PROCESS) ||
+        !hwloc_bitmap_isequal(got, binding->shares[1].cpus))
+        _exit(2);
+    const int fd = open("/proc/self/numa_maps", O_RDONLY);
+    if (fd < 0)
+        _exit(77);
+    const ssize_t count = read(fd, maps, sizeof maps - 1);
+    _exit(count > 0 && strstr(maps, " prefer") && !strstr(maps, " bind:") ? 0 : 3);
+}
+
+static void cores_and_memory_are_bound(void **state)
+{
+    (void)state;
+    struct base_error error = {.result = ZERO_OK};
+    struct run_binding *binding;
+    int status;
+    assert_int_equal(run_bind_open(&binding, RUN_BIND_NUMA, 2, &error), ZERO_OK);
+    assert_int_equal(run_bind_check(binding, &error), ZERO_OK);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        bound_child(binding);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    run_bind_close(binding);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        print_message("this kernel has no memory policies, or does not allow them\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +273,7 @@ int main(void)
         cmocka_unit_test(nodes_are_dealt_whole),
         cmocka_unit_test(every_machine_is_dealt_fairly),
         cmocka_unit_test(a_table_says_who_gets_what),
+        cmocka_unit_test(cores_and_memory_are_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
