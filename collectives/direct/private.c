@@ -142,9 +142,11 @@ static zero_result fail_peek(struct coll_comm *comm, const struct coll_request *
     coll_signature_make(&signature, comm, request);
     coll_signature_text(&signature, request->sequence, text);
     const int reader = coll_root_rank(comm, comm->rank), owner = coll_root_rank(comm, rank);
-    if (failed == ESRCH)
-        return coll_fail(comm, ZERO_E_PEER, "rank %d died; rank %d was reading its memory in %s",
-                         owner, reader, text);
+    if (failed == ESRCH) {
+        char message[COLL_MESSAGE_BYTES];
+        coll_death_text(comm->family->root, owner, text, message);
+        return coll_fail(comm, ZERO_E_PEER, "%s", message);
+    }
     return coll_fail(comm, failed == EFAULT ? ZERO_E_INVALID : ZERO_E_IO,
                      "rank %d, %s: %zu bytes of rank %d's memory from 0x%llx on can't be read: %s",
                      reader, text, bytes, owner, (unsigned long long)address,
@@ -278,7 +280,10 @@ static zero_result bring(struct coll_comm *comm, const struct coll_request *requ
     if (root->bounces)
         return ask(comm, request, rank, address, bytes, to);
     size_t done;
-    const int failed = peek(root->processes[coll_root_rank(comm, rank)], address, bytes, to, &done);
+    int failed = peek(root->processes[coll_root_rank(comm, rank)], address, bytes, to, &done);
+    // The process may run another program by now, and have let its memory be read, or not.
+    if (coll_live_ended(&coll_direct_of(comm)->homes[rank]->live))
+        failed = ESRCH;
     return failed == 0 ? ZERO_OK
                        : fail_peek(comm, request, rank, address + done, bytes - done, failed);
 }
