@@ -62,13 +62,15 @@ static void run_kill(const struct harm *like, unsigned *dice, int *told)
     *told += harm.world - 1;
 }
 
+/** Of few kills on a busy machine the median says less. */
 static void many(const char *what, const struct harm *like, int count)
 {
     unsigned dice = 12345;
     int told = 0;
     for (int i = 0; i < count; i++)
         run_kill(like, &dice, &told);
-    assert_true(harm_print_latencies(what, latencies, told) < 20 * millisecond);
+    const uint64_t bound_ns = (count < 50 ? 100 : 20) * millisecond;
+    assert_true(harm_print_latencies(what, latencies, told) < bound_ns);
 }
 
 static void at_any_time(void **state)

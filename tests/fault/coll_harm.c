@@ -62,6 +62,55 @@ static zero_result reduce_scatter(struct harm_rank *rank)
     return drain(rank, coll_reduce_scatter_start(rank->comm, &op, &rank->requests[0]));
 }
 
+/** The same from memory that is in no arena. */
+static zero_result private_all_gather(struct harm_rank *rank)
+{
+    const struct coll_all_gather op = {
+        .source = rank->sum, .recv = rank->result, .spans = rank->bytes, .label = label};
+    return drain(rank, coll_all_gather_start(rank->comm, &op, &rank->requests[0]));
+}
+
+static zero_result private_reduce_scatter(struct harm_rank *rank)
+{
+    const struct coll_reduce_scatter op = {.source = rank->result,
+                                           .dtype = ZERO_F32,
+                                           .spans = rank->elements,
+                                           .accumulator = rank->sum,
+                                           .contributors = coll_world(rank->comm),
+                                           .store = true,
+                                           .label = label};
+    return drain(rank, coll_reduce_scatter_start(rank->comm, &op, &rank->requests[0]));
+}
+
+static zero_result bulk_all_reduce(struct harm_rank *rank)
+{
+    const struct coll_all_reduce op = {.source = rank->source,
+                                       .result = rank->source,
+                                       .count = HARM_ELEMENTS,
+                                       .dtype = ZERO_F32,
+                                       .label = label};
+    return drain(rank, coll_all_reduce_start(rank->comm, &op, &rank->requests[0]));
+}
+
+static zero_result bulk_broadcast(struct harm_rank *rank)
+{
+    const struct coll_bulk_broadcast op = {.data = rank->source,
+                                           .bytes = rank->bytes[0].count,
+                                           .root = rank->turn++ % coll_world(rank->comm),
+                                           .label = label};
+    return drain(rank, coll_broadcast_start(rank->comm, &op, &rank->requests[0]));
+}
+
+static zero_result all_to_all(struct harm_rank *rank)
+{
+    const struct coll_all_to_all op = {.source = rank->source,
+                                       .recv = rank->result,
+                                       .send = rank->bytes,
+                                       .recv_spans = rank->bytes,
+                                       .label = label};
+    return drain(rank, coll_all_to_all_start(rank->comm, &op, &rank->requests[0]));
+}
+
 static zero_result exchange(struct harm_rank *rank)
 {
     return coll_exchange(rank->comm, rank->sum, 1000, rank->result);
@@ -124,17 +173,30 @@ static zero_result group_barrier(struct harm_rank *rank)
     return coll_barrier(rank->group);
 }
 
+/** Private memory is asked for, and copied by its owner. */
+#define NO_PEEKING "shm.peek:eperm@1+"
+
 const struct harm_operation harm_operations[] = {
-    {"all-gather", "all-gather", "unit 17 (h.4)", true, true, all_gather},
-    {"publication", "all-gather", "unit 17 (h.4)", true, true, publication},
-    {"reduce-scatter", "reduce-scatter", "unit 17 (h.4)", true, true, reduce_scatter},
-    {"exchange", "exchange", "", true, true, exchange},
-    {"all-reduce of doubles", "all-reduce", "", true, true, all_reduce_doubles},
-    {"small broadcast", "broadcast", "", true, true, broadcast},
-    {"barrier", "barrier", "", true, false, barrier},
-    {"group's barrier", "barrier", " in harm/", true, false, group_barrier},
-    {"receive", "receive", "unit 17 (h.4)", true, true, receive_last},
-    {"send", "send", "unit 17 (h.4)", false, false, send_last},
+    {"all-gather", "all-gather", "unit 17 (h.4)", true, true, all_gather, NULL},
+    {"publication", "all-gather", "unit 17 (h.4)", true, true, publication, NULL},
+    {"reduce-scatter", "reduce-scatter", "unit 17 (h.4)", true, true, reduce_scatter, NULL},
+    {"private all-gather", "all-gather", "unit 17 (h.4)", true, true, private_all_gather, NULL},
+    {"private reduce-scatter", "reduce-scatter", "unit 17 (h.4)", true, true,
+     private_reduce_scatter, NULL},
+    {"copied all-gather", "all-gather", "unit 17 (h.4)", true, true, private_all_gather,
+     NO_PEEKING},
+    {"copied reduce-scatter", "reduce-scatter", "unit 17 (h.4)", true, true, private_reduce_scatter,
+     NO_PEEKING},
+    {"bulk all-reduce", "all-reduce", "unit 17 (h.4)", true, true, bulk_all_reduce, NULL},
+    {"bulk broadcast", "broadcast", "unit 17 (h.4)", true, true, bulk_broadcast, NULL},
+    {"all-to-all", "all-to-all", "unit 17 (h.4)", true, true, all_to_all, NULL},
+    {"exchange", "exchange", "", true, true, exchange, NULL},
+    {"all-reduce of doubles", "all-reduce", "", true, true, all_reduce_doubles, NULL},
+    {"small broadcast", "broadcast", "", true, true, broadcast, NULL},
+    {"barrier", "barrier", "", true, false, barrier, NULL},
+    {"group's barrier", "barrier", " in harm/", true, false, group_barrier, NULL},
+    {"receive", "receive", "unit 17 (h.4)", true, true, receive_last, NULL},
+    {"send", "send", "unit 17 (h.4)", false, false, send_last, NULL},
 };
 const int harm_operation_count = sizeof harm_operations / sizeof *harm_operations;
 
@@ -234,7 +296,10 @@ static void be_rank(const struct harm *harm, const char *job, int number)
                                        .name = "harm",
                                        .timeout_ns = UINT64_C(20000000000),
                                        .stall_ns = harm->stall_ns};
+    if (harm->operation->opened_with)
+        base_fault_set(harm->operation->opened_with, NULL);
     zero_result result = coll_open(&rank.comm, &config, &error);
+    base_fault_set(NULL, NULL);
     if (result == ZERO_OK && !prepare(&rank))
         result = ZERO_E_NOMEM;
     if (result == ZERO_OK)

@@ -37,6 +37,7 @@ struct harm_operation {
     const char *label; /**< part of messages that name it, "" if it has no unit */
     bool meets, reads; /**< has those points */
     zero_result (*run)(struct harm_rank *rank);
+    const char *opened_with; /**< a fault while the ranks meet, or NULL */
 };
 
 extern const struct harm_operation harm_operations[];

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { TOGETHER = 4 }; // jobs at a time: most of them sleep
+enum { TOGETHER = 6 }; // jobs at a time: most of them sleep
 
 static const uint64_t millisecond = 1000000;
 
