@@ -206,6 +206,15 @@ void coll_group_close(struct coll_comm *group);
 zero_result coll_agree(struct coll_comm *comm, size_t value, size_t *values, zero_result result,
                        const struct base_error *mine, struct base_error *error);
 
+/* ------------------------------------------------------------------ recorder.c */
+
+/** Records that an operation starts; kind, sequence and op are filled in. Costs one test where
+ * nobody listens. */
+void coll_record_begin(const struct coll_comm *comm, struct coll_request *request);
+
+/** Records that its result is complete on this rank. */
+void coll_record_end(const struct coll_comm *comm, const struct coll_request *request);
+
 /* ------------------------------------------------------------------ arena.c */
 
 /** The family's arena in which `bytes` bytes from `address` on lie, as this rank sees it, and where

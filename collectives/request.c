@@ -64,6 +64,7 @@ zero_result coll_begin(struct coll_comm *comm, struct coll_request *request, enu
     request->sequence = *next_sequence(comm, request);
     request->moved = 0;
     request->next = NULL;
+    coll_record_begin(comm, request);
     coll_point(comm, kind, "post");
     result = comm->transport->start(comm, request);
     if (result == ZERO_AGAIN) {
@@ -98,6 +99,7 @@ void coll_retire(struct coll_comm *comm, struct coll_request *request)
 {
     dequeue(queue_of(comm, request), request);
     request->state = COLL_COMPLETE;
+    coll_record_end(comm, request);
 }
 
 zero_result coll_progress(struct coll_comm *comm)

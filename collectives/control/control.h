@@ -48,6 +48,7 @@ enum control_what {
 };
 
 #define CONTROL_NO_UNIT UINT32_MAX
+#define CONTROL_NO_PEER UINT16_MAX
 
 /** One record. Its stamp is twice its number, plus one while somebody writes: a reader that sees
  * the same even stamp before and after has read a whole one. */
@@ -58,7 +59,8 @@ struct control_record {
     uint64_t bytes;    /**< of the operation on this rank: its share of a gather or reduction */
     uint64_t begin_ns; /**< of base_clock_ns() */
     uint64_t end_ns;   /**< 0: it is still under way */
-    uint32_t what;     /**< enum control_what */
+    uint16_t what;     /**< enum control_what */
+    uint16_t peer;     /**< of a message: the other rank's number in the job; CONTROL_NO_PEER */
     uint32_t unit;     /**< CONTROL_NO_UNIT: none */
     uint32_t ranks;    /**< of the communicator */
     uint32_t first;    /**< number of its rank 0 in the job: tells groups of one split apart */

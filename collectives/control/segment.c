@@ -21,10 +21,10 @@ size_t control_bytes(int world)
     return sizeof(struct control_segment) + (size_t)world * sizeof(struct control_rank);
 }
 
-static zero_result map(struct control_segment **segment, int fd, size_t bytes,
+static zero_result map(struct control_segment **segment, int fd, size_t bytes, int protection,
                        struct base_error *error)
 {
-    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *mapped = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
     if (mapped == MAP_FAILED)
         return zero_fail_errno(error, ZERO_E_NOMEM, errno, "mapping the %zu bytes of " VARIABLE,
                                bytes);
@@ -45,7 +45,7 @@ zero_result control_create(struct control_segment **segment, int *fd, int world,
         result = zero_fail_errno(error, ZERO_E_NOMEM, errno,
                                  "a control segment of %zu bytes for %d ranks", bytes, world);
     else
-        result = map(segment, *fd, bytes, error);
+        result = map(segment, *fd, bytes, PROT_READ | PROT_WRITE, error);
     if (!*segment) {
         if (*fd >= 0)
             close(*fd);
@@ -103,6 +103,26 @@ static void touch(struct control_rank *area)
         __atomic_fetch_or(bytes + at, 0, __ATOMIC_RELAXED);
 }
 
+/** Maps the whole for reading, and this rank's area for writing too. */
+static zero_result map_rank(struct control_segment **segment, int fd, size_t bytes, int rank,
+                            struct base_error *error)
+{
+    const zero_result result = map(segment, fd, bytes, PROT_READ, error);
+    if (result != ZERO_OK)
+        return result;
+    struct control_rank *area = &(*segment)->ranks[rank];
+    if (mprotect(area, sizeof *area, PROT_READ | PROT_WRITE)) {
+        zero_fail_errno(error, ZERO_E_NOMEM, errno, "mapping the part of rank %d in " VARIABLE,
+                        rank);
+        munmap(*segment, bytes);
+        *segment = NULL;
+        return ZERO_E_NOMEM;
+    }
+    touch(area);
+    atomic_store_explicit(&area->pid, (uint32_t)getpid(), memory_order_relaxed);
+    return ZERO_OK;
+}
+
 zero_result control_attach(struct control_segment **segment, int rank, int world,
                            struct base_error *error)
 {
@@ -121,14 +141,10 @@ zero_result control_attach(struct control_segment **segment, int rank, int world
         result = zero_fail(error, ZERO_E_INVALID, VARIABLE ": rank %d of %d", rank, world);
     if (result != ZERO_OK || head.world != (uint32_t)world)
         return result;
-    result = map(segment, fd, head.bytes, error);
-    if (result != ZERO_OK)
-        return result;
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    struct control_rank *area = &(*segment)->ranks[rank];
-    touch(area);
-    atomic_store_explicit(&area->pid, (uint32_t)getpid(), memory_order_relaxed);
-    return ZERO_OK;
+    result = map_rank(segment, fd, head.bytes, rank, error);
+    if (result == ZERO_OK)
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return result;
 }
 
 void control_detach(struct control_segment *segment)
