@@ -191,6 +191,7 @@ static zero_result commit(zero_ctx *z)
     if (r)
         return r;
     z->committed = true;
+    eng_watch_start(z);
     base_logf(&z->log, ZERO_LOG_INFO, "core",
               "%zu tensors, %zu units, %zu granules; %zu bytes a rank", z->model.param_count,
               z->layout.unit_count, z->layout.granules, z->plan.total);

@@ -14,9 +14,9 @@ enum { VALUE_BYTES = 128 };
 
 // Variables that zero-run, launchers and tests set: known, but no keys.
 static const char *const other_variables[] = {
-    "ZERO_FAULT",      "ZERO_JOB",        "ZERO_LOCAL_RANK", "ZERO_LOCAL_WORLD_SIZE",
-    "ZERO_OPTIONS",    "ZERO_METRICS_FD", "ZERO_PLAN",       "ZERO_PLAN_FD",
-    "ZERO_PLAN_WORLD", "ZERO_RANK",       "ZERO_WORLD_SIZE",
+    "ZERO_FAULT",   "ZERO_JOB",        "ZERO_LOCAL_RANK", "ZERO_LOCAL_WORLD_SIZE",
+    "ZERO_OPTIONS", "ZERO_METRICS_FD", "ZERO_CONTROL_FD", "ZERO_PLAN",
+    "ZERO_PLAN_FD", "ZERO_PLAN_WORLD", "ZERO_RANK",       "ZERO_WORLD_SIZE",
 };
 
 // What zero_config has beside the keys: no option can set it for every context of a program.

@@ -26,6 +26,7 @@ static zero_result join(zero_ctx *z, struct base_error *error)
     if (config->plan)
         return ZERO_OK;
     struct coll_config comm = eng_coll_config(config);
+    comm.control = z->watch.area;
     return coll_open(&z->comm, &comm, error);
 }
 
@@ -43,6 +44,8 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
         return zero_fail(error, ZERO_E_UNSUPPORTED,
                          "kernels=%s: not built in, or this CPU lacks it", z->config.kernels);
     r = base_pool_create(&z->pool, z->config.cpu_threads, error);
+    if (!r)
+        r = eng_watch_open(z, error);
     if (!r)
         r = join(z, error);
     if (!r)
@@ -75,6 +78,7 @@ void zero_close(zero_ctx *z)
     if (!z)
         return;
     coll_close(z->comm);
+    eng_watch_close(z);
     eng_memory_free(z);
     base_pool_destroy(z->pool);
     eng_plan_free(&z->plan);

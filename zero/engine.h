@@ -12,6 +12,7 @@
  *   slots.c, trace.c, section.c    where gathered units live; the order of gathers; all-gathers
  *   memory.c                 allocates the placement; where a section's bytes are
  *   call.c                   entering and leaving a call, failures
+ *   watch.c                  what zero-run sees of all this
  *   plan.c, placement.c, layout.c, model.c     how much, where, who, what: no context, pure
  */
 #ifndef ZERO_ENGINE_H
@@ -22,6 +23,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "collectives/comm.h"
+#include "collectives/control/control.h"
 #include "zero/config.h"
 #include "zero/layout.h"
 #include "zero/model.h"
@@ -107,6 +109,15 @@ struct eng_segment {
     const float *gradient; /**< the owner's sums of them */
 };
 
+/** What zero-run is told; all zero where nobody listens. */
+struct eng_watch {
+    struct control_segment *segment;
+    struct control_rank *area; /**< this rank's */
+    bool traced;               /**< every stretch of time is recorded */
+    zero_statistics before;    /**< at the end of the step before */
+    uint64_t ended_ns;         /**< when that was; 0: the context is not committed */
+};
+
 struct zero_ctx {
     struct eng_config config;
     struct base_log log;
@@ -164,6 +175,7 @@ struct zero_ctx {
     bool stepped;
     zero_step_result result;
     zero_statistics stats;
+    struct eng_watch watch;
 };
 
 /* ---- context.c */
@@ -202,6 +214,22 @@ zero_result eng_comm_failed(zero_ctx *z, zero_result result);
 /** Collective: ZERO_OK if no rank has a failure in *mine, else the lowest failing rank's result,
  * and its message as the last error, on every rank. Not sticky. `what` names the undertaking. */
 zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *what);
+
+/* ---- watch.c */
+
+/** Looks whether zero-run listens. ZERO_E_INVALID, ZERO_E_VERSION, ZERO_E_NOMEM. */
+zero_result eng_watch_open(zero_ctx *z, struct base_error *error);
+void eng_watch_close(zero_ctx *z);
+/** The first step is timed from here. */
+void eng_watch_start(zero_ctx *z);
+/** Ends a stretch of time: adds it to *seconds, and records it if somebody makes a trace. unit -1:
+ * it is about none. */
+void eng_stretch(zero_ctx *z, enum control_what what, zero_unit unit, uint64_t begin_ns,
+                 double *seconds);
+/** When zero_step() was entered, for eng_watch_step(); 0 if nobody wants to know. */
+uint64_t eng_watch_step_begin(const zero_ctx *z);
+/** A step has ended: tells what it was like. */
+void eng_watch_step(zero_ctx *z, uint64_t begin_ns);
 
 /* ---- memory.c */
 

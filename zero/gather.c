@@ -43,7 +43,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
 {
     struct eng_unit *u = &z->units[unit];
     z->gathers_seen++;
-    const double begin = base_clock_s();
+    const uint64_t begin = base_clock_ns();
     zero_result r = ZERO_OK;
     if (u->holds == 0 && z->held_units >= z->config.open_units && z->config.stage == 3)
         return too_many_held(z, unit);
@@ -58,7 +58,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
     r = eng_trace_gathered(z, unit);
     if (!r)
         r = eng_prefetch(z);
-    z->stats.gather_wait_s += base_clock_s() - begin;
+    eng_stretch(z, CONTROL_GATHER, unit, begin, &z->stats.gather_wait_s);
     return r;
 }
 

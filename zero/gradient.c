@@ -85,12 +85,12 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, bool raw)
                         unit, u->grad_open ? "open" : "handed over", z->micro);
     if (z->config.stage >= 2 && z->open_grads >= z->config.grad_units)
         return too_many_open(z, unit);
-    const double begin = base_clock_s();
+    const uint64_t begin = base_clock_ns();
     int taken = -1;
     const zero_result r = take_slot(z, unit, raw, &taken);
     if (r)
         return r;
-    z->stats.reduce_wait_s += base_clock_s() - begin;
+    eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
     struct eng_grad_slot *slot = &z->grad_slots[taken];
     const bool first = !z->config.native || z->micro == 0;
     if (first) {
@@ -207,7 +207,7 @@ static zero_result hand_over(zero_ctx *z, zero_unit unit)
     u->grad_open = false;
     u->grad_handed = true;
     z->open_grads--;
-    const double begin = base_clock_s();
+    const uint64_t begin = base_clock_ns();
     zero_result r = ZERO_OK;
     if (z->config.native)
         eng_native_add(z, unit);
@@ -215,13 +215,13 @@ static zero_result hand_over(zero_ctx *z, zero_unit unit)
         r = start_reductions(z, unit, z->grad_slots[u->sum_slot].offset);
     if (!r && (r = coll_progress(z->comm)) != ZERO_OK)
         r = eng_comm_failed(z, r);
-    z->stats.reduce_wait_s += base_clock_s() - begin;
+    eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
     return r ? r : eng_prefetch(z);
 }
 
 zero_result eng_grad_finish(zero_ctx *z)
 {
-    const double begin = base_clock_s();
+    const uint64_t begin = base_clock_ns();
     for (size_t s = 0; s < z->layout.section_count; s++) {
         if (!z->io[s].reduce_started)
             continue;
@@ -229,7 +229,7 @@ zero_result eng_grad_finish(zero_ctx *z)
         if (r)
             return eng_comm_failed(z, r);
     }
-    z->stats.reduce_wait_s += base_clock_s() - begin;
+    eng_stretch(z, CONTROL_REDUCE, -1, begin, &z->stats.reduce_wait_s);
     return ZERO_OK;
 }
 

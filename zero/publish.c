@@ -69,11 +69,11 @@ zero_result eng_publish_wait(zero_ctx *z, zero_unit unit)
 
 zero_result eng_publish_finish(zero_ctx *z, bool everything)
 {
-    const double begin = base_clock_s();
+    const uint64_t begin = base_clock_ns();
     zero_result r = ZERO_OK;
     for (size_t s = 0; !r && s < z->layout.section_count; s++)
         if (everything || z->layout.sections[s].persistent)
             r = wait_section(z, s);
-    z->stats.gather_wait_s += base_clock_s() - begin;
+    eng_stretch(z, CONTROL_GATHER, -1, begin, &z->stats.gather_wait_s);
     return r;
 }

@@ -144,6 +144,7 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
 
 static zero_result step(zero_ctx *z, const zero_step_args *user)
 {
+    const uint64_t begin = eng_watch_step_begin(z);
     if (!user)
         return eng_fail(z, ZERO_E_INVALID, "zero_step needs arguments");
     struct base_error error = {0};
@@ -160,9 +161,11 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
         r = judge_and_update(z, &args);
     if (!r)
         r = eng_publish_finish(z, false);
-    if (!r)
-        eng_metric_line(z);
-    return r;
+    if (r)
+        return r;
+    eng_metric_line(z);
+    eng_watch_step(z, begin);
+    return ZERO_OK;
 }
 
 zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream stream)

@@ -112,7 +112,7 @@ static void update_section(zero_ctx *z, size_t s)
 
 zero_result eng_update_all(zero_ctx *z)
 {
-    const double begin = base_clock_s();
+    const uint64_t begin = base_clock_ns();
     zero_result r = ZERO_OK;
     z->version++;
     // What persists goes first, for the step waits until it is current; the rest may take its time.
@@ -126,6 +126,6 @@ zero_result eng_update_all(zero_ctx *z)
         }
     if (!r)
         r = eng_sums_return(z);
-    z->stats.update_s += base_clock_s() - begin;
+    eng_stretch(z, CONTROL_UPDATE, -1, begin, &z->stats.update_s);
     return r;
 }

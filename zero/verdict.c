@@ -73,9 +73,9 @@ zero_result eng_verdict(zero_ctx *z, double scale, uint64_t args_hash, bool fina
         final ? (size_t)z->metric_count * (size_t)z->micro_count * sizeof(double) : 0;
     const size_t stride = sizeof ballot + metrics;
     memcpy(z->verdict_mine, &ballot, sizeof ballot);
-    const double begin = base_clock_s();
+    const uint64_t begin = base_clock_ns();
     zero_result r = coll_exchange(z->comm, z->verdict_mine, stride, z->verdict_all);
-    z->stats.step_wait_s += base_clock_s() - begin;
+    eng_stretch(z, CONTROL_VERDICT, -1, begin, &z->stats.step_wait_s);
     if (r)
         return eng_comm_failed(z, r);
     r = check_args(z, stride);
