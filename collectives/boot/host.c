@@ -150,7 +150,9 @@ static zero_result hear(struct host *host, struct caller *caller, bool ready,
         refuse(host, caller, result, heard.message);
         return ZERO_OK;
     }
-    if (arrived) {
+    if (arrived && message->header.fds > 0) {
+        refuse(host, caller, ZERO_E_INVALID, "it sends descriptors that nobody asked for");
+    } else if (arrived) {
         struct boot_hello hello;
         if (message->header.type == BOOT_HELLO && message->header.length == sizeof hello) {
             memcpy(&hello, message->payload, sizeof hello);

@@ -6,8 +6,10 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -141,6 +143,30 @@ static void wrong_messages_are_refused(void **state)
     boot_ranks_end(&ranks, -1);
 }
 
+// More than a message of a rank may have, and than there is room for.
+static void send_many_descriptors(const struct boot_ranks *ranks, const struct intruder *hello)
+{
+    enum { MANY = 200 };
+    static union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(MANY * sizeof(int))];
+    } control;
+    struct boot_header header = hello->header;
+    header.fds = MANY;
+    struct iovec parts[] = {{&header, sizeof header},
+                            {(void *)(uintptr_t)&hello->hello, sizeof hello->hello}};
+    struct msghdr message = {.msg_iov = parts,
+                             .msg_iovlen = 2,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    *CMSG_FIRSTHDR(&message) = (struct cmsghdr){.cmsg_len = CMSG_LEN(MANY * sizeof(int)),
+                                                .cmsg_level = SOL_SOCKET,
+                                                .cmsg_type = SCM_RIGHTS};
+    const int fd = boot_ranks_call(ranks);
+    assert_int_equal(sendmsg(fd, &message, 0), sizeof header + sizeof hello->hello);
+    close(fd);
+}
+
 static void oversize_and_descriptors_are_refused(void **state)
 {
     (void)state;
@@ -158,16 +184,18 @@ static void oversize_and_descriptors_are_refused(void **state)
     close(fd);
 
     // Descriptors nobody asked for are closed: rank 0's own check for leaks sees them.
-    int fds[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    static const int fds[BOOT_FDS_MAX];
     fd = boot_ranks_call(&ranks);
     struct boot_header header = hello.header;
-    struct boot_hello stranger = hello.hello;
-    stranger.rank = 3;
-    assert_int_equal(
-        boot_send(fd, &header, &stranger, fds, 8, base_clock_ns() + UINT64_C(1000000000), NULL),
-        ZERO_OK);
+    assert_int_equal(boot_send(fd, &header, &hello.hello, fds, BOOT_FDS_MAX,
+                               base_clock_ns() + UINT64_C(1000000000), NULL),
+                     ZERO_OK);
     boot_ranks_await_refusals(&ranks, 3);
+    assert_non_null(strstr(ranks.verdicts[0].refused[2], "descriptors that nobody asked for"));
     close(fd);
+    send_many_descriptors(&ranks, &hello);
+    boot_ranks_await_refusals(&ranks, 4);
+    assert_non_null(strstr(ranks.verdicts[0].refused[3], "64 of 200 descriptors arrived"));
     complete(&ranks);
     boot_ranks_end(&ranks, -1);
 }
@@ -209,6 +237,95 @@ static void a_crowd_is_sent_away_in_time(void **state)
     for (int i = 0; i < connected; i++)
         close(fds[i]);
     boot_ranks_end(&ranks, -1);
+}
+
+// Calls as often as it can, says nothing, nonsense, or half of something, and hangs up.
+static void call_again_and_again(const struct boot_ranks *ranks, const atomic_int *over)
+{
+    const struct intruder hello = right_hello(ranks, "", "");
+    alarm(30);
+    for (unsigned i = 0; !atomic_load(over); i++) {
+        int fd = boot_ranks_call(ranks);
+        if (fd >= 0 && i % 3 > 0)
+            send(fd, i % 3 == 1 ? (const void *)"nonsense" : &hello.header, 8, MSG_NOSIGNAL);
+        boot_fd_close(&fd);
+    }
+    _exit(0);
+}
+
+static void a_flood_holds_nobody_up(void **state)
+{
+    (void)state;
+    enum { CALLERS = 4 };
+    struct boot_ranks ranks;
+    pid_t pids[CALLERS];
+    atomic_int *over =
+        mmap(NULL, sizeof *over, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(over, MAP_FAILED);
+    begin(&ranks);
+    for (int i = 0; i < CALLERS; i++)
+        if ((pids[i] = fork()) == 0)
+            call_again_and_again(&ranks, over);
+    boot_ranks_await_refusals(&ranks, 200);
+    complete(&ranks);
+    atomic_store(over, 1);
+    for (int i = 0; i < CALLERS; i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_int_equal(status, 0);
+    }
+    munmap(over, sizeof *over);
+    boot_ranks_end(&ranks, -1);
+}
+
+// Knows job and user, comes as rank 1, and sends what no rank sends: the job can't be, and rank 0
+// says whose fault it is.
+static void expect_false_rank(const struct boot_header *part, size_t bytes, const char *words)
+{
+    struct boot_ranks ranks;
+    static unsigned char message[sizeof(struct boot_message) + 1];
+    boot_ranks_begin(&ranks, 20000);
+    boot_ranks_start(&ranks, 0, 2, meet_only);
+    boot_ranks_await_host(&ranks);
+    struct intruder hello = right_hello(&ranks, "", "");
+    hello.hello.world = 2;
+    int fd = boot_ranks_call(&ranks);
+    assert_int_equal(boot_send(fd, &hello.header, &hello.hello, NULL, 0,
+                               base_clock_ns() + UINT64_C(1000000000), NULL),
+                     ZERO_OK);
+    memcpy(message, part, sizeof *part);
+    assert_int_equal(send(fd, message, bytes, 0), bytes);
+    boot_ranks_wait(&ranks, 0);
+    if (ranks.verdicts[0].error.result >= 0 || !strstr(ranks.verdicts[0].error.message, "rank 1") ||
+        !strstr(ranks.verdicts[0].error.message, words))
+        fail_msg("%s: %d, %s", words, ranks.verdicts[0].error.result,
+                 ranks.verdicts[0].error.message);
+    close(fd);
+    boot_ranks_end(&ranks, -1);
+}
+
+static void a_false_rank_is_named(void **state)
+{
+    (void)state;
+    // The first exchange is of one descriptor each.
+    struct boot_header part = {.magic = BOOT_MAGIC,
+                               .protocol = BOOT_PROTOCOL,
+                               .type = BOOT_PART,
+                               .sequence = 1,
+                               .source = 1,
+                               .total = 1,
+                               .kind = BOOT_SHARE_FDS};
+    expect_false_rank(&part, sizeof part, "sent a part out of place"); // has none
+    part.source = 77;
+    expect_false_rank(&part, sizeof part, "sent a part out of place");
+    part.total = UINT64_MAX;
+    expect_false_rank(&part, sizeof part, "descriptors");
+    part.length = 1000;
+    expect_false_rank(&part, sizeof part, "length is not what it says");
+    part.length = BOOT_PART_BYTES;
+    expect_false_rank(&part, sizeof(struct boot_message) + 1, "length is not what it says");
+    part.magic = 0;
+    expect_false_rank(&part, sizeof part, "no message of a rank");
 }
 
 // Runs in a process of another user; the status says what it saw.
@@ -315,6 +432,8 @@ int main(void)
         cmocka_unit_test(oversize_and_descriptors_are_refused),
         cmocka_unit_test(silence_holds_nobody_up),
         cmocka_unit_test(a_crowd_is_sent_away_in_time),
+        cmocka_unit_test(a_flood_holds_nobody_up),
+        cmocka_unit_test(a_false_rank_is_named),
         cmocka_unit_test(other_users_are_refused),
         cmocka_unit_test(a_foreign_listener_is_not_trusted),
     };
