@@ -130,8 +130,8 @@ zero_result control_attach(struct control_segment **segment, int rank, int world
     const char *text = getenv(VARIABLE);
     if (!text)
         return ZERO_OK;
-    struct control_segment head;
-    int fd;
+    struct control_segment head = {.magic = 0};
+    int fd = -1;
     zero_result result = boot_number(&fd, VARIABLE, text, 0, INT_MAX, error);
     if (result == ZERO_OK && fcntl(fd, F_GETFD) < 0)
         result = zero_fail(error, ZERO_E_INVALID, VARIABLE "=%d is no open descriptor", fd);

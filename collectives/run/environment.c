@@ -9,10 +9,23 @@
 
 // What zero-run decides; what it inherits of these is of another job.
 static const char *const own_variables[] = {
-    "RANK",         "LOCAL_RANK",   "WORLD_SIZE",      "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-    "MASTER_PORT",  "ZERO_RANK",    "ZERO_LOCAL_RANK", "ZERO_WORLD_SIZE",  "ZERO_LOCAL_WORLD_SIZE",
-    "ZERO_JOB",     "ZERO_OPTIONS", "ZERO_METRICS_FD", "ZERO_PLAN",        "ZERO_PLAN_WORLD",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "ZERO_RANK",
+    "ZERO_LOCAL_RANK",
+    "ZERO_WORLD_SIZE",
+    "ZERO_LOCAL_WORLD_SIZE",
+    "ZERO_JOB",
+    "ZERO_OPTIONS",
+    "ZERO_METRICS_FD",
+    "ZERO_PLAN",
+    "ZERO_PLAN_WORLD",
     "ZERO_PLAN_FD",
+    "ZERO_CONTROL_FD",
 };
 enum { OWN_VARIABLES = sizeof own_variables / sizeof *own_variables };
 
@@ -86,6 +99,10 @@ static size_t add_special(char **list, size_t *count, const struct run_job *job,
     size_t wanted = 0;
     if (job->metrics.output >= 0 && rank == 0) {
         add_number(list, count, "ZERO_METRICS_FD", job->metrics.output);
+        wanted++;
+    }
+    if (job->watch.fd >= 0) {
+        add_number(list, count, "ZERO_CONTROL_FD", job->watch.fd);
         wanted++;
     }
     if (job->plan_fd >= 0) {

@@ -72,7 +72,7 @@ static zero_result open_files(struct run_job *job, struct base_error *error)
     zero_result result = open_logs(job, error);
     if (!result && job->options->metrics)
         result = run_metrics_open(&job->metrics, job->options->metrics, error);
-    return result;
+    return result ? result : run_watch_open_trace(job, error);
 }
 
 static void init_sinks(struct run_job *job)
@@ -103,6 +103,7 @@ static zero_result job_init(struct run_job *job, const struct run_options *optio
                             .metrics = {.file = -1, .input = -1, .output = -1},
                             .plan_fd = -1,
                             .guardian.socket = -1,
+                            .watch = {.fd = -1, .status_ns = UINT64_MAX, .drain_ns = UINT64_MAX},
                             .signals = -1,
                             .exits = -1,
                             .timeout_ns = UINT64_MAX,
@@ -135,6 +136,7 @@ static void job_free(struct run_job *job)
     run_metrics_close(&job->metrics);
     run_guardian_end(&job->guardian);
     run_bind_close(job->binding);
+    run_watch_close(job);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         base_close(own[i], "a descriptor", NULL);
     for (int i = 0; job->ranks && i < job->count; i++) {
@@ -169,7 +171,7 @@ static enum run_status prepare(struct run_job *job, const struct run_options *op
 {
     if (job_init(job, options, error) || run_signals_begin(job, error) ||
         run_choose_token(job, error) || run_guardian_start(&job->guardian, job->token, error) ||
-        run_supervise_begin(job, error))
+        run_supervise_begin(job, error) || run_watch_begin(job, error))
         return RUN_SYSTEM;
     if (open_files(job, error))
         return RUN_CANNOT_CREATE;

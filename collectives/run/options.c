@@ -16,6 +16,8 @@ enum long_option {
     OPTION_COLOR,
     OPTION_TIMEOUT,
     OPTION_GRACE,
+    OPTION_STATUS,
+    OPTION_TRACE,
     OPTION_PLAN,
     OPTION_WORLD,
     OPTION_EXPLAIN,
@@ -31,6 +33,8 @@ static const struct option long_options[] = {
     {"color", required_argument, NULL, OPTION_COLOR},
     {"timeout", required_argument, NULL, OPTION_TIMEOUT},
     {"grace", required_argument, NULL, OPTION_GRACE},
+    {"status", required_argument, NULL, OPTION_STATUS},
+    {"trace", required_argument, NULL, OPTION_TRACE},
     {"plan", no_argument, NULL, OPTION_PLAN},
     {"world", required_argument, NULL, OPTION_WORLD},
     {"explain", no_argument, NULL, OPTION_EXPLAIN},
@@ -147,6 +151,14 @@ static zero_result parse_option(struct run_options *options, int option, const c
         return parse_time("--timeout", argument, 1, &options->timeout_s, error);
     case OPTION_GRACE:
         return parse_time("--grace", argument, 0, &options->grace_s, error);
+    case OPTION_STATUS:
+        options->status = strcmp(argument, "off") ? RUN_ALWAYS : RUN_NEVER;
+        if (options->status == RUN_ALWAYS)
+            return parse_time("--status", argument, 1, &options->status_s, error);
+        break;
+    case OPTION_TRACE:
+        options->trace = argument;
+        break;
     case OPTION_PLAN:
         options->plan = true;
         break;
@@ -170,6 +182,8 @@ static zero_result check(const struct run_options *options, struct base_error *e
         return zero_fail(error, ZERO_E_INVALID, "--world is for --plan only");
     if (options->plan && options->metrics)
         return zero_fail(error, ZERO_E_INVALID, "--plan runs no step, so --metrics has no effect");
+    if (options->plan && options->trace)
+        return zero_fail(error, ZERO_E_INVALID, "--plan runs no step, so --trace has no effect");
     if (options->explain && *options->program)
         return zero_fail(error, ZERO_E_INVALID, "--explain starts nothing, but there is a program");
     if (!options->explain && !*options->program)
@@ -180,7 +194,7 @@ static zero_result check(const struct run_options *options, struct base_error *e
 zero_result run_options_parse(struct run_options *options, int argc, char **argv,
                               struct base_error *error)
 {
-    *options = (struct run_options){.ranks = 1, .grace_s = 10};
+    *options = (struct run_options){.ranks = 1, .grace_s = 10, .status_s = 30};
     zero_result result = ZERO_OK;
     int option;
     opterr = 0;

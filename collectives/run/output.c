@@ -68,7 +68,7 @@ static bool reserve(struct run_sink *sink, size_t count)
     return true;
 }
 
-void run_sink_add(struct run_sink *sink, const char *bytes, size_t count)
+static void append(struct run_sink *sink, const char *bytes, size_t count)
 {
     if (sink->failed || count == 0)
         return;
@@ -78,6 +78,32 @@ void run_sink_add(struct run_sink *sink, const char *bytes, size_t count)
     }
     memcpy(sink->bytes + sink->start + sink->used, bytes, count);
     sink->used += count;
+}
+
+void run_sink_erase(struct run_sink *sink)
+{
+    static const char erase[] = "\r\033[K";
+    if (sink->drawn)
+        append(sink, erase, sizeof erase - 1);
+    sink->drawn = false;
+}
+
+void run_sink_draw(struct run_sink *sink, const char *line)
+{
+    if (sink->used || sink->mid_line)
+        return;
+    run_sink_erase(sink);
+    append(sink, line, strlen(line));
+    sink->drawn = true;
+}
+
+void run_sink_add(struct run_sink *sink, const char *bytes, size_t count)
+{
+    if (sink->failed || count == 0)
+        return;
+    run_sink_erase(sink);
+    append(sink, bytes, count);
+    sink->mid_line = bytes[count - 1] != '\n';
     for (const char *at = bytes; (at = memchr(at, '\n', (size_t)(bytes + count - at))); at++)
         sink->shown++;
 }

@@ -73,6 +73,7 @@ void run_report_first(struct run_job *job, const struct run_rank *rank)
         snprintf(others, sizeof others, "; stopping the other%s", job->running > 1 ? "s" : "");
     run_say(job, "rank %d (process %d) failed%s: %s%s%s", rank->number, (int)rank->pid,
             job->count > 1 ? " first" : "", how, hint, others);
+    run_watch_blame(job, rank->number);
     say_last_lines(job, rank);
 }
 
@@ -87,7 +88,8 @@ int run_job_status(const struct run_job *job)
         return RUN_TIMEOUT;
     if (job->failed_rank >= 0)
         return run_end_status(&job->ranks[job->failed_rank].end);
-    bool lost = job->out.failed || job->err.failed || job->metrics.failed;
+    bool lost =
+        job->out.failed || job->err.failed || job->metrics.failed || run_watch_trace_lost(job);
     for (int i = 0; i < job->count; i++)
         lost = lost || job->ranks[i].log_errno;
     return lost ? RUN_OUTPUT : RUN_OK;

@@ -18,6 +18,10 @@
  *   oom.c          whether the kernel has killed for lack of memory
  *   report.c       what became of a rank, in words and as an exit status
  *   plan.c         --plan
+ *   status.c       what zero-run does with the control segment; watch.h: what it makes of it
+ *   blame.c        who never arrived where
+ *   progress.c     how the training goes
+ *   trace.c        --trace
  *
  * Everything is driven by descriptors (pidfds, pipes, a signalfd) in one poll loop of one thread.
  * All but main.c is a library that tests link too.
@@ -27,6 +31,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "collectives/run/watch.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -68,10 +73,13 @@ struct run_options {
     bool explain;
     bool help, version;
     enum run_when prefix, color;
-    const char *log_dir; /**< NULL: none */
-    const char *metrics; /**< NULL: none */
-    char *settings;      /**< the -o's, a line each; NULL: none */
-    char **program;      /**< and its arguments */
+    enum run_when status; /**< never: no status at all; always: --status has a time */
+    int status_s;         /**< between two status lines that are not redrawn */
+    const char *trace;    /**< NULL: none */
+    const char *log_dir;  /**< NULL: none */
+    const char *metrics;  /**< NULL: none */
+    char *settings;       /**< the -o's, a line each; NULL: none */
+    char **program;       /**< and its arguments */
 };
 
 /** Reads the command line. ZERO_E_INVALID (what is wrong), ZERO_E_NOMEM. run_options_free() in
@@ -126,6 +134,8 @@ struct run_sink {
     int failed;     /**< errno of the write that failed: everything since is dropped */
     int number;     /**< 0: standard output, 1: standard error */
     uint64_t shown; /**< lines so far */
+    bool drawn;     /**< the last line is the status line: it goes before anything else comes */
+    bool mid_line;  /**< what was added last has not ended its line */
     bool terminal;
     bool watched; /**< a terminal, and zero-run's own: not one that a launcher reads into a file */
     bool color;
@@ -149,6 +159,11 @@ struct run_stream {
 void run_sink_init(struct run_sink *sink, int number, enum run_when color);
 /** Adds bytes; never fails: what there is no memory for counts as failed output. */
 void run_sink_add(struct run_sink *sink, const char *bytes, size_t count);
+/** Shows a line that is to be replaced, unless other bytes wait or have not ended their line. Not
+ * counted as shown. */
+void run_sink_draw(struct run_sink *sink, const char *line);
+/** Takes it away. */
+void run_sink_erase(struct run_sink *sink);
 /** Ranks have to wait until something has been written. */
 bool run_sink_full(const struct run_sink *sink);
 /** Writes what fits without blocking, after poll() has said that something does. */
@@ -230,6 +245,22 @@ void run_guardian_kill_group(pid_t group, uint64_t ticks);
  * returns how many; takes a second if the host has processes without any environment. */
 int run_guardian_kill_job(const char *token);
 
+/* ------------------------------------------------------------------ status.c */
+
+/** What zero-run shares with the ranks, and what it makes of that. */
+struct run_watch {
+    struct control_segment *segment; /**< NULL: none (--plan) */
+    int fd;                          /**< of the segment; -1: none */
+    uint64_t period_ns;              /**< from one status to the next; 0: no status */
+    bool redraws;                    /**< it stays in its line */
+    uint64_t status_ns;              /**< when the next one is due; UINT64_MAX: never */
+    uint64_t memory_ns;              /**< when the memory is to be looked at again */
+    struct run_progress progress;    /**< as shown last */
+    struct run_trace *trace;         /**< NULL: none */
+    uint64_t drain_ns;               /**< when it is due; UINT64_MAX: never */
+    bool told_trace;                 /**< that it cannot be written */
+};
+
 /* ------------------------------------------------------------------ the job */
 
 struct run_rank {
@@ -260,6 +291,7 @@ struct run_job {
     struct run_guardian guardian;
     struct run_binding *binding; /**< NULL: none */
     struct run_oom oom;
+    struct run_watch watch;
 
     sigset_t saved_mask; /**< zero-run's own when it was started: the ranks' */
     int signals;         /**< signalfd */
@@ -357,6 +389,24 @@ void run_describe_end(const siginfo_t *end, char *text, size_t size);
 int run_end_status(const siginfo_t *end);
 /** What zero-run exits with. */
 int run_job_status(const struct run_job *job);
+
+/* ---- status.c */
+
+/** Makes the control segment, but for --plan. ZERO_E_NOMEM. */
+zero_result run_watch_begin(struct run_job *job, struct base_error *error);
+/** Creates --trace's file. ZERO_E_IO, ZERO_E_NOMEM. */
+zero_result run_watch_open_trace(struct run_job *job, struct base_error *error);
+/** When there is something to do, of base_clock_ns(); UINT64_MAX: never. */
+uint64_t run_watch_due(const struct run_job *job);
+/** Does what is due. */
+void run_watch_update(struct run_job *job);
+/** Says from the flight recorders who never arrived, and what rank `failed` (-1: none) was in. */
+void run_watch_blame(struct run_job *job, int failed);
+/** No rank is left: takes the status line away and ends the trace. */
+void run_watch_finish(struct run_job *job);
+/** Whether not all of the trace could be written. */
+bool run_watch_trace_lost(const struct run_job *job);
+void run_watch_close(struct run_job *job);
 
 /* ---- plan.c */
 

@@ -93,6 +93,7 @@ static bool child_setup(const struct run_job *job, int rank, const struct plumbi
     struct sigaction plain = {.sa_handler = SIG_DFL};
     return setpgid(0, 0) == 0 && child_input(rank) && child_output(job, pipes) &&
            child_inherits(rank == 0 ? job->metrics.output : -1) && child_inherits(job->plan_fd) &&
+           child_inherits(job->watch.fd) &&
            (job->ignored_pipe || sigaction(SIGPIPE, &plain, NULL) == 0) &&
            sigprocmask(SIG_SETMASK, &job->saved_mask, NULL) == 0;
 }

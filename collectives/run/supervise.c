@@ -107,9 +107,11 @@ static void check_deadlines(struct run_job *job)
     if (now >= job->timeout_ns) {
         job->timeout_ns = UINT64_MAX;
         job->timed_out = !job->stopping;
-        if (job->timed_out)
+        if (job->timed_out) {
             run_say(job, "the job has run for %d s (--timeout): stopping it",
                     job->options->timeout_s);
+            run_watch_blame(job, -1);
+        }
         run_stop(job);
     }
     if (now >= job->kill_ns) {
@@ -161,7 +163,8 @@ static void check_sinks(struct run_job *job)
 
 static int poll_timeout(const struct run_job *job)
 {
-    const uint64_t next = job->timeout_ns < job->kill_ns ? job->timeout_ns : job->kill_ns;
+    const uint64_t deadline = job->timeout_ns < job->kill_ns ? job->timeout_ns : job->kill_ns;
+    const uint64_t watch = run_watch_due(job), next = watch < deadline ? watch : deadline;
     const uint64_t now = base_clock_ns();
     if (next >= UINT64_MAX - 1)
         return -1;
@@ -264,6 +267,7 @@ static void finish(struct run_job *job)
             waitid(P_PID, (id_t)job->ranks[i].pid, &ignored, WEXITED);
         job->ranks[i].pid = 0;
     }
+    run_watch_finish(job);
     check_logs(job);
     run_flush(job);
 }
@@ -275,6 +279,7 @@ void run_supervise(struct run_job *job)
         collect_exits(job);
         run_signals_take(job);
         check_deadlines(job);
+        run_watch_update(job);
     }
     finish(job);
 }
