@@ -89,7 +89,8 @@ struct coll_family {
     struct control_rank *control; /**< NULL: nothing is recorded */
     struct coll_poison *poison;
     bool stopped;             /**< a failure was returned: nothing is worked on any more */
-    unsigned spins;           /**< rounds of a wait before it yields, */
+    unsigned spins;           /**< rounds of a wait before it looks at the clock, */
+    uint64_t spin_ns;         /**< time from then on before it yields, */
     unsigned doubt;           /**< halved so often, because peers came later than that lately, */
     unsigned yields;          /**< and from then on before it sleeps */
     const char *private_path; /**< coll_private_path() */

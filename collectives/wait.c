@@ -16,8 +16,8 @@
  * this process did not run, as when the job was suspended. */
 #define RUNNING_NS (10 * SLICE_NS)
 
-/** How often the spins are halved while peers come late: on a machine that others use too. */
-enum { MOST_DOUBT = 5, FEW_SPINS = 100 };
+/** How often spin_ns is halved while peers come late: on a machine that others use too. */
+enum { MOST_DOUBT = 5 };
 
 /** Rounds of a wait after which sleeping peers are told what was changed before it: a wait that
  * ends sooner tells them at its end, all at once. Fewer than any number of spins. */
@@ -119,7 +119,7 @@ static zero_result check_hope(struct coll_comm *comm, const struct coll_request 
 }
 
 /** Adds what has passed since the last call to the time waited. */
-static void read_clock(struct coll_comm *comm, struct waiter *waiter)
+static void read_clock(struct waiter *waiter)
 {
     const uint64_t now = base_clock_ns();
     if (waiter->timed) {
@@ -127,22 +127,14 @@ static void read_clock(struct coll_comm *comm, struct waiter *waiter)
         waiter->waited_ns += passed < RUNNING_NS ? passed : RUNNING_NS;
     } else {
         waiter->timed = true;
-        comm->family->doubt += comm->family->doubt < MOST_DOUBT;
-        comm->family->counters.waits++;
     }
     waiter->now_ns = now;
-}
-
-/** Few spins stay what they are; of many there remain enough for a peer that is just behind. */
-static unsigned spins_of(const struct coll_family *family)
-{
-    return family->spins <= FEW_SPINS ? family->spins : family->spins >> family->doubt;
 }
 
 /** After progress: what comes next is another wait. */
 static void start_over(struct coll_family *family, struct waiter *waiter)
 {
-    if (waiter->rounds > 0 && !waiter->timed && family->doubt > 0)
+    if (waiter->rounds > 0 && waiter->yields == 0 && family->doubt > 0)
         family->doubt--;
     waiter->rounds = waiter->yields = 0;
     waiter->timed = false;
@@ -153,22 +145,29 @@ static void start_over(struct coll_family *family, struct waiter *waiter)
 static zero_result pause_once(struct coll_comm *comm, const struct coll_request *request,
                               enum coll_goal goal, struct waiter *waiter)
 {
+    struct coll_family *family = comm->family;
     const unsigned round = waiter->rounds++;
     if (round == TELL_ROUNDS)
         coll_tell(comm);
-    if (!waiter->timed && round < spins_of(comm->family)) {
+    if (round >= family->spins)
+        read_clock(waiter);
+    if (waiter->yields == 0 && waiter->waited_ns <= family->spin_ns >> family->doubt &&
+        (round < family->spins || family->spin_ns > 0)) {
         base_cpu_relax();
         return ZERO_OK;
     }
-    read_clock(comm, waiter);
+    if (waiter->yields == 0) {
+        family->doubt += family->doubt < MOST_DOUBT;
+        family->counters.waits++;
+    }
     if (waiter->waited_ns - waiter->checked_ns >= SLICE_NS ||
-        waiter->waited_ns >= comm->family->timeout_ns) {
+        waiter->waited_ns >= family->timeout_ns) {
         waiter->checked_ns = waiter->waited_ns;
         const zero_result result = check_hope(comm, request, goal, waiter->waited_ns);
         if (result != ZERO_OK)
             return result;
     }
-    if (waiter->yields++ < comm->family->yields) {
+    if (waiter->yields++ < family->yields) {
         sched_yield();
     } else if (!waiter->announced) {
         comm->transport->sleep_begin(comm);

@@ -6,6 +6,9 @@
 
 #include <string.h>
 
+/** How long a rank with a processor of its own spins. */
+#define SPIN_NS UINT64_C(100000)
+
 /* ------------------------------------------------------------------ joining and leaving */
 
 size_t coll_direct_block_bytes(int world)
@@ -92,7 +95,9 @@ void coll_direct_join(struct coll_comm *comm)
     // Ranks that each have a processor take about as long for a step: waiting a tenth of a
     // millisecond for the last one is cheaper than any system call, and so a steady step makes
     // none. A peer without one needs this one, perhaps, and comes within microseconds of a yield.
-    family->spins = comm->world > usable_cpus(comm) ? 4 : 2000;
+    const bool crowded = comm->world > usable_cpus(comm);
+    family->spins = crowded ? 4 : 50;
+    family->spin_ns = crowded ? 0 : SPIN_NS;
     family->yields = 200;
 }
 

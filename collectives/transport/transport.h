@@ -39,7 +39,7 @@ struct coll_transport {
     size_t size; /**< sizeof(struct coll_transport) of the one who filled it */
     const char *name;
 
-    /** Meets the other ranks; sets comm->link, and the family's poison, spins, yields and
+    /** Meets the other ranks; sets comm->link, and the family's poison, spins, spin_ns, yields and
      * private_path. After an error `close` is still called. */
     zero_result (*open)(struct coll_comm *comm, const struct coll_config *config,
                         struct base_error *error);

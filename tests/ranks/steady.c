@@ -22,7 +22,7 @@ enum { WORLD = 2, WARM_UP = 3, STEPS = 200 };
 /** What a rank asked for in one step. */
 struct asked {
     unsigned yields, futexes;
-    unsigned looks; /**< for ranks that have died: now and then while it sleeps */
+    unsigned looks; /**< for ranks that have died: now and then in a long wait */
     unsigned others;
     long faults;
     uint64_t allocations;
@@ -74,7 +74,8 @@ static bool measured_step(struct team_rank *rank, const struct toy *toy, struct 
     asked->faults = faults() - faulted;
     asked->yields = syscalls_count(SYS_sched_yield) - yields;
     asked->futexes = syscalls_count(SYS_futex) - futexes;
-    asked->looks = asked->futexes > 0 ? syscalls_count(SYS_epoll_wait) - looks : 0;
+    if (asked->yields > 0)
+        asked->looks = syscalls_count(SYS_epoll_wait) - looks;
     asked->others = syscalls_total() - all - asked->yields - asked->futexes - asked->looks;
     asked->allocations = allocations(rank) - allocated;
     return good;
