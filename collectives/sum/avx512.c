@@ -1,14 +1,13 @@
-// Whole blocks of eight vectors, whose sums stay in registers however many sources there are; what
-// is not a whole block, and a block with a value that is not finite, by the definition: if every
-// sum is finite every source is. Compiled with the flags of AVX-512 and called only where the
-// processor has it.
+// Blocks of two vectors, one line of each source after the other; what is not a whole block, and a
+// block with a value that is not finite, by the definition: if every sum is finite every source is.
+// Compiled with the flags of AVX-512 and called only where the processor has it.
 
 #include "collectives/sum/sum.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-enum { VECTORS = 8, NAN_CLASS = 0x81, NOT_FINITE_CLASS = 0x99 /* and the two infinities */ };
+enum { VECTORS = 2, NAN_CLASS = 0x81, NOT_FINITE_CLASS = 0x99 /* and the two infinities */ };
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -197,27 +196,24 @@ static const struct arithmetic of_i32 = {4,     load_i32, add_i32, least_i32, gr
 static const struct arithmetic of_i64 = {8,     load_i64, add_i64, least_i64, greatest_i64,
                                          never, never};
 
-/** Computes the elements i .. of a block. */
-INLINE void compute(const struct coll_pass *pass, const struct arithmetic *of, combine_fn combine,
-                    size_t i, vector *values)
+/** Computes a block: the elements `at` .. of the sources, and what is in sum. */
+INLINE void compute(const struct arithmetic *of, combine_fn combine, const vector *sum, bool store,
+                    const void *const *sources, int count, size_t at, vector *values)
 {
     const size_t lanes = sizeof(vector) / of->bytes;
-    const vector *sum = (const vector *)((const unsigned char *)pass->sum + i * of->bytes);
-    int k = 0;
-    if (pass->store) {
+#pragma GCC unroll 8
+    for (size_t j = 0; j < VECTORS; j++)
+        values[j] = of->load(sources[0], at + j * lanes);
+    if (!store) {
 #pragma GCC unroll 8
         for (size_t j = 0; j < VECTORS; j++)
-            values[j] = of->load(pass->sources[0], pass->first + i + j * lanes);
-        k = 1;
-    } else {
-#pragma GCC unroll 8
-        for (size_t j = 0; j < VECTORS; j++)
-            values[j] = _mm512_load_si512(sum + j);
+            values[j] = combine(_mm512_load_si512(sum + j), values[j]);
     }
-    for (; k < pass->count; k++) {
+#pragma GCC unroll 8
+    for (int k = 1; k < count; k++) {
 #pragma GCC unroll 8
         for (size_t j = 0; j < VECTORS; j++)
-            values[j] = combine(values[j], of->load(pass->sources[k], pass->first + i + j * lanes));
+            values[j] = combine(values[j], of->load(sources[k], at + j * lanes));
     }
 }
 
@@ -234,36 +230,72 @@ INLINE void leave(vector *sum, const vector *values, enum coll_sum_to to)
     }
 }
 
-INLINE bool blocks(const struct coll_pass *pass, const struct arithmetic *of, combine_fn combine,
-                   special_fn special, coll_sum_fn definition)
+/** count is pass->count; where it is constant the sources' addresses are in registers. */
+INLINE bool blocks(const struct coll_pass *pass, int count, const struct arithmetic *of,
+                   combine_fn combine, special_fn special, coll_sum_fn definition)
 {
-    const size_t block = VECTORS * sizeof(vector) / of->bytes;
-    size_t i = coll_sum_head(pass->sum, pass->n, of->bytes);
+    const size_t block = VECTORS * sizeof(vector) / of->bytes, n = pass->n;
+    size_t i = coll_sum_head(pass->sum, n, of->bytes);
     struct coll_pass part = coll_sum_part(pass, 0, i, of->bytes);
     bool finite = definition(&part);
-    for (; i + block <= pass->n; i += block) {
-        vector values[VECTORS];
-        compute(pass, of, combine, i, values);
+    const void *few[COLL_SUM_UNROLLED], *const *sources = pass->sources;
+    if (count <= COLL_SUM_UNROLLED) {
+#pragma GCC unroll 8
+        for (int k = 0; k < count; k++)
+            few[k] = sources[k];
+        sources = few;
+    }
+    const bool store = pass->store;
+    const enum coll_sum_to to = pass->to;
+    const size_t first = pass->first;
+    for (; n - i >= block; i += block) {
+        vector values[VECTORS], *sum = (vector *)((unsigned char *)pass->sum + i * of->bytes);
+        compute(of, combine, sum, store, sources, count, first + i, values);
         if (__builtin_expect(special(values), false)) {
             part = coll_sum_part(pass, i, block, of->bytes);
             finite &= definition(&part);
         } else {
-            leave((vector *)((unsigned char *)pass->sum + i * of->bytes), values, pass->to);
+            leave(sum, values, to);
         }
     }
-    part = coll_sum_part(pass, i, pass->n - i, of->bytes);
+    part = coll_sum_part(pass, i, n - i, of->bytes);
     return definition(&part) && finite;
+}
+
+/** Sums, with the loop over the sources unrolled. */
+INLINE bool add(const struct coll_pass *pass, const struct arithmetic *of, coll_sum_fn definition)
+{
+    switch (pass->count) {
+    case 1:
+        return blocks(pass, 1, of, of->add, of->not_finite, definition);
+    case 2:
+        return blocks(pass, 2, of, of->add, of->not_finite, definition);
+    case 3:
+        return blocks(pass, 3, of, of->add, of->not_finite, definition);
+    case 4:
+        return blocks(pass, 4, of, of->add, of->not_finite, definition);
+    case 5:
+        return blocks(pass, 5, of, of->add, of->not_finite, definition);
+    case 6:
+        return blocks(pass, 6, of, of->add, of->not_finite, definition);
+    case 7:
+        return blocks(pass, 7, of, of->add, of->not_finite, definition);
+    case 8:
+        return blocks(pass, 8, of, of->add, of->not_finite, definition);
+    default:
+        return blocks(pass, pass->count, of, of->add, of->not_finite, definition);
+    }
 }
 
 INLINE bool run(const struct coll_pass *pass, const struct arithmetic *of, coll_sum_fn definition)
 {
     switch (pass->op) {
     case COLL_MIN:
-        return blocks(pass, of, of->least, of->nan, definition);
+        return blocks(pass, pass->count, of, of->least, of->nan, definition);
     case COLL_MAX:
-        return blocks(pass, of, of->greatest, of->nan, definition);
+        return blocks(pass, pass->count, of, of->greatest, of->nan, definition);
     default:
-        return blocks(pass, of, of->add, of->not_finite, definition);
+        return add(pass, of, definition);
     }
 }
 

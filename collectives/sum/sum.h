@@ -10,8 +10,9 @@
 
 enum {
     COLL_DTYPES = ZERO_I64 + 1,
-    COLL_SUM_TILE = 4096, /**< elements: a tile of every source and the sum fit in cache */
-    COLL_SUM_LINE = 64,   /**< bytes of a cache line */
+    COLL_SUM_TILE = 4096,  /**< elements: a tile of every source and the sum fit in cache */
+    COLL_SUM_UNROLLED = 8, /**< sources for which sums have loops of their own */
+    COLL_SUM_LINE = 64,    /**< bytes of a cache line */
 };
 
 /** Where a result is to be left. */

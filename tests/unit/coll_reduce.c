@@ -44,7 +44,8 @@ struct config {
     enum shape shape;
     size_t shift; /**< elements from an aligned address */
     enum privacy privacy;
-    bool store, past, finite;
+    bool store, past;
+    int badness; /**< of the contributions */
     int contributors;
     enum coll_op op; /**< of an all-reduce */
     bool in_place;
@@ -107,9 +108,23 @@ static void deal(struct coll_span *spans, int world, const struct config *config
     }
 }
 
+/** What is not finite in a rank's contribution. */
+enum badness { NOTHING, ONE_LATE, MANY };
+
 static uint32_t seed_of(const struct config *config, int contribution)
 {
     return mix(config->seed, (uint32_t)contribution, 11);
+}
+
+/** The elements first .. first+n-1 of a contribution, or of one that is no rank's. */
+static void contribute(const struct config *config, int contribution, void *to, size_t first,
+                       size_t n)
+{
+    const size_t size = dtype_bytes(config->dtype), late = config->count - config->count / 8;
+    fill_elements(config->dtype, to, first, n, seed_of(config, contribution),
+                  config->badness != MANY);
+    if (config->badness == ONE_LATE && late >= first && late < first + n)
+        memset((unsigned char *)to + (late - first) * size, 0xff, size);
 }
 
 static bool is_private(const struct config *config, int rank)
@@ -171,8 +186,7 @@ static bool expect(struct bench *bench, const struct config *config, const struc
 {
     for (int k = 0; k < config->contributors; k++) {
         size_t bad = SIZE_MAX;
-        fill_elements(config->dtype, bench->contents, span->offset, span->count, seed_of(config, k),
-                      config->finite);
+        contribute(config, k, bench->contents, span->offset, span->count);
         combine(COLL_SUM, config->dtype, bench->expected, bench->contents, span->count,
                 config->store && k == 0);
         for (size_t i = span->count; i-- > 0;)
@@ -194,10 +208,9 @@ static bool reduce_once(struct bench *bench, const struct config *config)
     unsigned char *accumulator = bench->own_result + PAD + config->shift * wide;
     mark(accumulator - PAD, bytes + 2 * PAD);
     fill_elements(coll_accumulator_dtype(config->dtype), accumulator, 0, spans[rank].count,
-                  seed_of(config, 99), config->finite);
+                  seed_of(config, 99), config->badness != MANY);
     memcpy(bench->expected, accumulator, bytes);
-    fill_elements(config->dtype, source, 0, config->count + config->shift, seed_of(config, rank),
-                  config->finite);
+    contribute(config, rank, source, 0, config->count + config->shift);
     set_threshold(bench, config);
     struct seen seen = {.bench = bench, .config = config, .good = true};
     memset(seen.nonfinite, 0xff, sizeof seen.nonfinite);
@@ -237,8 +250,7 @@ static bool all_reduce_once(struct bench *bench, const struct config *config)
                          : (own != (config->seed % 3 == 0) ? bench->own_result : bench->result) +
                                PAD + (config->shift ^ 1) * size;
     mark(result - PAD, bytes + 2 * PAD);
-    fill_elements(config->dtype, source, 0, config->count, seed_of(config, bench->rank),
-                  config->finite);
+    contribute(config, bench->rank, source, 0, config->count);
     set_threshold(bench, config);
     struct coll_request request = {0};
     const struct coll_all_reduce op = {.source = source,
@@ -250,8 +262,7 @@ static bool all_reduce_once(struct bench *bench, const struct config *config)
     CHECK_OK(bench->comm, coll_all_reduce_start(bench->comm, &op, &request));
     CHECK_OK(bench->comm, coll_wait(bench->comm, &request));
     for (int k = 0; k < bench->world; k++) {
-        fill_elements(config->dtype, bench->contents, 0, config->count, seed_of(config, k),
-                      config->finite);
+        contribute(config, k, bench->contents, 0, config->count);
         CHECK(k != bench->rank || config->in_place || memcmp(source, bench->contents, bytes) == 0);
         combine(config->op, config->dtype, bench->expected, bench->contents, config->count, k == 0);
     }
@@ -277,7 +288,7 @@ static bool chosen(const struct config *config)
         return everything && draw % 64 == 0;
     if (everything)
         return config->count <= 4097 || draw % 4 == 0;
-    return draw % (config->count <= 4097 ? 72 : 400) == 0;
+    return draw % (config->count <= 4097 ? 120 : 600) == 0;
 }
 
 static bool sweep_count(struct bench *bench, zero_dtype dtype, size_t count,
@@ -285,7 +296,7 @@ static bool sweep_count(struct bench *bench, zero_dtype dtype, size_t count,
 {
     const int world = bench->world, contributors[] = {world, world - 1, 1};
     bool good = true;
-    for (uint32_t i = 0; i < SHAPES * PRIVACIES * 16 && good; i++) {
+    for (uint32_t i = 0; i < SHAPES * PRIVACIES * 24 && good; i++) {
         struct config config = {
             .dtype = dtype,
             .count = count,
@@ -294,7 +305,7 @@ static bool sweep_count(struct bench *bench, zero_dtype dtype, size_t count,
             .shift = i / (SHAPES * PRIVACIES) % 2,
             .store = i / (SHAPES * PRIVACIES * 2) % 2,
             .past = i / (SHAPES * PRIVACIES * 4) % 2,
-            .finite = i / (SHAPES * PRIVACIES * 8) % 2,
+            .badness = (int)(i / (SHAPES * PRIVACIES * 8)),
         };
         config.seed = mix(mix((uint32_t)dtype, (uint32_t)count, i), (uint32_t)world, 1);
         config.contributors = contributors[world > 2 ? config.seed % 3 : 0];
@@ -305,9 +316,9 @@ static bool sweep_count(struct bench *bench, zero_dtype dtype, size_t count,
             fprintf(
                 stderr,
                 "rank %d of %d: dtype %d, count %zu, shape %d, privacy %d, shift %zu, store %d, "
-                "past %d, finite %d, contributors %d, op %d\n",
+                "past %d, badness %d, contributors %d, op %d\n",
                 bench->rank, world, (int)dtype, count, (int)config.shape, (int)config.privacy,
-                config.shift, config.store, config.past, config.finite, config.contributors,
+                config.shift, config.store, config.past, config.badness, config.contributors,
                 (int)config.op);
     }
     return good;
