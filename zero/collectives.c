@@ -374,6 +374,7 @@ zero_result zero_comm_reduce_scatter_start(zero_comm *comm, const void *source, 
         return refuse(comm, call, "%d is no dtype", (int)dtype);
     if (!source && has_any(comm, spans))
         return refuse(comm, call, "source is NULL");
+    // Where there are no elements any address is as good.
     const struct coll_reduce_scatter op = {.source = source ? source : comm,
                                            .dtype = dtype,
                                            .spans = inner_spans(spans),

@@ -20,7 +20,9 @@
  *    concern this rank alone.
  *  - A _start call returns at once. The bytes move inside zero_comm_wait(), zero_comm_test() and
  *    the calls without _start, which start and wait; each of them makes progress on everything the
- *    family has under way, so no order of waits can lock ranks in a circle.
+ *    family has under way, so no order of waits can lock ranks in a circle. Where 4 all-to-alls of
+ *    a communicator are under way, or 128 operations, the next one's start waits for the oldest;
+ *    messages are never too many.
  *  - Every failure of an operation is fatal for the family on all its ranks: the current and every
  *    later call returns it, and zero_comm_error() has its message, with ranks by their numbers in
  *    the root. ZERO_E_PEER (a rank died, or left while it was waited for: within milliseconds),
@@ -33,7 +35,7 @@
  *  - Sums are made in rank order, 0 + 1, then + 2, ..., in fp32 for f32, bf16 and f16, else in the
  *    dtype itself, and rounded once at the end: the same bits on every rank, in every run, by every
  *    transport. Integers wrap around. A NaN is the positive quiet one without payload.
- *  - The library never aborts, exits or prints.
+ *  - Addresses are aligned to their elements. The library never aborts, exits or prints.
  */
 #ifndef ZERO_COLLECTIVES_H
 #define ZERO_COLLECTIVES_H
@@ -62,8 +64,8 @@ typedef struct zero_request {
 } zero_request;
 
 /**
- * How to meet. Every field's zero is its default. What the environment or `zero-run -o` says of
- * transport, timeout_s, stall_s, log_level and log wins over it, as for zero_config.
+ * How to meet: fields of zero_config, and as there what the environment or `zero-run -o` says of
+ * transport, timeout_s, stall_s, log_level and log wins. Every field's zero is its default.
  */
 typedef struct zero_comm_config {
     uint32_t struct_size;
