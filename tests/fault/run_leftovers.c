@@ -327,6 +327,23 @@ static void a_closed_terminal_leaves_nothing(void **state)
     }
 }
 
+// The output goes elsewhere, and the ranks don't want to end.
+static void a_hangup_is_an_end(void **state)
+{
+    (void)state;
+    struct run_command run;
+    unlink(temporary_path(&dir, "a0"));
+    START_SCRIPT(&run, "trap '' HUP TERM; echo $$ > $D/a$RANK; sleep 60 & wait", "-n", "1",
+                 "--grace", "1");
+    await_pid("a0");
+    kill(run.pid, SIGHUP);
+    run_command_finish(&run);
+    assert_int_equal(run.status, 137);
+    assert_true(run.seconds > 0.9 && run.seconds < 5);
+    run_command_free(&run);
+    expect_nothing_left();
+}
+
 static void nohup_outlives_the_terminal(void **state)
 {
     (void)state;
@@ -415,17 +432,10 @@ static char process_state(pid_t pid)
     return state;
 }
 
-// D: a shell that waits for a child to run its program, which has been stopped before.
-static bool is_stopped(pid_t pid)
-{
-    const char state = process_state(pid);
-    return state == 'T' || state == 'D';
-}
-
 static void await_stopped(pid_t pid, bool stopped)
 {
     const double deadline = base_clock_s() + 5;
-    while (is_stopped(pid) != stopped) {
+    while ((process_state(pid) == 'T') != stopped) {
         if (base_clock_s() > deadline)
             fail_msg("process %d is in state %c", (int)pid, process_state(pid));
         usleep(1000);
@@ -438,17 +448,16 @@ static void suspending_suspends_the_ranks(void **state)
     unlink(temporary_path(&dir, "a0"));
     unlink(temporary_path(&dir, "a1"));
     // They ignore it, but are suspended; the time does not count.
-    const char *const arguments[] = {
-        run_command_path,
-        "-n",
-        "2",
-        "--timeout",
-        "2",
-        "--",
-        "sh",
-        "-c",
-        "trap '' TSTP; echo $$ > $D/a$RANK; until [ -e $D/go ]; do sleep 0.02; done",
-        NULL};
+    const char *const arguments[] = {run_command_path,
+                                     "-n",
+                                     "2",
+                                     "--timeout",
+                                     "2",
+                                     "--",
+                                     "sh",
+                                     "-c",
+                                     "trap '' TSTP; echo $$ > $D/a$RANK; exec sleep 3",
+                                     NULL};
     const pid_t pid = start_in_group(arguments);
     const pid_t ranks[] = {await_pid("a0"), await_pid("a1")};
     for (int turn = 0; turn < 2; turn++) {
@@ -462,10 +471,8 @@ static void suspending_suspends_the_ranks(void **state)
         await_stopped(ranks[0], false);
         await_stopped(ranks[1], false);
     }
-    fclose(fopen(temporary_path(&dir, "go"), "w"));
     assert_int_equal(await_status(pid), 0);
     expect_nothing_left();
-    unlink(temporary_path(&dir, "go"));
 }
 
 static void a_suspended_rank_can_be_stopped(void **state)
@@ -524,6 +531,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_that_leaves_its_group_ends),
         cmocka_unit_test(a_killed_guardian_is_missed),
         cmocka_unit_test(a_closed_terminal_leaves_nothing),
+        cmocka_unit_test(a_hangup_is_an_end),
         cmocka_unit_test(nohup_outlives_the_terminal),
         cmocka_unit_test(prefixes_have_colours_on_a_terminal),
         cmocka_unit_test(suspending_suspends_the_ranks),
