@@ -397,9 +397,9 @@ static int compare(const void *a, const void *b)
 uint64_t harm_print_latencies(const char *what, uint64_t *latencies_ns, int count)
 {
     qsort(latencies_ns, (size_t)count, sizeof *latencies_ns, compare);
+    const size_t half = (size_t)count / 2, most = (size_t)count * 99 / 100;
     printf("%s: %d survivors told after %.3f ms (median), %.3f (99 %%), %.3f (all)\n", what, count,
-           (double)latencies_ns[count / 2] * 1e-6,
-           (double)latencies_ns[(size_t)count * 99 / 100] * 1e-6,
+           (double)latencies_ns[half] * 1e-6, (double)latencies_ns[most] * 1e-6,
            (double)latencies_ns[count - 1] * 1e-6);
-    return latencies_ns[count / 2];
+    return latencies_ns[half];
 }
