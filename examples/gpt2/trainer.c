@@ -242,7 +242,10 @@ static zero_result micro_batch(struct trainer *t, int i)
     if (result)
         return result;
     result = backward(t, &d_embed);
-    return result ? result : zero_metric(t->z, "loss", loss);
+    if (!result)
+        result = zero_metric(t->z, "loss", loss);
+    // zero-run makes tokens/s of it.
+    return result ? result : zero_metric(t->z, "tokens", (double)o->batch * o->dims.context);
 }
 
 static double learning_rate(const struct options *o, uint64_t n)
