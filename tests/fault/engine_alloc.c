@@ -25,6 +25,7 @@ struct attempt {
     int world;
     int faulty; /**< the rank it strikes; where ranks are threads, whichever comes to it */
     int stage;
+    const char *gather;
 
     atomic_int armed, told;
     zero_result result[WORLD_MAX];
@@ -154,6 +155,7 @@ static bool live_and_look(struct team_rank *rank, void *user)
     struct attempt *attempt = user;
     const bool alone = strcmp(attempt->transport, "shm") == 0;
     rank->config.stage = attempt->stage;
+    rank->config.gather = attempt->gather;
     rank->config.micro_batches = 2 * rank->world;
     rank->config.cpu_threads = 2;
     rank->config.timeout_s = TIMEOUT_S;
@@ -273,13 +275,20 @@ static void of_one_of_two_processes(void **state)
 {
     (void)state;
     for (int faulty = 0; faulty < 2; faulty++) {
-        const struct attempt like = {
-            .transport = "shm", .world = 2, .faulty = faulty, .stage = 2 * faulty};
+        const struct attempt like = {.transport = "shm",
+                                     .world = 2,
+                                     .faulty = faulty,
+                                     .stage = 2 * faulty,
+                                     .gather = "copy"};
         assert_true(sweep(&like, "alloc", "") > 30);
         // A block and three arenas, and as many of the other rank.
         assert_int_equal(sweep(&like, "shm.allocate", ""), 4);
         assert_int_equal(sweep(&like, "shm.map", ""), 8);
     }
+    // A shared arena is allocated run by run, and mapped twice.
+    const struct attempt shared = {.transport = "shm", .world = 2, .stage = 2, .gather = "shared"};
+    assert_true(sweep(&shared, "shm.allocate", "") > 4);
+    assert_int_equal(sweep(&shared, "shm.map", ""), 8);
 }
 
 int main(void)
