@@ -107,6 +107,8 @@ static void pass_stop(struct run_job *job, int number)
         return;
     }
     run_say(job, "SIG%s: passed on to the ranks (once more kills them)", sigabbrev_np(number));
+    if (number == SIGQUIT)
+        run_watch_blame(job, -1);
     run_signals_send(job, number);
     // Nobody is there any more to say it once more.
     if (number == SIGHUP && job->kill_ns == UINT64_MAX)

@@ -23,7 +23,7 @@ static const uint64_t memory_ns = 10 * SECOND_NS;
 static bool redraws(const struct run_job *job)
 {
     const char *kind = getenv("TERM");
-    return job->piped && job->err.terminal && !(kind && !strcmp(kind, "dumb"));
+    return job->piped && job->err.watched && !(kind && !strcmp(kind, "dumb"));
 }
 
 zero_result run_watch_begin(struct run_job *job, struct base_error *error)
