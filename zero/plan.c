@@ -88,11 +88,13 @@ static void write_choices(struct base_text *text, const struct eng_config *confi
         base_text_add(text, "  reduction    canonical, in the order of the micro-batches\n");
 }
 
-static void write_host(struct base_text *text, const struct eng_plan_host *host)
+static void write_host(struct base_text *text, const struct eng_config *config,
+                       const struct eng_plan_host *host)
 {
     char size[32];
     if (host->private_path)
-        base_text_add(text, "  transport    private memory: %s\n", host->private_path);
+        base_text_add(text, "  transport    %s, private memory: %s\n", config->transport,
+                      host->private_path);
     if (host->huge_bytes)
         base_text_add(text, "  huge pages   %s\n", human(host->huge_bytes, size));
 }
@@ -118,7 +120,7 @@ zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *confi
     write_model(&text, config, model, layout);
     base_text_add(&text, "  kernels      %s\n", kernels->name);
     write_choices(&text, config);
-    write_host(&text, host);
+    write_host(&text, config, host);
     base_text_add(&text, "memory, bytes of this rank\n");
     for (int i = 0; i < plan->row_count; i++)
         base_text_add(&text, "  %-34s %-6s %16zu  %s\n", plan->rows[i].purpose, plan->rows[i].tier,

@@ -26,6 +26,7 @@ struct meeting {
     enum command command;
     int32_t stage;
     zero_dtype dtype;
+    const char *gather; // NULL: the default
 };
 
 // One rank.
@@ -44,6 +45,7 @@ struct worker {
 static bool commit(struct team_rank *rank, const struct meeting *meeting)
 {
     rank->config.stage = meeting->stage;
+    rank->config.gather = meeting->gather;
     rank->config.micro_batches = rank->world;
     if (!team_open(rank))
         return false;
@@ -176,9 +178,9 @@ static void lead(struct worker *worker)
 {
     char name[80];
     const struct team_rank *rank = worker->rank;
-    snprintf(name, sizeof name, "step %s, stage %d, %d rank%s",
-             worker->meeting->dtype == ZERO_BF16 ? "bf16" : "f32", rank->config.stage, rank->world,
-             rank->world > 1 ? "s" : "");
+    snprintf(name, sizeof name, "step %s, stage %d%s, %d rank%s",
+             worker->meeting->dtype == ZERO_BF16 ? "bf16" : "f32", rank->config.stage,
+             worker->meeting->gather ? ", copied" : "", rank->world, rank->world > 1 ? "s" : "");
     const double millions = 1e-6 * (double)UNITS * UNIT_ELEMENTS;
     const struct bench_row row = {
         .name = name,
@@ -209,23 +211,28 @@ static bool run_rank(struct team_rank *rank, void *user)
     return worker.good;
 }
 
-static bool row(int world, int32_t stage, zero_dtype dtype)
+static bool row(int world, int32_t stage, const char *gather, zero_dtype dtype)
 {
-    struct meeting meeting = {.stage = stage, .dtype = dtype};
+    struct meeting meeting = {.stage = stage, .gather = gather, .dtype = dtype};
     pthread_barrier_init(&meeting.barrier, NULL, (unsigned)world);
     const bool good = team_run(team_threads(world), world, run_rank, &meeting);
     pthread_barrier_destroy(&meeting.barrier);
     return good;
 }
 
+static bool rows(int world, int32_t stage, const char *gather)
+{
+    return row(world, stage, gather, ZERO_F32) && row(world, stage, gather, ZERO_BF16);
+}
+
 int main(void)
 {
     bench_print_header();
-    bool good = row(1, 0, ZERO_F32) && row(1, 0, ZERO_BF16);
+    bool good = rows(1, 0, NULL) && rows(1, 3, NULL) && rows(1, 3, "copy");
     if (base_cpu_detect().allowed_cpus < 2)
         printf("rows with 2 ranks are left out: this process may use one processor only\n");
     else
         for (int32_t stage = 0; good && stage <= 3; stage++)
-            good = row(2, stage, ZERO_F32) && row(2, stage, ZERO_BF16);
+            good = rows(2, stage, NULL) && (stage == 0 || rows(2, stage, "copy"));
     return good ? 0 : 1;
 }
