@@ -159,7 +159,7 @@ void run_progress_text(const struct run_progress *progress, struct base_text *te
 {
     base_text_add(text, "step %" PRIu64, progress->step);
     if (progress->has_loss)
-        base_text_add(text, ", loss %.4f", progress->loss);
+        base_text_add(text, ", loss %.5g", progress->loss);
     if (progress->has_tokens)
         add_tokens(progress, text);
     if (progress->step_s > 0)

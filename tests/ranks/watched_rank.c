@@ -1,0 +1,77 @@
+// One rank of the synthetic model's training, to be watched by zero-run:
+//
+//     watched_rank train <steps> <ms>    takes that long in each step
+//     watched_rank late <steps>          rank 1 does not come any more after them
+//     watched_rank killed <steps>        rank 1 is killed behind them, in a micro-batch
+#include "tests/numerics/synthetic.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TOKENS = 256 };
+
+static const struct synthetic model = {.dtype = ZERO_F32, .micro_batches = 6, .tied = true};
+
+static int failed(const zero_ctx *z, const char *call)
+{
+    fprintf(stderr, "watched_rank: %s: %s\n", call, zero_last_error(z));
+    return 7;
+}
+
+static zero_result step(zero_ctx *z, uint64_t number)
+{
+    zero_hyper hyper[SYNTHETIC_GROUPS];
+    zero_step_args args = zero_step_args_default();
+    zero_result result = ZERO_OK;
+    synthetic_hyper(number, hyper);
+    args.group_count = SYNTHETIC_GROUPS;
+    args.hyper = hyper;
+    args.scale = 1.0 / model.micro_batches;
+    for (int32_t i = 0; i < zero_micro_count(z) && result == ZERO_OK; i++) {
+        result = synthetic_micro(z, &model, i);
+        if (result == ZERO_OK)
+            result = zero_metric(z, "tokens", TOKENS);
+    }
+    return result == ZERO_OK ? zero_step(z, &args, NULL) : result;
+}
+
+static int train(zero_ctx *z, const char *how, uint64_t steps, unsigned ms)
+{
+    zero_micro micro = {.struct_size = sizeof micro};
+    if (synthetic_commit(z, &model) != ZERO_OK)
+        return failed(z, "commit");
+    for (uint64_t number = 0; number < steps; number++) {
+        if (step(z, number) != ZERO_OK)
+            return failed(z, "step");
+        usleep(1000 * ms);
+    }
+    if (!strcmp(how, "late") && zero_rank(z) == 1)
+        pause();
+    if (!strcmp(how, "killed") && zero_rank(z) == 1) {
+        if (zero_micro_begin(z, 0, &micro) != ZERO_OK || zero_gather(z, 0, NULL) != ZERO_OK)
+            return failed(z, "zero_gather");
+        raise(SIGKILL);
+    }
+    if (strcmp(how, "train") != 0)
+        return step(z, steps) == ZERO_OK ? 0 : failed(z, "step");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3)
+        return 2;
+    zero_ctx *z = NULL;
+    zero_config config = zero_config_default();
+    config.stage = 3;
+    config.micro_batches = model.micro_batches;
+    if (zero_open(&z, &config) != ZERO_OK)
+        return failed(NULL, "zero_open");
+    const int code = train(z, argv[1], strtoul(argv[2], NULL, 10),
+                           argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 0);
+    zero_close(z);
+    return code;
+}
