@@ -1,6 +1,7 @@
 // Sends and receives: orders, sizes, room, oneself; what a peer's mistake, leaving or death does.
 
 #include "base/arena.h"
+#include "base/fault.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <setjmp.h>
@@ -100,6 +101,10 @@ static void test_flood(void **state)
             assert_true(run_ranks(transports[i], world, 0, flood, NULL));
         }
     assert_true(run_ranks("self", 1, 0, flood, NULL));
+    // As where the kernel lets no process read another's memory.
+    assert_int_equal(base_fault_set("shm.peek@1", NULL), ZERO_OK);
+    assert_true(run_ranks("shm", 3, 0, flood, NULL));
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
 }
 
 /** A pipeline: each rank takes from the one before and gives to the next, while collectives are

@@ -3,6 +3,7 @@
 //
 //     unit.coll_sequences [sequences for each world] [first seed]
 
+#include "base/fault.h"
 #include "tests/unit/coll_ranks.h"
 #include "tests/unit/coll_reference.h"
 
@@ -488,7 +489,7 @@ static bool together(struct bench *bench, uint32_t key)
         break;
     case 2:
         CHECK_OK(on->comm, coll_all_reduce(on->comm, &sum, 1, COLL_SUM));
-        CHECK(sum == on->world * (on->world + 1) / 2);
+        CHECK(2 * sum == on->world * (on->world + 1));
         break;
     default:
         CHECK_OK(on->comm, coll_broadcast(on->comm, mine, bytes, root));
@@ -573,6 +574,15 @@ static void test_shm(void **state)
     run_all("shm");
 }
 
+/** As where the kernel lets no process read another's memory. */
+static void test_copied(void **state)
+{
+    (void)state;
+    assert_int_equal(base_fault_set("shm.peek@1", NULL), ZERO_OK);
+    run_all("shm");
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -582,6 +592,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_shm),
+        cmocka_unit_test(test_copied),
     };
     return cmocka_run_group_tests_name("coll_sequences", tests, NULL, NULL);
 }
