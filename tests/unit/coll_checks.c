@@ -1,10 +1,10 @@
-// Every operation against a scalar reference, bit by bit: counts, shapes, memory. What copies
-// bytes knows no types.
+// What copies, and the small operations, byte by byte: counts, shapes, memory. Reductions, which
+// have types, are in coll_reduce.c.
 
 #include "tests/unit/coll_checks.h"
 
-#include "base/bfloat16.h"
 #include "tests/unit/coll_ranks.h"
+#include "tests/unit/coll_shapes.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,30 +19,6 @@ enum {
     MOST_WORLD = 16,
     GUARD = 8,
 };
-
-/** How a vector is dealt out. */
-enum shape { EVEN, UNEVEN, SOME_EMPTY, ALL_ON_LAST, SHAPES };
-
-/** Deals out `count` elements behind `shift` others. */
-static void deal(struct coll_span *spans, int world, size_t count, enum shape shape, size_t shift)
-{
-    size_t at = shift, left = count;
-    for (int rank = 0; rank < world; rank++) {
-        const bool last = rank == world - 1;
-        size_t share = left;
-        if (shape == EVEN && !last)
-            share = count / (size_t)world;
-        else if (shape == UNEVEN && !last)
-            share = (left + 1) / 3;
-        else if (shape == SOME_EMPTY && !last)
-            share = rank % 2 ? 0 : (left + 1) / 2;
-        else if (shape == ALL_ON_LAST && !last)
-            share = 0;
-        spans[rank] = (struct coll_span){.offset = share > 0 ? at : 0, .count = share};
-        at += share;
-        left -= share;
-    }
-}
 
 /** Element i of a rank's contribution: some large, some tiny, so that the order of a sum shows. */
 static float value(uint32_t seed, int rank, size_t i)
@@ -136,7 +112,7 @@ static bool gather_once(const struct memory *memory, const struct movement *m)
     struct coll_comm *comm = memory->comm;
     const int rank = coll_rank(comm), world = coll_world(comm);
     struct coll_span spans[MOST_WORLD];
-    deal(spans, world, m->count, m->shape, m->shift);
+    deal_shape(spans, world, m->count, m->shape, m->shift);
     unsigned char *out = target_of(memory, m);
     unsigned char *source = m->from == IN_PLACE ? out + spans[rank].offset : source_of(memory, m);
     write_block(m, rank, 0, source, spans[rank].count);
@@ -178,7 +154,7 @@ static bool all_to_all_once(const struct memory *memory, const struct movement *
     struct coll_comm *comm = memory->comm;
     const int rank = coll_rank(comm), world = coll_world(comm);
     struct coll_span shares[MOST_WORLD], send[MOST_WORLD], recv[MOST_WORLD];
-    deal(shares, world, m->count, m->shape, 0);
+    deal_shape(shares, world, m->count, m->shape, 0);
     unsigned char *source = source_of(memory, m), *out = target_of(memory, m);
     size_t at = m->shift;
     for (int r = 0; r < world; r++) {
@@ -238,150 +214,6 @@ bool check_copies(struct coll_comm *comm, void *user)
     // Nobody frees what a peer still reads.
     good = good && rank_ok(comm, coll_barrier(comm), "coll_barrier");
     free(memory.private);
-    return good;
-}
-
-/* ------------------------------------------------------------------ reduce-scatter */
-
-struct reduction {
-    size_t count;
-    enum shape shape;
-    size_t shift;
-    zero_dtype dtype;
-    int contributors;
-    bool store;
-};
-
-/** What the tile callbacks have seen. */
-struct tiles {
-    const float *accumulator;
-    size_t next;
-    size_t bits; /**< sum of the bits of all elements shown */
-    bool good;
-};
-
-static void see_tile(void *user, size_t first, size_t count, const void *sum)
-{
-    struct tiles *tiles = user;
-    const float *values = sum;
-    tiles->good &= first == tiles->next && first % 1024 == 0;
-    tiles->next = first + count;
-    for (size_t i = 0; i < count; i++)
-        tiles->bits += base_f32_bits(values[i]);
-}
-
-static void never(void *user, int contributor, size_t element)
-{
-    (void)contributor;
-    (void)element;
-    ((struct tiles *)user)->good = false;
-}
-
-/** A rank's contribution as its dtype holds it. */
-static float sent(const struct reduction *r, uint32_t seed, int rank, size_t i)
-{
-    const float exact = value(seed, rank, i);
-    return r->dtype == ZERO_F32 ? exact : base_f32_from_bf16(base_bf16_from_f32(exact));
-}
-
-static void contribute(const struct reduction *r, uint32_t seed, int rank, void *base)
-{
-    for (size_t i = 0; i < r->count + r->shift; i++) {
-        const float exact = value(seed, rank, i);
-        if (r->dtype == ZERO_F32)
-            ((float *)base)[i] = exact;
-        else
-            ((uint16_t *)base)[i] = base_bf16_from_f32(exact);
-    }
-}
-
-static bool check_sums(const struct reduction *r, uint32_t seed, int rank, struct coll_span span,
-                       const float *accumulator, const struct tiles *tiles)
-{
-    size_t bits = 0;
-    for (size_t i = 0; i < span.count; i++) {
-        const size_t at = span.offset + i;
-        float sum =
-            r->store ? sent(r, seed, 0, at) : value(seed, 99 + rank, i) + sent(r, seed, 0, at);
-        for (int k = 1; k < r->contributors; k++)
-            sum += sent(r, seed, k, at);
-        CHECK(base_f32_bits(accumulator[i]) == base_f32_bits(sum));
-        bits += base_f32_bits(sum);
-    }
-    CHECK(tiles->good && tiles->next == span.count && tiles->bits == bits);
-    return true;
-}
-
-static bool reduce_once(struct coll_comm *comm, struct coll_arena *arena, float *memory,
-                        const struct reduction *r, uint32_t seed)
-{
-    const int rank = coll_rank(comm);
-    struct coll_span spans[MOST_WORLD];
-    deal(spans, coll_world(comm), r->count, r->shape, r->shift);
-    const size_t offset = r->shift * 4;
-    float *accumulator = memory + GUARD;
-    const size_t own = spans[rank].count;
-    for (size_t i = 0; i < own + 2 * GUARD; i++)
-        memory[i] = 4321.0f;
-    for (size_t i = 0; i < own; i++)
-        accumulator[i] = value(seed, 99 + rank, i);
-    if (rank < r->contributors)
-        contribute(r, seed, rank, (unsigned char *)coll_arena_base(arena) + offset);
-
-    struct tiles tiles = {.accumulator = accumulator, .good = true};
-    struct coll_request request = {0};
-    const struct coll_reduce_scatter op = {.source =
-                                               (unsigned char *)coll_arena_base(arena) + offset,
-                                           .dtype = r->dtype,
-                                           .spans = spans,
-                                           .accumulator = accumulator,
-                                           .contributors = r->contributors,
-                                           .store = r->store,
-                                           .tile = see_tile,
-                                           .nonfinite = never,
-                                           .user = &tiles,
-                                           .label = {.what = "reduce", .number = seed}};
-    CHECK_OK(comm, coll_reduce_scatter_start(comm, &op, &request));
-    CHECK_OK(comm, coll_wait(comm, &request));
-    CHECK(check_sums(r, seed, rank, spans[rank], accumulator, &tiles));
-    for (size_t i = 0; i < GUARD; i++)
-        CHECK(memory[i] == 4321.0f && accumulator[own + i] == 4321.0f);
-    CHECK_OK(comm, coll_drain(comm, &request));
-    return true;
-}
-
-static bool reduce_shapes(struct coll_comm *comm, struct coll_arena *arena, float *memory,
-                          size_t count, zero_dtype dtype)
-{
-    const int world = coll_world(comm);
-    const int contributors[] = {world, world - 1, 1};
-    bool good = true;
-    for (int shape = 0; shape < SHAPES; shape++)
-        for (size_t shift = 0; shift < 2; shift++)
-            for (int k = 0; k < (world > 2 ? 3 : world) && good; k++) {
-                const uint32_t seed = mix((uint32_t)count, (uint32_t)shape, (uint32_t)shift);
-                const struct reduction r = {
-                    count, (enum shape)shape, shift,
-                    dtype, contributors[k],   (seed + (uint32_t)k) % 2,
-                };
-                good = (count > FEW && (size_t)k != shift) ||
-                       reduce_once(comm, arena, memory, &r, seed);
-            }
-    return good;
-}
-
-bool check_reduce_scatter(struct coll_comm *comm, void *user)
-{
-    (void)user;
-    struct coll_arena *arena;
-    struct base_error error;
-    CHECK_OK(comm, coll_arena_create(comm, (MOST + 2) * sizeof(float), &arena, &error));
-    float *memory = malloc((MOST + 2 * GUARD) * sizeof *memory);
-    bool good = memory != NULL;
-    for (int c = 0; c < COUNTS - 1 && good; c++)
-        good = reduce_shapes(comm, arena, memory, counts[c], ZERO_F32) &&
-               reduce_shapes(comm, arena, memory, counts[c], ZERO_BF16);
-    free(memory);
     return good;
 }
 

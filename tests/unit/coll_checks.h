@@ -1,6 +1,6 @@
 /**
- * tests/unit/coll_checks.h: what each rank does to test all operations of a communicator against a
- * scalar reference. At most 16 ranks.
+ * tests/unit/coll_checks.h: what each rank does to test operations of a communicator. At most 16
+ * ranks.
  */
 #ifndef TESTS_UNIT_COLL_CHECKS_H
 #define TESTS_UNIT_COLL_CHECKS_H
@@ -12,7 +12,6 @@
 /** All-gather, broadcast, all-to-all. `user`: a bool, whether to try all cases of long counts too;
  * NULL: not. */
 bool check_copies(struct coll_comm *comm, void *user);
-bool check_reduce_scatter(struct coll_comm *comm, void *user);
 bool check_small_operations(struct coll_comm *comm, void *user);
 
 #endif

@@ -1,4 +1,5 @@
-// Every operation over every transport and many worlds. Argument `all`: in all cases.
+// What copies, and the small operations, over every transport and many worlds. Argument `all`: in
+// all cases.
 
 #include "tests/unit/coll_checks.h"
 #include "tests/unit/coll_ranks.h"
@@ -27,12 +28,6 @@ static void copies(void **state)
     over_worlds(check_copies);
 }
 
-static void reduce_scatter(void **state)
-{
-    (void)state;
-    over_worlds(check_reduce_scatter);
-}
-
 static void small_operations(void **state)
 {
     (void)state;
@@ -44,7 +39,6 @@ int main(int argc, char **argv)
     whole = argc > 1 && strcmp(argv[1], "all") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies),
-        cmocka_unit_test(reduce_scatter),
         cmocka_unit_test(small_operations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

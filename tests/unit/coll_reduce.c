@@ -7,6 +7,7 @@
 #include "collectives/direct/direct.h"
 #include "tests/unit/coll_ranks.h"
 #include "tests/unit/coll_reference.h"
+#include "tests/unit/coll_shapes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,9 +31,6 @@ static size_t room(void)
 static const struct way {
     const char *transport, *fault;
 } ways[] = {{"threads", NULL}, {"shm", NULL}, {"shm", "shm.peek@1"}};
-
-/** How a vector is dealt out. */
-enum shape { EVEN, UNEVEN, SOME_EMPTY, ALL_ON_LAST, SHAPES };
 
 /** Which memory is private; what is not lies in an arena. */
 enum privacy { NONE, ODD_RANKS, ALL_RANKS, PRIVACIES };
@@ -86,26 +84,6 @@ static void teardown(struct bench *bench)
     free(bench->expected);
     free(bench->contents);
     free(bench->shown);
-}
-
-static void deal(struct coll_span *spans, int world, const struct config *config)
-{
-    size_t at = config->shift, left = config->count;
-    for (int rank = 0; rank < world; rank++) {
-        const bool last = rank == world - 1;
-        size_t share = left;
-        if (config->shape == EVEN && !last)
-            share = config->count / (size_t)world;
-        else if (config->shape == UNEVEN && !last)
-            share = (left + 1) / 3;
-        else if (config->shape == SOME_EMPTY && !last)
-            share = rank % 2 ? 0 : (left + 1) / 2;
-        else if (config->shape == ALL_ON_LAST && !last)
-            share = 0;
-        spans[rank] = (struct coll_span){.offset = share > 0 ? at : 0, .count = share};
-        at += share;
-        left -= share;
-    }
 }
 
 /** What is not finite in a rank's contribution. */
@@ -202,7 +180,7 @@ static bool reduce_once(struct bench *bench, const struct config *config)
     const int rank = bench->rank;
     const size_t wide = sum_bytes(config->dtype);
     struct coll_span spans[MOST_WORLD];
-    deal(spans, bench->world, config);
+    deal_shape(spans, bench->world, config->count, config->shape, config->shift);
     const size_t bytes = spans[rank].count * wide;
     unsigned char *source = is_private(config, rank) ? bench->own : bench->source;
     unsigned char *accumulator = bench->own_result + PAD + config->shift * wide;
@@ -399,7 +377,7 @@ static bool run_sequence(struct bench *bench, const struct sequence *sequence)
     const struct config config = {
         .count = SEQUENCE_COUNT, .shape = UNEVEN, .past = sequence->past, .dtype = ZERO_BF16};
     struct coll_span spans[MOST_WORLD];
-    deal(spans, world, &config);
+    deal_shape(spans, world, config.count, config.shape, config.shift);
     set_threshold(bench, &config);
     memset(bench->own_result, 0xff, SEQUENCE_COUNT * sizeof(float));
     struct seen seen = {.bench = bench, .config = &config, .good = true};
