@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { MOST = 8, UNDER_WAY = 6, LONG = 1000000 };
+enum { MOST = 8, UNDER_WAY = 12, LONG = 1000000 };
 
 /** How peers get at private memory. */
 static const struct way {
@@ -269,17 +269,18 @@ static void wrong_count(void **state)
 
 /* ------------------------------------------------------------------ sums */
 
-static float float_of(int rank, size_t at)
+static float float_of(int rank, size_t at, int turn)
 {
-    return (float)(int32_t)((uint32_t)at * 2654435761u + (uint32_t)rank * 2246822519u) * 0x1p-20f;
+    const uint32_t key = (uint32_t)(rank + 16 * turn) * 2246822519u;
+    return (float)(int32_t)((uint32_t)at * 2654435761u + key) * 0x1p-20f;
 }
 
 /** The sum of all ranks' element, in their order. */
-static float sum_of(int world, size_t at)
+static float sum_of(int world, size_t at, int turn)
 {
-    float sum = float_of(0, at);
+    float sum = float_of(0, at, turn);
     for (int r = 1; r < world; r++)
-        sum += float_of(r, at);
+        sum += float_of(r, at, turn);
     return sum;
 }
 
@@ -300,7 +301,7 @@ static bool reduce_scatter_rank(struct coll_comm *comm, void *user)
     float *values = (float *)(void *)(source + 3); // malloc's alignment, but for an element
     for (int turn = 0; turn < 2; turn++) {
         for (size_t i = 0; i < total; i++)
-            values[i] = float_of(rank, i);
+            values[i] = float_of(rank, i, turn);
         const struct coll_reduce_scatter op = {.source = values,
                                                .dtype = ZERO_F32,
                                                .spans = spans,
@@ -311,7 +312,7 @@ static bool reduce_scatter_rank(struct coll_comm *comm, void *user)
         CHECK_OK(comm, coll_reduce_scatter_start(comm, &op, &request));
         CHECK_OK(comm, coll_drain(comm, &request));
         for (size_t i = 0; i < spans[rank].count; i++)
-            CHECK(sums[i] == sum_of(world, spans[rank].offset + i));
+            CHECK(sums[i] == sum_of(world, spans[rank].offset + i, turn));
     }
     CHECK_OK(comm, coll_barrier(comm));
     free(sums);
@@ -338,14 +339,14 @@ static bool all_reduce_rank(struct coll_comm *comm, void *user)
     for (int turn = 0; turn < 4; turn++) {
         float *result = turn % 2 ? values : elsewhere;
         for (size_t i = 0; i < count; i++)
-            values[i] = float_of(rank, i);
+            values[i] = float_of(rank, i, turn);
         const struct coll_all_reduce op = {
             .source = values, .result = result, .count = count, .dtype = ZERO_F32};
         struct coll_request request = {0};
         CHECK_OK(comm, coll_all_reduce_start(comm, &op, &request));
         CHECK_OK(comm, coll_drain(comm, &request));
         for (size_t i = 0; i < count; i++)
-            CHECK(result[i] == sum_of(world, i));
+            CHECK(result[i] == sum_of(world, i, turn));
     }
     CHECK_OK(comm, coll_barrier(comm));
     free(elsewhere);
@@ -367,10 +368,11 @@ static bool at_once_rank(struct coll_comm *comm, void *user)
     const struct task *task = user;
     const int rank = coll_rank(comm), world = coll_world(comm);
     const size_t bytes = task->most;
-    struct coll_span send[MOST], spans[MOST];
+    struct coll_span send[UNDER_WAY][MOST], spans[MOST];
     for (int r = 0; r < world; r++) {
-        send[r] = (struct coll_span){0, bytes}; // the same to all
         spans[r] = (struct coll_span){bytes * (size_t)r, bytes};
+        for (size_t k = 0; k < UNDER_WAY; k++)
+            send[k][r] = (struct coll_span){bytes * k, bytes}; // the same to all
     }
     struct coll_request requests[UNDER_WAY] = {0};
     unsigned char *to_free, *recv[UNDER_WAY];
@@ -383,13 +385,13 @@ static bool at_once_rank(struct coll_comm *comm, void *user)
     CHECK_OK(comm, coll_barrier(comm));
     const uint64_t allocations = process_state().allocations;
     for (int k = 0; k < UNDER_WAY; k++) {
-        unsigned char *from = source + (size_t)k * bytes;
         if (k % 2) {
-            const struct coll_all_gather op = {.source = from, .recv = recv[k], .spans = spans};
+            const struct coll_all_gather op = {
+                .source = source + (size_t)k * bytes, .recv = recv[k], .spans = spans};
             CHECK_OK(comm, coll_all_gather_start(comm, &op, &requests[k]));
         } else {
             const struct coll_all_to_all op = {
-                .source = from, .recv = recv[k], .send = send, .recv_spans = spans};
+                .source = source, .recv = recv[k], .send = send[k], .recv_spans = spans};
             CHECK_OK(comm, coll_all_to_all_start(comm, &op, &requests[k]));
         }
     }
@@ -558,9 +560,9 @@ static bool refused(struct coll_comm *comm, void *data, const struct expected *e
     struct coll_request request = {0};
     struct base_error error = {0};
     CHECK_OK(comm, coll_broadcast_start(comm, &op, &request));
-    while (coll_rank(comm) == 1 && coll_state(comm, NULL) == ZERO_OK)
-        coll_progress(comm);
-    CHECK(coll_drain(comm, &request) == expected->result);
+    // Rank 1 is needed for nothing but its memory.
+    CHECK((coll_rank(comm) == 0 ? coll_drain(comm, &request) : coll_barrier(comm)) ==
+          expected->result);
     coll_state(comm, &error);
     if (strstr(error.message, expected->part) && strstr(error.message, expected->other))
         return true;
@@ -572,8 +574,7 @@ static bool refused(struct coll_comm *comm, void *data, const struct expected *e
 static bool gone_rank(struct coll_comm *comm, void *user)
 {
     static const struct expected expected = {
-        ZERO_E_PEER, "rank 1 died; its last call: broadcast #0, unit 4 (h.4)",
-        "; rank 0 was in broadcast #0, unit 4 (h.4)"};
+        ZERO_E_PEER, "rank 1 died; its last call: ", "; rank 0 was in broadcast #0, unit 4 (h.4)"};
     static unsigned char data[BLOCK];
     (void)user;
     return refused(comm, data, &expected);
