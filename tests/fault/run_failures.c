@@ -197,7 +197,7 @@ static void signals_are_passed_on(void **state)
     static const struct {
         const char *name;
         int number;
-    } signals[] = {{"INT", SIGINT}, {"TERM", SIGTERM}, {"HUP", SIGHUP}};
+    } signals[] = {{"INT", SIGINT}, {"TERM", SIGTERM}, {"HUP", SIGHUP}, {"QUIT", SIGQUIT}};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         // A rank may take its time, and decides itself how it ends.
         char script[160], said[96];

@@ -452,11 +452,11 @@ static void suspending_suspends_the_ranks(void **state)
                                      "-n",
                                      "2",
                                      "--timeout",
-                                     "2",
+                                     "3",
                                      "--",
                                      "sh",
                                      "-c",
-                                     "trap '' TSTP; echo $$ > $D/a$RANK; exec sleep 3",
+                                     "trap '' TSTP; echo $$ > $D/a$RANK; exec sleep 4.2",
                                      NULL};
     const pid_t pid = start_in_group(arguments);
     const pid_t ranks[] = {await_pid("a0"), await_pid("a1")};
@@ -465,7 +465,7 @@ static void suspending_suspends_the_ranks(void **state)
         await_stopped(pid, true);
         await_stopped(ranks[0], true);
         await_stopped(ranks[1], true);
-        usleep(1200000);
+        usleep(turn == 0 ? 3200000 : 100000);
         kill(pid, SIGCONT);
         await_stopped(pid, false);
         await_stopped(ranks[0], false);
