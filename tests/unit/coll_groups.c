@@ -9,6 +9,7 @@
 #include "tests/unit/coll_ranks.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -435,8 +436,28 @@ static bool abort_group(struct coll_comm *root, void *user)
     return true;
 }
 
+/** A rank dies: those of its groups are told, and those of others too. */
+static bool die(struct coll_comm *root, void *user)
+{
+    (void)user;
+    struct coll_comm *row;
+    struct base_error error = {0};
+    CHECK_OK(root, coll_split(root, coll_rank(root) / 2, 0, &row, &error));
+    CHECK_OK(root, coll_barrier(root));
+    if (coll_rank(root) == 3)
+        raise(SIGKILL);
+    unsigned char data = 0;
+    struct coll_request request = {0};
+    const struct coll_message never = {&data, 1, 1 - coll_rank(row), {0}};
+    CHECK_OK(row, coll_receive_start(row, &never, &request));
+    CHECK(coll_drain(row, &request) == ZERO_E_PEER);
+    CHECK(coll_state(root, &error) == ZERO_E_PEER && strstr(error.message, "rank 3 "));
+    return true;
+}
+
 static void test_failures(void **state)
 {
+    assert_true(run_ranks_killed(4, 3, die, NULL));
     (void)state;
     for (int i = 0; i < 2; i++) {
         assert_true(run_ranks(transports[i], 4, 0, diverge, NULL));
