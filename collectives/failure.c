@@ -47,10 +47,11 @@ void coll_poison(struct coll_comm *comm, zero_result result, const char *message
 void coll_death_text(const struct coll_comm *root, int rank, const char *where,
                      char message[COLL_MESSAGE_BYTES])
 {
-    char call[COLL_TEXT_BYTES];
+    char call[COLL_TEXT_BYTES], own[COLL_TEXT_BYTES];
     root->transport->last_call(root, rank, call, sizeof call);
-    snprintf(message, COLL_MESSAGE_BYTES, "rank %d died; its last call: %s; rank %d was in %s",
-             rank, call, root->rank, where);
+    root->transport->last_call(root, root->rank, own, sizeof own);
+    snprintf(message, COLL_MESSAGE_BYTES, "rank %d died; its last call: %s; rank %d%s %s", rank,
+             call, root->rank, where ? " was in" : "'s last call:", where ? where : own);
 }
 
 zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)

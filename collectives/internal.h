@@ -146,7 +146,7 @@ zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *fo
 void coll_poison(struct coll_comm *comm, zero_result result, const char *message);
 
 /** The message about the death of a rank of the root: what it has called last, and what this rank
- * was in, if anything (`where`). *Local*, any thread. */
+ * was in; `where` NULL: what this rank has called last. *Local*, any thread. */
 void coll_death_text(const struct coll_comm *root, int rank, const char *where,
                      char message[COLL_MESSAGE_BYTES]);
 

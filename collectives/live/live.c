@@ -90,10 +90,11 @@ static void report_silence(const struct coll_live *live, int rank)
 
 static void report_death(const struct coll_live *live, int rank)
 {
-    char message[COLL_MESSAGE_BYTES], where[COLL_TEXT_BYTES];
-    const struct coll_comm *root = live->root;
-    coll_direct_last_call(root, root->rank, where, sizeof where);
-    coll_death_text(root, rank, where, message);
+    char message[COLL_MESSAGE_BYTES], call[COLL_TEXT_BYTES];
+    const struct direct_block *own = coll_direct_own(live->root);
+    const bool inside = atomic_load(&own->posted) > atomic_load(&own->consumed);
+    coll_direct_last_call(live->root, live->root->rank, call, sizeof call);
+    coll_death_text(live->root, rank, inside ? call : NULL, message);
     coll_poison(live->root, ZERO_E_PEER, message);
 }
 
