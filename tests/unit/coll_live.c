@@ -161,6 +161,7 @@ static bool forking_rank(struct coll_comm *comm, void *user)
             _exit(0);
         }
         CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+        CHECK(system("exit 7") >> 8 == 7); // one that runs another program
     }
     for (int i = 0; i < 20; i++) {
         usleep(5000);
