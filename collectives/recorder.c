@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+_Static_assert(sizeof((struct control_record *)0)->kind == COLL_KIND_BYTES, "a kind has its place");
+_Static_assert(sizeof((struct control_record *)0)->comm <= COLL_NAME_BYTES, "so has a name's part");
+
 static void label_record(struct control_record *record, const struct coll_label *label)
 {
     if (label->what && !strcmp(label->what, "unit"))
@@ -80,8 +83,9 @@ void coll_record_begin(const struct coll_comm *comm, struct coll_request *reques
         .ranks = (uint32_t)comm->world,
         .first = (uint32_t)coll_root_rank(comm, 0),
     };
-    control_copy_name(record.kind, sizeof record.kind, coll_kind_name(request->kind));
-    control_copy_name(record.comm, sizeof record.comm, comm->name);
+    // Whole fields at once: what is read in words soon is best written so.
+    memcpy(record.kind, coll_kind_name(request->kind), sizeof record.kind);
+    memcpy(record.comm, comm->name, sizeof record.comm);
     describe(comm, request, &record);
     request->record = control_begin(comm->family->control, &record);
 }

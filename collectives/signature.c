@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const kind_names[COLL_KINDS] = {
+static const char kind_names[COLL_KINDS][COLL_KIND_BYTES] = {
     [COLL_NONE] = "nothing",
     [COLL_ALL_GATHER] = "all-gather",
     [COLL_REDUCE_SCATTER] = "reduce-scatter",
@@ -23,7 +23,7 @@ static const char *const kind_names[COLL_KINDS] = {
 
 const char *coll_kind_name(uint32_t kind)
 {
-    return kind < COLL_KINDS ? kind_names[kind] : "?";
+    return kind_names[kind < COLL_KINDS ? kind : COLL_NONE];
 }
 
 static void sign_label(struct coll_signature *signature, const struct coll_label *label)

@@ -6,18 +6,20 @@
 
 #include "collectives/internal.h"
 
-enum { COLL_WHAT_BYTES = 8, COLL_LABEL_BYTES = 40, COLL_TEXT_BYTES = 160 };
+enum { COLL_WHAT_BYTES = 8, COLL_LABEL_BYTES = 40, COLL_TEXT_BYTES = 160, COLL_KIND_BYTES = 16 };
 
 /** Equal on all ranks, byte for byte, if they made the same call. */
 struct coll_signature {
     uint32_t kind;
     uint32_t dtype;
     int32_t contributors;
-    uint32_t variant;           /**< of a reduce-scatter: store, or of a sum_group: last; of an
-                                     all-reduce: the operation; of an all-gather: whether it is a publication */
-    int32_t root;               /**< of a message: the peer's number in the root */
-    uint32_t number;            /**< of the label */
-    uint64_t bytes;             /**< of a small operation, a broadcast, a message; of an all-reduce: its count */
+    uint32_t
+        variant;     /**< of a reduce-scatter: store, or of a sum_group: last; of an
+                          all-reduce: the operation; of an all-gather: whether it is a publication */
+    int32_t root;    /**< of a message: the peer's number in the root */
+    uint32_t number; /**< of the label */
+    uint64_t
+        bytes; /**< of a small operation, a broadcast, a message; of an all-reduce: its count */
     uint64_t spans;             /**< hash of a bulk operation's spans */
     uint64_t first;             /**< of a sum_group; 0 without */
     uint32_t sum_group;         /**< 0: none */
@@ -25,7 +27,7 @@ struct coll_signature {
     char name[COLL_LABEL_BYTES];
 };
 
-/** "reduce-scatter"; "?" for what is no kind. */
+/** "reduce-scatter": COLL_KIND_BYTES, zeros at the end; "nothing" for what is no kind. */
 const char *coll_kind_name(uint32_t kind);
 
 /** Fills in the signature of a request. */

@@ -58,7 +58,8 @@ struct control_record {
     uint64_t sequence; /**< of the operation in its communicator */
     uint64_t bytes;    /**< of the operation on this rank: its share of a gather or reduction */
     uint64_t begin_ns; /**< of base_clock_ns() */
-    uint64_t end_ns;   /**< 0: it is still under way */
+    uint64_t end_ns;   /**< 0: it is still under way; without a trace begin_ns stands for any end:
+                            nobody needs it, and a look at the clock costs as much as all the rest */
     uint16_t what;     /**< enum control_what */
     uint16_t peer;     /**< of a message: the other rank's number in the job; CONTROL_NO_PEER */
     uint32_t unit;     /**< CONTROL_NO_UNIT: none */
@@ -96,6 +97,7 @@ struct control_status {
 struct control_rank {
     alignas(4096) _Atomic uint64_t records; /**< begun so far */
     _Atomic uint32_t pid;                   /**< 0: the rank has not attached */
+    _Atomic uint32_t trace;                 /**< the segment's */
     struct control_status status;
     struct control_record ring[CONTROL_RECORDS];
 };
@@ -106,7 +108,8 @@ struct control_segment {
     uint32_t version;
     uint32_t world;
     uint64_t bytes;
-    _Atomic uint32_t trace; /**< 1: somebody reads every record: engine stretches are worth it */
+    _Atomic uint32_t trace; /**< 1: somebody reads every record: ends and engine stretches are worth
+                                 their time. Does not change */
     struct control_rank ranks[];
 };
 

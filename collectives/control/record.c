@@ -95,20 +95,24 @@ void control_end(struct control_rank *area, uint64_t number)
     if (!area || number == 0)
         return;
     struct control_record *slot = slot_of(area, number);
-    const uint64_t now = base_clock_ns();
-    uint64_t expected = 2 * number;
+    const bool traced = atomic_load_explicit(&area->trace, memory_order_relaxed) != 0;
+    uint64_t end_ns = traced ? base_clock_ns() : 0, expected = 2 * number;
     if (!atomic_compare_exchange_strong_explicit(&slot->stamp, &expected, 2 * number + 1,
                                                  memory_order_relaxed, memory_order_relaxed))
         return;
-    store_words(&slot->end_ns, &now, sizeof now);
+    if (!traced)
+        load_words(&end_ns, &slot->begin_ns, sizeof end_ns);
+    store_words(&slot->end_ns, &end_ns, sizeof end_ns);
     atomic_store_explicit(&slot->stamp, 2 * number, memory_order_release);
 }
 
 void control_copy_name(char *field, size_t size, const char *text)
 {
-    const size_t length = strnlen(text, size - 1);
-    memcpy(field, text, length);
-    memset(field + length, 0, size - length);
+    size_t i = 0;
+    for (; i < size - 1 && text[i]; i++)
+        field[i] = text[i];
+    for (; i < size; i++)
+        field[i] = '\0';
 }
 
 uint64_t control_newest(const struct control_rank *area)

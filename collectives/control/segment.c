@@ -57,6 +57,8 @@ zero_result control_create(struct control_segment **segment, int *fd, int world,
     (*segment)->world = (uint32_t)world;
     (*segment)->bytes = bytes;
     atomic_store_explicit(&(*segment)->trace, trace, memory_order_relaxed);
+    for (int rank = 0; rank < world && trace; rank++)
+        atomic_store_explicit(&(*segment)->ranks[rank].trace, 1, memory_order_relaxed);
     return ZERO_OK;
 }
 

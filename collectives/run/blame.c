@@ -196,8 +196,8 @@ static void tell_failed(const struct inquiry *inquiry, int rank)
         return;
     base_text_add(&text, "rank %d was in %s", rank, open ? "" : "no operation; its last one was ");
     add_operation(&text, &record);
-    base_text_add(&text, open ? " for " : ", which ended ");
-    add_duration(&text, since(inquiry, open ? record.begin_ns : record.end_ns));
+    base_text_add(&text, open ? " for " : ", which began ");
+    add_duration(&text, since(inquiry, record.begin_ns));
     base_text_add(&text, open ? "" : " before");
     inquiry->line(inquiry->user, line);
 }
