@@ -13,13 +13,13 @@ struct coll_signature {
     uint32_t kind;
     uint32_t dtype;
     int32_t contributors;
-    uint32_t
-        variant;     /**< of a reduce-scatter: store, or of a sum_group: last; of an
-                          all-reduce: the operation; of an all-gather: whether it is a publication */
+    /** Of a reduce-scatter: store, or of a sum_group: last; of an all-reduce: the operation; of an
+     * all-gather: whether it is a publication. */
+    uint32_t variant;
     int32_t root;    /**< of a message: the peer's number in the root */
     uint32_t number; /**< of the label */
-    uint64_t
-        bytes; /**< of a small operation, a broadcast, a message; of an all-reduce: its count */
+    /** Of a small operation, a broadcast, a message; of an all-reduce: its count. */
+    uint64_t bytes;
     uint64_t spans;             /**< hash of a bulk operation's spans */
     uint64_t first;             /**< of a sum_group; 0 without */
     uint32_t sum_group;         /**< 0: none */
