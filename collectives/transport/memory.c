@@ -135,7 +135,8 @@ static size_t allocate_huge(int memory, unsigned char *base, size_t offset, size
         for (size_t page = at; page < at + size; page += huge_page)
             if (allocate_pages(memory, page, PAGE) != 0)
                 return huge;
-        if (madvise(base + at, size, MADV_COLLAPSE) == 0)
+        errno = base_fault("shm.huge");
+        if (errno == 0 && madvise(base + at, size, MADV_COLLAPSE) == 0)
             huge += size;
         else if (errno == EINVAL && huge == 0)
             return 0; // a kernel that has none
@@ -148,9 +149,11 @@ static int populate(unsigned char *address, size_t bytes, bool writable)
 {
     const int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
     int failed;
-    do
-        failed = madvise(address, bytes, advice) != 0 ? errno : 0;
-    while (failed == EINTR || failed == EAGAIN);
+    do {
+        failed = base_fault("shm.populate");
+        if (failed == 0 && madvise(address, bytes, advice) != 0)
+            failed = errno;
+    } while (failed == EINTR || failed == EAGAIN);
     if (failed != EINVAL)
         return failed;
     // An older kernel: each page is touched, which a peer may be doing too.

@@ -2,7 +2,9 @@
  * collectives/transport/memory.h: memory that several processes, or one of them several times, can
  * map: memfds, nameless, so that nothing stays behind whoever dies.
  *
- * Points of base/fault.h: shm.allocate (each coll_memory_allocate()), shm.map (each mapping).
+ * Points of base/fault.h: shm.allocate (each coll_memory_allocate()), shm.map (each mapping),
+ * shm.populate (each filling in of page tables; EINVAL: as on a kernel that can't, which is no
+ * error), shm.huge (each attempt at huge pages, never an error).
  */
 #ifndef COLLECTIVES_TRANSPORT_MEMORY_H
 #define COLLECTIVES_TRANSPORT_MEMORY_H
