@@ -1,4 +1,5 @@
-// Collectives of ranks on one host against what the memory can do. Every rank is a process.
+// Gathers and small operations of ranks on one host, each a process, against what the machine can
+// do. Reductions are in bench_reduce.c.
 #include "collectives/comm.h"
 #include "tests/bench/job.h"
 
@@ -8,20 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
 
 enum { MOST_WORLD = 4, BARRIERS = 2000 };
 
-static const size_t vector_bytes = (size_t)128 << 20; // a rank
+static const size_t vector_bytes = (size_t)256 << 20; // a rank
 
 enum work {
-    REDUCE_F32,
-    REDUCE_BF16,
-    REDUCE_ADD_F32,
     GATHER,
     GATHER_ELSEWHERE,
     COPY,
@@ -38,11 +34,9 @@ struct flag {
 struct rank {
     struct coll_comm *comm;
     int number, world;
-    struct coll_arena *arena;                // the vector to reduce, or to gather in place
-    unsigned char *elsewhere;                // private, of the same size
-    struct coll_span spans[MOST_WORLD];      // elements of a float vector,
-    struct coll_span bf16_spans[MOST_WORLD]; // of a bf16 vector,
-    struct coll_span bytes[MOST_WORLD];      // and bytes
+    struct coll_arena *arena;           // the vector to gather in place
+    unsigned char *elsewhere;           // private, of the same size
+    struct coll_span bytes[MOST_WORLD]; // and bytes
     struct flag *flags;
 };
 
@@ -59,21 +53,6 @@ static void copy(unsigned char *to, const unsigned char *from, size_t bytes)
 #else
     memcpy(to, from, bytes);
 #endif
-}
-
-static zero_result reduce(struct rank *rank, zero_dtype dtype, bool store)
-{
-    const struct coll_reduce_scatter op = {
-        .source = coll_arena_base(rank->arena),
-        .dtype = dtype,
-        .spans = dtype == ZERO_F32 ? rank->spans : rank->bf16_spans,
-        .accumulator = (float *)(void *)rank->elsewhere,
-        .contributors = rank->world,
-        .store = store,
-    };
-    struct coll_request request = {0};
-    const zero_result r = coll_reduce_scatter_start(rank->comm, &op, &request);
-    return r ? r : coll_drain(rank->comm, &request);
 }
 
 static zero_result gather(struct rank *rank, bool in_place)
@@ -116,12 +95,6 @@ static zero_result run(void *user, int work)
 {
     struct rank *rank = user;
     switch ((enum work)work) {
-    case REDUCE_F32:
-        return reduce(rank, ZERO_F32, true);
-    case REDUCE_BF16:
-        return reduce(rank, ZERO_BF16, true);
-    case REDUCE_ADD_F32:
-        return reduce(rank, ZERO_F32, false);
     case GATHER:
         return gather(rank, true);
     case GATHER_ELSEWHERE:
@@ -142,10 +115,6 @@ static void rows(struct job *job)
     const double s = (double)vector_bytes * 1e-9, p = coll_world(job->comm), n = BARRIERS * 1e-3;
     const double copied = 2 * p * s;
     const struct job_row rows[] = {
-        {"reduce-scatter f32", REDUCE_F32, (p + 1) * s, COPY, copied, "copy", "GB/s", 0.85, 0},
-        {"reduce-scatter f32, add", REDUCE_ADD_F32, (p + 2) * s, COPY, copied, "copy", "GB/s", 0,
-         0},
-        {"reduce-scatter bf16", REDUCE_BF16, (p + 2) * s, COPY, copied, "copy", "GB/s", 0, 0},
         {"all-gather in place", GATHER, 2 * (p - 1) * s, COPY, copied, "copy", "GB/s", 0.95, 0},
         {"all-gather", GATHER_ELSEWHERE, copied, COPY, copied, "copy", "GB/s", 0.95, 0},
         {"barrier", BARRIER, n, FLAGS, n, "bare flags", "1/ms", 0, 0},
@@ -163,22 +132,12 @@ static void deal(struct coll_span *spans, int world, size_t count)
     }
 }
 
-static int run_rank(int number, int world, const char *job, struct flag *flags)
+static int run_rank(int number, int world, const char *job, void *flags)
 {
     struct base_error error = {0};
     struct rank rank = {.number = number, .world = world, .flags = flags};
-    const struct coll_config config = {
-        .transport = "shm",
-        .rank = number,
-        .world = world,
-        .job = job,
-        .name = "bench",
-        .timeout_ns = UINT64_C(60000000000),
-    };
-    deal(rank.spans, world, vector_bytes / sizeof(float));
-    deal(rank.bf16_spans, world, vector_bytes / sizeof(uint16_t));
     deal(rank.bytes, world, vector_bytes);
-    zero_result r = coll_open(&rank.comm, &config, &error);
+    zero_result r = job_open(&rank.comm, number, world, job, &error);
     if (!r)
         r = coll_arena_create(rank.comm, vector_bytes, &rank.arena, &error);
     rank.elsewhere = aligned_alloc(4096, vector_bytes);
@@ -204,18 +163,9 @@ static int run_world(int world)
     const size_t size = MOST_WORLD * sizeof(struct flag);
     struct flag *flags =
         mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    char job[64];
-    snprintf(job, sizeof job, "bench-%d-%d", (int)getpid(), world);
     if (flags == MAP_FAILED)
         return 1;
-    for (int r = 1; r < world; r++)
-        if (fork() == 0)
-            _exit(run_rank(r, world, job, flags));
-    int failed = run_rank(0, world, job, flags);
-    for (int r = 1; r < world; r++) {
-        int status = 0;
-        failed |= wait(&status) < 0 || status != 0;
-    }
+    const int failed = job_processes(world, run_rank, flags);
     munmap(flags, size);
     return failed;
 }

@@ -189,14 +189,6 @@ static zero_result prepare(struct rank *rank, struct base_error *error)
 {
     char job[64];
     snprintf(job, sizeof job, "bench-%d", mpi_reference_agree((int)getpid()));
-    const struct coll_config config = {
-        .transport = "shm",
-        .rank = rank->number,
-        .world = rank->world,
-        .job = job,
-        .name = "bench",
-        .timeout_ns = UINT64_C(60000000000),
-    };
     const size_t bytes = elements * sizeof(float), area = mpi_reference_area(rank->world);
     rank->block = elements / (size_t)rank->world;
     for (int r = 0; r < rank->world; r++) {
@@ -204,7 +196,7 @@ static zero_result prepare(struct rank *rank, struct base_error *error)
         rank->bytes[r] =
             (struct coll_span){rank->spans[r].offset * sizeof(float), rank->block * sizeof(float)};
     }
-    zero_result r = coll_open(&rank->comm, &config, error);
+    zero_result r = job_open(&rank->comm, rank->number, rank->world, job, error);
     if (!r)
         r = coll_arena_create(rank->comm, 2 * bytes, &rank->arena, error);
     if (!r)

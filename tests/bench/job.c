@@ -1,8 +1,40 @@
 #include "tests/bench/job.h"
 
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static const int finish = -1;
+
+int job_processes(int world, job_rank_fn fn, void *user)
+{
+    char job[64];
+    snprintf(job, sizeof job, "bench-%d-%d", (int)getpid(), world);
+    fflush(NULL);
+    for (int r = 1; r < world; r++)
+        if (fork() == 0)
+            _exit(fn(r, world, job, user));
+    int failed = fn(0, world, job, user);
+    for (int r = 1; r < world; r++) {
+        int status = 0;
+        failed |= wait(&status) < 0 || status != 0;
+    }
+    return failed;
+}
+
+zero_result job_open(struct coll_comm **comm, int rank, int world, const char *job,
+                     struct base_error *error)
+{
+    const struct coll_config config = {
+        .transport = "shm",
+        .rank = rank,
+        .world = world,
+        .job = job,
+        .name = "bench",
+        .timeout_ns = UINT64_C(60000000000),
+    };
+    return coll_open(comm, &config, error);
+}
 
 /** What both functions of a row are given. */
 struct pair {

@@ -31,6 +31,16 @@ struct job_row {
     double target_rate; /**< see struct bench_row */
 };
 
+/** What one process does as a rank of the job of this name; returns its exit status. */
+typedef int (*job_rank_fn)(int rank, int world, const char *job, void *user);
+
+/** Runs it as ranks 0 .. world-1, rank 0 in this process; 0 if all returned 0. */
+int job_processes(int world, job_rank_fn fn, void *user);
+
+/** Opens rank `rank` of a job's communicator over "shm". */
+zero_result job_open(struct coll_comm **comm, int rank, int world, const char *job,
+                     struct base_error *error);
+
 /** Measures a row and prints it; rank 0. */
 void job_measure(struct job *job, const struct job_row *row);
 
