@@ -205,6 +205,13 @@ static zero_result (*const advance[COLL_KINDS])(struct coll_comm *comm,
     [COLL_BARRIER] = coll_direct_exchange,
 };
 
+/** A bulk operation is complete: what was read of it in pieces is of no use any more. */
+static void forget_pieces(struct coll_comm *comm)
+{
+    memset(coll_direct_of(comm)->fetched, 0, (size_t)comm->world * sizeof(size_t));
+    coll_direct_forget_views(comm);
+}
+
 zero_result coll_direct_progress(struct coll_comm *comm)
 {
     zero_result result = comm->messages.first ? coll_direct_messages(comm) : ZERO_AGAIN;
@@ -222,8 +229,8 @@ zero_result coll_direct_progress(struct coll_comm *comm)
         coll_point(comm, request->kind, "done");
         coll_retire(comm, request);
         coll_direct_of(comm)->at = 0;
-        memset(coll_direct_of(comm)->fetched, 0, (size_t)comm->world * sizeof(size_t));
-        coll_direct_forget_views(comm);
+        if (request->kind < COLL_EXCHANGE)
+            forget_pieces(comm);
         memset(coll_direct_of(comm)->met, DIRECT_NOT_MET, (size_t)comm->world);
         atomic_store_explicit(&coll_direct_own(comm)->consumed, request->sequence + 1,
                               memory_order_release);
