@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -442,11 +443,22 @@ static void await_stopped(pid_t pid, bool stopped)
     }
 }
 
+// To whoever reads a pipe with a name.
+static void write_line(const char *name)
+{
+    FILE *file = fopen(temporary_path(&dir, name), "w");
+    assert_non_null(file);
+    assert_true(fputs("\n", file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
 static void suspending_suspends_the_ranks(void **state)
 {
     (void)state;
     unlink(temporary_path(&dir, "a0"));
     unlink(temporary_path(&dir, "a1"));
+    assert_int_equal(mkfifo(temporary_path(&dir, "go0"), 0600), 0);
+    assert_int_equal(mkfifo(temporary_path(&dir, "go1"), 0600), 0);
     // They ignore it, but are suspended; the time does not count.
     const char *const arguments[] = {run_command_path,
                                      "-n",
@@ -456,7 +468,7 @@ static void suspending_suspends_the_ranks(void **state)
                                      "--",
                                      "sh",
                                      "-c",
-                                     "trap '' TSTP; echo $$ > $D/a$RANK; exec sleep 4.2",
+                                     "trap '' TSTP; echo $$ > $D/a$RANK; read line < $D/go$RANK",
                                      NULL};
     const pid_t pid = start_in_group(arguments);
     const pid_t ranks[] = {await_pid("a0"), await_pid("a1")};
@@ -471,6 +483,8 @@ static void suspending_suspends_the_ranks(void **state)
         await_stopped(ranks[0], false);
         await_stopped(ranks[1], false);
     }
+    write_line("go0");
+    write_line("go1");
     assert_int_equal(await_status(pid), 0);
     expect_nothing_left();
 }
