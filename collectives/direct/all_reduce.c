@@ -38,42 +38,31 @@ static bool open_to_all(const struct coll_comm *comm, const struct coll_request 
     return true;
 }
 
-/** Writes finished elements from byte `at` of the vector on to all results. Those in an arena that
- * is there once may be the same. */
-static void write_everywhere(struct coll_comm *comm, const struct coll_request *request, size_t at,
-                             const void *from, size_t bytes, enum coll_sum_to to)
+/** Lists the results to write to: every rank's, or this one's: direct->targets. Those in an arena
+ * that is there once may be the same. Returns how many, and whether one of them is its rank's
+ * source. */
+static int list_targets(const struct coll_comm *comm, const struct coll_request *request,
+                        bool everywhere, bool *in_place)
 {
-    unsigned char *before = NULL;
-    for (int i = 0; i < comm->world; i++) {
+    const struct coll_all_reduce *op = &request->op.all_reduce;
+    void **targets = coll_direct_of(comm)->targets;
+    int count = 1;
+    targets[0] = op->result;
+    *in_place = op->result == op->source;
+    for (int i = 1; i < comm->world && everywhere; i++) {
         const int rank = (comm->rank + i) % comm->world;
-        unsigned char *result = coll_direct_address(
-            comm, rank, &coll_direct_descriptor(comm, rank, request->sequence)->target);
-        if (result != before)
-            coll_direct_of(comm)->kernels->copy(result + at, from, bytes, to);
-        before = result;
+        const struct direct_descriptor *posted =
+            coll_direct_descriptor(comm, rank, request->sequence);
+        void *target = coll_direct_address(comm, rank, &posted->target);
+        *in_place |= target == coll_direct_address(comm, rank, &posted->source);
+        if (target != targets[count - 1])
+            targets[count++] = target;
     }
+    return count;
 }
 
-/** Reduces the elements first .. first+count-1 of the vector, which are the elements at .. of
- * direct->sources, in scratch memory; returns where they are, in the operation's dtype. */
-static const void *reduce_tile(const struct coll_comm *comm, const struct coll_all_reduce *op,
-                               size_t at, size_t count)
-{
-    const struct direct *direct = coll_direct_of(comm);
-    const struct coll_pass pass = {.op = op->op,
-                                   .sum = direct->scratch->sum,
-                                   .sources = direct->sources,
-                                   .count = comm->world,
-                                   .first = at,
-                                   .n = count,
-                                   .store = true};
-    direct->kernels->sum[op->dtype](&pass);
-    if (!direct->kernels->round[op->dtype])
-        return pass.sum;
-    direct->kernels->round[op->dtype](direct->scratch->block, pass.sum, count, COLL_SUM_CACHE);
-    return direct->scratch->block;
-}
-
+/** Reduces the elements first .. first+count-1 of the vector, which direct->sources show. Lines
+ * that a result has in common with a source are in the cache already. */
 static void reduce_piece(struct coll_comm *comm, const struct coll_request *request, size_t first,
                          size_t count, bool everywhere)
 {
@@ -81,22 +70,30 @@ static void reduce_piece(struct coll_comm *comm, const struct coll_request *requ
     const struct direct *direct = coll_direct_of(comm);
     const size_t size = coll_dtype_bytes(op->dtype);
     const bool large = op->count > direct->cache_bytes / size / 2 / (size_t)comm->world;
-    const enum coll_sum_to to = everywhere && large ? COLL_SUM_MEMORY : COLL_SUM_CACHE;
+    bool in_place;
+    const int targets = list_targets(comm, request, everywhere, &in_place);
+    struct coll_pass pass = {
+        .op = op->op,
+        .sources = direct->sources,
+        .count = comm->world,
+        .store = true,
+        .to = everywhere && large && !in_place ? COLL_SUM_MEMORY : COLL_SUM_CACHE,
+        .also = direct->targets,
+        .also_count = targets,
+        .narrow = coll_accumulator_dtype(op->dtype) != op->dtype,
+    };
     fenv_t environment;
     fegetenv(&environment);
     fesetenv(FE_DFL_ENV);
     for (size_t at = 0; at < count; at += COLL_SUM_TILE) {
         coll_point(comm, COLL_ALL_REDUCE_BULK, "read");
-        const size_t n = count - at < COLL_SUM_TILE ? count - at : COLL_SUM_TILE;
-        const void *reduced = reduce_tile(comm, op, at, n);
-        if (everywhere)
-            write_everywhere(comm, request, (first + at) * size, reduced, n * size, to);
-        else
-            direct->kernels->copy((unsigned char *)op->result + (first + at) * size, reduced,
-                                  n * size, to);
+        pass.first = at;
+        pass.also_first = first + at;
+        pass.n = count - at < COLL_SUM_TILE ? count - at : COLL_SUM_TILE;
+        direct->kernels->sum[op->dtype](&pass);
     }
     fesetenv(&environment);
-    if (to == COLL_SUM_MEMORY)
+    if (pass.to == COLL_SUM_MEMORY)
         coll_sum_fence();
 }
 

@@ -116,7 +116,7 @@ struct direct_room {
 
 /** For sums on their way, in the innermost cache. */
 struct direct_scratch {
-    alignas(DIRECT_LINE) unsigned char sum[COLL_SUM_TILE * sizeof(double)];
+    alignas(DIRECT_LINE) unsigned char sum[COLL_SUM_TILE * sizeof(double) + COLL_SUM_LINE];
     alignas(DIRECT_LINE) unsigned char block[COLL_SUM_TILE * sizeof(double)];
 };
 
@@ -126,7 +126,8 @@ struct direct {
     struct direct_block **blocks; /**< of every rank */
     struct direct_block **homes;  /**< of every rank: its block in the root */
     unsigned char *met;           /**< of every rank: enum direct_meeting, for the oldest request */
-    const void **sources;         /**< of every rank: room for a list of addresses */
+    const void **sources;         /**< of every rank: room for a list of addresses, */
+    void **targets;               /**< and for another one */
     size_t at;                    /**< how far the oldest request is, in its own units */
     uint64_t room;                /**< operations below this number can be posted */
     size_t *fetched;              /**< of every rank: bytes of its block that are here already */

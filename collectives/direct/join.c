@@ -21,8 +21,9 @@ size_t coll_direct_block_bytes(int world)
 /** Of one rank's struct direct. */
 static size_t table_bytes(const struct direct *direct, int world)
 {
-    return (size_t)world * (sizeof *direct->blocks + sizeof *direct->homes + sizeof *direct->met +
-                            sizeof *direct->sources + sizeof *direct->fetched) +
+    return (size_t)world *
+               (sizeof *direct->blocks + sizeof *direct->homes + sizeof *direct->met +
+                sizeof *direct->sources + sizeof *direct->targets + sizeof *direct->fetched) +
            sizeof *direct->scratch;
 }
 
@@ -37,11 +38,12 @@ zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool
     direct->homes = comm->root_ranks ? base_calloc(world, sizeof *direct->homes) : direct->blocks;
     direct->met = base_calloc(world, sizeof *direct->met);
     direct->sources = base_calloc(world, sizeof *direct->sources);
+    direct->targets = base_calloc(world, sizeof *direct->targets);
     direct->fetched = base_calloc(world, sizeof *direct->fetched);
     direct->scratch = base_aligned_alloc(DIRECT_LINE, sizeof *direct->scratch);
     comm->family->counters.memory_bytes += table_bytes(direct, comm->world);
-    if (!direct->blocks || !direct->homes || !direct->met || !direct->sources || !direct->fetched ||
-        !direct->scratch)
+    if (!direct->blocks || !direct->homes || !direct->met || !direct->sources || !direct->targets ||
+        !direct->fetched || !direct->scratch)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
                          comm->name, comm->world);
     memset(direct->scratch, 0, sizeof *direct->scratch);
@@ -57,6 +59,7 @@ void coll_direct_free(struct direct *direct, struct coll_comm *comm)
     base_free(direct->blocks);
     base_free(direct->met);
     base_free(direct->sources);
+    base_free(direct->targets);
     base_free(direct->fetched);
     base_free(direct->scratch);
     coll_direct_private_free(direct, comm);

@@ -88,7 +88,7 @@ static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_sc
 }
 
 static bool sum_plain(const struct coll_comm *comm, const struct coll_reduce_scatter *op,
-                      const struct tile *tile, void *sum, enum coll_sum_to to)
+                      const struct tile *tile, void *sum, void *also, enum coll_sum_to to)
 {
     const struct direct *direct = coll_direct_of(comm);
     const struct coll_pass pass = {.sum = sum,
@@ -97,28 +97,32 @@ static bool sum_plain(const struct coll_comm *comm, const struct coll_reduce_sca
                                    .first = tile->at,
                                    .n = tile->count,
                                    .store = op->store,
-                                   .to = to};
+                                   .to = to,
+                                   .also = &also,
+                                   .also_count = also != NULL};
     return direct->kernels->sum[op->dtype](&pass);
 }
 
-/** Sums a tile into the accumulator. What goes past the caches and is looked at before, or summed
- * in several passes, does so by way of scratch memory. */
+/** Sums a tile into the accumulator. What goes past the caches and is looked at, or summed in
+ * several passes, is in scratch memory as well. */
 static void reduce_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
                         const struct tile *tile, enum coll_sum_to to)
 {
     const struct direct *direct = coll_direct_of(comm);
     const size_t size = coll_dtype_bytes(coll_accumulator_dtype(op->dtype));
     const coll_tile_fn look = grouped(op) && !op->last ? NULL : op->tile;
-    const bool detour = to == COLL_SUM_MEMORY && (look || grouped(op));
     unsigned char *accumulator = (unsigned char *)op->accumulator + tile->first * size;
-    void *sum = detour ? direct->scratch->sum : accumulator;
-    const bool finite = grouped(op) ? sum_blocks(comm, op, tile, sum)
-                                    : sum_plain(comm, op, tile, sum, detour ? COLL_SUM_CACHE : to);
+    unsigned char *sum = accumulator;
+    if (to == COLL_SUM_MEMORY && (look || grouped(op)))
+        sum = direct->scratch->sum + (uintptr_t)accumulator % COLL_SUM_LINE;
+    const bool finite =
+        grouped(op) ? sum_blocks(comm, op, tile, (float *)(void *)sum)
+                    : sum_plain(comm, op, tile, sum, sum == accumulator ? NULL : accumulator, to);
     if (!finite && op->nonfinite)
         report_nonfinite(comm, op, tile);
     if (look)
         look(op->user, tile->first, tile->count, sum);
-    if (detour)
+    if (sum != accumulator && grouped(op))
         direct->kernels->copy(accumulator, sum, tile->count * size, COLL_SUM_MEMORY);
 }
 

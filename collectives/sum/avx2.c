@@ -15,6 +15,9 @@ typedef __m256i vector;
 typedef vector (*combine_fn)(vector value, vector next);
 typedef vector (*special_fn)(vector value);
 
+/** Leaves a block, of the elements i .., where a pass says that it goes as well. */
+typedef void (*spread_fn)(const struct coll_pass *pass, size_t i, const vector *values);
+
 /** What there is to know of a dtype. */
 struct arithmetic {
     size_t bytes; /**< of an accumulator's element */
@@ -22,6 +25,7 @@ struct arithmetic {
     combine_fn add, least, greatest;
     special_fn not_finite; /**< not zero where an element is that */
     special_fn nan;
+    spread_fn spread;
 };
 
 /* ------------------------------------------------------------------ f32, bf16, f16 */
@@ -164,20 +168,85 @@ INLINE vector greatest_i64(vector value, vector next)
     return _mm256_blendv_epi8(value, next, _mm256_cmpgt_epi64(next, value));
 }
 
+/* ------------------------------------------------------------------ more places */
+
+// There is no NaN among these: blocks that have one are left to the definition.
+
+INLINE void put(void *to, vector value, enum coll_sum_to where)
+{
+    if (where == COLL_SUM_MEMORY && (uintptr_t)to % sizeof value == 0)
+        _mm256_stream_si256(to, value);
+    else
+        _mm256_storeu_si256(to, value);
+}
+
+INLINE void spread_wide(const struct coll_pass *pass, size_t i, size_t bytes, const vector *values)
+{
+    for (int k = 0; k < pass->also_count; k++) {
+        unsigned char *to = (unsigned char *)pass->also[k] + (pass->also_first + i) * bytes;
+        for (size_t j = 0; j < VECTORS; j++)
+            put(to + j * sizeof *values, values[j], pass->to);
+    }
+}
+
+static void spread_wide4(const struct coll_pass *pass, size_t i, const vector *values)
+{
+    spread_wide(pass, i, 4, values);
+}
+
+static void spread_wide8(const struct coll_pass *pass, size_t i, const vector *values)
+{
+    spread_wide(pass, i, 8, values);
+}
+
+INLINE vector narrow_bf16(vector bits)
+{
+    const vector odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const vector half = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd);
+    return _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+}
+
+static void spread_bf16(const struct coll_pass *pass, size_t i, const vector *values)
+{
+    if (!pass->narrow)
+        spread_wide4(pass, i, values);
+    for (size_t j = 0; j < VECTORS && pass->narrow; j += 2) {
+        const vector mixed =
+            _mm256_packus_epi32(narrow_bf16(values[j]), narrow_bf16(values[j + 1]));
+        const vector halves = _mm256_permute4x64_epi64(mixed, 0xd8);
+        for (int k = 0; k < pass->also_count; k++)
+            put((uint16_t *)pass->also[k] + pass->also_first + i + j * 8, halves, pass->to);
+    }
+}
+
+static void spread_f16(const struct coll_pass *pass, size_t i, const vector *values)
+{
+    enum { MODE = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
+    if (!pass->narrow)
+        spread_wide4(pass, i, values);
+    for (size_t j = 0; j < VECTORS && pass->narrow; j += 2) {
+        const __m128i low = _mm256_cvtps_ph(_mm256_castsi256_ps(values[j]), MODE);
+        const __m128i high = _mm256_cvtps_ph(_mm256_castsi256_ps(values[j + 1]), MODE);
+        const vector halves = _mm256_set_m128i(high, low);
+        for (int k = 0; k < pass->also_count; k++)
+            put((uint16_t *)pass->also[k] + pass->also_first + i + j * 8, halves, pass->to);
+    }
+}
+
 /* ------------------------------------------------------------------ the loop */
 
 static const struct arithmetic of_f32 = {
-    4, load_f32, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32};
+    4, load_f32, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32, spread_wide4};
 static const struct arithmetic of_bf16 = {
-    4, load_bf16, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32};
+    4, load_bf16, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32, spread_bf16};
 static const struct arithmetic of_f16 = {
-    4, load_f16, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32};
+    4, load_f16, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32, spread_f16};
 static const struct arithmetic of_f64 = {
-    8, load_f64, add_f64, least_f64, greatest_f64, not_finite_f64, nan_f64};
-static const struct arithmetic of_i32 = {4,     load_i32, add_i32, least_i32, greatest_i32,
-                                         never, never};
-static const struct arithmetic of_i64 = {8,     load_i64, add_i64, least_i64, greatest_i64,
-                                         never, never};
+    8, load_f64, add_f64, least_f64, greatest_f64, not_finite_f64, nan_f64, spread_wide8};
+static const struct arithmetic of_i32 = {4,     load_i32, add_i32,     least_i32, greatest_i32,
+                                         never, never,    spread_wide4};
+static const struct arithmetic of_i64 = {8,     load_i64, add_i64,     least_i64, greatest_i64,
+                                         never, never,    spread_wide8};
 
 /** Computes a block: the elements `at` .. of the sources, and what is in sum. */
 INLINE void compute(const struct arithmetic *of, combine_fn combine, const vector *sum, bool store,
@@ -227,7 +296,8 @@ INLINE bool blocks(const struct coll_pass *pass, int count, const struct arithme
                    combine_fn combine, special_fn special, coll_sum_fn definition)
 {
     const size_t block = VECTORS * sizeof(vector) / of->bytes, n = pass->n;
-    size_t i = coll_sum_head(pass->sum, n, of->bytes);
+    size_t i =
+        pass->sum ? coll_sum_head(pass->sum, n, of->bytes) : coll_sum_also_head(pass, of->bytes);
     struct coll_pass part = coll_sum_part(pass, 0, i, of->bytes);
     bool finite = definition(&part);
     const void *few[COLL_SUM_UNROLLED], *const *sources = pass->sources;
@@ -238,16 +308,24 @@ INLINE bool blocks(const struct coll_pass *pass, int count, const struct arithme
         sources = few;
     }
     const bool store = pass->store;
+    unsigned char *base = pass->sum;
     const enum coll_sum_to to = pass->to;
+    const int also_count = pass->also_count;
     const size_t first = pass->first;
     for (; n - i >= block; i += block) {
-        vector values[VECTORS], *sum = (vector *)((unsigned char *)pass->sum + i * of->bytes);
+        vector values[VECTORS], *sum = base ? (vector *)(base + i * of->bytes) : NULL;
         compute(of, combine, sum, store, sources, count, first + i, values);
         if (__builtin_expect(any(values, special), false)) {
             part = coll_sum_part(pass, i, block, of->bytes);
             finite &= definition(&part);
-        } else {
-            leave(sum, values, to);
+            continue;
+        }
+        if (sum)
+            leave(sum, values, also_count > 0 ? COLL_SUM_CACHE : to);
+        if (also_count > 0) {
+            vector spread[VECTORS];
+            memcpy(spread, values, sizeof spread);
+            of->spread(pass, i, spread);
         }
     }
     part = coll_sum_part(pass, i, n - i, of->bytes);
@@ -321,57 +399,6 @@ static bool sum_i64(const struct coll_pass *pass)
     return run(pass, &of_i64, coll_sum_ref.sum[ZERO_I64]);
 }
 
-/* ------------------------------------------------------------------ rounding, copying */
-
-typedef __m128i (*narrow_fn)(__m256 value);
-
-INLINE __m128i narrow_bf16(__m256 value)
-{
-    const __m256i bits = _mm256_castps_si256(value);
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i rounded =
-        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-    const __m256i halves = _mm256_blendv_epi8(_mm256_srli_epi32(rounded, 16),
-                                              _mm256_set1_epi32(0x7fc0), nan_f32(bits));
-    return _mm_packus_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
-}
-
-INLINE __m128i narrow_f16(__m256 value)
-{
-    const __m256 nan = _mm256_cmp_ps(value, value, _CMP_UNORD_Q);
-    const __m256 canonical =
-        _mm256_blendv_ps(value, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000)), nan);
-    return _mm256_cvtps_ph(canonical, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-
-/** A line of results at a time. */
-INLINE void narrow(uint16_t *out, const float *sum, size_t n, enum coll_sum_to to, narrow_fn half,
-                   coll_round_fn definition)
-{
-    enum { LINE = COLL_SUM_LINE / sizeof(uint16_t), LANES = sizeof(__m256) / sizeof(float) };
-    size_t i = coll_sum_head(out, n, sizeof *out);
-    definition(out, sum, i, to);
-    for (; i + LINE <= n; i += LINE)
-        for (size_t j = i; j < i + LINE; j += LANES) {
-            const __m128i halves = half(_mm256_loadu_ps(sum + j));
-            if (to == COLL_SUM_MEMORY)
-                _mm_stream_si128((__m128i *)(out + j), halves);
-            else
-                _mm_store_si128((__m128i *)(out + j), halves);
-        }
-    definition(out + i, sum + i, n - i, to);
-}
-
-static void round_bf16(void *out, const float *sum, size_t n, enum coll_sum_to to)
-{
-    narrow(out, sum, n, to, narrow_bf16, coll_sum_ref.round[ZERO_BF16]);
-}
-
-static void round_f16(void *out, const float *sum, size_t n, enum coll_sum_to to)
-{
-    narrow(out, sum, n, to, narrow_f16, coll_sum_ref.round[ZERO_F16]);
-}
-
 static void copy(void *to, const void *from, size_t bytes, enum coll_sum_to where)
 {
     unsigned char *out = to;
@@ -398,6 +425,5 @@ const struct coll_sum_kernels coll_sum_avx2 = {
             [ZERO_F64] = sum_f64,
             [ZERO_I32] = sum_i32,
             [ZERO_I64] = sum_i64},
-    .round = {[ZERO_BF16] = round_bf16, [ZERO_F16] = round_f16},
     .copy = copy,
 };

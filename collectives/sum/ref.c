@@ -22,6 +22,7 @@ struct arithmetic {
     union number (*load)(const void *source, size_t i);
     union number (*load_sum)(const void *sum, size_t i);
     void (*store)(void *sum, size_t i, union number value);
+    void (*narrow)(void *out, size_t i, union number value); /**< the same in the sources' dtype */
     bool (*finite)(union number value);
     combine_fn add, least, greatest;
 };
@@ -51,6 +52,16 @@ INLINE float canonical_f32(float value)
 INLINE void store_f32(void *sum, size_t i, union number value)
 {
     ((float *)sum)[i] = canonical_f32(value.f32);
+}
+
+INLINE void store_bf16(void *out, size_t i, union number value)
+{
+    ((uint16_t *)out)[i] = base_bf16_from_f32(value.f32);
+}
+
+INLINE void store_f16(void *out, size_t i, union number value)
+{
+    ((uint16_t *)out)[i] = base_f16_from_f32(value.f32);
 }
 
 INLINE bool finite_f32(union number value)
@@ -171,18 +182,30 @@ INLINE union number greatest_i64(union number value, union number next)
 
 /* ------------------------------------------------------------------ the loop */
 
-static const struct arithmetic of_f32 = {load_f32, load_f32,  store_f32,   finite_f32,
-                                         add_f32,  least_f32, greatest_f32};
-static const struct arithmetic of_bf16 = {load_bf16, load_f32,  store_f32,   finite_f32,
-                                          add_f32,   least_f32, greatest_f32};
-static const struct arithmetic of_f16 = {load_f16, load_f32,  store_f32,   finite_f32,
-                                         add_f32,  least_f32, greatest_f32};
-static const struct arithmetic of_f64 = {load_f64, load_f64,  store_f64,   finite_f64,
-                                         add_f64,  least_f64, greatest_f64};
-static const struct arithmetic of_i32 = {load_i32, load_i32,  store_i32,   always_finite,
-                                         add_i32,  least_i32, greatest_i32};
-static const struct arithmetic of_i64 = {load_i64, load_i64,  store_i64,   always_finite,
-                                         add_i64,  least_i64, greatest_i64};
+static const struct arithmetic of_f32 = {load_f32,   load_f32, store_f32, store_f32,
+                                         finite_f32, add_f32,  least_f32, greatest_f32};
+static const struct arithmetic of_bf16 = {load_bf16,  load_f32, store_f32, store_bf16,
+                                          finite_f32, add_f32,  least_f32, greatest_f32};
+static const struct arithmetic of_f16 = {load_f16,   load_f32, store_f32, store_f16,
+                                         finite_f32, add_f32,  least_f32, greatest_f32};
+static const struct arithmetic of_f64 = {load_f64,   load_f64, store_f64, store_f64,
+                                         finite_f64, add_f64,  least_f64, greatest_f64};
+static const struct arithmetic of_i32 = {load_i32,      load_i32, store_i32, store_i32,
+                                         always_finite, add_i32,  least_i32, greatest_i32};
+static const struct arithmetic of_i64 = {load_i64,      load_i64, store_i64, store_i64,
+                                         always_finite, add_i64,  least_i64, greatest_i64};
+
+INLINE void put(const struct coll_pass *pass, const struct arithmetic *of, size_t i,
+                union number value)
+{
+    if (pass->sum)
+        of->store(pass->sum, i, value);
+    for (int k = 0; k < pass->also_count; k++)
+        if (pass->narrow)
+            of->narrow(pass->also[k], pass->also_first + i, value);
+        else
+            of->store(pass->also[k], pass->also_first + i, value);
+}
 
 INLINE bool loop(const struct coll_pass *pass, const struct arithmetic *of, combine_fn combine)
 {
@@ -197,7 +220,7 @@ INLINE bool loop(const struct coll_pass *pass, const struct arithmetic *of, comb
             finite &= of->finite(next);
             value = combine(value, next);
         }
-        of->store(pass->sum, i, value);
+        put(pass, of, i, value);
     }
     return finite;
 }
@@ -240,22 +263,6 @@ static bool sum_i64(const struct coll_pass *pass)
     return run(pass, &of_i64);
 }
 
-/* ------------------------------------------------------------------ rounding, copying */
-
-static void round_bf16(void *out, const float *sum, size_t n, enum coll_sum_to to)
-{
-    (void)to;
-    for (size_t i = 0; i < n; i++)
-        ((uint16_t *)out)[i] = base_bf16_from_f32(sum[i]);
-}
-
-static void round_f16(void *out, const float *sum, size_t n, enum coll_sum_to to)
-{
-    (void)to;
-    for (size_t i = 0; i < n; i++)
-        ((uint16_t *)out)[i] = base_f16_from_f32(sum[i]);
-}
-
 static void copy(void *to, const void *from, size_t bytes, enum coll_sum_to where)
 {
     (void)where;
@@ -272,6 +279,5 @@ const struct coll_sum_kernels coll_sum_ref = {
             [ZERO_F64] = sum_f64,
             [ZERO_I32] = sum_i32,
             [ZERO_I64] = sum_i64},
-    .round = {[ZERO_BF16] = round_bf16, [ZERO_F16] = round_f16},
     .copy = copy,
 };

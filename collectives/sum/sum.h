@@ -32,6 +32,10 @@ enum coll_sum_to {
  * accumulator's type (coll_accumulator_dtype()), which sum has; integers are added modulo 2^n. NaN
  * is written as the positive quiet one without payload. sum and the sources are aligned to their
  * elements. Expects round to nearest and denormals.
+ *
+ * The result goes to also[0 .. also_count-1] too, from element also_first of each on: as it is, or
+ * rounded to the sources' dtype, to nearest, ties to even. `to` is then about these, and sum gets
+ * ordinary stores, or may be NULL if `store` is set.
  */
 struct coll_pass {
     enum coll_op op;
@@ -41,24 +45,23 @@ struct coll_pass {
     size_t first, n;
     bool store;
     enum coll_sum_to to;
+    void *const *also;
+    int also_count;
+    size_t also_first;
+    bool narrow; /**< what goes there is rounded */
 };
 
 /** Does it. Returns whether every element read from the sources is finite; true for integers, and
  * for the least and the greatest. */
 typedef bool (*coll_sum_fn)(const struct coll_pass *pass);
 
-/** Rounds n sums to a narrower dtype, to nearest, ties to even; NaN as above. `out` is aligned to
- * its elements and does not overlap the sums. */
-typedef void (*coll_round_fn)(void *out, const float *sum, size_t n, enum coll_sum_to to);
-
 /** Copies bytes that don't overlap. */
 typedef void (*coll_copy_fn)(void *to, const void *from, size_t bytes, enum coll_sum_to where);
 
 struct coll_sum_kernels {
     size_t size;
-    const char *name;                 /**< "ref", "avx2", "avx512" */
-    coll_sum_fn sum[COLL_DTYPES];     /**< by the sources' dtype */
-    coll_round_fn round[COLL_DTYPES]; /**< by the result's dtype: bf16 and f16, else NULL */
+    const char *name;             /**< "ref", "avx2", "avx512" */
+    coll_sum_fn sum[COLL_DTYPES]; /**< by the sources' dtype */
     coll_copy_fn copy;
 };
 
@@ -89,8 +92,10 @@ static inline struct coll_pass coll_sum_part(const struct coll_pass *pass, size_
                                              size_t accumulator_bytes)
 {
     struct coll_pass part = *pass;
-    part.sum = (unsigned char *)pass->sum + i * accumulator_bytes;
+    if (pass->sum)
+        part.sum = (unsigned char *)pass->sum + i * accumulator_bytes;
     part.first += i;
+    part.also_first += i;
     part.n = n;
     return part;
 }
@@ -100,6 +105,14 @@ static inline size_t coll_sum_head(const void *to, size_t n, size_t element_byte
 {
     const size_t head = (size_t)(-(uintptr_t)to % COLL_SUM_LINE) / element_bytes;
     return head < n ? head : n;
+}
+
+/** The same for the first of the other places that a pass leaves its result at. */
+static inline size_t coll_sum_also_head(const struct coll_pass *pass, size_t accumulator_bytes)
+{
+    const size_t bytes =
+        pass->narrow && accumulator_bytes == sizeof(float) ? sizeof(uint16_t) : accumulator_bytes;
+    return coll_sum_head((unsigned char *)pass->also[0] + pass->also_first * bytes, pass->n, bytes);
 }
 
 extern const struct coll_sum_kernels coll_sum_ref;

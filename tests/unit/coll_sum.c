@@ -132,49 +132,116 @@ static void nonfinite_noticed(void **state)
     }
 }
 
-/** Rounding and copying: every alignment, nothing written beside. */
-static void rounding_and_copying(void **state)
+enum { PLACES = 2 };
+
+/** Sums that go to more places, rounded or not, with and without a place of their own. */
+static void check_more_places(const struct coll_sum_kernels *kernels, enum coll_op op,
+                              zero_dtype dtype, const struct shape *shape, bool rounded)
+{
+    static _Alignas(64) unsigned char memory[PLACES + 1][2][ROOM * 8];
+    const size_t wide = sum_bytes(dtype), size = rounded ? dtype_bytes(dtype) : wide;
+    const void *sources[MOST_SOURCES];
+    void *also[PLACES];
+    memset(memory, 0xee, sizeof memory);
+    unsigned char *sum = memory[PLACES][0] + shape->shift * wide;
+    for (int k = 0; k < shape->count; k++) {
+        sources[k] = contents[k];
+        combine(op, dtype, sum, contents[k] + shape->shift * dtype_bytes(dtype), shape->n, k == 0);
+    }
+    finish(dtype, sum, shape->n);
+    for (size_t q = 0; q < PLACES; q++) {
+        also[q] = memory[q][1] + q * size;
+        unsigned char *expected = memory[q][0] + (q + shape->shift + 1) * size;
+        if (rounded)
+            narrow(dtype, expected, sum, shape->n);
+        else
+            memcpy(expected, sum, shape->n * wide);
+    }
+    const bool alone = shape->store;
+    if (alone)
+        memset(memory[PLACES][0], 0xee, sizeof memory[PLACES][0]);
+    const struct coll_pass pass = {.op = op,
+                                   .sum = alone ? NULL : memory[PLACES][1] + shape->shift * wide,
+                                   .sources = sources,
+                                   .count = shape->count,
+                                   .first = shape->shift,
+                                   .n = shape->n,
+                                   .store = true,
+                                   .to = shape->to,
+                                   .also = also,
+                                   .also_count = PLACES,
+                                   .also_first = shape->shift + 1,
+                                   .narrow = rounded};
+    kernels->sum[dtype](&pass);
+    coll_sum_fence();
+    for (size_t q = 0; q <= PLACES; q++)
+        assert_memory_equal(memory[q][0], memory[q][1], sizeof memory[q][0]);
+}
+
+static void more_places(void **state)
 {
     (void)state;
-    static float sums[ROOM];
-    static _Alignas(64) uint16_t memory[2][ROOM];
-    fill_elements(ZERO_F32, sums, 0, ROOM, 3, false);
+    const struct coll_sum_kernels *kernels;
+    for (int dtype = FIRST_DTYPE; dtype <= LAST_DTYPE; dtype++) {
+        const bool narrow_dtype = dtype == ZERO_BF16 || dtype == ZERO_F16;
+        fill_sources((zero_dtype)dtype, 8, false);
+        for (int t = 0; (kernels = coll_sum_at(t)); t++)
+            for (int count = 1; count <= MOST_SOURCES; count += 2)
+                for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)
+                    for (size_t shift = 0; shift < PAD; shift++) {
+                        const struct shape shape = {count, lengths[c], shift, (c + shift) % 2,
+                                                    c / 2 % 2 ? COLL_SUM_MEMORY : COLL_SUM_CACHE};
+                        check_more_places(kernels, (enum coll_op)(c % 3), (zero_dtype)dtype, &shape,
+                                          narrow_dtype && (c + shift) % 3 != 0);
+                    }
+    }
+}
+
+static void copying(void **state)
+{
+    (void)state;
+    static unsigned char from[ROOM], memory[2][ROOM];
+    fill_elements(ZERO_BF16, from, 0, ROOM / 2, 3, false);
     const struct coll_sum_kernels *kernels;
     for (int t = 0; (kernels = coll_sum_at(t)); t++)
         for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)
             for (size_t shift = 0; shift < 2 * PAD; shift++) {
-                const enum coll_sum_to to = shift % 2 ? COLL_SUM_MEMORY : COLL_SUM_CACHE;
-                const size_t n = lengths[c];
-                for (int dtype = ZERO_BF16; dtype <= ZERO_F16; dtype++) {
-                    memset(memory, 0xee, sizeof memory);
-                    narrow((zero_dtype)dtype, memory[0] + shift, sums + shift, n);
-                    kernels->round[dtype](memory[1] + shift, sums + shift, n, to);
-                    coll_sum_fence();
-                    assert_memory_equal(memory[0], memory[1], sizeof memory[0]);
-                }
                 memset(memory, 0xee, sizeof memory);
-                memcpy((unsigned char *)memory[0] + shift, (unsigned char *)sums + 1, n);
-                kernels->copy((unsigned char *)memory[1] + shift, (unsigned char *)sums + 1, n, to);
+                memcpy(memory[0] + shift, from + 1, lengths[c]);
+                kernels->copy(memory[1] + shift, from + 1, lengths[c],
+                              shift % 2 ? COLL_SUM_MEMORY : COLL_SUM_CACHE);
                 coll_sum_fence();
                 assert_memory_equal(memory[0], memory[1], sizeof memory[0]);
             }
 }
 
-/** Every float rounds to f16 and bf16 as the definition says: those around all boundaries. */
-static void rounding_everywhere(void **state)
+/** Floats of all exponents are rounded as the definition says. */
+static void rounding(void **state)
 {
     (void)state;
     enum { N = 4096 };
     static float sums[N];
-    static uint16_t expected[N], got[N];
+    static uint16_t expected[N], got[N], zeros[N];
+    void *also = got;
     const struct coll_sum_kernels *kernels;
-    for (uint64_t begin = 0; begin <= UINT32_MAX; begin += (uint64_t)N * 509) {
-        for (uint32_t i = 0; i < N; i++)
-            sums[i] = base_f32_from_bits((uint32_t)begin + i * 509u);
-        for (int dtype = ZERO_BF16; dtype <= ZERO_F16; dtype++) {
-            narrow((zero_dtype)dtype, expected, sums, N);
+    for (int dtype = ZERO_BF16; dtype <= ZERO_F16; dtype++) {
+        const void *sources[] = {zeros};
+        for (uint64_t begin = 0; begin <= UINT32_MAX; begin += (uint64_t)N * 509) {
+            for (uint32_t i = 0; i < N; i++)
+                sums[i] = base_f32_from_bits((uint32_t)begin + i * 509u);
             for (int t = 0; (kernels = coll_sum_at(t)); t++) {
-                kernels->round[dtype](got, sums, N, COLL_SUM_CACHE);
+                static float sum[N];
+                memcpy(sum, sums, sizeof sum);
+                const struct coll_pass pass = {.op = COLL_SUM,
+                                               .sum = sum,
+                                               .sources = sources,
+                                               .count = 1,
+                                               .n = N,
+                                               .also = &also,
+                                               .also_count = 1,
+                                               .narrow = true};
+                kernels->sum[dtype](&pass);
+                narrow((zero_dtype)dtype, expected, sum, N);
                 assert_memory_equal(got, expected, sizeof got);
             }
         }
@@ -199,11 +266,9 @@ static void dtypes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_bits),
-        cmocka_unit_test(nonfinite_noticed),
-        cmocka_unit_test(rounding_and_copying),
-        cmocka_unit_test(rounding_everywhere),
-        cmocka_unit_test(dtypes),
+        cmocka_unit_test(equal_bits),  cmocka_unit_test(nonfinite_noticed),
+        cmocka_unit_test(more_places), cmocka_unit_test(copying),
+        cmocka_unit_test(rounding),    cmocka_unit_test(dtypes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
