@@ -1,7 +1,6 @@
 // zero-run when something fails: who is named, what is passed on, what is left behind.
 #include "base/clock.h"
 #include "tests/ranks/run_command.h"
-#include "tests/unit/temporary.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -12,39 +11,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-static struct temporary dir;
-
-static int make_directory(void **state)
-{
-    (void)state;
-    if (!temporary_make(&dir))
-        return -1;
-    return setenv("D", dir.directory, 1); // scripts write process ids there
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    temporary_remove(&dir);
-    return 0;
-}
-
-static pid_t await_pid(const char *name)
-{
-    return run_command_await_pid(temporary_path(&dir, name));
-}
-
-// Waits for a process to go, for a second at most.
-static void expect_gone(pid_t pid)
-{
-    const double deadline = base_clock_s() + 1;
-    while (run_command_alive(pid)) {
-        if (base_clock_s() > deadline)
-            fail_msg("process %d is still there", (int)pid);
-        usleep(1000);
-    }
-}
 
 // The command through a shell, which knows pipes and redirections: $0 is zero-run.
 static void run_through_shell(struct run_command *run, const char *script)
@@ -100,7 +66,7 @@ static void a_killed_rank_ends_the_job_within_a_second(void **state)
     for (int rank = 0; rank < 4; rank++) {
         char name[8];
         snprintf(name, sizeof name, "k%d", rank);
-        pids[rank] = await_pid(name);
+        pids[rank] = run_await_pid(name);
     }
     const double killed = base_clock_s();
     kill(pids[3], SIGKILL);
@@ -186,8 +152,8 @@ static void ranks_that_do_not_stop_are_killed(void **state)
                "-n", "3", "--grace", "1");
     assert_true(run.seconds > 0.9 && run.seconds < 5);
     run_command_expect_line(&run, 6, "rank 0 (process ", "exit code 6");
-    expect_gone(await_pid("s1"));
-    expect_gone(await_pid("s2"));
+    run_expect_gone(run_await_pid("s1"));
+    run_expect_gone(run_await_pid("s2"));
 }
 
 static void signals_are_passed_on(void **state)
@@ -211,7 +177,7 @@ static void signals_are_passed_on(void **state)
         for (int rank = 0; rank < 2; rank++) {
             char name[8];
             snprintf(name, sizeof name, "p%zu%d", i, rank);
-            await_pid(name);
+            run_await_pid(name);
         }
         kill(run.pid, signals[i].number);
         run_command_finish(&run);
@@ -228,8 +194,8 @@ static void a_signal_nobody_handles_ends_the_job(void **state)
     (void)state;
     struct run_command run;
     START_SCRIPT(&run, "echo $$ > $D/n$RANK; exec sleep 30", "-n", "2");
-    await_pid("n0");
-    await_pid("n1");
+    run_await_pid("n0");
+    run_await_pid("n1");
     kill(run.pid, SIGTERM);
     run_command_finish(&run);
     assert_int_equal(run.status, 143);
@@ -245,7 +211,7 @@ static void the_second_signal_kills(void **state)
                  "trap '' INT TERM; echo $$ > $D/t$RANK; "
                  "while :; do sleep 0.02; done",
                  "-n", "2");
-    const pid_t pids[2] = {await_pid("t0"), await_pid("t1")};
+    const pid_t pids[2] = {run_await_pid("t0"), run_await_pid("t1")};
     kill(run.pid, SIGINT);
     usleep(300000);
     assert_true(run_command_alive(pids[0]) && run_command_alive(pids[1]));
@@ -255,8 +221,8 @@ static void the_second_signal_kills(void **state)
     assert_true(base_clock_s() - second < 1);
     assert_int_equal(run.status, 137);
     assert_null(strstr(run.err, "out of memory"));
-    expect_gone(pids[0]);
-    expect_gone(pids[1]);
+    run_expect_gone(pids[0]);
+    run_expect_gone(pids[1]);
     run_command_free(&run);
 }
 
@@ -268,12 +234,12 @@ static void a_killed_zero_run_leaves_no_rank(void **state)
                  "trap '' HUP TERM INT; echo $$ > $D/z$RANK; "
                  "while :; do sleep 0.02; done",
                  "-n", "3");
-    const pid_t pids[3] = {await_pid("z0"), await_pid("z1"), await_pid("z2")};
+    const pid_t pids[3] = {run_await_pid("z0"), run_await_pid("z1"), run_await_pid("z2")};
     kill(run.pid, SIGKILL);
     run_command_finish(&run);
     assert_int_equal(run.status, 137);
     for (int rank = 0; rank < 3; rank++)
-        expect_gone(pids[rank]);
+        run_expect_gone(pids[rank]);
     run_command_free(&run);
 }
 
@@ -287,14 +253,14 @@ static void what_ranks_started_ends_with_the_job(void **state)
         "-n", "2");
     assert_int_equal(run.status, 1);
     assert_true(run.seconds < 5);
-    expect_gone(await_pid("c0"));
-    expect_gone(await_pid("c1"));
+    run_expect_gone(run_await_pid("c0"));
+    run_expect_gone(run_await_pid("c1"));
     run_command_free(&run);
     RUN_SCRIPT(&run, "(trap '' TERM; sleep 30) & echo $! > $D/d$RANK; exit 0", "-n", "2");
     assert_int_equal(run.status, 0);
     assert_true(run.seconds < 5);
-    expect_gone(await_pid("d0"));
-    expect_gone(await_pid("d1"));
+    run_expect_gone(run_await_pid("d0"));
+    run_expect_gone(run_await_pid("d1"));
     run_command_free(&run);
 }
 
@@ -316,9 +282,10 @@ static void a_full_disk_under_the_logs_is_said(void **state)
     (void)state;
     struct run_command run;
     char log[128];
-    snprintf(log, sizeof log, "%s/rank-0.log", dir.directory);
+    snprintf(log, sizeof log, "%s/rank-0.log", run_directory.directory);
     assert_int_equal(symlink("/dev/full", log), 0);
-    RUN_SCRIPT(&run, "echo one; sleep 0.05; echo two", "-n", "2", "--log-dir", dir.directory);
+    RUN_SCRIPT(&run, "echo one; sleep 0.05; echo two", "-n", "2", "--log-dir",
+               run_directory.directory);
     assert_int_equal(run_command_lines(run.out, "[0] two"), 1);
     run_command_expect_line(&run, 74, "cannot write the log of rank 0: No space left on device",
                             "goes on");
@@ -351,7 +318,7 @@ static void a_full_disk_under_the_output_is_said(void **state)
     run_through_shell(&run, "exec $0 -n 2 -- sh -c 'echo x; echo $$ > $D/f$RANK' > /dev/full");
     run_command_expect_line(&run, 74, "cannot write to standard output: No space left on device",
                             "lost");
-    expect_gone(await_pid("f0"));
+    run_expect_gone(run_await_pid("f0"));
     run_through_shell(&run, "exec $0 -n 2 -- sh -c 'echo x; exit 3' > /dev/full");
     assert_int_equal(run.status, 3);
     run_command_free(&run);
@@ -439,8 +406,8 @@ static void a_signal_ends_the_wait_for_a_stalled_reader(void **state)
     char said[512] = "";
     size_t used = 0;
     const pid_t pid = start_unread("head -c 60000 /dev/zero; echo $$ > $D/w$RANK", &out, &err);
-    expect_gone(await_pid("w0"));
-    expect_gone(await_pid("w1"));
+    run_expect_gone(run_await_pid("w0"));
+    run_expect_gone(run_await_pid("w1"));
     usleep(200000); // zero-run has to see it too
     alarm(20);
     kill(pid, SIGTERM);
@@ -487,8 +454,8 @@ static void a_start_that_fails_half_way_leaves_nothing(void **state)
     assert_true(run.seconds < 2);
     struct stat written;
     // Rank 0 may have been killed before it could write its number.
-    if (stat(temporary_path(&dir, "h0"), &written) == 0 && written.st_size > 0)
-        expect_gone(await_pid("h0"));
+    if (stat(temporary_path(&run_directory, "h0"), &written) == 0 && written.st_size > 0)
+        run_expect_gone(run_await_pid("h0"));
     run_command_expect_line(&run, 71, "zero-run: cannot ", "EMFILE");
 }
 
@@ -520,5 +487,5 @@ int main(int argc, char **argv)
     if (argc != 2)
         return 2;
     run_command_path = argv[1];
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return cmocka_run_group_tests(tests, run_make_directory, run_remove_directory);
 }

@@ -1,7 +1,6 @@
 // What is left of a job after whatever end: nothing. Suspending it, and signals that don't end it.
 #include "base/clock.h"
 #include "tests/ranks/run_command.h"
-#include "tests/unit/temporary.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -15,32 +14,10 @@
 
 #include <cmocka.h>
 
-static struct temporary dir;
-static char mark[64]; // in the environment of everything the tests start
-
-static int make_directory(void **state)
-{
-    (void)state;
-    if (!temporary_make(&dir))
-        return -1;
-    snprintf(mark, sizeof mark, "%s", dir.directory);
-    return setenv("D", dir.directory, 1);
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    temporary_remove(&dir);
-    return 0;
-}
-
-static pid_t await_pid(const char *name)
-{
-    return run_command_await_pid(temporary_path(&dir, name));
-}
-
+// Everything the tests start has the directory in its environment; the tests themselves don't.
 static bool is_marked(pid_t pid)
 {
+    const char *mark = run_directory.directory;
     static char bytes[65536];
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
@@ -52,7 +29,6 @@ static bool is_marked(pid_t pid)
     return memmem(bytes, count, mark, strlen(mark)) != NULL;
 }
 
-// How many processes have the mark, the test itself has it not.
 static int count_marked(void)
 {
     int count = 0;
@@ -64,16 +40,6 @@ static int count_marked(void)
     }
     closedir(directory);
     return count;
-}
-
-static void expect_gone(pid_t pid)
-{
-    const double deadline = base_clock_s() + 2;
-    while (run_command_alive(pid)) {
-        if (base_clock_s() > deadline)
-            fail_msg("process %d is still there", (int)pid);
-        usleep(1000);
-    }
 }
 
 static void expect_nothing_left(void)
@@ -116,13 +82,13 @@ static const char family[] =
 
 static void expect_family_gone(void)
 {
-    expect_gone(await_pid("bare0"));
-    expect_gone(await_pid("bare1"));
+    run_expect_gone(run_await_pid("bare0"));
+    run_expect_gone(run_await_pid("bare1"));
     expect_nothing_left();
-    unlink(temporary_path(&dir, "bare0"));
-    unlink(temporary_path(&dir, "bare1"));
-    unlink(temporary_path(&dir, "a0"));
-    unlink(temporary_path(&dir, "a1"));
+    unlink(temporary_path(&run_directory, "bare0"));
+    unlink(temporary_path(&run_directory, "bare1"));
+    unlink(temporary_path(&run_directory, "a0"));
+    unlink(temporary_path(&run_directory, "a1"));
 }
 
 static void run_family(struct run_command *run, const char *end, const char *const *options)
@@ -138,7 +104,7 @@ static void a_normal_end_leaves_nothing(void **state)
     (void)state;
     struct run_command run;
     RUN_FAMILY(&run, "exit 0", "-n", "2");
-    await_pid("a0");
+    run_await_pid("a0");
     run_command_finish(&run);
     assert_int_equal(run.status, 0);
     assert_true(run.seconds < 5);
@@ -181,14 +147,14 @@ static void zero_runs_own_death_leaves_nothing(void **state)
     (void)state;
     struct run_command run;
     RUN_FAMILY(&run, "while :; do sleep 0.05; done", "-n", "2");
-    await_pid("a0");
-    await_pid("a1");
+    run_await_pid("a0");
+    run_await_pid("a1");
     const pid_t guardian = find_guardian(run.pid);
     assert_true(getsid(guardian) == guardian);
     kill(run.pid, SIGKILL);
     run_command_finish(&run);
     assert_int_equal(run.status, 137);
-    expect_gone(guardian);
+    run_expect_gone(guardian);
     expect_family_gone();
     run_command_free(&run);
 }
@@ -221,14 +187,14 @@ static void an_inner_job_ends_with_the_outer_one(void **state)
     static const int signals[] = {SIGKILL, SIGTERM};
     for (int i = 0; i < 2; i++) {
         START_SCRIPT(&run, script, "-n", "1");
-        await_pid("a0");
-        await_pid("a1");
+        run_await_pid("a0");
+        run_await_pid("a1");
         kill(run.pid, signals[i]);
         run_command_finish(&run);
         assert_int_equal(run.status, 128 + signals[i]);
         expect_nothing_left();
-        unlink(temporary_path(&dir, "a0"));
-        unlink(temporary_path(&dir, "a1"));
+        unlink(temporary_path(&run_directory, "a0"));
+        unlink(temporary_path(&run_directory, "a1"));
         run_command_free(&run);
     }
 }
@@ -254,15 +220,15 @@ static void a_killed_guardian_is_missed(void **state)
     (void)state;
     struct run_command run;
     START_SCRIPT(&run, "echo $$ > $D/a$RANK; until [ -e $D/go ]; do sleep 0.02; done", "-n", "2");
-    await_pid("a0");
-    await_pid("a1");
+    run_await_pid("a0");
+    run_await_pid("a1");
     kill(find_guardian(run.pid), SIGKILL);
     usleep(100000);
-    fclose(fopen(temporary_path(&dir, "go"), "w"));
+    fclose(fopen(temporary_path(&run_directory, "go"), "w"));
     run_command_finish(&run);
     run_command_expect_line(&run, 0, "zero-run: the guardian process has been killed", NULL);
     expect_nothing_left();
-    unlink(temporary_path(&dir, "go"));
+    unlink(temporary_path(&run_directory, "go"));
 }
 
 /* ------------------------------------------------------------------ terminals */
@@ -276,8 +242,8 @@ static pid_t start_on_terminal(int *master, const char *const *arguments)
     assert_int_equal(grantpt(*master), 0);
     assert_int_equal(unlockpt(*master), 0);
     assert_int_equal(ptsname_r(*master, name, sizeof name), 0);
-    unlink(temporary_path(&dir, "a0"));
-    unlink(temporary_path(&dir, "a1"));
+    unlink(temporary_path(&run_directory, "a0"));
+    unlink(temporary_path(&run_directory, "a1"));
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid > 0)
@@ -319,8 +285,8 @@ static void a_closed_terminal_leaves_nothing(void **state)
         const char *const arguments[] = {
             run_command_path, "-n", "2", "--grace", "1", "--", "sh", "-c", scripts[i], NULL};
         const pid_t pid = start_on_terminal(&master, arguments);
-        await_pid("a0");
-        await_pid("a1");
+        run_await_pid("a0");
+        run_await_pid("a1");
         close(master);
         const int status = await_status(pid);
         assert_true(status == 74 || status == 128 + SIGHUP || status == 128 + SIGKILL);
@@ -333,10 +299,10 @@ static void a_hangup_is_an_end(void **state)
 {
     (void)state;
     struct run_command run;
-    unlink(temporary_path(&dir, "a0"));
+    unlink(temporary_path(&run_directory, "a0"));
     START_SCRIPT(&run, "trap '' HUP TERM; echo $$ > $D/a$RANK; sleep 60 & wait", "-n", "1",
                  "--grace", "1");
-    await_pid("a0");
+    run_await_pid("a0");
     kill(run.pid, SIGHUP);
     run_command_finish(&run);
     assert_int_equal(run.status, 137);
@@ -356,11 +322,11 @@ static void nohup_outlives_the_terminal(void **state)
              run_command_path);
     const char *const arguments[] = {"/bin/sh", "-c", script, NULL};
     const pid_t pid = start_on_terminal(&master, arguments);
-    await_pid("a0");
-    await_pid("a1");
+    run_await_pid("a0");
+    run_await_pid("a1");
     close(master);
-    await_pid("b0");
-    await_pid("b1");
+    run_await_pid("b0");
+    run_await_pid("b1");
     assert_int_equal(await_status(pid), 74); // what they said is lost
     expect_nothing_left();
 }
@@ -446,7 +412,7 @@ static void await_stopped(pid_t pid, bool stopped)
 // To whoever reads a pipe with a name.
 static void write_line(const char *name)
 {
-    FILE *file = fopen(temporary_path(&dir, name), "w");
+    FILE *file = fopen(temporary_path(&run_directory, name), "w");
     assert_non_null(file);
     assert_true(fputs("\n", file) >= 0);
     assert_int_equal(fclose(file), 0);
@@ -455,10 +421,10 @@ static void write_line(const char *name)
 static void suspending_suspends_the_ranks(void **state)
 {
     (void)state;
-    unlink(temporary_path(&dir, "a0"));
-    unlink(temporary_path(&dir, "a1"));
-    assert_int_equal(mkfifo(temporary_path(&dir, "go0"), 0600), 0);
-    assert_int_equal(mkfifo(temporary_path(&dir, "go1"), 0600), 0);
+    unlink(temporary_path(&run_directory, "a0"));
+    unlink(temporary_path(&run_directory, "a1"));
+    assert_int_equal(mkfifo(temporary_path(&run_directory, "go0"), 0600), 0);
+    assert_int_equal(mkfifo(temporary_path(&run_directory, "go1"), 0600), 0);
     // They ignore it, but are suspended; the time does not count.
     const char *const arguments[] = {run_command_path,
                                      "-n",
@@ -471,7 +437,7 @@ static void suspending_suspends_the_ranks(void **state)
                                      "trap '' TSTP; echo $$ > $D/a$RANK; read line < $D/go$RANK",
                                      NULL};
     const pid_t pid = start_in_group(arguments);
-    const pid_t ranks[] = {await_pid("a0"), await_pid("a1")};
+    const pid_t ranks[] = {run_await_pid("a0"), run_await_pid("a1")};
     for (int turn = 0; turn < 2; turn++) {
         kill(pid, SIGTSTP);
         await_stopped(pid, true);
@@ -518,7 +484,7 @@ static void user_signals_are_passed_on(void **state)
         for (int rank = 0; rank < 2; rank++) {
             char name[8];
             snprintf(name, sizeof name, "u%zu%d", i, rank);
-            await_pid(name);
+            run_await_pid(name);
         }
         kill(run.pid, signals[i].number);
         usleep(200000);
@@ -555,5 +521,5 @@ int main(int argc, char **argv)
     if (argc != 2)
         return 2;
     run_command_path = argv[1];
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return cmocka_run_group_tests(tests, run_make_directory, run_remove_directory);
 }

@@ -16,6 +16,7 @@
 enum { ARGUMENTS = 32 };
 
 const char *run_command_path;
+struct temporary run_directory;
 
 void run_command_start(struct run_command *command, const char *const *args)
 {
@@ -131,8 +132,24 @@ int run_command_alive(pid_t pid)
     return state != 'Z' && state != 'X';
 }
 
-pid_t run_command_await_pid(const char *path)
+int run_make_directory(void **state)
 {
+    (void)state;
+    if (!temporary_make(&run_directory))
+        return -1;
+    return setenv("D", run_directory.directory, 1);
+}
+
+int run_remove_directory(void **state)
+{
+    (void)state;
+    temporary_remove(&run_directory);
+    return 0;
+}
+
+pid_t run_await_pid(const char *name)
+{
+    const char *path = temporary_path(&run_directory, name);
     const double deadline = base_clock_s() + 10;
     while (base_clock_s() < deadline) {
         int pid = 0;
@@ -147,4 +164,14 @@ pid_t run_command_await_pid(const char *path)
     }
     fail_msg("no number in %s", path);
     return 0;
+}
+
+void run_expect_gone(pid_t pid)
+{
+    const double deadline = base_clock_s() + 2;
+    while (run_command_alive(pid)) {
+        if (base_clock_s() > deadline)
+            fail_msg("process %d is still there", (int)pid);
+        usleep(1000);
+    }
 }

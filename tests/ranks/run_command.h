@@ -4,6 +4,8 @@
 #ifndef TESTS_RANKS_RUN_COMMAND_H
 #define TESTS_RANKS_RUN_COMMAND_H
 
+#include "tests/unit/temporary.h"
+
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -46,7 +48,14 @@ int run_command_lines(const char *text, const char *line);
 
 /** Whether a process is there and no zombie. */
 int run_command_alive(pid_t pid);
-/** Reads a number from a file as soon as it has a line; fails the test after 10 s. */
-pid_t run_command_await_pid(const char *path);
+
+/** A directory for a group of tests, $D for its scripts: what cmocka calls before and after. */
+extern struct temporary run_directory;
+int run_make_directory(void **state);
+int run_remove_directory(void **state);
+/** Reads a number from a file there as soon as it has a line; fails the test after 10 s. */
+pid_t run_await_pid(const char *name);
+/** Waits for a process to go; fails the test after 2 s. */
+void run_expect_gone(pid_t pid);
 
 #endif
