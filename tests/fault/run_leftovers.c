@@ -114,6 +114,23 @@ static void a_normal_end_leaves_nothing(void **state)
     run_command_free(&run);
 }
 
+static void no_guardian_stays(void **state)
+{
+    (void)state;
+    struct run_command run;
+    START_SCRIPT(&run, "echo $$ > $D/a$RANK; until [ -e $D/go ]; do sleep 0.02; done", "-n", "2");
+    run_await_pid("a0");
+    const pid_t guardian = find_guardian(run.pid);
+    fclose(fopen(temporary_path(&run_directory, "go"), "w"));
+    run_command_finish(&run);
+    assert_int_equal(run.status, 0);
+    assert_false(run_command_alive(guardian));
+    run_command_free(&run);
+    unlink(temporary_path(&run_directory, "go"));
+    unlink(temporary_path(&run_directory, "a0"));
+    unlink(temporary_path(&run_directory, "a1"));
+}
+
 static void a_failure_leaves_nothing(void **state)
 {
     (void)state;
@@ -503,6 +520,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_normal_end_leaves_nothing),
+        cmocka_unit_test(no_guardian_stays),
         cmocka_unit_test(a_failure_leaves_nothing),
         cmocka_unit_test(a_timeout_leaves_nothing),
         cmocka_unit_test(zero_runs_own_death_leaves_nothing),
