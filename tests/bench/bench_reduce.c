@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* ------------------------------------------------------------------ the kernel */
 
@@ -224,20 +222,13 @@ static void rank_rows(struct job *job)
         job_measure(job, &rows[i]);
 }
 
-static int run_rank(int number, int world, const char *job)
+static int run_rank(int number, int world, const char *job, void *user)
 {
     struct base_error error = {0};
     struct coll_arena *source = NULL, *result = NULL;
     struct rank rank = {.number = number, .world = world};
-    const struct coll_config config = {
-        .transport = "shm",
-        .rank = number,
-        .world = world,
-        .job = job,
-        .name = "bench",
-        .timeout_ns = UINT64_C(60000000000),
-    };
-    zero_result r = coll_open(&rank.comm, &config, &error);
+    (void)user;
+    zero_result r = job_open(&rank.comm, number, world, job, &error);
     if (!r)
         r = coll_arena_create(rank.comm, vector_bytes, &source, &error);
     if (!r)
@@ -257,23 +248,9 @@ static int run_rank(int number, int world, const char *job)
     return r ? 1 : 0;
 }
 
-static int run_world(int world)
-{
-    char job[64];
-    snprintf(job, sizeof job, "bench-%d-%d", (int)getpid(), world);
-    for (int r = 1; r < world; r++)
-        if (fork() == 0)
-            _exit(run_rank(r, world, job));
-    int failed = run_rank(0, world, job);
-    for (int r = 1; r < world; r++) {
-        int status = 0;
-        failed |= wait(&status) < 0 || status != 0;
-    }
-    return failed;
-}
-
 int main(void)
 {
     bench_print_header();
-    return kernel_rows() | run_world(2) | run_world(MOST_WORLD);
+    return kernel_rows() | job_processes(2, run_rank, NULL) |
+           job_processes(MOST_WORLD, run_rank, NULL);
 }
