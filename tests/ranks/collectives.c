@@ -443,5 +443,8 @@ int main(int argc, char **argv)
         return run_threads(atoi(argv[1])) ? 0 : 1;
     struct place place = {.config = zero_comm_config_default()};
     run_rank(&place);
-    return place.good ? 0 : 1;
+    // Where a plan is made there is nobody to join.
+    zero_comm *comm;
+    setenv("ZERO_PLAN", "1", 1);
+    return place.good && zero_comm_open(&comm, NULL) == ZERO_PLANNED && !comm ? 0 : 1;
 }
