@@ -1,3 +1,4 @@
+#include "collectives/control/control.h"
 #include "collectives/internal.h"
 #include "collectives/signature.h"
 
@@ -48,6 +49,7 @@ void coll_death_text(const struct coll_comm *root, int rank, const char *where,
                      char message[COLL_MESSAGE_BYTES])
 {
     char call[COLL_TEXT_BYTES], own[COLL_TEXT_BYTES];
+    control_note_lost(root->family->control, rank);
     root->transport->last_call(root, rank, call, sizeof call);
     root->transport->last_call(root, root->rank, own, sizeof own);
     snprintf(message, COLL_MESSAGE_BYTES, "rank %d died; its last call: %s; rank %d%s %s", rank,

@@ -145,8 +145,8 @@ zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *fo
  * failure and wakes everybody, and stops nothing. `message` is a whole line. */
 void coll_poison(struct coll_comm *comm, zero_result result, const char *message);
 
-/** The message about the death of a rank of the root: what it has called last, and what this rank
- * was in; `where` NULL: what this rank has called last. *Local*, any thread. */
+/** Notes the death of a rank of the root, and makes the message about it: what it has called last,
+ * and what this rank was in, if anything (`where`). *Local*, any thread. */
 void coll_death_text(const struct coll_comm *root, int rank, const char *where,
                      char message[COLL_MESSAGE_BYTES]);
 

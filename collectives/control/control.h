@@ -98,6 +98,8 @@ struct control_rank {
     alignas(4096) _Atomic uint64_t records; /**< begun so far */
     _Atomic uint32_t pid;                   /**< 0: the rank has not attached */
     _Atomic uint32_t trace;                 /**< the segment's */
+    _Atomic uint64_t lost_ns;               /**< when it has first noticed a rank's end; 0: never */
+    _Atomic uint32_t lost;                  /**< one more than that rank's number, a moment later */
     struct control_status status;
     struct control_record ring[CONTROL_RECORDS];
 };
@@ -149,6 +151,13 @@ void control_end(struct control_rank *area, uint64_t number);
 
 /** Copies a text into a field of a record, cut to its size, with a zero at the end. */
 void control_copy_name(char *field, size_t size, const char *text);
+
+/** Notes that this rank has noticed the end of another one, unless it has noticed one before.
+ * `area` may be NULL. *Local*, any thread. */
+void control_note_lost(struct control_rank *area, int lost);
+
+/** The rank whose end was noticed first, by whomever; -1: none. *Local*, any process. */
+int control_first_lost(const struct control_segment *segment);
 
 /** Number of the newest record, 0 if there is none. *Local*, any process. */
 uint64_t control_newest(const struct control_rank *area);

@@ -115,6 +115,30 @@ void control_copy_name(char *field, size_t size, const char *text)
         field[i] = '\0';
 }
 
+void control_note_lost(struct control_rank *area, int lost)
+{
+    uint64_t never = 0;
+    if (area && atomic_compare_exchange_strong_explicit(&area->lost_ns, &never, base_clock_ns(),
+                                                        memory_order_relaxed, memory_order_relaxed))
+        atomic_store_explicit(&area->lost, (uint32_t)lost + 1, memory_order_release);
+}
+
+int control_first_lost(const struct control_segment *segment)
+{
+    uint64_t first_ns = UINT64_MAX;
+    int first = -1;
+    for (uint32_t rank = 0; rank < segment->world; rank++) {
+        const struct control_rank *area = &segment->ranks[rank];
+        const uint32_t lost = atomic_load_explicit(&area->lost, memory_order_acquire);
+        const uint64_t lost_ns = atomic_load_explicit(&area->lost_ns, memory_order_relaxed);
+        if (lost == 0 || lost > segment->world || lost_ns >= first_ns)
+            continue;
+        first_ns = lost_ns;
+        first = (int)lost - 1;
+    }
+    return first;
+}
+
 uint64_t control_newest(const struct control_rank *area)
 {
     return atomic_load_explicit(&area->records, memory_order_relaxed);

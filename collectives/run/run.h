@@ -18,6 +18,7 @@
  *   oom.c          whether the kernel has killed for lack of memory
  *   report.c       what became of a rank, in words and as an exit status
  *   plan.c         --plan
+ *   first.c        which rank ended first
  *   status.c       what zero-run does with the control segment; watch.h: what it makes of it
  *   blame.c        who never arrived where
  *   progress.c     how the training goes
@@ -378,6 +379,12 @@ void run_stop(struct run_job *job);
 void run_kill(struct run_job *job);
 /** Writes what is waiting, unless a signal comes. */
 void run_flush(struct run_job *job);
+
+/* ---- first.c */
+
+/** The rank whose end the others noticed first, if zero-run has not yet been told of it; waits
+ * until it is. NULL: none. */
+struct run_rank *run_first_to_end(struct run_job *job);
 
 /* ---- report.c */
 

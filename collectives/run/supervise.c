@@ -76,7 +76,8 @@ static void drain_streams(struct run_rank *rank)
 static void rank_ended(struct run_job *job, struct run_rank *rank)
 {
     // Not reaped: see run_kill().
-    if (waitid(P_PIDFD, (id_t)rank->pidfd, &rank->end, WEXITED | WNOWAIT | WNOHANG) ||
+    if (rank->ended ||
+        waitid(P_PIDFD, (id_t)rank->pidfd, &rank->end, WEXITED | WNOWAIT | WNOHANG) ||
         rank->end.si_pid == 0)
         return;
     epoll_ctl(job->exits, EPOLL_CTL_DEL, rank->pidfd, NULL);
@@ -84,6 +85,11 @@ static void rank_ended(struct run_job *job, struct run_rank *rank)
     job->running--;
     drain_streams(rank);
     if (run_end_status(&rank->end) == 0 || job->stopping)
+        return;
+    struct run_rank *first = run_first_to_end(job);
+    if (first)
+        rank_ended(job, first);
+    if (job->stopping)
         return;
     job->failed_rank = rank->number;
     // With --plan an exit status counts only if there is no plan.

@@ -2,16 +2,18 @@
 //
 //     watched_rank train <steps> <ms>    takes that long in each step
 //     watched_rank late <steps>          rank 1 does not come any more after them
-//     watched_rank killed <steps>        rank 1 is killed behind them, in a micro-batch
+//     watched_rank killed <steps>        rank 1 is killed behind them, in a micro-batch, with so
+//                                        much memory that the others are gone before it
 #include "tests/numerics/synthetic.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-enum { TOKENS = 256 };
+enum { TOKENS = 256, MUCH = 256 << 20 };
 
 static const struct synthetic model = {.dtype = ZERO_F32, .micro_batches = 6, .tied = true};
 
@@ -53,6 +55,7 @@ static int train(zero_ctx *z, const char *how, uint64_t steps, unsigned ms)
     if (!strcmp(how, "killed") && zero_rank(z) == 1) {
         if (zero_micro_begin(z, 0, &micro) != ZERO_OK || zero_gather(z, 0, NULL) != ZERO_OK)
             return failed(z, "zero_gather");
+        mmap(NULL, MUCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
         raise(SIGKILL);
     }
     if (strcmp(how, "train") != 0)

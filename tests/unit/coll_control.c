@@ -256,6 +256,20 @@ static void a_writer_that_died_is_not_waited_for(void **state)
     assert_int_equal(status.step, 3);
 }
 
+static void the_first_death_noticed_counts(void **state)
+{
+    (void)state;
+    control_note_lost(NULL, 1);
+    assert_int_equal(control_first_lost(segment), -1);
+    control_note_lost(&segment->ranks[2], 0);
+    assert_int_equal(control_first_lost(segment), 0);
+    control_note_lost(&segment->ranks[0], 1);
+    control_note_lost(&segment->ranks[2], 1);
+    assert_int_equal(control_first_lost(segment), 0);
+    segment->ranks[2].lost = WORLD + 1; // no rank
+    assert_int_equal(control_first_lost(segment), 1);
+}
+
 static void garbage_is_read_without_harm(void **state)
 {
     (void)state;
@@ -379,6 +393,7 @@ int main(void)
         WITH_SEGMENT(malformed_segments_are_refused),
         WITH_SEGMENT(records_are_read_until_they_are_overwritten),
         WITH_SEGMENT(a_writer_that_died_is_not_waited_for),
+        WITH_SEGMENT(the_first_death_noticed_counts),
         WITH_SEGMENT(garbage_is_read_without_harm),
         WITH_SEGMENT(no_reader_sees_half_a_record),
     };
