@@ -1,6 +1,6 @@
-// A rank is killed somewhere in a step: every other rank's call returns an error that names it, and
-// what a checkpoint would hold of the rank's shard is all as it was before a step, or all as it is
-// after it.
+// A rank is killed or stopped somewhere in a step: every other rank's call returns an error that
+// names it, and what a checkpoint would hold of the rank's shard is all as it was before a step, or
+// all as it is after it.
 
 #include "base/fault.h"
 #include "tests/ranks/toy.h"
@@ -8,7 +8,9 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +31,7 @@ struct board {
     struct image images[WORLD][STEPS + 1]; /**< of a run without a fault */
     int applied[WORLD];                    /**< what a killed run left: after how many steps */
     int returned[WORLD];                   /**< steps that zero_step() had returned from */
+    _Atomic pid_t victim;
 };
 
 struct job {
@@ -37,6 +40,7 @@ struct job {
     zero_dtype dtype;
     int victim;     /**< -1: nobody */
     char fault[64]; /**< of the victim */
+    bool stopped;   /**< which stops it */
 };
 
 /* ------------------------------------------------------------------ state */
@@ -76,6 +80,7 @@ static bool open_rank(struct team_rank *rank, const struct job *job, struct toy 
     *toy = toy_odd;
     toy->dtype = job->dtype;
     rank->config.stage = job->stage;
+    rank->config.stall_s = job->stopped ? 1 : 30;
     // Everybody has committed before anybody dies.
     return toy_open(rank, toy) && coll_barrier(rank->z->comm) == ZERO_OK;
 }
@@ -117,16 +122,24 @@ static bool disturbed_rank(struct team_rank *rank, void *user)
     const struct job *job = user;
     struct toy toy;
     TEAM_CHECK(open_rank(rank, job, &toy));
-    if (rank->rank == job->victim)
+    if (rank->rank == job->victim) {
+        atomic_store(&job->board->victim, getpid());
         TEAM_CHECK(base_fault_set(job->fault, NULL) == ZERO_OK);
+    }
     const int steps = train_silently(rank, &toy);
     if (rank->rank == job->victim)
         return true; // it lives, which the test notices
-    char words[32];
-    snprintf(words, sizeof words, "rank %d died", job->victim);
+    if (job->stopped)
+        kill(atomic_load(&job->board->victim), SIGKILL);
+    const zero_result result = job->stopped ? ZERO_E_TIMEOUT : ZERO_E_PEER;
+    char words[128];
+    snprintf(words, sizeof words, "rank %d %s; its last call:", job->victim,
+             job->stopped
+                 ? "has given no sign of life for 1.0 s (its process is stopped or starved)"
+                 : "died");
     TEAM_CHECK(steps < STEPS && strstr(zero_last_error(rank->z), words));
-    TEAM_CHECK(zero_gather(rank->z, 0, NULL) == ZERO_E_PEER);
-    TEAM_CHECK(toy_update(rank, &toy) == ZERO_E_PEER);
+    TEAM_CHECK(zero_gather(rank->z, 0, NULL) == result);
+    TEAM_CHECK(toy_update(rank, &toy) == result);
     copy_image(rank->z, &image);
     job->board->applied[rank->rank] = find_image(job->board, rank->rank, &image);
     job->board->returned[rank->rank] = steps;
@@ -140,7 +153,7 @@ static void kill_at(struct job *job, int victim, const char *point, unsigned hit
 {
     struct board *board = job->board;
     job->victim = victim;
-    snprintf(job->fault, sizeof job->fault, "%s:kill@%u", point, hit);
+    snprintf(job->fault, sizeof job->fault, "%s:%s@%u", point, job->stopped ? "stop" : "kill", hit);
     if (!team_run_killed(WORLD, victim, disturbed_rank, job))
         fail_msg("stage %d, rank %d, %s", job->stage, victim, job->fault);
     for (int rank = 0; rank < WORLD; rank++) {
@@ -166,6 +179,8 @@ static void sweep(int stage, zero_dtype dtype)
         kill_at(&job, (int)(i % WORLD), points[i], 2);
     for (unsigned hit = 1; hit < 150; hit += 1 + hit / 2)
         kill_at(&job, (int)(hit % WORLD), "coll.*", hit);
+    job.stopped = true;
+    kill_at(&job, stage % WORLD, "coll.exchange.read", 2);
     team_shared_free(job.board, sizeof *job.board);
 }
 
