@@ -37,11 +37,22 @@ static zero_result drain(struct harm_rank *rank, zero_result started)
     return started == ZERO_OK ? coll_drain(rank->comm, &rank->requests[0]) : started;
 }
 
-static zero_result all_gather(struct harm_rank *rank)
+static zero_result gather(struct harm_rank *rank, const void *source)
 {
     const struct coll_all_gather op = {
-        .source = rank->source, .recv = rank->result, .spans = rank->bytes, .label = label};
+        .source = source, .recv = rank->result, .spans = rank->bytes, .label = label};
     return drain(rank, coll_all_gather_start(rank->comm, &op, &rank->requests[0]));
+}
+
+static zero_result all_gather(struct harm_rank *rank)
+{
+    return gather(rank, rank->source);
+}
+
+/** The same from memory that is in no arena. */
+static zero_result private_all_gather(struct harm_rank *rank)
+{
+    return gather(rank, rank->sum);
 }
 
 static zero_result publication(struct harm_rank *rank)
@@ -50,9 +61,9 @@ static zero_result publication(struct harm_rank *rank)
     return drain(rank, coll_all_gather_start(rank->comm, &op, &rank->requests[0]));
 }
 
-static zero_result reduce_scatter(struct harm_rank *rank)
+static zero_result reduce(struct harm_rank *rank, const void *source)
 {
-    const struct coll_reduce_scatter op = {.source = rank->source,
+    const struct coll_reduce_scatter op = {.source = source,
                                            .dtype = ZERO_F32,
                                            .spans = rank->elements,
                                            .accumulator = rank->sum,
@@ -62,24 +73,14 @@ static zero_result reduce_scatter(struct harm_rank *rank)
     return drain(rank, coll_reduce_scatter_start(rank->comm, &op, &rank->requests[0]));
 }
 
-/** The same from memory that is in no arena. */
-static zero_result private_all_gather(struct harm_rank *rank)
+static zero_result reduce_scatter(struct harm_rank *rank)
 {
-    const struct coll_all_gather op = {
-        .source = rank->sum, .recv = rank->result, .spans = rank->bytes, .label = label};
-    return drain(rank, coll_all_gather_start(rank->comm, &op, &rank->requests[0]));
+    return reduce(rank, rank->source);
 }
 
 static zero_result private_reduce_scatter(struct harm_rank *rank)
 {
-    const struct coll_reduce_scatter op = {.source = rank->result,
-                                           .dtype = ZERO_F32,
-                                           .spans = rank->elements,
-                                           .accumulator = rank->sum,
-                                           .contributors = coll_world(rank->comm),
-                                           .store = true,
-                                           .label = label};
-    return drain(rank, coll_reduce_scatter_start(rank->comm, &op, &rank->requests[0]));
+    return reduce(rank, rank->result);
 }
 
 static zero_result bulk_all_reduce(struct harm_rank *rank)
