@@ -7,7 +7,9 @@
 #include <string.h>
 
 enum {
-    EXITING = 4,        // PF_EXITING of the kernel's flags, field 9 of /proc/PID/stat
+    EXITING = 4, // PF_EXITING of the kernel's flags, field 9 of /proc/PID/stat
+    LOOK_MS = 10,
+    LOOKS = 20,         // for the last of its threads to have heard of it
     FREEING_MS = 10000, // 100 GiB take as long
 };
 
@@ -35,9 +37,13 @@ struct run_rank *run_first_to_end(struct run_job *job)
     if (lost < 0 || lost >= job->count)
         return NULL;
     struct run_rank *rank = &job->ranks[lost];
-    // It may also have become another program.
-    if (rank->ended || !is_exiting(rank->pid))
-        return NULL;
     struct pollfd end = {.fd = rank->pidfd, .events = POLLIN};
-    return poll(&end, 1, FREEING_MS) == 1 ? rank : NULL;
+    // It may also have become another program, and will not end soon.
+    bool exiting = false;
+    for (int look = 0; look < LOOKS && !rank->ended && !exiting; look++) {
+        exiting = is_exiting(rank->pid);
+        if (poll(&end, 1, exiting ? FREEING_MS : LOOK_MS) == 1)
+            return rank;
+    }
+    return NULL;
 }

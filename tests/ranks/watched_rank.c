@@ -55,7 +55,9 @@ static int train(zero_ctx *z, const char *how, uint64_t steps, unsigned ms)
     if (!strcmp(how, "killed") && zero_rank(z) == 1) {
         if (zero_micro_begin(z, 0, &micro) != ZERO_OK || zero_gather(z, 0, NULL) != ZERO_OK)
             return failed(z, "zero_gather");
-        mmap(NULL, MUCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        if (mmap(NULL, MUCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1,
+                 0) == MAP_FAILED)
+            return 3;
         raise(SIGKILL);
     }
     if (strcmp(how, "train") != 0)
