@@ -79,6 +79,8 @@ static bool train(struct team_rank *rank, void *user)
     rank->config.gather = job->gather;
     if (!toy_open(rank, &toy))
         return false;
+    // The others may still be in here when the victim dies, but no more in zero_commit().
+    job->result[r] = zero_barrier(rank->z);
     if (r == VICTIM) {
         char fault[32];
         snprintf(fault, sizeof fault, "coll.*:kill@%d", job->kill_at ? job->kill_at : 1 << 30);
@@ -99,9 +101,8 @@ static bool train(struct team_rank *rank, void *user)
 /** Kills the victim at its n-th point; false if it has none. */
 static bool kill_at(struct job *job, const struct job *reference, int n)
 {
-    *job = *reference;
-    job->make = false;
-    job->kill_at = n;
+    *job = (struct job){.stage = reference->stage, .gather = reference->gather, .kill_at = n};
+    memcpy(job->expected, reference->expected, sizeof job->expected);
     const bool lived = team_run("shm", WORLD, train, job);
     int least = STEPS, most = 0;
     for (int r = 0; r < WORLD; r++) {
@@ -115,7 +116,10 @@ static bool kill_at(struct job *job, const struct job *reference, int n)
         least = job->updates[r] < least ? job->updates[r] : least;
         most = job->updates[r] > most ? job->updates[r] : most;
     }
-    assert_true(most - least <= 1);
+    if (most - least > 1)
+        fail_msg("point %d, stage %d, %s: %d, %d and %d updates; results %d, %d and %d", n,
+                 job->stage, job->gather, job->updates[0], job->updates[1], job->updates[2],
+                 job->result[0], job->result[1], job->result[2]);
     return !lived;
 }
 
