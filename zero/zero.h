@@ -344,7 +344,8 @@ ZERO_API zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream str
  * Gives the metric `name` of the current micro-batch: zero_metric_mean() has the mean over all V
  * of them after zero_step(), summed in fp64 in the order 0 .. V-1. *Local*, but the same names in
  * the same order in every micro-batch of a step, on every rank, each once, at most 16; names of
- * [A-Za-z0-9_.-], 1 .. 31 bytes. ZERO_E_INVALID, ZERO_E_STATE, ZERO_E_LIMIT.
+ * [A-Za-z0-9_.-], 1 .. 31 bytes. zero-run shows "loss", and tokens a second if there is a metric
+ * "tokens", the number in a micro-batch. ZERO_E_INVALID, ZERO_E_STATE, ZERO_E_LIMIT.
  */
 ZERO_API zero_result zero_metric(zero_ctx *z, const char *name, double value);
 
