@@ -177,7 +177,14 @@ static bool all_to_all_once(const struct memory *memory, const struct movement *
     return check_guards(m, out);
 }
 
-/** One count in all cases, or, of a long one in a thinned matrix, in a few. */
+/** Whether a case is in the thinned matrix: of long counts a few, of the longest with few ranks. */
+static bool thinned(const struct memory *memory, const struct movement *m, int number)
+{
+    return m->count <= FEW ||
+           (number % 13 == 0 && (m->count < MOST || coll_world(memory->comm) <= 3));
+}
+
+/** One count in all cases, or in those of the thinned matrix. */
 static bool move_count(const struct memory *memory, int number, bool whole)
 {
     for (int i = 0; i < MOVEMENTS; i++) {
@@ -189,7 +196,7 @@ static bool move_count(const struct memory *memory, int number, bool whole)
             .to_arena = i / SHAPES / 2 / FROMS != 0,
             .seed = (uint32_t)(number * MOVEMENTS + i),
         };
-        if (!whole && m.count > FEW && (i + 5 * number) % 13 != 0)
+        if (!whole && !thinned(memory, &m, i + 5 * number))
             continue;
         if (!gather_once(memory, &m) || !broadcast_once(memory, &m) ||
             (m.from != IN_PLACE && !all_to_all_once(memory, &m))) {
