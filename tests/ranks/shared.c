@@ -186,12 +186,56 @@ static void nobody_writes_what_is_read(void **state)
     team_shared_free(job, sizeof *job);
 }
 
+/* ------------------------------------------------------------------ many */
+
+static bool train_many(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    static const struct toy_tensor tensors[] = {
+        {.name = "f32", .slices = TOY_UNITS_MAX, .numel = 2000, .wide = true},
+        {.name = "bf16", .slices = TOY_UNITS_MAX, .numel = 1500},
+        {.name = "small_f32", .slices = TOY_UNITS_MAX, .numel = 9, .wide = true},
+        {.name = "small_bf16", .slices = TOY_UNITS_MAX, .numel = 10},
+    };
+    const struct toy toy = {.tensors = tensors,
+                            .tensor_count = 4,
+                            .unit_count = TOY_UNITS_MAX,
+                            .micro_batches = 3,
+                            .dtype = ZERO_BF16};
+    rank->config.stage = job->stage;
+    rank->config.gather = job->gather;
+    if (!toy_open(rank, &toy) || !toy_train(rank, &toy, 3))
+        return false;
+    TEAM_OK(rank, zero_fingerprint(rank->z, job->digest[rank->rank]));
+    return true;
+}
+
+/** 256 sections are published at a time, more than can be under way. */
+static void many_sections(void **state)
+{
+    (void)state;
+    struct job *expected = team_shared(sizeof *expected), *job = team_shared(sizeof *job);
+    expected->gather = "copy";
+    assert_true(team_run("self", 1, train_many, expected));
+    for (int stage = 0; stage <= 3; stage++)
+        for (int shared = 0; shared <= (stage > 0); shared++) {
+            *job = (struct job){.stage = stage, .gather = shared ? "shared" : "copy"};
+            if (!team_run("shm", 3, train_many, job))
+                fail_msg("stage %d, %s", stage, job->gather);
+            for (int r = 0; r < 3; r++)
+                assert_memory_equal(job->digest[r], expected->digest[0], 16);
+        }
+    team_shared_free(expected, sizeof *expected);
+    team_shared_free(job, sizeof *job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_program_cannot_write),
         cmocka_unit_test(nothing_is_copied),
         cmocka_unit_test(nobody_writes_what_is_read),
+        cmocka_unit_test(many_sections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
