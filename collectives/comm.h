@@ -37,11 +37,12 @@ struct coll_config {
     const char *transport; /**< "self", "threads", "shm" */
     int rank;
     int world;
-    const char *job;              /**< tells jobs of one user on one host apart (boot/) */
-    const char *name;             /**< tells communicators of one job apart */
-    struct coll_team *team;       /**< "threads" only */
-    uint64_t timeout_ns;          /**< longest wait, also for the ranks to meet */
-    uint64_t stall_ns;            /**< "shm": longest silence of a peer's process; 0: no limit */
+    const char *job;        /**< tells jobs of one user on one host apart (boot/) */
+    const char *name;       /**< tells communicators of one job apart */
+    struct coll_team *team; /**< "threads" only */
+    uint64_t timeout_ns; /**< longest wait, also for the ranks to meet; time in which this process
+                              does not run, as when the job is suspended, does not count */
+    uint64_t stall_ns;   /**< "shm": longest silence of a peer's process; 0: no limit */
     struct control_rank *control; /**< where this rank records what it does (control/control.h),
                                        borrowed; NULL: nowhere */
     const struct base_log *log;   /**< borrowed, outlives the communicator */
