@@ -295,6 +295,36 @@ static void faults(void **state)
     }
 }
 
+/** Whichever allocation fails, nothing stays behind. */
+static void no_allocation(void **state)
+{
+    (void)state;
+    const struct coll_config config = {.transport = "shm",
+                                       .world = 1,
+                                       .job = "coll-test-no-allocation",
+                                       .name = "test",
+                                       .timeout_ns = UINT64_C(5000000000)};
+    const int mapped = mappings(), opened = descriptors();
+    zero_result result = ZERO_E_NOMEM;
+    for (int failing = 1; result != ZERO_OK; failing++) {
+        char fault[32];
+        struct coll_comm *comm;
+        struct coll_arena *arena;
+        const struct coll_span all = {0, 100};
+        snprintf(fault, sizeof fault, "alloc@%d", failing);
+        assert_int_equal(base_fault_set(fault, NULL), ZERO_OK);
+        result = coll_open(&comm, &config, NULL);
+        if (result == ZERO_OK)
+            result = coll_arena_create_shared(comm, 100, &all, 1, &arena, NULL);
+        assert_true(result == ZERO_OK || result == ZERO_E_NOMEM);
+        assert_true(base_fault_fired() == (result != ZERO_OK));
+        coll_close(comm);
+        assert_int_equal(mappings(), mapped);
+        assert_int_equal(descriptors(), opened);
+    }
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+}
+
 static bool group_rank(struct coll_comm *comm, void *user)
 {
     struct coll_comm *group;
@@ -425,8 +455,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared), cmocka_unit_test(older_kernels), cmocka_unit_test(refused),
-        cmocka_unit_test(faults), cmocka_unit_test(group),         cmocka_unit_test(limit),
-        cmocka_unit_test(own),    cmocka_unit_test(publications),
+        cmocka_unit_test(faults), cmocka_unit_test(no_allocation), cmocka_unit_test(group),
+        cmocka_unit_test(limit),  cmocka_unit_test(own),           cmocka_unit_test(publications),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
