@@ -42,11 +42,15 @@ static int free_segment(void **state)
     return 0;
 }
 
-/** An operation of "main" that began begin_ms before now, and ended if end_ms > 0. */
-static struct control_record operation(const char *kind, uint64_t sequence, uint64_t begin_ms,
-                                       uint64_t end_ms)
+/** An operation of "main" that began begin_ms before now, and ended if end_ms > 0; valid until the
+ * call after the next. */
+static struct control_record *operation(const char *kind, uint64_t sequence, uint64_t begin_ms,
+                                        uint64_t end_ms)
 {
-    struct control_record record = {
+    static struct control_record records[2];
+    static unsigned next;
+    struct control_record *record = &records[next++ % 2];
+    *record = (struct control_record){
         .sequence = sequence,
         .begin_ns = NOW_NS - begin_ms * MS,
         .end_ns = end_ms ? NOW_NS - end_ms * MS : 0,
@@ -55,20 +59,20 @@ static struct control_record operation(const char *kind, uint64_t sequence, uint
         .unit = CONTROL_NO_UNIT,
         .ranks = segment->world,
     };
-    control_copy_name(record.kind, sizeof record.kind, kind);
-    control_copy_name(record.comm, sizeof record.comm, "main");
+    control_copy_name(record->kind, sizeof record->kind, kind);
+    control_copy_name(record->comm, sizeof record->comm, "main");
     return record;
 }
 
-static void put(int rank, struct control_record record)
+static void put(int rank, struct control_record *record)
 {
-    assert_int_not_equal(control_begin(&segment->ranks[rank], &record), 0);
+    assert_int_not_equal(control_begin(&segment->ranks[rank], record), 0);
 }
 
-static void put_unit(int rank, struct control_record record, uint32_t unit, const char *name)
+static void put_unit(int rank, struct control_record *record, uint32_t unit, const char *name)
 {
-    record.unit = unit;
-    control_copy_name(record.name, sizeof record.name, name);
+    record->unit = unit;
+    control_copy_name(record->name, sizeof record->name, name);
     put(rank, record);
 }
 
@@ -177,14 +181,14 @@ static void groups_are_told_apart(void **state)
     (void)state;
     make_segment(4);
     for (int rank = 0; rank < 4; rank++) {
-        struct control_record record = operation("barrier", 3, 100, 0);
-        record.ranks = 2;
-        record.first = (uint32_t)(rank % 2);
-        control_copy_name(record.comm, sizeof record.comm, "main/0");
+        struct control_record *record = operation("barrier", 3, 100, 0);
+        record->ranks = 2;
+        record->first = (uint32_t)(rank % 2);
+        control_copy_name(record->comm, sizeof record->comm, "main/0");
         if (rank < 2)
             put(rank, record);
-        record.sequence--;
-        record.end_ns = NOW_NS;
+        record->sequence--;
+        record->end_ns = NOW_NS;
         if (rank == 3)
             put(rank, record);
     }
@@ -219,9 +223,9 @@ static void messages_name_the_other_side(void **state)
     (void)state;
     make_segment(6);
     for (int rank = 0; rank < 5; rank++) {
-        struct control_record record =
+        struct control_record *record =
             operation(rank == 1 ? "send" : "receive", 0, (uint64_t)rank + 1, 0);
-        record.peer = 5;
+        record->peer = 5;
         if (rank == 0)
             put_unit(rank, record, 2, "");
         else
@@ -413,14 +417,14 @@ static const char *thread_name(const json_t *events, int rank, json_int_t tid)
 }
 
 /** A record of the trace's own time: from begin_us to end_us, 0: not ended. */
-static struct control_record timed(enum control_what what, uint64_t start_ns, uint64_t begin_us,
-                                   uint64_t end_us)
+static struct control_record *timed(enum control_what what, uint64_t start_ns, uint64_t begin_us,
+                                    uint64_t end_us)
 {
-    struct control_record record = operation("all-gather", 3, 0, 0);
-    record.what = (uint16_t)what;
-    record.begin_ns = start_ns + 1000 * begin_us;
-    record.end_ns = end_us ? start_ns + 1000 * end_us : 0;
-    record.bytes = 4096;
+    struct control_record *record = operation("all-gather", 3, 0, 0);
+    record->what = (uint16_t)what;
+    record->begin_ns = start_ns + 1000 * begin_us;
+    record->end_ns = end_us ? start_ns + 1000 * end_us : 0;
+    record->bytes = 4096;
     return record;
 }
 
@@ -467,8 +471,8 @@ static void what_overlaps_lies_in_lanes(void **state)
     open_trace(1);
     struct control_rank *area = &segment->ranks[0];
     const uint64_t start = base_clock_ns();
-    struct control_record first = timed(CONTROL_OPERATION, start, 10, 0);
-    const uint64_t number_of_first = control_begin(area, &first);
+    struct control_record *first = timed(CONTROL_OPERATION, start, 10, 0);
+    const uint64_t number_of_first = control_begin(area, first);
     put(0, timed(CONTROL_OPERATION, start, 12, 20)); // while the first is under way
     run_trace_drain(trace);
     put(0, timed(CONTROL_OPERATION, start, 20, 30)); // where the second was
@@ -525,8 +529,8 @@ static void every_communicator_has_its_tracks(void **state)
     open_trace(1);
     const uint64_t start = base_clock_ns();
     for (int i = 0; i < 70; i++) {
-        struct control_record record = timed(CONTROL_OPERATION, start, 1, 2);
-        snprintf(record.comm, sizeof record.comm, "comm %d", i);
+        struct control_record *record = timed(CONTROL_OPERATION, start, 1, 2);
+        snprintf(record->comm, sizeof record->comm, "comm %d", i);
         put(0, record);
     }
     json_t *events = read_trace();
@@ -541,9 +545,9 @@ static void garbage_is_no_event(void **state)
 {
     (void)state;
     open_trace(2);
-    struct control_record record = timed(CONTROL_OPERATION, base_clock_ns(), 20, 10);
+    struct control_record *record = timed(CONTROL_OPERATION, base_clock_ns(), 20, 10);
     put(1, record); // ends before it begins
-    record.what = 77;
+    record->what = 77;
     put(1, record);
     memset((void *)segment->ranks[0].ring, 0xa5, sizeof segment->ranks[0].ring);
     segment->ranks[0].records = UINT64_MAX - 3;
