@@ -1,5 +1,5 @@
 // Reductions: the kernel of the ordered sum against a plain loop; reduce-scatter and all-reduce of
-// ranks on one host, each of them a process, bound to no processor, against what memory can do.
+// ranks on one host, each of them a process, against what memory can do.
 #include "collectives/comm.h"
 #include "collectives/sum/sum.h"
 #include "tests/bench/job.h"

@@ -1,5 +1,8 @@
 #include "tests/bench/job.h"
 
+#include "tests/ranks/bind.h"
+
+#include <sched.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,12 +12,16 @@ static const int finish = -1;
 int job_processes(int world, job_rank_fn fn, void *user)
 {
     char job[64];
+    cpu_set_t before; // rank 0 is bound, this process shall not be
     snprintf(job, sizeof job, "bench-%d-%d", (int)getpid(), world);
     fflush(NULL);
+    const bool known = sched_getaffinity(0, sizeof before, &before) == 0;
     for (int r = 1; r < world; r++)
         if (fork() == 0)
             _exit(fn(r, world, job, user));
     int failed = fn(0, world, job, user);
+    if (known)
+        sched_setaffinity(0, sizeof before, &before);
     for (int r = 1; r < world; r++) {
         int status = 0;
         failed |= wait(&status) < 0 || status != 0;
@@ -33,6 +40,8 @@ zero_result job_open(struct coll_comm **comm, int rank, int world, const char *j
         .name = "bench",
         .timeout_ns = UINT64_C(60000000000),
     };
+    if (!bind_rank(rank))
+        return zero_fail(error, ZERO_E_IO, "rank %d can't be bound to a processor", rank);
     return coll_open(comm, &config, error);
 }
 

@@ -37,7 +37,8 @@ typedef int (*job_rank_fn)(int rank, int world, const char *job, void *user);
 /** Runs it as ranks 0 .. world-1, rank 0 in this process; 0 if all returned 0. */
 int job_processes(int world, job_rank_fn fn, void *user);
 
-/** Opens rank `rank` of a job's communicator over "shm". */
+/** Opens rank `rank` of a job's communicator over "shm", on a processor of its own while there are
+ * enough. */
 zero_result job_open(struct coll_comm **comm, int rank, int world, const char *job,
                      struct base_error *error);
 

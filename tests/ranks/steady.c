@@ -3,6 +3,7 @@
  * machine is shared: of many steps one without any will do, and in no step anything else. */
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "tests/ranks/bind.h"
 #include "tests/ranks/syscalls.h"
 #include "tests/ranks/toy.h"
 
@@ -34,20 +35,6 @@ struct job {
     const char *gather;
     struct asked asked[WORLD][STEPS];
 };
-
-/** Gives this rank a processor of its own, among the ranks. */
-static bool bind(int rank)
-{
-    cpu_set_t allowed, mine;
-    CPU_ZERO(&mine);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return false;
-    int before = rank;
-    for (size_t cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&mine) == 0; cpu++)
-        if (CPU_ISSET(cpu, &allowed) && before-- == 0)
-            CPU_SET(cpu, &mine);
-    return sched_setaffinity(0, sizeof mine, &mine) == 0;
-}
 
 static long faults(void)
 {
@@ -87,7 +74,7 @@ static bool train(struct team_rank *rank, void *user)
     const char *why;
     rank->config.stage = job->stage;
     rank->config.gather = job->gather;
-    TEAM_CHECK(bind(rank->rank) && syscalls_prepare(&why));
+    TEAM_CHECK(bind_rank(rank->rank) && syscalls_prepare(&why));
     if (!toy_open(rank, &job->toy) || !toy_train(rank, &job->toy, WARM_UP))
         return false;
     for (int s = 0; s < STEPS; s++)
