@@ -1,6 +1,8 @@
-/* One copy of the parameters for all ranks: read-only for the program, written by its owners while
- * nobody reads, and nothing is copied. */
+/* What ranks read of each other where it lies: one copy of the parameters for all of them,
+ * read-only for the program; at stage 0 the sums. Written by their owners while nobody reads. */
 #include "tests/ranks/toy.h"
+
+#include "base/hash.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -186,6 +188,54 @@ static void nobody_writes_what_is_read(void **state)
     team_shared_free(job, sizeof *job);
 }
 
+/** At stage 0 all read each other's sums. Here the others need nothing of the last rank, whose
+ * micro-batches do not count, and whose update is slow; theirs is quick, and so is their next step.
+ */
+static bool read_late(struct team_rank *rank, void *user)
+{
+    enum { UNITS = 4, NUMEL = 256 * 1024 };
+    struct job *job = user;
+    static const struct toy_tensor tensor = {.name = "w", .slices = UNITS, .numel = NUMEL};
+    const struct toy toy = {.tensors = &tensor,
+                            .tensor_count = 1,
+                            .unit_count = UNITS,
+                            .micro_batches = 2,
+                            .dtype = ZERO_F32};
+    rank->config.kernels = rank->rank == 2 ? "ref" : "auto";
+    if (!toy_open(rank, &toy))
+        return false;
+    for (int step = 0; step < job->steps; step++) {
+        for (int i = 0; i < zero_micro_count(rank->z); i++) {
+            TEAM_OK(rank, zero_micro_begin(rank->z, i, NULL));
+            for (zero_unit unit = UNITS - 1; unit >= 0; unit--) {
+                TEAM_OK(rank, zero_grad_open_raw(rank->z, unit, NULL));
+                memset(zero_grad_ptr(rank->z, 0, unit), 0x3c + step % 2, NUMEL * sizeof(float));
+                TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
+            }
+        }
+        TEAM_OK(rank, toy_update(rank, &toy));
+    }
+    // Of what this rank has computed: a fingerprint has what owners have.
+    uint64_t hash = 0;
+    for (zero_unit unit = 0; unit < UNITS; unit++)
+        hash = base_hash64(zero_param_ptr(rank->z, 0, unit), NUMEL * sizeof(float), hash);
+    memcpy(job->digest[rank->rank], &hash, sizeof hash);
+    return true;
+}
+
+static void sums_stay_until_all_have_read_them(void **state)
+{
+    (void)state;
+    struct job *expected = team_shared(sizeof *expected), *job = team_shared(sizeof *job);
+    expected->steps = job->steps = 10;
+    assert_true(team_run("self", 1, read_late, expected));
+    assert_true(team_run("shm", 3, read_late, job));
+    for (int r = 0; r < 3; r++)
+        assert_memory_equal(job->digest[r], expected->digest[0], 16);
+    team_shared_free(expected, sizeof *expected);
+    team_shared_free(job, sizeof *job);
+}
+
 /* ------------------------------------------------------------------ many */
 
 static bool train_many(struct team_rank *rank, void *user)
@@ -235,6 +285,7 @@ int main(void)
         cmocka_unit_test(the_program_cannot_write),
         cmocka_unit_test(nothing_is_copied),
         cmocka_unit_test(nobody_writes_what_is_read),
+        cmocka_unit_test(sums_stay_until_all_have_read_them),
         cmocka_unit_test(many_sections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
