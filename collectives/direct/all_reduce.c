@@ -69,7 +69,8 @@ static void reduce_piece(struct coll_comm *comm, const struct coll_request *requ
     const struct coll_all_reduce *op = &request->op.all_reduce;
     const struct direct *direct = coll_direct_of(comm);
     const size_t size = coll_dtype_bytes(op->dtype);
-    const bool large = op->count > direct->cache_bytes / size / 2 / (size_t)comm->world;
+    // This rank reads a share of every source and writes it to every result.
+    const bool large = op->count > direct->core_bytes / size / 2;
     bool in_place;
     const int targets = list_targets(comm, request, everywhere, &in_place);
     struct coll_pass pass = {

@@ -136,7 +136,7 @@ struct direct {
     uint64_t all_to_alls; /**< started so far */
     const struct coll_sum_kernels *kernels;
     struct direct_scratch *scratch;
-    size_t cache_bytes; /**< coll_sum_cache_bytes() */
+    size_t cache_bytes, core_bytes; /**< coll_sum_cache_bytes(), coll_sum_core_bytes() */
     bool shared;                               /**< the ranks are processes, for futexes */
     bool joined;                               /**< the others count on this rank to leave */
     struct direct_room rooms[COLL_GROUPS_MAX]; /**< of a root */

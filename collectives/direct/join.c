@@ -34,6 +34,7 @@ zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool
     direct->shared = shared;
     direct->kernels = coll_sum_best();
     direct->cache_bytes = coll_sum_cache_bytes();
+    direct->core_bytes = coll_sum_core_bytes();
     direct->blocks = base_calloc(world, sizeof *direct->blocks);
     direct->homes = comm->root_ranks ? base_calloc(world, sizeof *direct->homes) : direct->blocks;
     direct->met = base_calloc(world, sizeof *direct->met);

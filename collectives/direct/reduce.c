@@ -25,14 +25,12 @@ static bool fresh(const struct coll_reduce_scatter *op)
     return op->first < op->sum_group && (next >= op->sum_group || op->last);
 }
 
-/** Whether the result had better not displace what is in the caches: the ranks' shares of all
- * contributions and sums don't fit together. */
+/** Whether this rank reads and writes more than its cache holds. */
 static bool large(const struct coll_comm *comm, const struct coll_reduce_scatter *op)
 {
     const size_t element = (size_t)op->contributors * coll_dtype_bytes(op->dtype) +
                            coll_dtype_bytes(coll_accumulator_dtype(op->dtype));
-    return op->spans[comm->rank].count >
-           coll_direct_of(comm)->cache_bytes / element / (size_t)comm->world;
+    return op->spans[comm->rank].count > coll_direct_of(comm)->core_bytes / element;
 }
 
 /** Names the contributors whose part of a tile is not finite, each for the first time only. */

@@ -62,13 +62,17 @@ void coll_sum_fence(void)
 #endif
 }
 
+size_t coll_sum_core_bytes(void)
+{
+    enum { USUAL = 1 << 20 };
+    const long level2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return level2 > 0 ? (size_t)level2 : USUAL;
+}
+
 size_t coll_sum_cache_bytes(void)
 {
-    enum { UNKNOWN = 32 << 20 };
-    const long level3 = sysconf(_SC_LEVEL3_CACHE_SIZE), level2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    if (level3 > 0)
-        return (size_t)level3;
-    return level2 > 0 ? (size_t)level2 : UNKNOWN;
+    const long level3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return level3 > 0 ? (size_t)level3 : coll_sum_core_bytes();
 }
 
 size_t coll_dtype_bytes(zero_dtype dtype)

@@ -260,7 +260,7 @@ static void dtypes(void **state)
     assert_int_equal(coll_dtype_bytes((zero_dtype)77), 0);
     assert_int_equal(coll_accumulator_dtype(ZERO_F16), ZERO_F32);
     assert_int_equal(coll_accumulator_dtype(ZERO_I64), ZERO_I64);
-    assert_true(coll_sum_cache_bytes() > 0);
+    assert_true(coll_sum_core_bytes() > 0 && coll_sum_cache_bytes() > 0);
 }
 
 int main(void)
