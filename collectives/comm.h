@@ -250,7 +250,7 @@ struct coll_reduce_scatter {
                                         until the request is drained */
     void *accumulator;             /**< this rank's span: spans[rank].count elements */
     int contributors;              /**< 1 .. world */
-    bool store;                    /**< with sum_group: ignored, first == 0 stores */
+    bool store;                    /**< with sum_group: ignored, block 0 is stored */
     uint32_t sum_group;            /**< 0, 1: none */
     uint64_t first;                /**< with sum_group: number of rank 0's contribution */
     bool last;                     /**< with sum_group: no other call follows */
