@@ -442,13 +442,115 @@ static void sequences(void **state)
     over_worlds(sequences_rank, NULL);
 }
 
+/* ------------------------------------------------------------------ one result for all */
+
+/** All ranks give the same place in memory that is there once. */
+static bool shared_result_rank(struct coll_comm *comm, void *user)
+{
+    enum { COUNT = 5001 };
+    (void)user;
+    const int world = coll_world(comm);
+    struct coll_arena *arena;
+    const struct coll_span mine = {0, coll_rank(comm) == 0 ? COUNT * sizeof(int32_t) : 0};
+    CHECK_OK(comm, coll_arena_create_shared(comm, COUNT * sizeof(int32_t), &mine, 1, &arena, NULL));
+    struct coll_arena *sources;
+    CHECK_OK(comm, coll_arena_create(comm, COUNT * sizeof(int32_t), &sources, NULL));
+    int32_t *source = coll_arena_base(sources), *result = coll_arena_base(arena);
+    for (int32_t i = 0; i < COUNT; i++)
+        source[i] = i + coll_rank(comm);
+    struct coll_request request = {0};
+    const struct coll_all_reduce op = {
+        .source = source, .result = result, .count = COUNT, .dtype = ZERO_I32, .op = COLL_SUM};
+    CHECK_OK(comm, coll_all_reduce_start(comm, &op, &request));
+    CHECK_OK(comm, coll_drain(comm, &request));
+    for (int32_t i = 0; i < COUNT; i++)
+        CHECK(result[i] == i * world + world * (world - 1) / 2);
+    CHECK_OK(comm, coll_barrier(comm));
+    return true;
+}
+
+static void shared_result(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 4; world++) {
+        assert_true(run_ranks("threads", world, 0, shared_result_rank, NULL));
+        assert_true(run_ranks("shm", world, 0, shared_result_rank, NULL));
+    }
+}
+
+/* ------------------------------------------------------------------ what is refused */
+
+enum wrong { DTYPE, OPERATION, NO_SOURCE, NO_RESULT, ALIGNMENT, OVERLAP, TOO_MANY, WRONGS };
+
+static bool refused(struct coll_comm *comm, zero_result got, const char *part)
+{
+    struct base_error error = {0};
+    CHECK(got == ZERO_E_INVALID && coll_state(comm, &error) == got);
+    if (!strstr(error.message, part) || !strstr(error.message, "vector 7"))
+        fprintf(stderr, "'%s' is not in '%s'\n", part, error.message);
+    CHECK(strstr(error.message, part) && strstr(error.message, "vector 7"));
+    return true;
+}
+
+static bool refused_all_reduce_rank(struct coll_comm *comm, void *user)
+{
+    static const char *const reasons[WRONGS] = {
+        "no such dtype", "no such operation", "no source",           "no result",
+        "not aligned",   "overlaps",          "more than the memory"};
+    const enum wrong wrong = *(const enum wrong *)user;
+    static _Thread_local double memory[2000];
+    unsigned char *result = (unsigned char *)(memory + 1000);
+    result -= wrong == OVERLAP ? 8 : wrong == ALIGNMENT ? 2 : 0;
+    const struct coll_all_reduce op = {
+        .source = wrong == NO_SOURCE ? NULL : memory,
+        .result = wrong == NO_RESULT ? NULL : result,
+        .count = wrong == TOO_MANY ? SIZE_MAX / 4 : 1000,
+        .dtype = wrong == DTYPE ? (zero_dtype)77 : ZERO_F64,
+        .op = wrong == OPERATION ? (enum coll_op)9 : COLL_SUM,
+        .label = {.what = "vector", .number = 7},
+    };
+    struct coll_request request = {0};
+    return refused(comm, coll_all_reduce_start(comm, &op, &request), reasons[wrong]);
+}
+
+static bool refused_group_rank(struct coll_comm *comm, void *user)
+{
+    const int wrong = *(const int *)user;
+    static const char *const reasons[] = {"no block", "no block", "only f32", "not aligned"};
+    static _Thread_local double memory[100], block[100];
+    struct coll_span spans[MOST_WORLD] = {{0, 100}};
+    const struct coll_reduce_scatter op = {
+        .source = memory,
+        .dtype = wrong == 2 ? ZERO_F64 : ZERO_F32,
+        .spans = spans,
+        .accumulator = (unsigned char *)memory + (wrong == 3 ? 2 : 0),
+        .contributors = coll_world(comm),
+        .sum_group = 4,
+        .first = wrong == 0 ? 3 : 0,
+        .last = wrong == 0,
+        .block = wrong < 2 ? NULL : (float *)(void *)block,
+        .label = {.what = "vector", .number = 7},
+    };
+    struct coll_request request = {0};
+    const zero_result got = coll_reduce_scatter_start(comm, &op, &request);
+    return coll_rank(comm) > 0 || refused(comm, got, reasons[wrong]);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    for (int wrong = 0; wrong < WRONGS; wrong++)
+        assert_true(run_ranks("self", 1, 0, refused_all_reduce_rank, &wrong));
+    for (int wrong = 0; wrong < 4; wrong++)
+        assert_true(run_ranks("threads", 2, 0, refused_group_rank, &wrong));
+}
+
 int main(int argc, char **argv)
 {
     everything = argc > 1 && strcmp(argv[1], "all") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reduce_scatter),
-        cmocka_unit_test(all_reduce),
-        cmocka_unit_test(sequences),
+        cmocka_unit_test(reduce_scatter), cmocka_unit_test(all_reduce), cmocka_unit_test(sequences),
+        cmocka_unit_test(shared_result),  cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
