@@ -75,6 +75,21 @@ static zero_result check_sizes(const struct coll_comm *comm, const struct coll_a
     return ZERO_OK;
 }
 
+/** The last step, with this rank's part done: whoever has made it may send from the arena to one
+ * that is still in it, and whose earlier requests look there. */
+static zero_result enter(struct coll_comm *comm, struct coll_arena *arena, zero_result result,
+                         const struct base_error *mine, struct base_error *error)
+{
+    struct coll_family *family = comm->family;
+    const uint32_t before = family->arena_count;
+    if (result == ZERO_OK)
+        family->arenas[family->arena_count++] = arena;
+    result = coll_agree(comm, arena->bytes, arena->peer_bytes, result, mine, error);
+    if (result != ZERO_OK)
+        family->arena_count = before;
+    return result;
+}
+
 /** Makes the arena's memory in steps, each on all ranks or on none. */
 static zero_result build(struct coll_comm *comm, struct coll_arena *arena, struct base_error *error)
 {
@@ -84,13 +99,14 @@ static zero_result build(struct coll_comm *comm, struct coll_arena *arena, struc
     result = coll_agree(comm, arena->bytes, arena->peer_bytes, result, &mine, error);
     if (result == ZERO_OK)
         result = check_sizes(comm, arena, error);
-    if (result == ZERO_OK) {
+    if (result == ZERO_OK && arena->shared) {
         result = transport->arena_share(comm, arena, &mine);
         result = coll_agree(comm, arena->bytes, arena->peer_bytes, result, &mine, error);
     }
-    if (result == ZERO_OK && arena->shared) {
-        result = transport->arena_populate(comm, arena, &mine);
-        result = coll_agree(comm, arena->bytes, arena->peer_bytes, result, &mine, error);
+    if (result == ZERO_OK) {
+        result = arena->shared ? transport->arena_populate(comm, arena, &mine)
+                               : transport->arena_share(comm, arena, &mine);
+        result = enter(comm, arena, result, &mine, error);
     }
     return result;
 }
@@ -128,7 +144,6 @@ static zero_result create(struct coll_comm *comm, const struct coll_arena *wante
         free_arena(created);
         return result;
     }
-    comm->family->arenas[comm->family->arena_count++] = created;
     *arena = created;
     return ZERO_OK;
 }

@@ -401,6 +401,42 @@ static void own(void **state)
     on_both(4, own_rank, NULL);
 }
 
+/** Who has an arena may send from it to one that is still making it, and has asked already. */
+static bool early_rank(struct coll_comm *comm, void *user)
+{
+    const int rank = coll_rank(comm), last = coll_world(comm) - 1;
+    for (int i = 0; i < 40; i++) {
+        unsigned char received = 0;
+        struct coll_request request = {0};
+        struct coll_arena *arena;
+        const struct coll_message receive = {.data = &received, .bytes = 1, .peer = last};
+        if (rank == 0)
+            CHECK_OK(comm, coll_receive_start(comm, &receive, &request));
+        const struct coll_span mine = part(100, rank, last + 1);
+        CHECK_OK(comm, *(const bool *)user
+                           ? coll_arena_create_shared(comm, 100, &mine, 1, &arena, NULL)
+                           : coll_arena_create(comm, 100, &arena, NULL));
+        unsigned char *base = coll_arena_base(arena);
+        const struct coll_message send = {.data = base + 99, .bytes = 1, .peer = 0};
+        if (rank == last) {
+            base[99] = (unsigned char)(i + 1);
+            CHECK_OK(comm, coll_send_start(comm, &send, &request));
+        }
+        CHECK_OK(comm, coll_drain(comm, &request));
+        CHECK(rank != 0 || received == i + 1);
+    }
+    return true;
+}
+
+static void early(void **state)
+{
+    (void)state;
+    assert_int_equal(base_fault_set("coll.exchange.*:delay@1+", NULL), ZERO_OK);
+    for (int shared = 0; shared < 2; shared++)
+        on_both(4, early_rank, &(bool){shared != 0});
+    base_fault_set(NULL, NULL);
+}
+
 /* ------------------------------------------------------------------ publications */
 
 /** Who calls a publication where the others gather has diverged. */
@@ -454,9 +490,10 @@ static void publications(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shared), cmocka_unit_test(older_kernels), cmocka_unit_test(refused),
-        cmocka_unit_test(faults), cmocka_unit_test(no_allocation), cmocka_unit_test(group),
-        cmocka_unit_test(limit),  cmocka_unit_test(own),           cmocka_unit_test(publications),
+        cmocka_unit_test(shared),       cmocka_unit_test(older_kernels), cmocka_unit_test(refused),
+        cmocka_unit_test(faults),       cmocka_unit_test(no_allocation), cmocka_unit_test(group),
+        cmocka_unit_test(limit),        cmocka_unit_test(own),           cmocka_unit_test(early),
+        cmocka_unit_test(publications),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
