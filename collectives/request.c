@@ -1,6 +1,8 @@
 #include "collectives/internal.h"
 #include "collectives/signature.h"
 
+#include <stdio.h>
+
 zero_result coll_refuse(struct coll_comm *comm, const struct coll_request *request,
                         enum coll_kind kind, const char *why)
 {
@@ -8,8 +10,13 @@ zero_result coll_refuse(struct coll_comm *comm, const struct coll_request *reque
     struct coll_signature signature;
     char text[COLL_TEXT_BYTES];
     shown.kind = kind;
-    coll_signature_make(&signature, comm, &shown);
-    coll_signature_text(&signature, comm->sequence, text);
+    // What is in the op of a request that is under way may be of another kind.
+    if (request->state == COLL_IDLE) {
+        coll_signature_make(&signature, comm, &shown);
+        coll_signature_text(&signature, comm->sequence, text);
+    } else {
+        snprintf(text, sizeof text, "%s", coll_kind_name(kind));
+    }
     return coll_fail(comm, ZERO_E_INVALID, "rank %d, %s: %s", coll_root_rank(comm, comm->rank),
                      text, why);
 }
