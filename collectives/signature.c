@@ -140,5 +140,7 @@ const char *coll_signature_difference(const struct coll_signature *a,
         return ", with another sum_group";
     if (a->first != b->first)
         return ", with another first contribution";
-    return ", with another variant";
+    if (a->variant != b->variant)
+        return ", with another variant";
+    return ", after something else";
 }

@@ -42,8 +42,9 @@ uint64_t coll_signature_digest(const struct coll_signature *signature);
 void coll_signature_text(const struct coll_signature *signature, uint64_t sequence,
                          char text[COLL_TEXT_BYTES]);
 
-/** Writes what differs between two signatures of the same text: "spans", "dtype", ...; "" if the
- * texts differ already. */
+/** What differs between two signatures of the same text: ", with other spans", ...; if nothing
+ * does,
+ * ", after something else"; "" if the texts differ already. */
 const char *coll_signature_difference(const struct coll_signature *a,
                                       const struct coll_signature *b);
 

@@ -349,7 +349,9 @@ zero_result zero_comm_all_gather_start(zero_comm *comm, const void *source, void
         return refuse(comm, call, "%s is NULL", spans ? "request" : "spans");
     if (!recv && has_any(comm, spans))
         return refuse(comm, call, "recv is NULL");
-    const struct coll_all_gather op = {.source = source, .recv = recv, .spans = inner_spans(spans)};
+    // Where there are no bytes any address is as good; without one it is another operation.
+    const struct coll_all_gather op = {
+        .source = source, .recv = recv ? recv : comm, .spans = inner_spans(spans)};
     return finish(comm, coll_all_gather_start(comm->comm, &op, inner(request)));
 }
 

@@ -56,8 +56,8 @@ struct direct_place {
 /** What a rank posts for one operation. What every reader needs is in the first pair of lines. */
 struct direct_descriptor {
     alignas(DIRECT_LINE) _Atomic uint64_t posted; /**< the operation's number + 1, written last */
-    uint64_t digest;                              /**< of the signature */
-    struct direct_place source;                   /**< of a small operation: `at` is its slot */
+    uint64_t history;           /**< hash of all signatures up to this operation's */
+    struct direct_place source; /**< of a small operation: `at` is its slot */
     struct direct_place target; /**< of an all-reduce: where its result goes; of an all-to-all: `at`
                                      is the number of its table */
     alignas(DIRECT_INLINE) unsigned char bytes[DIRECT_INLINE]; /**< of a small operation, if they
@@ -130,13 +130,14 @@ struct direct {
     void **targets;               /**< and for another one */
     size_t at;                    /**< how far the oldest request is, in its own units */
     uint64_t room;                /**< operations below this number can be posted */
+    uint64_t history;             /**< hash of the signatures of all that were */
     size_t *fetched;              /**< of every rank: bytes of its block that are here already */
-    struct direct_private *private;    /**< of processes: private.c's own */
-    uint64_t tables[DIRECT_TABLES];    /**< which all-to-all has used each last: its sequence + 1 */
-    uint64_t all_to_alls; /**< started so far */
+    struct direct_private *private; /**< of processes: private.c's own */
+    uint64_t tables[DIRECT_TABLES]; /**< which all-to-all has used each last: its sequence + 1 */
+    uint64_t all_to_alls;           /**< started so far */
     const struct coll_sum_kernels *kernels;
     struct direct_scratch *scratch;
-    size_t cache_bytes, core_bytes; /**< coll_sum_cache_bytes(), coll_sum_core_bytes() */
+    size_t cache_bytes, core_bytes;            /**< coll_sum_cache_bytes(), coll_sum_core_bytes() */
     bool shared;                               /**< the ranks are processes, for futexes */
     bool joined;                               /**< the others count on this rank to leave */
     struct direct_room rooms[COLL_GROUPS_MAX]; /**< of a root */

@@ -126,6 +126,15 @@ static void describe_memory(struct direct_descriptor *own, const struct coll_com
     own->target = target;
 }
 
+/** A history with one operation more. Ranks that don't need each other in an operation compare
+ * nothing there; if they differ in it the next one in which they do shows it. */
+static uint64_t lengthen(uint64_t history, const struct coll_signature *signature)
+{
+    const uint64_t mixed =
+        (history ^ coll_signature_digest(signature)) * UINT64_C(0x9e3779b97f4a7c15);
+    return mixed ^ mixed >> 32;
+}
+
 zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *request)
 {
     if (coll_is_message(request)) {
@@ -137,9 +146,10 @@ zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *reque
     }
     if (!has_room_everywhere(comm, request->sequence) || !has_table(comm, request))
         return ZERO_AGAIN;
+    struct direct *direct = coll_direct_of(comm);
     struct direct_descriptor *own = coll_direct_descriptor(comm, comm->rank, request->sequence);
     coll_signature_make(&own->signature, comm, request);
-    own->digest = coll_signature_digest(&own->signature);
+    own->history = direct->history = lengthen(direct->history, &own->signature);
     if (comm->root_ranks)
         coll_direct_note_call(comm, &own->signature, request->sequence);
     describe_memory(own, comm, request);
@@ -150,16 +160,28 @@ zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *reque
     return ZERO_OK;
 }
 
+/** Whether this rank and another one have not done the same up to an operation of which both still
+ * have the descriptors. */
+static bool differ(const struct coll_comm *comm, int rank, uint64_t sequence)
+{
+    const struct direct_descriptor *mine = coll_direct_descriptor(comm, comm->rank, sequence);
+    const struct direct_descriptor *theirs = coll_direct_descriptor(comm, rank, sequence);
+    return atomic_load_explicit(&mine->posted, memory_order_relaxed) == sequence + 1 &&
+           atomic_load_explicit(&theirs->posted, memory_order_acquire) == sequence + 1 &&
+           mine->history != theirs->history;
+}
+
 static zero_result fail_diverged(struct coll_comm *comm, const struct coll_request *request,
                                  int rank)
 {
-    const struct coll_signature *mine =
-        &coll_direct_descriptor(comm, comm->rank, request->sequence)->signature;
-    const struct coll_signature *theirs =
-        &coll_direct_descriptor(comm, rank, request->sequence)->signature;
+    uint64_t first = request->sequence;
+    while (first > 0 && differ(comm, rank, first - 1))
+        first--;
+    const struct coll_signature *mine = &coll_direct_descriptor(comm, comm->rank, first)->signature;
+    const struct coll_signature *theirs = &coll_direct_descriptor(comm, rank, first)->signature;
     char my_text[COLL_TEXT_BYTES], their_text[COLL_TEXT_BYTES];
-    coll_signature_text(mine, request->sequence, my_text);
-    coll_signature_text(theirs, request->sequence, their_text);
+    coll_signature_text(mine, first, my_text);
+    coll_signature_text(theirs, first, their_text);
     return coll_fail(comm, ZERO_E_DIVERGED, "rank %d called %s, rank %d called %s%s",
                      coll_root_rank(comm, comm->rank), my_text, coll_root_rank(comm, rank),
                      their_text, coll_signature_difference(mine, theirs));
@@ -172,8 +194,8 @@ zero_result coll_direct_meet(struct coll_comm *comm, const struct coll_request *
         return ZERO_OK;
     if (!coll_direct_posted(comm, rank, request->sequence))
         return ZERO_AGAIN;
-    if (coll_direct_descriptor(comm, comm->rank, request->sequence)->digest !=
-        coll_direct_descriptor(comm, rank, request->sequence)->digest)
+    if (coll_direct_descriptor(comm, comm->rank, request->sequence)->history !=
+        coll_direct_descriptor(comm, rank, request->sequence)->history)
         return fail_diverged(comm, request, rank);
     coll_point(comm, request->kind, "meet");
     direct->met[rank] = DIRECT_MET;

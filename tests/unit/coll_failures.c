@@ -108,9 +108,40 @@ static bool other_spans_rank(struct coll_comm *comm, void *user)
     return failed(comm, got, ZERO_E_DIVERGED, "unit 4 (h.3)", "with other spans");
 }
 
+/** Ranks that differ in an operation in which neither needs the other one get the error in the next
+ * one in which they do. */
+static bool unmet_rank(struct coll_comm *comm, void *user)
+{
+    static const char *const called[] = {"called broadcast #", "called all-gather #",
+                                         "called reduce-scatter #"};
+    static const struct coll_span spans[2][WORLD] = {{{0, 8}}, {{0, 0}, {0, 8}}};
+    const int rank = coll_rank(comm), kind = *(const int *)user;
+    struct coll_request request = {0};
+    float vector[16] = {0}, sum[8];
+    const struct coll_bulk_broadcast broadcast = {.data = vector, .bytes = 8, .root = rank};
+    const struct coll_all_gather all_gather = {
+        .source = vector, .recv = sum, .spans = spans[rank == 1]};
+    const struct coll_reduce_scatter sums = {.source = vector,
+                                             .dtype = ZERO_F32,
+                                             .spans = spans[rank != 1],
+                                             .accumulator = sum,
+                                             .contributors = WORLD,
+                                             .store = true};
+    zero_result got = kind == 0   ? coll_broadcast_start(comm, &broadcast, &request)
+                      : kind == 1 ? coll_all_gather_start(comm, &all_gather, &request)
+                                  : coll_reduce_scatter_start(comm, &sums, &request);
+    for (int i = 0; i < 5 && got == ZERO_OK; i++)
+        got = coll_barrier(comm);
+    return failed(comm, got, ZERO_E_DIVERGED, called[kind], ", with ");
+}
+
 static void divergence(void **state)
 {
     (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        assert_true(run_ranks("threads", WORLD, 0, unmet_rank, &kind));
+        assert_true(run_ranks("shm", WORLD, 0, unmet_rank, &kind));
+    }
     on_both(0, other_operation_rank);
     on_both(0, other_unit_rank);
     on_both(0, other_spans_rank);
@@ -350,11 +381,29 @@ static bool busy_request_rank(struct coll_comm *comm, void *user)
     return failed(comm, got, ZERO_E_INVALID, "rank 0, all-gather", "not drained");
 }
 
+/** Nor as an operation of another kind. */
+static bool busy_message_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    unsigned char memory[WORLD] = {0};
+    const struct coll_span spans[WORLD] = {{0, 1}, {1, 1}, {2, 1}};
+    const struct coll_all_gather gather_op = {.source = memory, .recv = memory, .spans = spans};
+    const struct coll_message message = {.data = memory, .bytes = 1, .peer = 1};
+    struct coll_request request = {0};
+    if (coll_rank(comm) != 0)
+        return failed(comm, coll_barrier(comm), ZERO_E_INVALID, "rank 0, all-gather",
+                      "not drained");
+    CHECK_OK(comm, coll_receive_start(comm, &message, &request));
+    return failed(comm, coll_all_gather_start(comm, &gather_op, &request), ZERO_E_INVALID,
+                  "rank 0, all-gather", "not drained");
+}
+
 static void arguments(void **state)
 {
     (void)state;
     on_both(0, refused_rank);
     on_both(0, busy_request_rank);
+    on_both(0, busy_message_rank);
     for (int wrong = 0; wrong < 5; wrong++)
         assert_true(run_ranks("threads", WORLD, 0, refused_sum_rank, &wrong));
 }
