@@ -40,6 +40,15 @@ bool coll_direct_drained(const struct coll_comm *comm, const struct coll_request
     return true;
 }
 
+/** Whether the oldest request waits for a rank. */
+static bool holds_up(const struct coll_comm *comm, int rank)
+{
+    const struct coll_request *oldest = comm->queue.first;
+    return coll_direct_reads(oldest, comm->rank, rank) &&
+           (!coll_direct_posted(comm, rank, oldest->sequence) || coll_direct_asking(comm, rank) ||
+            coll_direct_behind(comm, rank));
+}
+
 enum coll_presence coll_direct_presence(const struct coll_comm *comm,
                                         const struct coll_request *request, enum coll_goal goal,
                                         int rank)
@@ -54,16 +63,15 @@ enum coll_presence coll_direct_presence(const struct coll_comm *comm,
     bool absent = false;
     switch (goal) {
     case COLL_GOAL_COMPLETE:
-        absent = coll_direct_reads(comm->queue.first, comm->rank, rank) &&
-                 (!coll_direct_posted(comm, rank, comm->queue.first->sequence) ||
-                  coll_direct_asking(comm, rank) || coll_direct_behind(comm, rank));
+        absent = holds_up(comm, rank);
         break;
     case COLL_GOAL_DRAINED:
         absent = rank != comm->rank && coll_direct_reads(request, rank, comm->rank) &&
                  !coll_direct_consumed(comm, rank, request->sequence);
         break;
     case COLL_GOAL_ROOM:
-        absent = !coll_direct_has_room(comm, request, rank);
+        absent = !coll_direct_has_room(comm, request, rank) ||
+                 (!coll_direct_has_room(comm, request, comm->rank) && holds_up(comm, rank));
         break;
     }
     return !absent ? COLL_PRESENT : left ? COLL_LEFT : COLL_ABSENT;

@@ -220,9 +220,28 @@ static bool legacy_rank(struct coll_comm *comm, void *user)
     return true;
 }
 
+/** Who waits for room in its ring waits for whomever its oldest operation needs. */
+static bool no_room_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    enum { MOST = 200 };
+    static _Thread_local struct coll_request requests[MOST];
+    static const struct coll_span spans[WORLD] = {{0, 1}, {1, 1}, {2, 1}};
+    unsigned char bytes[WORLD] = {0};
+    const struct coll_all_gather op = {.source = bytes, .recv = bytes, .spans = spans};
+    const uint64_t before = base_clock_ns();
+    zero_result got = ZERO_OK;
+    for (int i = 0; i < MOST && got == ZERO_OK && coll_rank(comm) != 1; i++)
+        got = coll_all_gather_start(comm, &op, &requests[i]);
+    CHECK(base_clock_ns() - before < 3000 * millisecond);
+    return coll_rank(comm) == 1 ||
+           failed(comm, got, ZERO_E_PEER, "rank 1 has closed", "all-gather");
+}
+
 static void leaving(void **state)
 {
     (void)state;
+    on_both(0, no_room_rank);
     on_both(0, leaving_rank);
     on_both(0, legacy_rank);
 }
