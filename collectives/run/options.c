@@ -203,7 +203,7 @@ zero_result run_options_parse(struct run_options *options, int argc, char **argv
         const char *given = argv[optind - 1];
         if (option == ':')
             result = zero_fail(error, ZERO_E_INVALID, "%.60s needs a value", given);
-        else if (option == '?' && optopt && optopt < 256)
+        else if (option == '?' && optopt && optopt < 256 && strncmp(given, "--", 2) != 0)
             result = zero_fail(error, ZERO_E_INVALID, "unknown option -%c", optopt);
         else if (option == '?')
             result = zero_fail(error, ZERO_E_INVALID, "unknown option %.60s%s", given,

@@ -154,6 +154,7 @@ struct run_stream {
     char *line;      /**< an unfinished one */
     size_t used;
     struct run_tail *tail; /**< of the rank */
+    int poll;              /**< its place in run_job's polls; 0: it is not waited for */
 };
 
 /** Prepares a sink for standard output (0) or standard error (1). */

@@ -183,6 +183,20 @@ static struct pollfd poll_sink(const struct run_sink *sink)
     return (struct pollfd){.fd = sink->used ? sink->fd : -1, .events = POLLOUT};
 }
 
+// Adds what can be read now. No others: poll() refuses more entries than there may be descriptors.
+static nfds_t poll_streams(struct run_job *job)
+{
+    int count = FIXED_POLLS;
+    for (int i = 0; i < STREAMS * job->count; i++) {
+        struct run_stream *stream = &job->ranks[i / STREAMS].streams[i % STREAMS];
+        const bool wait = stream->fd < 0 || run_sink_full(stream->sink);
+        stream->poll = wait ? 0 : count++;
+        if (!wait)
+            job->polls[stream->poll] = (struct pollfd){.fd = stream->fd, .events = POLLIN};
+    }
+    return (nfds_t)count;
+}
+
 // Waits for whatever comes next, at most `timeout` ms, and moves output.
 static void turn(struct run_job *job, int timeout)
 {
@@ -192,12 +206,8 @@ static void turn(struct run_job *job, int timeout)
     polls[2] = poll_sink(&job->out);
     polls[3] = poll_sink(&job->err);
     polls[4] = (struct pollfd){.fd = job->metrics.input, .events = POLLIN};
-    for (int i = 0; i < STREAMS * job->count; i++) {
-        const struct run_stream *stream = &job->ranks[i / STREAMS].streams[i % STREAMS];
-        const bool wait = stream->fd < 0 || run_sink_full(stream->sink);
-        polls[FIXED_POLLS + i] = (struct pollfd){.fd = wait ? -1 : stream->fd, .events = POLLIN};
-    }
-    if (poll(polls, (nfds_t)(FIXED_POLLS + STREAMS * job->count), timeout) < 0)
+    const nfds_t count = poll_streams(job);
+    if (poll(polls, count, timeout) < 0)
         return; // interrupted: the caller comes back
 
     if (polls[2].revents)
@@ -206,9 +216,11 @@ static void turn(struct run_job *job, int timeout)
         run_sink_write(&job->err);
     if (polls[4].revents)
         run_metrics_read(&job->metrics);
-    for (int i = 0; i < STREAMS * job->count; i++)
-        if (polls[FIXED_POLLS + i].revents)
-            run_stream_read(&job->ranks[i / STREAMS].streams[i % STREAMS]);
+    for (int i = 0; i < STREAMS * job->count; i++) {
+        struct run_stream *stream = &job->ranks[i / STREAMS].streams[i % STREAMS];
+        if (stream->poll && polls[stream->poll].revents)
+            run_stream_read(stream);
+    }
     check_sinks(job);
     check_logs(job);
 }

@@ -459,6 +459,17 @@ static void a_start_that_fails_half_way_leaves_nothing(void **state)
     run_command_expect_line(&run, 71, "zero-run: cannot ", "EMFILE");
 }
 
+// The output of those that were started is passed on, though there are fewer descriptors than the
+// whole job has streams.
+static void a_start_that_fails_late_ends(void **state)
+{
+    (void)state;
+    struct run_command run;
+    run_through_shell(&run, "ulimit -n 64; exec $0 -n 30 -- echo up");
+    assert_true(run.seconds < 5);
+    run_command_expect_line(&run, 71, "zero-run: cannot ", "EMFILE");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -483,6 +494,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_signal_ends_the_wait_for_a_stalled_reader),
         cmocka_unit_test(an_odd_start_does_no_harm),
         cmocka_unit_test(a_start_that_fails_half_way_leaves_nothing),
+        cmocka_unit_test(a_start_that_fails_late_ends),
     };
     if (argc != 2)
         return 2;

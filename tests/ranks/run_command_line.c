@@ -31,6 +31,7 @@ static void wrong_options_are_one_line(void **state)
         {{"--unknown", "true"}, "unknown option --unknown"},
         {{"-x", "true"}, "unknown option -x"},
         {{"--plan=3", "true"}, "unknown option --plan=3"},
+        {{"--help=3", "true"}, "unknown option --help=3 (it takes no value)"},
         {{"--bind", "socket", "true"}, "--bind takes none, core, numa or auto, not 'socket'"},
         {{"--prefix", "maybe", "true"}, "--prefix takes auto, always or never"},
         {{"--color", "red", "true"}, "--color takes auto, always or never, not 'red'"},
