@@ -68,7 +68,14 @@ static zero_result decline(zero_comm *comm, zero_result result, const char *mess
     return result;
 }
 
-/** An operation in which this rank can't take part: every rank's failure. */
+/** This rank will be missed: every rank's failure. */
+static zero_result drop_out(zero_comm *comm, zero_result result, const char *message)
+{
+    coll_abort(comm->comm, result, message);
+    return finish(comm, coll_state(comm->comm, NULL));
+}
+
+/** An operation in which this rank can't take part. */
 static zero_result refuse(zero_comm *comm, const char *call, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -80,8 +87,7 @@ static zero_result refuse(zero_comm *comm, const char *call, const char *format,
     vsnprintf(why, sizeof why, format, arguments);
     va_end(arguments);
     snprintf(message, sizeof message, "%s: %s", call, why);
-    coll_abort(comm->comm, ZERO_E_INVALID, message);
-    return finish(comm, coll_state(comm->comm, NULL));
+    return drop_out(comm, ZERO_E_INVALID, message);
 }
 
 const char *zero_comm_error(const zero_comm *comm)
@@ -224,7 +230,7 @@ zero_result zero_comm_split(zero_comm *comm, int32_t color, int32_t key, zero_co
         return ZERO_OK;
     *group = add_comm(comm->family, made);
     if (!*group)
-        return refuse(comm, "zero_comm_split", "no memory for a communicator");
+        return drop_out(comm, ZERO_E_NOMEM, "zero_comm_split: no memory for a communicator");
     return ZERO_OK;
 }
 

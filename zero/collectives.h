@@ -111,8 +111,9 @@ ZERO_API zero_result zero_comm_open(zero_comm **comm, const zero_comm_config *co
  * Leaves. *Local*, waits for nobody. What this rank has started the others can still finish if its
  * bytes lie in memory of zero_comm_alloc(); other memory has to be waited for before. Closing the
  * root closes its groups, whose handles are invalid then, and gives the family's memory back;
- * closing a group leaves the others. Requests that are under way there are forgotten. Accepts NULL
- * and communicators after a failure.
+ * closing a group leaves the others. Requests that are under way there are forgotten: they are not
+ * waited for any more, and all zero before they are used again. Accepts NULL and communicators
+ * after a failure.
  */
 ZERO_API void zero_comm_close(zero_comm *comm);
 
@@ -122,7 +123,8 @@ ZERO_API void zero_comm_close(zero_comm *comm);
  * *Collective.*
  *
  * ZERO_E_LIMIT: a rank is in 64 groups already, counting those it has closed and others have not;
- * ZERO_E_NOMEM: on all ranks; *group is NULL and everything is as before.
+ * ZERO_E_NOMEM: on all ranks; *group is NULL and everything is as before, unless a rank lacks even
+ * the memory to tell the others: then it is the family's failure.
  */
 ZERO_API zero_result zero_comm_split(zero_comm *comm, int32_t color, int32_t key,
                                      zero_comm **group);
@@ -150,8 +152,9 @@ ZERO_API void zero_comm_abort(zero_comm *comm, const char *reason);
  * of this rank (ranks may differ; 0: *memory is NULL), zero, touched, aligned to 4 KiB. Lives until
  * the root is closed. *Collective* over the root.
  *
- * ZERO_E_INVALID: comm is a group. ZERO_E_NOMEM, ZERO_E_LIMIT (1,024 of them): on all ranks. After
- * each *memory is NULL and everything is as before.
+ * ZERO_E_INVALID: comm is a group. ZERO_E_NOMEM, ZERO_E_LIMIT (1,024 of them, one less where
+ * zero_comm_private_path() is "copied"): on all ranks. After each *memory is NULL and everything is
+ * as before, with ZERO_E_NOMEM as after that of zero_comm_split().
  */
 ZERO_API zero_result zero_comm_alloc(zero_comm *comm, size_t bytes, void **memory);
 
