@@ -290,6 +290,31 @@ static void tell_stuck(const struct inquiry *inquiry, const struct comm *comm,
     inquiry->line(inquiry->user, line);
 }
 
+/** Whether two ranks that wait have called different operations; if so, that is told. */
+static bool tell_diverged(const struct inquiry *inquiry, const struct comm *comm,
+                          const struct standing *standing)
+{
+    struct control_record first, other;
+    if (!read_record(inquiry, standing->witness, comm->places[standing->witness].open, &first))
+        return false;
+    for (int rank = 0; rank < inquiry->world; rank++) {
+        if (!standing->waiting[rank] ||
+            !read_record(inquiry, rank, comm->places[rank].open, &other) ||
+            (!strcmp(first.kind, other.kind) && first.unit == other.unit &&
+             !strcmp(first.name, other.name)))
+            continue;
+        char line[LINE_BYTES] = "";
+        struct base_text text = {line, sizeof line, 0};
+        base_text_add(&text, "rank %d in ", standing->witness);
+        add_operation(&text, &first);
+        base_text_add(&text, ", but rank %d in ", rank);
+        add_operation(&text, &other);
+        inquiry->line(inquiry->user, line);
+        return true;
+    }
+    return false;
+}
+
 /** The first operation that somebody is in, and the first that somebody has not posted. */
 static void tell_ordered(const struct inquiry *inquiry, const struct comm *comm, bool *flags)
 {
@@ -297,6 +322,8 @@ static void tell_ordered(const struct inquiry *inquiry, const struct comm *comm,
     standing.sequence = next_open(inquiry, comm, 0);
     for (bool first = true; standing.sequence != UINT64_MAX; first = false) {
         stand(inquiry, comm, &standing);
+        if (tell_diverged(inquiry, comm, &standing))
+            return;
         if (standing.missing_count || standing.unknown) {
             tell_missing(inquiry, comm, &standing);
             return;

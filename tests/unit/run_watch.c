@@ -176,6 +176,26 @@ static void operations_that_all_posted_are_told(void **state)
                         "rank 2 in all-to-all #5 in main since 300 ms; every rank has posted it");
 }
 
+static void ranks_in_different_operations_are_told(void **state)
+{
+    (void)state;
+    make_segment(3);
+    for (int rank = 0; rank < 3; rank++)
+        put_unit(rank, operation(rank == 1 ? "barrier" : "all-gather", 5, 300, 0), 7, "h.1");
+    blame(-1);
+    assert_int_equal(line_count, 1);
+    assert_string_equal(lines[0], "rank 0 in all-gather #5, unit 7 (h.1), in main, but rank 1 in "
+                                  "barrier #5, unit 7 (h.1), in main");
+    free_segment(state);
+    make_segment(4); // the last rank has not come
+    for (int rank = 0; rank < 3; rank++)
+        put_unit(rank, operation("all-gather", 5, 300, 0), rank == 2 ? 8 : 7, "");
+    blame(-1);
+    assert_int_equal(line_count, 1);
+    assert_string_equal(lines[0], "rank 0 in all-gather #5, unit 7, in main, but rank 2 in "
+                                  "all-gather #5, unit 8, in main");
+}
+
 static void groups_are_told_apart(void **state)
 {
     (void)state;
@@ -589,6 +609,7 @@ int main(void)
         WITH_SEGMENT(one_waits_for_all_others),
         WITH_SEGMENT(whoever_never_attached_is_named),
         WITH_SEGMENT(operations_that_all_posted_are_told),
+        WITH_SEGMENT(ranks_in_different_operations_are_told),
         WITH_SEGMENT(groups_are_told_apart),
         WITH_SEGMENT(a_second_communicator_of_a_name_starts_anew),
         WITH_SEGMENT(messages_name_the_other_side),
