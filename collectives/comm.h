@@ -92,7 +92,7 @@ void coll_abort(struct coll_comm *comm, zero_result result, const char *reason);
  *
  * Messages name ranks by their number in the family's first communicator, its root. coll_close() of
  * a group is local and leaves the others as they are; closing the root closes what is left of the
- * family; requests that were not drained are forgotten.
+ * family; requests that were not drained are forgotten, and not to be waited for.
  *
  * ZERO_E_NOMEM, ZERO_E_LIMIT (a rank is in COLL_GROUPS_MAX groups; one that it has left counts
  * until all its ranks have left it), on all ranks: as before, unless the ranks could not tell each
@@ -148,7 +148,8 @@ const void *coll_arena_peer(const struct coll_arena *arena, int rank);
  * pieces through shared memory by the rank whose source it is, where the kernel does not allow the
  * second; then the others wait until that rank is in a call that makes progress. The same on all
  * ranks. Such a source must be there until it is drained, also when its rank closes the
- * communicator or fails. *Local.*
+ * communicator or fails; where the path is "direct" so must the result of an all-reduce, which the
+ * others write. After a failure that is until every rank has returned it. *Local.*
  */
 const char *coll_private_path(const struct coll_comm *comm);
 
