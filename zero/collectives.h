@@ -28,7 +28,7 @@
  *    the root. ZERO_E_PEER (a rank died, or left while it was waited for: within milliseconds),
  *    ZERO_E_TIMEOUT (timeout_s, stall_s), ZERO_E_DIVERGED, ZERO_E_ABORTED, ZERO_E_IO, ZERO_E_NOMEM.
  *    A rank may return it before another one: until all have, the others may still read what this
- * one has started from, and, where ranks are threads, write to the result of its all-reduce. Memory
+ *    one has started from, and, where ranks are threads, write to its all-reduce's result. Memory
  *    of zero_comm_alloc() stays; other memory has to be kept until then.
  *  - Arguments that an operation refuses (a null pointer where bytes are due, a dtype, a rank that
  *    is none, a request that is under way) are such a failure too, ZERO_E_INVALID: this rank will
