@@ -60,6 +60,15 @@ static void say_last_lines(struct run_job *job, const struct run_rank *rank)
     }
 }
 
+// Whoever leaves with 0 in the middle of the job has not failed, and is why others do.
+static void say_who_left(struct run_job *job)
+{
+    const int lost = job->watch.segment ? control_first_lost(job->watch.segment) : -1;
+    if (lost >= 0 && lost < job->count && job->ranks[lost].ended &&
+        run_end_status(&job->ranks[lost].end) == 0)
+        run_say(job, "rank %d had ended before with exit code 0, in the middle of the job", lost);
+}
+
 void run_report_first(struct run_job *job, const struct run_rank *rank)
 {
     char how[128];
@@ -73,6 +82,7 @@ void run_report_first(struct run_job *job, const struct run_rank *rank)
         snprintf(others, sizeof others, "; stopping the other%s", job->running > 1 ? "s" : "");
     run_say(job, "rank %d (process %d) failed%s: %s%s%s", rank->number, (int)rank->pid,
             job->count > 1 ? " first" : "", how, hint, others);
+    say_who_left(job);
     run_watch_blame(job, rank->number);
     say_last_lines(job, rank);
 }

@@ -353,6 +353,17 @@ static void a_killed_rank_has_been_somewhere(void **state)
     run_command_free(&run);
 }
 
+static void whoever_left_with_success_is_named(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN(&run, "-n", "3", "--", rank_path, "gone", "2");
+    assert_int_equal(run.status, 7);
+    assert_null(strstr(run.err, "rank 1 (process "));
+    expect_part(&run, "zero-run: rank 1 had ended before with exit code 0, in the middle");
+    run_command_free(&run);
+}
+
 static void programs_that_know_nothing_are_not_blamed(void **state)
 {
     (void)state;
@@ -374,6 +385,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(whoever_does_not_come_is_named),
         cmocka_unit_test(a_job_that_takes_too_long_is_explained),
         cmocka_unit_test(a_killed_rank_has_been_somewhere),
+        cmocka_unit_test(whoever_left_with_success_is_named),
         cmocka_unit_test(programs_that_know_nothing_are_not_blamed),
     };
     if (argc != 3)

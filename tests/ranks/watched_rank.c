@@ -2,6 +2,7 @@
 //
 //     watched_rank train <steps> <ms>    takes that long in each step
 //     watched_rank late <steps>          rank 1 does not come any more after them
+//     watched_rank gone <steps>          rank 1 leaves with 0 after them
 //     watched_rank killed <steps>        rank 1 is killed behind them, in a micro-batch, with so
 //                                        much memory that the others are gone before it
 #include "tests/numerics/synthetic.h"
@@ -52,6 +53,8 @@ static int train(zero_ctx *z, const char *how, uint64_t steps, unsigned ms)
     }
     if (!strcmp(how, "late") && zero_rank(z) == 1)
         pause();
+    if (!strcmp(how, "gone") && zero_rank(z) == 1)
+        _exit(0);
     if (!strcmp(how, "killed") && zero_rank(z) == 1) {
         if (zero_micro_begin(z, 0, &micro) != ZERO_OK || zero_gather(z, 0, NULL) != ZERO_OK)
             return failed(z, "zero_gather");
