@@ -258,14 +258,18 @@ static bool all_reduce_once(struct bench *bench, const struct config *config)
 
 static const size_t counts[] = {0, 1, 3, 15, 16, 17, 255, 4095, 4096, 4097, 65535, 65537, 1048579};
 
-/** Whether a call is part of the sweep: all of them, or some of each kind. */
-static bool chosen(const struct config *config)
+/** Whether call i of a sweep is made. The whole sweep has every dtype, world, count, shape, kind of
+ * memory and alignment, each with some of the twelve ways to store what is good or bad; without
+ * "all" it is some of those. */
+static bool chosen(const struct config *config, uint32_t i)
 {
+    const uint32_t kinds = SHAPES * PRIVACIES * 2, way = i / kinds;
     const uint32_t draw = mix(config->seed, 21, 22);
+    const uint32_t kind = mix((uint32_t)config->count, (uint32_t)config->dtype, i % kinds);
     if (config->count > 65537)
-        return everything && draw % 64 == 0;
+        return everything && draw % 256 == 0;
     if (everything)
-        return config->count <= 4097 || draw % 4 == 0;
+        return config->count <= 4097 ? way % 4 == kind % 4 : way == kind % 12;
     return draw % (config->count <= 4097 ? 120 : 600) == 0;
 }
 
@@ -289,7 +293,7 @@ static bool sweep_count(struct bench *bench, zero_dtype dtype, size_t count,
         config.contributors = contributors[world > 2 ? config.seed % 3 : 0];
         config.op = (enum coll_op)(i % SHAPES % 3);
         config.in_place = config.store;
-        good = !chosen(&config) || once(bench, &config);
+        good = !chosen(&config, i) || once(bench, &config);
         if (!good)
             fprintf(
                 stderr,
