@@ -54,6 +54,13 @@ void coll_comm_free(struct coll_comm *comm)
     base_free(comm);
 }
 
+/** Bytes of a root's own structures. */
+static size_t own_bytes(int world)
+{
+    return sizeof(struct coll_comm) + sizeof(struct coll_family) +
+           2 * (size_t)world * sizeof(uint64_t);
+}
+
 /** A root of a family of its own, not yet joined to anybody; NULL without memory. */
 static struct coll_comm *create_root(const struct coll_config *config,
                                      const struct coll_transport *transport)
@@ -70,9 +77,7 @@ static struct coll_comm *create_root(const struct coll_config *config,
                                    .timeout_ns = config->timeout_ns,
                                    .log = config->log,
                                    .control = config->control,
-                                   .counters.memory_bytes =
-                                       sizeof *root + sizeof *family +
-                                       2 * (size_t)root->world * sizeof *root->sends};
+                                   .counters.memory_bytes = own_bytes(root->world)};
     snprintf(root->name, sizeof root->name, "%s", config->name);
     return root;
 }
@@ -142,6 +147,12 @@ const char *coll_transport_name(const struct coll_comm *comm)
 const char *coll_private_path(const struct coll_comm *comm)
 {
     return comm->family->private_path;
+}
+
+size_t coll_memory_needed(const char *transport, int world)
+{
+    const struct coll_transport *found = coll_transport_find(transport);
+    return found ? own_bytes(world) + found->memory(world) : 0;
 }
 
 void coll_counters(const struct coll_comm *comm, struct coll_counters *counters)

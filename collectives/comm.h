@@ -383,6 +383,12 @@ struct coll_counters {
     size_t memory_bytes;     /**< control memory of this rank, arenas not included */
     size_t huge_bytes; /**< of arenas in shared memory: what this rank has put in huge pages */
 };
+
+/** memory_bytes of a root that is yet to be opened, but for what private sources need where the
+ * kernel doesn't let ranks read each other (coll_private_path()); 0 if there is no such transport.
+ * *Local.* */
+size_t coll_memory_needed(const char *transport, int world);
+
 void coll_counters(const struct coll_comm *comm, struct coll_counters *counters);
 
 #endif

@@ -119,28 +119,39 @@ void coll_signature_text(const struct coll_signature *signature, uint64_t sequen
         snprintf(text + used, COLL_TEXT_BYTES - (size_t)used, " (%s)", signature->name);
 }
 
-const char *coll_signature_difference(const struct coll_signature *a,
-                                      const struct coll_signature *b)
+/** A number that two calls may give differently. */
+struct field {
+    const char *name;
+    int64_t a, b;
+};
+
+void coll_signature_difference(const struct coll_signature *a, const struct coll_signature *b,
+                               char text[COLL_DIFFERENCE_BYTES])
 {
+    const struct field fields[] = {
+        {"size", (int64_t)a->bytes, (int64_t)b->bytes},
+        {"root", a->root, b->root},
+        {"dtype", a->dtype, b->dtype},
+        {"number of contributors", a->contributors, b->contributors},
+        {"sum_group", a->sum_group, b->sum_group},
+        {"first contribution", (int64_t)a->first, (int64_t)b->first},
+        {"variant", a->variant, b->variant},
+    };
+    text[0] = '\0';
     if (a->kind != b->kind || a->number != b->number ||
         memcmp(a->what, b->what, sizeof a->what) != 0 ||
         memcmp(a->name, b->name, sizeof a->name) != 0)
-        return "";
-    if (a->spans != b->spans)
-        return ", with other spans";
-    if (a->bytes != b->bytes)
-        return ", with another size";
-    if (a->root != b->root)
-        return ", with another root";
-    if (a->dtype != b->dtype)
-        return ", with another dtype";
-    if (a->contributors != b->contributors)
-        return ", with another number of contributors";
-    if (a->sum_group != b->sum_group)
-        return ", with another sum_group";
-    if (a->first != b->first)
-        return ", with another first contribution";
-    if (a->variant != b->variant)
-        return ", with another variant";
-    return ", after something else";
+        return;
+    if (a->spans != b->spans) {
+        snprintf(text, COLL_DIFFERENCE_BYTES, ", with other spans");
+        return;
+    }
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (fields[i].a == fields[i].b)
+            continue;
+        snprintf(text, COLL_DIFFERENCE_BYTES, ", with another %s: %" PRId64 " and %" PRId64,
+                 fields[i].name, fields[i].a, fields[i].b);
+        return;
+    }
+    snprintf(text, COLL_DIFFERENCE_BYTES, ", after something else");
 }

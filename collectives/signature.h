@@ -6,7 +6,13 @@
 
 #include "collectives/internal.h"
 
-enum { COLL_WHAT_BYTES = 8, COLL_LABEL_BYTES = 40, COLL_TEXT_BYTES = 160, COLL_KIND_BYTES = 16 };
+enum {
+    COLL_WHAT_BYTES = 8,
+    COLL_LABEL_BYTES = 40,
+    COLL_TEXT_BYTES = 160,
+    COLL_DIFFERENCE_BYTES = 96,
+    COLL_KIND_BYTES = 16
+};
 
 /** Equal on all ranks, byte for byte, if they made the same call. */
 struct coll_signature {
@@ -42,10 +48,10 @@ uint64_t coll_signature_digest(const struct coll_signature *signature);
 void coll_signature_text(const struct coll_signature *signature, uint64_t sequence,
                          char text[COLL_TEXT_BYTES]);
 
-/** What differs between two signatures of the same text: ", with other spans", ...; if nothing
- * does,
- * ", after something else"; "" if the texts differ already. */
-const char *coll_signature_difference(const struct coll_signature *a,
-                                      const struct coll_signature *b);
+/** Writes what differs between two signatures of the same text, with both values: ", with another
+ * size: 4000 and 4096"; if nothing does, ", after something else"; "" if the texts differ already.
+ */
+void coll_signature_difference(const struct coll_signature *a, const struct coll_signature *b,
+                               char text[COLL_DIFFERENCE_BYTES]);
 
 #endif

@@ -127,7 +127,8 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
     r = eng_placement_make(&z->placement, &z->layout, config->rank, &limits, error);
     if (r)
         return r;
-    struct coll_counters counters = {0};
+    struct coll_counters counters = {.memory_bytes =
+                                         coll_memory_needed(config->transport, config->world)};
     if (z->comm)
         coll_counters(z->comm, &counters);
     eng_plan_count(&z->plan, config, &z->placement, limits.moments, eng_memory_tables(z),

@@ -156,6 +156,9 @@ enum direct_meeting {
 /** Bytes of a block in a communicator of `world` ranks. */
 size_t coll_direct_block_bytes(int world);
 
+/** Bytes of a rank's control memory in a root of `world` ranks; `shared`: they are processes. */
+size_t coll_direct_memory(int world, bool shared);
+
 /** Allocates the tables. *Local.* After an error coll_direct_free() is still called. */
 zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool shared,
                              struct base_error *error);
@@ -288,6 +291,7 @@ bool coll_direct_asking(const struct coll_comm *comm, int rank);
 void coll_direct_forget_wishes(struct coll_comm *comm);
 
 /** Allocates and frees direct->private. *Local.* ZERO_E_NOMEM: it is still freed. */
+size_t coll_direct_private_bytes(int world);
 zero_result coll_direct_private_init(struct direct *direct, struct coll_comm *comm,
                                      struct base_error *error);
 void coll_direct_private_free(struct direct *direct, struct coll_comm *comm);

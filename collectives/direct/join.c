@@ -19,12 +19,19 @@ size_t coll_direct_block_bytes(int world)
 }
 
 /** Of one rank's struct direct. */
-static size_t table_bytes(const struct direct *direct, int world)
+static size_t table_bytes(int world)
 {
+    const struct direct *direct;
     return (size_t)world *
                (sizeof *direct->blocks + sizeof *direct->homes + sizeof *direct->met +
                 sizeof *direct->sources + sizeof *direct->targets + sizeof *direct->fetched) +
            sizeof *direct->scratch;
+}
+
+size_t coll_direct_memory(int world, bool shared)
+{
+    return table_bytes(world) + coll_direct_block_bytes(world) +
+           (shared ? coll_direct_private_bytes(world) : 0);
 }
 
 zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool shared,
@@ -42,7 +49,7 @@ zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool
     direct->targets = base_calloc(world, sizeof *direct->targets);
     direct->fetched = base_calloc(world, sizeof *direct->fetched);
     direct->scratch = base_aligned_alloc(DIRECT_LINE, sizeof *direct->scratch);
-    comm->family->counters.memory_bytes += table_bytes(direct, comm->world);
+    comm->family->counters.memory_bytes += table_bytes(comm->world);
     if (!direct->blocks || !direct->homes || !direct->met || !direct->sources || !direct->targets ||
         !direct->fetched || !direct->scratch)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
@@ -54,7 +61,7 @@ zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool
 void coll_direct_free(struct direct *direct, struct coll_comm *comm)
 {
     if (direct->kernels)
-        comm->family->counters.memory_bytes -= table_bytes(direct, comm->world);
+        comm->family->counters.memory_bytes -= table_bytes(comm->world);
     if (direct->homes != direct->blocks)
         base_free(direct->homes);
     base_free(direct->blocks);

@@ -62,9 +62,9 @@ static size_t slice_of(int world)
     return slice < LEAST_SLICE ? LEAST_SLICE : slice > MOST_SLICE ? MOST_SLICE : slice;
 }
 
-static size_t scratch_bytes(const struct coll_comm *comm)
+size_t coll_direct_private_bytes(int world)
 {
-    return (size_t)comm->world * slice_of(comm->world);
+    return (size_t)world * slice_of(world);
 }
 
 zero_result coll_direct_private_init(struct direct *direct, struct coll_comm *comm,
@@ -77,7 +77,7 @@ zero_result coll_direct_private_init(struct direct *direct, struct coll_comm *co
     direct->private = private;
     private->slice = slice_of(comm->world);
     private->end = base_calloc(world, sizeof *private->end);
-    private->scratch = base_aligned_alloc(4096, scratch_bytes(comm));
+    private->scratch = base_aligned_alloc(4096, coll_direct_private_bytes(comm->world));
     if (!comm->root_ranks) {
         private->processes = base_calloc(world, sizeof *private->processes);
         private->wishes = base_calloc(world, sizeof *private->wishes);
@@ -85,9 +85,9 @@ zero_result coll_direct_private_init(struct direct *direct, struct coll_comm *co
     if (!private->end || !private->scratch ||
         (!comm->root_ranks && (!private->processes || !private->wishes)))
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
-                         comm->name, scratch_bytes(comm));
-    memset(private->scratch, 0, scratch_bytes(comm));
-    comm->family->counters.memory_bytes += scratch_bytes(comm);
+                         comm->name, coll_direct_private_bytes(comm->world));
+    memset(private->scratch, 0, coll_direct_private_bytes(comm->world));
+    comm->family->counters.memory_bytes += coll_direct_private_bytes(comm->world);
     return ZERO_OK;
 }
 
@@ -97,7 +97,7 @@ void coll_direct_private_free(struct direct *direct, struct coll_comm *comm)
     if (!private)
         return;
     if (private->scratch)
-        comm->family->counters.memory_bytes -= scratch_bytes(comm);
+        comm->family->counters.memory_bytes -= coll_direct_private_bytes(comm->world);
     base_free(private->scratch);
     base_free(private->end);
     base_free(private->processes);
@@ -165,7 +165,7 @@ zero_result coll_direct_private_join(struct coll_comm *root, bool allowed, struc
     root->family->private_path = allowed ? "process_vm_readv" : "copied";
     if (allowed)
         return ZERO_OK;
-    const size_t bytes = heads_bytes(root->world) + scratch_bytes(root);
+    const size_t bytes = heads_bytes(root->world) + coll_direct_private_bytes(root->world);
     root->family->counters.memory_bytes += bytes;
     return coll_arena_create(root, bytes, &of(root)->bounces, error);
 }

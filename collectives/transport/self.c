@@ -19,6 +19,7 @@ static zero_result self_open(struct coll_comm *comm, const struct coll_config *c
 const struct coll_transport coll_transport_self = {
     .size = sizeof(struct coll_transport),
     .name = "self",
+    .memory = coll_threads_memory,
     .open = self_open,
     .close = coll_threads_close,
     .group_prepare = coll_threads_group_prepare,

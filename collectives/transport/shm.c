@@ -177,6 +177,11 @@ static zero_result probe_peers(struct coll_comm *comm, uint64_t deadline_ns, boo
     return result;
 }
 
+static size_t shm_memory(int world)
+{
+    return coll_direct_memory(world, true);
+}
+
 static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_config *config,
                                  struct base_error *error)
 {
@@ -352,6 +357,7 @@ static void shm_arena_free(struct coll_comm *comm, struct coll_arena *arena)
 const struct coll_transport coll_transport_shm = {
     .size = sizeof(struct coll_transport),
     .name = "shm",
+    .memory = shm_memory,
     .open = shm_open_comm,
     .close = shm_close_comm,
     .group_prepare = shm_group_prepare,

@@ -342,6 +342,11 @@ void coll_threads_group_close(struct coll_comm *comm)
     coll_direct_group_close(comm, true);
 }
 
+size_t coll_threads_memory(int world)
+{
+    return coll_direct_memory(world, false);
+}
+
 static zero_result threads_open(struct coll_comm *comm, const struct coll_config *config,
                                 struct base_error *error)
 {
@@ -355,6 +360,7 @@ static zero_result threads_open(struct coll_comm *comm, const struct coll_config
 const struct coll_transport coll_transport_threads = {
     .size = sizeof(struct coll_transport),
     .name = "threads",
+    .memory = coll_threads_memory,
     .open = threads_open,
     .close = coll_threads_close,
     .group_prepare = coll_threads_group_prepare,

@@ -11,6 +11,7 @@ zero_result coll_threads_open(struct coll_comm *comm, struct coll_team *team, bo
                               struct base_error *error);
 
 /** As in struct coll_transport. */
+size_t coll_threads_memory(int world);
 void coll_threads_close(struct coll_comm *comm);
 zero_result coll_threads_group_prepare(struct coll_comm *comm, size_t *part,
                                        struct base_error *error);

@@ -39,6 +39,8 @@ struct coll_transport {
     size_t size; /**< sizeof(struct coll_transport) of the one who filled it */
     const char *name;
 
+    /** Bytes of control memory of a rank among `world`. */
+    size_t (*memory)(int world);
     /** Meets the other ranks; sets comm->link, and the family's poison, spins, spin_ns, yields and
      * private_path. After an error `close` is still called. */
     zero_result (*open)(struct coll_comm *comm, const struct coll_config *config,

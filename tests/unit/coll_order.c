@@ -211,7 +211,9 @@ static bool run(struct coll_comm *comm, bool (*test)(struct bench *bench))
         good = test(&bench) && rank_ok(comm, coll_barrier(comm), "barrier");
         CHECK(base_allocation_count() == allocations);
         coll_counters(comm, &counters);
-        CHECK(counters.memory_bytes > 0 && (counters.reduced_bytes > 0) == (coll_world(comm) > 1));
+        CHECK(counters.memory_bytes ==
+              coll_memory_needed(coll_transport_name(comm), coll_world(comm)));
+        CHECK((counters.reduced_bytes > 0) == (coll_world(comm) > 1));
     }
     teardown(&bench);
     return good;
