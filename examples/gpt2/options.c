@@ -353,7 +353,7 @@ void options_help(const char *program)
            "bare 16-bit tokens (little-endian, as nanoGPT writes them) or llm.c's header of 256\n"
            "32-bit integers before them.\n\n"
            "Of an option given twice the last one counts. The first line of output is a command\n"
-           "that repeats the run.\n\n"
+           "that repeats the run, under the same zero-run: what its -o sets is not in it.\n\n"
            "Exit codes: 0 success; 1 the run failed (a file, memory, another rank), with the\n"
            "reason in one line on standard error; 2 the command line is wrong, likewise.\n");
 }
