@@ -141,6 +141,13 @@ static void start_over(struct coll_family *family, struct waiter *waiter)
     waiter->waited_ns = waiter->checked_ns = 0;
 }
 
+/** The thread that watches a rank needs a processor to say that it has died; who waits has one. */
+static bool death_in_sight(const struct coll_comm *comm)
+{
+    const struct coll_transport *transport = comm->transport;
+    return transport->dead_in_sight && transport->dead_in_sight(comm->family->root) >= 0;
+}
+
 /** One step of waiting: the more steps without progress, the lazier. */
 static zero_result pause_once(struct coll_comm *comm, const struct coll_request *request,
                               enum coll_goal goal, struct waiter *waiter)
@@ -161,7 +168,7 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
         family->counters.waits++;
     }
     if (waiter->waited_ns - waiter->checked_ns >= SLICE_NS ||
-        waiter->waited_ns >= family->timeout_ns) {
+        waiter->waited_ns >= family->timeout_ns || death_in_sight(comm)) {
         waiter->checked_ns = waiter->waited_ns;
         const zero_result result = check_hope(comm, request, goal, waiter->waited_ns);
         if (result != ZERO_OK)

@@ -286,11 +286,23 @@ static void shm_group_close(struct coll_comm *comm)
 
 /* ------------------------------------------------------------------ presence */
 
+static int shm_dead_in_sight(const struct coll_comm *comm)
+{
+    for (int rank = 0; rank < comm->world; rank++)
+        if (coll_live_ended(&coll_direct_of(comm)->blocks[rank]->live) &&
+            !coll_direct_left(comm, rank))
+            return rank;
+    return -1;
+}
+
 /** A rank whose process has ended without coll_close(). The link names all that have ended, in
  * turn. */
 static int shm_dead_peer(const struct coll_comm *comm)
 {
     const struct shm *shm = comm->link;
+    const int seen = shm_dead_in_sight(comm);
+    if (seen >= 0)
+        return seen;
     for (int i = 0; i < 2 * comm->world; i++) {
         const int rank = boot_peer_gone(shm->boot);
         if (rank < 0 || !coll_direct_left(comm, rank))
@@ -373,6 +385,7 @@ const struct coll_transport coll_transport_shm = {
     .presence = coll_direct_presence,
     .last_call = coll_direct_last_call,
     .dead_peer = shm_dead_peer,
+    .dead_in_sight = shm_dead_in_sight,
     .wake = coll_direct_wake,
     .sleep_begin = coll_direct_sleep_begin,
     .sleep = coll_direct_sleep,

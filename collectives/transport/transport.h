@@ -89,8 +89,11 @@ struct coll_transport {
                                    enum coll_goal goal, int rank);
     /** Writes where a rank stands: the last operation it has started. */
     void (*last_call)(const struct coll_comm *comm, int rank, char *text, size_t size);
-    /** A rank of the root that has died, or -1. NULL: no rank dies alone. */
+    /** A rank of the root that has died, or -1. NULL: no rank dies alone, and both are. */
     int (*dead_peer)(const struct coll_comm *root);
+    /** The same from what can be seen without a system call: a rank that dies may not be seen yet.
+     */
+    int (*dead_in_sight)(const struct coll_comm *root);
 
     /** Wakes every rank of the communicator that sleeps. Any thread. */
     void (*wake)(struct coll_comm *comm);
