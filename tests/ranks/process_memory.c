@@ -102,7 +102,8 @@ static size_t number_of(const char *path, const char *key)
 
 size_t process_pss(void)
 {
-    return number_of("/proc/self/smaps_rollup", "\nPss:") * 1024;
+    const char *path = "/proc/self/smaps_rollup";
+    return (number_of(path, "\nPss_Anon:") + number_of(path, "\nPss_Shmem:")) * 1024;
 }
 
 struct process_state process_state(void)

@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Proportional set size in bytes: a page that k processes map counts 1/k in each. 0: not known. */
+/** Proportional set size in bytes: a page that k processes map counts 1/k in each. Without pages of
+ * files: programs and libraries, which come in as they are run. 0: not known. */
 size_t process_pss(void);
 
 /** Whether a sanitizer's own memory is in the numbers, and malloc is the sanitizer's. */
