@@ -2,8 +2,7 @@
 
 #include "collectives/internal.h"
 
-/** Whether spans of elements of `size` bytes end within the memory there can be. */
-static bool spans_fit(const struct coll_comm *comm, const struct coll_span *spans, size_t size)
+bool coll_spans_fit(const struct coll_comm *comm, const struct coll_span *spans, size_t size)
 {
     const size_t most = SIZE_MAX / size;
     for (int rank = 0; rank < comm->world; rank++)
@@ -11,8 +10,6 @@ static bool spans_fit(const struct coll_comm *comm, const struct coll_span *span
             return false;
     return true;
 }
-
-static const char *const too_long = "a span has more than the memory there is";
 
 zero_result coll_all_gather_start(struct coll_comm *comm, const struct coll_all_gather *op,
                                   struct coll_request *request)
@@ -22,8 +19,8 @@ zero_result coll_all_gather_start(struct coll_comm *comm, const struct coll_all_
     request->op.all_gather = *op;
     if (op->recv && !op->source && op->spans[comm->rank].count > 0)
         return coll_refuse(comm, request, COLL_ALL_GATHER, "there is no source");
-    if (!spans_fit(comm, op->spans, 1))
-        return coll_refuse(comm, request, COLL_ALL_GATHER, too_long);
+    if (!coll_spans_fit(comm, op->spans, 1))
+        return coll_refuse(comm, request, COLL_ALL_GATHER, COLL_SPANS_TOO_LONG);
     return coll_start(comm, request, COLL_ALL_GATHER);
 }
 
@@ -42,8 +39,8 @@ zero_result coll_broadcast_start(struct coll_comm *comm, const struct coll_bulk_
 
 static const char *check_all_to_all(const struct coll_comm *comm, const struct coll_all_to_all *op)
 {
-    if (!spans_fit(comm, op->send, 1) || !spans_fit(comm, op->recv_spans, 1))
-        return too_long;
+    if (!coll_spans_fit(comm, op->send, 1) || !coll_spans_fit(comm, op->recv_spans, 1))
+        return COLL_SPANS_TOO_LONG;
     for (int rank = 0; rank < comm->world; rank++) {
         if (op->send[rank].count > 0 && !op->source)
             return "there is no source";

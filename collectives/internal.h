@@ -216,6 +216,13 @@ void coll_record_begin(const struct coll_comm *comm, struct coll_request *reques
 /** Records that its result is complete on this rank. */
 void coll_record_end(const struct coll_comm *comm, const struct coll_request *request);
 
+/* ------------------------------------------------------------------ bulk.c */
+
+#define COLL_SPANS_TOO_LONG "a span has more than the memory there is"
+
+/** Whether spans of elements of `size` bytes end within the memory there can be. */
+bool coll_spans_fit(const struct coll_comm *comm, const struct coll_span *spans, size_t size);
+
 /* ------------------------------------------------------------------ arena.c */
 
 /** The family's arena in which `bytes` bytes from `address` on lie, as this rank sees it, and where

@@ -42,10 +42,8 @@ static const char *check_reduce_scatter(const struct coll_comm *comm,
         return "there is no source";
     if (comm->rank < op->contributors && !aligned(op->source, op->dtype))
         return "the source is not aligned to its elements";
-    const size_t most = SIZE_MAX / coll_dtype_bytes(op->dtype);
-    for (int rank = 0; rank < comm->world; rank++)
-        if (op->spans[rank].count > most || op->spans[rank].offset > most - op->spans[rank].count)
-            return "a span has more than the memory there is";
+    if (!coll_spans_fit(comm, op->spans, coll_dtype_bytes(op->dtype)))
+        return COLL_SPANS_TOO_LONG;
     return op->spans[comm->rank].count > 0 ? check_accumulator(op) : NULL;
 }
 

@@ -42,18 +42,23 @@ static zero_result refuse_null(const char *call)
     return zero_fail(eng_thread_error(), ZERO_E_INVALID, "%s: the communicator is NULL", call);
 }
 
-/** Keeps the message of the family's failure, and logs it once. */
-static zero_result finish(zero_comm *comm, zero_result result)
+/** Keeps the message of the family's failure, if there is one, and logs it once. */
+static void keep_failure(const zero_comm *comm)
 {
     struct family *family = comm->family;
-    if (result >= ZERO_OK || family->failed)
-        return result;
     struct base_error error = {0};
-    if (coll_state(comm->comm, &error) != ZERO_OK) {
-        family->failed = true;
-        family->error = error;
-        base_logf(&family->config.log, ZERO_LOG_ERROR, "coll", "%s", error.message);
-    }
+    if (family->failed || coll_state(comm->comm, &error) == ZERO_OK)
+        return;
+    family->failed = true;
+    family->error = error;
+    base_logf(&family->config.log, ZERO_LOG_ERROR, "coll", "%s", error.message);
+}
+
+/** Leaves a call. */
+static zero_result finish(const zero_comm *comm, zero_result result)
+{
+    if (result < ZERO_OK)
+        keep_failure(comm);
     return result;
 }
 
@@ -94,13 +99,8 @@ const char *zero_comm_error(const zero_comm *comm)
 {
     if (!comm)
         return eng_thread_message();
-    struct family *family = comm->family;
-    struct base_error error = {0};
-    if (!family->failed && coll_state(comm->comm, &error) != ZERO_OK) {
-        family->failed = true;
-        family->error = error;
-    }
-    return family->error.message;
+    keep_failure(comm);
+    return comm->family->error.message;
 }
 
 /* ------------------------------------------------------------------ life */

@@ -2,8 +2,9 @@
 // what that does. Ranks are the processes of zero-run, or threads:
 //
 //     zero-run -n 4 -- ranks.collectives          ranks.collectives 4
+#include "tests/ranks/team.h"
+
 #include <zero/collectives.h>
-#include <zero/zero.h>
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -13,15 +14,7 @@
 
 enum { MOST_RANKS = 8, COUNT = 1000 };
 
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            return false;                                                                          \
-        }                                                                                          \
-    } while (0)
-
-#define CHECK_OK(comm, call) CHECK(succeeds((comm), (call), #call))
+#define CHECK_OK(comm, call) TEAM_CHECK(succeeds((comm), (call), #call))
 
 static bool succeeds(const zero_comm *comm, zero_result result, const char *call)
 {
@@ -89,7 +82,7 @@ static bool gathers(zero_comm *comm, float *x, float *y)
             CHECK_OK(comm, zero_comm_wait(comm, &request));
         }
         for (int r = 0; r < world; r++)
-            CHECK(y[3 * r] == number(comm, r) && y[3 * r + 2] == number(comm, r));
+            TEAM_CHECK(y[3 * r] == number(comm, r) && y[3 * r + 2] == number(comm, r));
     }
     // All to all: rank r sends q+1 numbers to rank q.
     zero_span send[MOST_RANKS], receive[MOST_RANKS];
@@ -108,7 +101,7 @@ static bool gathers(zero_comm *comm, float *x, float *y)
             CHECK_OK(comm, zero_comm_wait(comm, &request));
         }
         for (int r = 0; r < world; r++)
-            CHECK(y[10 * (world - r) + me] == number(comm, r) * 100 + (float)(11 * me));
+            TEAM_CHECK(y[10 * (world - r) + me] == number(comm, r) * 100 + (float)(11 * me));
     }
     return true;
 }
@@ -141,11 +134,11 @@ static bool sums(zero_comm *comm, float *x, float *y)
             CHECK_OK(comm, zero_comm_wait(comm, &other));
         }
         for (int i = 0; i < 5; i++)
-            CHECK(y[i] == all * (float)(5 * me + i));
-        CHECK(least == zero_comm_root_rank(comm, 0));
-        CHECK(most == zero_comm_root_rank(comm, world - 1));
+            TEAM_CHECK(y[i] == all * (float)(5 * me + i));
+        TEAM_CHECK(least == zero_comm_root_rank(comm, 0));
+        TEAM_CHECK(most == zero_comm_root_rank(comm, world - 1));
         CHECK_OK(comm, zero_comm_all_reduce(comm, x, y, 5, ZERO_F32, ZERO_SUM));
-        CHECK(y[4] == all * 4);
+        TEAM_CHECK(y[4] == all * 4);
     }
     return true;
 }
@@ -159,7 +152,7 @@ static bool messages(zero_comm *comm, float *x, float *y)
     if (me == 0) {
         x[0] = number(comm, 0);
         CHECK_OK(comm, zero_comm_receive_start(comm, y, sizeof *y, before, &received));
-        CHECK(zero_comm_test(comm, &received) == ZERO_AGAIN);
+        TEAM_CHECK(zero_comm_test(comm, &received) == ZERO_AGAIN);
         CHECK_OK(comm, zero_comm_send_start(comm, x, sizeof *x, next, &sent));
         CHECK_OK(comm, zero_comm_wait(comm, &sent));
         zero_result result = ZERO_AGAIN;
@@ -170,7 +163,7 @@ static bool messages(zero_comm *comm, float *x, float *y)
         CHECK_OK(comm, zero_comm_receive(comm, y, sizeof *y, before));
         CHECK_OK(comm, zero_comm_send(comm, y, sizeof *y, next));
     }
-    CHECK(y[0] == number(comm, 0));
+    TEAM_CHECK(y[0] == number(comm, 0));
     CHECK_OK(comm, zero_comm_send_start(comm, NULL, 0, next, &sent));
     CHECK_OK(comm, zero_comm_receive(comm, NULL, 0, before));
     CHECK_OK(comm, zero_comm_wait(comm, &sent));
@@ -179,7 +172,7 @@ static bool messages(zero_comm *comm, float *x, float *y)
         CHECK_OK(comm, zero_comm_broadcast(comm, x, sizeof *x, root));
         CHECK_OK(comm, zero_comm_broadcast_start(comm, x + 1, sizeof *x, root, &sent));
         CHECK_OK(comm, zero_comm_wait(comm, &sent));
-        CHECK(x[0] == number(comm, root) && x[1] == number(comm, root));
+        TEAM_CHECK(x[0] == number(comm, root) && x[1] == number(comm, root));
     }
     CHECK_OK(comm, zero_comm_barrier(comm));
     return true;
@@ -188,30 +181,32 @@ static bool messages(zero_comm *comm, float *x, float *y)
 static bool all_operations(struct place *place)
 {
     zero_comm *root = open_as(place, "operations"), *row, *column, *pair;
-    CHECK(root);
+    TEAM_CHECK(root);
     const int me = zero_comm_rank(root);
     CHECK_OK(root, zero_comm_split(root, me / 2, 0, &row));
     CHECK_OK(root, zero_comm_split(root, me % 2, 0, &column));
     CHECK_OK(root, zero_comm_split(column, me / 2 < 2 ? 0 : -1, 0, &pair));
-    CHECK((pair != NULL) == (me / 2 < 2) && zero_comm_root_rank(row, zero_comm_rank(row)) == me);
+    TEAM_CHECK((pair != NULL) == (me / 2 < 2) &&
+               zero_comm_root_rank(row, zero_comm_rank(row)) == me);
     void *memory, *none;
     CHECK_OK(root, zero_comm_alloc(root, 2 * COUNT * sizeof(float), &memory));
     CHECK_OK(root, zero_comm_alloc(root, 0, &none));
-    CHECK(!none && strlen(zero_comm_private_path(root)) > 0);
+    TEAM_CHECK(!none && strlen(zero_comm_private_path(root)) > 0);
     float *ours = calloc(2 * COUNT, sizeof(float));
-    CHECK(ours);
+    TEAM_CHECK(ours);
     zero_comm *const comms[] = {root, row, column, pair};
     for (int i = 0; i < 4; i++)
         for (int private = 0; private < 2; private ++) {
             float *x = private ? ours : memory, *y = x + COUNT;
             if (comms[i])
-                CHECK(gathers(comms[i], x, y) && sums(comms[i], x, y) && messages(comms[i], x, y));
+                TEAM_CHECK(gathers(comms[i], x, y) && sums(comms[i], x, y) &&
+                           messages(comms[i], x, y));
         }
     CHECK_OK(root, zero_comm_barrier(root));
     zero_comm_close(column);
     zero_comm_close(root);
     free(ours);
-    CHECK(place->logged == 0);
+    TEAM_CHECK(place->logged == 0);
     return true;
 }
 
@@ -221,44 +216,44 @@ static bool all_operations(struct place *place)
 static bool harmless(struct place *place)
 {
     zero_comm *root = open_as(place, "harmless"), *groups[65], *more;
-    CHECK(root);
+    TEAM_CHECK(root);
     zero_request request = {{0}};
     void *memory = NULL;
     zero_span spans[MOST_RANKS] = {{0, 0}};
-    CHECK(zero_comm_wait(NULL, &request) == ZERO_E_INVALID);
-    CHECK(strstr(zero_comm_error(NULL), "zero_comm_wait"));
-    CHECK(zero_comm_test(NULL, &request) == ZERO_E_INVALID);
-    CHECK(zero_comm_barrier(NULL) == ZERO_E_INVALID);
-    CHECK(zero_comm_split(NULL, 0, 0, &more) == ZERO_E_INVALID);
-    CHECK(zero_comm_alloc(NULL, 0, &memory) == ZERO_E_INVALID);
-    CHECK(zero_comm_all_gather(NULL, NULL, NULL, spans) == ZERO_E_INVALID);
-    CHECK(zero_comm_reduce_scatter(NULL, NULL, NULL, ZERO_F32, spans) == ZERO_E_INVALID);
-    CHECK(zero_comm_all_reduce(NULL, NULL, NULL, 0, ZERO_F32, ZERO_SUM) == ZERO_E_INVALID);
-    CHECK(zero_comm_broadcast(NULL, NULL, 0, 0) == ZERO_E_INVALID);
-    CHECK(zero_comm_all_to_all(NULL, NULL, spans, NULL, spans) == ZERO_E_INVALID);
-    CHECK(zero_comm_send(NULL, NULL, 0, 0) == ZERO_E_INVALID);
-    CHECK(zero_comm_receive(NULL, NULL, 0, 0) == ZERO_E_INVALID);
-    CHECK(strstr(zero_comm_error(NULL), "zero_comm_receive: the communicator is NULL"));
-    CHECK(zero_comm_rank(NULL) == -1 && zero_comm_world(NULL) == -1);
-    CHECK(zero_comm_root_rank(NULL, 0) == -1 && zero_comm_root_rank(root, -1) == -1);
-    CHECK(zero_comm_root_rank(root, zero_comm_world(root)) == -1);
-    CHECK(strcmp(zero_comm_private_path(NULL), "") == 0);
+    TEAM_CHECK(zero_comm_wait(NULL, &request) == ZERO_E_INVALID);
+    TEAM_CHECK(strstr(zero_comm_error(NULL), "zero_comm_wait"));
+    TEAM_CHECK(zero_comm_test(NULL, &request) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_comm_barrier(NULL) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_comm_split(NULL, 0, 0, &more) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_comm_alloc(NULL, 0, &memory) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_comm_all_gather(NULL, NULL, NULL, spans) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_comm_reduce_scatter(NULL, NULL, NULL, ZERO_F32, spans) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_comm_all_reduce(NULL, NULL, NULL, 0, ZERO_F32, ZERO_SUM) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_comm_broadcast(NULL, NULL, 0, 0) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_comm_all_to_all(NULL, NULL, spans, NULL, spans) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_comm_send(NULL, NULL, 0, 0) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_comm_receive(NULL, NULL, 0, 0) == ZERO_E_INVALID);
+    TEAM_CHECK(strstr(zero_comm_error(NULL), "zero_comm_receive: the communicator is NULL"));
+    TEAM_CHECK(zero_comm_rank(NULL) == -1 && zero_comm_world(NULL) == -1);
+    TEAM_CHECK(zero_comm_root_rank(NULL, 0) == -1 && zero_comm_root_rank(root, -1) == -1);
+    TEAM_CHECK(zero_comm_root_rank(root, zero_comm_world(root)) == -1);
+    TEAM_CHECK(strcmp(zero_comm_private_path(NULL), "") == 0);
     zero_comm_abort(NULL, "nobody");
     zero_comm_close(NULL);
 
-    CHECK(strcmp(zero_comm_error(root), "") == 0);
-    CHECK(zero_comm_wait(root, NULL) == ZERO_E_INVALID);
-    CHECK(zero_comm_test(root, NULL) == ZERO_E_INVALID);
-    CHECK(strstr(zero_comm_error(root), "zero_comm_test: the request is NULL"));
+    TEAM_CHECK(strcmp(zero_comm_error(root), "") == 0);
+    TEAM_CHECK(zero_comm_wait(root, NULL) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_comm_test(root, NULL) == ZERO_E_INVALID);
+    TEAM_CHECK(strstr(zero_comm_error(root), "zero_comm_test: the request is NULL"));
     for (int i = 0; i < 64; i++)
         CHECK_OK(root, zero_comm_split(root, 0, 0, &groups[i]));
-    CHECK(zero_comm_split(root, 0, 0, &more) == ZERO_E_LIMIT && !more);
-    CHECK(strstr(zero_comm_error(root), "rank 0: "));
-    CHECK(zero_comm_alloc(groups[1], 8, &memory) == ZERO_E_INVALID && !memory);
+    TEAM_CHECK(zero_comm_split(root, 0, 0, &more) == ZERO_E_LIMIT && !more);
+    TEAM_CHECK(strstr(zero_comm_error(root), "rank 0: "));
+    TEAM_CHECK(zero_comm_alloc(groups[1], 8, &memory) == ZERO_E_INVALID && !memory);
     CHECK_OK(root, zero_comm_wait(root, &request)); // nothing was started
     CHECK_OK(root, zero_comm_test(root, &request));
     CHECK_OK(root, zero_comm_barrier(root));
-    CHECK(place->logged == 0);
+    TEAM_CHECK(place->logged == 0);
     zero_comm_close(root);
     return true;
 }
@@ -353,7 +348,7 @@ static bool mistakes(struct place *place)
         const char *text = "zero_comm";
         snprintf(name, sizeof name, "mistake-%d", n);
         zero_comm *root = open_as(place, name), *group;
-        CHECK(root);
+        TEAM_CHECK(root);
         CHECK_OK(root, zero_comm_split(root, 0, 0, &group));
         const bool mine = zero_comm_rank(root) == zero_comm_world(root) - 1;
         zero_result result = mine ? make_mistake(group, n, &text) : zero_comm_barrier(root);
@@ -364,20 +359,20 @@ static bool mistakes(struct place *place)
             return true;
         }
         if (result == ZERO_E_ABORTED) {
-            CHECK(strstr(message, "no more mistakes"));
+            TEAM_CHECK(strstr(message, "no more mistakes"));
             zero_comm_close(root);
             return true;
         }
         if (result != ZERO_E_INVALID || (mine && !strstr(message, text)))
             fprintf(stderr, "mistake %d: %d: %s\n", n, (int)result, message);
-        CHECK(result == ZERO_E_INVALID && (!mine || strstr(message, text)));
+        TEAM_CHECK(result == ZERO_E_INVALID && (!mine || strstr(message, text)));
         snprintf(name, sizeof name, "rank %d", zero_comm_world(root) - 1);
-        CHECK(strstr(message, name) && strcmp(message, zero_comm_error(group)) == 0);
+        TEAM_CHECK(strstr(message, name) && strcmp(message, zero_comm_error(group)) == 0);
         zero_request request = {{0}};
-        CHECK(zero_comm_barrier(group) == ZERO_E_INVALID);
-        CHECK(zero_comm_test(group, &request) == ZERO_E_INVALID);
-        CHECK(zero_comm_split(group, 0, 0, &group) == ZERO_E_INVALID);
-        CHECK(place->logged == 1);
+        TEAM_CHECK(zero_comm_barrier(group) == ZERO_E_INVALID);
+        TEAM_CHECK(zero_comm_test(group, &request) == ZERO_E_INVALID);
+        TEAM_CHECK(zero_comm_split(group, 0, 0, &group) == ZERO_E_INVALID);
+        TEAM_CHECK(place->logged == 1);
         zero_comm_close(root);
     }
 }
@@ -388,20 +383,20 @@ static bool opening(struct place *place)
     const zero_comm_config good = place->config;
     zero_comm *comm = (zero_comm *)place;
     place->config.struct_size = 2;
-    CHECK(zero_comm_open(&comm, &place->config) == ZERO_E_INVALID && !comm);
-    CHECK(strstr(zero_comm_error(NULL), "zero_comm_config.struct_size"));
+    TEAM_CHECK(zero_comm_open(&comm, &place->config) == ZERO_E_INVALID && !comm);
+    TEAM_CHECK(strstr(zero_comm_error(NULL), "zero_comm_config.struct_size"));
     place->config = good;
     place->config.log_level = -1;
     place->config.transport = "pigeons";
-    CHECK(zero_comm_open(&comm, &place->config) == ZERO_E_INVALID && !comm);
-    CHECK(strstr(zero_comm_error(NULL), "zero_config.transport = \"pigeons\""));
+    TEAM_CHECK(zero_comm_open(&comm, &place->config) == ZERO_E_INVALID && !comm);
+    TEAM_CHECK(strstr(zero_comm_error(NULL), "zero_config.transport = \"pigeons\""));
     place->config = good;
     place->config.log_level = -1;
     place->config.world = 2;
     place->config.rank = 2;
-    CHECK(zero_comm_open(&comm, &place->config) == ZERO_E_INVALID && !comm);
+    TEAM_CHECK(zero_comm_open(&comm, &place->config) == ZERO_E_INVALID && !comm);
     place->config = good;
-    CHECK(zero_comm_open(NULL, &place->config) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_comm_open(NULL, &place->config) == ZERO_E_INVALID);
     return true;
 }
 
