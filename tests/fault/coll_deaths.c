@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_KILLS = 2000, HEAVY_KILLS = 4 };
+enum { MOST_KILLS = 2000, HEAVY_KILLS = 4, MANY_HEAVY_KILLS = 12 };
 
 static const uint64_t millisecond = 1000000;
 static const size_t gigabyte = (size_t)1 << 30;
@@ -116,7 +116,8 @@ static void with_memory(void **state)
         skip();
     }
     many(kills > 50 ? "killed with 8 GiB" : "killed with 1 GiB",
-         &(struct harm){.stall_ns = 60000 * millisecond, .touched = bytes}, HEAVY_KILLS);
+         &(struct harm){.stall_ns = 60000 * millisecond, .touched = bytes},
+         kills > 50 ? MANY_HEAVY_KILLS : HEAVY_KILLS);
 }
 
 int main(int argc, char **argv)
