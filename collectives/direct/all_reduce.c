@@ -78,6 +78,7 @@ static void reduce_piece(struct coll_comm *comm, const struct coll_request *requ
         .sources = direct->sources,
         .count = comm->world,
         .store = true,
+        .far = large,
         .to = everywhere && large && !in_place ? COLL_SUM_MEMORY : COLL_SUM_CACHE,
         .also = direct->targets,
         .also_count = targets,

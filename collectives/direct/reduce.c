@@ -9,6 +9,7 @@ struct tile {
     size_t first; /**< relative to the span */
     size_t at;    /**< relative to the sources as they can be addressed now */
     size_t count;
+    bool far; /**< the sources are in memory */
 };
 
 static bool grouped(const struct coll_reduce_scatter *op)
@@ -73,7 +74,8 @@ static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_sc
                                        .count = taken,
                                        .first = tile->at,
                                        .n = tile->count,
-                                       .store = position == 0};
+                                       .store = position == 0,
+                                       .far = tile->far};
         finite &= kernels->sum[op->dtype](&pass);
         if (!ends || partial == sum)
             continue;
@@ -95,6 +97,7 @@ static bool sum_plain(const struct coll_comm *comm, const struct coll_reduce_sca
                                    .first = tile->at,
                                    .n = tile->count,
                                    .store = op->store,
+                                   .far = tile->far,
                                    .to = to,
                                    .also = &also,
                                    .also_count = also != NULL};
@@ -128,14 +131,15 @@ static void reduce_tile(struct coll_comm *comm, const struct coll_reduce_scatter
 static void reduce_piece(struct coll_comm *comm, const struct coll_reduce_scatter *op, size_t first,
                          size_t count)
 {
-    const enum coll_sum_to to = fresh(op) && large(comm, op) ? COLL_SUM_MEMORY : COLL_SUM_CACHE;
+    const bool far = large(comm, op);
+    const enum coll_sum_to to = fresh(op) && far ? COLL_SUM_MEMORY : COLL_SUM_CACHE;
     fenv_t environment;
     fegetenv(&environment);
     fesetenv(FE_DFL_ENV);
     for (size_t at = 0; at < count; at += COLL_SUM_TILE) {
         coll_point(comm, COLL_REDUCE_SCATTER, "read");
         const size_t left = count - at;
-        const struct tile tile = {first + at, at, left < COLL_SUM_TILE ? left : COLL_SUM_TILE};
+        const struct tile tile = {first + at, at, left < COLL_SUM_TILE ? left : COLL_SUM_TILE, far};
         reduce_tile(comm, op, &tile, to);
     }
     fesetenv(&environment);

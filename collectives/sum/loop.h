@@ -100,6 +100,35 @@ INLINE void ask_ahead(const struct arithmetic *of, const vector *sum, const void
         __builtin_prefetch((const void *)((uintptr_t)sum + AHEAD + line), 1);
 }
 
+/** The blocks from i on of sources that are near, as far as their values are finite: a loop that
+ * has nothing to decide. Returns where it ends. */
+INLINE size_t near_blocks(const struct arithmetic *of, combine_fn combine, special_fn special,
+                          const void *const *sources, int count, const struct coll_pass *pass,
+                          size_t i)
+{
+    const size_t block = VECTORS * sizeof(vector) / of->bytes, first = pass->first;
+    unsigned char *base = pass->sum;
+    const bool store = pass->store;
+    for (const size_t n = pass->n; n - i >= block; i += block) {
+        vector values[VECTORS], *sum = (vector *)(base + i * of->bytes);
+        compute(of, combine, sum, store, sources, count, first + i, values);
+        if (__builtin_expect(special(values), false))
+            break;
+        leave(sum, values, COLL_SUM_CACHE);
+    }
+    return i;
+}
+
+/** What is left to the definition: the elements i .. i+n-1. */
+INLINE bool defined(const struct coll_pass *pass, size_t i, size_t n, const struct arithmetic *of,
+                    coll_sum_fn definition)
+{
+    if (n == 0)
+        return true;
+    const struct coll_pass part = coll_sum_part(pass, i, n, of->bytes);
+    return definition(&part);
+}
+
 /** count is pass->count; where it is constant the sources' addresses are in registers. */
 INLINE bool blocks(const struct coll_pass *pass, int count, const struct arithmetic *of,
                    combine_fn combine, special_fn special, coll_sum_fn definition)
@@ -107,8 +136,7 @@ INLINE bool blocks(const struct coll_pass *pass, int count, const struct arithme
     const size_t block = VECTORS * sizeof(vector) / of->bytes, n = pass->n;
     size_t i =
         pass->sum ? coll_sum_head(pass->sum, n, of->bytes) : coll_sum_also_head(pass, of->bytes);
-    struct coll_pass part = coll_sum_part(pass, 0, i, of->bytes);
-    bool finite = definition(&part);
+    bool finite = defined(pass, 0, i, of, definition);
     const void *few[COLL_SUM_UNROLLED], *const *sources = pass->sources;
     if (count <= COLL_SUM_UNROLLED) {
 #pragma GCC unroll 8
@@ -116,19 +144,24 @@ INLINE bool blocks(const struct coll_pass *pass, int count, const struct arithme
             few[k] = sources[k];
         sources = few;
     }
-    const bool store = pass->store;
+    const bool store = pass->store, far = pass->far;
     unsigned char *base = pass->sum;
     const enum coll_sum_to to = pass->to;
     const int also_count = pass->also_count;
     const bool past = to == COLL_SUM_MEMORY && also_count == 0;
+    const bool simple = base && !far && to == COLL_SUM_CACHE && also_count == 0;
     const size_t first = pass->first;
-    for (; n - i >= block; i += block) {
+    for (;; i += block) {
+        if (simple)
+            i = near_blocks(of, combine, special, sources, count, pass, i);
+        if (n - i < block)
+            break;
         vector values[VECTORS], *sum = base ? (vector *)(base + i * of->bytes) : NULL;
-        ask_ahead(of, past ? NULL : sum, sources, count, first + i);
+        if (far)
+            ask_ahead(of, past ? NULL : sum, sources, count, first + i);
         compute(of, combine, sum, store, sources, count, first + i, values);
         if (__builtin_expect(special(values), false)) {
-            part = coll_sum_part(pass, i, block, of->bytes);
-            finite &= definition(&part);
+            finite &= defined(pass, i, block, of, definition);
             continue;
         }
         if (sum)
@@ -139,8 +172,7 @@ INLINE bool blocks(const struct coll_pass *pass, int count, const struct arithme
             of->spread(pass, i, spread);
         }
     }
-    part = coll_sum_part(pass, i, n - i, of->bytes);
-    return definition(&part) && finite;
+    return defined(pass, i, n - i, of, definition) && finite;
 }
 
 /** Sums, with the loop over the sources unrolled. */

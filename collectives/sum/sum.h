@@ -44,6 +44,7 @@ struct coll_pass {
     int count; /**< of sources, at least 1 */
     size_t first, n;
     bool store;
+    bool far; /**< the sources are in no near cache: they are asked for ahead */
     enum coll_sum_to to;
     void *const *also;
     int also_count;

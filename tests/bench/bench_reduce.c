@@ -19,6 +19,7 @@ struct kernel {
     zero_dtype dtype;
     int count, repeat;
     size_t n;
+    bool far;
     float *sum;
     const void *sources[SUMS_MOST];
 };
@@ -31,7 +32,8 @@ static double canonical(void *user)
                                    .sources = kernel->sources,
                                    .count = kernel->count,
                                    .n = kernel->n,
-                                   .store = true};
+                                   .store = true,
+                                   .far = kernel->far};
     const coll_sum_fn sum = coll_sum_best()->sum[kernel->dtype];
     const double begin = bench_now();
     for (int i = 0; i < kernel->repeat; i++)
@@ -57,11 +59,10 @@ static double plain(void *user)
     return bench_now() - begin;
 }
 
-static void kernel_row(unsigned char *memory, zero_dtype dtype, int count, size_t n,
-                       const char *where, double target)
+static void kernel_row(unsigned char *memory, zero_dtype dtype, int count, size_t n, bool far)
 {
     char name[64];
-    struct kernel kernel = {.dtype = dtype, .count = count, .n = n};
+    struct kernel kernel = {.dtype = dtype, .count = count, .n = n, .far = far};
     // Vectors that don't begin at the same place of a page.
     const size_t stride = n * sizeof(float) + 4096 + 192;
     kernel.sum = (float *)(void *)memory;
@@ -69,7 +70,7 @@ static void kernel_row(unsigned char *memory, zero_dtype dtype, int count, size_
         kernel.sources[k] = memory + stride * (size_t)(k + 1);
     kernel.repeat = (int)(((size_t)1 << 26) / n / (size_t)count) + 1;
     snprintf(name, sizeof name, "sum of %d %s, %s", count, dtype == ZERO_F32 ? "f32" : "bf16",
-             where);
+             far ? "in memory" : "in cache");
     const double bytes = (double)n * kernel.repeat *
                          (double)((size_t)count * coll_dtype_bytes(dtype) + sizeof(float)) * 1e-9;
     const struct bench_row row = {.name = name,
@@ -80,7 +81,7 @@ static void kernel_row(unsigned char *memory, zero_dtype dtype, int count, size_
                                   .ours = canonical,
                                   .reference = plain,
                                   .user = &kernel,
-                                  .target = target};
+                                  .target = KERNEL_TARGET};
     bench_run(&row);
 }
 
@@ -96,8 +97,8 @@ static int kernel_rows(void)
     memset(memory, 0, bytes);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int dtype = ZERO_F32; dtype <= ZERO_BF16; dtype++) {
-            kernel_row(memory, (zero_dtype)dtype, counts[i], SMALL, "in cache", 0);
-            kernel_row(memory, (zero_dtype)dtype, counts[i], LARGE, "in memory", KERNEL_TARGET);
+            kernel_row(memory, (zero_dtype)dtype, counts[i], SMALL, false);
+            kernel_row(memory, (zero_dtype)dtype, counts[i], LARGE, true);
         }
     free(memory);
     return 0;

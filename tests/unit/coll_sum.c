@@ -25,7 +25,7 @@ static void fill_sources(zero_dtype dtype, uint32_t seed, bool finite)
 struct shape {
     int count;
     size_t n, shift;
-    bool store;
+    bool store, far;
     enum coll_sum_to to;
 };
 
@@ -54,6 +54,7 @@ static void check_one(const struct coll_sum_kernels *kernels, enum coll_op op, z
                                    .first = shape->shift,
                                    .n = shape->n,
                                    .store = shape->store,
+                                   .far = shape->far,
                                    .to = shape->to};
     const bool finite = kernels->sum[dtype](&pass);
     coll_sum_fence();
@@ -75,7 +76,11 @@ static void equal_bits_of(zero_dtype dtype, const struct coll_sum_kernels *kerne
     for (int count = 1; count <= MOST_SOURCES; count++)
         for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)
             for (size_t shift = 0; shift < PAD; shift++) {
-                const struct shape shape = {count, lengths[c], shift, (c + shift + round) % 2,
+                const struct shape shape = {count,
+                                            lengths[c],
+                                            shift,
+                                            (c + shift + round) % 2,
+                                            (c + shift + round) / 2 % 2,
                                             c / 2 % 2 ? COLL_SUM_MEMORY : COLL_SUM_CACHE};
                 for (int op = COLL_SUM; op <= COLL_MAX; op++)
                     if (op == COLL_SUM || (c + (size_t)count) % 3 == shift)
@@ -189,8 +194,10 @@ static void more_places(void **state)
             for (int count = 1; count <= MOST_SOURCES; count += 2)
                 for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)
                     for (size_t shift = 0; shift < PAD; shift++) {
-                        const struct shape shape = {count, lengths[c], shift, (c + shift) % 2,
-                                                    c / 2 % 2 ? COLL_SUM_MEMORY : COLL_SUM_CACHE};
+                        const struct shape shape = {
+                            count,      lengths[c],
+                            shift,      (c + shift) % 2,
+                            c % 3 == 0, c / 2 % 2 ? COLL_SUM_MEMORY : COLL_SUM_CACHE};
                         check_more_places(kernels, (enum coll_op)(c % 3), (zero_dtype)dtype, &shape,
                                           narrow_dtype && (c + shift) % 3 != 0);
                     }
