@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ------------------------------------------------------------------ life */
 
@@ -74,6 +75,7 @@ static struct coll_comm *create_root(const struct coll_config *config,
     }
     *family = (struct coll_family){.root = root,
                                    .comms = root,
+                                   .thread = (int)gettid(),
                                    .timeout_ns = config->timeout_ns,
                                    .log = config->log,
                                    .control = config->control,

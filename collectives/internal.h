@@ -89,7 +89,7 @@ struct coll_family {
     struct control_rank *control; /**< NULL: nothing is recorded */
     struct coll_poison *poison;
     bool stopped;             /**< a failure was returned: nothing is worked on any more */
-    _Atomic int waiter;       /**< the thread that waited last, 0 none */
+    int thread;               /**< the one that has opened it, and as a rule waits */
     unsigned spins;           /**< rounds of a wait before it looks at the clock, */
     uint64_t spin_ns;         /**< time from then on before it yields, */
     unsigned doubt;           /**< halved so often, because peers came later than that lately, */

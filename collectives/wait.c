@@ -8,7 +8,6 @@
 #include "collectives/signature.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 /** The longest sleep: how late a time-out is noticed, and a death that nobody else has seen. */
 #define SLICE_NS UINT64_C(10000000)
@@ -149,23 +148,12 @@ static bool death_in_sight(const struct coll_comm *comm)
     return transport->dead_in_sight && transport->dead_in_sight(comm->family->root) >= 0;
 }
 
-/** The calling thread's number, without a system call but for the first. */
-static int own_thread(void)
-{
-    static _Thread_local int number;
-    if (number == 0)
-        number = (int)gettid();
-    return number;
-}
-
 /** One step of waiting: the more steps without progress, the lazier. */
 static zero_result pause_once(struct coll_comm *comm, const struct coll_request *request,
                               enum coll_goal goal, struct waiter *waiter)
 {
     struct coll_family *family = comm->family;
     const unsigned round = waiter->rounds++;
-    if (round == 0)
-        atomic_store_explicit(&family->waiter, own_thread(), memory_order_relaxed);
     if (round == TELL_ROUNDS)
         coll_tell(comm);
     if (round >= family->spins)

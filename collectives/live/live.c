@@ -131,27 +131,27 @@ static uint64_t until_tick(struct coll_live *live, int rank)
  * ready and gets no processor, though others are free, until the scheduler looks, at a tick.
  * Seen: 4 ms, in place of 0.1.
  */
-static void fetch_waiter(const struct coll_live *live)
+static void fetch_thread(const struct coll_live *live)
 {
     cpu_set_t allowed, here;
     const int cpu = sched_getcpu();
-    const pid_t waiter = (pid_t)atomic_load(&live->root->family->waiter);
-    if (waiter == 0 || tgkill(getpid(), waiter, 0) != 0 || cpu < 0 || cpu >= CPU_SETSIZE ||
-        sched_getaffinity(waiter, sizeof allowed, &allowed) != 0 ||
+    const pid_t thread = live->root->family->thread;
+    if (tgkill(getpid(), thread, 0) != 0 || cpu < 0 || cpu >= CPU_SETSIZE ||
+        sched_getaffinity(thread, sizeof allowed, &allowed) != 0 ||
         !CPU_ISSET((size_t)cpu, &allowed))
         return;
     CPU_ZERO(&here);
     CPU_SET((size_t)cpu, &here);
-    if (sched_setaffinity(waiter, sizeof here, &here) == 0)
-        sched_setaffinity(waiter, sizeof allowed, &allowed);
+    if (sched_setaffinity(thread, sizeof here, &here) == 0)
+        sched_setaffinity(thread, sizeof allowed, &allowed);
 }
 
-/** The family has failed: the other ranks' threads learn it too, for the sake of their waiters. */
+/** The family has failed: the other ranks' threads learn it too, and do the same. */
 static void pass_on(const struct coll_live *live)
 {
     for (int rank = 0; rank < live->root->world; rank++)
         base_futex_wake(&live->cells[rank]->word, INT_MAX, true);
-    fetch_waiter(live);
+    fetch_thread(live);
 }
 
 /** Sleeps until something happens to the next rank, or for a tick. */
