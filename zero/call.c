@@ -2,6 +2,8 @@
 
 #include "zero/engine.h"
 
+#include "base/arena.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -124,6 +126,22 @@ zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *wh
     if (failed == rank)
         return zero_fail(&z->error, mine->result, "%s: %s", what, mine->message);
     return zero_fail(&z->error, first.result, "%s: rank %d: %.400s", what, failed, first.message);
+}
+
+zero_result eng_same(zero_ctx *z, uint64_t value, const char *what)
+{
+    const int world = coll_world(z->comm);
+    uint64_t *all = base_calloc((size_t)world, sizeof *all);
+    if (!all)
+        return eng_fail(z, ZERO_E_NOMEM, "no memory to compare %s on %d ranks", what, world);
+    zero_result r = coll_exchange(z->comm, &value, sizeof value, all);
+    if (r)
+        r = eng_comm_failed(z, r);
+    for (int rank = 1; !r && rank < world; rank++)
+        if (all[rank] != all[0])
+            r = eng_fail_agreed(z, ZERO_E_DIVERGED, "ranks 0 and %d differ in %s", rank, what);
+    base_free(all);
+    return r;
 }
 
 zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)

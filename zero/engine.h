@@ -5,6 +5,7 @@
  *   collectives.c            the other public header, <zero/collectives.h>
  *   commit.c                 from the registered model to memory with first values
  *   step.c, transfer.c, fingerprint.c    a step; files; the digest
+ *   access.c                 parts of a tensor, between steps
  *   verdict.c, update.c, values.c        agree on a step; update; write master weights
  *   gather.c, gradient.c, micro.c, metric.c    the calls of a micro-batch
  *   native.c                 micro-batches added up before they travel
@@ -215,6 +216,10 @@ zero_result eng_comm_failed(zero_ctx *z, zero_result result);
  * and its message as the last error, on every rank. Not sticky. `what` names the undertaking. */
 zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *what);
 
+/** Collective, ordered: ZERO_E_DIVERGED, fatal, unless every rank gives the same value; `what` says
+ * what they gave. */
+zero_result eng_same(zero_ctx *z, uint64_t value, const char *what);
+
 /* ---- watch.c */
 
 /** Looks whether zero-run listens. ZERO_E_INVALID, ZERO_E_VERSION, ZERO_E_NOMEM. */
@@ -261,6 +266,11 @@ zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user,
 /** Makes what eng_values_read() read the master weights, and publishes. Collective, ordered, when
  * all ranks have read. A failure meanwhile leaves all of this rank's values written. */
 zero_result eng_values_install(zero_ctx *z);
+/** Writes master weights and working copy from element `element` of a section on; this rank's state
+ * must cover them. */
+void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, const float *values);
+/** Reads master weights, those of eng_values_put(). */
+void eng_values_get(const zero_ctx *z, size_t section, size_t element, size_t count, float *values);
 /** First values: data, fill, or zeros. */
 zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
                              uint64_t first, uint64_t count, float *out, struct base_error *error);
@@ -304,6 +314,8 @@ void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
 /** Refuses if a unit is gathered, a gradient open, or it or a metric missing in the micro-batch
  * under way. */
 zero_result eng_micro_check(zero_ctx *z, const char *call);
+/** Refuses inside a step, and while a unit is gathered. */
+zero_result eng_between_steps(zero_ctx *z, const char *call);
 
 /* ---- native.c */
 

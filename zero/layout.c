@@ -253,3 +253,15 @@ void eng_layout_own(const struct eng_layout *layout, size_t section, int rank, s
     *first = span->offset / ENG_GRANULE;
     *granules = span->count / ENG_GRANULE;
 }
+
+int eng_layout_owner(const struct eng_layout *layout, size_t section, size_t element, size_t *count)
+{
+    const struct coll_span *spans = layout->sections[section].elements;
+    int r = 0;
+    while (element < spans[r].offset || element >= spans[r].offset + spans[r].count)
+        r++;
+    const size_t left = spans[r].offset + spans[r].count - element;
+    if (*count > left)
+        *count = left;
+    return r;
+}

@@ -84,6 +84,11 @@ void eng_layout_unit_name(const struct eng_layout *layout, const struct eng_mode
 const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, size_t section,
                                             size_t element);
 
+/** The rank that owns element `element` of a section; *count is cut down to how many it owns from
+ * there on. */
+int eng_layout_owner(const struct eng_layout *layout, size_t section, size_t element,
+                     size_t *count);
+
 /** Granules of `section` that `rank` owns: the first, and how many. */
 void eng_layout_own(const struct eng_layout *layout, size_t section, int rank, size_t *first,
                     size_t *granules);

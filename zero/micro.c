@@ -29,6 +29,13 @@ zero_result eng_micro_check(zero_ctx *z, const char *call)
     return ZERO_OK;
 }
 
+zero_result eng_between_steps(zero_ctx *z, const char *call)
+{
+    if (z->micro >= 0)
+        return eng_fail(z, ZERO_E_STATE, "%s inside a step", call);
+    return eng_micro_check(z, call);
+}
+
 static zero_result micro_begin(zero_ctx *z, int32_t i)
 {
     if (i != z->micro + 1 || i >= z->micro_count)

@@ -8,14 +8,11 @@
 
 #define CHUNK_ELEMENTS ((size_t)64 * ENG_GRANULE)
 
-/** Both directions are for the time between steps, with nothing gathered. */
-static zero_result check_between_steps(zero_ctx *z, const char *path, const char *call)
+static zero_result check_call(zero_ctx *z, const char *path, const char *call)
 {
     if (!path || !*path)
         return eng_fail(z, ZERO_E_INVALID, "%s needs a path", call);
-    if (z->micro >= 0)
-        return eng_fail(z, ZERO_E_STATE, "%s inside a step", call);
-    return eng_micro_check(z, call);
+    return eng_between_steps(z, call);
 }
 
 /** eng_agree(), where a missing file or directory is no benign answer. */
@@ -35,27 +32,14 @@ struct export
     float *chunk;
 };
 
-/** The rank that owns an element of a section, and how many of the next `count` it owns. */
-static int owner_of(const zero_ctx *z, size_t section, size_t element, size_t *count)
-{
-    const struct coll_span *spans = z->layout.sections[section].elements;
-    int r = 0;
-    while (element < spans[r].offset || element >= spans[r].offset + spans[r].count)
-        r++;
-    const size_t left = spans[r].offset + spans[r].count - element;
-    if (*count > left)
-        *count = left;
-    return r;
-}
-
 /** Sends one chunk of a slice to rank 0, which writes it. */
 static zero_result export_chunk(zero_ctx *z, struct export *job, const struct eng_slice *slice,
                                 size_t first, size_t *count)
 {
     const size_t at = slice->granule * ENG_GRANULE + first;
-    const int owner = owner_of(z, slice->section, at, count);
+    const int owner = eng_layout_owner(&z->layout, slice->section, at, count);
     if (owner == z->config.rank)
-        memcpy(job->chunk, eng_weights(z, slice->section, at), *count * sizeof(float));
+        eng_values_get(z, slice->section, at, *count, job->chunk);
     const zero_result r = coll_broadcast(z->comm, job->chunk, *count * sizeof(float), owner);
     if (r)
         return eng_comm_failed(z, r);
@@ -104,7 +88,7 @@ static void open_writer(zero_ctx *z, struct export *job, const char *path)
 
 static zero_result export_model(zero_ctx *z, const char *path)
 {
-    zero_result r = check_between_steps(z, path, "zero_export");
+    zero_result r = check_call(z, path, "zero_export");
     if (r)
         return r;
     struct export job = {.chunk = base_calloc(CHUNK_ELEMENTS, sizeof(float))};
@@ -199,7 +183,7 @@ static zero_result read_tensor(const zero_ctx *z, void *user, const struct eng_s
 
 static zero_result import_model(zero_ctx *z, const char *path, const char *prefix)
 {
-    zero_result r = check_between_steps(z, path, "zero_import");
+    zero_result r = check_call(z, path, "zero_import");
     if (r)
         return r;
     // Reading goes to the sums, which are scratch between steps but which peers may still read.

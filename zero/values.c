@@ -58,17 +58,26 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
     return ZERO_OK;
 }
 
+void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, const float *values)
+{
+    memcpy(eng_weights(z, section, element), values, count * sizeof *values);
+    if (z->layout.sections[section].dtype != ZERO_BF16)
+        return;
+    uint16_t *granule = (uint16_t *)(void *)eng_home(z, section, element / ENG_GRANULE);
+    z->kernels->to_bf16(count, values, granule + element % ENG_GRANULE);
+}
+
+void eng_values_get(const zero_ctx *z, size_t section, size_t element, size_t count, float *values)
+{
+    memcpy(values, eng_weights(z, section, element), count * sizeof *values);
+}
+
 /** The values of a rank's run of a section become weights and working copy. */
 static void install(zero_ctx *z, size_t s, int owner)
 {
     const struct coll_span *run = &z->layout.sections[s].elements[owner];
-    if (run->count == 0)
-        return;
-    const float *values = eng_sums(z, owner, s, run->offset);
-    memcpy(eng_weights(z, s, run->offset), values, run->count * sizeof *values);
-    if (z->layout.sections[s].dtype == ZERO_BF16)
-        z->kernels->to_bf16(run->count, values,
-                            (uint16_t *)(void *)eng_home(z, s, run->offset / ENG_GRANULE));
+    if (run->count > 0)
+        eng_values_put(z, s, run->offset, run->count, eng_sums(z, owner, s, run->offset));
 }
 
 zero_result eng_values_install(zero_ctx *z)

@@ -305,11 +305,11 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
  * The working copy of a slice (0 unless stacked): shape and dtype as registered, row-major,
  * aligned to 2 KiB, read-only. *Local.* Current from zero_gather() of its unit to zero_release();
  * slices of at most persist_numel elements are so from commit to close, but for the time inside
- * zero_step() and zero_import(). NULL if param or slice does not exist, or at stage 3 if the unit
- * is not gathered and the slice is not that small.
+ * zero_step(), zero_import() and zero_param_write(). NULL if param or slice does not exist, or at
+ * stage 3 if the unit is not gathered and the slice is not that small.
  *
  * With gather=shared all ranks of the host read the same memory, whose owners write it while this
- * rank is inside zero_step() or zero_import(): another thread that reads meanwhile may see a
+ * rank is inside one of these calls: another thread that reads meanwhile may see a
  * mixture. Writing there is a segmentation fault.
  */
 ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice);
@@ -440,6 +440,24 @@ ZERO_API zero_result zero_export(zero_ctx *z, const char *path);
  * that is not there ZERO_E_IO, and nothing was changed; extra tensors are ignored.
  */
 ZERO_API zero_result zero_import(zero_ctx *z, const char *path, const char *prefix);
+
+/**
+ * Copies the master weights of elements first .. first+count-1 of a slice, as fp32, to `values` on
+ * every rank. *Collective, ordered*, between steps.
+ * ZERO_E_INVALID: no such slice or elements, or values is NULL (but for 0 elements); ZERO_E_STATE:
+ * inside a step, or a unit is gathered. ZERO_E_DIVERGED: ranks asked for different elements;
+ * ZERO_E_NOMEM; both fatal.
+ */
+ZERO_API zero_result zero_param_read(zero_ctx *z, zero_param param, int32_t slice, uint64_t first,
+                                     uint64_t count, float *values);
+
+/**
+ * Replaces the master weights of these elements by `values`, the same on every rank, and the
+ * working copy by them rounded; moments stay. *Collective, ordered*, between steps. Errors as of
+ * zero_param_read(); ZERO_E_DIVERGED also if values differ, and then no element was changed.
+ */
+ZERO_API zero_result zero_param_write(zero_ctx *z, zero_param param, int32_t slice, uint64_t first,
+                                      uint64_t count, const float *values);
 
 /** Combines `count` doubles over the ranks, in rank order, into values on every rank.
  * *Collective, ordered.* */
