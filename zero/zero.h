@@ -228,6 +228,17 @@ static inline zero_param_desc zero_param_default(void)
     return desc;
 }
 
+/** A tensor of one dimension and type fp32 in unit 0, and its first values (NULL: zeros). */
+static inline zero_param_desc zero_param_vector(const char *name, uint64_t numel, const float *data)
+{
+    zero_param_desc desc = zero_param_default();
+    desc.name = name;
+    desc.ndim = 1;
+    desc.shape[0] = numel;
+    desc.data = data;
+    return desc;
+}
+
 /** Adds a group before commit; *group (may be NULL) receives its id. *Local*, the same on every
  * rank. desc NULL: defaults. ZERO_E_INVALID, ZERO_E_STATE after commit, ZERO_E_NOMEM. */
 ZERO_API zero_result zero_add_group(zero_ctx *z, zero_group *group, const zero_group_desc *desc);
@@ -369,6 +380,18 @@ static inline zero_step_args zero_step_args_default(void)
     args.struct_size = (uint32_t)sizeof args;
     args.hyper_stride = sizeof(zero_hyper);
     args.scale = 1.0;
+    return args;
+}
+
+/** Arguments of a step with the hyper-parameters of `group_count` groups, which are borrowed. */
+static inline zero_step_args zero_step_args_for(const zero_hyper *hyper, int32_t group_count,
+                                                double scale, double max_norm)
+{
+    zero_step_args args = zero_step_args_default();
+    args.hyper = hyper;
+    args.group_count = group_count;
+    args.scale = scale;
+    args.max_norm = max_norm;
     return args;
 }
 

@@ -1,0 +1,34 @@
+#!/bin/sh
+# Few lines make a plain trainer a sharded one: adopt.sh <examples/adopt>
+#
+# Counted are the lines that diff finds added, changed ones included, after comments and blank lines
+# are gone. README.md says the same numbers, and the code it shows is that of the programs.
+set -eu
+cd "$1"
+status=0
+a="$(mktemp)" b="$(mktemp)"
+trap 'rm -f "$a" "$b"' EXIT
+
+code() { # code <file>: all comments are //, and no string has //
+    ! grep -nE '/\*|\*/|"[^"]*//' "$1" >&2 || exit 1
+    sed 's,//.*$,,; s/[[:space:]]*$//; /^$/d' "$1"
+}
+
+# check <file> <limit>
+check() {
+    code "$1" >"$b"
+    added="$(diff "$a" "$b" | grep -c '^>')"
+    echo "$1: $added lines added"
+    [ "$added" -lt "$2" ] || { echo "that is not fewer than $2" && status=1; }
+    grep -qF "| \`$1\` | $added |" README.md || { echo "README.md has another number" && status=1; }
+}
+code plain.c >"$a"
+check sharded01.c 30
+check sharded.c 90
+
+awk '/^```$/ { on = 0 } on && NF { print } /^```c$/ { on = 1 }' README.md >"$a"
+[ -s "$a" ] || { echo "README.md shows no code" && status=1; }
+while IFS= read -r line; do
+    grep -qxF -- "$line" sharded01.c sharded.c || { echo "in README.md only: $line" && status=1; }
+done <"$a"
+exit $status
