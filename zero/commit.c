@@ -76,7 +76,7 @@ static zero_result compare_model(zero_ctx *z, struct base_error *error)
         if (all[i] != all[i % params])
             r = zero_fail(error, ZERO_E_DIVERGED,
                           "ranks 0 and %zu differ in tensor %zu (%s here): name, shape, dtype, "
-                          "unit or group",
+                          "unit, or group with its optimizer",
                           i / params, i % params, z->model.params[i % params].name);
 out:
     base_free(mine);

@@ -83,6 +83,20 @@ struct chain_link {
     uint64_t name;
 };
 
+/** Hashes a group's last hyper-parameters, and what it does with them where that is not AdamW as
+ * the paper has it. */
+static struct base_hash128 hash_group(const zero_ctx *z, size_t g, struct base_hash128 root)
+{
+    const struct eng_group *group = &z->model.groups[g];
+    root = base_hash128(&z->hyper[g], sizeof z->hyper[g], root.low ^ root.high);
+    if (group->optimizer == &eng_optimizer_adamw && group->choice.decay == ZERO_DECAY_DECOUPLED)
+        return root;
+    const uint64_t choice[] = {(uint64_t)group->choice.decay, group->choice.nesterov};
+    root = base_hash128(choice, sizeof choice, root.low ^ root.high);
+    return base_hash128(group->optimizer->name, strlen(group->optimizer->name),
+                        root.low ^ root.high);
+}
+
 /** Hashes what decides the future beside the tensors, then the tensors in name order. */
 static void hash_root(const zero_ctx *z, struct named_sum *named, uint8_t digest[16])
 {
@@ -92,7 +106,7 @@ static void hash_root(const zero_ctx *z, struct named_sum *named, uint8_t digest
     const size_t count = z->config.sum_group > 1 ? 5 : 4;
     struct base_hash128 root = base_hash128(counters, count * sizeof *counters, 0);
     for (size_t g = 0; g < z->model.group_count; g++)
-        root = base_hash128(&z->hyper[g], sizeof z->hyper[g], root.low ^ root.high);
+        root = hash_group(z, g, root);
     qsort(named, z->model.param_count, sizeof *named, by_name);
     for (size_t p = 0; p < z->model.param_count; p++) {
         struct chain_link link = {.name = named[p].param->name_hash};

@@ -64,9 +64,11 @@ zero_result eng_model_add_group(struct eng_model *model, zero_group *group,
     if (!found)
         return zero_fail(error, ZERO_E_INVALID, "group %zu: there is no optimizer \"%s\"",
                          model->group_count, optimizer);
-    if (desc.decay != ZERO_DECAY_DEFAULT && desc.decay != ZERO_DECAY_DECOUPLED)
-        return zero_fail(error, ZERO_E_INVALID, "group %zu: decay mode %d does not exist",
-                         model->group_count, (int)desc.decay);
+    struct eng_choice choice;
+    struct base_error reason = {0};
+    if (eng_optimizer_choose(found, desc.decay, desc.nesterov, &choice, &reason))
+        return zero_fail(error, ZERO_E_INVALID, "group %zu: %s", model->group_count,
+                         reason.message);
     if (desc.name && !printable_name(desc.name, 255))
         return zero_fail(error, ZERO_E_INVALID,
                          "group %zu: a name is 1 .. 255 printable bytes without blanks",
@@ -83,7 +85,8 @@ zero_result eng_model_add_group(struct eng_model *model, zero_group *group,
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a group's name");
     if (group)
         *group = (zero_group)model->group_count;
-    model->groups[model->group_count++] = (struct eng_group){.name = copy, .optimizer = found};
+    model->groups[model->group_count++] =
+        (struct eng_group){.name = copy, .optimizer = found, .choice = choice};
     return ZERO_OK;
 }
 
@@ -229,8 +232,9 @@ uint64_t eng_model_param_hash(const struct eng_model *model, size_t p)
 {
     const struct eng_param *param = &model->params[p];
     const struct eng_group *group = &model->groups[param->group];
-    const int32_t fields[] = {param->ndim, (int32_t)param->dtype, param->unit, param->slice_count,
-                              param->group};
+    const int32_t fields[] = {
+        param->ndim,  (int32_t)param->dtype,        param->unit,           param->slice_count,
+        param->group, (int32_t)group->choice.decay, group->choice.nesterov};
     uint64_t hash = base_hash64(param->shape, sizeof param->shape, param->name_hash);
     hash = base_hash64(fields, sizeof fields, hash);
     return base_hash64(group->optimizer->name, strlen(group->optimizer->name), hash);

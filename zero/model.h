@@ -12,6 +12,7 @@
 struct eng_group {
     char *name;
     const struct eng_optimizer *optimizer;
+    struct eng_choice choice;
 };
 
 struct eng_param {

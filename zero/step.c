@@ -27,10 +27,10 @@ static zero_result check_args(zero_ctx *z, const zero_step_args *args)
     if (!isfinite(args->max_norm) || args->max_norm < 0)
         return eng_fail(z, ZERO_E_INVALID, "zero_step with max_norm %g", args->max_norm);
     for (size_t g = 0; g < z->model.group_count; g++) {
+        const struct eng_group *group = &z->model.groups[g];
         struct base_error error = {0};
-        if (z->model.groups[g].optimizer->check(hyper_of(args, g), &error))
-            return eng_fail(z, error.result, "group %s: %s", z->model.groups[g].name,
-                            error.message);
+        if (group->optimizer->check(&group->choice, hyper_of(args, g), &error))
+            return eng_fail(z, error.result, "group %s: %s", group->name, error.message);
     }
     return ZERO_OK;
 }
@@ -115,9 +115,11 @@ static zero_result nonfinite(zero_ctx *z)
 static zero_result update(zero_ctx *z, double scale)
 {
     z->updates++;
-    for (size_t g = 0; g < z->model.group_count; g++)
-        z->model.groups[g].optimizer->prepare(&z->hyper[g], z->updates, scale * z->result.clip,
-                                              &z->scalars[g]);
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        const struct eng_group *group = &z->model.groups[g];
+        group->optimizer->prepare(&group->choice, &z->hyper[g], z->updates, scale * z->result.clip,
+                                  &z->scalars[g]);
+    }
     return eng_update_all(z);
 }
 

@@ -87,19 +87,20 @@ static void update_segment(void *user, size_t index, int thread)
     const struct section_update *task = user;
     zero_ctx *z = task->z;
     const struct eng_segment *segment = &task->segments[index];
-    const struct eng_optimizer *optimizer = z->model.groups[segment->group].optimizer;
+    const struct eng_group *group = &z->model.groups[segment->group];
     struct eng_update run = {
         .count = segment->count,
         .gradient = segment->gradient,
         .weight = eng_weights(z, segment->section, segment->first),
     };
-    for (int k = 0; k < optimizer->moments; k++)
+    for (int k = 0; k < group->optimizer->moments; k++)
         run.moment[k] = eng_moments(z, k, segment->section, segment->first);
-    if (z->layout.sections[segment->section].dtype == ZERO_BF16)
+    run.work_dtype = z->layout.sections[segment->section].dtype;
+    if (run.work_dtype != ZERO_F32)
         run.work = (uint16_t *)(void *)eng_home(z, segment->section, segment->first / ENG_GRANULE);
     struct eng_fp_state saved;
     eng_fp_enter(&saved);
-    optimizer->update(z->kernels, &z->scalars[segment->group], &run);
+    group->optimizer->update(&group->choice, z->kernels, &z->scalars[segment->group], &run);
     eng_fp_leave(&saved);
 }
 

@@ -169,19 +169,37 @@ ZERO_API const char *zero_last_error(const zero_ctx *z);
 
 /** How weight decay acts. */
 typedef enum zero_decay {
-    ZERO_DECAY_DEFAULT = 0,   /**< the optimizer's own: decoupled for adamw */
+    ZERO_DECAY_DEFAULT = 0,   /**< the optimizer's own: see zero_group_desc */
     ZERO_DECAY_DECOUPLED = 1, /**< w *= 1 - lr * weight_decay (Loshchilov, Hutter 2019) */
+    ZERO_DECAY_L2 = 2,        /**< weight_decay * w is added to the gradient, after clipping */
 } zero_decay;
 
-/** Parameters that share an optimizer and its hyper-parameters. */
+/**
+ * Parameters that share an optimizer and its hyper-parameters.
+ *
+ *  name       moments  decay      step, from the scaled and clipped gradient g
+ *  "adamw"    2        decoupled  Adam with bias correction (Kingma, Ba 2015; Loshchilov, Hutter
+ *                                 2019): lr * m / (sqrt(v) + eps)
+ *  "adam"     2        L2         the same
+ *  "sgd"      1        L2         m = beta1 * m + g, no dampening: lr * m, or with Nesterov's form
+ *                                 (Sutskever et al. 2013) lr * (g + beta1 * m)
+ *  "lion"     1        decoupled  lr * sign(beta1 * m + (1 - beta1) * g), then
+ *                                 m = beta2 * m + (1 - beta2) * g (Chen et al. 2023)
+ *  "adagrad"  1        L2         m = m + g * g: lr * g / (sqrt(m) + eps) (Duchi et al. 2011)
+ *
+ * Moments are fp32 values an element, zero at first. The decay is the default; each optimizer takes
+ * either. Groups of one model may have different optimizers.
+ */
 typedef struct zero_group_desc {
     uint32_t struct_size;
     zero_decay decay;
     const char *name;      /**< default "group<n>" */
-    const char *optimizer; /**< "adamw" (default) */
+    const char *optimizer; /**< default "adamw" */
+    int32_t nesterov;      /**< 1: Nesterov's form; "sgd" only */
 } zero_group_desc;
 
-/** Hyper-parameters of one group for one step; literal. */
+/** Hyper-parameters of one group for one step; literal. Fields that the group's optimizer does not
+ * name play no part in the update. */
 typedef struct zero_hyper {
     double lr, beta1, beta2, eps, weight_decay;
 } zero_hyper;

@@ -121,10 +121,11 @@ static bool allocate(struct worker *worker, struct base_arena *arena)
 static void local_update(struct worker *worker)
 {
     const struct eng_kernels *kernels = eng_kernels_find("auto");
+    const struct eng_choice choice = {.decay = ZERO_DECAY_DECOUPLED};
     union eng_scalars scalars;
     struct eng_fp_state saved;
     eng_fp_enter(&saved);
-    eng_optimizer_adamw.prepare(&hyper, 10, 1e-3, &scalars);
+    eng_optimizer_adamw.prepare(&choice, &hyper, 10, 1e-3, &scalars);
     for (size_t i = 0; i < worker->share; i += TILE) {
         const struct eng_update run = {
             .count = TILE,
@@ -132,8 +133,9 @@ static void local_update(struct worker *worker)
             .moment = {worker->state[1] + i, worker->state[2] + i},
             .weight = worker->state[3] + i,
             .work = worker->work ? worker->work + i : NULL,
+            .work_dtype = ZERO_BF16,
         };
-        eng_optimizer_adamw.update(kernels, &scalars, &run);
+        eng_optimizer_adamw.update(&choice, kernels, &scalars, &run);
     }
     eng_fp_leave(&saved);
 }

@@ -47,8 +47,9 @@ static void body_update(struct work *work, size_t first, size_t count)
         .moment = {part.m, part.v},
         .weight = part.weight,
         .work = part.work,
+        .work_dtype = ZERO_BF16,
     };
-    eng_optimizer_adamw.update(work->kernels, &work->scalars, &run);
+    work->kernels->update[work->scalars.built_in.rule](&work->scalars.built_in, &run);
 }
 
 static void body_stream(struct work *work, size_t first, size_t count)
@@ -176,6 +177,7 @@ static void rows(struct work *work, uint16_t *half)
 static int run(struct work *work, struct base_arena *arena, struct base_error *error)
 {
     static const zero_hyper hyper = {1e-6, 0.9, 0.999, 1e-8, 0.1};
+    static const struct eng_choice decoupled = {.decay = ZERO_DECAY_DECOUPLED};
     if (base_arena_init(arena, (size_t)IN_MEMORY * 18, 4096, error) != ZERO_OK)
         return 1;
     float *const memory = base_arena_alloc(arena, (size_t)IN_MEMORY * 16, 0);
@@ -185,7 +187,7 @@ static int run(struct work *work, struct base_arena *arena, struct base_error *e
     work->arrays = (struct arrays){memory, memory + IN_MEMORY, memory + 2 * (size_t)IN_MEMORY,
                                    memory + 3 * (size_t)IN_MEMORY, NULL};
     work->kernels = eng_kernels_find("auto");
-    eng_optimizer_adamw.prepare(&hyper, 10, 1e-3, &work->scalars);
+    eng_optimizer_adamw.prepare(&decoupled, &hyper, 10, 1e-3, &work->scalars);
     const int most = base_cpu_detect().allowed_cpus;
     for (int threads = 1; threads <= most; threads = threads < most ? most : most + 1) {
         if (base_pool_create(&work->pool, threads, error) != ZERO_OK)

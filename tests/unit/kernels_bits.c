@@ -15,7 +15,7 @@ enum { ARRAYS = 4, LARGEST = 1100, GUARD = 32, ROOM = LARGEST + 2 * GUARD };
 
 // The arrays of one update, each with guards on both sides; compared whole.
 struct arrays {
-    float f[ARRAYS][ROOM]; // gradient, m, v, weight
+    float f[ARRAYS][ROOM]; // gradient, two moments, weight
     uint16_t work[ROOM];
 };
 
@@ -26,6 +26,29 @@ struct place {
 };
 
 static const struct place aligned = {{GUARD, GUARD, GUARD, GUARD}, GUARD};
+
+// A rule in all its forms.
+struct form {
+    const char *name;
+    enum eng_rule rule;
+    int moments;
+    bool l2, nesterov;
+};
+
+static const struct form forms[] = {
+    {"adam", ENG_RULE_ADAM, 2, false, false},
+    {"adam, L2", ENG_RULE_ADAM, 2, true, false},
+    {"sgd", ENG_RULE_SGD, 1, false, false},
+    {"sgd, L2", ENG_RULE_SGD, 1, true, false},
+    {"sgd, Nesterov", ENG_RULE_SGD, 1, false, true},
+    {"sgd, L2, Nesterov", ENG_RULE_SGD, 1, true, true},
+    {"lion", ENG_RULE_LION, 1, false, false},
+    {"lion, L2", ENG_RULE_LION, 1, true, false},
+    {"adagrad", ENG_RULE_ADAGRAD, 1, false, false},
+    {"adagrad, L2", ENG_RULE_ADAGRAD, 1, true, false},
+};
+
+enum { FORMS = sizeof forms / sizeof forms[0] };
 
 static int enter(void **state)
 {
@@ -41,9 +64,10 @@ static int leave(void **state)
     return 0;
 }
 
-static struct eng_adamw_scalars usual_scalars(void)
+static struct eng_rule_scalars usual_scalars(const struct form *form)
 {
-    return (struct eng_adamw_scalars){
+    return (struct eng_rule_scalars){
+        .rule = form->rule,
         .gradient_scale = 0.125f,
         .beta1 = 0.9f,
         .one_minus_beta1 = 0.1f,
@@ -53,17 +77,31 @@ static struct eng_adamw_scalars usual_scalars(void)
         .step_size = 1e-2f,
         .inverse_sqrt_correction = 31.6f,
         .eps = 1e-8f,
+        .l2 = form->l2,
+        .nesterov = form->nesterov,
     };
 }
 
 // Scalars of one kind, or all bits of all scalars at random.
-static struct eng_adamw_scalars scalars_of(enum input_kind kind, uint64_t stream)
+static struct eng_rule_scalars scalars_of(const struct form *form, enum input_kind kind,
+                                          uint64_t stream)
 {
-    struct eng_adamw_scalars scalars;
-    float values[sizeof scalars / sizeof(float)];
-    input_fill(kind, stream, sizeof scalars / sizeof(float), values);
-    memcpy(&scalars, values, sizeof scalars);
-    return scalars;
+    float v[9];
+    input_fill(kind, stream, 9, v);
+    return (struct eng_rule_scalars){
+        .rule = form->rule,
+        .gradient_scale = v[0],
+        .beta1 = v[1],
+        .one_minus_beta1 = v[2],
+        .beta2 = v[3],
+        .one_minus_beta2 = v[4],
+        .decay = v[5],
+        .step_size = v[6],
+        .inverse_sqrt_correction = v[7],
+        .eps = v[8],
+        .l2 = form->l2,
+        .nesterov = form->nesterov,
+    };
 }
 
 static void fill(struct arrays *a, const enum input_kind kind[ARRAYS], uint64_t stream)
@@ -74,17 +112,26 @@ static void fill(struct arrays *a, const enum input_kind kind[ARRAYS], uint64_t 
         a->work[i] = (uint16_t)(0xa5a5 ^ i);
 }
 
-static void run(const struct eng_kernels *table, const struct eng_adamw_scalars *scalars,
-                size_t count, const struct place *at, bool narrow, struct arrays *a)
+// Working copies: none, bf16, f16.
+static void run(const struct eng_kernels *table, const struct eng_rule_scalars *scalars,
+                size_t count, const struct place *at, zero_dtype work, struct arrays *a)
 {
-    table->adamw(scalars, count, a->f[0] + at->f[0], a->f[1] + at->f[1], a->f[2] + at->f[2],
-                 a->f[3] + at->f[3], narrow ? a->work + at->work : NULL);
+    const struct eng_update update = {
+        .count = count,
+        .gradient = a->f[0] + at->f[0],
+        .moment = {a->f[1] + at->f[1], a->f[2] + at->f[2]},
+        .weight = a->f[3] + at->f[3],
+        .work = work == ZERO_F32 ? NULL : a->work + at->work,
+        .work_dtype = work,
+    };
+    table->update[scalars->rule](scalars, &update);
 }
 
-static void assert_canonical(const struct arrays *a, size_t count, const struct place *at)
+static void assert_canonical(const struct arrays *a, const struct form *form, size_t count,
+                             const struct place *at)
 {
     for (int k = 1; k < ARRAYS; k++) {
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count && (k < 1 + form->moments || k == 3); i++) {
             uint32_t bits;
             memcpy(&bits, &a->f[k][at->f[k] + i], sizeof bits);
             if ((bits & 0x7fffffffu) > 0x7f800000u)
@@ -93,93 +140,198 @@ static void assert_canonical(const struct arrays *a, size_t count, const struct 
     }
 }
 
-static void assert_untouched(const struct arrays *before, const struct arrays *after, size_t count,
-                             const struct place *at)
+static void assert_untouched(const struct arrays *before, const struct arrays *after,
+                             const struct form *form, size_t count, const struct place *at,
+                             zero_dtype work)
 {
-    const size_t head = sizeof(float);
     for (int k = 0; k < ARRAYS; k++) {
-        const size_t begin = at->f[k], end = begin + (k == 0 ? 0 : count);
-        assert_memory_equal(before->f[k], after->f[k], begin * head);
-        assert_memory_equal(before->f[k] + end, after->f[k] + end, (ROOM - end) * head);
+        const bool written = k == 3 || (k > 0 && k <= form->moments);
+        const size_t begin = at->f[k], end = begin + (written ? count : 0);
+        assert_memory_equal(before->f[k], after->f[k], begin * sizeof(float));
+        assert_memory_equal(before->f[k] + end, after->f[k] + end, (ROOM - end) * sizeof(float));
     }
-    const size_t end = at->work + count;
+    const size_t end = at->work + (work == ZERO_F32 ? 0 : count);
     assert_memory_equal(before->work, after->work, at->work * sizeof(uint16_t));
     assert_memory_equal(before->work + end, after->work + end, (ROOM - end) * sizeof(uint16_t));
 }
 
+// That the working copy is what the table's own narrowing makes of the new weights.
+static void assert_narrowed(const struct arrays *a, size_t count, const struct place *at,
+                            zero_dtype work)
+{
+    uint16_t expected[LARGEST];
+    if (work == ZERO_BF16)
+        usable_table(0)->to_bf16(count, a->f[3] + at->f[3], expected);
+    else
+        usable_table(0)->to_f16(count, a->f[3] + at->f[3], expected);
+    if (work != ZERO_F32)
+        assert_memory_equal(a->work + at->work, expected, count * sizeof(uint16_t));
+}
+
 // Runs all tables over the same arrays and compares everything, guards included.
-static void compare(const struct eng_adamw_scalars *scalars, size_t count, const struct place *at,
-                    bool narrow, const enum input_kind kind[ARRAYS], uint64_t stream)
+static void compare(const struct form *form, const struct eng_rule_scalars *scalars, size_t count,
+                    const struct place *at, zero_dtype work, const enum input_kind kind[ARRAYS],
+                    uint64_t stream)
 {
     static struct arrays before, expected, actual;
     fill(&before, kind, stream);
     expected = before;
-    run(usable_table(0), scalars, count, at, narrow, &expected);
-    assert_canonical(&expected, count, at);
-    assert_untouched(&before, &expected, count, at);
+    run(usable_table(0), scalars, count, at, work, &expected);
+    assert_canonical(&expected, form, count, at);
+    assert_untouched(&before, &expected, form, count, at, work);
+    assert_narrowed(&expected, count, at, work);
     for (size_t t = 1; usable_table(t); t++) {
         actual = before;
-        run(usable_table(t), scalars, count, at, narrow, &actual);
+        run(usable_table(t), scalars, count, at, work, &actual);
         if (memcmp(&expected, &actual, sizeof expected) != 0)
-            fail_msg("%s differs from ref: count %zu, kinds %d %d %d %d, stream %llu",
-                     usable_table(t)->name, count, kind[0], kind[1], kind[2], kind[3],
+            fail_msg("%s, %s differs from ref: count %zu, kinds %d %d %d %d, stream %llu",
+                     form->name, usable_table(t)->name, count, kind[0], kind[1], kind[2], kind[3],
                      (unsigned long long)stream);
     }
 }
 
-static void adamw_kinds(void **state)
+// The working copy of the n-th comparison.
+static zero_dtype work_of(uint64_t n)
+{
+    static const zero_dtype works[] = {ZERO_BF16, ZERO_F16, ZERO_F32};
+    return works[n % 3];
+}
+
+static void update_kinds(void **state)
 {
     (void)state;
-    const struct eng_adamw_scalars usual = usual_scalars();
     uint64_t stream = 0;
     enum input_kind kind[ARRAYS];
-    for (unsigned code = 0; code < 7 * 7 * 7 * 7; code++) {
-        unsigned rest = code;
-        for (int k = 0; k < ARRAYS; k++, rest /= INPUT_KINDS)
-            kind[k] = (enum input_kind)(rest % INPUT_KINDS);
-        compare(&usual, 53, &aligned, true, kind, stream++);
+    for (size_t f = 0; f < FORMS; f++) {
+        const struct eng_rule_scalars usual = usual_scalars(&forms[f]);
+        // Every combination of what is read: the second moment is not by all.
+        const unsigned codes = forms[f].moments == 2 ? 7 * 7 * 7 * 7 : 7 * 7 * 7;
+        for (unsigned code = 0; code < codes; code++, stream++) {
+            unsigned rest = code;
+            for (int k = 0; k < ARRAYS; k++) {
+                const bool read = k < 1 + forms[f].moments || k == 3;
+                kind[k] = read ? (enum input_kind)(rest % INPUT_KINDS) : INPUT_ORDINARY;
+                rest /= read ? INPUT_KINDS : 1;
+            }
+            compare(&forms[f], &usual, 53, &aligned, work_of(stream), kind, stream);
+        }
     }
 }
 
-static void adamw_scalars(void **state)
+static void update_scalars(void **state)
 {
     (void)state;
     const enum input_kind any[ARRAYS] = {INPUT_ANY, INPUT_ANY, INPUT_ANY, INPUT_ANY};
     const enum input_kind ordinary[ARRAYS] = {INPUT_ORDINARY, INPUT_ORDINARY, INPUT_ORDINARY,
                                               INPUT_ORDINARY};
-    for (uint64_t i = 0; i < 100 * INPUT_KINDS; i++) {
-        const struct eng_adamw_scalars scalars =
-            scalars_of((enum input_kind)(i % INPUT_KINDS), 900000 + i);
-        compare(&scalars, 53, &aligned, true, any, 100000 + i);
-        compare(&scalars, 53, &aligned, true, ordinary, 100000 + i);
+    for (uint64_t i = 0; i < 100 * INPUT_KINDS * FORMS; i++) {
+        const struct form *form = &forms[i / INPUT_KINDS % FORMS];
+        const struct eng_rule_scalars scalars =
+            scalars_of(form, (enum input_kind)(i % INPUT_KINDS), 900000 + i);
+        compare(form, &scalars, 53, &aligned, work_of(i / 2), any, 100000 + i);
+        compare(form, &scalars, 53, &aligned, work_of(i / 2), ordinary, 100000 + i);
     }
 }
 
-static void adamw_counts(void **state)
+static void update_counts(void **state)
 {
     (void)state;
-    const struct eng_adamw_scalars usual = usual_scalars();
     const enum input_kind kinds[ARRAYS] = {INPUT_NONFINITE, INPUT_ORDINARY, INPUT_ORDINARY,
                                            INPUT_ANY};
-    for (size_t count = 0; count <= LARGEST; count += count < 100 ? 1 : 13) {
-        compare(&usual, count, &aligned, true, kinds, 200000 + count);
-        compare(&usual, count, &aligned, false, kinds, 200000 + count);
+    for (size_t f = 0; f < FORMS; f++) {
+        const struct eng_rule_scalars usual = usual_scalars(&forms[f]);
+        for (size_t count = 0; count <= LARGEST; count += count < 100 ? 1 : 13)
+            for (uint64_t k = 0; k < 3; k++)
+                compare(&forms[f], &usual, count, &aligned, work_of(k), kinds, 200000 + count);
     }
 }
 
-static void adamw_alignments(void **state)
+static void update_alignments(void **state)
 {
     (void)state;
-    const struct eng_adamw_scalars usual = usual_scalars();
     const enum input_kind kinds[ARRAYS] = {INPUT_ORDINARY, INPUT_ORDINARY, INPUT_ORDINARY,
                                            INPUT_ORDINARY};
-    for (uint64_t i = 0; i < 1000; i++) {
+    for (uint64_t i = 0; i < 300 * FORMS; i++) {
+        const struct form *form = &forms[i % FORMS];
+        const struct eng_rule_scalars usual = usual_scalars(form);
         const uint64_t random = zero_random_bits(7, 7, i);
         struct place at;
         for (int k = 0; k < ARRAYS; k++)
             at.f[k] = GUARD + (random >> (4 * k) & 15);
         at.work = GUARD + (random >> 16 & 15);
-        compare(&usual, random >> 32 & 127, &at, true, kinds, 300000 + i);
+        compare(form, &usual, random >> 32 & 127, &at, work_of(i / FORMS), kinds, 300000 + i);
+    }
+}
+
+// What narrows, in every table.
+struct narrowing {
+    const char *name;
+    void (*run)(const struct eng_kernels *table, uint64_t first, size_t count, const float *x,
+                uint16_t *out);
+};
+
+static void run_to_bf16(const struct eng_kernels *table, uint64_t first, size_t count,
+                        const float *x, uint16_t *out)
+{
+    (void)first;
+    table->to_bf16(count, x, out);
+}
+
+static void run_to_f16(const struct eng_kernels *table, uint64_t first, size_t count,
+                       const float *x, uint16_t *out)
+{
+    (void)first;
+    table->to_f16(count, x, out);
+}
+
+static void run_round_bf16(const struct eng_kernels *table, uint64_t first, size_t count,
+                           const float *x, uint16_t *out)
+{
+    table->round_bf16(UINT64_C(0x123456789abcdef0), first, count, x, out);
+}
+
+static void run_round_f16(const struct eng_kernels *table, uint64_t first, size_t count,
+                          const float *x, uint16_t *out)
+{
+    table->round_f16(UINT64_C(0xfedcba9876543210), first, count, x, out);
+}
+
+static const struct narrowing narrowings[] = {
+    {"to_bf16", run_to_bf16},
+    {"to_f16", run_to_f16},
+    {"round_bf16", run_round_bf16},
+    {"round_f16", run_round_f16},
+};
+
+// One table against ref: results, and nothing beside them.
+static void compare_narrowing(const struct eng_kernels *table, const struct narrowing *narrowing,
+                              uint64_t first, size_t count, const float *x)
+{
+    static uint16_t out[2][ROOM];
+    memset(out, 0x5a, sizeof out);
+    narrowing->run(usable_table(0), first, count, x, out[0] + GUARD);
+    narrowing->run(table, first, count, x, out[1] + GUARD);
+    if (memcmp(out[0], out[1], sizeof out[0]) != 0)
+        fail_msg("%s, %s differs from ref: count %zu, first %llu", narrowing->name, table->name,
+                 count, (unsigned long long)first);
+    assert_int_equal(out[0][GUARD - 1], 0x5a5a);
+    assert_int_equal(out[0][GUARD + count], 0x5a5a);
+}
+
+static void compare_widening(const struct eng_kernels *table, size_t count, const uint16_t *x)
+{
+    static float wide[2][2][ROOM];
+    const struct eng_kernels *const tables[2] = {usable_table(0), table};
+    memset(wide, 0x5a, sizeof wide);
+    for (int k = 0; k < 2; k++) {
+        tables[k]->from_bf16(count, x, wide[k][0] + GUARD);
+        tables[k]->from_f16(count, x, wide[k][1] + GUARD);
+    }
+    assert_memory_equal(wide[0], wide[1], sizeof wide[0]);
+    for (int k = 0; k < 4; k++) { // nothing beside the result
+        uint32_t bits;
+        memcpy(&bits, &wide[0][k / 2][k % 2 ? GUARD - 1 : GUARD + count], sizeof bits);
+        assert_int_equal(bits, 0x5a5a5a5au);
     }
 }
 
@@ -187,30 +339,17 @@ static void adamw_alignments(void **state)
 static void compare_rest(const struct eng_kernels *table, enum input_kind kind, size_t count,
                          size_t at, uint64_t stream)
 {
-    static float in[ROOM], wide[2][ROOM];
-    static uint16_t half[ROOM], out[2][ROOM];
-    const struct eng_kernels *const tables[2] = {usable_table(0), table};
-    double sum[2];
+    static float in[ROOM];
+    static uint16_t half[ROOM];
     input_fill(kind, stream, ROOM, in);
     for (size_t i = 0; i < ROOM; i++)
         half[i] = (uint16_t)(input_bits(kind, stream + 1, i) >> 16);
-    memset(out, 0x5a, sizeof out);
-    memset(wide, 0x5a, sizeof wide);
-    for (int k = 0; k < 2; k++) {
-        sum[k] = tables[k]->sum_squares(count, in + at);
-        tables[k]->to_bf16(count, in + at, out[k] + GUARD);
-        tables[k]->from_bf16(count, half + at, wide[k] + GUARD);
-    }
-    assert_memory_equal(&sum[0], &sum[1], sizeof sum[0]);
-    assert_memory_equal(out[0], out[1], sizeof out[0]);
-    assert_memory_equal(wide[0], wide[1], sizeof wide[0]);
-    for (size_t i = 0; i < 2; i++) { // nothing beside the result
-        const size_t outside = i == 0 ? GUARD - 1 : GUARD + count;
-        uint32_t bits;
-        memcpy(&bits, &wide[1][outside], sizeof bits);
-        assert_int_equal(bits, 0x5a5a5a5au);
-        assert_int_equal(out[1][outside], 0x5a5a);
-    }
+    const double expected = usable_table(0)->sum_squares(count, in + at);
+    const double actual = table->sum_squares(count, in + at);
+    assert_memory_equal(&expected, &actual, sizeof actual);
+    for (size_t n = 0; n < sizeof narrowings / sizeof narrowings[0]; n++)
+        compare_narrowing(table, &narrowings[n], at * 29, count, in + at);
+    compare_widening(table, count, half + at);
 }
 
 static void others(void **state)
@@ -221,6 +360,25 @@ static void others(void **state)
             for (size_t count = 0; count <= 1024; count += count < 70 ? 1 : 53)
                 compare_rest(usable_table(t), (enum input_kind)kind, count, count * 7 % GUARD,
                              400000 + 2 * count);
+}
+
+// Magnitudes around every f16, and random bits everywhere.
+static void f16_range(void **state)
+{
+    (void)state;
+    static float x[LARGEST];
+    for (uint64_t i = 0; i < 500; i++) {
+        for (uint64_t e = 0; e < LARGEST; e++) {
+            const uint64_t random = zero_random_bits(5, i, e);
+            const uint32_t exponent = 78 + (uint32_t)(random >> 32) % 66; // 2^-49 .. 2^17
+            const uint32_t bits = ((uint32_t)random & 0x807fffffu) | exponent << 23;
+            memcpy(&x[e], &bits, sizeof bits);
+        }
+        for (size_t t = 1; usable_table(t); t++)
+            for (size_t n = 0; n < sizeof narrowings / sizeof narrowings[0]; n++)
+                compare_narrowing(usable_table(t), &narrowings[n], i * 1000003 << i % 32, LARGEST,
+                                  x);
+    }
 }
 
 // A page between two that fault on any access.
@@ -248,7 +406,6 @@ static void *fenced_array(const struct fenced *fenced, size_t bytes, bool last)
 static void page_ends(void **state)
 {
     (void)state;
-    const struct eng_adamw_scalars usual = usual_scalars();
     struct fenced f[ARRAYS], work = fenced_page();
     for (int k = 0; k < ARRAYS; k++)
         f[k] = fenced_page();
@@ -261,10 +418,19 @@ static void page_ends(void **state)
         uint16_t *half = fenced_array(&work, count * sizeof(uint16_t), last);
         for (size_t t = 0; usable_table(t); t++) {
             const struct eng_kernels *table = usable_table(t);
-            table->adamw(&usual, count, array[0], array[1], array[2], array[3], half);
+            for (size_t k = 0; k < FORMS; k++) {
+                const struct eng_rule_scalars usual = usual_scalars(&forms[k]);
+                const struct eng_update update = {
+                    count,    array[0], {array[1], forms[k].moments > 1 ? array[2] : NULL},
+                    array[3], half,     work_of(k),
+                };
+                table->update[forms[k].rule](&usual, &update);
+            }
             assert_true(table->sum_squares(count, array[0]) == 0.0);
-            table->to_bf16(count, array[0], half);
+            for (size_t n = 0; n < sizeof narrowings / sizeof narrowings[0]; n++)
+                narrowings[n].run(table, last ? 128 - count : 0, count, array[0], half);
             table->from_bf16(count, half, array[1]);
+            table->from_f16(count, half, array[1]);
         }
     }
     for (int k = 0; k < ARRAYS; k++)
@@ -278,11 +444,12 @@ int main(void)
         print_message("%s: %s\n", eng_kernels_at(t)->name,
                       eng_kernels_at(t)->usable() ? "tested" : "not tested, no such processor");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(adamw_kinds, enter, leave),
-        cmocka_unit_test_setup_teardown(adamw_scalars, enter, leave),
-        cmocka_unit_test_setup_teardown(adamw_counts, enter, leave),
-        cmocka_unit_test_setup_teardown(adamw_alignments, enter, leave),
+        cmocka_unit_test_setup_teardown(update_kinds, enter, leave),
+        cmocka_unit_test_setup_teardown(update_scalars, enter, leave),
+        cmocka_unit_test_setup_teardown(update_counts, enter, leave),
+        cmocka_unit_test_setup_teardown(update_alignments, enter, leave),
         cmocka_unit_test_setup_teardown(others, enter, leave),
+        cmocka_unit_test_setup_teardown(f16_range, enter, leave),
         cmocka_unit_test_setup_teardown(page_ends, enter, leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -148,8 +148,8 @@ static void to_bf16(void **state)
 static void golden(void **state)
 {
     (void)state;
-    static const struct eng_adamw_scalars scalars = {
-        0.125f, 0.9f, 0.1f, 0.999f, 0.001f, 1e-4f, 1e-2f, 31.6f, 1e-8f,
+    static const struct eng_rule_scalars scalars = {
+        ENG_RULE_ADAM, 0.125f, 0.9f, 0.1f, 0.999f, 0.001f, 1e-4f, 1e-2f, 31.6f, 1e-8f, false, false,
     };
     enum { COUNT = 4096 };
     static float array[4][COUNT];
@@ -158,7 +158,9 @@ static void golden(void **state)
         input_fill(INPUT_ORDINARY, 500 + k, COUNT, array[k]);
     for (size_t i = 0; i < COUNT; i++)
         array[2][i] = fabsf(array[2][i]);
-    eng_kernels_at(0)->adamw(&scalars, COUNT, array[0], array[1], array[2], array[3], work);
+    const struct eng_update update = {COUNT,    array[0], {array[1], array[2]},
+                                      array[3], work,     ZERO_BF16};
+    eng_kernels_at(0)->update[ENG_RULE_ADAM](&scalars, &update);
     const double sum = eng_kernels_at(0)->sum_squares(1000, array[3]);
     const uint64_t hash = base_hash64(array, sizeof array, 0) ^ base_hash64(work, sizeof work, 1) ^
                           base_hash64(&sum, sizeof sum, 2);

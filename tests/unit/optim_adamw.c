@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+static const struct eng_choice decoupled = {.decay = ZERO_DECAY_DECOUPLED};
+
 static const zero_hyper usual = {1e-3, 0.9, 0.999, 1e-8, 0.1};
 
 // Hyper-parameters with betas that fp32 holds: the bounds are tightest.
@@ -25,7 +27,7 @@ static void find(void **state)
     assert_string_equal(adamw->name, "adamw");
     assert_int_equal(adamw->size, sizeof *adamw);
     assert_int_equal(adamw->moments, 2);
-    assert_null(eng_optimizer_find("adam"));
+    assert_null(eng_optimizer_find("adamww"));
     assert_null(eng_optimizer_find(""));
 }
 
@@ -39,7 +41,7 @@ static void check_accepts(void **state)
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         struct base_error error = {0};
-        assert_int_equal(eng_optimizer_adamw.check(&good[i], &error), ZERO_OK);
+        assert_int_equal(eng_optimizer_adamw.check(&decoupled, &good[i], &error), ZERO_OK);
         assert_int_equal(error.result, ZERO_OK);
     }
 }
@@ -71,10 +73,12 @@ static void check_refuses(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct base_error error = {0};
-        assert_int_equal(eng_optimizer_adamw.check(&bad[i].hyper, &error), ZERO_E_INVALID);
+        assert_int_equal(eng_optimizer_adamw.check(&decoupled, &bad[i].hyper, &error),
+                         ZERO_E_INVALID);
         if (strncmp(error.message, bad[i].message, strlen(bad[i].message)) != 0)
             fail_msg("\"%s\" instead of \"%s\"", error.message, bad[i].message);
-        assert_int_equal(eng_optimizer_adamw.check(&bad[i].hyper, NULL), ZERO_E_INVALID);
+        assert_int_equal(eng_optimizer_adamw.check(&decoupled, &bad[i].hyper, NULL),
+                         ZERO_E_INVALID);
     }
 }
 
@@ -104,18 +108,18 @@ static void scalars(void **state)
     (void)state;
     for (uint64_t updates = 1; updates <= 1000; updates++) {
         union eng_scalars s;
-        eng_optimizer_adamw.prepare(&usual, updates, 0.25, &s);
+        eng_optimizer_adamw.prepare(&decoupled, &usual, updates, 0.25, &s);
         const long double b1 = 0.9f, b2 = 0.999f;
-        assert_true(s.adamw.gradient_scale == 0.25f);
-        assert_true(s.adamw.beta1 == 0.9f && s.adamw.beta2 == 0.999f);
-        assert_true(s.adamw.one_minus_beta1 == (float)(1.0 - (double)0.9f));
-        assert_true(s.adamw.one_minus_beta2 == (float)(1.0 - (double)0.999f));
-        assert_true(s.adamw.decay == (float)(1e-3 * 0.1));
-        assert_true(s.adamw.eps == 1e-8f);
+        assert_true(s.built_in.gradient_scale == 0.25f);
+        assert_true(s.built_in.beta1 == 0.9f && s.built_in.beta2 == 0.999f);
+        assert_true(s.built_in.one_minus_beta1 == (float)(1.0 - (double)0.9f));
+        assert_true(s.built_in.one_minus_beta2 == (float)(1.0 - (double)0.999f));
+        assert_true(s.built_in.decay == (float)(1e-3 * 0.1));
+        assert_true(s.built_in.eps == 1e-8f);
         const long double step = 1e-3L / (1 - powl(b1, (long double)updates));
         const long double inverse = 1 / sqrtl(1 - powl(b2, (long double)updates));
-        assert_true(fabsl(s.adamw.step_size - step) <= 0x1.0001p-24L * step);
-        assert_true(fabsl(s.adamw.inverse_sqrt_correction - inverse) <= 0x1.0001p-24L * inverse);
+        assert_true(fabsl(s.built_in.step_size - step) <= 0x1.0001p-24L * step);
+        assert_true(fabsl(s.built_in.inverse_sqrt_correction - inverse) <= 0x1.0001p-24L * inverse);
     }
 }
 
@@ -131,14 +135,14 @@ static void update(struct run *run, const zero_hyper *hyper, uint64_t updates, d
     union eng_scalars s;
     struct eng_fp_state saved;
     eng_fp_enter(&saved);
-    eng_optimizer_adamw.prepare(hyper, updates, scale, &s);
+    eng_optimizer_adamw.prepare(&decoupled, hyper, updates, scale, &s);
     const struct eng_update all = {
         .count = ELEMENTS,
         .gradient = run->gradient,
         .moment = {run->m, run->v},
         .weight = run->weight,
     };
-    eng_optimizer_adamw.update(eng_kernels_at(0), &s, &all);
+    eng_optimizer_adamw.update(&decoupled, eng_kernels_at(0), &s, &all);
     eng_fp_leave(&saved);
 }
 

@@ -1,84 +1,196 @@
-// AVX2 with FMA: 8 elements at a time; what does not fill a register is left to ref.c, so nothing
-// past `count` is read or written. The bits are those of ref.c, which see.
+// What loop.h needs of AVX2 with FMA and F16C: 8 elements at a time. The bits are those of ref.c,
+// which see.
 #include "base/cpu.h"
 #include "zero/kernels/tables.h"
 
 #include <immintrin.h>
 
 #define WIDTH 8
+#define INLINE static inline __attribute__((always_inline))
+
+typedef __m256 vector;
+typedef __m256i words;
 
 static bool usable(void)
 {
     return base_cpu_detect().avx2;
 }
 
-// Elements that fill whole registers.
-static size_t whole(size_t count)
+/* ------------------------------------------------------------------ floats */
+
+INLINE vector spread(float x)
 {
-    return count - count % WIDTH;
+    return _mm256_set1_ps(x);
 }
 
-static __m256 canonical(__m256 x)
+INLINE vector load(const float *x)
 {
-    const __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
-    return _mm256_blendv_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(ENG_NAN_F32)), nan);
+    eng_prefetch(x);
+    return _mm256_loadu_ps(x);
 }
 
-// Integer arithmetic only: no floating-point mode plays a part.
-static __m128i narrow(__m256 x)
+INLINE void store(float *x, vector value)
 {
-    const __m256i bits = _mm256_castps_si256(x);
-    const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
-    const __m256i nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x7f800000));
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i half = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd);
-    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
-    const __m256i words = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(ENG_NAN_BF16), nan);
-    return _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm256_storeu_ps(x, value);
 }
 
-static void adamw(const struct eng_adamw_scalars *scalars, size_t count, const float *gradient,
-                  float *m, float *v, float *weight, uint16_t *work)
+INLINE vector mul(vector a, vector b)
 {
-    const __m256 gradient_scale = _mm256_set1_ps(scalars->gradient_scale);
-    const __m256 beta1 = _mm256_set1_ps(scalars->beta1);
-    const __m256 one_minus_beta1 = _mm256_set1_ps(scalars->one_minus_beta1);
-    const __m256 beta2 = _mm256_set1_ps(scalars->beta2);
-    const __m256 one_minus_beta2 = _mm256_set1_ps(scalars->one_minus_beta2);
-    const __m256 decay = _mm256_set1_ps(scalars->decay);
-    const __m256 step_size = _mm256_set1_ps(scalars->step_size);
-    const __m256 correction = _mm256_set1_ps(scalars->inverse_sqrt_correction);
-    const __m256 eps = _mm256_set1_ps(scalars->eps);
-    const size_t end = whole(count);
-    for (size_t i = 0; i < end; i += WIDTH) {
-        eng_prefetch(gradient + i);
-        eng_prefetch(m + i);
-        eng_prefetch(v + i);
-        eng_prefetch(weight + i);
-        const __m256 g = _mm256_mul_ps(_mm256_loadu_ps(gradient + i), gradient_scale);
-        const __m256 m1 =
-            _mm256_fmadd_ps(beta1, _mm256_loadu_ps(m + i), _mm256_mul_ps(one_minus_beta1, g));
-        const __m256 v1 = _mm256_fmadd_ps(beta2, _mm256_loadu_ps(v + i),
-                                          _mm256_mul_ps(_mm256_mul_ps(one_minus_beta2, g), g));
-        const __m256 d = _mm256_fmadd_ps(_mm256_sqrt_ps(v1), correction, eps);
-        const __m256 w = _mm256_loadu_ps(weight + i);
-        const __m256 w1 =
-            _mm256_fnmadd_ps(step_size, _mm256_div_ps(m1, d), _mm256_fnmadd_ps(decay, w, w));
-        _mm256_storeu_ps(m + i, canonical(m1));
-        _mm256_storeu_ps(v + i, canonical(v1));
-        _mm256_storeu_ps(weight + i, canonical(w1));
-        if (work)
-            _mm_storeu_si128((__m128i *)(void *)(work + i), narrow(w1));
-    }
-    eng_kernels_ref.adamw(scalars, count - end, gradient + end, m + end, v + end, weight + end,
-                          work ? work + end : NULL);
+    return _mm256_mul_ps(a, b);
 }
+
+INLINE vector madd(vector a, vector b, vector c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+INLINE vector nmadd(vector a, vector b, vector c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+
+INLINE vector add(vector a, vector b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+INLINE vector quotient(vector a, vector b)
+{
+    return _mm256_div_ps(a, b);
+}
+
+INLINE vector root(vector x)
+{
+    return _mm256_sqrt_ps(x);
+}
+
+INLINE words bits_of(vector x)
+{
+    return _mm256_castps_si256(x);
+}
+
+INLINE vector float_of(words x)
+{
+    return _mm256_castsi256_ps(x);
+}
+
+INLINE vector sign(vector x)
+{
+    const vector minus = _mm256_set1_ps(-0.0f);
+    const vector one = _mm256_or_ps(_mm256_and_ps(x, minus), _mm256_set1_ps(1));
+    const vector kept = _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_UQ);
+    return _mm256_blendv_ps(one, x, kept);
+}
+
+INLINE vector canonical(vector x)
+{
+    const vector nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    return _mm256_blendv_ps(x, float_of(_mm256_set1_epi32(ENG_NAN_F32)), nan);
+}
+
+/* ------------------------------------------------------------------ words */
+
+INLINE words word(uint32_t x)
+{
+    return _mm256_set1_epi32((int)x);
+}
+
+INLINE words lanes(void)
+{
+    return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+}
+
+INLINE words sum(words a, words b)
+{
+    return _mm256_add_epi32(a, b);
+}
+
+INLINE words difference(words a, words b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+
+INLINE words both(words a, words b)
+{
+    return _mm256_and_si256(a, b);
+}
+
+INLINE words either(words a, words b)
+{
+    return _mm256_or_si256(a, b);
+}
+
+INLINE words odd(words a, words b)
+{
+    return _mm256_xor_si256(a, b);
+}
+
+INLINE words left(words x, int bits)
+{
+    return _mm256_slli_epi32(x, bits);
+}
+
+INLINE words right(words x, int bits)
+{
+    return _mm256_srli_epi32(x, bits);
+}
+
+INLINE words left_by(words x, words bits)
+{
+    return _mm256_sllv_epi32(x, bits);
+}
+
+INLINE words right_by(words x, words bits)
+{
+    return _mm256_srlv_epi32(x, bits);
+}
+
+INLINE words if_above(words a, words b, words yes, words no)
+{
+    return _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi32(a, b));
+}
+
+// The instruction multiplies every second word: even ones where they are, odd ones moved there.
+INLINE void multiply(words x, uint32_t constant, words *high, words *low)
+{
+    const words factor = word(constant);
+    const words even = _mm256_mul_epu32(x, factor);
+    const words uneven = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), factor);
+    *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), uneven, 0xaa);
+    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(uneven, 32), 0xaa);
+}
+
+/* ------------------------------------------------------------------ halves */
+
+INLINE words load_halves(const uint16_t *x)
+{
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
+}
+
+INLINE void store_halves(uint16_t *x, words value)
+{
+    const __m128i low = _mm256_castsi256_si128(value), high = _mm256_extracti128_si256(value, 1);
+    _mm_storeu_si128((__m128i *)(void *)x, _mm_packus_epi32(low, high));
+}
+
+INLINE vector load_f16(const uint16_t *x)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)x));
+}
+
+INLINE void store_f16(uint16_t *x, vector value)
+{
+    enum { MODE = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
+    _mm_storeu_si128((__m128i *)(void *)x, _mm256_cvtps_ph(canonical(value), MODE));
+}
+
+#include "zero/kernels/loop.h"
 
 // lane[k] += x[k] * x[k] for four of them.
-static __m256d add_squares(__m256d lanes, const float *x)
+static __m256d add_squares(__m256d lane, const float *x)
 {
     const __m256d wide = _mm256_cvtps_pd(_mm_loadu_ps(x));
-    return _mm256_fmadd_pd(wide, wide, lanes);
+    return _mm256_fmadd_pd(wide, wide, lane);
 }
 
 static double sum_squares(size_t count, const float *x)
@@ -92,42 +204,28 @@ static double sum_squares(size_t count, const float *x)
         c = add_squares(c, x + i + 8);
         d = add_squares(d, x + i + 12);
     }
-    double lanes[ENG_SUM_LANES];
-    _mm256_storeu_pd(lanes, a);
-    _mm256_storeu_pd(lanes + 4, b);
-    _mm256_storeu_pd(lanes + 8, c);
-    _mm256_storeu_pd(lanes + 12, d);
-    eng_add_squares(lanes, end, count, x);
-    return eng_add_lanes(lanes);
-}
-
-static void to_bf16(size_t count, const float *x, uint16_t *out)
-{
-    const size_t end = whole(count);
-    for (size_t i = 0; i < end; i += WIDTH) {
-        eng_prefetch(x + i);
-        _mm_storeu_si128((__m128i *)(void *)(out + i), narrow(_mm256_loadu_ps(x + i)));
-    }
-    eng_kernels_ref.to_bf16(count - end, x + end, out + end);
-}
-
-static void from_bf16(size_t count, const uint16_t *x, float *out)
-{
-    const size_t end = whole(count);
-    for (size_t i = 0; i < end; i += WIDTH) {
-        const __m128i words = _mm_loadu_si128((const __m128i *)(const void *)(x + i));
-        const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16);
-        _mm256_storeu_ps(out + i, canonical(_mm256_castsi256_ps(bits)));
-    }
-    eng_kernels_ref.from_bf16(count - end, x + end, out + end);
+    double lane[ENG_SUM_LANES];
+    _mm256_storeu_pd(lane, a);
+    _mm256_storeu_pd(lane + 4, b);
+    _mm256_storeu_pd(lane + 8, c);
+    _mm256_storeu_pd(lane + 12, d);
+    eng_add_squares(lane, end, count, x);
+    return eng_add_lanes(lane);
 }
 
 const struct eng_kernels eng_kernels_avx2 = {
     .size = sizeof(struct eng_kernels),
     .name = "avx2",
     .usable = usable,
-    .adamw = adamw,
+    .update = {[ENG_RULE_ADAM] = update_adam,
+               [ENG_RULE_SGD] = update_sgd,
+               [ENG_RULE_LION] = update_lion,
+               [ENG_RULE_ADAGRAD] = update_adagrad},
     .sum_squares = sum_squares,
     .to_bf16 = to_bf16,
     .from_bf16 = from_bf16,
+    .to_f16 = to_f16,
+    .from_f16 = from_f16,
+    .round_bf16 = round_bf16,
+    .round_f16 = round_f16,
 };

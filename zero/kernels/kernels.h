@@ -1,10 +1,11 @@
 /**
  * The arithmetic of a step, one table an instruction set.
  *
- * ref.c defines every function: scalar, explicit fma, nothing left to the compiler. Every other
- * table gives the same bits for every input, NaN, infinities and denormals included, at any count
- * and alignment. NaN results are written as 0x7fc00000 (bf16: 0x7fc0). All functions are local,
- * allocate nothing, and expect the floating-point environment of eng_fp_enter().
+ * loop.h has every function's arithmetic once, over vectors of any length; ref.c, where a vector is
+ * one element, defines the bits: explicit fma, nothing left to the compiler. Every other table
+ * gives the same bits for every input, NaN, infinities and denormals included, at any count and
+ * alignment. NaN results are written as 0x7fc00000 (bf16: 0x7fc0, f16: 0x7e00). All functions are
+ * local, allocate nothing, and expect the floating-point environment of eng_fp_enter().
  */
 #ifndef ZERO_KERNELS_H
 #define ZERO_KERNELS_H
@@ -18,18 +19,46 @@
 /** Elements of a granule: the unit of layout, norm and fingerprint. */
 #define ENG_GRANULE 1024
 
-/** Scalars of one AdamW update, computed once a group and step in fp64, rounded once to fp32. */
-struct eng_adamw_scalars {
+#define ENG_MAX_MOMENTS 2
+
+/** The arithmetic of an update, written in loop.h. */
+enum eng_rule {
+    ENG_RULE_ADAM, /**< AdamW, and Adam with L2 decay */
+    ENG_RULE_SGD,  /**< with momentum */
+    ENG_RULE_LION,
+    ENG_RULE_ADAGRAD,
+    ENG_RULES
+};
+
+/** Scalars of one update, computed once a group and step in fp64, rounded once to fp32. Those that
+ * a rule does not name play no part in it. */
+struct eng_rule_scalars {
+    enum eng_rule rule;   /**< whose they are */
     float gradient_scale; /**< scale * clip coefficient */
     float beta1;
     float one_minus_beta1;
     float beta2;
     float one_minus_beta2;
-    float decay;                   /**< lr * weight_decay */
-    float step_size;               /**< lr / (1 - beta1^updates) */
+    float decay;                   /**< lr * weight_decay, or, if l2, weight_decay */
+    float step_size;               /**< adam: lr / (1 - beta1^updates); else lr */
     float inverse_sqrt_correction; /**< 1 / sqrt(1 - beta2^updates) */
     float eps;
+    bool l2;       /**< decay is added to the gradient; else the weight decays by itself */
+    bool nesterov; /**< sgd */
 };
+
+/** What one update works on: `count` elements of one slice, all of one group. */
+struct eng_update {
+    size_t count;
+    const float *gradient; /**< the canonical sum over micro-batches */
+    float *moment[ENG_MAX_MOMENTS];
+    float *weight;         /**< fp32 master */
+    uint16_t *work;        /**< receives the new weight, rounded to nearest even; may be NULL */
+    zero_dtype work_dtype; /**< ZERO_BF16 or ZERO_F16 */
+};
+
+/** Updates a run of elements. */
+typedef void (*eng_update_fn)(const struct eng_rule_scalars *scalars, const struct eng_update *run);
 
 struct eng_kernels {
     size_t size;
@@ -39,18 +68,33 @@ struct eng_kernels {
     bool (*usable)(void);
 
     /**
-     * AdamW (Loshchilov, Hutter 2019, algorithm 2), one pass over memory, elements 0 .. count-1:
-     *   g = gradient * gradient_scale
+     * One pass over memory. Every rule first scales the gradient and lets the weight decay,
+     *   g = gradient * gradient_scale           w' = fma(-decay, weight, weight)
+     * or, if l2,
+     *   g = fma(decay, weight, gradient * gradient_scale)            w' = weight
+     * Decay is subtracted instead of multiplied by 1 - lr * weight_decay, which fp32 rounds to
+     * multiples of 2^-24: as much as the decay itself where the learning rate is small. Then
+     *
+     * ENG_RULE_ADAM (Kingma, Ba 2015, algorithm 1; Loshchilov, Hutter 2019, algorithm 2):
      *   m = fma(beta1, m, one_minus_beta1 * g)
      *   v = fma(beta2, v, (one_minus_beta2 * g) * g)
-     *   d = fma(sqrt(v), inverse_sqrt_correction, eps)
-     *   w = fma(-step_size, m / d, fma(-decay, weight, weight))
-     * Decay is subtracted instead of multiplied by 1 - lr * weight_decay, which fp32 rounds to
-     * multiples of 2^-24: as much as the decay itself where the learning rate is small.
-     * weight is the fp32 master. work, if not NULL, receives w rounded to bf16.
+     *   w = fma(-step_size, m / fma(sqrt(v), inverse_sqrt_correction, eps), w')
+     *
+     * ENG_RULE_SGD (Polyak 1964; Nesterov's form by Sutskever et al. 2013), no dampening:
+     *   m = fma(beta1, m, g)
+     *   w = fma(-step_size, nesterov ? fma(beta1, m, g) : m, w')
+     *
+     * ENG_RULE_LION (Chen et al. 2023, algorithm 2); the sign of 0 is 0:
+     *   w = fma(-step_size, sign(fma(beta1, m, one_minus_beta1 * g)), w')
+     *   m = fma(beta2, m, one_minus_beta2 * g)
+     *
+     * ENG_RULE_ADAGRAD (Duchi, Hazan, Singer 2011, figure 1, diagonal):
+     *   m = fma(g, g, m)
+     *   w = fma(-step_size, g / (sqrt(m) + eps), w')
+     *
+     * where m is moment[0] and v moment[1].
      */
-    void (*adamw)(const struct eng_adamw_scalars *scalars, size_t count, const float *gradient,
-                  float *m, float *v, float *weight, uint16_t *work);
+    eng_update_fn update[ENG_RULES];
 
     /**
      * Sum of squares of count <= ENG_GRANULE elements in fp64: lane i mod 16 adds the squares of
@@ -63,6 +107,31 @@ struct eng_kernels {
     void (*to_bf16)(size_t count, const float *x, uint16_t *out);
     /** bf16 to fp32, exact; NaN canonical. */
     void (*from_bf16)(size_t count, const uint16_t *x, float *out);
+    /** fp32 to f16, nearest even, denormals kept; 65520 and above is infinite, a NaN 0x7e00. */
+    void (*to_f16)(size_t count, const float *x, uint16_t *out);
+    /** f16 to fp32, exact; NaN canonical. */
+    void (*from_f16)(size_t count, const uint16_t *x, float *out);
+
+    /**
+     * fp32 to bf16, stochastic: up (away from zero) with the probability with which the mean is
+     * the value. x[i] is element first + i of whatever `key` stands for; the result is a pure
+     * function of (key, first + i, x[i]), wherever a run begins. A representable value stays what
+     * it is, an infinity too; a NaN is 0x7fc0. Between the largest number and infinity the latter
+     * counts as 2^128.
+     *
+     * Random numbers: of every 128 elements number e (0 .. 127) takes half e / 16 (0 the low one of
+     * word 0, 1 the high one, 2 the low one of word 1, ...) of the block that zero_philox() makes
+     * of key and counter 16 * (element / 128) + e mod 16.
+     */
+    void (*round_bf16)(uint64_t key, uint64_t first, size_t count, const float *x, uint16_t *out);
+
+    /**
+     * The same to f16, denormals included: of every 64 elements number e takes word e / 16 of the
+     * block of counter 16 * (element / 64) + e mod 16, and of it the high 31 bits. Probabilities
+     * are exact for 2^-31 and above, and rounded down to multiples of 2^-31 below. A NaN is 0x7e00,
+     * 65536 and above infinite, and infinity counts as 65536.
+     */
+    void (*round_f16)(uint64_t key, uint64_t first, size_t count, const float *x, uint16_t *out);
 };
 
 /** The table called `name`, or for "auto" the best this machine can run; NULL if there is none or

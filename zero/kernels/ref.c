@@ -1,78 +1,234 @@
-// The definition of the arithmetic. Compiled without contraction (-ffp-contract=off): an expression
-// is fused where it says fma and nowhere else. The compiler may turn the loops into vectors, which
-// changes no bit.
+// The definition of the arithmetic: loop.h with vectors of one element. Compiled without
+// contraction
+// (-ffp-contract=off): an expression is fused where it says madd and nowhere else. The compiler may
+// turn the loops into vectors, which changes no bit.
 #include "base/bfloat16.h"
 #include "zero/kernels/tables.h"
 
 #include <math.h>
 
-static float canonical(float value)
-{
-    return isnan(value) ? base_f32_from_bits(ENG_NAN_F32) : value;
-}
+#define WIDTH 1
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vector;
+typedef uint32_t words;
 
 static bool usable(void)
 {
     return true;
 }
 
-static void adamw(const struct eng_adamw_scalars *scalars, size_t count, const float *gradient,
-                  float *m, float *v, float *weight, uint16_t *work)
+/* ------------------------------------------------------------------ floats */
+
+INLINE vector spread(float x)
 {
-    const struct eng_adamw_scalars s = *scalars;
-    for (size_t i = 0; i < count; i++) {
-        const float g = gradient[i] * s.gradient_scale;
-        const float m1 = fmaf(s.beta1, m[i], s.one_minus_beta1 * g);
-        const float v1 = fmaf(s.beta2, v[i], s.one_minus_beta2 * g * g);
-        const float d = fmaf(sqrtf(v1), s.inverse_sqrt_correction, s.eps);
-        const float w1 = fmaf(-s.step_size, m1 / d, fmaf(-s.decay, weight[i], weight[i]));
-        m[i] = canonical(m1);
-        v[i] = canonical(v1);
-        weight[i] = canonical(w1);
-        if (work)
-            work[i] = base_bf16_from_f32(w1);
-    }
+    return x;
 }
 
-void eng_add_squares(double lanes[ENG_SUM_LANES], size_t first, size_t count, const float *x)
+INLINE vector load(const float *x)
+{
+    return *x;
+}
+
+INLINE void store(float *x, vector value)
+{
+    *x = value;
+}
+
+INLINE vector mul(vector a, vector b)
+{
+    return a * b;
+}
+
+INLINE vector madd(vector a, vector b, vector c)
+{
+    return fmaf(a, b, c);
+}
+
+INLINE vector nmadd(vector a, vector b, vector c)
+{
+    return fmaf(-a, b, c);
+}
+
+INLINE vector add(vector a, vector b)
+{
+    return a + b;
+}
+
+INLINE vector quotient(vector a, vector b)
+{
+    return a / b;
+}
+
+INLINE vector root(vector x)
+{
+    return sqrtf(x);
+}
+
+INLINE vector sign(vector x)
+{
+    return x < 0 || x > 0 ? copysignf(1, x) : x;
+}
+
+INLINE words bits_of(vector x)
+{
+    return base_f32_bits(x);
+}
+
+INLINE vector float_of(words x)
+{
+    return base_f32_from_bits(x);
+}
+
+INLINE vector canonical(vector x)
+{
+    return isnan(x) ? float_of(ENG_NAN_F32) : x;
+}
+
+/* ------------------------------------------------------------------ words */
+
+INLINE words word(uint32_t x)
+{
+    return x;
+}
+
+INLINE words lanes(void)
+{
+    return 0;
+}
+
+INLINE words sum(words a, words b)
+{
+    return a + b;
+}
+
+INLINE words difference(words a, words b)
+{
+    return a - b;
+}
+
+INLINE words both(words a, words b)
+{
+    return a & b;
+}
+
+INLINE words either(words a, words b)
+{
+    return a | b;
+}
+
+INLINE words odd(words a, words b)
+{
+    return a ^ b;
+}
+
+INLINE words left(words x, int bits)
+{
+    return x << bits;
+}
+
+INLINE words right(words x, int bits)
+{
+    return x >> bits;
+}
+
+INLINE words left_by(words x, words bits)
+{
+    return bits < 32 ? x << bits : 0;
+}
+
+INLINE words right_by(words x, words bits)
+{
+    return bits < 32 ? x >> bits : 0;
+}
+
+INLINE words if_above(words a, words b, words yes, words no)
+{
+    return a > b ? yes : no;
+}
+
+INLINE void multiply(words x, uint32_t constant, words *high, words *low)
+{
+    const uint64_t product = (uint64_t)x * constant;
+    *high = (words)(product >> 32);
+    *low = (words)product;
+}
+
+/* ------------------------------------------------------------------ halves */
+
+INLINE words load_halves(const uint16_t *x)
+{
+    return *x;
+}
+
+INLINE void store_halves(uint16_t *x, words value)
+{
+    *x = (uint16_t)value;
+}
+
+INLINE vector load_f16(const uint16_t *x)
+{
+    return base_f32_from_f16(*x);
+}
+
+INLINE void store_f16(uint16_t *x, vector value)
+{
+    *x = base_f16_from_f32(value);
+}
+
+#include "zero/kernels/loop.h"
+
+uint16_t eng_round_bf16_one(uint64_t key, uint64_t element, float x)
+{
+    words random[4];
+    const size_t half = element % DRAW_BF16 / ENG_DRAW_LANES;
+    draw(key, element / DRAW_BF16 * ENG_DRAW_LANES + element % ENG_DRAW_LANES, random);
+    const words both_halves = random[half / 2];
+    return (uint16_t)stochastic_bf16(bits_of(x),
+                                     half % 2 ? both_halves >> 16 : both_halves & 0xffff);
+}
+
+uint16_t eng_round_f16_one(uint64_t key, uint64_t element, float x)
+{
+    words random[4];
+    draw(key, element / DRAW_F16 * ENG_DRAW_LANES + element % ENG_DRAW_LANES, random);
+    return (uint16_t)stochastic_f16(bits_of(x), random[element % DRAW_F16 / ENG_DRAW_LANES]);
+}
+
+void eng_add_squares(double lane[ENG_SUM_LANES], size_t first, size_t count, const float *x)
 {
     for (size_t i = first; i < count; i++)
-        lanes[i % ENG_SUM_LANES] = fma(x[i], x[i], lanes[i % ENG_SUM_LANES]);
+        lane[i % ENG_SUM_LANES] = fma(x[i], x[i], lane[i % ENG_SUM_LANES]);
 }
 
-double eng_add_lanes(double lanes[ENG_SUM_LANES])
+double eng_add_lanes(double lane[ENG_SUM_LANES])
 {
     for (size_t half = ENG_SUM_LANES / 2; half > 0; half /= 2)
         for (size_t k = 0; k < half; k++)
-            lanes[k] += lanes[k + half];
-    return isnan(lanes[0]) ? (double)base_f32_from_bits(ENG_NAN_F32) : lanes[0];
+            lane[k] += lane[k + half];
+    return isnan(lane[0]) ? (double)base_f32_from_bits(ENG_NAN_F32) : lane[0];
 }
 
 static double sum_squares(size_t count, const float *x)
 {
-    double lanes[ENG_SUM_LANES] = {0};
-    eng_add_squares(lanes, 0, count, x);
-    return eng_add_lanes(lanes);
-}
-
-static void to_bf16(size_t count, const float *x, uint16_t *out)
-{
-    for (size_t i = 0; i < count; i++)
-        out[i] = base_bf16_from_f32(x[i]);
-}
-
-static void from_bf16(size_t count, const uint16_t *x, float *out)
-{
-    for (size_t i = 0; i < count; i++)
-        out[i] = canonical(base_f32_from_bf16(x[i]));
+    double lane[ENG_SUM_LANES] = {0};
+    eng_add_squares(lane, 0, count, x);
+    return eng_add_lanes(lane);
 }
 
 const struct eng_kernels eng_kernels_ref = {
     .size = sizeof(struct eng_kernels),
     .name = "ref",
     .usable = usable,
-    .adamw = adamw,
+    .update = {[ENG_RULE_ADAM] = update_adam,
+               [ENG_RULE_SGD] = update_sgd,
+               [ENG_RULE_LION] = update_lion,
+               [ENG_RULE_ADAGRAD] = update_adagrad},
     .sum_squares = sum_squares,
     .to_bf16 = to_bf16,
     .from_bf16 = from_bf16,
+    .to_f16 = to_f16,
+    .from_f16 = from_f16,
+    .round_bf16 = round_bf16,
+    .round_f16 = round_f16,
 };

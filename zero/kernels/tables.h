@@ -10,6 +10,10 @@
 /** Bits of the one NaN that is ever written. */
 #define ENG_NAN_F32 0x7fc00000
 #define ENG_NAN_BF16 0x7fc0
+#define ENG_NAN_F16 0x7e00
+
+/** Blocks of random numbers that are drawn together, whatever the width of the registers. */
+#define ENG_DRAW_LANES 16
 
 /** Lanes of a sum of squares, whatever the width of the registers. */
 #define ENG_SUM_LANES 16
@@ -23,10 +27,14 @@ extern const struct eng_kernels eng_kernels_avx512;
  * one array only, the processor's own prefetching leaves an eighth to a third of the bandwidth
  * unused (tests/bench/bench_update.c).
  */
-static inline void eng_prefetch(const float *x)
+static inline void eng_prefetch(const void *x)
 {
     __builtin_prefetch((const void *)((uintptr_t)x + 2048));
 }
+
+/** Element `element` of a stochastic rounding, drawn by itself. *Local.* */
+uint16_t eng_round_bf16_one(uint64_t key, uint64_t element, float x);
+uint16_t eng_round_f16_one(uint64_t key, uint64_t element, float x);
 
 /** Adds the squares of elements first .. count-1 of x to their lanes. *Local.* */
 void eng_add_squares(double lanes[ENG_SUM_LANES], size_t first, size_t count, const float *x);

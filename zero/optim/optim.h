@@ -1,6 +1,6 @@
 /**
  * Element-wise optimizers: one file and one ops table each. Adding one is a file and a line in
- * optim.c's list.
+ * optim.c's list, and its arithmetic in kernels/loop.h. A program's own ones are in own.c.
  */
 #ifndef ZERO_OPTIM_H
 #define ZERO_OPTIM_H
@@ -9,44 +9,84 @@
 #include "zero/kernels/kernels.h"
 #include "zero/zero.h"
 
-#define ENG_MAX_MOMENTS 2
-
 /** Room for the scalars of any optimizer, so that a step allocates nothing. */
 union eng_scalars {
-    struct eng_adamw_scalars adamw;
+    struct eng_rule_scalars built_in;
 };
 
-/** What one update works on: `count` elements of one slice, all of one group. */
-struct eng_update {
-    size_t count;
-    const float *gradient; /**< the canonical sum over micro-batches */
-    float *moment[ENG_MAX_MOMENTS];
-    float *weight;  /**< fp32 master */
-    uint16_t *work; /**< bf16 working copy, or NULL */
+/** What a group chose beside its optimizer. */
+struct eng_choice {
+    zero_decay decay; /**< ZERO_DECAY_DECOUPLED or ZERO_DECAY_L2 */
+    bool nesterov;
 };
 
 struct eng_optimizer {
     size_t size;
     const char *name;
-    int moments; /**< fp32 values of state an element, beside the master weight */
+    int moments;      /**< fp32 values of state an element, beside the master weight */
+    zero_decay decay; /**< what ZERO_DECAY_DEFAULT stands for */
+    bool nesterov;    /**< knows Nesterov's form */
 
     /** Checks hyper-parameters; the message names field and value. ZERO_E_INVALID. */
-    zero_result (*check)(const zero_hyper *hyper, struct base_error *error);
+    zero_result (*check)(const struct eng_choice *choice, const zero_hyper *hyper,
+                         struct base_error *error);
 
     /** Scalars of a step: `updates` counts this one (from 1); gradient_scale = scale * clip. hyper
      * has been checked. Like update(), expects the floating-point environment of eng_fp_enter(). */
-    void (*prepare)(const zero_hyper *hyper, uint64_t updates, double gradient_scale,
-                    union eng_scalars *scalars);
+    void (*prepare)(const struct eng_choice *choice, const zero_hyper *hyper, uint64_t updates,
+                    double gradient_scale, union eng_scalars *scalars);
 
     /** Updates a run of elements with the kernels given. */
-    void (*update)(const struct eng_kernels *kernels, const union eng_scalars *scalars,
-                   const struct eng_update *run);
+    void (*update)(const struct eng_choice *choice, const struct eng_kernels *kernels,
+                   const union eng_scalars *scalars, const struct eng_update *run);
 };
 
-extern const struct eng_optimizer eng_optimizer_adamw;
+extern const struct eng_optimizer eng_optimizer_adamw, eng_optimizer_adam, eng_optimizer_sgd,
+    eng_optimizer_lion, eng_optimizer_adagrad;
 
 /** The optimizer called `name`, NULL if there is none. */
 const struct eng_optimizer *eng_optimizer_find(const char *name);
+
+/** What a group that asks for this decay and form gets. ZERO_E_INVALID: a decay that does not
+ * exist, nesterov with an optimizer that does not know it, or neither 0 nor 1. */
+zero_result eng_optimizer_choose(const struct eng_optimizer *optimizer, zero_decay decay,
+                                 int32_t nesterov, struct eng_choice *choice,
+                                 struct base_error *error);
+
+/* ---- for the optimizers' files */
+
+/** What every optimizer checks: lr and weight_decay. `name` is the optimizer's. */
+zero_result eng_check_common(const char *name, const struct eng_choice *choice,
+                             const zero_hyper *hyper, struct base_error *error);
+/** That a beta is in [0, 1), in fp32 too. */
+zero_result eng_check_beta(const char *name, const char *field, double beta,
+                           struct base_error *error);
+/** That eps is not negative, and not 0 in fp32 unless it is. */
+zero_result eng_check_eps(const char *name, double eps, struct base_error *error);
+
+/** prepare(), but for what does not follow from the fields of `hyper` one by one: step_size is lr,
+ * inverse_sqrt_correction 1. */
+void eng_rule_prepare(enum eng_rule rule, const struct eng_choice *choice, const zero_hyper *hyper,
+                      double gradient_scale, union eng_scalars *scalars);
+/** update() of every optimizer that has a rule. */
+void eng_rule_update(const struct eng_choice *choice, const struct eng_kernels *kernels,
+                     const union eng_scalars *scalars, const struct eng_update *run);
+
+/** check() and prepare() of Adam, whose two files differ in name and default decay. */
+zero_result eng_adam_check(const char *name, const struct eng_choice *choice,
+                           const zero_hyper *hyper, struct base_error *error);
+void eng_adam_prepare(const struct eng_choice *choice, const zero_hyper *hyper, uint64_t updates,
+                      double gradient_scale, union eng_scalars *scalars);
+
+/**
+ * A beta as the kernels have it, in fp32. Whatever else depends on it is derived from this value,
+ * so that the weights of the past gradients sum to one, exactly as bias correction supposes: with
+ * 0.999 and its own 1 - beta the sum would be 1.3e-5 too large.
+ */
+static inline double eng_rounded(double beta)
+{
+    return (double)(float)beta;
+}
 
 /** base^exponent by repeated squaring in fp64: the same bits everywhere, unlike pow(). */
 double eng_power(double base, uint64_t exponent);

@@ -1,0 +1,325 @@
+/**
+ * zero/kernels/loop.h: the functions of a table, and the arithmetic of every optimizer, once, for
+ * the file of an instruction set, which includes it behind what it defines:
+ *
+ *     WIDTH                      elements of a vector: a power of two, at most ENG_DRAW_LANES
+ *     vector, words              WIDTH floats; WIDTH times 32 bits
+ *     spread, load, store        of one float; of an array, unaligned, load asks ahead
+ *     mul, madd, nmadd           a * b; fma(a, b, c); fma(-a, b, c)
+ *     add, quotient, root        a + b; a / b; the square root
+ *     sign                       -1 or 1; a zero and a NaN stay what they are
+ *     canonical                  the value, but one NaN for all
+ *     bits_of, float_of          a vector's bits, and back
+ *     word, lanes                one word everywhere; 0, 1, ..., WIDTH - 1
+ *     sum, difference            modulo 2^32
+ *     both, either, odd          and, or, exclusive or
+ *     left, right                shifted by constants
+ *     left_by, right_by          by a vector, unsigned: 32 and more give 0
+ *     if_above                   a > b ? yes : no; a and b below 2^31
+ *     multiply                   the high and the low words of the products with a constant
+ *     load_halves, store_halves  16-bit numbers, widened to words and back
+ *     load_f16, store_f16        as floats; nearest even
+ *
+ * What does not fill a vector, or a draw of random numbers, is left to the definition (ref.c), so
+ * nothing past `count` is read or written.
+ */
+#ifndef ZERO_KERNELS_LOOP_H
+#define ZERO_KERNELS_LOOP_H
+
+/* ------------------------------------------------------------------ optimizers */
+
+/** The scalars of an update, each in all elements of a vector. */
+struct constants {
+    vector gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2;
+    vector decay, step_size, inverse_sqrt_correction, eps;
+    bool l2, nesterov;
+};
+
+/** What an update reads and writes of a vector of elements. */
+struct elements {
+    vector gradient, moment[ENG_MAX_MOMENTS], weight;
+};
+
+/** The gradient an optimizer works with. */
+INLINE vector scaled(const struct constants *c, const struct elements *x)
+{
+    const vector g = mul(x->gradient, c->gradient_scale);
+    return c->l2 ? madd(c->decay, x->weight, g) : g;
+}
+
+/** The weight it takes its step from. */
+INLINE vector decayed(const struct constants *c, const struct elements *x)
+{
+    return c->l2 ? x->weight : nmadd(c->decay, x->weight, x->weight);
+}
+
+INLINE void adam(const struct constants *c, struct elements *x)
+{
+    const vector g = scaled(c, x);
+    const vector m = madd(c->beta1, x->moment[0], mul(c->one_minus_beta1, g));
+    const vector v = madd(c->beta2, x->moment[1], mul(mul(c->one_minus_beta2, g), g));
+    const vector d = madd(root(v), c->inverse_sqrt_correction, c->eps);
+    x->weight = nmadd(c->step_size, quotient(m, d), decayed(c, x));
+    x->moment[0] = m;
+    x->moment[1] = v;
+}
+
+INLINE void sgd(const struct constants *c, struct elements *x)
+{
+    const vector g = scaled(c, x);
+    const vector m = madd(c->beta1, x->moment[0], g);
+    const vector direction = c->nesterov ? madd(c->beta1, m, g) : m;
+    x->weight = nmadd(c->step_size, direction, decayed(c, x));
+    x->moment[0] = m;
+}
+
+INLINE void lion(const struct constants *c, struct elements *x)
+{
+    const vector g = scaled(c, x), m = x->moment[0];
+    const vector direction = sign(madd(c->beta1, m, mul(c->one_minus_beta1, g)));
+    x->weight = nmadd(c->step_size, direction, decayed(c, x));
+    x->moment[0] = madd(c->beta2, m, mul(c->one_minus_beta2, g));
+}
+
+INLINE void adagrad(const struct constants *c, struct elements *x)
+{
+    const vector g = scaled(c, x);
+    const vector m = madd(g, g, x->moment[0]);
+    x->weight = nmadd(c->step_size, quotient(g, add(root(m), c->eps)), decayed(c, x));
+    x->moment[0] = m;
+}
+
+/* ------------------------------------------------------------------ rounding */
+
+// Integer arithmetic only: no floating-point mode plays a part.
+
+/** The bits of the nearest bf16, ties to even, in the low half of each word. */
+INLINE words nearest_bf16(words x)
+{
+    const words magnitude = both(x, word(0x7fffffff));
+    const words half = sum(word(0x7fff), both(right(x, 16), word(1)));
+    return if_above(magnitude, word(0x7f800000), word(ENG_NAN_BF16), right(sum(x, half), 16));
+}
+
+/** Those of a neighbour, by 16 random bits. */
+INLINE words stochastic_bf16(words x, words random)
+{
+    const words magnitude = both(x, word(0x7fffffff));
+    return if_above(magnitude, word(0x7f800000), word(ENG_NAN_BF16), right(sum(x, random), 16));
+}
+
+/** The same for f16, by the high 31 of 32 random bits. */
+INLINE words stochastic_f16(words x, words random)
+{
+    const words magnitude = both(x, word(0x7fffffff)), exponent = right(magnitude, 23);
+    // Bits to drop: 13, and one more for each binade below the normal halves.
+    const words normal = difference(magnitude, word(112u << 23));
+    const words denormal = either(both(magnitude, word(0x7fffff)), word(0x800000));
+    const words kept = if_above(exponent, word(112), normal, denormal);
+    const words drop = if_above(exponent, word(112), word(13), difference(word(126), exponent));
+    // What is dropped, in units of 2^-31 of the last bit kept; a carry moves into the exponent.
+    const words dropped = either(left_by(kept, difference(word(31), drop)),
+                                 right_by(kept, difference(drop, word(31))));
+    const words carry = right(sum(both(dropped, word(0x7fffffff)), right(random, 1)), 31);
+    const words finite = sum(right_by(kept, drop), carry);
+    const words rounded = if_above(magnitude, word(0x477fffff), word(0x7c00), finite);
+    return if_above(magnitude, word(0x7f800000), word(ENG_NAN_F16),
+                    either(both(right(x, 16), word(0x8000)), rounded));
+}
+
+/** Random numbers of the blocks block .. block + WIDTH - 1 (zero/random.h: zero_philox()). block is
+ * a multiple of WIDTH. */
+INLINE void draw(uint64_t key, uint64_t block, words random[4])
+{
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    random[0] = sum(word((uint32_t)block), lanes());
+    random[1] = word((uint32_t)(block >> 32));
+    random[2] = word(0);
+    random[3] = word(0);
+    for (int round = 0; round < 10; round++) {
+        words high0, low0, high1, low1;
+        multiply(random[0], 0xD2511F53, &high0, &low0);
+        multiply(random[2], 0xCD9E8D57, &high1, &low1);
+        random[0] = odd(odd(high1, random[1]), word(k0));
+        random[1] = low1;
+        random[2] = odd(odd(high0, random[3]), word(k1));
+        random[3] = low0;
+        k0 += 0x9E3779B9;
+        k1 += 0xBB67AE85;
+    }
+}
+
+/* ------------------------------------------------------------------ loops */
+
+INLINE void store_work(const struct eng_update *run, size_t i, vector weight)
+{
+    if (!run->work)
+        return;
+    if (run->work_dtype == ZERO_F16)
+        store_f16(run->work + i, weight);
+    else
+        store_halves(run->work + i, nearest_bf16(bits_of(weight)));
+}
+
+/** What is left of a run behind its first elements. */
+static struct eng_update rest_of(const struct eng_update *run, int moments, size_t first)
+{
+    struct eng_update rest = *run;
+    rest.count -= first;
+    rest.gradient += first;
+    for (int k = 0; k < moments; k++)
+        rest.moment[k] += first;
+    rest.weight += first;
+    if (rest.work)
+        rest.work += first;
+    return rest;
+}
+
+INLINE void update(enum eng_rule which, int moments,
+                   void (*rule)(const struct constants *, struct elements *),
+                   const struct eng_rule_scalars *scalars, const struct eng_update *run)
+{
+    const struct constants c = {
+        .gradient_scale = spread(scalars->gradient_scale),
+        .beta1 = spread(scalars->beta1),
+        .one_minus_beta1 = spread(scalars->one_minus_beta1),
+        .beta2 = spread(scalars->beta2),
+        .one_minus_beta2 = spread(scalars->one_minus_beta2),
+        .decay = spread(scalars->decay),
+        .step_size = spread(scalars->step_size),
+        .inverse_sqrt_correction = spread(scalars->inverse_sqrt_correction),
+        .eps = spread(scalars->eps),
+        .l2 = scalars->l2,
+        .nesterov = scalars->nesterov,
+    };
+    const struct eng_update u = *run; // a copy that no store can change
+    const size_t end = u.count - u.count % WIDTH;
+    for (size_t i = 0; i < end; i += WIDTH) {
+        struct elements x = {.gradient = load(u.gradient + i), .weight = load(u.weight + i)};
+        for (int k = 0; k < moments; k++)
+            x.moment[k] = load(u.moment[k] + i);
+        rule(&c, &x);
+        for (int k = 0; k < moments; k++)
+            store(u.moment[k] + i, canonical(x.moment[k]));
+        store(u.weight + i, canonical(x.weight));
+        store_work(&u, i, x.weight);
+    }
+    if (end < u.count) {
+        const struct eng_update rest = rest_of(&u, moments, end);
+        eng_kernels_ref.update[which](scalars, &rest);
+    }
+}
+
+static void update_adam(const struct eng_rule_scalars *scalars, const struct eng_update *run)
+{
+    update(ENG_RULE_ADAM, 2, adam, scalars, run);
+}
+
+static void update_sgd(const struct eng_rule_scalars *scalars, const struct eng_update *run)
+{
+    update(ENG_RULE_SGD, 1, sgd, scalars, run);
+}
+
+static void update_lion(const struct eng_rule_scalars *scalars, const struct eng_update *run)
+{
+    update(ENG_RULE_LION, 1, lion, scalars, run);
+}
+
+static void update_adagrad(const struct eng_rule_scalars *scalars, const struct eng_update *run)
+{
+    update(ENG_RULE_ADAGRAD, 1, adagrad, scalars, run);
+}
+
+static void to_bf16(size_t count, const float *x, uint16_t *out)
+{
+    const size_t end = count - count % WIDTH;
+    for (size_t i = 0; i < end; i += WIDTH)
+        store_halves(out + i, nearest_bf16(bits_of(load(x + i))));
+    if (end < count)
+        eng_kernels_ref.to_bf16(count - end, x + end, out + end);
+}
+
+static void from_bf16(size_t count, const uint16_t *x, float *out)
+{
+    const size_t end = count - count % WIDTH;
+    for (size_t i = 0; i < end; i += WIDTH)
+        store(out + i, canonical(float_of(left(load_halves(x + i), 16))));
+    if (end < count)
+        eng_kernels_ref.from_bf16(count - end, x + end, out + end);
+}
+
+static void to_f16(size_t count, const float *x, uint16_t *out)
+{
+    const size_t end = count - count % WIDTH;
+    for (size_t i = 0; i < end; i += WIDTH)
+        store_f16(out + i, load(x + i));
+    if (end < count)
+        eng_kernels_ref.to_f16(count - end, x + end, out + end);
+}
+
+static void from_f16(size_t count, const uint16_t *x, float *out)
+{
+    const size_t end = count - count % WIDTH;
+    for (size_t i = 0; i < end; i += WIDTH)
+        store(out + i, canonical(load_f16(x + i)));
+    if (end < count)
+        eng_kernels_ref.from_f16(count - end, x + end, out + end);
+}
+
+/** Elements whose random numbers are drawn together: 8 halves of a block each, or 4 words. */
+enum { DRAW_BF16 = ENG_DRAW_LANES * 8, DRAW_F16 = ENG_DRAW_LANES * 4 };
+
+INLINE void round_draw_bf16(uint64_t key, uint64_t first, const float *x, uint16_t *out)
+{
+    for (size_t lane = 0; lane < ENG_DRAW_LANES; lane += WIDTH) {
+        words random[4];
+        draw(key, first / DRAW_BF16 * ENG_DRAW_LANES + lane, random);
+        for (size_t k = 0; k < 4; k++) {
+            const size_t low = 2 * k * ENG_DRAW_LANES + lane, high = low + ENG_DRAW_LANES;
+            const words random_low = both(random[k], word(0xffff));
+            const words random_high = right(random[k], 16);
+            store_halves(out + low, stochastic_bf16(bits_of(load(x + low)), random_low));
+            store_halves(out + high, stochastic_bf16(bits_of(load(x + high)), random_high));
+        }
+    }
+}
+
+static void round_bf16(uint64_t key, uint64_t first, size_t count, const float *x, uint16_t *out)
+{
+    for (size_t i = 0; i < count;) {
+        if ((first + i) % DRAW_BF16 == 0 && count - i >= DRAW_BF16) {
+            round_draw_bf16(key, first + i, x + i, out + i);
+            i += DRAW_BF16;
+        } else {
+            out[i] = eng_round_bf16_one(key, first + i, x[i]);
+            i++;
+        }
+    }
+}
+
+INLINE void round_draw_f16(uint64_t key, uint64_t first, const float *x, uint16_t *out)
+{
+    for (size_t lane = 0; lane < ENG_DRAW_LANES; lane += WIDTH) {
+        words random[4];
+        draw(key, first / DRAW_F16 * ENG_DRAW_LANES + lane, random);
+        for (size_t k = 0; k < 4; k++) {
+            const size_t i = k * ENG_DRAW_LANES + lane;
+            store_halves(out + i, stochastic_f16(bits_of(load(x + i)), random[k]));
+        }
+    }
+}
+
+static void round_f16(uint64_t key, uint64_t first, size_t count, const float *x, uint16_t *out)
+{
+    for (size_t i = 0; i < count;) {
+        if ((first + i) % DRAW_F16 == 0 && count - i >= DRAW_F16) {
+            round_draw_f16(key, first + i, x + i, out + i);
+            i += DRAW_F16;
+        } else {
+            out[i] = eng_round_f16_one(key, first + i, x[i]);
+            i++;
+        }
+    }
+}
+
+#endif
