@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { ENG_CONFIG_KEYS = 19 };
+enum { ENG_CONFIG_KEYS = 19, ENG_MAX_MICRO_BATCHES = 1 << 20 };
 
 /** Where a value came from, weakest first. */
 enum eng_source {

@@ -23,7 +23,7 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
     {"stage", ENG_KEY_INT32, FIELD(stage), .max = 3, .doc = "what is sharded"},
     {"transport", ENG_KEY_CHOICE, FIELD(transport), .max = 2, .fallback = ENG_KEY_DERIVED,
      .choices = transports, .doc = "how ranks move bytes"},
-    {"micro_batches", ENG_KEY_INT32, FIELD(micro_batches), .min = 1, .max = 1 << 20,
+    {"micro_batches", ENG_KEY_INT32, FIELD(micro_batches), .min = 1, .max = ENG_MAX_MICRO_BATCHES,
      .fallback = ENG_KEY_DERIVED, .doc = "micro-batches of a step over all ranks"},
     {"prefetch_units", ENG_KEY_INT32, FIELD(prefetch_units), .max = 4096, .fallback = 2,
      .off = true, .doc = "gathers kept ahead"},

@@ -175,16 +175,6 @@ int32_t zero_unit_count(const zero_ctx *z)
     return z && z->committed ? (int32_t)z->layout.unit_count : 0;
 }
 
-int32_t zero_micro_total(const zero_ctx *z)
-{
-    return z ? z->config.micro_batches : 0;
-}
-
-int32_t zero_micro_count(const zero_ctx *z)
-{
-    return z ? z->micro_count : 0;
-}
-
 zero_result zero_allreduce(zero_ctx *z, double *values, uint64_t count, zero_op op)
 {
     if (!z)

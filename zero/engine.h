@@ -8,6 +8,7 @@
  *   access.c                 parts of a tensor, between steps
  *   verdict.c, update.c, values.c        agree on a step; update; write master weights
  *   gather.c, gradient.c, micro.c, metric.c    the calls of a micro-batch
+ *   evaluation.c             passes without gradients, between steps
  *   native.c                 micro-batches added up before they travel
  *   prefetch.c, publish.c    working copies on their way before they are asked for
  *   slots.c, trace.c, section.c    where gathered units live; the order of gathers; all-gathers
@@ -84,15 +85,35 @@ struct eng_gather {
     size_t again; /**< of a replay: place of the unit's next gather, SIZE_MAX if none */
 };
 
-/** The order of gathers into slots of one micro-batch, recorded, and replayed ahead in the next. */
+/** The order of gathers into slots of one micro-batch. */
 struct eng_trace {
     struct eng_gather *gathers;
-    size_t count, capacity;
+    size_t count;
+};
+
+/** One is recorded in each micro-batch, and replayed ahead in the next of its kind. */
+struct eng_traces {
+    struct eng_trace recording, replay;
+    size_t capacity; /**< of either */
 };
 
 struct eng_metric {
     char name[ENG_METRIC_NAME];
-    double mean; /**< over the last step */
+    double mean;
+};
+
+/** Metrics in the order in which they are given. */
+struct eng_metrics {
+    struct eng_metric list[ENG_MAX_METRICS];
+    int count;
+};
+
+/** A pass without gradients, between two steps. */
+struct eng_evaluation {
+    bool active;
+    int total, count;          /**< its micro-batches, over all ranks and of each */
+    int room;                  /**< micro-batches of a rank there is memory for */
+    unsigned char *mine, *all; /**< what the ranks exchange at its end; see evaluation.c */
 };
 
 /** The first non-finite contribution this rank has seen, ordered by its fields. */
@@ -117,6 +138,8 @@ struct eng_watch {
     bool traced;               /**< every stretch of time is recorded */
     zero_statistics before;    /**< at the end of the step before */
     uint64_t ended_ns;         /**< when that was; 0: the context is not committed */
+    zero_statistics aside;     /**< when the evaluation under way began, */
+    uint64_t aside_ns;         /**< and when that was */
 };
 
 struct zero_ctx {
@@ -153,7 +176,8 @@ struct zero_ctx {
     bool sums_lent;                /**< it was started, and not every rank is known to have */
     struct coll_span *everyone;    /**< a block of every rank, for publications */
 
-    struct eng_trace recording, replay;
+    struct eng_traces step_traces, evaluation_traces;
+    struct eng_traces *traces; /**< those of the micro-batch under way or finished last */
     size_t replay_at;
     bool replaying;
     uint64_t version; /**< of the parameters: counts publications */
@@ -163,10 +187,10 @@ struct zero_ctx {
     uint64_t step, updates;
     int micro;       /**< local micro-batch under way or finished last, -1 before the first */
     int micro_count; /**< a step and rank */
-    struct eng_metric metrics[ENG_MAX_METRICS];
-    int metric_count;
+    struct eng_evaluation evaluation;
+    struct eng_metrics metrics;    /**< of the step or evaluation under way */
+    struct eng_metrics means;      /**< of the last one that ended */
     int metric_next;               /**< how many the micro-batch under way has given */
-    bool metric_ready;             /**< the means are those of a finished step */
     struct base_exact_sum squares; /**< of this rank's sums, granule by granule */
     bool squares_overflow;
     struct eng_bad bad;
@@ -235,6 +259,9 @@ void eng_stretch(zero_ctx *z, enum control_what what, zero_unit unit, uint64_t b
 uint64_t eng_watch_step_begin(const zero_ctx *z);
 /** A step has ended: tells what it was like. */
 void eng_watch_step(zero_ctx *z, uint64_t begin_ns);
+/** An evaluation begins, and has ended: its time is no step's. */
+void eng_watch_evaluation_begin(zero_ctx *z);
+void eng_watch_evaluation_end(zero_ctx *z);
 
 /* ---- memory.c */
 
@@ -296,11 +323,12 @@ zero_result eng_slot_settle(zero_ctx *z, struct eng_gather_slot *slot);
 /** Completes every gather under way into slots: from here on they read no peer's memory. */
 zero_result eng_slots_settle(zero_ctx *z);
 
-/** A micro-batch begins: what the last one recorded is replayed from now on. */
+/** A micro-batch begins: what the last one of its kind recorded is replayed from now on. */
 void eng_trace_begin(zero_ctx *z);
 zero_result eng_trace_gathered(zero_ctx *z, zero_unit unit);
 /** How many gathers until the unit's next one, SIZE_MAX if unknown or none. */
 size_t eng_trace_distance(const zero_ctx *z, zero_unit unit);
+void eng_trace_free(zero_ctx *z);
 
 /** Starts gathers of the units that come next. */
 zero_result eng_prefetch(zero_ctx *z);
@@ -311,10 +339,15 @@ zero_result eng_prefetch(zero_ctx *z);
 zero_result eng_grad_finish(zero_ctx *z);
 /** Makes *to the earlier one of both. */
 void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
+/** Micro-batches of the step or evaluation under way, over all ranks and of each. */
+int eng_micro_total(const zero_ctx *z);
+int eng_micro_count(const zero_ctx *z);
 /** Refuses if a unit is gathered, a gradient open, or it or a metric missing in the micro-batch
  * under way. */
 zero_result eng_micro_check(zero_ctx *z, const char *call);
-/** Refuses inside a step, and while a unit is gathered. */
+/** Refuses inside a step or an evaluation. */
+zero_result eng_outside(zero_ctx *z, const char *call);
+/** The same, and while a unit is gathered. */
 zero_result eng_between_steps(zero_ctx *z, const char *call);
 
 /* ---- native.c */
@@ -358,10 +391,21 @@ zero_result eng_update_all(zero_ctx *z);
 zero_result eng_segments_make(zero_ctx *z);
 size_t eng_segments_bytes(const zero_ctx *z);
 
-void eng_metric_reset(zero_ctx *z);
-/** Means over all micro-batches from every rank's values ([metric][local micro-batch]). */
+/** Hash of the metrics' names, on top of another one. */
+uint64_t eng_metric_hash(const zero_ctx *z, uint64_t hash);
+/** Bytes of a rank's values ([metric][local micro-batch]) of `metrics` metrics. */
+size_t eng_metric_bytes(const zero_ctx *z, int metrics);
+/** Means over all micro-batches from every rank's values. */
 void eng_metric_reduce(zero_ctx *z, const unsigned char *all, size_t stride, size_t offset);
-/** Writes the step's line of JSON to the descriptor zero-run gave, if it gave one. */
-void eng_metric_line(zero_ctx *z);
+/** Writes the step's or evaluation's line of JSON to the descriptor zero-run gave, if it gave one.
+ */
+void eng_metric_step_line(zero_ctx *z);
+void eng_metric_evaluation_line(zero_ctx *z);
+
+/* ---- evaluation.c */
+
+/** Where the values of its metrics are kept: [metric][local micro-batch]. */
+double *eng_evaluation_metrics(const zero_ctx *z);
+void eng_evaluation_free(zero_ctx *z);
 
 #endif

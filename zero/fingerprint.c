@@ -122,11 +122,11 @@ static zero_result fingerprint(zero_ctx *z, uint8_t digest[16])
     const size_t params = z->model.param_count;
     if (!digest)
         return eng_fail(z, ZERO_E_INVALID, "zero_fingerprint needs a place for the digest");
-    if (z->micro >= 0)
-        return eng_fail(z, ZERO_E_STATE, "zero_fingerprint inside a step");
+    zero_result r = eng_outside(z, "zero_fingerprint");
+    if (r)
+        return r;
     struct base_hash128 *sums = base_calloc(params, sizeof *sums);
     struct named_sum *named = base_calloc(params, sizeof *named);
-    zero_result r = ZERO_OK;
     if (!sums || !named) {
         r = eng_fail(z, ZERO_E_NOMEM, "no memory for the fingerprints of %zu tensors", params);
         goto out;

@@ -78,8 +78,9 @@ static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, bool whole
 static zero_result open_gradient(zero_ctx *z, zero_unit unit, bool raw)
 {
     struct eng_unit *u = &z->units[unit];
-    if (z->micro < 0)
-        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d opened outside a micro-batch", unit);
+    if (z->micro < 0 || z->evaluation.active)
+        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d opened %s", unit,
+                        z->micro < 0 ? "outside a micro-batch" : "in an evaluation");
     if (u->grad_open || u->grad_handed)
         return eng_fail(z, ZERO_E_STATE, "gradient of unit %d is %s already in micro-batch %d",
                         unit, u->grad_open ? "open" : "handed over", z->micro);

@@ -233,6 +233,6 @@ void eng_memory_free(zero_ctx *z)
     base_free(z->verdict_all);
     base_free(z->segments);
     base_free(z->section_segments);
-    base_free(z->recording.gathers);
-    base_free(z->replay.gathers);
+    eng_trace_free(z);
+    eng_evaluation_free(z);
 }

@@ -21,21 +21,22 @@ static bool valid_name(const char *name)
 /** Enters the name in the first micro-batch of a step, compares it in the later ones. */
 static zero_result name_metric(zero_ctx *z, const char *name)
 {
+    struct eng_metrics *metrics = &z->metrics;
     const int m = z->metric_next;
     if (z->micro > 0) {
-        if (m < z->metric_count && strcmp(z->metrics[m].name, name) == 0)
+        if (m < metrics->count && strcmp(metrics->list[m].name, name) == 0)
             return ZERO_OK;
         return eng_fail(z, ZERO_E_STATE,
                         "metric %s in micro-batch %d, where micro-batch 0 had %s at this place",
-                        name, z->micro, m < z->metric_count ? z->metrics[m].name : "none");
+                        name, z->micro, m < metrics->count ? metrics->list[m].name : "none");
     }
     if (m == ENG_MAX_METRICS)
         return eng_fail(z, ZERO_E_LIMIT, "metric %s: there are %d already", name, m);
     for (int k = 0; k < m; k++)
-        if (strcmp(z->metrics[k].name, name) == 0)
+        if (strcmp(metrics->list[k].name, name) == 0)
             return eng_fail(z, ZERO_E_STATE, "metric %s was given twice in a micro-batch", name);
-    snprintf(z->metrics[m].name, sizeof z->metrics[m].name, "%s", name);
-    z->metric_count = m + 1;
+    snprintf(metrics->list[m].name, sizeof metrics->list[m].name, "%s", name);
+    metrics->count = m + 1;
     return ZERO_OK;
 }
 
@@ -51,7 +52,8 @@ static zero_result give(zero_ctx *z, const char *name, double value)
     if (r)
         return r;
     // Kept by metric, then local micro-batch, with room for the most metrics there can be.
-    eng_verdict_metrics(z)[z->metric_next * z->micro_count + z->micro] = value;
+    double *values = z->evaluation.active ? eng_evaluation_metrics(z) : eng_verdict_metrics(z);
+    values[z->metric_next * eng_micro_count(z) + z->micro] = value;
     z->metric_next++;
     return ZERO_OK;
 }
@@ -66,30 +68,44 @@ zero_result zero_metric(zero_ctx *z, const char *name, double value)
     return eng_leave(z, r);
 }
 
+uint64_t eng_metric_hash(const zero_ctx *z, uint64_t hash)
+{
+    for (int m = 0; m < z->metrics.count; m++) {
+        const char *name = z->metrics.list[m].name;
+        hash = base_hash64(name, strlen(name), hash);
+    }
+    return hash;
+}
+
+size_t eng_metric_bytes(const zero_ctx *z, int metrics)
+{
+    return (size_t)metrics * (size_t)eng_micro_count(z) * sizeof(double);
+}
+
 void eng_metric_reduce(zero_ctx *z, const unsigned char *all, size_t stride, size_t offset)
 {
-    const int world = z->config.world, total = z->config.micro_batches;
-    for (int m = 0; m < z->metric_count; m++) {
+    const int world = z->config.world, total = eng_micro_total(z), count = eng_micro_count(z);
+    for (int m = 0; m < z->metrics.count; m++) {
         double sum = 0;
         for (int l = 0; l < total; l++) {
             double value;
-            const size_t at = (size_t)m * (size_t)z->micro_count + (size_t)(l / world);
+            const size_t at = (size_t)m * (size_t)count + (size_t)(l / world);
             memcpy(&value, all + (size_t)(l % world) * stride + offset + at * sizeof value,
                    sizeof value);
             sum += value;
         }
-        z->metrics[m].mean = sum / total;
+        z->metrics.list[m].mean = sum / total;
     }
-    z->metric_ready = true;
+    z->means = z->metrics;
 }
 
 zero_result zero_metric_mean(const zero_ctx *z, const char *name, double *mean)
 {
     if (!z || !name || !mean)
         return ZERO_E_INVALID;
-    for (int m = 0; z->metric_ready && m < z->metric_count; m++)
-        if (strcmp(z->metrics[m].name, name) == 0) {
-            *mean = z->metrics[m].mean;
+    for (int m = 0; m < z->means.count; m++)
+        if (strcmp(z->means.list[m].name, name) == 0) {
+            *mean = z->means.list[m].mean;
             return ZERO_OK;
         }
     return ZERO_NOT_FOUND;
@@ -121,25 +137,48 @@ static zero_result write_line(int fd, const char *line, size_t bytes, struct bas
     return r;
 }
 
-void eng_metric_line(zero_ctx *z)
+/** Begins a line where the run stands. */
+static void begin_line(const zero_ctx *z, struct base_text *line)
+{
+    base_text_add(line, "{\"step\":%llu,\"updates\":%llu", (unsigned long long)z->step,
+                  (unsigned long long)z->updates);
+}
+
+/** Adds the means, and writes the line. */
+static void end_line(zero_ctx *z, struct base_text *line)
+{
+    for (int m = 0; m < z->means.count; m++)
+        add_number(line, z->means.list[m].name, z->means.list[m].mean);
+    base_text_add(line, "}\n");
+    struct base_error error = {0};
+    if (write_line(z->config.metrics_fd, line->bytes, line->used, &error)) {
+        // Training goes on without its metrics, but not without a word.
+        base_logf(&z->log, ZERO_LOG_WARN, "core", "%s; no more metrics are written", error.message);
+        z->config.metrics_fd = -1;
+    }
+}
+
+void eng_metric_step_line(zero_ctx *z)
 {
     if (z->config.metrics_fd < 0)
         return;
     char bytes[2048];
     struct base_text line = {bytes, sizeof bytes, 0};
-    base_text_add(&line, "{\"step\":%llu,\"updates\":%llu", (unsigned long long)z->step,
-                  (unsigned long long)z->updates);
+    begin_line(z, &line);
     add_number(&line, "norm", z->result.norm);
     add_number(&line, "clip", z->result.clip);
     add_number(&line, "skipped", z->result.skipped);
     add_number(&line, "lr", z->hyper[0].lr);
-    for (int m = 0; m < z->metric_count; m++)
-        add_number(&line, z->metrics[m].name, z->metrics[m].mean);
-    base_text_add(&line, "}\n");
-    struct base_error error = {0};
-    if (write_line(z->config.metrics_fd, line.bytes, line.used, &error)) {
-        // Training goes on without its metrics, but not without a word.
-        base_logf(&z->log, ZERO_LOG_WARN, "core", "%s; no more metrics are written", error.message);
-        z->config.metrics_fd = -1;
-    }
+    end_line(z, &line);
+}
+
+void eng_metric_evaluation_line(zero_ctx *z)
+{
+    if (z->config.metrics_fd < 0)
+        return;
+    char bytes[2048];
+    struct base_text line = {bytes, sizeof bytes, 0};
+    begin_line(z, &line);
+    add_number(&line, "eval", z->evaluation.total);
+    end_line(z, &line);
 }

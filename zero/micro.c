@@ -3,6 +3,26 @@
 #include "zero/engine.h"
 #include "zero/versioned.h"
 
+int eng_micro_total(const zero_ctx *z)
+{
+    return z->evaluation.active ? z->evaluation.total : z->config.micro_batches;
+}
+
+int eng_micro_count(const zero_ctx *z)
+{
+    return z->evaluation.active ? z->evaluation.count : z->micro_count;
+}
+
+int32_t zero_micro_total(const zero_ctx *z)
+{
+    return z ? eng_micro_total(z) : 0;
+}
+
+int32_t zero_micro_count(const zero_ctx *z)
+{
+    return z ? eng_micro_count(z) : 0;
+}
+
 /** Global index of this rank's micro-batch in local round `round`. */
 static uint64_t micro_index(const zero_ctx *z, int round)
 {
@@ -18,41 +38,55 @@ zero_result eng_micro_check(zero_ctx *z, const char *call)
             return eng_fail(z, ZERO_E_STATE, "%s: the gradient of unit %zu is open", call, u);
         if (unit->holds > 0)
             return eng_fail(z, ZERO_E_STATE, "%s: unit %zu is gathered", call, u);
-        if (z->micro >= 0 && !unit->grad_handed)
+        if (z->micro >= 0 && !z->evaluation.active && !unit->grad_handed)
             return eng_fail(z, ZERO_E_STATE,
                             "%s: no gradient of unit %zu was handed over in micro-batch %d", call,
                             u, z->micro);
     }
-    if (z->micro > 0 && z->metric_next < z->metric_count)
+    if (z->micro > 0 && z->metric_next < z->metrics.count)
         return eng_fail(z, ZERO_E_STATE, "%s: metric %s was not given in micro-batch %d", call,
-                        z->metrics[z->metric_next].name, z->micro);
+                        z->metrics.list[z->metric_next].name, z->micro);
+    return ZERO_OK;
+}
+
+zero_result eng_outside(zero_ctx *z, const char *call)
+{
+    if (z->evaluation.active)
+        return eng_fail(z, ZERO_E_STATE, "%s inside an evaluation", call);
+    if (z->micro >= 0)
+        return eng_fail(z, ZERO_E_STATE, "%s inside a step", call);
     return ZERO_OK;
 }
 
 zero_result eng_between_steps(zero_ctx *z, const char *call)
 {
-    if (z->micro >= 0)
-        return eng_fail(z, ZERO_E_STATE, "%s inside a step", call);
-    return eng_micro_check(z, call);
+    const zero_result r = eng_outside(z, call);
+    return r ? r : eng_micro_check(z, call);
+}
+
+/** The first micro-batch of a step or an evaluation begins. */
+static void start_over(zero_ctx *z)
+{
+    z->metrics.count = 0;
+    if (z->evaluation.active)
+        return;
+    base_exact_sum_init(&z->squares);
+    z->squares_overflow = false;
+    z->bad = (struct eng_bad){.micro = UINT64_MAX};
 }
 
 static zero_result micro_begin(zero_ctx *z, int32_t i)
 {
-    if (i != z->micro + 1 || i >= z->micro_count)
+    if (i != z->micro + 1 || i >= eng_micro_count(z))
         return eng_fail(z, ZERO_E_STATE, "micro-batch %d begun, but %d of %d were begun so far", i,
-                        z->micro + 1, z->micro_count);
+                        z->micro + 1, eng_micro_count(z));
     zero_result r = eng_micro_check(z, "zero_micro_begin");
     if (r)
         return r;
     z->micro = i;
     z->metric_next = 0;
-    if (i == 0) {
-        base_exact_sum_init(&z->squares);
-        z->squares_overflow = false;
-        z->bad = (struct eng_bad){.micro = UINT64_MAX};
-        z->metric_count = 0;
-        z->metric_ready = false;
-    }
+    if (i == 0)
+        start_over(z);
     for (size_t u = 0; u < z->layout.unit_count; u++)
         z->units[u].grad_handed = false;
     eng_trace_begin(z);
@@ -70,7 +104,7 @@ zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
         r = micro_begin(z, i);
     if (!r && micro) {
         const uint64_t index = micro_index(z, i);
-        const uint64_t total = (uint64_t)z->config.micro_batches;
+        const uint64_t total = (uint64_t)eng_micro_total(z);
         const zero_micro full = {
             .struct_size = micro->struct_size,
             .counts = index < total,

@@ -4,9 +4,10 @@ zero_result eng_prefetch(zero_ctx *z)
 {
     if (!z->replaying || z->micro < 0)
         return ZERO_OK;
+    const struct eng_trace *replay = &z->traces->replay;
     int ahead = 0;
-    for (size_t i = z->replay_at; i < z->replay.count && ahead < z->config.prefetch_units; i++) {
-        const zero_unit unit = z->replay.gathers[i].unit;
+    for (size_t i = z->replay_at; i < replay->count && ahead < z->config.prefetch_units; i++) {
+        const zero_unit unit = replay->gathers[i].unit;
         if (z->units[unit].holds > 0)
             continue;
         ahead++;

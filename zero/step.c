@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 static const zero_hyper *hyper_of(const zero_step_args *args, size_t group)
 {
@@ -37,6 +36,8 @@ static zero_result check_args(zero_ctx *z, const zero_step_args *args)
 
 static zero_result check_state(zero_ctx *z, const char *call)
 {
+    if (z->evaluation.active)
+        return eng_fail(z, ZERO_E_STATE, "%s inside an evaluation", call);
     if (z->micro != z->micro_count - 1)
         return eng_fail(z, ZERO_E_STATE, "%s after %d of %d micro-batches", call, z->micro + 1,
                         z->micro_count);
@@ -49,9 +50,7 @@ static uint64_t hash_args(const zero_ctx *z, const zero_step_args *args)
     hash = base_hash64(&args->max_norm, sizeof args->max_norm, hash);
     for (size_t g = 0; g < z->model.group_count; g++)
         hash = base_hash64(hyper_of(args, g), sizeof(zero_hyper), hash);
-    for (int m = 0; m < z->metric_count; m++)
-        hash = base_hash64(z->metrics[m].name, strlen(z->metrics[m].name), hash);
-    return hash;
+    return eng_metric_hash(z, hash);
 }
 
 /** From here on no memory of a peer is read, and every sum of this rank is complete. */
@@ -165,7 +164,7 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
         r = eng_publish_finish(z, false);
     if (r)
         return r;
-    eng_metric_line(z);
+    eng_metric_step_line(z);
     eng_watch_step(z, begin);
     return ZERO_OK;
 }

@@ -15,7 +15,7 @@ struct ballot {
 
 size_t eng_verdict_bytes(const zero_ctx *z)
 {
-    return sizeof(struct ballot) + ENG_MAX_METRICS * (size_t)z->micro_count * sizeof(double);
+    return sizeof(struct ballot) + eng_metric_bytes(z, ENG_MAX_METRICS);
 }
 
 double *eng_verdict_metrics(const zero_ctx *z)
@@ -69,8 +69,7 @@ zero_result eng_verdict(zero_ctx *z, double scale, uint64_t args_hash, bool fina
         .bad = z->bad,
         .overflow = z->squares_overflow,
     };
-    const size_t metrics =
-        final ? (size_t)z->metric_count * (size_t)z->micro_count * sizeof(double) : 0;
+    const size_t metrics = final ? eng_metric_bytes(z, z->metrics.count) : 0;
     const size_t stride = sizeof ballot + metrics;
     memcpy(z->verdict_mine, &ballot, sizeof ballot);
     const uint64_t begin = base_clock_ns();

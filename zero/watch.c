@@ -77,12 +77,12 @@ static void write_status(zero_ctx *z, uint64_t now_ns)
         .update_ns = since_last(now->update_s, before->update_s),
         .micro_batches = (uint64_t)z->config.micro_batches,
         .planned_bytes = z->plan.total,
-        .metric_count = (uint32_t)z->metric_count,
+        .metric_count = (uint32_t)z->means.count,
     };
-    for (int m = 0; m < z->metric_count; m++) {
-        control_copy_name(status.metrics[m].name, sizeof status.metrics[m].name,
-                          z->metrics[m].name);
-        status.metrics[m].mean = z->metrics[m].mean;
+    for (int m = 0; m < z->means.count; m++) {
+        const struct eng_metric *metric = &z->means.list[m];
+        control_copy_name(status.metrics[m].name, sizeof status.metrics[m].name, metric->name);
+        status.metrics[m].mean = metric->mean;
     }
     control_status_write(z->watch.area, &status);
 }
@@ -105,4 +105,25 @@ void eng_watch_step(zero_ctx *z, uint64_t begin_ns)
     write_status(z, now_ns);
     z->watch.before = z->stats;
     z->watch.ended_ns = now_ns;
+}
+
+void eng_watch_evaluation_begin(zero_ctx *z)
+{
+    if (!z->watch.area)
+        return;
+    z->watch.aside = z->stats;
+    z->watch.aside_ns = base_clock_ns();
+}
+
+void eng_watch_evaluation_end(zero_ctx *z)
+{
+    if (!z->watch.area)
+        return;
+    const zero_statistics *now = &z->stats, *then = &z->watch.aside;
+    const uint64_t now_ns = base_clock_ns();
+    if (z->watch.traced)
+        record_stretch(z, CONTROL_EVALUATION, -1, z->watch.aside_ns, now_ns);
+    z->watch.ended_ns += now_ns - z->watch.aside_ns;
+    z->watch.before.gather_wait_s += now->gather_wait_s - then->gather_wait_s;
+    z->watch.before.step_wait_s += now->step_wait_s - then->step_wait_s;
 }

@@ -15,6 +15,7 @@
  *                     backward: the same, and zero_grad_open, zero_grad_ptr, zero_grad_done
  *                     zero_metric
  *                 zero_step, zero_step_info
+ *     between steps: zero_eval_begin, micro-batches without backward, zero_eval_end
  *     zero_close
  *
  * Conventions
@@ -299,21 +300,23 @@ typedef struct zero_micro {
     uint32_t struct_size;
     int32_t counts; /**< 0: a duplicate that keeps the ranks in step; make the same calls, nothing
                          of it is used */
-    uint64_t step;  /**< the step's index, from 0 */
+    uint64_t step;  /**< the step's index, from 0; of an evaluation: the next step's */
     uint64_t index; /**< the micro-batch to compute, 0 .. V-1; its data are a function of (seed,
                          step, index) */
 } zero_micro;
 
-/** *Local*: V, micro-batches a step over all ranks. */
+/** *Local*: V, micro-batches a step over all ranks; between zero_eval_begin() and zero_eval_end()
+ * those of the evaluation. */
 ZERO_API int32_t zero_micro_total(const zero_ctx *z);
-/** *Local*: micro-batches each rank runs a step: ceil(V / world). */
+/** *Local*: micro-batches each rank runs a step, or the evaluation: ceil(total / world). */
 ZERO_API int32_t zero_micro_count(const zero_ctx *z);
 
 /**
  * Begins local micro-batch i (0 .. zero_micro_count-1, ascending) and says which one it is.
  * *Collective, ordered*; waits for nobody. micro may be NULL, else micro->struct_size is set by
  * the caller. ZERO_E_STATE: out of order, a unit or gradient is still open, or a unit's gradient
- * was not handed over, or a metric not given, in the micro-batch before (the message names it).
+ * was not handed over (but in an evaluation), or a metric not given, in the micro-batch before (the
+ * message names it).
  */
 ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro);
 
@@ -321,8 +324,8 @@ ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
  * Makes the working copy of a unit readable until the matching zero_release(). *Collective,
  * ordered.* Counted: a unit may be gathered several times and must be released as often. At
  * stages 1 to 3 it waits for the values of the last step; at stage 3 with gather=copy it copies
- * them, else it moves nothing; at stage 0 it costs nothing. Also allowed outside a micro-batch
- * (evaluation by the program's own means).
+ * them, else it moves nothing; at stage 0 it costs nothing. Also allowed outside a micro-batch,
+ * where nothing is fetched ahead.
  * ZERO_E_LIMIT: stage 3, and open_units units are held already; the message names them and the key.
  */
 ZERO_API zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream);
@@ -348,8 +351,8 @@ ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice
  * holds zeros (with reduction=native, what this rank's earlier micro-batches added), into which
  * kernels add. Stays open until zero_grad_done(); other units may be
  * opened meanwhile (tied weights). May wait until a buffer is free. *Collective, ordered.*
- * ZERO_E_STATE outside a micro-batch, opened or handed over already; ZERO_E_LIMIT as for
- * zero_gather(), with grad_units.
+ * ZERO_E_STATE outside a micro-batch, in an evaluation, opened or handed over already; ZERO_E_LIMIT
+ * as for zero_gather(), with grad_units.
  */
 ZERO_API zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream);
 
@@ -371,14 +374,16 @@ ZERO_API zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream str
 
 /**
  * Gives the metric `name` of the current micro-batch: zero_metric_mean() has the mean over all V
- * of them after zero_step(), summed in fp64 in the order 0 .. V-1. *Local*, but the same names in
- * the same order in every micro-batch of a step, on every rank, each once, at most 16; names of
- * [A-Za-z0-9_.-], 1 .. 31 bytes. zero-run shows "loss", and tokens a second if there is a metric
- * "tokens", the number in a micro-batch. ZERO_E_INVALID, ZERO_E_STATE, ZERO_E_LIMIT.
+ * of them after zero_step() (of an evaluation: after zero_eval_end()), summed in fp64 in the order
+ * 0 .. V-1. *Local*, but the same names in the same order in every micro-batch of a step or
+ * evaluation, on every rank, each once, at most 16; names of [A-Za-z0-9_.-], 1 .. 31 bytes.
+ * zero-run shows "loss", and tokens a second if there is a metric "tokens", the number in a
+ * micro-batch. ZERO_E_INVALID, ZERO_E_STATE, ZERO_E_LIMIT.
  */
 ZERO_API zero_result zero_metric(zero_ctx *z, const char *name, double value);
 
-/** *Local*: the metric's mean over the last step's micro-batches. ZERO_NOT_FOUND. */
+/** *Local*: the metric's mean over the micro-batches of the last step or evaluation that ended.
+ * ZERO_NOT_FOUND. */
 ZERO_API zero_result zero_metric_mean(const zero_ctx *z, const char *name, double *mean);
 
 /** Arguments of one step; literal, the same on every rank. */
@@ -435,11 +440,10 @@ typedef struct zero_step_result {
  * new values on their way. *Collective, ordered*, after zero_micro_count micro-batches. All ranks
  * return the same result.
  *
- * ZERO_E_STATE: a unit is gathered, a gradient open, or a micro-batch, gradient or metric is
- * missing (nothing changed). ZERO_E_INVALID: args out of range (nothing changed).
- * ZERO_E_NONFINITE: policy `error`; no value changed; zero_last_error() names tensor, element,
- * micro-batch and rank; fatal.
- * ZERO_E_DIVERGED: ranks gave different args; fatal.
+ * ZERO_E_STATE: a unit is gathered, a gradient open, a micro-batch, gradient or metric is missing,
+ * or an evaluation is under way (nothing changed). ZERO_E_INVALID: args out of range (nothing
+ * changed). ZERO_E_NONFINITE: policy `error`; no value changed; zero_last_error() names tensor,
+ * element, micro-batch and rank; fatal. ZERO_E_DIVERGED: ranks gave different args; fatal.
  */
 ZERO_API zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream stream);
 
@@ -455,6 +459,39 @@ ZERO_API zero_result zero_step_info(const zero_ctx *z, zero_step_result *info);
 ZERO_API zero_result zero_grad_norm(zero_ctx *z, double scale, double *norm);
 
 /* ------------------------------------------------------------------ between steps */
+
+/**
+ * Begins an evaluation of `count` micro-batches over all ranks (1 .. 1,048,576): a pass without
+ * gradients that leaves training as it is, in every bit. *Collective, ordered*, between two steps,
+ * with nothing gathered; waits for the ranks.
+ *
+ *     zero_eval_begin(z, count);
+ *     for (i = 0; i < zero_micro_count(z); i++) {
+ *         zero_micro_begin(z, i, &micro);         the micro-batch to compute: 0 .. count-1
+ *         zero_gather, zero_param_ptr, zero_release;  zero_metric
+ *     }
+ *     zero_eval_end(z);                           zero_metric_mean: over all `count`
+ *
+ * Micro-batch l is computed by rank l mod world, so its metrics and their means do not depend on
+ * the number of ranks; micro.counts is 0 in the duplicates of a last round that is not full.
+ * Evaluations have an order of gathers of their own that is replayed ahead (stage 3, gather=copy),
+ * and leave that of training alone. Memory for the metrics (128 bytes a micro-batch) is allocated
+ * by the first evaluation of a size.
+ *
+ * ZERO_E_INVALID: count; ZERO_E_STATE: in a step or an evaluation, or a unit is gathered; nothing
+ * changed. ZERO_E_DIVERGED: ranks gave different counts; ZERO_E_NOMEM; fatal.
+ */
+ZERO_API zero_result zero_eval_begin(zero_ctx *z, int32_t count);
+
+/**
+ * Ends it, after zero_micro_count micro-batches: from now on zero_metric_mean() has its means, on
+ * every rank. *Collective, ordered*; waits for the ranks. zero-run's metrics file gets a line with
+ * "eval", the number of micro-batches, beside the step and the means; its time counts for no step.
+ *
+ * ZERO_E_STATE: there is none, a unit is gathered, or a micro-batch or metric is missing; nothing
+ * changed. ZERO_E_DIVERGED: ranks gave different metrics; fatal.
+ */
+ZERO_API zero_result zero_eval_end(zero_ctx *z);
 
 /**
  * 128 bits that decide the future: master weights (the working copy where it is the master) and

@@ -38,12 +38,13 @@ enum {
 /** What a record is about: an operation of a communicator, or a stretch of time of the engine. */
 enum control_what {
     CONTROL_NOTHING,
-    CONTROL_OPERATION, /**< of a communicator, from its start to its completion */
-    CONTROL_GATHER,    /**< waiting for parameters */
-    CONTROL_REDUCE,    /**< waiting for, or working on, gradients */
-    CONTROL_VERDICT,   /**< waiting for what the other ranks say about the step */
-    CONTROL_UPDATE,    /**< the optimizer */
-    CONTROL_STEP,      /**< zero_step() */
+    CONTROL_OPERATION,  /**< of a communicator, from its start to its completion */
+    CONTROL_GATHER,     /**< waiting for parameters */
+    CONTROL_REDUCE,     /**< waiting for, or working on, gradients */
+    CONTROL_VERDICT,    /**< waiting for what the other ranks say about the step */
+    CONTROL_UPDATE,     /**< the optimizer */
+    CONTROL_STEP,       /**< zero_step() */
+    CONTROL_EVALUATION, /**< from zero_eval_begin() to zero_eval_end() */
     CONTROL_WHATS,
 };
 

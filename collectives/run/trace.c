@@ -163,8 +163,10 @@ static void add_time(struct base_text *text, const char *key, uint64_t ns)
 static const char *name_of(const struct control_record *record)
 {
     static const char *const names[CONTROL_WHATS] = {
-        [CONTROL_NOTHING] = "nothing", [CONTROL_GATHER] = "gather", [CONTROL_REDUCE] = "reduce",
-        [CONTROL_VERDICT] = "verdict", [CONTROL_UPDATE] = "update", [CONTROL_STEP] = "step",
+        [CONTROL_NOTHING] = "nothing",       [CONTROL_GATHER] = "gather",
+        [CONTROL_REDUCE] = "reduce",         [CONTROL_VERDICT] = "verdict",
+        [CONTROL_UPDATE] = "update",         [CONTROL_STEP] = "step",
+        [CONTROL_EVALUATION] = "evaluation",
     };
     return record->what == CONTROL_OPERATION ? record->kind : names[record->what];
 }

@@ -522,6 +522,52 @@ static void calls_between_steps_are_compared(void **state)
     }
 }
 
+static zero_result evaluate(zero_ctx *z, int32_t count, const char *metric)
+{
+    zero_result r = zero_eval_begin(z, count);
+    for (int i = 0; !r && i < zero_micro_count(z); i++) {
+        r = zero_micro_begin(z, i, NULL);
+        r = r ? r : zero_metric(z, metric, i);
+    }
+    return r ? r : zero_eval_end(z);
+}
+
+static zero_result call_evaluate_3(zero_ctx *z)
+{
+    return evaluate(z, 3, "loss");
+}
+
+static zero_result call_evaluate_4(zero_ctx *z)
+{
+    return evaluate(z, 4, "loss");
+}
+
+static zero_result call_evaluate_else(zero_ctx *z)
+{
+    return evaluate(z, 3, "less");
+}
+
+static void evaluations_are_compared(void **state)
+{
+    (void)state;
+    const struct deviation deviations[] = {
+        {.name = "counts",
+         .odd_call = call_evaluate_3,
+         .even_call = call_evaluate_4,
+         .says = "evaluations of"},
+        {.name = "metrics",
+         .odd_call = call_evaluate_3,
+         .even_call = call_evaluate_else,
+         .says = "different metrics"},
+        {.name = "nothing", .odd_call = call_evaluate_3, .says = "called"},
+    };
+    for (size_t i = 0; i < sizeof deviations / sizeof *deviations; i++) {
+        struct deviation deviation = deviations[i];
+        deviation.result = ZERO_E_DIVERGED;
+        run_at_stages(&deviation, 1);
+    }
+}
+
 static void an_abort_is_everybody_s(void **state)
 {
     (void)state;
@@ -583,6 +629,7 @@ int main(void)
         cmocka_unit_test(orders_are_compared),
         cmocka_unit_test(a_step_less_is_told),
         cmocka_unit_test(calls_between_steps_are_compared),
+        cmocka_unit_test(evaluations_are_compared),
         cmocka_unit_test(an_abort_is_everybody_s),
         cmocka_unit_test(a_rank_that_leaves_is_missed),
     };

@@ -239,9 +239,9 @@ static void backward_unit(struct pass *pass, zero_unit unit, double part)
     eng_fp_leave(&saved);
 }
 
-static void forward(struct pass *pass)
+static void forward(struct pass *pass, double input)
 {
-    pass->h = synthetic_input(pass->micro.step, pass->micro.index);
+    pass->h = input;
     struct eng_fp_state saved;
     for (zero_unit unit = 0; unit < SYNTHETIC_UNITS; unit++) {
         if (!good(pass, zero_gather(pass->z, unit, NULL)))
@@ -279,18 +279,37 @@ static void backward(struct pass *pass)
     }
 }
 
+static void give_metrics(struct pass *pass)
+{
+    const bool counts = pass->micro.counts;
+    good(pass, zero_metric(pass->z, "loss", counts ? pass->loss : (double)NAN));
+    good(pass, zero_metric(pass->z, "index", counts ? (double)pass->micro.index : (double)NAN));
+}
+
 zero_result synthetic_micro(zero_ctx *z, const struct synthetic *model, int32_t i)
 {
     struct pass pass = {.z = z, .model = model, .micro = {.struct_size = sizeof pass.micro}};
     if (!good(&pass, zero_micro_begin(z, i, &pass.micro)))
         return pass.result;
-    forward(&pass);
-    const bool counts = pass.micro.counts;
-    good(&pass, zero_metric(z, "loss", counts ? pass.loss : (double)NAN));
-    good(&pass, zero_metric(z, "index", counts ? (double)pass.micro.index : (double)NAN));
+    forward(&pass, synthetic_input(pass.micro.step, pass.micro.index));
+    give_metrics(&pass);
     if (pass.result == ZERO_OK)
         backward(&pass);
     return pass.result;
+}
+
+zero_result synthetic_evaluate(zero_ctx *z, const struct synthetic *model, int32_t count)
+{
+    struct pass pass = {.z = z, .model = model, .micro = {.struct_size = sizeof pass.micro}};
+    good(&pass, zero_eval_begin(z, count));
+    for (int32_t i = 0; pass.result == ZERO_OK && i < zero_micro_count(z); i++) {
+        good(&pass, zero_micro_begin(z, i, &pass.micro));
+        forward(&pass, synthetic_input(SYNTHETIC_HELD_OUT, pass.micro.index));
+        give_metrics(&pass);
+        if (model->tied)
+            good(&pass, zero_release(z, 0, NULL));
+    }
+    return good(&pass, pass.result) ? zero_eval_end(z) : pass.result;
 }
 
 zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t step)

@@ -84,6 +84,9 @@ zero_result synthetic_commit(zero_ctx *z, const struct synthetic *model);
 /** One local micro-batch. Metrics: "loss" is h * h, "index" the micro-batch's index. */
 zero_result synthetic_micro(zero_ctx *z, const struct synthetic *model, int32_t i);
 
+/** A whole evaluation, with the same metrics, of inputs that are no step's. */
+zero_result synthetic_evaluate(zero_ctx *z, const struct synthetic *model, int32_t count);
+
 /** All micro-batches of a step, then zero_step(). The first failure of all calls. */
 zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t step);
 
@@ -94,6 +97,6 @@ float synthetic_element(zero_dtype dtype, const void *array, uint64_t element);
  * same whether tied or not. NULL if there is none. */
 const char *synthetic_golden(const struct synthetic *model);
 
-enum { SYNTHETIC_STEPS = 20 };
+enum { SYNTHETIC_STEPS = 20, SYNTHETIC_HELD_OUT = 1000 };
 
 #endif

@@ -323,6 +323,83 @@ static void metrics_are_means_in_order(void **state)
     zero_close(z);
 }
 
+/** One micro-batch of an evaluation. */
+static void look(zero_ctx *z, int i, double value)
+{
+    assert_int_equal(zero_micro_begin(z, i, NULL), ZERO_OK);
+    assert_int_equal(zero_gather(z, 3, NULL), ZERO_OK);
+    assert_non_null(zero_param_ptr(z, 3, 0));
+    assert_int_equal(zero_release(z, 3, NULL), ZERO_OK);
+    assert_int_equal(zero_metric(z, "loss", value), ZERO_OK);
+}
+
+static void an_evaluation_begins_between_steps(void **state)
+{
+    (void)state;
+    zero_ctx *z = open_stage(3, 1, ZERO_NONFINITE_DEFAULT);
+    assert_int_equal(zero_eval_end(z), ZERO_E_STATE);
+    says(z, "without zero_eval_begin");
+    assert_int_equal(zero_eval_begin(z, 0), ZERO_E_INVALID);
+    assert_int_equal(zero_eval_begin(z, -1), ZERO_E_INVALID);
+    assert_int_equal(zero_eval_begin(z, (1 << 20) + 1), ZERO_E_INVALID);
+    says(z, "1 to 1048576");
+    assert_int_equal(zero_gather(z, 2, NULL), ZERO_OK);
+    assert_int_equal(zero_eval_begin(z, 2), ZERO_E_STATE);
+    says(z, "unit 2 is gathered");
+    assert_int_equal(zero_release(z, 2, NULL), ZERO_OK);
+    assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
+    assert_int_equal(zero_eval_begin(z, 2), ZERO_E_STATE);
+    says(z, "inside a step");
+    assert_int_equal(zero_eval_end(z), ZERO_E_STATE);
+    zero_close(z);
+}
+
+static void inside_an_evaluation_nothing_is_trained(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++) {
+        zero_ctx *z = open_stage(stage, 1, ZERO_NONFINITE_DEFAULT);
+        uint8_t before[16], after[16];
+        double mean = 0;
+        assert_int_equal(zero_fingerprint(z, before), ZERO_OK);
+        assert_int_equal(zero_eval_begin(z, 3), ZERO_OK);
+        assert_int_equal(zero_micro_count(z), 3);
+        assert_int_equal(zero_metric(z, "loss", 1), ZERO_E_STATE);
+        assert_int_equal(zero_eval_begin(z, 3), ZERO_E_STATE);
+        says(z, "inside an evaluation");
+        assert_int_equal(zero_eval_end(z), ZERO_E_STATE);
+        says(z, "0 of 3");
+        look(z, 0, 1);
+        assert_int_equal(zero_grad_open(z, 3, NULL), ZERO_E_STATE);
+        says(z, "in an evaluation");
+        assert_int_equal(step(z, 0), ZERO_E_STATE);
+        says(z, "inside an evaluation");
+        assert_int_equal(zero_grad_norm(z, 1, &mean), ZERO_E_STATE);
+        assert_int_equal(zero_fingerprint(z, after), ZERO_E_STATE);
+        assert_int_equal(zero_export(z, "/nowhere"), ZERO_E_STATE);
+        assert_int_equal(zero_import(z, "/nowhere", NULL), ZERO_E_STATE);
+        assert_int_equal(zero_micro_begin(z, 2, NULL), ZERO_E_STATE);
+        look(z, 1, 2);
+        assert_int_equal(zero_micro_begin(z, 2, NULL), ZERO_OK);
+        assert_int_equal(zero_eval_end(z), ZERO_E_STATE);
+        says(z, "metric loss");
+        assert_int_equal(zero_metric(z, "loss", 6), ZERO_OK);
+        assert_int_equal(zero_micro_begin(z, 3, NULL), ZERO_E_STATE);
+        assert_int_equal(zero_metric_mean(z, "loss", &mean), ZERO_NOT_FOUND);
+        assert_int_equal(zero_eval_end(z), ZERO_OK);
+        assert_int_equal(zero_metric_mean(z, "loss", &mean), ZERO_OK);
+        assert_true(mean == 3);
+        assert_int_equal(zero_micro_count(z), 1);
+        assert_int_equal(zero_fingerprint(z, after), ZERO_OK);
+        assert_memory_equal(before, after, sizeof before);
+        micro_batch(z, 0, 1);
+        assert_int_equal(zero_metric_mean(z, "loss", &mean), ZERO_OK);
+        assert_int_equal(step(z, 0), ZERO_OK);
+        assert_int_equal(zero_metric_mean(z, "loss", &mean), ZERO_NOT_FOUND);
+        zero_close(z);
+    }
+}
+
 static void abort_is_sticky(void **state)
 {
     (void)state;
@@ -346,6 +423,8 @@ int main(void)
         cmocka_unit_test(a_nonfinite_gradient_is_an_error_or_a_skip),
         cmocka_unit_test(an_overflowing_sum_is_not_finite),
         cmocka_unit_test(metrics_are_means_in_order),
+        cmocka_unit_test(an_evaluation_begins_between_steps),
+        cmocka_unit_test(inside_an_evaluation_nothing_is_trained),
         cmocka_unit_test(abort_is_sticky),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 3 };
+enum { STEPS = 3, PAUSE_MS = 400 };
 
 static const struct synthetic model = {.dtype = ZERO_BF16, .micro_batches = 4};
 
@@ -140,6 +140,48 @@ static void a_trace_has_every_stretch(void **state)
                 STEPS * model.micro_batches * SYNTHETIC_UNITS);
 }
 
+/** An evaluation has a stretch and a line of metrics of its own, and is part of no step. */
+static void an_evaluation_is_no_part_of_a_step(void **state)
+{
+    (void)state;
+    struct control_status status;
+    char number[16], line[3][512] = {""};
+    FILE *metrics = tmpfile();
+    assert_non_null(metrics);
+    snprintf(number, sizeof number, "%d", fileno(metrics));
+    setenv("ZERO_METRICS_FD", number, 1);
+    make_segment(1, true);
+    zero_ctx *z = open_context(NULL);
+    unsetenv("ZERO_METRICS_FD");
+    assert_int_equal(synthetic_commit(z, &model), ZERO_OK);
+    assert_int_equal(synthetic_step(z, &model, 0), ZERO_OK);
+    assert_int_equal(synthetic_evaluate(z, &model, 3), ZERO_OK);
+    assert_true(control_status_read(&segment->ranks[0], &status));
+    assert_int_equal(status.step, 1);
+    assert_true(status.metrics[1].mean == 1.5); // of the step: the mean of 0 .. 3
+
+    assert_int_equal(zero_eval_begin(z, 1), ZERO_OK);
+    assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
+    usleep(PAUSE_MS * 1000);
+    assert_int_equal(zero_eval_end(z), ZERO_OK);
+    assert_int_equal(synthetic_step(z, &model, 1), ZERO_OK);
+    assert_true(control_status_read(&segment->ranks[0], &status));
+    assert_true(status.step_ns > 0 && status.step_ns < PAUSE_MS * UINT64_C(1000000));
+    assert_true(status.gather_wait_ns + status.verdict_wait_ns <= status.step_ns);
+    zero_close(z);
+    assert_int_equal(count_records(CONTROL_EVALUATION, "main"), 2);
+
+    rewind(metrics);
+    for (int i = 0; i < 3; i++)
+        assert_non_null(fgets(line[i], sizeof line[i], metrics));
+    assert_non_null(strstr(line[0], "\"norm\":"));
+    assert_null(strstr(line[0], "\"eval\":"));
+    assert_ptr_equal(strstr(line[1], "{\"step\":1,\"updates\":1,\"eval\":3,\"loss\":"), line[1]);
+    assert_non_null(strstr(line[1], ",\"index\":1}\n"));
+    assert_string_equal(line[2], "{\"step\":1,\"updates\":1,\"eval\":1}\n");
+    fclose(metrics);
+}
+
 static void contexts_of_a_process_share_its_area(void **state)
 {
     (void)state;
@@ -177,6 +219,7 @@ int main(void)
         WITH_SEGMENT(the_status_is_that_of_the_newest_step),
         WITH_SEGMENT(without_a_trace_there_are_operations_only),
         WITH_SEGMENT(a_trace_has_every_stretch),
+        WITH_SEGMENT(an_evaluation_is_no_part_of_a_step),
         WITH_SEGMENT(contexts_of_a_process_share_its_area),
         WITH_SEGMENT(a_world_of_the_programs_own_is_not_watched),
     };

@@ -1,0 +1,159 @@
+// Evaluations: passes without gradients, between two steps.
+
+#include "zero/engine.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <string.h>
+
+/** What a rank tells the others at the end: the hash of its metrics' names, and behind it their
+ * values. */
+#define HASH_BYTES sizeof(uint64_t)
+
+double *eng_evaluation_metrics(const zero_ctx *z)
+{
+    return (double *)(void *)(z->evaluation.mine + HASH_BYTES);
+}
+
+void eng_evaluation_free(zero_ctx *z)
+{
+    base_free(z->evaluation.mine);
+    base_free(z->evaluation.all);
+}
+
+/** coll_exchange() whose wait is in the statistics. */
+static zero_result exchange(zero_ctx *z, const void *mine, size_t bytes, void *all)
+{
+    const uint64_t begin = base_clock_ns();
+    const zero_result r = coll_exchange(z->comm, mine, bytes, all);
+    eng_stretch(z, CONTROL_VERDICT, -1, begin, &z->stats.step_wait_s);
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}
+
+/** The first rank whose number at the start of its bytes differs from that of rank 0, and both
+ * numbers; 0: none. */
+static int first_other(const zero_ctx *z, const unsigned char *all, size_t stride,
+                       uint64_t values[2])
+{
+    memcpy(&values[0], all, sizeof values[0]);
+    for (int rank = 1; rank < z->config.world; rank++) {
+        memcpy(&values[1], all + (size_t)rank * stride, sizeof values[1]);
+        if (values[1] != values[0])
+            return rank;
+    }
+    return 0;
+}
+
+/** Ranks whose evaluations differ in size would meet in the wrong collectives. */
+static zero_result compare_counts(zero_ctx *z, int32_t count)
+{
+    const uint64_t mine = (uint64_t)count;
+    uint64_t values[2];
+    const zero_result r = exchange(z, &mine, sizeof mine, z->verdict_all);
+    if (r)
+        return r;
+    const int other = first_other(z, z->verdict_all, sizeof mine, values);
+    if (other)
+        return eng_fail_agreed(z, ZERO_E_DIVERGED,
+                               "ranks 0 and %d begin evaluations of %llu and %llu micro-batches",
+                               other, (unsigned long long)values[0], (unsigned long long)values[1]);
+    return ZERO_OK;
+}
+
+/** Room for the metrics of `count` micro-batches a rank. */
+static zero_result make_room(zero_ctx *z, int count)
+{
+    struct eng_evaluation *evaluation = &z->evaluation;
+    if (count <= evaluation->room)
+        return ZERO_OK;
+    const size_t bytes = HASH_BYTES + ENG_MAX_METRICS * (size_t)count * sizeof(double);
+    eng_evaluation_free(z);
+    *evaluation = (struct eng_evaluation){
+        .room = count,
+        .mine = base_calloc(1, bytes),
+        .all = base_calloc((size_t)z->config.world, bytes),
+    };
+    if (!evaluation->mine || !evaluation->all)
+        return eng_fail(z, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches a rank",
+                        count);
+    return ZERO_OK;
+}
+
+static zero_result begin(zero_ctx *z, int32_t count)
+{
+    if (count < 1 || count > ENG_MAX_MICRO_BATCHES)
+        return eng_fail(z, ZERO_E_INVALID, "zero_eval_begin with %d micro-batches: 1 to %d", count,
+                        ENG_MAX_MICRO_BATCHES);
+    zero_result r = eng_between_steps(z, "zero_eval_begin");
+    const int world = z->config.world, each = count / world + (count % world > 0);
+    if (!r)
+        r = compare_counts(z, count);
+    if (!r)
+        r = make_room(z, each);
+    if (r)
+        return r;
+    z->evaluation.active = true;
+    z->evaluation.total = count;
+    z->evaluation.count = each;
+    eng_watch_evaluation_begin(z);
+    return ZERO_OK;
+}
+
+/** Means of every rank's metrics. */
+static zero_result average(zero_ctx *z)
+{
+    const struct eng_evaluation *evaluation = &z->evaluation;
+    const uint64_t hash = eng_metric_hash(z, 0);
+    const size_t stride = HASH_BYTES + eng_metric_bytes(z, z->metrics.count);
+    uint64_t values[2];
+    memcpy(evaluation->mine, &hash, sizeof hash);
+    const zero_result r = exchange(z, evaluation->mine, stride, evaluation->all);
+    if (r)
+        return r;
+    const int other = first_other(z, evaluation->all, stride, values);
+    if (other)
+        return eng_fail_agreed(z, ZERO_E_DIVERGED,
+                               "ranks 0 and %d gave an evaluation different metrics", other);
+    eng_metric_reduce(z, evaluation->all, stride, HASH_BYTES);
+    return ZERO_OK;
+}
+
+static zero_result end(zero_ctx *z)
+{
+    if (!z->evaluation.active)
+        return eng_fail(z, ZERO_E_STATE, "zero_eval_end without zero_eval_begin");
+    if (z->micro != z->evaluation.count - 1)
+        return eng_fail(z, ZERO_E_STATE, "zero_eval_end after %d of %d micro-batches", z->micro + 1,
+                        z->evaluation.count);
+    zero_result r = eng_micro_check(z, "zero_eval_end");
+    if (!r)
+        r = average(z);
+    if (r)
+        return r;
+    eng_metric_evaluation_line(z);
+    eng_watch_evaluation_end(z);
+    z->evaluation.active = false;
+    z->micro = -1;
+    return ZERO_OK;
+}
+
+zero_result zero_eval_begin(zero_ctx *z, int32_t count)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_eval_begin");
+    if (!r)
+        r = begin(z, count);
+    return eng_leave(z, r);
+}
+
+zero_result zero_eval_end(zero_ctx *z)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_eval_end");
+    if (!r)
+        r = end(z);
+    return eng_leave(z, r);
+}
