@@ -3,6 +3,7 @@
 #include "zero/engine.h"
 
 #include "base/arena.h"
+#include "base/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -183,6 +184,16 @@ static zero_result check_unit(zero_ctx *z, const char *call, zero_unit unit)
         return eng_fail(z, ZERO_E_INVALID, "%s: unit %d does not exist: there are %zu", call, unit,
                         z->layout.unit_count);
     return ZERO_OK;
+}
+
+void eng_list_units(const zero_ctx *z, bool (*is)(const struct eng_unit *unit),
+                    char list[ENG_UNIT_LIST])
+{
+    struct base_text text = {list, ENG_UNIT_LIST, 0};
+    list[0] = '\0';
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        if (is(&z->units[u]))
+            base_text_add(&text, "%s%zu (%s)", text.used ? ", " : "", u, z->units[u].name);
 }
 
 zero_result eng_unit_call(zero_ctx *z, const char *call, zero_unit unit, zero_stream stream,

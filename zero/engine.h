@@ -9,6 +9,7 @@
  *   verdict.c, update.c, values.c        agree on a step; update; write master weights
  *   gather.c, gradient.c, micro.c, metric.c    the calls of a micro-batch
  *   evaluation.c             passes without gradients, between steps
+ *   frozen.c                 what is not updated at present
  *   native.c                 micro-batches added up before they travel
  *   prefetch.c, publish.c    working copies on their way before they are asked for
  *   slots.c, trace.c, section.c    where gathered units live; the order of gathers; all-gathers
@@ -35,6 +36,7 @@
 #define ENG_MAX_METRICS 16
 #define ENG_METRIC_NAME 32
 #define ENG_UNIT_NAME 48
+#define ENG_UNIT_LIST 256
 
 /** A unit's working copy at this rank. */
 struct eng_unit {
@@ -47,6 +49,8 @@ struct eng_unit {
                        micro-batch on; -1: none yet */
     bool grad_open;
     bool grad_handed; /**< in the current micro-batch */
+    bool trains;      /**< some tensor of it is updated: its gradient is needed */
+    uint64_t version; /**< of the parameters, when a value of it changed last */
 };
 
 /** Collective operations of one section. Two requests alternate for gathers, so that a rank need
@@ -54,7 +58,8 @@ struct eng_unit {
 struct eng_section_io {
     zero_ctx *z;
     size_t section;
-    int round; /**< local micro-batch of the reduction */
+    bool trains; /**< some tensor of it is updated: it is reduced and published */
+    int round;   /**< local micro-batch of the reduction */
     struct coll_request gather[2];
     struct coll_request reduce;
     unsigned turn; /**< which of the gathers was started last */
@@ -222,6 +227,11 @@ zero_result eng_check_stream(zero_ctx *z, zero_stream stream);
 zero_result eng_unit_call(zero_ctx *z, const char *call, zero_unit unit, zero_stream stream,
                           zero_result (*act)(zero_ctx *z, zero_unit unit));
 
+/** Lists the units for which `is` is true by number and name, "1 (h.0), 4 (h.3)", cut where it does
+ * not fit. */
+void eng_list_units(const zero_ctx *z, bool (*is)(const struct eng_unit *unit),
+                    char list[ENG_UNIT_LIST]);
+
 /** Where calls without a context leave their message, one a thread; cleared. */
 struct base_error *eng_thread_error(void);
 const char *eng_thread_message(void);
@@ -349,6 +359,15 @@ zero_result eng_micro_check(zero_ctx *z, const char *call);
 zero_result eng_outside(zero_ctx *z, const char *call);
 /** The same, and while a unit is gathered. */
 zero_result eng_between_steps(zero_ctx *z, const char *call);
+
+/* ---- frozen.c */
+
+/** Whether a tensor is not updated at present. */
+bool eng_frozen(const zero_ctx *z, zero_param param);
+/** Finds anew which sections and units train. */
+void eng_frozen_refresh(zero_ctx *z);
+/** Makes the gradients of frozen tensors zeros where they travel with others. */
+void eng_frozen_clear(zero_ctx *z, zero_unit unit, unsigned char *gradient);
 
 /* ---- native.c */
 

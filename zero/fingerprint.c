@@ -107,6 +107,9 @@ static void hash_root(const zero_ctx *z, struct named_sum *named, uint8_t digest
     struct base_hash128 root = base_hash128(counters, count * sizeof *counters, 0);
     for (size_t g = 0; g < z->model.group_count; g++)
         root = hash_group(z, g, root);
+    for (uint64_t g = 0; g < z->model.group_count; g++)
+        if (z->model.groups[g].frozen)
+            root = base_hash128(&g, sizeof g, root.low ^ root.high);
     qsort(named, z->model.param_count, sizeof *named, by_name);
     for (size_t p = 0; p < z->model.param_count; p++) {
         struct chain_link link = {.name = named[p].param->name_hash};

@@ -1,19 +1,20 @@
 #include "zero/engine.h"
 
 #include "base/clock.h"
-#include "base/text.h"
+
+static bool is_held(const struct eng_unit *unit)
+{
+    return unit->holds > 0;
+}
 
 static zero_result too_many_held(zero_ctx *z, zero_unit unit)
 {
-    char held[160] = "";
-    struct base_text text = {held, sizeof held, 0};
-    for (size_t u = 0; u < z->layout.unit_count; u++)
-        if (z->units[u].holds > 0)
-            base_text_add(&text, "%s%zu", text.used ? " " : "", u);
+    char held[ENG_UNIT_LIST];
+    eng_list_units(z, is_held, held);
     return eng_fail(z, ZERO_E_LIMIT,
-                    "gather of unit %d: %d units are gathered already (%s): release one or raise "
-                    "open_units",
-                    unit, z->held_units, held);
+                    "gather of unit %d (%s): %d units are gathered already: %s: release one or "
+                    "raise open_units (%d)",
+                    unit, z->units[unit].name, z->held_units, held, z->config.open_units);
 }
 
 /** Makes the sharded part of a unit resident. */

@@ -27,12 +27,19 @@ static zero_result drain_unit(zero_ctx *z, zero_unit unit)
     return ZERO_OK;
 }
 
+static bool is_open(const struct eng_unit *unit)
+{
+    return unit->grad_open;
+}
+
 static zero_result too_many_open(zero_ctx *z, zero_unit unit)
 {
+    char open[ENG_UNIT_LIST];
+    eng_list_units(z, is_open, open);
     return eng_fail(z, ZERO_E_LIMIT,
-                    "gradient of unit %d: %d gradients are open already: hand one over or raise "
-                    "grad_units",
-                    unit, z->open_grads);
+                    "gradient of unit %d (%s): %d gradients are open already: %s: hand one over or "
+                    "raise grad_units (%d)",
+                    unit, z->units[unit].name, z->open_grads, open, z->config.grad_units);
 }
 
 /** A slot of the unit's class that is not open, the one handed over longest ago; -1: none. */
@@ -191,8 +198,10 @@ static zero_result start_reductions(zero_ctx *z, zero_unit unit, size_t grad_byt
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     zero_result r = ZERO_OK;
+    eng_frozen_clear(z, unit, z->grads + grad_bytes);
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
-        r = start_reduction(z, s, grad_bytes);
+        if (z->io[s].trains)
+            r = start_reduction(z, s, grad_bytes);
     return r;
 }
 
@@ -244,6 +253,13 @@ static zero_result open_raw(zero_ctx *z, zero_unit unit)
     return open_gradient(z, unit, true);
 }
 
+/** Zeros: what was opened, with nothing added. */
+static zero_result hand_over_none(zero_ctx *z, zero_unit unit)
+{
+    const zero_result r = open_zeroed(z, unit);
+    return r ? r : hand_over(z, unit);
+}
+
 zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
     return eng_unit_call(z, "zero_grad_open", unit, stream, open_zeroed);
@@ -257,6 +273,11 @@ zero_result zero_grad_open_raw(zero_ctx *z, zero_unit unit, zero_stream stream)
 zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
     return eng_unit_call(z, "zero_grad_done", unit, stream, hand_over);
+}
+
+zero_result zero_grad_none(zero_ctx *z, zero_unit unit, zero_stream stream)
+{
+    return eng_unit_call(z, "zero_grad_none", unit, stream, hand_over_none);
 }
 
 void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)

@@ -204,6 +204,7 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
     }
     for (size_t s = 0; s < z->layout.section_count; s++)
         z->io[s] = (struct eng_section_io){.z = z, .section = s};
+    eng_frozen_refresh(z);
     lay_slots(z);
     return ZERO_OK;
 }

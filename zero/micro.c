@@ -38,7 +38,7 @@ zero_result eng_micro_check(zero_ctx *z, const char *call)
             return eng_fail(z, ZERO_E_STATE, "%s: the gradient of unit %zu is open", call, u);
         if (unit->holds > 0)
             return eng_fail(z, ZERO_E_STATE, "%s: unit %zu is gathered", call, u);
-        if (z->micro >= 0 && !z->evaluation.active && !unit->grad_handed)
+        if (z->micro >= 0 && !z->evaluation.active && unit->trains && !unit->grad_handed)
             return eng_fail(z, ZERO_E_STATE,
                             "%s: no gradient of unit %zu was handed over in micro-batch %d", call,
                             u, z->micro);

@@ -9,10 +9,13 @@
 #include "zero/optim/optim.h"
 #include "zero/zero.h"
 
+#include <stdbool.h>
+
 struct eng_group {
     char *name;
     const struct eng_optimizer *optimizer;
     struct eng_choice choice;
+    bool frozen; /**< at present; see zero_set_frozen() */
 };
 
 struct eng_param {

@@ -33,6 +33,7 @@ zero_result eng_sums_reclaim(zero_ctx *z)
 zero_result eng_publish_start(zero_ctx *z, size_t section)
 {
     unsigned char *recv = NULL;
+    z->units[z->layout.sections[section].unit].version = z->version;
     switch (z->placement.sections[section].residence) {
     case ENG_REPLICATED: // updated everywhere
     case ENG_SHARDED:    // stays with its owners until it is gathered

@@ -5,7 +5,13 @@
 bool eng_slot_current(const zero_ctx *z, zero_unit unit)
 {
     const int slot = z->units[unit].slot;
-    return slot >= 0 && z->gather_slots[slot].version == z->version;
+    return slot >= 0 && z->gather_slots[slot].version == z->units[unit].version;
+}
+
+/** The slot has values, and they are the newest of its unit. */
+static bool has_current(const zero_ctx *z, const struct eng_gather_slot *slot)
+{
+    return slot->unit >= 0 && slot->version == z->units[slot->unit].version;
 }
 
 /** Calls `act` for each section of a unit that is gathered into slots. */
@@ -42,7 +48,7 @@ zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int index)
 {
     struct eng_gather_slot *slot = &z->gather_slots[index];
     slot->unit = unit;
-    slot->version = z->version;
+    slot->version = z->units[unit].version;
     slot->in_flight = true;
     slot->last_use = z->gathers_seen;
     z->units[unit].slot = index;
@@ -55,8 +61,7 @@ zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int index)
 static bool goes_before(const zero_ctx *z, const struct eng_gather_slot *a,
                         const struct eng_gather_slot *b)
 {
-    const bool a_old = a->unit < 0 || a->version != z->version;
-    const bool b_old = b->unit < 0 || b->version != z->version;
+    const bool a_old = !has_current(z, a), b_old = !has_current(z, b);
     if (a_old || b_old)
         return a_old && !b_old;
     const size_t a_next = eng_trace_distance(z, a->unit), b_next = eng_trace_distance(z, b->unit);
@@ -79,8 +84,8 @@ zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *cho
     if (best < 0)
         return ZERO_OK;
     struct eng_gather_slot *slot = &z->gather_slots[best];
-    const bool useful = slot->unit >= 0 && slot->version == z->version;
-    if (prefetch && useful && eng_trace_distance(z, slot->unit) <= eng_trace_distance(z, unit))
+    if (prefetch && has_current(z, slot) &&
+        eng_trace_distance(z, slot->unit) <= eng_trace_distance(z, unit))
         return ZERO_OK;
     const zero_result r = eng_slot_settle(z, slot);
     if (slot->unit >= 0 && z->units[slot->unit].slot == best)

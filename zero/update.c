@@ -88,6 +88,8 @@ static void update_segment(void *user, size_t index, int thread)
     zero_ctx *z = task->z;
     const struct eng_segment *segment = &task->segments[index];
     const struct eng_group *group = &z->model.groups[segment->group];
+    if (group->frozen)
+        return;
     struct eng_update run = {
         .count = segment->count,
         .gradient = segment->gradient,
@@ -119,7 +121,7 @@ zero_result eng_update_all(zero_ctx *z)
     // What persists goes first, for the step waits until it is current; the rest may take its time.
     for (int pass = 0; pass < 2; pass++)
         for (size_t s = 0; s < z->layout.section_count; s++) {
-            if (z->layout.sections[s].persistent != (pass == 0))
+            if (z->layout.sections[s].persistent != (pass == 0) || !z->io[s].trains)
                 continue;
             update_section(z, s);
             if (!r)

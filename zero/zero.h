@@ -326,7 +326,9 @@ ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
  * stages 1 to 3 it waits for the values of the last step; at stage 3 with gather=copy it copies
  * them, else it moves nothing; at stage 0 it costs nothing. Also allowed outside a micro-batch,
  * where nothing is fetched ahead.
- * ZERO_E_LIMIT: stage 3, and open_units units are held already; the message names them and the key.
+ * ZERO_E_LIMIT: stage 3, whether or not gathers copy, and open_units units are held already; the
+ * message names them and the key. It would come in every step again, so it is fatal: what is held
+ * stays readable until zero_close(), nothing else goes on.
  */
 ZERO_API zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream);
 
@@ -352,7 +354,7 @@ ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice
  * kernels add. Stays open until zero_grad_done(); other units may be
  * opened meanwhile (tied weights). May wait until a buffer is free. *Collective, ordered.*
  * ZERO_E_STATE outside a micro-batch, in an evaluation, opened or handed over already; ZERO_E_LIMIT
- * as for zero_gather(), with grad_units.
+ * as for zero_gather(), at stages 2 and 3, with grad_units.
  */
 ZERO_API zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream);
 
@@ -371,6 +373,14 @@ ZERO_API void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t slice);
  * ZERO_E_STATE: not open.
  */
 ZERO_API zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream stream);
+
+/**
+ * Says that the unit has no gradient in this micro-batch, such as that of an expert without a
+ * token: counts as zeros, the same bits as zero_grad_open() and zero_grad_done() with nothing added
+ * in between. *Collective, ordered*: stands where other ranks, which may have a gradient, call
+ * zero_grad_done(). Errors as those of zero_grad_open().
+ */
+ZERO_API zero_result zero_grad_none(zero_ctx *z, zero_unit unit, zero_stream stream);
 
 /**
  * Gives the metric `name` of the current micro-batch: zero_metric_mean() has the mean over all V
@@ -495,7 +505,8 @@ ZERO_API zero_result zero_eval_end(zero_ctx *z);
 
 /**
  * 128 bits that decide the future: master weights (the working copy where it is the master) and
- * moments of every tensor, by name; step, updates, V, sum_group, seed, the last hyper-parameters.
+ * moments of every tensor, by name; step, updates, V, sum_group, seed, the last hyper-parameters,
+ * which groups are frozen.
  * The same at every world size (but for reduction=native), stage, transport, way of gathering and
  * prefetch depth; two runs are the same run if their
  * fingerprints are. *Collective.* digest: 16 bytes, printed in order as hex.
@@ -536,6 +547,22 @@ ZERO_API zero_result zero_param_read(zero_ctx *z, zero_param param, int32_t slic
  */
 ZERO_API zero_result zero_param_write(zero_ctx *z, zero_param param, int32_t slice, uint64_t first,
                                       uint64_t count, const float *values);
+
+/**
+ * Freezes a group (frozen != 0), or lets it train again, from the next step on. While it is frozen
+ * its tensors are not updated, and their gradients are neither in the norm nor checked for what is
+ * not finite. Weights and moments stay, and training continues with them; bias correction counts
+ * the updates of the context (zero_step_result.updates), those made meanwhile included. Steps still
+ * take the group's hyper-parameters. *Collective*, between steps.
+ *
+ * A unit whose every tensor is frozen needs no gradient; one that is handed over is ignored and
+ * does not travel. In other units the gradients of frozen tensors may hold anything. Frozen groups
+ * are part of the fingerprint.
+ *
+ * ZERO_E_INVALID: there is no such group; ZERO_E_STATE: inside a step, or a unit is gathered
+ * (nothing changed). ZERO_E_DIVERGED: ranks gave different arguments; ZERO_E_NOMEM; both fatal.
+ */
+ZERO_API zero_result zero_set_frozen(zero_ctx *z, zero_group group, int32_t frozen);
 
 /** Combines `count` doubles over the ranks, in rank order, into values on every rank.
  * *Collective, ordered.* */

@@ -210,6 +210,12 @@ static void put_faults(const struct pass *pass, zero_param param, int32_t slice,
     }
 }
 
+static bool is_paused(const struct pass *pass, zero_param param)
+{
+    return pass->micro.step >= SYNTHETIC_PAUSE && pass->micro.step < SYNTHETIC_RESUME &&
+           synthetic_tensors[param].group < pass->model->paused;
+}
+
 // Adds a part of the gradient to what the buffer holds.
 static void backward_tensor(const struct pass *pass, zero_param param, int32_t slice, double part)
 {
@@ -218,12 +224,13 @@ static void backward_tensor(const struct pass *pass, zero_param param, int32_t s
     const void *weights = zero_param_ptr(pass->z, param, slice);
     void *gradient = zero_grad_ptr(pass->z, param, slice);
     const uint64_t step = pass->micro.step, micro = pass->micro.index;
+    const bool used = pass->micro.counts && !is_paused(pass, param);
     for (uint64_t e = 0; e < synthetic_numel(tensor); e++) {
         const double w = (double)synthetic_element(dtype, weights, e);
         const double value = 0.1 * w + 0.05 * pass->h * synthetic_pattern(param, slice, e) +
                              synthetic_noise(step, micro, param, slice, e);
         const float before = synthetic_element(dtype, gradient, e);
-        put(dtype, gradient, e, pass->micro.counts ? before + (float)(part * value) : NAN);
+        put(dtype, gradient, e, used ? before + (float)(part * value) : NAN);
     }
     put_faults(pass, param, slice, dtype, gradient);
 }
@@ -237,6 +244,25 @@ static void backward_unit(struct pass *pass, zero_unit unit, double part)
         if (in_unit(&synthetic_tensors[p], unit, &slice))
             backward_tensor(pass, p, slice, part);
     eng_fp_leave(&saved);
+}
+
+// What is done about a unit's gradient.
+enum way { HAND_OVER, HAND_ZEROS_OVER, SAY_NONE, DO_NOTHING };
+
+static enum way way_of(const struct pass *pass, zero_unit unit)
+{
+    static const enum way ignored[] = {HAND_OVER, SAY_NONE, DO_NOTHING};
+    const uint64_t step = pass->micro.step, micro = pass->micro.index;
+    bool needed = false;
+    int32_t slice;
+    for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++)
+        if (in_unit(&synthetic_tensors[p], unit, &slice) && !is_paused(pass, p))
+            needed = true;
+    if (!needed)
+        return ignored[step % 3];
+    if (pass->model->absent && (step * 5 + micro * 2 + (uint64_t)unit) % 4 == 1)
+        return pass->model->none ? SAY_NONE : HAND_ZEROS_OVER;
+    return HAND_OVER;
 }
 
 static void forward(struct pass *pass, double input)
@@ -256,26 +282,46 @@ static void forward(struct pass *pass, double input)
     }
 }
 
+// Gathers a unit and opens its gradient, unless they are open from the other end on.
+static bool open_unit(struct pass *pass, zero_unit unit, enum way way)
+{
+    if (pass->model->tied && unit == 0)
+        return true;
+    if (!good(pass, zero_gather(pass->z, unit, NULL)))
+        return false;
+    return way == SAY_NONE || way == DO_NOTHING || good(pass, zero_grad_open(pass->z, unit, NULL));
+}
+
+static void close_unit(struct pass *pass, zero_unit unit, enum way way)
+{
+    if (way == SAY_NONE)
+        good(pass, zero_grad_none(pass->z, unit, NULL));
+    else if (way != DO_NOTHING)
+        good(pass, zero_grad_done(pass->z, unit, NULL));
+    good(pass, zero_release(pass->z, unit, NULL));
+}
+
 // Three quarters of the tied unit's gradient come from where it is used last, a quarter from where
 // it is used first.
 static void backward(struct pass *pass)
 {
     const bool tied = pass->model->tied;
-    if (tied) {
+    const enum way first = way_of(pass, 0);
+    if (tied && (first == HAND_OVER || first == HAND_ZEROS_OVER)) {
         if (!good(pass, zero_grad_open(pass->z, 0, NULL)))
             return;
-        backward_unit(pass, 0, 0.75);
+        if (first == HAND_OVER)
+            backward_unit(pass, 0, 0.75);
     }
     for (zero_unit unit = SYNTHETIC_UNITS - 1; unit >= 0; unit--) {
-        const bool open = tied && unit == 0;
-        if (!open && (!good(pass, zero_gather(pass->z, unit, NULL)) ||
-                      !good(pass, zero_grad_open(pass->z, unit, NULL))))
+        const enum way way = way_of(pass, unit);
+        if (!open_unit(pass, unit, way))
             return;
-        if (unit == 0 && !tied)
+        if (way == HAND_OVER && unit == 0 && !tied)
             backward_unit(pass, 0, 0.75);
-        backward_unit(pass, unit, unit == 0 ? 0.25 : 1.0);
-        good(pass, zero_grad_done(pass->z, unit, NULL));
-        good(pass, zero_release(pass->z, unit, NULL));
+        if (way == HAND_OVER)
+            backward_unit(pass, unit, unit == 0 ? 0.25 : 1.0);
+        close_unit(pass, unit, way);
     }
 }
 
@@ -312,9 +358,18 @@ zero_result synthetic_evaluate(zero_ctx *z, const struct synthetic *model, int32
     return good(&pass, pass.result) ? zero_eval_end(z) : pass.result;
 }
 
-zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t step)
+// Freezes groups for some of the steps.
+static zero_result pause(zero_ctx *z, const struct synthetic *model, uint64_t step)
 {
     zero_result result = ZERO_OK;
+    if (step == SYNTHETIC_PAUSE || step == SYNTHETIC_RESUME)
+        for (zero_group g = 0; g < model->paused && result == ZERO_OK; g++)
+            result = zero_set_frozen(z, g, step == SYNTHETIC_PAUSE);
+    return result;
+}
+
+zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t step)
+{
     zero_hyper hyper[SYNTHETIC_GROUPS];
     zero_step_args args = zero_step_args_default();
     const unsigned environment = _mm_getcsr();
@@ -325,6 +380,7 @@ zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t 
     args.max_norm = synthetic_max_norm();
     if (model->hostile)
         _mm_setcsr(environment | HOSTILE);
+    zero_result result = pause(z, model, step);
     for (int32_t i = 0; i < zero_micro_count(z) && result == ZERO_OK; i++)
         result = synthetic_micro(z, model, i);
     if (result == ZERO_OK)
@@ -336,23 +392,32 @@ zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t 
 const char *synthetic_golden(const struct synthetic *model)
 {
     static const struct {
-        zero_dtype dtype;
-        int32_t micro_batches, sum_group;
+        struct synthetic model;
         const char *digest;
     } golden[] = {
-        {ZERO_F32, 5, 0, "b565baff1aa5598ff005f6bf599b8036"},
-        {ZERO_F32, 8, 0, "e60733077acd6b5467d387faac726b9b"},
-        {ZERO_BF16, 5, 0, "ba0e51eabf715265a93f27e025c60b03"},
-        {ZERO_BF16, 8, 0, "2c574252ae4c3a82be8a3e8a82ff27ba"},
-        {ZERO_DTYPE_DEFAULT, 8, 0, "d8d31b1160da8f2043f016de9b054ebf"},
-        {ZERO_F32, 5, 2, "4b5c46c2946901e2cf4fe49b88f96a6b"},
-        {ZERO_F32, 5, 8, "6835dca58758357311dd5720660be47b"},
-        {ZERO_BF16, 5, 4, "8b3eff8440d6e015fd6f008f89e1ab81"},
-        {ZERO_DTYPE_DEFAULT, 8, 4, "8b1d03326b45357d273599c4fc61092c"},
+        {{.dtype = ZERO_F32, .micro_batches = 5}, "b565baff1aa5598ff005f6bf599b8036"},
+        {{.dtype = ZERO_F32, .micro_batches = 8}, "e60733077acd6b5467d387faac726b9b"},
+        {{.dtype = ZERO_BF16, .micro_batches = 5}, "ba0e51eabf715265a93f27e025c60b03"},
+        {{.dtype = ZERO_BF16, .micro_batches = 8}, "2c574252ae4c3a82be8a3e8a82ff27ba"},
+        {{.micro_batches = 8}, "d8d31b1160da8f2043f016de9b054ebf"},
+        {{.dtype = ZERO_F32, .micro_batches = 5, .sum_group = 2},
+         "4b5c46c2946901e2cf4fe49b88f96a6b"},
+        {{.dtype = ZERO_F32, .micro_batches = 5, .sum_group = 8},
+         "6835dca58758357311dd5720660be47b"},
+        {{.dtype = ZERO_BF16, .micro_batches = 5, .sum_group = 4},
+         "8b3eff8440d6e015fd6f008f89e1ab81"},
+        {{.micro_batches = 8, .sum_group = 4}, "8b1d03326b45357d273599c4fc61092c"},
+        {{.dtype = ZERO_F32, .micro_batches = 5, .absent = true},
+         "07f7fc7d3b6f9de1825f61fc382b00b7"},
+        {{.micro_batches = 8, .paused = 1}, "5cf135c2a6c46831e56e4f7b59b2468e"},
+        {{.dtype = ZERO_BF16, .micro_batches = 5, .absent = true, .paused = 2},
+         "9eb53b3d0ef9d58a6a40c8fc8a821424"},
     };
     for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++)
-        if (golden[i].dtype == model->dtype && golden[i].micro_batches == model->micro_batches &&
-            golden[i].sum_group == model->sum_group)
+        if (golden[i].model.dtype == model->dtype &&
+            golden[i].model.micro_batches == model->micro_batches &&
+            golden[i].model.sum_group == model->sum_group &&
+            golden[i].model.absent == model->absent && golden[i].model.paused == model->paused)
             return golden[i].digest;
     return NULL;
 }

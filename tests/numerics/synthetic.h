@@ -8,7 +8,7 @@
  *     0.1 * w[e] + 0.05 * h * pattern(e) + noise(step, micro-batch, e)
  * and the tied unit, which stays open from one end of backward to the other, a second part of it.
  * The noise of the micro-batches differs in size, so that their order of summation matters, and
- * micro-batches that don't count are full of NaN.
+ * micro-batches that don't count are full of NaN, as are gradients that nobody looks at.
  */
 #ifndef TESTS_NUMERICS_SYNTHETIC_H
 #define TESTS_NUMERICS_SYNTHETIC_H
@@ -52,6 +52,9 @@ struct synthetic {
     int32_t micro_batches;
     int32_t sum_group; /**< 0: 1 */
     bool tied;         /**< unit 0 stays open during the whole of backward */
+    bool absent;       /**< some micro-batches have no gradient of some units, */
+    bool none;         /**< and say so, instead of handing zeros over; the same bits */
+    int32_t paused;    /**< so many groups, the first ones, are frozen for some steps */
     /** The library is called with denormals flushed and rounding upwards, as a program built with
      * -ffast-math may do; the program's own arithmetic is not affected. */
     bool hostile;
@@ -94,9 +97,13 @@ zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t 
 float synthetic_element(zero_dtype dtype, const void *array, uint64_t element);
 
 /** The fingerprint after 20 steps as hex, for a dtype, number of micro-batches and sum_group; the
- * same whether tied or not. NULL if there is none. */
+ * same whether tied or not, and however a missing gradient is told; besides, for what is absent and
+ * paused. NULL if there is none. */
 const char *synthetic_golden(const struct synthetic *model);
 
-enum { SYNTHETIC_STEPS = 20, SYNTHETIC_HELD_OUT = 1000 };
+/** Steps, and those in which `paused` groups are frozen: the first, and the first one after. */
+enum { SYNTHETIC_STEPS = 20, SYNTHETIC_PAUSE = 5, SYNTHETIC_RESUME = 12 };
+
+enum { SYNTHETIC_HELD_OUT = 1000 };
 
 #endif

@@ -157,6 +157,7 @@ static void take_turns(struct job *job, unsigned turn)
     job->persist = persist[turn % 4];
     job->live_bytes = turn / 3 % 2 ? 6000 : 0;
     job->model.tied = turn / 5 % 2;
+    job->model.none = turn / 2 % 2;
     job->model.hostile = turn / 7 % 2;
     job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);
 }
@@ -168,12 +169,13 @@ enum { COPIED_ON_DEMAND, COPIED_AHEAD, COPIED_FAR_AHEAD, SHARED, WAYS };
 static void sweep_world(const struct synthetic *model, const struct outcome *expected, int world,
                         const char *transport, struct outcome *outcomes, unsigned *turn)
 {
+    const bool plain = !model->sum_group && !model->absent && !model->paused;
     for (int32_t stage = 0; stage <= 3; stage++) {
         for (int way = 0; way < WAYS; way++) {
             if (way == SHARED && stage == 0)
                 continue;
             (*turn)++;
-            if (!every && (*turn + (unsigned)world) % (model->sum_group ? 10 : 5) != 0)
+            if (!every && (*turn + (unsigned)world) % (plain ? 5 : 10) != 0)
                 continue;
             struct job job = {
                 .model = *model,
@@ -253,6 +255,19 @@ static void blocks_of_micro_batches(void **state)
         sweep(&models[i], i % 2 ? "shm" : "threads");
 }
 
+// Units without a gradient, on some ranks or on all, and groups that are frozen for some steps.
+static void parts_that_rest(void **state)
+{
+    (void)state;
+    static const struct synthetic models[] = {
+        {.dtype = ZERO_F32, .micro_batches = 5, .tied = true, .absent = true},
+        {.dtype = ZERO_DTYPE_DEFAULT, .micro_batches = 8, .tied = true, .paused = 1},
+        {.dtype = ZERO_BF16, .micro_batches = 5, .tied = true, .absent = true, .paused = 2},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        sweep(&models[i], i % 2 ? "shm" : "threads");
+}
+
 int main(int argc, char **argv)
 {
     every = argc > 1 && strcmp(argv[1], "all") == 0;
@@ -260,6 +275,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(f32_threads),     cmocka_unit_test(bf16_threads),
         cmocka_unit_test(mixed_threads),   cmocka_unit_test(f32_processes),
         cmocka_unit_test(mixed_processes), cmocka_unit_test(blocks_of_micro_batches),
+        cmocka_unit_test(parts_that_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

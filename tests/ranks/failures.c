@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { WORLD = 3, CULPRIT = 1, CALLS = 17 };
+enum { WORLD = 3, CULPRIT = 1, CALLS = 19 };
 
 enum how { ABORT_FROM_A_THREAD, TOO_MANY_UNITS, OTHER_ARGUMENTS, DEATH };
 
@@ -65,6 +65,10 @@ static zero_result call(zero_ctx *z, int which)
     case 14:
         return zero_barrier(z);
     case 15:
+        return zero_grad_none(z, 0, NULL);
+    case 16:
+        return zero_set_frozen(z, 0, 1);
+    case 17:
         return zero_add_param(z, NULL, &desc);
     default:
         return zero_commit(z);

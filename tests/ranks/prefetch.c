@@ -381,7 +381,8 @@ static bool open_pairs(struct team_rank *rank, void *user)
         usleep(2000);
     TEAM_CHECK(zero_gather(rank->z, 0, NULL) == ZERO_E_LIMIT);
     TEAM_CHECK(strstr(zero_last_error(rank->z), "open_units"));
-    TEAM_CHECK(strstr(zero_last_error(rank->z), "3 5"));
+    TEAM_CHECK(
+        strstr(zero_last_error(rank->z), "2 units are gathered already: 3 (even.3), 5 (even.5)"));
     TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_LIMIT);
     TEAM_CHECK(toy_update(rank, job->toy) == ZERO_E_LIMIT);
     TEAM_CHECK(look(rank, job, 0, 3) && look(rank, job, 0, 5)); // what was given out stays
@@ -420,6 +421,8 @@ static bool open_gradients(struct team_rank *rank, void *user)
         TEAM_CHECK(result == expected);
         if (result != ZERO_OK) {
             TEAM_CHECK(strstr(zero_last_error(rank->z), "grad_units"));
+            TEAM_CHECK(strstr(zero_last_error(rank->z), "already: 0 (even.0)"));
+            TEAM_CHECK(zero_grad_ptr(rank->z, 1, 0) && !zero_grad_ptr(rank->z, 1, u));
             return true;
         }
         // All of one's own: what is written there is there when the others have been written.

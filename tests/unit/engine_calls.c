@@ -189,9 +189,13 @@ static void limits_are_named_and_fatal(void **state)
     assert_int_equal(zero_gather(z, 4, NULL), ZERO_OK);
     assert_int_equal(zero_gather(z, 5, NULL), ZERO_E_LIMIT);
     says(z, "open_units");
-    says(z, "1 4");
+    says(z, "unit 5 (u5): 2 units are gathered already: 1 (u1), 4 (u4)");
+    says(z, "(2)");
     assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_E_LIMIT);
-    assert_non_null(zero_param_ptr(z, 4, 0));
+    float expected[NUMEL];
+    fill(NULL, "u4", 0, 0, NUMEL, expected);
+    assert_memory_equal(zero_param_ptr(z, 4, 0), expected, sizeof expected);
+    assert_null(zero_param_ptr(z, 5, 0));
     zero_close(z);
 
     z = open_stage(2, 1, ZERO_NONFINITE_DEFAULT);
@@ -199,8 +203,69 @@ static void limits_are_named_and_fatal(void **state)
     assert_int_equal(zero_grad_open(z, 0, NULL), ZERO_OK);
     assert_int_equal(zero_grad_open(z, 1, NULL), ZERO_OK);
     assert_int_equal(zero_grad_open(z, 2, NULL), ZERO_E_LIMIT);
-    says(z, "grad_units");
+    says(z, "unit 2 (u2): 2 gradients are open already: 0 (u0), 1 (u1)");
+    says(z, "grad_units (2)");
     zero_close(z);
+
+    z = open_stage(2, 1, ZERO_NONFINITE_DEFAULT);
+    assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
+    assert_int_equal(zero_grad_open(z, 0, NULL), ZERO_OK);
+    assert_int_equal(zero_grad_open(z, 1, NULL), ZERO_OK);
+    assert_int_equal(zero_grad_none(z, 2, NULL), ZERO_E_LIMIT);
+    zero_close(z);
+}
+
+/** Units below these limits are not counted. */
+static void other_stages_have_no_limits(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 2; stage++) {
+        zero_ctx *z = open_stage(stage, 1, ZERO_NONFINITE_DEFAULT);
+        assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
+        for (int u = 0; u < UNITS; u++) {
+            assert_int_equal(zero_gather(z, u, NULL), ZERO_OK);
+            if (stage < 2)
+                assert_int_equal(zero_grad_open(z, u, NULL), ZERO_OK);
+        }
+        for (int u = 0; u < UNITS; u++) {
+            assert_int_equal(zero_release(z, u, NULL), ZERO_OK);
+            assert_int_equal(stage < 2 ? zero_grad_done(z, u, NULL) : zero_grad_none(z, u, NULL),
+                             ZERO_OK);
+        }
+        assert_int_equal(step(z, 0), ZERO_OK);
+        zero_close(z);
+    }
+}
+
+/** A missing gradient is one of zeros, and stands for the unit's only one. */
+static void no_gradient_is_one_of_zeros(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++) {
+        zero_ctx *z = open_stage(stage, 2, ZERO_NONFINITE_DEFAULT);
+        assert_int_equal(zero_grad_none(z, 0, NULL), ZERO_E_STATE);
+        says(z, "outside a micro-batch");
+        micro_batch(z, 0, 1);
+        assert_int_equal(zero_micro_begin(z, 1, NULL), ZERO_OK);
+        for (int u = 0; u < UNITS; u++) {
+            assert_int_equal(zero_grad_none(z, u, NULL), ZERO_OK);
+            assert_null(zero_grad_ptr(z, u, 0));
+            assert_int_equal(zero_grad_none(z, u, NULL), ZERO_E_STATE);
+            says(z, "handed over already");
+            assert_int_equal(zero_grad_open(z, u, NULL), ZERO_E_STATE);
+        }
+        double norm = 0;
+        assert_int_equal(zero_grad_norm(z, 1, &norm), ZERO_OK);
+        assert_true(fabs(norm - sqrt(UNITS * NUMEL)) < 1e-9 * norm);
+        assert_int_equal(step(z, 0), ZERO_OK);
+        assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
+        assert_int_equal(zero_grad_open(z, 0, NULL), ZERO_OK);
+        assert_int_equal(zero_grad_none(z, 0, NULL), ZERO_E_STATE);
+        says(z, "is open already");
+        assert_int_equal(zero_grad_none(z, UNITS, NULL), ZERO_E_INVALID);
+        zero_close(z);
+    }
+    assert_int_equal(zero_grad_none(NULL, 0, NULL), ZERO_E_INVALID);
 }
 
 static void arguments_of_a_step_are_checked(void **state)
@@ -419,6 +484,8 @@ int main(void)
         cmocka_unit_test(calls_out_of_order_change_nothing),
         cmocka_unit_test(a_missing_gradient_is_named),
         cmocka_unit_test(limits_are_named_and_fatal),
+        cmocka_unit_test(other_stages_have_no_limits),
+        cmocka_unit_test(no_gradient_is_one_of_zeros),
         cmocka_unit_test(arguments_of_a_step_are_checked),
         cmocka_unit_test(a_nonfinite_gradient_is_an_error_or_a_skip),
         cmocka_unit_test(an_overflowing_sum_is_not_finite),
