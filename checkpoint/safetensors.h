@@ -74,6 +74,9 @@ void ckpt_safetensors_close(struct ckpt_safetensors *file);
 
 /* ------------------------------------------------------------------ writing */
 
+/** About what a writer takes beside its table. */
+#define CKPT_WRITER_BYTES ((size_t)64 << 10)
+
 /** A file being written, under a name of its own until it is complete. One thread at a time. */
 struct ckpt_safetensors_writer;
 

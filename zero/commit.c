@@ -84,26 +84,17 @@ out:
     return r;
 }
 
-/** Whether some round but the last ends inside a block of sum_group micro-batches. */
-static bool leaves_blocks(const struct eng_config *config)
+/** What ranks use to compare: before arenas are allocated. */
+static size_t compare_bytes(const zero_ctx *z)
 {
-    return config->micro_batches > config->world && config->world % config->sum_group != 0;
+    const size_t world = (size_t)z->config.world;
+    const size_t models = (1 + world) * z->model.param_count * sizeof(uint64_t);
+    const size_t settings = world * sizeof(struct declaration);
+    return models > settings ? models : settings;
 }
 
-/** The plan's text, with what is known of the host by now. */
-static zero_result write_plan(zero_ctx *z, struct base_error *error)
-{
-    struct eng_plan_host host = {0};
-    if (z->comm) {
-        struct coll_counters counters;
-        coll_counters(z->comm, &counters);
-        host = (struct eng_plan_host){coll_private_path(z->comm), counters.huge_bytes};
-    }
-    return eng_plan_write(&z->plan, &z->config, z->kernels, &z->model, &z->layout, &z->placement,
-                          &host, error);
-}
-
-/** Layout, placement and plan: the same functions whether the world is there or only planned. */
+/** Layout, placement and what all ranks need: the same functions whether the world is there or only
+ * planned. */
 static zero_result make_plan(zero_ctx *z, struct base_error *error)
 {
     const struct eng_config *config = &z->config;
@@ -111,38 +102,60 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
     zero_result r = eng_model_complete(&z->model, error);
     if (!r)
         r = eng_layout_make(&z->layout, &z->model, config->world, config->persist_numel, error);
-    if (r)
-        return r;
-    const struct eng_limits limits = {
-        .stage = config->stage,
-        .shared = config->shared,
-        .blocks = leaves_blocks(config),
-        .open_units = config->open_units,
-        .prefetch_units = config->prefetch_units,
-        .grad_units = config->grad_units,
-        .grad_spare = config->native && z->micro_count > 1 ? config->grad_units : 0,
-        .live_bytes = config->live_bytes,
-        .moments = eng_model_moments(&z->model),
-    };
-    r = eng_placement_make(&z->placement, &z->layout, config->rank, &limits, error);
-    if (r)
-        return r;
-    struct coll_counters counters = {.memory_bytes =
-                                         coll_memory_needed(config->transport, config->world)};
-    if (z->comm)
-        coll_counters(z->comm, &counters);
-    eng_plan_count(&z->plan, config, &z->placement, limits.moments, eng_memory_tables(z),
-                   counters.memory_bytes);
-    return write_plan(z, error);
+    return r ? r : eng_budget_make(z, compare_bytes(z), error);
 }
 
+/** The plan's text, with what is known of the host by now. */
+static zero_result write_plan(zero_ctx *z, struct base_error *error)
+{
+    struct eng_plan_facts facts = {.config = &z->config,
+                                   .kernels = z->kernels,
+                                   .model = &z->model,
+                                   .layout = &z->layout,
+                                   .placement = &z->placement};
+    if (z->comm) {
+        struct coll_counters counters;
+        coll_counters(z->comm, &counters);
+        facts.host = (struct eng_plan_host){coll_private_path(z->comm), counters.huge_bytes};
+    }
+    return eng_plan_write(&z->plan, &facts, error);
+}
+
+/** Three texts, each ended by a zero: the plan for people, the plan as JSON, and why it does not
+ * fit ("": it does, or nobody looked). */
 static zero_result hand_over_plan(zero_ctx *z, struct base_error *error)
 {
-    if (z->config.plan_fd < 0)
-        return ZERO_PLANNED;
-    const zero_result r = base_write_all(z->config.plan_fd, z->plan.text, strlen(z->plan.text),
-                                         "the descriptor for the plan", error);
+    const char *const texts[] = {z->plan.text, z->plan.json, z->plan.fit.reason};
+    zero_result r = ZERO_OK;
+    for (int i = 0; !r && i < 3 && z->config.plan_fd >= 0; i++)
+        r = base_write_all(z->config.plan_fd, texts[i], strlen(texts[i]) + 1,
+                           "the descriptor for the plan", error);
     return r ? r : ZERO_PLANNED;
+}
+
+/** Without the other ranks, who are not there. */
+static zero_result only_plan(zero_ctx *z)
+{
+    struct base_error error = {0};
+    eng_fit_look(z);
+    zero_result r = write_plan(z, &error);
+    if (!r)
+        r = hand_over_plan(z, &error);
+    return error.result ? eng_fail_from(z, &error) : r;
+}
+
+/** Ranks that registered the same have the same plan, which fits all of them or none. */
+static zero_result agree_on_plan(zero_ctx *z)
+{
+    struct base_error error = {0};
+    zero_result r = compare_settings(z, &error);
+    if (!r)
+        r = compare_model(z, &error);
+    if (r)
+        return error.result ? eng_fail_from(z, &error) : r;
+    const zero_result fits = eng_fit_agree(z);
+    r = write_plan(z, &error);
+    return fits ? fits : r ? eng_fail_from(z, &error) : ZERO_OK;
 }
 
 static zero_result first_values(zero_ctx *z)
@@ -173,15 +186,11 @@ static zero_result commit(zero_ctx *z)
             coll_abort(z->comm, r, error.message);
         return eng_fail_from(z, &error);
     }
-    if (z->config.plan) {
-        r = hand_over_plan(z, &error);
-        return error.result ? eng_fail_from(z, &error) : r;
-    }
-    r = compare_settings(z, &error);
-    if (!r)
-        r = compare_model(z, &error);
+    if (z->config.plan)
+        return only_plan(z);
+    r = agree_on_plan(z);
     if (r)
-        return error.result ? eng_fail_from(z, &error) : r;
+        return r;
     r = eng_memory_allocate(z);
     if (!r && write_plan(z, &error))
         r = eng_fail_from(z, &error);
@@ -195,7 +204,7 @@ static zero_result commit(zero_ctx *z)
     eng_watch_start(z);
     base_logf(&z->log, ZERO_LOG_INFO, "core",
               "%zu tensors, %zu units, %zu granules; %zu bytes a rank", z->model.param_count,
-              z->layout.unit_count, z->layout.granules, z->plan.total);
+              z->layout.unit_count, z->layout.granules, z->plan.total.mine);
     log_plan(z);
     return ZERO_OK;
 }

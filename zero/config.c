@@ -10,8 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VALUE_BYTES = 128 };
-
 // Variables that zero-run, launchers and tests set: known, but no keys.
 static const char *const other_variables[] = {
     "ZERO_FAULT",   "ZERO_JOB",        "ZERO_LOCAL_RANK", "ZERO_LOCAL_WORLD_SIZE",
@@ -29,9 +27,9 @@ struct resolution {
 };
 
 // How a value that was given is shown in messages: one line, whatever it holds.
-static void show_given(char given[VALUE_BYTES], const char *name, const char *text)
+static void show_given(char given[ENG_VALUE_BYTES], const char *name, const char *text)
 {
-    snprintf(given, VALUE_BYTES, "%s=%.60s", name, text);
+    snprintf(given, ENG_VALUE_BYTES, "%s=%.60s", name, text);
     for (char *byte = given; *byte; byte++)
         if (*byte < ' ' || *byte > '~')
             *byte = '?';
@@ -81,7 +79,7 @@ static void variable_name(const char *key, char *name, size_t size)
 static zero_result read_environment(struct resolution *resolution)
 {
     for (int i = 0; i < ENG_CONFIG_KEYS; i++) {
-        char name[40], given[VALUE_BYTES];
+        char name[40], given[ENG_VALUE_BYTES];
         variable_name(eng_keys[i].name, name, sizeof name);
         const char *text = getenv(name);
         if (!text)
@@ -124,7 +122,7 @@ static zero_result read_option(struct resolution *resolution, const char *line, 
     if (resolution->config->sources[index] == ENG_SOURCE_OPTION)
         return zero_fail(error, ZERO_E_INVALID, "-o %s is given twice", eng_keys[index].name);
 
-    char text[VALUE_BYTES], given[VALUE_BYTES];
+    char text[ENG_VALUE_BYTES], given[ENG_VALUE_BYTES];
     const size_t text_length = length - name_length - 1;
     if (text_length >= sizeof text)
         return zero_fail(error, ZERO_E_INVALID, "-o %s: the value is too long",
@@ -160,7 +158,7 @@ static zero_result read_number(const char *name, int min, int max, int *value,
         return ZERO_OK;
     const struct eng_key key = {
         .name = name, .kind = ENG_KEY_INT32, .min = min, .max = max, .doc = "set by zero-run"};
-    char given[VALUE_BYTES];
+    char given[ENG_VALUE_BYTES];
     show_given(given, name, text);
     int64_t number;
     const zero_result result = eng_key_parse(&key, text, given, &number, error);
@@ -483,21 +481,41 @@ static void source_name(const struct eng_config *config, int index, char *name, 
     }
 }
 
+static void describe_key(const struct eng_config *config, int index, struct eng_config_entry *entry)
+{
+    entry->key = eng_keys[index].name;
+    if (eng_keys[index].kind == ENG_KEY_LEVELS)
+        snprintf(entry->value, sizeof entry->value, "%s",
+                 *config->log_text ? config->log_text : "-");
+    else
+        eng_key_show(&eng_keys[index], load(config, &eng_keys[index]), entry->value,
+                     sizeof entry->value);
+    source_name(config, index, entry->source, sizeof entry->source);
+}
+
+bool eng_config_entry(const struct eng_config *config, int index, struct eng_config_entry *entry)
+{
+    if (index > ENG_CONFIG_KEYS)
+        return false;
+    if (index > 0) {
+        describe_key(config, index - 1, entry);
+        return true;
+    }
+    entry->key = "world";
+    snprintf(entry->value, sizeof entry->value, "%d", config->world);
+    snprintf(entry->source, sizeof entry->source, "%s",
+             config->plan ? "zero-run --plan" : config->launcher);
+    return true;
+}
+
 size_t eng_config_text(const struct eng_config *config, char *text, size_t size)
 {
-    const char *launcher = config->plan ? "zero-run --plan" : config->launcher;
+    struct eng_config_entry entry;
     size_t used = 0;
-    int added = snprintf(text, size, "  %-18s %-16d (%s)\n", "world", config->world, launcher);
-    for (int i = 0; i < ENG_CONFIG_KEYS; i++) {
-        char value[VALUE_BYTES], source[40];
+    for (int i = 0; eng_config_entry(config, i, &entry); i++) {
+        const int added = snprintf(used < size ? text + used : NULL, used < size ? size - used : 0,
+                                   "  %-18s %-16s (%s)\n", entry.key, entry.value, entry.source);
         used += added > 0 ? (size_t)added : 0;
-        if (eng_keys[i].kind == ENG_KEY_LEVELS)
-            snprintf(value, sizeof value, "%s", *config->log_text ? config->log_text : "-");
-        else
-            eng_key_show(&eng_keys[i], load(config, &eng_keys[i]), value, sizeof value);
-        source_name(config, i, source, sizeof source);
-        added = snprintf(used < size ? text + used : NULL, used < size ? size - used : 0,
-                         "  %-18s %-16s (%s)\n", eng_keys[i].name, value, source);
     }
-    return used + (added > 0 ? (size_t)added : 0);
+    return used;
 }

@@ -16,7 +16,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { ENG_CONFIG_KEYS = 19, ENG_MAX_MICRO_BATCHES = 1 << 20 };
+enum {
+    ENG_CONFIG_KEYS = 20,
+    ENG_MAX_MICRO_BATCHES = 1 << 20,
+    ENG_VALUE_BYTES = 128, /**< of a value as text */
+};
+
+/** A value that is to be found out. */
+#define ENG_KEY_AUTO (-1)
 
 /** Where a value came from, weakest first. */
 enum eng_source {
@@ -45,8 +52,9 @@ struct eng_config {
     const char *gather;    /**< "auto", "copy", "shared": a literal; what comes of it: .shared */
     const char *reduction; /**< "canonical", "native": a literal; the same as .native */
     int32_t sum_group;
-    int32_t stall_s; /**< 0: none */
-    bool shared;     /**< gather, decided: one copy of the parameters a host */
+    int32_t stall_s;      /**< 0: none */
+    int64_t memory_limit; /**< 0: not checked; ENG_KEY_AUTO: what is found */
+    bool shared;          /**< gather, decided: one copy of the parameters a host */
     bool native;
     struct base_log log; /**< sink, levels (log_level, ZERO_LOG) and this rank */
     char log_text[128];  /**< value of the key `log`: levels by component; "" if none */
@@ -78,9 +86,19 @@ struct eng_config {
 zero_result eng_config_resolve(struct eng_config *config, const zero_config *user,
                                struct base_error *error);
 
+/** One effective value, as -o would take it, and where it came from. */
+struct eng_config_entry {
+    const char *key;
+    char value[ENG_VALUE_BYTES];
+    char source[40];
+};
+
+/** Entry `index` of the world and all keys, from 0; false behind the last. *Local.* */
+bool eng_config_entry(const struct eng_config *config, int index, struct eng_config_entry *entry);
+
 /**
- * Writes a line a key, "key value (source)", in columns, at most `size` bytes with the final zero;
- * returns the length it would have without that limit. *Local.*
+ * Writes a line an entry, "key value (source)", in columns, at most `size` bytes with the final
+ * zero; returns the length it would have without that limit. *Local.*
  */
 size_t eng_config_text(const struct eng_config *config, char *text, size_t size);
 

@@ -53,6 +53,9 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
      .doc = "micro-batches that are added to each other first"},
     {"stall_s", ENG_KEY_INT32, FIELD(stall_s), .max = 30 * 86400, .fallback = 30, .off = true,
      .doc = "seconds, the longest silence of a rank"},
+    {"memory_limit", ENG_KEY_BYTES, FIELD(memory_limit), .min = 1, .max = INT64_C(1) << 60,
+     .fallback = ENG_KEY_AUTO, .off = true, .automatic = true,
+     .doc = "bytes that the ranks of a host may have"},
     {"log_level", ENG_KEY_ENUM, .user_offset = offsetof(zero_config, log_level),
      .config_offset = offsetof(struct eng_config, log.level), .max = ZERO_LOG_TRACE,
      .fallback = ZERO_LOG_WARN, .off = true, .choices = levels, .doc = "what is logged"},
@@ -104,7 +107,9 @@ const char *eng_key_closest(const char *name, size_t length)
 // The one place that says what a key takes.
 static zero_result refuse(const struct eng_key *key, const char *given, struct base_error *error)
 {
-    const char *off = key->off && !key->choices ? ", or off" : "";
+    const char *off = key->automatic              ? ", auto or off"
+                      : key->off && !key->choices ? ", or off"
+                                                  : "";
     char range[128] = "";
     if (key->choices) {
         for (int64_t i = key->min; i <= key->max; i++) {
@@ -160,6 +165,10 @@ zero_result eng_key_parse(const struct eng_key *key, const char *text, const cha
         *value = 0;
         return ZERO_OK;
     }
+    if (key->automatic && !strcmp(text, "auto")) {
+        *value = ENG_KEY_AUTO;
+        return ZERO_OK;
+    }
     uint64_t number;
     const char *end;
     if (!parse_digits(text, &end, &number))
@@ -207,7 +216,11 @@ zero_result eng_key_from_struct(const struct eng_key *key, const zero_config *us
     if (number == 0)
         return ZERO_OK;
     *set = true;
-    *value = number == ZERO_OFF && key->off ? 0 : number;
+    *value = number;
+    if (key->off && number == ZERO_OFF) {
+        *value = 0;
+        return ZERO_OK;
+    }
     snprintf(given, sizeof given, "zero_config.%s = %" PRId64, key->name, number);
     if (key->kind != ENG_KEY_UINT64 && (*value < key->min || *value > key->max))
         return refuse(key, given, error);
@@ -220,6 +233,8 @@ void eng_key_show(const struct eng_key *key, int64_t value, char *text, size_t s
         snprintf(text, size, "%s", key->choices[value]);
     else if (key->off && value == 0)
         snprintf(text, size, "off");
+    else if (key->automatic && value == ENG_KEY_AUTO)
+        snprintf(text, size, "auto");
     else if (key->kind == ENG_KEY_UINT64)
         snprintf(text, size, "%" PRIu64, (uint64_t)value);
     else

@@ -28,6 +28,7 @@ struct eng_key {
     int64_t min, max;           /**< of ENUM: of the index */
     int64_t fallback;           /**< the default; ENG_KEY_DERIVED: follows from other values */
     bool off;                   /**< ZERO_OFF, "off": none, kept as 0 */
+    bool automatic;             /**< "auto": found out, kept as ENG_KEY_AUTO */
     const char *const *choices; /**< NULL at the end; a choice without a name is "" */
     const char *doc;            /**< what it is, for messages */
 };

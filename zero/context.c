@@ -170,6 +170,11 @@ const char *zero_plan_text(const zero_ctx *z)
     return z && z->plan.text ? z->plan.text : "";
 }
 
+const char *zero_plan_json(const zero_ctx *z)
+{
+    return z && z->plan.json ? z->plan.json : "";
+}
+
 int32_t zero_unit_count(const zero_ctx *z)
 {
     return z && z->committed ? (int32_t)z->layout.unit_count : 0;
@@ -212,7 +217,7 @@ zero_result zero_stats(const zero_ctx *z, zero_statistics *stats)
         full.gathered_bytes = counters.gathered_bytes;
         full.reduced_bytes = counters.reduced_bytes;
     }
-    full.allocated_bytes = z->plan.total;
+    full.allocated_bytes = z->plan.total.mine;
     full.struct_size = stats->struct_size;
     eng_struct_give(stats, &full, sizeof full);
     return ZERO_OK;

@@ -16,6 +16,7 @@
  *   memory.c                 allocates the placement; where a section's bytes are
  *   call.c                   entering and leaving a call, failures
  *   watch.c                  what zero-run sees of all this
+ *   fit.c, budget.c          whether the host has what all ranks need; what they need
  *   plan.c, placement.c, layout.c, model.c     how much, where, who, what: no context, pure
  */
 #ifndef ZERO_ENGINE_H
@@ -277,8 +278,10 @@ void eng_watch_evaluation_end(zero_ctx *z);
 
 zero_result eng_memory_allocate(zero_ctx *z);
 void eng_memory_free(zero_ctx *z);
-/** Bytes of the tables beside tensors; needs layout and placement only. */
-size_t eng_memory_tables(const zero_ctx *z);
+/** Bytes of the tables beside tensors that a rank with this placement has; needs the layout only.
+ */
+size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placement, int stage,
+                         int rank);
 /** The byte where granule `granule` of a section's home lies. */
 unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule);
 /** fp32 master weights from element `element` of a section on; state must cover it. */
@@ -289,6 +292,27 @@ float *eng_own_sums(const zero_ctx *z, size_t section, size_t element);
 const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element);
 /** This rank's unfinished blocks of a section; NULL if no round leaves any. */
 float *eng_own_blocks(const zero_ctx *z, size_t section);
+
+/* ---- budget.c, fit.c */
+
+/** This rank's placement, and what each rank needs. `early` are the bytes that zero_commit() uses
+ * beside layout and transport before the rows are allocated. */
+zero_result eng_budget_make(zero_ctx *z, size_t early, struct base_error *error);
+/** The same for another stage or way of gathering: what all ranks need together. */
+zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *sum,
+                             struct base_error *error);
+/** Fills z->plan.fit by what this process finds; waits for nobody. */
+void eng_fit_look(zero_ctx *z);
+/** Collective: the same verdict on all ranks. ZERO_E_NOMEM: it does not fit; the last error says
+ * on which rank and why. Nothing has been allocated. */
+zero_result eng_fit_agree(zero_ctx *z);
+
+/* ---- transfer.c */
+
+/** Bytes that zero_export() and zero_import() use on a rank beside the rows; those of a file's
+ * header are an estimate. */
+size_t eng_export_bytes(const zero_ctx *z, int rank);
+size_t eng_import_bytes(const zero_ctx *z);
 
 /* ---- values.c */
 
@@ -408,7 +432,7 @@ zero_result eng_verdict(zero_ctx *z, double scale, uint64_t args_hash, bool fina
  * updated on this rank: it only stops the publishing. */
 zero_result eng_update_all(zero_ctx *z);
 zero_result eng_segments_make(zero_ctx *z);
-size_t eng_segments_bytes(const zero_ctx *z);
+size_t eng_segments_bytes(const zero_ctx *z, int stage, int rank);
 
 /** Hash of the metrics' names, on top of another one. */
 uint64_t eng_metric_hash(const zero_ctx *z, uint64_t hash);

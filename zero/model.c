@@ -240,6 +240,14 @@ uint64_t eng_model_param_hash(const struct eng_model *model, size_t p)
     return base_hash64(group->optimizer->name, strlen(group->optimizer->name), hash);
 }
 
+uint64_t eng_model_elements(const struct eng_model *model)
+{
+    uint64_t elements = 0;
+    for (size_t p = 0; p < model->param_count; p++)
+        elements += (uint64_t)model->params[p].slice_numel * (uint64_t)model->params[p].slice_count;
+    return elements;
+}
+
 int eng_model_moments(const struct eng_model *model)
 {
     int moments = 0;

@@ -60,6 +60,9 @@ zero_param eng_model_find(const struct eng_model *model, const char *name);
 /** Hash of everything about tensor p that ranks must agree on. */
 uint64_t eng_model_param_hash(const struct eng_model *model, size_t p);
 
+/** Elements of all tensors. */
+uint64_t eng_model_elements(const struct eng_model *model);
+
 /** Most moments any group's optimizer keeps. */
 int eng_model_moments(const struct eng_model *model);
 

@@ -1,26 +1,66 @@
 /**
- * The plan: bytes a rank by purpose, and where every configuration value came from, as text.
+ * The plan: what every rank needs, by purpose and at the moments when it is most; whether the host
+ * has that; how ranks come by parameters and gradients; and where every configuration value came
+ * from. As text for people, and as JSON.
  */
 #ifndef ZERO_PLAN_H
 #define ZERO_PLAN_H
 
+#include "base/memory_limits.h"
 #include "zero/config.h"
 #include "zero/layout.h"
 #include "zero/placement.h"
 
-#define ENG_PLAN_ROWS 12
+struct eng_kernels;
 
-struct eng_plan_row {
-    const char *purpose;
-    const char *tier; /**< "host" */
-    size_t bytes;
+/** What memory is for, in the order of the plan's rows. */
+enum eng_purpose {
+    ENG_FOR_PARAMS,
+    ENG_FOR_GATHERED,
+    ENG_FOR_GRADIENTS,
+    ENG_FOR_SUMS,
+    ENG_FOR_BLOCKS,
+    ENG_FOR_MOMENTS,
+    ENG_FOR_MASTERS,
+    ENG_FOR_TABLES,
+    ENG_FOR_TRANSPORT,
+    ENG_PURPOSES
+};
+
+/** Moments of a context's life. */
+enum eng_peak { ENG_PEAK_COMMIT, ENG_PEAK_STEP, ENG_PEAK_SAVE, ENG_PEAK_LOAD, ENG_PEAKS };
+
+/** Bytes of one rank; of memory that the ranks of a host share, its part. */
+struct eng_need {
+    size_t rows[ENG_PURPOSES];
+    size_t total;            /**< of the rows: what stays from commit to close */
+    size_t peaks[ENG_PEAKS]; /**< the most at once */
+};
+
+/** The same number of all ranks. */
+struct eng_spread {
+    size_t mine, least, most, sum;
+    int largest; /**< the first rank with the most */
+};
+
+enum eng_fits { ENG_FITS_UNCHECKED, ENG_FITS, ENG_FITS_NOT };
+
+/** Whether the host has what its ranks need. Bytes; UINT64_MAX: none. */
+struct eng_fit {
+    enum eng_fits verdict;
+    uint64_t limit, left;           /**< what limits, and what of that is left for the ranks */
+    uint64_t needed;                /**< by the ranks it limits */
+    char source[256];               /**< what limits: "MemAvailable", ...; "" if nothing does */
+    char reason[400];               /**< if not: needed, left, and what would help; else "" */
+    struct base_memory_limits host; /**< what was found */
 };
 
 struct eng_plan {
-    struct eng_plan_row rows[ENG_PLAN_ROWS];
-    int row_count;
-    size_t total;
-    char *text;
+    struct eng_spread rows[ENG_PURPOSES], total, peaks[ENG_PEAKS];
+    size_t *ranks; /**< each one's largest peak */
+    int world;
+    struct eng_fit fit;
+    char *text, *json;
 };
 
 /** What only the transport knows. All zero before there is one. */
@@ -29,18 +69,51 @@ struct eng_plan_host {
     size_t huge_bytes;        /**< of this rank's memory that peers read: in huge pages */
 };
 
-/** Adds up a placement of this configuration with `moments` moment arrays, the bytes of the
- * engine's tables and those of the transport. Sets rows and total. */
-void eng_plan_count(struct eng_plan *plan, const struct eng_config *config,
-                    const struct eng_placement *placement, int moments, size_t tables,
-                    size_t transport);
+/** Everything the plan tells of. */
+struct eng_plan_facts {
+    const struct eng_config *config;
+    const struct eng_kernels *kernels; /**< the table in use */
+    const struct eng_model *model;
+    const struct eng_layout *layout;
+    const struct eng_placement *placement;
+    struct eng_plan_host host;
+};
 
-/** Makes the text, which replaces one made before; `kernels` is the table in use. ZERO_E_NOMEM. */
-zero_result eng_plan_write(struct eng_plan *plan, const struct eng_config *config,
-                           const struct eng_kernels *kernels, const struct eng_model *model,
-                           const struct eng_layout *layout, const struct eng_placement *placement,
-                           const struct eng_plan_host *host, struct base_error *error);
+/** Sets rows and total of one rank: its placement with `moments` moment arrays, the engine's tables
+ * and the transport. */
+void eng_need_count(struct eng_need *need, const struct eng_placement *placement, int moments,
+                    size_t tables, size_t transport);
+
+/** Empties the plan and makes room for `world` ranks. ZERO_E_NOMEM. */
+zero_result eng_plan_begin(struct eng_plan *plan, int world, struct base_error *error);
+/** Adds a rank; each once, in order. */
+void eng_plan_add(struct eng_plan *plan, int rank, const struct eng_need *need, bool mine);
+/** The moment at which all ranks together need most. */
+enum eng_peak eng_plan_worst(const struct eng_plan *plan);
+
+/** Makes text and JSON, which replace those made before. ZERO_E_NOMEM. */
+zero_result eng_plan_write(struct eng_plan *plan, const struct eng_plan_facts *facts,
+                           struct base_error *error);
 
 void eng_plan_free(struct eng_plan *plan);
+
+/* ---- plan_text.c, plan_json.c */
+
+/** How a row is called: in the text, and in the JSON. */
+struct eng_plan_name {
+    const char *title, *key;
+};
+extern const struct eng_plan_name eng_purpose_names[ENG_PURPOSES];
+extern const struct eng_plan_name eng_peak_names[ENG_PEAKS];
+
+/** The way of the gathers: "none", "copy" or "shared". */
+const char *eng_plan_gather(const struct eng_config *config);
+
+/** Bytes for people, exact below 10 KiB; returns `out`. */
+const char *eng_human(uint64_t bytes, char out[32]);
+
+/** To be freed with base_free(); NULL: no memory. */
+char *eng_plan_text(const struct eng_plan *plan, const struct eng_plan_facts *facts);
+char *eng_plan_json(const struct eng_plan *plan, const struct eng_plan_facts *facts);
 
 #endif

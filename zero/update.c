@@ -9,18 +9,14 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/** Appends the segments of what one rank owns of a slice and this rank's state covers, or only
- * counts them if segments is NULL. */
+/** Appends the segments of what one rank owns of a slice, or only counts them if segments is NULL.
+ */
 static size_t cut_run(const zero_ctx *z, const struct eng_slice *slice, int owner,
                       struct eng_segment *segments)
 {
-    const struct eng_section_place *place = &z->placement.sections[slice->section];
     const struct coll_span *run = &z->layout.sections[slice->section].elements[owner];
-    const size_t state_first = place->state_first * ENG_GRANULE;
     size_t at = slice->granule * ENG_GRANULE, end = at + slice->numel;
-    at = at > state_first ? at : state_first;
     at = at > run->offset ? at : run->offset;
-    end = least(end, state_first + place->state_granules * ENG_GRANULE);
     end = least(end, run->offset + run->count);
     size_t made = 0;
     for (; at < end; at += SEGMENT_ELEMENTS, made++)
@@ -35,32 +31,35 @@ static size_t cut_run(const zero_ctx *z, const struct eng_slice *slice, int owne
     return made;
 }
 
-static size_t cut_slice(const zero_ctx *z, const struct eng_slice *slice,
+/** What a rank updates of a slice: at stage 0 everything, else what it owns. */
+static size_t cut_slice(const zero_ctx *z, const struct eng_slice *slice, int stage, int rank,
                         struct eng_segment *segments)
 {
+    const int first = stage == 0 ? 0 : rank, end = stage == 0 ? z->config.world : rank + 1;
     size_t made = 0;
-    for (int owner = 0; owner < z->config.world; owner++)
+    for (int owner = first; owner < end; owner++)
         made += cut_run(z, slice, owner, segments ? segments + made : NULL);
     return made;
 }
 
-static size_t count_segments(const zero_ctx *z)
+static size_t count_segments(const zero_ctx *z, int stage, int rank)
 {
     size_t total = 0;
     for (size_t i = 0; i < z->layout.slice_count; i++)
-        total += cut_slice(z, &z->layout.slices[i], NULL);
+        total += cut_slice(z, &z->layout.slices[i], stage, rank, NULL);
     return total;
 }
 
-size_t eng_segments_bytes(const zero_ctx *z)
+size_t eng_segments_bytes(const zero_ctx *z, int stage, int rank)
 {
-    return count_segments(z) * sizeof *z->segments +
+    return count_segments(z, stage, rank) * sizeof *z->segments +
            (z->layout.section_count + 1) * sizeof *z->section_segments;
 }
 
 zero_result eng_segments_make(zero_ctx *z)
 {
-    const size_t total = count_segments(z);
+    const int stage = z->config.stage, rank = z->config.rank;
+    const size_t total = count_segments(z, stage, rank);
     z->segments = base_calloc(total, sizeof *z->segments);
     z->section_segments = base_calloc(z->layout.section_count + 1, sizeof *z->section_segments);
     if (!z->segments || !z->section_segments)
@@ -69,7 +68,7 @@ zero_result eng_segments_make(zero_ctx *z)
     for (size_t s = 0, i = 0; s < z->layout.section_count; s++) {
         z->section_segments[s] = made;
         for (; i < z->layout.slice_count && z->layout.slices[i].section == s; i++)
-            made += cut_slice(z, &z->layout.slices[i], z->segments + made);
+            made += cut_slice(z, &z->layout.slices[i], stage, rank, z->segments + made);
     }
     z->section_segments[z->layout.section_count] = made;
     return ZERO_OK;

@@ -76,7 +76,7 @@ static void write_status(zero_ctx *z, uint64_t now_ns)
         .verdict_wait_ns = since_last(now->step_wait_s, before->step_wait_s),
         .update_ns = since_last(now->update_s, before->update_s),
         .micro_batches = (uint64_t)z->config.micro_batches,
-        .planned_bytes = z->plan.total,
+        .planned_bytes = z->plan.total.mine,
         .metric_count = (uint32_t)z->means.count,
     };
     for (int m = 0; m < z->means.count; m++) {

@@ -119,6 +119,10 @@ typedef struct zero_config {
                                    default 1 */
     int32_t stall_s;          /**< longest silence of a rank's process before it counts as dead;
                                    default 30, ZERO_OFF none */
+    int64_t memory_limit;     /**< bytes that the ranks of a host may have together: zero_commit()
+                                   fails if the plan needs more; default: what the host, the control
+                                   group and RLIMIT_AS leave (zero(7), MEMORY); ZERO_OFF: not
+                                   checked */
 } zero_config;
 
 /** A config with every field at its default. */
@@ -278,10 +282,13 @@ ZERO_API zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_p
  * *Collective.* Afterwards the model is fixed, and from the third step on the step path allocates
  * nothing.
  *
- * ZERO_PLANNED: the environment asked for the plan only (zero-run --plan); zero_plan_text() has
- * it, close next. ZERO_E_INVALID: no tensor, an empty unit, fewer granules (1,024 elements each)
- * than ranks; ZERO_E_DIVERGED: ranks registered different models (the message says which tensor);
- * ZERO_E_NOMEM. After an error only zero_close() is left.
+ * ZERO_PLANNED: the environment asked for the plan only (zero-run --plan); zero_plan_text() and
+ * zero_plan_json() have it, and say whether it fits; close next. ZERO_E_INVALID: no tensor, an
+ * empty unit, fewer granules (1,024 elements each) than ranks; ZERO_E_DIVERGED: ranks registered
+ * different models (the message says which tensor) or have other settings; ZERO_E_NOMEM: the ranks
+ * of a host need more than it has (memory_limit; the message has the numbers, what limits, and what
+ * would need less), before anything is allocated, on all ranks; or an allocation failed all the
+ * same. After an error only zero_close() is left.
  */
 ZERO_API zero_result zero_commit(zero_ctx *z);
 
@@ -289,6 +296,12 @@ ZERO_API zero_result zero_commit(zero_ctx *z);
  * host share, this rank's part), how ranks come by parameters and gradients and why, and every
  * effective configuration value with its source. Valid until close; "" before commit. */
 ZERO_API const char *zero_plan_text(const zero_ctx *z);
+
+/** *Local*, after commit: the plan as one JSON object, whose schema zero(7) describes: exact bytes
+ * of every rank by tier and purpose, the most at once in zero_commit(), a step, zero_export() and
+ * zero_import(), what the host has, choices, slots, and the configuration. Valid until close; ""
+ * before commit. */
+ZERO_API const char *zero_plan_json(const zero_ctx *z);
 
 /** *Local*: number of units, 0 before commit. */
 ZERO_API int32_t zero_unit_count(const zero_ctx *z);

@@ -1,108 +1,28 @@
 #include "collectives/run/run.h"
 
-#include "base/file.h"
+#include "base/control_group.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-// The start of a small file of the kernel's, with a zero at its end; false: it cannot be read.
-static bool read_text(const char *root, const char *path, char *text, size_t size)
-{
-    char full[1024];
-    int fd = -1;
-    snprintf(full, sizeof full, "%s%s", root, path);
-    if (base_open(&fd, full, O_RDONLY, 0, NULL))
-        return false;
-    size_t used = 0;
-    ssize_t count;
-    while ((count = read(fd, text + used, size - 1 - used)) > 0 || (count < 0 && errno == EINTR))
-        used += count > 0 ? (size_t)count : 0;
-    text[used] = '\0';
-    base_close(&fd, full, NULL);
-    return count == 0;
-}
-
-// The number behind `key` at the start of a line.
-static bool find_number(const char *text, const char *key, uint64_t *number)
-{
-    const size_t length = strlen(key);
-    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        if (strncmp(line, key, length) || line[length] != ' ')
-            continue;
-        *number = strtoull(line + length + 1, NULL, 10);
-        return true;
-    }
-    return false;
-}
-
-// Of the lines "id:controllers:path" the path of ours: that of the memory controller (version 1),
-// or of no controller (version 2).
-static bool find_group(const char *text, bool second, char *path, size_t size)
-{
-    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        const size_t length = strcspn(line, "\n");
-        const char *first = memchr(line, ':', length);
-        const char *colon =
-            first ? memchr(first + 1, ':', length - (size_t)(first + 1 - line)) : NULL;
-        if (!colon)
-            continue;
-        char controllers[128];
-        snprintf(controllers, sizeof controllers, ",%.*s,", (int)(colon - first - 1), first + 1);
-        if (second ? strcmp(controllers, ",,") != 0 : !strstr(controllers, ",memory,"))
-            continue;
-        snprintf(path, size, "%.*s", (int)(length - (size_t)(colon + 1 - line)), colon + 1);
-        return true;
-    }
-    return false;
-}
-
-// Where that hierarchy is mounted, and which of its groups the mount shows as its root.
-static bool find_mount(const char *text, bool second, char *root, char *point)
-{
-    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        char entry[1024], kind[64], options[256];
-        snprintf(entry, sizeof entry, "%.*s", (int)strcspn(line, "\n"), line);
-        const char *dash = strstr(entry, " - ");
-        if (!dash || sscanf(entry, "%*s %*s %*s %255s %255s", root, point) != 2 ||
-            sscanf(dash, " - %63s %*s %255s", kind, options) != 2)
-            continue;
-        char list[264];
-        snprintf(list, sizeof list, ",%s,", options);
-        if (second ? !strcmp(kind, "cgroup2")
-                   : !strcmp(kind, "cgroup") && strstr(list, ",memory,") != NULL)
-            return true;
-    }
-    return false;
-}
 
 // The counter of our control group in one of the two hierarchies.
 static bool group_counter(struct run_oom *oom, const char *root, bool second)
 {
-    static char groups[8192], mounts[65536], text[4096];
-    char path[256], mount_root[256], point[256];
-    if (!read_text(root, "/proc/self/cgroup", groups, sizeof groups) ||
-        !read_text(root, "/proc/self/mountinfo", mounts, sizeof mounts) ||
-        !find_group(groups, second, path, sizeof path) ||
-        !find_mount(mounts, second, mount_root, point))
+    static char text[4096];
+    struct base_control_group group;
+    if (!base_control_group_find(&group, root, second))
         return false;
-    const size_t shown = strcmp(mount_root, "/") ? strlen(mount_root) : 0;
-    const char *below = strncmp(path, mount_root, shown) ? "" : path + shown;
-    snprintf(oom->path, sizeof oom->path, "%s%s%s/%s", root, point, strcmp(below, "/") ? below : "",
+    snprintf(oom->path, sizeof oom->path, "%s/%s", group.directory,
              second ? "memory.events" : "memory.oom_control");
-    return read_text("", oom->path, text, sizeof text) &&
-           find_number(text, "oom_kill", &oom->kills);
+    return base_read_text("", oom->path, text, sizeof text) &&
+           base_find_number(text, "oom_kill", &oom->kills);
 }
 
 static bool host_counter(struct run_oom *oom, const char *root)
 {
     static char text[32768];
     snprintf(oom->path, sizeof oom->path, "%s/proc/vmstat", root);
-    return read_text("", oom->path, text, sizeof text) &&
-           find_number(text, "oom_kill", &oom->kills);
+    return base_read_text("", oom->path, text, sizeof text) &&
+           base_find_number(text, "oom_kill", &oom->kills);
 }
 
 void run_oom_begin(struct run_oom *oom, const char *root)
@@ -119,8 +39,8 @@ enum run_oom_verdict run_oom_check(struct run_oom *oom)
 {
     static char text[32768];
     uint64_t kills = 0;
-    if (!*oom->path || !read_text("", oom->path, text, sizeof text) ||
-        !find_number(text, "oom_kill", &kills))
+    if (!*oom->path || !base_read_text("", oom->path, text, sizeof text) ||
+        !base_find_number(text, "oom_kill", &kills))
         return RUN_OOM_UNKNOWN;
     const bool more = kills > oom->kills;
     oom->kills = kills;

@@ -35,7 +35,7 @@ static const struct option long_options[] = {
     {"grace", required_argument, NULL, OPTION_GRACE},
     {"status", required_argument, NULL, OPTION_STATUS},
     {"trace", required_argument, NULL, OPTION_TRACE},
-    {"plan", no_argument, NULL, OPTION_PLAN},
+    {"plan", optional_argument, NULL, OPTION_PLAN},
     {"world", required_argument, NULL, OPTION_WORLD},
     {"explain", no_argument, NULL, OPTION_EXPLAIN},
     {"version", no_argument, NULL, OPTION_VERSION},
@@ -123,6 +123,7 @@ static zero_result parse_option(struct run_options *options, int option, const c
                                 struct base_error *error)
 {
     static const char *const binds[] = {"none", "core", "numa", "auto", NULL};
+    static const char *const plans[] = {"text", "json", NULL};
     int index = 0;
     zero_result result = ZERO_OK;
     switch (option) {
@@ -161,6 +162,9 @@ static zero_result parse_option(struct run_options *options, int option, const c
         break;
     case OPTION_PLAN:
         options->plan = true;
+        result = parse_choice("--plan", argument ? argument : "text", plans, "text or json", &index,
+                              error);
+        options->plan_json = index == 1;
         break;
     case OPTION_WORLD:
         return parse_number("--world", argument, BOOT_WORLD_MAX, &options->plan_world, error);

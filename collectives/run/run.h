@@ -30,6 +30,7 @@
 #ifndef COLLECTIVES_RUN_RUN_H
 #define COLLECTIVES_RUN_RUN_H
 
+#include "base/control_group.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "collectives/run/watch.h"
@@ -47,6 +48,7 @@
 enum run_status {
     RUN_OK = 0,
     RUN_USAGE = 64,         /**< the command line */
+    RUN_DOES_NOT_FIT = 65,  /**< --plan: the plan was made, and needs more than this host has */
     RUN_NO_PROGRAM = 66,    /**< the program is not there or cannot be executed */
     RUN_NOT_ALONE = 69,     /**< another launcher has started zero-run several times */
     RUN_SYSTEM = 71,        /**< the system refused: processes, memory, descriptors */
@@ -69,7 +71,7 @@ struct run_options {
     int timeout_s; /**< 0: none */
     int grace_s;   /**< from SIGTERM to SIGKILL */
     enum run_bind bind;
-    bool plan;
+    bool plan, plan_json;
     int plan_world; /**< 0: as many as ranks */
     bool explain;
     bool help, version;
@@ -204,9 +206,9 @@ void run_metrics_close(struct run_metrics *metrics);
 
 /** Where the kernel counts the processes that it has killed for lack of memory. */
 struct run_oom {
-    char path[1024]; /**< the file; "": none can be read */
-    bool group;      /**< counts our control group's only; else all of the host */
-    uint64_t kills;  /**< so far */
+    char path[BASE_GROUP_PATH + 32]; /**< the file; "": none can be read */
+    bool group;                      /**< counts our control group's only; else all of the host */
+    uint64_t kills;                  /**< so far */
 };
 
 enum run_oom_verdict {
@@ -418,7 +420,8 @@ void run_watch_close(struct run_job *job);
 
 /* ---- plan.c */
 
-/** Prints the plan that the program has handed over. Returns the exit status. */
+/** Prints the plans that the program has handed over: for each of its contexts three texts, each
+ * ended by a zero: for people, as JSON, and why it does not fit. Returns the exit status. */
 int run_plan_print(struct run_job *job);
 
 #endif

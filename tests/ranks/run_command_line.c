@@ -30,7 +30,7 @@ static void wrong_options_are_one_line(void **state)
         {{"-n", "4097", "true"}, "not '4097'"},
         {{"--unknown", "true"}, "unknown option --unknown"},
         {{"-x", "true"}, "unknown option -x"},
-        {{"--plan=3", "true"}, "unknown option --plan=3"},
+        {{"--plan=3", "true"}, "--plan takes text or json, not '3'"},
         {{"--help=3", "true"}, "unknown option --help=3 (it takes no value)"},
         {{"--bind", "socket", "true"}, "--bind takes none, core, numa or auto, not 'socket'"},
         {{"--prefix", "maybe", "true"}, "--prefix takes auto, always or never"},
@@ -454,6 +454,18 @@ static void plans_are_printed(void **state)
     assert_string_equal(run.out, "for 64\n");
     assert_string_equal(run.err, "");
     run_command_free(&run);
+
+    // Of two contexts, the second of which needs too much.
+    const char *two = "printf 'text 1\\n\\0{1}\\0\\0text 2\\n\\0{2}\\0too much\\0' "
+                      ">>/proc/self/fd/$ZERO_PLAN_FD";
+    RUN_SCRIPT(&run, two, "--plan=text");
+    assert_string_equal(run.out, "text 1\ntext 2\n");
+    run_command_expect_line(&run, 65, "the plan does not fit: too much", NULL);
+    RUN_SCRIPT(&run, two, "--plan=json");
+    assert_string_equal(run.out, "{1}\n{2}\n");
+    run_command_expect_line(&run, 65, "the plan does not fit: too much", NULL);
+    RUN_SCRIPT(&run, "echo words >>/proc/self/fd/$ZERO_PLAN_FD", "--plan=json");
+    run_command_expect_line(&run, 76, "no plan: the program made it as text only", NULL);
 
     RUN_SCRIPT(&run, "exit 0", "--plan");
     run_command_expect_line(&run, 76, "no plan: the program ended with exit code 0", NULL);

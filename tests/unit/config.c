@@ -73,6 +73,7 @@ static void defaults_are_those_of_the_manual(void **state)
         assert_false(config.native);
         assert_int_equal(config.sum_group, 1);
         assert_int_equal(config.stall_s, 30);
+        assert_int_equal(config.memory_limit, ENG_KEY_AUTO);
         assert_int_equal(config.log.level, ZERO_LOG_WARN);
         assert_false(config.plan);
         assert_int_equal(config.plan_fd, -1);
@@ -103,6 +104,7 @@ static void the_struct_is_read(void **state)
     user.gather = "copy";
     user.sum_group = 8;
     user.stall_s = ZERO_OFF;
+    user.memory_limit = ZERO_OFF;
     user.log_level = ZERO_OFF;
     const struct eng_config config = resolved(&user);
     assert_int_equal(config.stage, 3);
@@ -125,6 +127,7 @@ static void the_struct_is_read(void **state)
     assert_false(config.shared);
     assert_int_equal(config.sum_group, 8);
     assert_int_equal(config.stall_s, 0);
+    assert_int_equal(config.memory_limit, 0);
     assert_int_equal(config.log.level, 0);
     assert_int_equal(config.log.rank, 3);
 }
@@ -166,6 +169,7 @@ static void fields_out_of_range_are_refused(void **state)
     REFUSED(sum_group, 3, "sum_group=3: it must be a power of two");
     REFUSED(sum_group, -2, "sum_group");
     REFUSED(stall_s, -2, "stall_s");
+    REFUSED(memory_limit, -2, "takes 1 to 1152921504606846976, auto or off");
     REFUSED(reserved, 1, "reserved");
     REFUSED(struct_size, 2, "struct_size");
 

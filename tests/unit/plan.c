@@ -371,10 +371,14 @@ static void the_plan_is_handed_over(void **state)
     setenv("ZERO_PLAN_FD", number, 1);
     const zero_config config = config_of(2);
     zero_ctx *z = planned(&config);
-    const ssize_t length = read(ends[0], text, sizeof text - 1);
-    assert_true(length > 0);
-    text[length] = '\0';
+    const ssize_t length = read(ends[0], text, sizeof text);
+    assert_true(length > 0 && text[length - 1] == '\0');
+    // For people, for programs, and why it does not fit.
+    const char *json = text + strlen(text) + 1, *reason = json + strlen(json) + 1;
     assert_string_equal(text, zero_plan_text(z));
+    assert_string_equal(json, zero_plan_json(z));
+    assert_string_equal(reason, "");
+    assert_ptr_equal(reason + 1, text + length);
     zero_close(z);
 
     // Nobody reads it: an error, not a plan that got lost.

@@ -34,10 +34,7 @@ static int remove_directory(void **state)
 
 static void write_file(const char *name, const char *text)
 {
-    FILE *file = fopen(temporary_path(&dir, name), "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    assert_true(temporary_write(&dir, name, text));
 }
 
 static char *read_file(const char *name)
@@ -192,7 +189,7 @@ static void ends_have_words_and_a_status(void **state)
 static void make_directories(const char *const *names)
 {
     for (; *names; names++)
-        assert_int_equal(mkdir(temporary_path(&dir, *names), 0777), 0);
+        assert_true(temporary_folder(&dir, *names));
 }
 
 static void kills_of_the_control_group_are_counted(void **state)

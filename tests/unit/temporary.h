@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct temporary {
     char directory[64];
@@ -29,6 +30,21 @@ static inline const char *temporary_path(const struct temporary *temporary, cons
     char *result = path[next++ % 4];
     snprintf(result, sizeof path[0], "%s/%s", temporary->directory, name);
     return result;
+}
+
+/** Makes a directory in it. */
+static inline bool temporary_folder(const struct temporary *temporary, const char *name)
+{
+    return mkdir(temporary_path(temporary, name), 0777) == 0;
+}
+
+/** Creates or replaces a file in it. */
+static inline bool temporary_write(const struct temporary *temporary, const char *name,
+                                   const char *text)
+{
+    FILE *file = fopen(temporary_path(temporary, name), "w");
+    const bool written = file && fputs(text, file) >= 0;
+    return file && fclose(file) == 0 && written;
 }
 
 /** Number of entries of the directory. */

@@ -1,0 +1,319 @@
+/* The plan as JSON: what it says is what the text says and what ranks have; and what does not fit
+ * is refused with numbers. */
+#include <zero/zero.h>
+
+#include "base/memory_limits.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+enum { WORLD = 3, GRANULE = 1024 };
+
+/** Six tensors of odd sizes in three units, two of them stacked. */
+static zero_ctx *open_model(const zero_config *config)
+{
+    zero_ctx *z = NULL;
+    if (zero_open(&z, config))
+        fail_msg("%s", zero_last_error(NULL));
+    for (int p = 0; p < 4; p++) {
+        char name[16];
+        zero_param_desc desc = zero_param_default();
+        snprintf(name, sizeof name, "tensor%d", p);
+        desc.name = name;
+        desc.dtype = p % 2 ? ZERO_BF16 : ZERO_F32;
+        desc.ndim = 2;
+        desc.shape[0] = p == 2 ? 3 : 5;
+        desc.shape[1] = (uint64_t)(3000 + 7000 * p);
+        desc.unit_count = p == 2 ? 3 : 1;
+        assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
+    }
+    assert_string_equal(zero_plan_json(z), "");
+    return z;
+}
+
+static zero_config config_of(int stage, const char *gather)
+{
+    zero_config config = zero_config_default();
+    config.stage = stage;
+    config.gather = gather;
+    config.log_level = ZERO_OFF;
+    return config;
+}
+
+static void plan_for(int world)
+{
+    char number[16];
+    snprintf(number, sizeof number, "%d", world);
+    setenv("ZERO_PLAN", "1", 1);
+    setenv("ZERO_PLAN_WORLD", number, 1);
+}
+
+static int plan_no_more(void **state)
+{
+    (void)state;
+    unsetenv("ZERO_PLAN");
+    unsetenv("ZERO_PLAN_WORLD");
+    unsetenv("ZERO_PLAN_FD");
+    return 0;
+}
+
+static json_t *parse(const zero_ctx *z)
+{
+    json_error_t error;
+    json_t *plan = json_loads(zero_plan_json(z), 0, &error);
+    if (!plan)
+        fail_msg("%s:\n%s", error.text, zero_plan_json(z));
+    return plan;
+}
+
+/** What is at "a.b.c". */
+static json_t *at(json_t *object, const char *path)
+{
+    char name[64];
+    while (*path) {
+        const size_t length = strcspn(path, ".");
+        snprintf(name, sizeof name, "%.*s", (int)length, path);
+        object = json_object_get(object, name);
+        if (!object)
+            fail_msg("the plan has no %s", path);
+        path += length + (path[length] == '.');
+    }
+    return object;
+}
+
+static uint64_t number(json_t *object, const char *path)
+{
+    object = at(object, path);
+    assert_true(json_is_integer(object));
+    return (uint64_t)json_integer_value(object);
+}
+
+static const char *text(json_t *object, const char *path)
+{
+    object = at(object, path);
+    assert_true(json_is_string(object));
+    return json_string_value(object);
+}
+
+/** A plan made for `world` ranks that are not there. */
+static json_t *planned(const zero_config *config, int world)
+{
+    plan_for(world);
+    zero_ctx *z = open_model(config);
+    assert_int_equal(zero_commit(z), ZERO_PLANNED);
+    json_t *plan = parse(z);
+    zero_close(z);
+    plan_no_more(NULL);
+    return plan;
+}
+
+static void the_schema_is_that_of_the_manual(void **state)
+{
+    (void)state;
+    const zero_config config = config_of(2, "copy");
+    json_t *plan = planned(&config, WORLD);
+    assert_string_equal(text(plan, "schema"), "zero-plan");
+    assert_int_equal(number(plan, "version"), 1);
+    assert_string_equal(text(plan, "library"), zero_version());
+    assert_string_equal(text(plan, "name"), "main");
+    assert_true(json_is_true(at(plan, "planned_only")));
+    assert_int_equal(number(plan, "rank"), 0);
+    assert_int_equal(number(plan, "world"), WORLD);
+    assert_int_equal(number(plan, "stage"), 2);
+    assert_int_equal(number(plan, "model.elements"), 5 * 3000 + 5 * 10000 + 3 * 17000 + 5 * 24000);
+    assert_int_equal(number(plan, "model.tensors"), 4);
+    assert_int_equal(number(plan, "model.units"), 3);
+    assert_int_equal(number(plan, "model.granule_elements"), GRANULE);
+    assert_string_equal(text(plan, "choices.gather"), "copy");
+    assert_string_equal(text(plan, "choices.reduction"), "canonical");
+    assert_string_equal(text(plan, "choices.transport"), "shm");
+    assert_true(json_is_null(at(plan, "choices.private_memory")));
+    assert_int_equal(number(plan, "choices.micro_batches_per_rank"), 1);
+    assert_true(json_is_false(at(plan, "memory.working_copies_shared")));
+    assert_int_equal(json_array_size(at(plan, "slots.gathered_units")), 0);
+    assert_true(json_array_size(at(plan, "slots.gradients")) > 0);
+    assert_string_equal(text(plan, "config.gather.value"), "copy");
+    assert_string_equal(text(plan, "config.gather.source"), "zero_config");
+    assert_string_equal(text(plan, "config.world.source"), "zero-run --plan");
+    assert_int_equal(json_array_size(at(plan, "host.rank_bytes")), WORLD);
+    assert_true(number(plan, "host.memory_total") >= number(plan, "host.memory_available"));
+    json_decref(plan);
+}
+
+/** Rows add up to totals, and peaks are no less. */
+static void check_sums(json_t *plan)
+{
+    static const char *const fields[] = {"bytes", "sum"};
+    const char *key;
+    json_t *row;
+    for (int f = 0; f < 2; f++) {
+        uint64_t sum = 0;
+        json_object_foreach(at(plan, "memory.tiers.host"), key, row) sum += number(row, fields[f]);
+        const uint64_t total = number(at(plan, "memory.total"), fields[f]);
+        assert_int_equal(sum, total);
+        json_object_foreach(at(plan, "memory.peaks"), key, row)
+            assert_true(number(row, fields[f]) >= total);
+    }
+    assert_true(number(plan, "host.need") >= number(plan, "memory.total.sum"));
+}
+
+/** Every row's min, max and sum are those of what each rank says of itself. */
+static void ranks_are_added_up(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 7; i++) {
+        const zero_config config = config_of(i < 4 ? i : i - 3, i < 4 ? "copy" : "shared");
+        json_t *plan = planned(&config, 5);
+        check_sums(plan);
+        const uint64_t world = number(plan, "world");
+        const char *key;
+        json_t *row;
+        json_object_foreach(at(plan, "memory.tiers.host"), key, row)
+        {
+            assert_true(number(row, "min") <= number(row, "bytes"));
+            assert_true(number(row, "bytes") <= number(row, "max"));
+            assert_true(number(row, "sum") >= world * number(row, "min"));
+            assert_true(number(row, "sum") <= world * number(row, "max"));
+            assert_true(number(row, "largest_rank") < world);
+        }
+        // What is sharded adds up to one of each, whatever rank has it.
+        const uint64_t granules = number(plan, "model.granules");
+        const uint64_t moments = 2 * 4 * GRANULE * granules;
+        assert_int_equal(number(plan, "memory.tiers.host.gradient_sums.sum"),
+                         4 * GRANULE * granules);
+        assert_int_equal(number(plan, "memory.tiers.host.moments.sum"),
+                         config.stage ? moments : 5 * moments);
+        json_decref(plan);
+    }
+}
+
+/** With one rank, the world that is there: the same numbers. */
+static void the_plan_is_what_commit_makes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 7; i++) {
+        const zero_config config = config_of(i < 4 ? i : i - 3, i < 4 ? "copy" : "shared");
+        json_t *before = planned(&config, 1);
+        zero_ctx *z = open_model(&config);
+        assert_int_equal(zero_commit(z), ZERO_OK);
+        json_t *plan = parse(z);
+        assert_true(json_equal(at(plan, "memory"), at(before, "memory")));
+        assert_true(json_equal(at(plan, "slots"), at(before, "slots")));
+        assert_true(json_is_false(at(plan, "planned_only")));
+        assert_true(json_is_true(at(plan, "host.fits")));
+        json_decref(before);
+        json_decref(plan);
+        zero_close(z);
+    }
+}
+
+/* ------------------------------------------------------------------ what does not fit */
+
+static void a_limit_that_is_given_holds(void **state)
+{
+    (void)state;
+    zero_config config = config_of(0, NULL);
+    json_t *plan = planned(&config, 1);
+    const uint64_t need = number(plan, "host.need");
+    json_decref(plan);
+    for (int i = 0; i < 2; i++) {
+        config.memory_limit = (int64_t)need - i;
+        zero_ctx *z = open_model(&config);
+        assert_int_equal(zero_commit(z), i ? ZERO_E_NOMEM : ZERO_OK);
+        plan = parse(z);
+        assert_true(json_is_boolean(at(plan, "host.fits")));
+        assert_int_equal(json_is_true(at(plan, "host.fits")), !i);
+        assert_string_equal(text(plan, "host.limited_by"), "memory_limit");
+        assert_int_equal(number(plan, "host.limit"), need - (uint64_t)i);
+        if (i) {
+            assert_non_null(strstr(zero_last_error(z), "1 rank at stage 0: "));
+            assert_non_null(strstr(zero_last_error(z), "(memory_limit)"));
+            assert_non_null(strstr(zero_last_error(z), text(plan, "host.reason")));
+            assert_int_equal(zero_barrier(z), ZERO_E_NOMEM);
+            zero_statistics stats = {.struct_size = sizeof stats};
+            assert_int_equal(zero_stats(z, &stats), ZERO_OK);
+            assert_null(zero_param_ptr(z, 0, 0));
+        }
+        json_decref(plan);
+        zero_close(z);
+    }
+}
+
+/** Of 64 ranks on this host, and a model that no machine here holds. */
+static void a_plan_that_does_not_fit_is_a_plan(void **state)
+{
+    (void)state;
+    zero_config config = config_of(0, NULL);
+    plan_for(64);
+    for (int i = 0; i < 2; i++) {
+        zero_ctx *z = NULL;
+        config.memory_limit = i ? ZERO_OFF : 0;
+        assert_int_equal(zero_open(&z, &config), ZERO_OK);
+        zero_param_desc desc = zero_param_default();
+        desc.name = "large";
+        desc.ndim = 1;
+        desc.shape[0] = UINT64_C(1) << 40;
+        assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
+        assert_int_equal(zero_commit(z), ZERO_PLANNED);
+        json_t *plan = parse(z);
+        assert_true(i ? json_is_null(at(plan, "host.fits")) : json_is_false(at(plan, "host.fits")));
+        assert_true(i ? json_is_null(at(plan, "host.reason"))
+                      : strstr(text(plan, "host.reason"), "; stage=1 would need ") != NULL);
+        assert_non_null(strstr(zero_plan_text(z), i ? "fits         not checked: memory_limit=off"
+                                                    : "fits         no: 64 ranks at stage 0: "));
+        json_decref(plan);
+        zero_close(z);
+    }
+}
+
+/** 1 GiB of moments, and room for 64 MiB of addresses. */
+static void addresses_are_counted(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    struct base_memory_limits limits;
+    const zero_config config = config_of(1, NULL);
+    plan_for(2);
+    zero_ctx *z = open_model(&config);
+    zero_param_desc desc = zero_param_default();
+    desc.name = "large";
+    desc.ndim = 1;
+    desc.shape[0] = UINT64_C(1) << 27;
+    assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
+    base_memory_limits(&limits, "");
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    const struct rlimit tight = {limits.address_used + (64 << 20), before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &tight), 0);
+    const zero_result result = zero_commit(z);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(result, ZERO_PLANNED);
+    json_t *plan = parse(z);
+    assert_true(json_is_false(at(plan, "host.fits")));
+    if (limits.available > UINT64_C(8) << 30)
+        assert_string_equal(text(plan, "host.limited_by"),
+                            "address space of a process (ulimit -v)");
+    json_decref(plan);
+    zero_close(z);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(the_schema_is_that_of_the_manual, plan_no_more),
+        cmocka_unit_test_teardown(ranks_are_added_up, plan_no_more),
+        cmocka_unit_test_teardown(the_plan_is_what_commit_makes, plan_no_more),
+        cmocka_unit_test_teardown(a_limit_that_is_given_holds, plan_no_more),
+        cmocka_unit_test_teardown(a_plan_that_does_not_fit_is_a_plan, plan_no_more),
+        cmocka_unit_test_teardown(addresses_are_counted, plan_no_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,91 @@
+// What each rank needs: the same functions whether the world is there or only planned.
+
+#include "zero/engine.h"
+
+#include "base/arena.h"
+
+/** Whether some round but the last ends inside a block of sum_group micro-batches. */
+static bool leaves_blocks(const struct eng_config *config)
+{
+    return config->micro_batches > config->world && config->world % config->sum_group != 0;
+}
+
+static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
+{
+    const struct eng_config *config = &z->config;
+    return (struct eng_limits){
+        .stage = stage,
+        .shared = shared,
+        .blocks = leaves_blocks(config),
+        .open_units = config->open_units,
+        .prefetch_units = config->prefetch_units,
+        .grad_units = config->grad_units,
+        .grad_spare = config->native && z->micro_count > 1 ? config->grad_units : 0,
+        .live_bytes = config->live_bytes,
+        .moments = eng_model_moments(&z->model),
+    };
+}
+
+/** Bytes of the transport, on every rank alike. */
+static size_t transport_bytes(const zero_ctx *z)
+{
+    struct coll_counters counters = {.memory_bytes =
+                                         coll_memory_needed(z->config.transport, z->config.world)};
+    if (z->comm)
+        coll_counters(z->comm, &counters);
+    return counters.memory_bytes;
+}
+
+static void count_peaks(const zero_ctx *z, int rank, size_t early, struct eng_need *need)
+{
+    const size_t before = eng_layout_bytes(&z->layout) + need->rows[ENG_FOR_TRANSPORT] + early;
+    need->peaks[ENG_PEAK_COMMIT] = before > need->total ? before : need->total;
+    need->peaks[ENG_PEAK_STEP] = need->total;
+    need->peaks[ENG_PEAK_SAVE] = need->total + eng_export_bytes(z, rank);
+    need->peaks[ENG_PEAK_LOAD] = need->total + eng_import_bytes(z);
+}
+
+/** Adds up every rank's placement. */
+static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits, size_t early,
+                             struct eng_plan *plan, struct base_error *error)
+{
+    const size_t transport = transport_bytes(z);
+    size_t tables = 0;
+    for (int rank = 0; rank < z->config.world; rank++) {
+        struct eng_placement placement;
+        struct eng_need need;
+        const zero_result r = eng_placement_make(&placement, &z->layout, rank, limits, error);
+        if (r)
+            return r;
+        // At stage 0 every rank updates everything.
+        if (rank == 0 || limits->stage > 0)
+            tables = eng_memory_tables(z, &placement, limits->stage, rank);
+        eng_need_count(&need, &placement, limits->moments, tables, transport);
+        eng_placement_free(&placement);
+        count_peaks(z, rank, early, &need);
+        eng_plan_add(plan, rank, &need, rank == z->config.rank);
+    }
+    return ZERO_OK;
+}
+
+zero_result eng_budget_make(zero_ctx *z, size_t early, struct base_error *error)
+{
+    const struct eng_limits limits = limits_of(z, z->config.stage, z->config.shared);
+    zero_result r = eng_placement_make(&z->placement, &z->layout, z->config.rank, &limits, error);
+    if (!r)
+        r = eng_plan_begin(&z->plan, z->config.world, error);
+    return r ? r : add_ranks(z, &limits, early, &z->plan, error);
+}
+
+zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *sum,
+                             struct base_error *error)
+{
+    const struct eng_limits limits = limits_of(z, stage, shared);
+    struct eng_plan plan;
+    zero_result r = eng_plan_begin(&plan, z->config.world, error);
+    if (!r)
+        r = add_ranks(z, &limits, 0, &plan, error);
+    *sum = plan.peaks[eng_plan_worst(&plan)].sum;
+    eng_plan_free(&plan);
+    return r;
+}

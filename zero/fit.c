@@ -1,0 +1,163 @@
+// Whether the host has what its ranks need: all of them together, for what limits all of them.
+
+#include "zero/engine.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/** What the ranks of this host, or those in this rank's control group, need together. */
+struct demand {
+    uint64_t host, group;
+};
+
+static uint64_t host_demand(const zero_ctx *z)
+{
+    return z->plan.peaks[eng_plan_worst(&z->plan)].sum;
+}
+
+/** Address space that this process will use for arenas and private memory; a rank that is a process
+ * maps those of the others too, and shared parameters twice. */
+static uint64_t addresses(const zero_ctx *z)
+{
+    const struct eng_spread *rows = z->plan.rows;
+    if (z->config.team)
+        return z->plan.total.sum;
+    const uint64_t others = rows[ENG_FOR_PARAMS].sum - rows[ENG_FOR_PARAMS].mine +
+                            rows[ENG_FOR_GRADIENTS].sum - rows[ENG_FOR_GRADIENTS].mine +
+                            rows[ENG_FOR_SUMS].sum - rows[ENG_FOR_SUMS].mine;
+    const uint64_t view = z->config.shared ? rows[ENG_FOR_PARAMS].sum : 0;
+    return z->plan.peaks[eng_plan_worst(&z->plan)].mine + others + view;
+}
+
+/** Takes a limit for the one that counts if it leaves less beyond what is needed. */
+static void consider(struct eng_fit *fit, uint64_t limit, uint64_t left, uint64_t needed,
+                     const char *source)
+{
+    if (limit == UINT64_MAX)
+        return;
+    const bool first = !*fit->source;
+    const bool fits = needed <= left, fitted = fit->needed <= fit->left;
+    if (!first && fits != fitted && fits)
+        return;
+    // Among several that hold it is the one with the least to spare, else the most exceeded one.
+    if (!first && fits == fitted &&
+        (fits ? left - needed >= fit->left - fit->needed
+              : needed - left <= fit->needed - fit->left))
+        return;
+    fit->limit = limit;
+    fit->left = left;
+    fit->needed = needed;
+    snprintf(fit->source, sizeof fit->source, "%s", source);
+}
+
+/** Everything that was found, or the one number that was given. */
+static void consider_all(const zero_ctx *z, struct eng_fit *fit, const struct demand *demand)
+{
+    const struct base_memory_limits *host = &fit->host;
+    char source[256];
+    if (z->config.memory_limit != ENG_KEY_AUTO) {
+        const uint64_t limit = (uint64_t)z->config.memory_limit;
+        consider(fit, limit, limit, demand->host, "memory_limit");
+        return;
+    }
+    consider(fit, host->total, host->available == UINT64_MAX ? host->total : host->available,
+             demand->host, "this host's memory");
+    snprintf(source, sizeof source, "control group %.200s", host->group);
+    consider(fit, host->group_limit, base_memory_left(host->group_limit, host->group_used),
+             demand->group, source);
+    consider(fit, host->address_limit, base_memory_left(host->address_limit, host->address_used),
+             addresses(z), "address space of a process (ulimit -v)");
+}
+
+/** Settings that would need less, with their numbers: the mildest first. */
+static void suggest(const zero_ctx *z, struct base_text *text)
+{
+    uint64_t least = host_demand(z);
+    const int last = z->config.native ? 1 : 3;
+    char size[32];
+    for (int stage = z->config.stage; stage <= last; stage++) {
+        size_t sum;
+        if (eng_budget_other(z, stage, stage > 0, &sum, NULL) || sum >= least)
+            continue;
+        least = sum;
+        base_text_add(text, "; stage=%d%s would need %s", stage,
+                      strcmp(z->config.gather, "copy") ? "" : ", gather=auto",
+                      eng_human(sum, size));
+    }
+}
+
+static void explain(const zero_ctx *z, struct eng_fit *fit)
+{
+    char needed[32], left[32], limit[32], others[160] = "";
+    suggest(z, &(struct base_text){others, sizeof others, 0});
+    snprintf(fit->reason, sizeof fit->reason,
+             "%d rank%s at stage %d: %s needed, but %s left of %s (%s)%s; fewer ranks need less; "
+             "memory_limit overrules this",
+             z->config.world, z->config.world > 1 ? "s" : "", z->config.stage,
+             eng_human(fit->needed, needed), eng_human(fit->left, left),
+             eng_human(fit->limit, limit), fit->source, others);
+}
+
+/** The verdict of this rank, whose group's ranks are known. */
+static void judge(zero_ctx *z, const struct demand *demand)
+{
+    struct eng_fit *fit = &z->plan.fit;
+    if (z->config.memory_limit == 0) {
+        fit->verdict = ENG_FITS_UNCHECKED;
+        return;
+    }
+    consider_all(z, fit, demand);
+    fit->verdict = !*fit->source || fit->needed <= fit->left ? ENG_FITS : ENG_FITS_NOT;
+    if (fit->verdict == ENG_FITS_NOT)
+        explain(z, fit);
+}
+
+void eng_fit_look(zero_ctx *z)
+{
+    // Whoever starts the ranks will do so where this process is.
+    const struct demand demand = {.host = host_demand(z), .group = host_demand(z)};
+    base_memory_limits(&z->plan.fit.host, "");
+    judge(z, &demand);
+}
+
+/** Who is limited by the same control group as this rank needs memory beside it. */
+static zero_result group_demand(zero_ctx *z, uint64_t *bytes, struct base_error *error)
+{
+    const size_t world = (size_t)z->config.world;
+    const char *group = z->plan.fit.host.group;
+    const uint64_t mine = base_hash64(group, strlen(group), 0);
+    uint64_t *all = base_calloc(world, sizeof *all);
+    if (!all)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory to compare %zu control groups", world);
+    zero_result r = coll_exchange(z->comm, &mine, sizeof mine, all);
+    if (r)
+        r = eng_comm_failed(z, r);
+    size_t others = 0;
+    *bytes = 0;
+    for (size_t rank = 0; !r && rank < world; rank++) {
+        others += all[rank] != mine;
+        *bytes += all[rank] == mine ? z->plan.ranks[rank] : 0;
+    }
+    if (others == 0)
+        *bytes = host_demand(z);
+    base_free(all);
+    return r;
+}
+
+zero_result eng_fit_agree(zero_ctx *z)
+{
+    struct base_error error = {0};
+    struct demand demand = {.host = host_demand(z)};
+    base_memory_limits(&z->plan.fit.host, "");
+    const zero_result r = group_demand(z, &demand.group, &error);
+    if (r)
+        return error.result ? eng_fail_from(z, &error) : r;
+    judge(z, &demand);
+    if (z->plan.fit.verdict == ENG_FITS_NOT)
+        zero_fail(&error, ZERO_E_NOMEM, "%s", z->plan.fit.reason);
+    return eng_agree(z, &error, "zero_commit");
+}

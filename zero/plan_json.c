@@ -1,0 +1,129 @@
+#include "zero/plan.h"
+
+#include "base/arena.h"
+#include "zero/kernels/kernels.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+/** Of the schema that zero(7) describes; a number is added where fields change their meaning. */
+enum { SCHEMA_VERSION = 1 };
+
+/** null: none. */
+static json_t *bytes_or_null(uint64_t bytes)
+{
+    return bytes > INT64_MAX ? json_null() : json_integer((json_int_t)bytes);
+}
+
+static json_t *describe_spread(const struct eng_spread *spread)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:i}", "bytes", (json_int_t)spread->mine, "min",
+                     (json_int_t)spread->least, "max", (json_int_t)spread->most, "sum",
+                     (json_int_t)spread->sum, "largest_rank", spread->largest);
+}
+
+static json_t *describe_model(const struct eng_plan_facts *facts)
+{
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:i}", "elements", (json_int_t)eng_model_elements(facts->model),
+        "tensors", (json_int_t)facts->model->param_count, "units",
+        (json_int_t)facts->layout->unit_count, "groups", (json_int_t)facts->model->group_count,
+        "granules", (json_int_t)facts->layout->granules, "granule_elements", ENG_GRANULE);
+}
+
+static json_t *describe_choices(const struct eng_plan_facts *facts)
+{
+    const struct eng_config *config = facts->config;
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s?}", "kernels", facts->kernels->name,
+                     "transport", config->transport, "gather", eng_plan_gather(config), "reduction",
+                     config->reduction, "sum_group", config->sum_group, "micro_batches",
+                     config->micro_batches, "micro_batches_per_rank",
+                     (config->micro_batches + config->world - 1) / config->world, "private_memory",
+                     facts->host.private_path);
+}
+
+/** An object of spreads: what each row, or each moment, needs. */
+static json_t *describe_spreads(const struct eng_spread *spreads, const struct eng_plan_name *names,
+                                int count)
+{
+    json_t *object = json_object();
+    for (int i = 0; i < count; i++)
+        json_object_set_new(object, names[i].key, describe_spread(&spreads[i]));
+    return object;
+}
+
+static json_t *describe_memory(const struct eng_plan *plan, const struct eng_config *config)
+{
+    json_t *tiers = json_object();
+    json_t *rows = describe_spreads(plan->rows, eng_purpose_names, ENG_PURPOSES);
+    json_object_set_new(tiers, "host", rows);
+    return json_pack("{s:o, s:o, s:b, s:o}", "tiers", tiers, "total", describe_spread(&plan->total),
+                     "working_copies_shared", config->shared, "peaks",
+                     describe_spreads(plan->peaks, eng_peak_names, ENG_PEAKS));
+}
+
+static json_t *describe_slots(const struct eng_slot_plan *slots)
+{
+    json_t *list = json_array();
+    for (int c = 0; c < slots->class_count; c++)
+        json_array_append_new(
+            list, json_pack("{s:I, s:i, s:i}", "bytes", (json_int_t)slots->classes[c].bytes,
+                            "slots", slots->classes[c].slots, "units", slots->classes[c].units));
+    return list;
+}
+
+static json_t *describe_host(const struct eng_plan *plan)
+{
+    const struct eng_fit *fit = &plan->fit;
+    const enum eng_peak worst = eng_plan_worst(plan);
+    json_t *fits =
+        fit->verdict == ENG_FITS_UNCHECKED ? json_null() : json_boolean(fit->verdict == ENG_FITS);
+    json_t *ranks = json_array();
+    for (int r = 0; r < plan->world; r++)
+        json_array_append_new(ranks, json_integer((json_int_t)plan->ranks[r]));
+    return json_pack(
+        "{s:i, s:o, s:I, s:s, s:i, s:o, s:s?, s:o, s:o, s:s?, s:o, s:o}", "ranks", plan->world,
+        "rank_bytes", ranks, "need", (json_int_t)plan->peaks[worst].sum, "need_at",
+        eng_peak_names[worst].key, "largest_rank", plan->peaks[worst].largest, "fits", fits,
+        "limited_by", *fit->source ? fit->source : NULL, "limit",
+        bytes_or_null(*fit->source ? fit->limit : UINT64_MAX), "left",
+        bytes_or_null(*fit->source ? fit->left : UINT64_MAX), "reason",
+        *fit->reason ? fit->reason : NULL, "memory_total", bytes_or_null(fit->host.total),
+        "memory_available", bytes_or_null(fit->host.available));
+}
+
+static json_t *describe_config(const struct eng_config *config)
+{
+    struct eng_config_entry entry;
+    json_t *object = json_object();
+    for (int i = 0; eng_config_entry(config, i, &entry); i++)
+        json_object_set_new(object, entry.key,
+                            json_pack("{s:s, s:s}", "value", entry.value, "source", entry.source));
+    return object;
+}
+
+static json_t *describe(const struct eng_plan *plan, const struct eng_plan_facts *facts)
+{
+    const struct eng_config *config = facts->config;
+    return json_pack("{s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:o, s:o, s:o, s:{s:o, s:o}, s:o, "
+                     "s:o}",
+                     "schema", "zero-plan", "version", SCHEMA_VERSION, "library", zero_version(),
+                     "name", config->name, "planned_only", config->plan, "rank", config->rank,
+                     "world", config->world, "stage", config->stage, "model", describe_model(facts),
+                     "choices", describe_choices(facts), "memory", describe_memory(plan, config),
+                     "slots", "gathered_units", describe_slots(&facts->placement->gather),
+                     "gradients", describe_slots(&facts->placement->grads), "host",
+                     describe_host(plan), "config", describe_config(config));
+}
+
+char *eng_plan_json(const struct eng_plan *plan, const struct eng_plan_facts *facts)
+{
+    // Any part there was no memory for makes the whole NULL.
+    json_t *root = describe(plan, facts);
+    char *dumped = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *json = dumped ? base_strdup(dumped) : NULL;
+    free(dumped);
+    json_decref(root);
+    return json;
+}

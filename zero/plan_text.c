@@ -1,0 +1,148 @@
+#include "zero/plan.h"
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "zero/kernels/kernels.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { ROOM = 32768 };
+
+const char *eng_human(uint64_t bytes, char out[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    while (value >= 10240 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(out, 32, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return out;
+}
+
+static void write_model(struct base_text *text, const struct eng_plan_facts *facts)
+{
+    const struct eng_config *config = facts->config;
+    base_text_add(text, "plan of rank %d of %d, stage %d\n", config->rank, config->world,
+                  config->stage);
+    base_text_add(text, "  model        %" PRIu64 " elements, %zu tensors, %zu units, %zu groups\n",
+                  eng_model_elements(facts->model), facts->model->param_count,
+                  facts->layout->unit_count, facts->model->group_count);
+    base_text_add(text, "  layout       %zu granules of %d elements\n", facts->layout->granules,
+                  ENG_GRANULE);
+    base_text_add(text, "  micro-batches %d a step, at most %d a rank\n", config->micro_batches,
+                  (config->micro_batches + config->world - 1) / config->world);
+    base_text_add(text, "  kernels      %s\n", facts->kernels->name);
+}
+
+/** The two choices that decide what travels, and why. */
+static void write_choices(struct base_text *text, const struct eng_config *config)
+{
+    if (config->stage == 0)
+        base_text_add(text,
+                      "  gather       nothing: at stage 0 every rank updates a copy of its own\n");
+    else if (config->shared)
+        base_text_add(text,
+                      "  gather       shared: one copy for the host's %d rank%s, updated in place "
+                      "(gather=%s, transport %s)\n",
+                      config->world, config->world > 1 ? "s" : "", config->gather,
+                      config->transport);
+    else
+        base_text_add(text, "  gather       copy: every rank copies what others have updated "
+                            "(gather=copy)\n");
+    if (config->native)
+        base_text_add(text,
+                      "  reduction    native: each rank adds up its own micro-batches; the "
+                      "same bits at %d ranks only\n",
+                      config->world);
+    else if (config->sum_group > 1)
+        base_text_add(text, "  reduction    canonical, blocks of %d micro-batches first\n",
+                      config->sum_group);
+    else
+        base_text_add(text, "  reduction    canonical, in the order of the micro-batches\n");
+}
+
+static void write_transport(struct base_text *text, const struct eng_plan_facts *facts)
+{
+    char size[32];
+    if (facts->host.private_path)
+        base_text_add(text, "  transport    %s, private memory: %s\n", facts->config->transport,
+                      facts->host.private_path);
+    if (facts->host.huge_bytes)
+        base_text_add(text, "  huge pages   %s\n", eng_human(facts->host.huge_bytes, size));
+}
+
+static void write_row(struct base_text *text, const char *title, const char *tier, size_t bytes)
+{
+    char size[32];
+    base_text_add(text, "  %-34s %-6s %16zu  %s\n", title, tier, bytes, eng_human(bytes, size));
+}
+
+static void write_memory(struct base_text *text, const struct eng_plan *plan,
+                         const struct eng_config *config)
+{
+    base_text_add(text, "memory, bytes of this rank\n");
+    for (int i = 0; i < ENG_PURPOSES; i++)
+        write_row(text,
+                  i == ENG_FOR_PARAMS && config->shared ? "working copies, shared by the host"
+                                                        : eng_purpose_names[i].title,
+                  "host", plan->rows[i].mine);
+    write_row(text, "total", "", plan->total.mine);
+    base_text_add(text, "at most, bytes of this rank\n");
+    for (int i = 0; i < ENG_PEAKS; i++)
+        write_row(text, eng_peak_names[i].title, "host", plan->peaks[i].mine);
+}
+
+static void write_fit(struct base_text *text, const struct eng_fit *fit)
+{
+    char left[32], limit[32];
+    if (*fit->source)
+        base_text_add(text, "  limit        %s left of %s: %s\n", eng_human(fit->left, left),
+                      eng_human(fit->limit, limit), fit->source);
+    base_text_add(text, "  fits         %s%s%s\n",
+                  fit->verdict == ENG_FITS_UNCHECKED ? "not checked: memory_limit=off"
+                  : fit->verdict == ENG_FITS         ? "yes"
+                                                     : "no",
+                  *fit->reason ? ": " : "", fit->reason);
+}
+
+static void write_host(struct base_text *text, const struct eng_plan *plan)
+{
+    char sum[32], least[32], most[32];
+    const struct eng_spread *worst = &plan->peaks[eng_plan_worst(plan)];
+    base_text_add(text, "the host's %d rank%s together\n", plan->world, plan->world > 1 ? "s" : "");
+    base_text_add(text, "  need         %s", eng_human(worst->sum, sum));
+    if (plan->world > 1)
+        base_text_add(text, ", each from %s to %s (rank %d)", eng_human(worst->least, least),
+                      eng_human(worst->most, most), worst->largest);
+    base_text_add(text, "\n");
+    write_fit(text, &plan->fit);
+}
+
+static void write_slots(struct base_text *text, const char *what, const struct eng_slot_plan *slots)
+{
+    char size[32];
+    for (int c = 0; c < slots->class_count; c++)
+        base_text_add(text, "  %-18s %3d of %s for %d units\n", what, slots->classes[c].slots,
+                      eng_human(slots->classes[c].bytes, size), slots->classes[c].units);
+}
+
+char *eng_plan_text(const struct eng_plan *plan, const struct eng_plan_facts *facts)
+{
+    struct base_text text = {base_calloc(ROOM, 1), ROOM, 0};
+    if (!text.bytes)
+        return NULL;
+    write_model(&text, facts);
+    write_choices(&text, facts->config);
+    write_transport(&text, facts);
+    write_memory(&text, plan, facts->config);
+    write_host(&text, plan);
+    base_text_add(&text, "slots\n");
+    write_slots(&text, "gathered units", &facts->placement->gather);
+    write_slots(&text, "gradients", &facts->placement->grads);
+    base_text_add(&text, "configuration\n");
+    eng_config_text(facts->config, text.bytes + text.used, text.size - text.used);
+    return text.bytes;
+}
