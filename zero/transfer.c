@@ -9,7 +9,7 @@
 #define CHUNK_ELEMENTS ((size_t)64 * ENG_GRANULE)
 
 /** What a tensor's entry takes while a header is formatted or parsed: the JSON's tree and text.
- * Measured with names of 20 bytes: 1.2 KiB. */
+ * Measured with names of 20 bytes: 1,100 bytes with one dimension, 1,350 with eight. */
 enum { ENTRY_BYTES = 1536 };
 
 size_t eng_export_bytes(const zero_ctx *z, int rank)
