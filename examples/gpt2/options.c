@@ -35,18 +35,20 @@ static const struct spec specs[] = {
     {"micro-batches", "V", INTEGER, AT(micro_batches), 1, 1e6, NULL,
      "micro-batches a step, over all ranks (default: as many as ranks)"},
     {"steps", "N", INTEGER, AT(steps), 1, 1e9, "600", "steps to train"},
-    {"optimizer", "adamw", CHOICE, AT(optimizer), 0, 0, "adamw", ""},
+    {"optimizer", "adamw|adam|sgd|lion|adagrad", CHOICE, AT(optimizer), 0, 0, "adamw", ""},
+    {"nesterov", NULL, SWITCH, AT(nesterov), 0, 0, NULL, "sgd: Nesterov's form of momentum"},
     {"lr", "X", NUMBER, AT(lr), 0, 1e6, "3e-3", "learning rate after the warm-up"},
     {"warmup", "N", INTEGER, AT(warmup), 0, 1e9, "20", "steps of linear warm-up"},
     {"schedule", "constant|linear|cosine", CHOICE, AT(schedule), 0, 0, "cosine",
      "of the learning rate after the warm-up"},
     {"min-lr", "X", NUMBER, AT(min_lr), 0, 1e6, NULL,
      "learning rate at the last step, unless constant (default: a tenth of lr)"},
-    {"beta1", "X", NUMBER, AT(beta1), 0, BELOW_ONE, "0.9", "of AdamW"},
-    {"beta2", "X", NUMBER, AT(beta2), 0, BELOW_ONE, "0.95", "of AdamW"},
-    {"eps", "X", NUMBER, AT(eps), 0, 1, "1e-8", "of AdamW"},
+    {"beta1", "X", NUMBER, AT(beta1), 0, BELOW_ONE, "0.9",
+     "of adamw, adam, lion; the momentum of sgd, without dampening"},
+    {"beta2", "X", NUMBER, AT(beta2), 0, BELOW_ONE, "0.95", "of adamw, adam, lion"},
+    {"eps", "X", NUMBER, AT(eps), 0, 1, "1e-8", "of adamw, adam, adagrad"},
     {"weight-decay", "X", NUMBER, AT(weight_decay), 0, 1e6, "0.1",
-     "decoupled, on tensors of two dimensions"},
+     "on tensors of two dimensions: decoupled of adamw and lion, else L2"},
     {"clip", "X", NUMBER, AT(clip), 0, 1e30, "1", "largest gradient norm; 0: don't clip"},
     {"seed", "S", SEED, AT(seed), 0, 0, "1", "of first weights, shuffling and sampling"},
     {"data", "PATH...", PATHS, AT(data), 0, 0, ".",
@@ -67,6 +69,9 @@ static const struct spec specs[] = {
     {"transport", "auto|self|threads|shm", CHOICE, AT(transport), 0, 0, "auto",
      "how ranks exchange data"},
     {"prefetch", "N", INTEGER, AT(prefetch), 0, 1024, "2", "units gathered ahead at stage 3"},
+    {"accumulate-native", NULL, SWITCH, AT(accumulate_native), 0, 0, NULL,
+     "stages 0, 1: add a rank's micro-batches before they travel; same bits at one number of "
+     "ranks"},
 };
 
 #define SPECS (int)(sizeof specs / sizeof *specs)
@@ -283,6 +288,12 @@ static bool check(const struct options *o, struct reason *reason)
     if ((double)o->batch * o->dims.context > 1 << 24)
         return refuse(reason, "--batch %d times --context %d is more than %d tokens", o->batch,
                       o->dims.context, 1 << 24);
+    if (o->nesterov && o->optimizer != OPTIMIZER_SGD)
+        return refuse(reason, "--nesterov is for --optimizer sgd only");
+    if (o->accumulate_native && o->stage > 1)
+        return refuse(reason,
+                      "--accumulate-native is for --stage 0 and 1, where a rank has a whole "
+                      "gradient");
     if (o->schedule != SCHEDULE_CONSTANT && o->min_lr > o->lr)
         return refuse(reason, "--min-lr %g is above --lr %g", o->min_lr, o->lr);
     if (o->ranks > 1 && (o->transport == TRANSPORT_SELF || o->transport == TRANSPORT_SHM))
@@ -405,6 +416,15 @@ void options_print(const struct options *options, int micro_batches)
         }
     }
     putchar('\n');
+}
+
+const char *optimizer_name(int optimizer)
+{
+    static const char *const names[] = {
+        [OPTIMIZER_ADAMW] = "adamw", [OPTIMIZER_ADAM] = "adam",       [OPTIMIZER_SGD] = "sgd",
+        [OPTIMIZER_LION] = "lion",   [OPTIMIZER_ADAGRAD] = "adagrad",
+    };
+    return names[optimizer];
 }
 
 const char *transport_name(int transport)

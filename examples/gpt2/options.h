@@ -13,6 +13,13 @@
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 enum dtype_choice { DTYPE_F32, DTYPE_BF16 };
+enum optimizer_choice {
+    OPTIMIZER_ADAMW,
+    OPTIMIZER_ADAM,
+    OPTIMIZER_SGD,
+    OPTIMIZER_LION,
+    OPTIMIZER_ADAGRAD
+};
 enum schedule_choice { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum order_choice { ORDER_SHUFFLED, ORDER_SEQUENTIAL };
 enum transport_choice { TRANSPORT_AUTO, TRANSPORT_SELF, TRANSPORT_THREADS, TRANSPORT_SHM };
@@ -28,6 +35,7 @@ struct options {
     int micro_batches; /**< 0: the number of ranks */
     int steps;
     int optimizer;
+    bool nesterov;
     double lr, min_lr;
     int warmup;
     int schedule;
@@ -44,6 +52,7 @@ struct options {
     int ranks; /**< 0: what the launcher says */
     int transport;
     int prefetch;
+    bool accumulate_native;
 
     const char *program;           /**< argv[0] */
     const char *text[OPTIONS_MAX]; /**< each value as it was given, in the order of --help */
@@ -64,6 +73,9 @@ void options_help(const char *program);
 
 /** Prints a command that repeats the run, every option explicit, quoted for a shell. */
 void options_print(const struct options *options, int micro_batches);
+
+/** "sgd" for OPTIMIZER_SGD ... */
+const char *optimizer_name(int optimizer);
 
 /** "shm" for TRANSPORT_SHM ..., NULL for TRANSPORT_AUTO. */
 const char *transport_name(int transport);

@@ -42,6 +42,7 @@ static zero_result join(struct trainer *t, const struct place *place)
     config.prefetch_units = o->prefetch ? o->prefetch : ZERO_OFF;
     config.cpu_threads = o->threads;
     config.seed = o->seed;
+    config.reduction = o->accumulate_native ? "native" : NULL;
     config.log = print_message;
     return zero_open(&t->z, &config);
 }
@@ -51,6 +52,15 @@ static zero_result give_up(struct trainer *t, zero_result result)
 {
     zero_abort(t->z, t->failure.text);
     return result;
+}
+
+static zero_result register_model(struct trainer *t)
+{
+    const struct options *o = t->options;
+    zero_group_desc optimizer = zero_group_default();
+    optimizer.optimizer = optimizer_name(o->optimizer);
+    optimizer.nesterov = o->nesterov;
+    return units_create(&t->units, t->z, &o->dims, dtype_of(o), &optimizer, o->seed, t->pool);
 }
 
 static zero_result allocate(struct trainer *t)
@@ -98,8 +108,7 @@ zero_result trainer_open(struct trainer *trainer, const struct options *options,
     zero_result result = join(trainer, place);
     if (result)
         return result;
-    result = units_create(&trainer->units, trainer->z, &options->dims, dtype_of(options),
-                          options->seed, trainer->pool);
+    result = register_model(trainer);
     if (result)
         return result;
     result = zero_commit(trainer->z);

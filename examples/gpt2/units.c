@@ -68,13 +68,12 @@ static zero_result add_tensor(struct units *units, int unit, int index)
     return zero_add_param(units->z, &entry->param[index], &desc);
 }
 
-static zero_result add_all(struct units *units)
+static zero_result add_all(struct units *units, const zero_group_desc *optimizer)
 {
     static const char *const groups[] = {"decay", "no_decay"};
     for (int g = 0; g < 2; g++) {
-        zero_group_desc desc = zero_group_default();
+        zero_group_desc desc = *optimizer;
         desc.name = groups[g];
-        desc.optimizer = "adamw";
         const zero_result result = zero_add_group(units->z, NULL, &desc);
         if (result)
             return result;
@@ -104,7 +103,7 @@ static zero_result allocate_copies(struct units *units)
 }
 
 zero_result units_create(struct units **out, zero_ctx *z, const struct dims *dims, zero_dtype dtype,
-                         uint64_t seed, struct pool *pool)
+                         const zero_group_desc *optimizer, uint64_t seed, struct pool *pool)
 {
     *out = NULL;
     struct units *units = calloc(1, sizeof *units);
@@ -115,7 +114,7 @@ zero_result units_create(struct units **out, zero_ctx *z, const struct dims *dim
     units->entry = calloc((size_t)unit_count(dims), sizeof *units->entry);
     if (!units->entry)
         goto fail;
-    result = add_all(units);
+    result = add_all(units, optimizer);
     if (result == ZERO_OK && dtype == ZERO_BF16)
         result = allocate_copies(units);
     if (result)

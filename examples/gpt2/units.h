@@ -24,11 +24,12 @@ struct unit_gradients {
 
 /**
  * Registers every tensor of the model with z, before its commit: group 0 those of two dimensions,
- * group 1 the others. `seed` draws the first values. z and pool are borrowed. On failure *units is
- * NULL.
+ * group 1 the others, both with this optimizer. `seed` draws the first values. z and pool are
+ * borrowed. On failure *units is NULL.
  */
 zero_result units_create(struct units **units, zero_ctx *z, const struct dims *dims,
-                         zero_dtype dtype, uint64_t seed, struct pool *pool);
+                         zero_dtype dtype, const zero_group_desc *optimizer, uint64_t seed,
+                         struct pool *pool);
 
 /** Accepts NULL. */
 void units_free(struct units *units);

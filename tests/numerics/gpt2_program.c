@@ -207,7 +207,9 @@ static void test_usage(void **state)
     assert_fails(2, "'1x' is not a whole number", "--batch 1x");
     assert_fails(2, "'nan' is not a number", "--lr nan");
     assert_fails(2, "'f16' is none of f32|bf16", "--dtype f16");
-    assert_fails(2, "'sgd' is none of adamw", "--optimizer sgd");
+    assert_fails(2, "'rmsprop' is none of adamw|adam", "--optimizer rmsprop");
+    assert_fails(2, "--nesterov is for --optimizer sgd only", "--nesterov");
+    assert_fails(2, "--accumulate-native is for --stage 0 and 1", "--accumulate-native --stage 2");
     assert_fails(2, "needs a value", "--data --lr 1");
     assert_fails(2, "needs a value", "--seed");
     assert_fails(2, "takes no value", "--recompute=1");

@@ -17,8 +17,8 @@ enum { TENSORS = 3, ELEMENTS = 24, STEPS = 8, MICRO_BATCHES = 4, SKIPPED = 3 };
 static const uint64_t tensor_first[TENSORS + 1] = {0, 5, 16, ELEMENTS};
 static const double weight_decay = 0.1, max_norm = 2.0;
 
-// fp32 rounds weights below 2 by up to 6e-8 (half a unit in the last place), and a step of theirs by
-// that much of the step; what was rounded is carried on. Norms are off by what the weights are.
+// fp32 rounds weights below 2 by up to 6e-8 (half a unit in the last place) and a step of theirs by
+// 6e-8 of it; what was rounded is carried on. Norms are off by what the weights are.
 static const double weight_tolerance = 4e-7, norm_tolerance = 2e-7;
 
 struct optimizer {
