@@ -198,14 +198,15 @@ void synthetic_reference_step(struct synthetic_reference *reference)
     reference->loss.value /= total;
     reference->loss.error /= total;
     measure(reference, scale);
+    static const struct reference_optimizer adamw = {.formula = REFERENCE_ADAM};
     const struct reference_value factor =
         reference_round(scale * reference->clip.value, scale * (reference->clip.error + lost));
     synthetic_hyper(reference->step, hyper);
     for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++) {
         const size_t count = place(p, synthetic_tensors[p].slices, 0);
         for (size_t i = 0; i < count; i++)
-            reference_adamw(&reference->elements[p][i], &hyper[synthetic_tensors[p].group],
-                            reference->step + 1, reference->sums[p][i], factor);
+            reference_update(&reference->elements[p][i], &adamw, &hyper[synthetic_tensors[p].group],
+                             reference->step + 1, reference->sums[p][i], factor);
     }
     reference->step++;
     publish(reference);

@@ -1,6 +1,6 @@
 /**
  * The whole training of the synthetic model in long double: canonical sum, norm, clipping, decay,
- * bias correction; with a bound on how far fp32 may be from each value (adamw_reference.h).
+ * bias correction; with a bound on how far fp32 may be from each value (optimizer_reference.h).
  *
  * Written from the documentation and not from the engine; it shares with the program only the
  * ingredients of the gradient's formula.
@@ -8,7 +8,7 @@
 #ifndef TESTS_NUMERICS_SYNTHETIC_REFERENCE_H
 #define TESTS_NUMERICS_SYNTHETIC_REFERENCE_H
 
-#include "tests/numerics/adamw_reference.h"
+#include "tests/numerics/optimizer_reference.h"
 #include "tests/numerics/synthetic.h"
 
 struct synthetic_reference {

@@ -1,4 +1,4 @@
-#include "tests/numerics/adamw_reference.h"
+#include "tests/numerics/optimizer_reference.h"
 
 #include <math.h>
 
@@ -83,8 +83,26 @@ static struct beta prepare(double beta, uint64_t updates)
     return b;
 }
 
-void reference_adamw(struct reference_element *element, const zero_hyper *hyper, uint64_t updates,
-                     struct reference_value sum, struct reference_value scale)
+// What an update knows before its formula: the gradient with its L2 decay, and the weight that a
+// step is taken from.
+struct start {
+    struct reference_value g, weight;
+};
+
+static struct start begin(const struct reference_element *element,
+                          const struct reference_optimizer *optimizer, const zero_hyper *hyper,
+                          struct reference_value sum, struct reference_value scale)
+{
+    const struct reference_value g = reference_multiply(sum, scale), weight = element->weight;
+    if (optimizer->l2)
+        return (struct start){multiply_add(reference_rounded(hyper->weight_decay), weight, g),
+                              weight};
+    const struct reference_value decay = reference_rounded(hyper->lr * hyper->weight_decay);
+    return (struct start){g, multiply_add(negated(decay), weight, weight)};
+}
+
+static void adam(struct reference_element *element, const struct start *start,
+                 const zero_hyper *hyper, uint64_t updates)
 {
     const struct beta one = prepare(hyper->beta1, updates);
     const struct beta two = prepare(hyper->beta2, updates);
@@ -93,21 +111,74 @@ void reference_adamw(struct reference_element *element, const zero_hyper *hyper,
     const struct reference_value step_size = reference_round(step, step * one.correction_error);
     const struct reference_value correction =
         reference_round(inverse, inverse * two.correction_error);
-    const struct reference_value eps = reference_rounded(hyper->eps);
-    const struct reference_value decay = reference_rounded(hyper->lr * hyper->weight_decay);
+    const struct reference_value eps = reference_rounded(hyper->eps), g = start->g;
 
-    const struct reference_value g = reference_multiply(sum, scale);
     const struct reference_value m =
         multiply_add(one.beta, element->m, reference_multiply(one.rest, g));
     const struct reference_value v =
         multiply_add(two.beta, element->v, reference_multiply(reference_multiply(two.rest, g), g));
     const struct reference_value d = multiply_add(square_root(v), correction, eps);
     const struct reference_value ratio = divide(m, d, hyper->eps * (1 - 2 * unit));
-    const struct reference_value decayed =
-        multiply_add(negated(decay), element->weight, element->weight);
-    element->weight = multiply_add(negated(step_size), ratio, decayed);
+    element->weight = multiply_add(negated(step_size), ratio, start->weight);
     element->m = m;
     element->v = v;
+}
+
+static void sgd(struct reference_element *element, const struct start *start,
+                const zero_hyper *hyper, bool nesterov)
+{
+    const struct reference_value momentum = prepare(hyper->beta1, 1).beta;
+    const struct reference_value m = multiply_add(momentum, element->m, start->g);
+    const struct reference_value direction = nesterov ? multiply_add(momentum, m, start->g) : m;
+    element->weight = multiply_add(negated(reference_rounded(hyper->lr)), direction, start->weight);
+    element->m = m;
+}
+
+static void lion(struct reference_element *element, const struct start *start,
+                 const zero_hyper *hyper)
+{
+    const struct beta one = prepare(hyper->beta1, 1), two = prepare(hyper->beta2, 1);
+    const struct reference_value mixed =
+        multiply_add(one.beta, element->m, reference_multiply(one.rest, start->g));
+    // Where the sign is in doubt, anything between the two steps is right.
+    const long double sign = mixed.value > 0 ? 1 : mixed.value < 0 ? -1 : 0;
+    const bool sure = fabsl(mixed.value) > mixed.error || (element->m.value == 0 && sign == 0);
+    const struct reference_value direction = {sign, sure ? 0 : 2};
+    element->weight = multiply_add(negated(reference_rounded(hyper->lr)), direction, start->weight);
+    element->m = multiply_add(two.beta, element->m, reference_multiply(two.rest, start->g));
+}
+
+static void adagrad(struct reference_element *element, const struct start *start,
+                    const zero_hyper *hyper)
+{
+    const struct reference_value m = multiply_add(start->g, start->g, element->m);
+    const struct reference_value eps = reference_rounded(hyper->eps), size = square_root(m);
+    const struct reference_value d =
+        reference_round(size.value + eps.value, size.error + eps.error);
+    const struct reference_value ratio = divide(start->g, d, hyper->eps * (1 - 2 * unit));
+    element->weight = multiply_add(negated(reference_rounded(hyper->lr)), ratio, start->weight);
+    element->m = m;
+}
+
+void reference_update(struct reference_element *element,
+                      const struct reference_optimizer *optimizer, const zero_hyper *hyper,
+                      uint64_t updates, struct reference_value sum, struct reference_value scale)
+{
+    const struct start start = begin(element, optimizer, hyper, sum, scale);
+    switch (optimizer->formula) {
+    case REFERENCE_ADAM:
+        adam(element, &start, hyper, updates);
+        break;
+    case REFERENCE_SGD:
+        sgd(element, &start, hyper, optimizer->nesterov);
+        break;
+    case REFERENCE_LION:
+        lion(element, &start, hyper);
+        break;
+    case REFERENCE_ADAGRAD:
+        adagrad(element, &start, hyper);
+        break;
+    }
 }
 
 bool reference_matches(struct reference_value expected, float actual, long double *worst)

@@ -1,13 +1,13 @@
 /**
- * AdamW as the paper states it, in long double, and beside every value a bound on how far an fp32
- * implementation of zero/kernels/kernels.h may be from it.
+ * Optimizers as their papers state them, in long double, and beside every value a bound on how far
+ * an fp32 implementation of zero/kernels/kernels.h may be from it.
  *
  * The bound is a running error analysis: every rounding of the fp32 formula adds 2^-24 times the
  * magnitude of its result (plus half the smallest denormal), and what was there before is carried
  * on. It assumes nothing about the data, so it holds for a single update and for a whole training.
  */
-#ifndef TESTS_NUMERICS_ADAMW_REFERENCE_H
-#define TESTS_NUMERICS_ADAMW_REFERENCE_H
+#ifndef TESTS_NUMERICS_OPTIMIZER_REFERENCE_H
+#define TESTS_NUMERICS_OPTIMIZER_REFERENCE_H
 
 #include <zero/zero.h>
 
@@ -18,9 +18,15 @@ struct reference_value {
     long double value, error;
 };
 
-/** The state of one element. */
+/** The state of one element; of optimizers with one moment it is m. */
 struct reference_element {
     struct reference_value weight, m, v;
+};
+
+/** An optimizer in one of its forms. */
+struct reference_optimizer {
+    enum { REFERENCE_ADAM, REFERENCE_SGD, REFERENCE_LION, REFERENCE_ADAGRAD } formula;
+    bool l2, nesterov;
 };
 
 /** a * b, rounded to fp32 once. */
@@ -34,10 +40,11 @@ struct reference_value reference_rounded(double value);
 
 /**
  * One update with the gradient sum * scale; the error of `scale` includes its rounding to fp32.
- * `updates` counts this one, from 1.
+ * `updates` counts this one, from 1. Adagrad's eps is not 0.
  */
-void reference_adamw(struct reference_element *element, const zero_hyper *hyper, uint64_t updates,
-                     struct reference_value sum, struct reference_value scale);
+void reference_update(struct reference_element *element,
+                      const struct reference_optimizer *optimizer, const zero_hyper *hyper,
+                      uint64_t updates, struct reference_value sum, struct reference_value scale);
 
 /** Whether `actual` is within the bound; *worst, if not NULL, is raised to distance / bound. */
 bool reference_matches(struct reference_value expected, float actual, long double *worst);
