@@ -143,6 +143,17 @@ void zero_team_free(zero_team *team)
     coll_team_free((struct coll_team *)team);
 }
 
+zero_result zero_add_optimizer(zero_ctx *z, const zero_optimizer_desc *desc)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    struct base_error error = {0};
+    zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_add_optimizer");
+    if (!r && eng_model_add_optimizer(&z->model, desc, &error))
+        r = eng_fail_from(z, &error);
+    return eng_leave(z, r);
+}
+
 zero_result zero_add_group(zero_ctx *z, zero_group *group, const zero_group_desc *desc)
 {
     if (!z)

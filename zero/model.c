@@ -51,6 +51,59 @@ static bool printable_name(const char *name, size_t max)
     return true;
 }
 
+/** The optimizer called `name`, ours or the program's; NULL if there is none. */
+static const struct eng_optimizer *find_optimizer(const struct eng_model *model, const char *name)
+{
+    for (const struct eng_own_optimizer *own = model->own_optimizers; own; own = own->next)
+        if (strcmp(own->desc.name, name) == 0)
+            return &own->optimizer;
+    return eng_optimizer_find(name);
+}
+
+static zero_result check_optimizer(const struct eng_model *model, const zero_optimizer_desc *desc,
+                                   struct base_error *error)
+{
+    if (!printable_name(desc->name, 63))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "zero_add_optimizer: a name is 1 .. 63 printable bytes without blanks");
+    if (find_optimizer(model, desc->name))
+        return zero_fail(error, ZERO_E_INVALID, "optimizer %s: there is one of that name",
+                         desc->name);
+    if (desc->moments < 0 || desc->moments > ENG_MAX_MOMENTS)
+        return zero_fail(error, ZERO_E_INVALID, "optimizer %s: %d moments, not 0 .. %d", desc->name,
+                         desc->moments, ENG_MAX_MOMENTS);
+    if (!desc->prepare || !desc->update)
+        return zero_fail(error, ZERO_E_INVALID, "optimizer %s has no %s", desc->name,
+                         desc->prepare ? "update" : "prepare");
+    return ZERO_OK;
+}
+
+zero_result eng_model_add_optimizer(struct eng_model *model, const zero_optimizer_desc *user,
+                                    struct base_error *error)
+{
+    if (!user)
+        return zero_fail(error, ZERO_E_INVALID, "zero_add_optimizer needs a description");
+    zero_optimizer_desc desc;
+    zero_result r = eng_struct_copy(&desc, sizeof desc, user, "zero_optimizer_desc", error);
+    if (!r)
+        r = check_optimizer(model, &desc, error);
+    if (r)
+        return r;
+    struct eng_own_optimizer *own = base_calloc(1, sizeof *own);
+    char *name = base_strdup(desc.name);
+    if (!own || !name) {
+        base_free(own);
+        base_free(name);
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for an optimizer");
+    }
+    own->desc = desc;
+    own->desc.name = name;
+    own->optimizer = eng_optimizer_own(&own->desc);
+    own->next = model->own_optimizers;
+    model->own_optimizers = own;
+    return ZERO_OK;
+}
+
 zero_result eng_model_add_group(struct eng_model *model, zero_group *group,
                                 const zero_group_desc *user, struct base_error *error)
 {
@@ -60,7 +113,7 @@ zero_result eng_model_add_group(struct eng_model *model, zero_group *group,
     if (r)
         return r;
     const char *optimizer = desc.optimizer ? desc.optimizer : "adamw";
-    const struct eng_optimizer *found = eng_optimizer_find(optimizer);
+    const struct eng_optimizer *found = find_optimizer(model, optimizer);
     if (!found)
         return zero_fail(error, ZERO_E_INVALID, "group %zu: there is no optimizer \"%s\"",
                          model->group_count, optimizer);
@@ -263,6 +316,12 @@ void eng_model_free(struct eng_model *model)
         base_free(model->groups[g].name);
     for (size_t p = 0; p < model->param_count; p++)
         base_free(model->params[p].name);
+    while (model->own_optimizers) {
+        struct eng_own_optimizer *own = model->own_optimizers;
+        model->own_optimizers = own->next;
+        base_free((void *)(uintptr_t)own->desc.name);
+        base_free(own);
+    }
     base_free(model->groups);
     base_free(model->params);
     memset(model, 0, sizeof *model);

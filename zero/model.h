@@ -11,6 +11,13 @@
 
 #include <stdbool.h>
 
+/** An optimizer that the program brought. */
+struct eng_own_optimizer {
+    struct eng_optimizer optimizer;
+    zero_optimizer_desc desc; /**< its name is a copy */
+    struct eng_own_optimizer *next;
+};
+
 struct eng_group {
     char *name;
     const struct eng_optimizer *optimizer;
@@ -34,6 +41,7 @@ struct eng_param {
 };
 
 struct eng_model {
+    struct eng_own_optimizer *own_optimizers;
     struct eng_group *groups;
     size_t group_count, group_capacity;
     struct eng_param *params;
@@ -44,7 +52,10 @@ struct eng_model {
 /** Bytes of an element; 0 for an unknown dtype. */
 size_t eng_dtype_size(zero_dtype dtype);
 
-/** Checks and adds; see zero_add_group() and zero_add_param(). Nothing is changed on error. */
+/** Checks and adds; see zero_add_optimizer(), zero_add_group() and zero_add_param(). Nothing is
+ * changed on error. */
+zero_result eng_model_add_optimizer(struct eng_model *model, const zero_optimizer_desc *desc,
+                                    struct base_error *error);
 zero_result eng_model_add_group(struct eng_model *model, zero_group *group,
                                 const zero_group_desc *desc, struct base_error *error);
 zero_result eng_model_add_param(struct eng_model *model, zero_param *param,

@@ -199,7 +199,7 @@ typedef struct zero_group_desc {
     uint32_t struct_size;
     zero_decay decay;
     const char *name;      /**< default "group<n>" */
-    const char *optimizer; /**< default "adamw" */
+    const char *optimizer; /**< default "adamw"; or one of <zero/optimizer.h> */
     int32_t nesterov;      /**< 1: Nesterov's form; "sgd" only */
 } zero_group_desc;
 

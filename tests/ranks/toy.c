@@ -62,7 +62,7 @@ static zero_result fill(void *user, const char *name, int32_t slice, uint64_t fi
 bool toy_register(struct team_rank *rank, const struct toy *toy)
 {
     for (int g = 0; g < 2; g++)
-        TEAM_OK(rank, zero_add_group(rank->z, NULL, NULL));
+        TEAM_OK(rank, zero_add_group(rank->z, NULL, toy->groups ? &toy->groups[g] : NULL));
     for (int p = 0; p < toy->tensor_count; p++) {
         const struct toy_tensor *tensor = &toy->tensors[p];
         zero_param_desc desc = zero_param_default();

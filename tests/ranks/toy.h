@@ -25,8 +25,9 @@ struct toy {
     int unit_count;
     int micro_batches;
     zero_dtype dtype;
-    uint64_t salt; /**< other first values */
-    bool raw;      /**< gradients overwrite what their buffer holds, instead of adding to it */
+    uint64_t salt;                 /**< other first values */
+    const zero_group_desc *groups; /**< of the two groups; NULL: defaults */
+    bool raw; /**< gradients overwrite what their buffer holds, instead of adding to it */
 };
 
 enum { TOY_UNITS_MAX = 64 };

@@ -27,8 +27,14 @@ zero_result eng_optimizer_choose(const struct eng_optimizer *optimizer, zero_dec
     if (nesterov && !optimizer->nesterov)
         return zero_fail(error, ZERO_E_INVALID, "optimizer \"%s\" has no Nesterov form",
                          optimizer->name);
-    choice->decay = decay ? decay : optimizer->decay;
-    choice->nesterov = nesterov != 0;
+    if (decay && optimizer->own)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "optimizer \"%s\" is the program's: decay is its own", optimizer->name);
+    *choice = (struct eng_choice){
+        .decay = decay ? decay : optimizer->decay,
+        .nesterov = nesterov != 0,
+        .own = optimizer->own,
+    };
     return ZERO_OK;
 }
 

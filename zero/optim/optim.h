@@ -7,17 +7,21 @@
 
 #include "base/error.h"
 #include "zero/kernels/kernels.h"
+#include "zero/optimizer.h"
 #include "zero/zero.h"
 
 /** Room for the scalars of any optimizer, so that a step allocates nothing. */
 union eng_scalars {
     struct eng_rule_scalars built_in;
+    _Alignas(16) unsigned char own[ZERO_OPTIMIZER_SCALARS];
 };
 
 /** What a group chose beside its optimizer. */
 struct eng_choice {
-    zero_decay decay; /**< ZERO_DECAY_DECOUPLED or ZERO_DECAY_L2 */
+    zero_decay decay; /**< ZERO_DECAY_DECOUPLED or ZERO_DECAY_L2; of a program's own optimizer,
+                           which knows better, ZERO_DECAY_DEFAULT */
     bool nesterov;
+    const zero_optimizer_desc *own; /**< a program's own optimizer; else NULL */
 };
 
 struct eng_optimizer {
@@ -26,6 +30,7 @@ struct eng_optimizer {
     int moments;      /**< fp32 values of state an element, beside the master weight */
     zero_decay decay; /**< what ZERO_DECAY_DEFAULT stands for */
     bool nesterov;    /**< knows Nesterov's form */
+    const zero_optimizer_desc *own; /**< the program's; NULL if it is one of ours */
 
     /** Checks hyper-parameters; the message names field and value. ZERO_E_INVALID. */
     zero_result (*check)(const struct eng_choice *choice, const zero_hyper *hyper,
@@ -47,8 +52,12 @@ extern const struct eng_optimizer eng_optimizer_adamw, eng_optimizer_adam, eng_o
 /** The optimizer called `name`, NULL if there is none. */
 const struct eng_optimizer *eng_optimizer_find(const char *name);
 
+/** A program's own optimizer; borrows desc, which has been checked. */
+struct eng_optimizer eng_optimizer_own(const zero_optimizer_desc *desc);
+
 /** What a group that asks for this decay and form gets. ZERO_E_INVALID: a decay that does not
- * exist, nesterov with an optimizer that does not know it, or neither 0 nor 1. */
+ * exist, or any with a program's own optimizer, nesterov with an optimizer that does not know it,
+ * or neither 0 nor 1. */
 zero_result eng_optimizer_choose(const struct eng_optimizer *optimizer, zero_decay decay,
                                  int32_t nesterov, struct eng_choice *choice,
                                  struct base_error *error);

@@ -1,0 +1,55 @@
+// Optimizers that a program brings: its callbacks behind our ops table.
+#include "zero/optim/optim.h"
+
+static zero_result check(const struct eng_choice *choice, const zero_hyper *hyper,
+                         struct base_error *error)
+{
+    const zero_optimizer_desc *own = choice->own;
+    char message[256] = "its check gives no reason";
+    if (!own->check || own->check(own->user, hyper, message, sizeof message) == ZERO_OK)
+        return ZERO_OK;
+    message[sizeof message - 1] = '\0';
+    return zero_fail(error, ZERO_E_INVALID, "%s: %s", own->name, message);
+}
+
+static void prepare(const struct eng_choice *choice, const zero_hyper *hyper, uint64_t updates,
+                    double gradient_scale, union eng_scalars *scalars)
+{
+    choice->own->prepare(choice->own->user, hyper, updates, gradient_scale, scalars->own);
+}
+
+/** A granule at a time, so that its weights are in cache when the working copy is made. */
+static void update(const struct eng_choice *choice, const struct eng_kernels *kernels,
+                   const union eng_scalars *scalars, const struct eng_update *run)
+{
+    const zero_optimizer_desc *own = choice->own;
+    for (size_t i = 0; i < run->count; i += ENG_GRANULE) {
+        const size_t left = run->count - i, count = left < ENG_GRANULE ? left : ENG_GRANULE;
+        zero_optimizer_run part = {
+            .struct_size = sizeof part,
+            .count = count,
+            .gradient = run->gradient + i,
+            .weight = run->weight + i,
+        };
+        for (int k = 0; k < own->moments; k++)
+            part.moment[k] = run->moment[k] + i;
+        own->update(own->user, scalars->own, &part);
+        if (run->work && run->work_dtype == ZERO_F16)
+            kernels->to_f16(count, run->weight + i, run->work + i);
+        else if (run->work)
+            kernels->to_bf16(count, run->weight + i, run->work + i);
+    }
+}
+
+struct eng_optimizer eng_optimizer_own(const zero_optimizer_desc *desc)
+{
+    return (struct eng_optimizer){
+        .size = sizeof(struct eng_optimizer),
+        .name = desc->name,
+        .moments = desc->moments,
+        .own = desc,
+        .check = check,
+        .prepare = prepare,
+        .update = update,
+    };
+}
