@@ -1,0 +1,175 @@
+/* The plan of a world that is not there is the plan such a world makes; what does not fit is
+ * refused by all ranks alike, before anything is allocated. */
+#include "tests/ranks/process_memory.h"
+#include "tests/ranks/toy.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { JSON_BYTES = 65536, MOST = 5 };
+
+struct job {
+    int stage;
+    const char *gather;
+    char planned[JSON_BYTES]; /**< of rank 0 */
+    int64_t limit;            /**< memory_limit */
+    int victim;               /**< the only rank that is given it; -1: all */
+};
+
+static json_t *parse(const char *text)
+{
+    json_error_t error;
+    json_t *plan = json_loads(text, 0, &error);
+    if (!plan)
+        fprintf(stderr, "%s: %.200s\n", error.text, text);
+    return plan;
+}
+
+static bool configure(struct team_rank *rank, const struct job *job)
+{
+    rank->config.stage = job->stage;
+    rank->config.gather = job->gather;
+    rank->config.micro_batches = toy_odd.micro_batches;
+    rank->config.memory_limit = job->victim < 0 || job->victim == rank->rank ? job->limit : 0;
+    return team_open(rank) && toy_register(rank, &toy_odd);
+}
+
+/** The plan that zero-run --plan --world `world` gets, made by this process alone. */
+static bool make_plan(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    TEAM_CHECK(configure(rank, job));
+    TEAM_CHECK(zero_commit(rank->z) == ZERO_PLANNED);
+    snprintf(job->planned, sizeof job->planned, "%s", zero_plan_json(rank->z));
+    return true;
+}
+
+static bool plan_for(int world, struct job *job)
+{
+    char number[16];
+    snprintf(number, sizeof number, "%d", world);
+    setenv("ZERO_PLAN", "1", 1);
+    setenv("ZERO_PLAN_WORLD", number, 1);
+    setenv("ZERO_TRANSPORT", world > 1 ? "shm" : "self", 1);
+    const bool good = team_run("self", 1, make_plan, job);
+    unsetenv("ZERO_PLAN");
+    unsetenv("ZERO_PLAN_WORLD");
+    unsetenv("ZERO_TRANSPORT");
+    return good;
+}
+
+/** Whether two objects of spreads are the same but for what belongs to one rank. */
+static bool same_spreads(json_t *a, json_t *b, bool rank_too)
+{
+    const char *key, *field;
+    json_t *spread, *value;
+    bool same = json_object_size(a) == json_object_size(b);
+    json_object_foreach(a, key, spread) json_object_foreach(
+        spread, field,
+        value) if ((rank_too || strcmp(field, "bytes") != 0) &&
+                   !json_equal(value, json_object_get(json_object_get(b, key), field)))
+    {
+        fprintf(stderr, "%s.%s differs\n", key, field);
+        same = false;
+    }
+    return same;
+}
+
+static size_t number(json_t *object, const char *name, const char *field)
+{
+    return (size_t)json_integer_value(json_object_get(json_object_get(object, name), field));
+}
+
+static bool compare_plans(struct team_rank *rank, json_t *planned, json_t *made)
+{
+    json_t *before = json_object_get(planned, "memory"), *now = json_object_get(made, "memory");
+    json_t *rows = json_object_get(json_object_get(now, "tiers"), "host");
+    TEAM_CHECK(same_spreads(json_object_get(json_object_get(before, "tiers"), "host"), rows,
+                            rank->rank == 0));
+    TEAM_CHECK(same_spreads(json_object_get(before, "peaks"), json_object_get(now, "peaks"),
+                            rank->rank == 0));
+    TEAM_CHECK(json_equal(json_object_get(planned, "slots"), json_object_get(made, "slots")));
+    TEAM_CHECK(json_equal(json_object_get(planned, "model"), json_object_get(made, "model")));
+    json_t *ranks = json_object_get(json_object_get(made, "host"), "rank_bytes");
+    TEAM_CHECK(json_equal(json_object_get(json_object_get(planned, "host"), "rank_bytes"), ranks));
+    // What this rank says of itself is what every rank knows of it.
+    json_t *peaks = json_object_get(now, "peaks"), *peak;
+    const char *key;
+    size_t most = 0;
+    json_object_foreach(peaks, key, peak) if (number(peaks, key, "bytes") > most) most =
+        number(peaks, key, "bytes");
+    TEAM_CHECK((size_t)json_integer_value(json_array_get(ranks, (size_t)rank->rank)) == most);
+    zero_statistics stats = {.struct_size = sizeof stats};
+    TEAM_OK(rank, zero_stats(rank->z, &stats));
+    TEAM_CHECK(stats.allocated_bytes == number(now, "total", "bytes"));
+    return true;
+}
+
+static bool commit_and_compare(struct team_rank *rank, void *user)
+{
+    const struct job *job = user;
+    TEAM_CHECK(configure(rank, job));
+    TEAM_OK(rank, zero_commit(rank->z));
+    json_t *planned = parse(job->planned), *made = parse(zero_plan_json(rank->z));
+    const bool good = planned && made && compare_plans(rank, planned, made);
+    json_decref(planned);
+    json_decref(made);
+    return good;
+}
+
+static void a_world_makes_the_plan_that_was_made_for_it(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= MOST; world++)
+        for (int i = 0; i < 7; i++) {
+            static struct job job;
+            job = (struct job){
+                .stage = i < 4 ? i : i - 3, .gather = i < 4 ? "copy" : "shared", .victim = -1};
+            if (!plan_for(world, &job) ||
+                !team_run(world > 1 ? "shm" : "self", world, commit_and_compare, &job))
+                fail_msg("world %d, stage %d, %s", world, job.stage, job.gather);
+        }
+}
+
+/** One rank knows of a limit: all refuse, for the same reason, and nobody has allocated. */
+static bool refuse(struct team_rank *rank, void *user)
+{
+    const struct job *job = user;
+    TEAM_CHECK(configure(rank, job));
+    const size_t mapped = process_state().mapped;
+    TEAM_CHECK(zero_commit(rank->z) == ZERO_E_NOMEM);
+    const char *message = zero_last_error(rank->z);
+    TEAM_CHECK(strstr(message, "1024 B left of 1024 B (memory_limit)"));
+    TEAM_CHECK(strstr(message, "; stage=1 would need ") || job->stage == 3);
+    TEAM_CHECK(job->victim < 0 || job->victim == rank->rank ||
+               strstr(message, job->victim ? "rank 1: " : "rank 0: "));
+    TEAM_CHECK(rank->config.team || process_state().mapped < mapped + (1 << 20));
+    TEAM_CHECK(strstr(zero_plan_text(rank->z), "  fits         "));
+    TEAM_CHECK(zero_commit(rank->z) == ZERO_E_NOMEM);
+    return true;
+}
+
+static void all_ranks_refuse_alike(void **state)
+{
+    (void)state;
+    for (int victim = -1; victim < 2; victim++)
+        for (int t = 0; t < 2; t++) {
+            struct job job = {.stage = 3 * t, .limit = 1024, .victim = victim};
+            if (!team_run(t ? "shm" : "threads", 3, refuse, &job))
+                fail_msg("victim %d, %s", victim, t ? "shm" : "threads");
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_world_makes_the_plan_that_was_made_for_it),
+        cmocka_unit_test(all_ranks_refuse_alike),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

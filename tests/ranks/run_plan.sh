@@ -1,0 +1,39 @@
+#!/bin/sh
+# What zero-run --plan prints of a program is what its ranks plan when they are there, and what does
+# not fit is said: run_plan.sh <zero-run> <program> [arguments...]
+set -eu
+zero_run="$1"
+shift
+dir="$(mktemp -d)"
+trap 'rm -rf "$dir"' EXIT
+
+# Rows of memory and slots: where the plan's number and the real one must be the same.
+rows() {
+    sed -n '/memory, bytes of this rank$/,/the host.s .* together$/p; /slots$/,/configuration$/p'
+}
+
+for setting in "1 0 auto" "2 1 copy" "3 2 shared" "3 3 copy" "2 3 shared"; do
+    set -- $setting "$@"
+    ranks="$1" stage="$2" gather="$3"
+    shift 3
+    "$zero_run" --plan --world "$ranks" -o stage="$stage" -o gather="$gather" -- "$@" \
+        2>"$dir/said" | rows >"$dir/planned"
+    "$zero_run" -n "$ranks" -o stage="$stage" -o gather="$gather" -o log=core=debug \
+        --prefix always -- "$@" 2>&1 | sed -n 's/^\[0\] zero[^:]*: \(core: \)\{0,1\}//p' >"$dir/log"
+    rows <"$dir/log" >"$dir/made"
+    [ "$(wc -l <"$dir/planned")" -ge 15 ] || { echo "no rows in the plan" && exit 1; }
+    diff "$dir/planned" "$dir/made" || {
+        echo "$ranks ranks, stage $stage, $gather: planned (<) and made (>) differ"
+        exit 1
+    }
+done
+
+# JSON, of a world that is not there.
+"$zero_run" --plan=json --world 7 -o stage=3 -- "$@" >"$dir/plan" 2>"$dir/said"
+grep -q '"world": 7,' "$dir/plan" || { echo "no JSON:" && cat "$dir/plan" && exit 1; }
+
+status=0
+"$zero_run" --plan -o memory_limit=4KiB -- "$@" >"$dir/plan" 2>"$dir/said" || status=$?
+[ "$status" = 65 ] || { echo "a plan that does not fit: $status" && exit 1; }
+grep -q '^  fits         no: ' "$dir/plan"
+grep -q 'the plan does not fit: .*(memory_limit)' "$dir/said"
