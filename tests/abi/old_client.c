@@ -2,6 +2,7 @@
  *
  * Every public struct with a struct_size is here; structs.sh sees to that. */
 #include <zero/collectives.h>
+#include <zero/optimizer.h>
 #include <zero/zero.h>
 
 #include <setjmp.h>
@@ -35,19 +36,21 @@ static zero_ctx *open_one(void)
     return z;
 }
 
-static zero_ctx *commit_one(int32_t micro_batches)
+/** One tensor, of the group that is there or the default one. */
+static void commit_model(zero_ctx *z)
 {
-    zero_config config = alone();
-    config.micro_batches = micro_batches;
-    zero_ctx *z = NULL;
-    assert_int_equal(zero_open(&z, &config), ZERO_OK);
     zero_param_desc param = zero_param_default();
     param.name = "w";
     param.ndim = 1;
     param.shape[0] = 5;
-    assert_int_equal(zero_add_group(z, NULL, NULL), ZERO_OK);
     assert_int_equal(zero_add_param(z, NULL, &param), ZERO_OK);
     assert_int_equal(zero_commit(z), ZERO_OK);
+}
+
+static zero_ctx *commit_one(void)
+{
+    zero_ctx *z = open_one();
+    commit_model(z);
     return z;
 }
 
@@ -106,22 +109,86 @@ static zero_result give_param(const void *memory)
     return result;
 }
 
-static const zero_hyper hyper = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8};
-
-static void fill_args(void *memory)
+static zero_step_args usual_args(void)
 {
+    static const zero_hyper hyper = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8};
     zero_step_args args = zero_step_args_default();
     args.group_count = 1;
     args.hyper = &hyper;
+    return args;
+}
+
+/** A whole step. */
+static void train(zero_ctx *z)
+{
+    const zero_step_args args = usual_args();
+    assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
+    finish_micro(z);
+    assert_int_equal(zero_step(z, &args, NULL), ZERO_OK);
+}
+
+static void fill_args(void *memory)
+{
+    const zero_step_args args = usual_args();
     memcpy(memory, &args, sizeof args);
 }
 
 static zero_result give_args(const void *memory)
 {
-    zero_ctx *z = commit_one(1);
+    zero_ctx *z = commit_one();
     assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
     finish_micro(z);
     const zero_result result = zero_step(z, memory, NULL);
+    zero_close(z);
+    return result;
+}
+
+/** What callbacks are given says how much it has. */
+#define GIVEN(type, pointer) assert_int_equal((pointer)->struct_size, sizeof(type))
+
+static int runs;
+
+static void prepare(void *user, const zero_hyper *given, uint64_t updates, double gradient_scale,
+                    void *scalars)
+{
+    (void)user;
+    (void)given;
+    (void)updates;
+    (void)gradient_scale;
+    (void)scalars;
+}
+
+static void update(void *user, const void *scalars, const zero_optimizer_run *run)
+{
+    (void)user;
+    (void)scalars;
+    GIVEN(zero_optimizer_run, run);
+    runs++;
+}
+
+static void fill_optimizer(void *memory)
+{
+    zero_optimizer_desc desc = zero_optimizer_default();
+    desc.name = "own";
+    desc.prepare = prepare;
+    desc.update = update;
+    memcpy(memory, &desc, sizeof desc);
+}
+
+static zero_result give_optimizer(const void *memory)
+{
+    zero_ctx *z = open_one();
+    const zero_result result = zero_add_optimizer(z, memory);
+    if (result) {
+        zero_close(z);
+        return result;
+    }
+    zero_group_desc group = zero_group_default();
+    group.optimizer = "own";
+    assert_int_equal(zero_add_group(z, NULL, &group), ZERO_OK);
+    commit_model(z);
+    train(z);
+    assert_true(runs-- > 0);
     zero_close(z);
     return result;
 }
@@ -157,6 +224,7 @@ static const struct input {
     INPUT(zero_group_desc, decay, fill_group, give_group),
     INPUT(zero_param_desc, group, fill_param, give_param),
     INPUT(zero_step_args, scale, fill_args, give_args),
+    INPUT(zero_optimizer_desc, update, fill_optimizer, give_optimizer),
     INPUT(zero_comm_config, rank, fill_comm_config, give_comm_config),
 };
 
@@ -216,26 +284,19 @@ static void inputs_without_a_size_are_refused(void **state)
 
 static zero_result take_micro(zero_ctx *z, void *memory)
 {
-    static int32_t index;
-    const zero_result result = zero_micro_begin(z, index % zero_micro_count(z), memory);
+    const zero_result result = zero_micro_begin(z, 0, memory);
     if (result)
         return result;
+    const zero_step_args args = usual_args();
     finish_micro(z);
-    if (++index % zero_micro_count(z))
-        return result;
-    zero_step_args args = zero_step_args_default();
-    args.group_count = 1;
-    args.hyper = &hyper;
     return zero_step(z, &args, NULL);
 }
 
 static zero_result take_result(zero_ctx *z, void *memory)
 {
-    zero_step_result nothing = {.struct_size = sizeof nothing};
-    if (zero_step_info(z, &nothing) == ZERO_E_STATE) {
-        zero_micro micro = {.struct_size = sizeof micro};
-        assert_int_equal(take_micro(z, &micro), ZERO_OK);
-    }
+    zero_step_result first = {.struct_size = sizeof first};
+    if (zero_step_info(z, &first) == ZERO_E_STATE)
+        train(z);
     return zero_step_info(z, memory);
 }
 
@@ -283,7 +344,7 @@ static void outputs_are_written_as_far_as_they_go(void **state)
     (void)state;
     for (int i = 0; i < OUTPUTS; i++) {
         _Alignas(16) unsigned char full[ROOM], memory[ROOM];
-        zero_ctx *z = commit_one(1);
+        zero_ctx *z = commit_one();
         take(&outputs[i], z, outputs[i].size, full);
         for (size_t size = 4; size <= outputs[i].size + TAIL; size += 4) {
             take(&outputs[i], z, size, memory);
@@ -301,7 +362,7 @@ static void outputs_without_a_size_are_refused(void **state)
     (void)state;
     for (int i = 0; i < OUTPUTS; i++)
         for (uint32_t said = 0; said < sizeof said; said++) {
-            zero_ctx *z = commit_one(1);
+            zero_ctx *z = commit_one();
             _Alignas(16) unsigned char memory[ROOM] = {0};
             memcpy(memory, &said, sizeof said);
             if (outputs[i].take(z, memory) != ZERO_E_INVALID)

@@ -8,7 +8,7 @@ structs="$(awk '/^typedef struct .*{$/ { sized = 0 } / struct_size;/ { sized = 1
 [ "$(echo "$structs" | wc -l)" -ge 8 ] || { echo "the structs are not found" && exit 1; }
 status=0
 for struct in $structs; do
-    grep -qE "(INPUT|OUTPUT)\($struct, " "$client" || {
+    grep -qE "(INPUT|OUTPUT|GIVEN)\($struct, " "$client" || {
         echo "$struct is not tested by $client"
         status=1
     }
