@@ -243,14 +243,20 @@ typedef void (*coll_nonfinite_fn)(void *user, int contributor, size_t element);
  * added to each other first, from the block's first one on, and each finished block is added (the
  * sequence's first one stored) to the accumulator. A block that a call leaves unfinished stays in
  * `block`, to be taken up by the next call; `last` finishes it. f32 accumulators only.
+ *
+ * Without an accumulator the sum is only shown to the tile function: one that a single call makes
+ * (`store`; with a sum_group `first` 0 and `last`), and that is used up there, goes to no memory.
  */
 struct coll_reduce_scatter {
     const void *source;            /**< this rank's contribution, the whole vector: element 0 */
     zero_dtype dtype;              /**< of the contributions */
     const struct coll_span *spans; /**< world entries, in elements, the same on every rank; lives
                                         until the request is drained */
-    void *accumulator;             /**< this rank's span: spans[rank].count elements */
+    void *accumulator;             /**< this rank's span: spans[rank].count elements; may be NULL
+                                        where the tile function sees the whole sum */
     int contributors;              /**< 1 .. world */
+    bool together;                 /**< nothing is summed before every rank has made the call, those
+                                        whose source is not read as well */
     bool store;                    /**< with sum_group: ignored, block 0 is stored */
     uint32_t sum_group;            /**< 0, 1: none */
     uint64_t first;                /**< with sum_group: number of rank 0's contribution */

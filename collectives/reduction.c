@@ -18,7 +18,8 @@ static bool needs_block(const struct coll_reduce_scatter *op)
 static const char *check_accumulator(const struct coll_reduce_scatter *op)
 {
     const zero_dtype dtype = coll_accumulator_dtype(op->dtype);
-    if (!op->accumulator)
+    const bool whole = op->sum_group > 1 ? op->first == 0 && op->last : op->store;
+    if (!op->accumulator && !(whole && op->tile))
         return "there is no accumulator";
     if (!aligned(op->accumulator, dtype))
         return "the accumulator is not aligned to its elements";

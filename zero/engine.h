@@ -6,6 +6,7 @@
  *   commit.c                 from the registered model to memory with first values
  *   step.c, transfer.c, fingerprint.c    a step; files; the digest
  *   access.c                 parts of a tensor, between steps
+ *   ahead.c                  a step that is announced: updated while its sums are in cache
  *   verdict.c, update.c, values.c        agree on a step; update; write master weights
  *   gather.c, gradient.c, micro.c, metric.c    the calls of a micro-batch
  *   evaluation.c             passes without gradients, between steps
@@ -66,6 +67,8 @@ struct eng_section_io {
     unsigned turn; /**< which of the gathers was started last */
     bool reduce_started;
     bool publish_pending;
+    bool ahead;          /**< the reduction under way, or complete, updates too */
+    size_t next_segment; /**< that it updates next */
 };
 
 /** A gather slot. */
@@ -203,6 +206,7 @@ struct zero_ctx {
     unsigned char *verdict_mine, *verdict_all;
     zero_hyper *hyper;          /**< of the last step, one a group */
     union eng_scalars *scalars; /**< of the step under way, one a group */
+    zero_step_args announced;   /**< by zero_step_ahead(); struct_size 0: nothing */
     bool stepped;
     zero_step_result result;
     zero_statistics stats;
@@ -367,6 +371,36 @@ void eng_trace_free(zero_ctx *z);
 /** Starts gathers of the units that come next. */
 zero_result eng_prefetch(zero_ctx *z);
 
+/* ---- step.c */
+
+/** Takes over a step's arguments, after a look at them: ZERO_E_INVALID. */
+zero_result eng_step_args(zero_ctx *z, const char *call, const zero_step_args *user,
+                          zero_step_args *args);
+/** Hyper-parameters of a group. */
+const zero_hyper *eng_step_hyper(const zero_step_args *args, size_t group);
+/** Makes z->scalars of z->hyper, for the update that comes next. */
+void eng_step_prepare(zero_ctx *z, double gradient_scale);
+
+/* ---- ahead.c */
+
+static inline bool eng_announced(const zero_ctx *z)
+{
+    return z->announced.struct_size != 0;
+}
+/** The arguments of the step that was announced; user's, if given, must be the same:
+ * ZERO_E_INVALID. */
+zero_result eng_ahead_args(zero_ctx *z, const zero_step_args *user, zero_step_args *args);
+/** Whether a unit's values may be overwritten from now on, until the step ends: its gradient was
+ * handed over in a step that is announced. */
+bool eng_ahead_closed(const zero_ctx *z, zero_unit unit);
+/** Before a unit's gradient is handed over in an announced step: refuses if the unit is gathered,
+ * and completes all this rank reads of others. */
+zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit);
+/** Whether a section's update belongs to its last reduction, which is about to start. */
+bool eng_ahead_begin(zero_ctx *z, size_t section);
+/** Updates the elements first .. first+count-1 of this rank's run of a section. */
+void eng_ahead_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum);
+
 /* ---- gradient.c, micro.c */
 
 /** Waits until every reduction of this step is complete here. */
@@ -431,6 +465,8 @@ zero_result eng_verdict(zero_ctx *z, double scale, uint64_t args_hash, bool fina
 /** Updates every unit with z->scalars and publishes it. A failure meanwhile leaves nothing half
  * updated on this rank: it only stops the publishing. */
 zero_result eng_update_all(zero_ctx *z);
+/** Updates a run of elements. */
+void eng_update_segment(zero_ctx *z, const struct eng_segment *segment);
 zero_result eng_segments_make(zero_ctx *z);
 size_t eng_segments_bytes(const zero_ctx *z, int stage, int rank);
 

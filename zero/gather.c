@@ -43,6 +43,11 @@ static zero_result bring_in(zero_ctx *z, zero_unit unit)
 static zero_result gather(zero_ctx *z, zero_unit unit)
 {
     struct eng_unit *u = &z->units[unit];
+    if (eng_ahead_closed(z, unit))
+        return eng_fail(z, ZERO_E_STATE,
+                        "gather of unit %d, whose gradient was handed over in a step that is "
+                        "announced",
+                        unit);
     z->gathers_seen++;
     const uint64_t begin = base_clock_ns();
     zero_result r = ZERO_OK;

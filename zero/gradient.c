@@ -162,6 +162,13 @@ static void found_nonfinite(void *user, int contributor, size_t element)
     eng_bad_min(&z->bad, &bad);
 }
 
+/** The same, and what may be updated by now is. */
+static void update_tile(void *user, size_t first, size_t count, const void *tile)
+{
+    sum_tile(user, first, count, tile);
+    eng_ahead_tile(user, first, count, tile);
+}
+
 static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
 {
     struct eng_section_io *io = &z->io[s];
@@ -170,19 +177,25 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
     if (r)
         return r;
     io->round = z->micro;
-    const bool last = z->micro == z->micro_count - 1;
+    const bool last = z->micro == z->micro_count - 1, store = z->micro == 0 || z->config.native;
+    io->ahead = eng_ahead_begin(z, s);
     const struct coll_reduce_scatter op = {
         .source = z->grads + grad_bytes + z->placement.sections[s].grad_offset,
         .dtype = section->dtype,
         .spans = section->elements,
-        .accumulator = eng_own_sums(z, s, section->elements[z->config.rank].offset),
+        .accumulator = io->ahead && store
+                           ? NULL
+                           : eng_own_sums(z, s, section->elements[z->config.rank].offset),
         .contributors = contributors(z, z->micro),
-        .store = z->micro == 0 || z->config.native,
+        .together = io->ahead,
+        .store = store,
         .sum_group = (uint32_t)z->config.sum_group,
         .first = (uint64_t)z->micro * (uint64_t)z->config.world,
         .last = last,
         .block = eng_own_blocks(z, s),
-        .tile = last ? sum_tile : NULL,
+        .tile = io->ahead ? update_tile
+                : last    ? sum_tile
+                          : NULL,
         .nonfinite = found_nonfinite,
         .user = io,
         .label = eng_unit_label(z, section->unit),
@@ -211,6 +224,9 @@ static zero_result hand_over(zero_ctx *z, zero_unit unit)
     if (!u->grad_open)
         return eng_fail(z, ZERO_E_STATE, "gradient of unit %d handed over, but it is not open",
                         unit);
+    zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
+    if (r)
+        return r;
     struct eng_grad_slot *slot = &z->grad_slots[u->grad_slot];
     slot->open = false;
     slot->handed = ++z->grads_handed;
@@ -218,7 +234,6 @@ static zero_result hand_over(zero_ctx *z, zero_unit unit)
     u->grad_handed = true;
     z->open_grads--;
     const uint64_t begin = base_clock_ns();
-    zero_result r = ZERO_OK;
     if (z->config.native)
         eng_native_add(z, unit);
     if (!z->config.native || z->micro == z->micro_count - 1)
@@ -256,7 +271,9 @@ static zero_result open_raw(zero_ctx *z, zero_unit unit)
 /** Zeros: what was opened, with nothing added. */
 static zero_result hand_over_none(zero_ctx *z, zero_unit unit)
 {
-    const zero_result r = open_zeroed(z, unit);
+    zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
+    if (!r)
+        r = open_zeroed(z, unit);
     return r ? r : hand_over(z, unit);
 }
 

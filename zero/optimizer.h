@@ -44,12 +44,12 @@ typedef struct zero_optimizer_desc {
 
     /** Looks at a group's hyper-parameters before each step; anything but ZERO_OK refuses them, for
      * the reason it writes to `message`: at most `size` bytes with the final zero. NULL: all are
-     * good. Called in the thread of zero_step(). */
+     * good. Called in the thread of zero_step() or zero_step_ahead(). */
     zero_result (*check)(void *user, const zero_hyper *hyper, char *message, uint64_t size);
 
     /** Computes what all elements of a group have in common, once a step, from hyper-parameters,
      * the number of updates with this one (from 1), and the factor that every gradient is still to
-     * be multiplied by (scale and clipping). Called in the thread of zero_step(). */
+     * be multiplied by (scale and clipping). Called in the same thread. */
     void (*prepare)(void *user, const zero_hyper *hyper, uint64_t updates, double gradient_scale,
                     void *scalars);
 

@@ -11,7 +11,7 @@ zero_result eng_prefetch(zero_ctx *z)
         if (z->units[unit].holds > 0)
             continue;
         ahead++;
-        if (eng_slot_current(z, unit))
+        if (eng_slot_current(z, unit) || eng_ahead_closed(z, unit))
             continue;
         int slot;
         zero_result r = eng_slot_choose(z, unit, true, &slot);

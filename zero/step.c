@@ -6,32 +6,42 @@
 #include <math.h>
 #include <stdio.h>
 
-static const zero_hyper *hyper_of(const zero_step_args *args, size_t group)
+const zero_hyper *eng_step_hyper(const zero_step_args *args, size_t group)
 {
     return (const zero_hyper *)(const void *)((const unsigned char *)args->hyper +
                                               group * args->hyper_stride);
 }
 
 /** Arguments that are wrong are wrong on every rank: nothing changes. */
-static zero_result check_args(zero_ctx *z, const zero_step_args *args)
+static zero_result check_args(zero_ctx *z, const char *call, const zero_step_args *args)
 {
     if ((size_t)args->group_count != z->model.group_count || !args->hyper)
-        return eng_fail(z, ZERO_E_INVALID, "zero_step with hyper-parameters of %d groups, not %zu",
+        return eng_fail(z, ZERO_E_INVALID, "%s with hyper-parameters of %d groups, not %zu", call,
                         args->hyper ? args->group_count : 0, z->model.group_count);
     if (args->hyper_stride < sizeof(zero_hyper) || args->hyper_stride % sizeof(double))
         return eng_fail(z, ZERO_E_INVALID, "hyper_stride is %llu: set it to sizeof(zero_hyper)",
                         (unsigned long long)args->hyper_stride);
     if (!isfinite(args->scale))
-        return eng_fail(z, ZERO_E_INVALID, "zero_step with scale %g", args->scale);
+        return eng_fail(z, ZERO_E_INVALID, "%s with scale %g", call, args->scale);
     if (!isfinite(args->max_norm) || args->max_norm < 0)
-        return eng_fail(z, ZERO_E_INVALID, "zero_step with max_norm %g", args->max_norm);
+        return eng_fail(z, ZERO_E_INVALID, "%s with max_norm %g", call, args->max_norm);
     for (size_t g = 0; g < z->model.group_count; g++) {
         const struct eng_group *group = &z->model.groups[g];
         struct base_error error = {0};
-        if (group->optimizer->check(&group->choice, hyper_of(args, g), &error))
+        if (group->optimizer->check(&group->choice, eng_step_hyper(args, g), &error))
             return eng_fail(z, error.result, "group %s: %s", group->name, error.message);
     }
     return ZERO_OK;
+}
+
+zero_result eng_step_args(zero_ctx *z, const char *call, const zero_step_args *user,
+                          zero_step_args *args)
+{
+    if (!user)
+        return eng_fail(z, ZERO_E_INVALID, "%s needs arguments", call);
+    struct base_error error = {0};
+    const zero_result r = eng_struct_copy(args, sizeof *args, user, "zero_step_args", &error);
+    return r ? eng_fail_from(z, &error) : check_args(z, call, args);
 }
 
 static zero_result check_state(zero_ctx *z, const char *call)
@@ -46,10 +56,12 @@ static zero_result check_state(zero_ctx *z, const char *call)
 
 static uint64_t hash_args(const zero_ctx *z, const zero_step_args *args)
 {
-    uint64_t hash = base_hash64(&args->scale, sizeof args->scale, z->step);
+    const bool announced = eng_announced(z);
+    uint64_t hash = base_hash64(&announced, sizeof announced, z->step);
+    hash = base_hash64(&args->scale, sizeof args->scale, hash);
     hash = base_hash64(&args->max_norm, sizeof args->max_norm, hash);
     for (size_t g = 0; g < z->model.group_count; g++)
-        hash = base_hash64(hyper_of(args, g), sizeof(zero_hyper), hash);
+        hash = base_hash64(eng_step_hyper(args, g), sizeof(zero_hyper), hash);
     return eng_metric_hash(z, hash);
 }
 
@@ -104,21 +116,28 @@ static zero_result nonfinite(zero_ctx *z)
     char text[448];
     describe_bad(z, text, sizeof text);
     if (z->config.nonfinite == ZERO_NONFINITE_ERROR)
-        return eng_fail_agreed(z, ZERO_E_NONFINITE, "step %llu: %s",
-                               (unsigned long long)z->result.step, text);
+        return eng_fail_agreed(z, ZERO_E_NONFINITE, "step %llu: %s%s",
+                               (unsigned long long)z->result.step, text,
+                               eng_announced(z) ? "; a part of the announced update is made" : "");
     base_logf(&z->log, ZERO_LOG_WARN, "core", "step %llu is skipped: %s",
               (unsigned long long)z->result.step, text);
     return ZERO_OK;
 }
 
-static zero_result update(zero_ctx *z, double scale)
+void eng_step_prepare(zero_ctx *z, double gradient_scale)
 {
-    z->updates++;
     for (size_t g = 0; g < z->model.group_count; g++) {
         const struct eng_group *group = &z->model.groups[g];
-        group->optimizer->prepare(&group->choice, &z->hyper[g], z->updates, scale * z->result.clip,
+        group->optimizer->prepare(&group->choice, &z->hyper[g], z->updates + 1, gradient_scale,
                                   &z->scalars[g]);
     }
+}
+
+static zero_result update(zero_ctx *z, double scale)
+{
+    if (!eng_announced(z))
+        eng_step_prepare(z, scale * z->result.clip);
+    z->updates++;
     return eng_update_all(z);
 }
 
@@ -134,7 +153,7 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
     if (r)
         return r;
     for (size_t g = 0; g < z->model.group_count; g++)
-        z->hyper[g] = *hyper_of(args, g);
+        z->hyper[g] = *eng_step_hyper(args, g);
     if (verdict.finite)
         r = update(z, args->scale);
     z->step++;
@@ -146,14 +165,9 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
 static zero_result step(zero_ctx *z, const zero_step_args *user)
 {
     const uint64_t begin = eng_watch_step_begin(z);
-    if (!user)
-        return eng_fail(z, ZERO_E_INVALID, "zero_step needs arguments");
-    struct base_error error = {0};
     zero_step_args args;
-    zero_result r = eng_struct_copy(&args, sizeof args, user, "zero_step_args", &error);
-    if (r)
-        return eng_fail_from(z, &error);
-    r = check_args(z, &args);
+    zero_result r = eng_announced(z) ? eng_ahead_args(z, user, &args)
+                                     : eng_step_args(z, "zero_step", user, &args);
     if (!r)
         r = check_state(z, "zero_step");
     if (!r)
@@ -164,6 +178,7 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
         r = eng_publish_finish(z, false);
     if (r)
         return r;
+    z->announced.struct_size = 0;
     eng_metric_step_line(z);
     eng_watch_step(z, begin);
     return ZERO_OK;

@@ -74,18 +74,8 @@ zero_result eng_segments_make(zero_ctx *z)
     return ZERO_OK;
 }
 
-/** A section's update, dealt out over the pool's threads. */
-struct section_update {
-    zero_ctx *z;
-    const struct eng_segment *segments;
-};
-
-static void update_segment(void *user, size_t index, int thread)
+void eng_update_segment(zero_ctx *z, const struct eng_segment *segment)
 {
-    (void)thread;
-    const struct section_update *task = user;
-    zero_ctx *z = task->z;
-    const struct eng_segment *segment = &task->segments[index];
     const struct eng_group *group = &z->model.groups[segment->group];
     if (group->frozen)
         return;
@@ -105,11 +95,23 @@ static void update_segment(void *user, size_t index, int thread)
     eng_fp_leave(&saved);
 }
 
+/** A section's update, dealt out over the pool's threads. */
+struct section_update {
+    zero_ctx *z;
+    const struct eng_segment *segments;
+};
+
+static void update_task(void *user, size_t index, int thread)
+{
+    (void)thread;
+    const struct section_update *task = user;
+    eng_update_segment(task->z, &task->segments[index]);
+}
+
 static void update_section(zero_ctx *z, size_t s)
 {
     struct section_update task = {.z = z, .segments = z->segments + z->section_segments[s]};
-    base_pool_run(z->pool, z->section_segments[s + 1] - z->section_segments[s], update_segment,
-                  &task);
+    base_pool_run(z->pool, z->section_segments[s + 1] - z->section_segments[s], update_task, &task);
 }
 
 zero_result eng_update_all(zero_ctx *z)
@@ -122,7 +124,9 @@ zero_result eng_update_all(zero_ctx *z)
         for (size_t s = 0; s < z->layout.section_count; s++) {
             if (z->layout.sections[s].persistent != (pass == 0) || !z->io[s].trains)
                 continue;
-            update_section(z, s);
+            if (!z->io[s].ahead)
+                update_section(z, s);
+            z->io[s].ahead = false;
             if (!r)
                 r = eng_publish_start(z, s);
         }

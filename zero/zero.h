@@ -14,7 +14,7 @@
  *                     forward:  zero_gather, zero_param_ptr, zero_release      a unit at a time
  *                     backward: the same, and zero_grad_open, zero_grad_ptr, zero_grad_done
  *                     zero_metric
- *                 zero_step, zero_step_info
+ *                 zero_step, zero_step_info            (zero_step_ahead before the last backward)
  *     between steps: zero_eval_begin, micro-batches without backward, zero_eval_end
  *     zero_close
  *
@@ -24,9 +24,9 @@
  *  - Errors are values. A *fatal* error (ZERO_E_PEER, _TIMEOUT, _DIVERGED, _ABORTED, _NOMEM, _IO,
  *    _DEVICE, _NONFINITE, _LIMIT on the step path) is sticky, and every rank's: every later call of
  *    any rank but the local getters and zero_close() returns the first one. It leaves no rank's
- *    weights and moments in the middle of an update. Pointers given out stay mapped until
- *    zero_close(), so calls of the hot path may go unchecked: zero_step() refuses after a failure.
- *    zero_last_error() has the message with its numbers.
+ *    weights and moments in the middle of an update, unless zero_step_ahead() began it. Pointers
+ *    given out stay mapped until zero_close(), so calls of the hot path may go unchecked:
+ * zero_step() refuses after a failure. zero_last_error() has the message with its numbers.
  *  - ZERO_E_INVALID and ZERO_E_STATE, where documented, change nothing.
  *  - Structs carry struct_size first. Fields are only ever appended. A larger struct of a newer
  *    caller is accepted if its unknown tail is zero. In *config* structs zero means "the default"
@@ -352,12 +352,13 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
  * The working copy of a slice (0 unless stacked): shape and dtype as registered, row-major,
  * aligned to 2 KiB, read-only. *Local.* Current from zero_gather() of its unit to zero_release();
  * slices of at most persist_numel elements are so from commit to close, but for the time inside
- * zero_step(), zero_import() and zero_param_write(). NULL if param or slice does not exist, or at
- * stage 3 if the unit is not gathered and the slice is not that small.
+ * zero_step(), zero_import() and zero_param_write(). In a step that is announced
+ * (zero_step_ahead()) nothing else is readable once its gradient was handed over. NULL if param or
+ * slice does not exist, or at stage 3 if the unit is not gathered and the slice is not that small.
  *
  * With gather=shared all ranks of the host read the same memory, whose owners write it while this
- * rank is inside one of these calls: another thread that reads meanwhile may see a
- * mixture. Writing there is a segmentation fault.
+ * rank is inside one of these calls, or, in a step that is announced, after zero_grad_done():
+ * another thread that reads meanwhile may see a mixture. Writing there is a segmentation fault.
  */
 ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice);
 
@@ -469,6 +470,32 @@ typedef struct zero_step_result {
  * element, micro-batch and rank; fatal. ZERO_E_DIVERGED: ranks gave different args; fatal.
  */
 ZERO_API zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream stream);
+
+/**
+ * Announces the step under way: its update runs while the gradients are added up, and need not read
+ * them again. *Collective, ordered*; in the last local micro-batch, before its first
+ * zero_grad_open(). zero_step() is due as ever, with the same args or NULL: it agrees, and sends
+ * the new values on their way. The same bits and the same norm as without.
+ *
+ * For programs that neither clip nor skip. Until zero_step() returns, weights of units that were
+ * handed over change while other ranks still compute: a unit is released before zero_grad_done(),
+ * and gathered no more after it. At stages 1 to 3, and with one rank, the update is a part of
+ * zero_grad_done() and of whatever else moves bytes, and the caller's thread does it alone; slices
+ * of at most persist_numel elements, and everything at stage 0 with several ranks, are updated by
+ * zero_step() as in any step.
+ *
+ * What comes too late to prevent is fatal. A NaN or an infinity in a gradient is ZERO_E_NONFINITE
+ * in zero_step(). After that, or a fatal error before zero_step() has returned, the death of a rank
+ * for instance, weights and moments of any part of the model may be those after the update, the
+ * rest those before it: start again from a checkpoint.
+ *
+ * ZERO_E_INVALID: args out of range, max_norm not 0, nonfinite=skip; ZERO_E_STATE: another moment
+ * of the step, or announced already (nothing changed). In an announced step zero_grad_done() of a
+ * unit that is gathered, and zero_gather() of one that was handed over, are ZERO_E_STATE;
+ * zero_step() with other args than were announced is ZERO_E_INVALID, and ZERO_E_DIVERGED where not
+ * all ranks announced it, or not with the same args.
+ */
+ZERO_API zero_result zero_step_ahead(zero_ctx *z, const zero_step_args *args);
 
 /** *Local*: the last step's verdict; info->struct_size set by the caller. ZERO_E_STATE before the
  * first step. */
@@ -591,7 +618,8 @@ typedef struct zero_statistics {
     double gather_wait_s;      /**< inside zero_gather(): waiting and copying */
     double reduce_wait_s;      /**< inside zero_grad_open(), zero_grad_done() and zero_step():
                                     reducing, and waiting for it */
-    double update_s;           /**< norm and update inside zero_step() */
+    double update_s;           /**< norm and update inside zero_step(); in a step that was announced
+                                    what is left for it there, the rest is in reduce_wait_s */
     double step_wait_s;        /**< agreeing inside zero_step() */
     uint64_t gathers;          /**< units copied from their owners */
     uint64_t gather_hits;      /**< zero_gather() calls that found the unit resident */

@@ -40,11 +40,20 @@ bool coll_direct_drained(const struct coll_comm *comm, const struct coll_request
     return true;
 }
 
+/** Whether a rank's result needs another one to have made the call. */
+static bool needs(const struct coll_request *request, int reader, int owner)
+{
+    if (coll_direct_reads(request, reader, owner))
+        return true;
+    return request->kind == COLL_REDUCE_SCATTER && request->op.reduce_scatter.together &&
+           request->op.reduce_scatter.spans[reader].count > 0;
+}
+
 /** Whether the oldest request waits for a rank. */
 static bool holds_up(const struct coll_comm *comm, int rank)
 {
     const struct coll_request *oldest = comm->queue.first;
-    return coll_direct_reads(oldest, comm->rank, rank) &&
+    return needs(oldest, comm->rank, rank) &&
            (!coll_direct_posted(comm, rank, oldest->sequence) || coll_direct_asking(comm, rank) ||
             coll_direct_behind(comm, rank));
 }

@@ -29,8 +29,8 @@ static bool fresh(const struct coll_reduce_scatter *op)
 /** Whether this rank reads and writes more than its cache holds. */
 static bool large(const struct coll_comm *comm, const struct coll_reduce_scatter *op)
 {
-    const size_t element = (size_t)op->contributors * coll_dtype_bytes(op->dtype) +
-                           coll_dtype_bytes(coll_accumulator_dtype(op->dtype));
+    const size_t sum = op->accumulator ? coll_dtype_bytes(coll_accumulator_dtype(op->dtype)) : 0;
+    const size_t element = (size_t)op->contributors * coll_dtype_bytes(op->dtype) + sum;
     return op->spans[comm->rank].count > coll_direct_of(comm)->core_bytes / element;
 }
 
@@ -104,18 +104,30 @@ static bool sum_plain(const struct coll_comm *comm, const struct coll_reduce_sca
     return direct->kernels->sum[op->dtype](&pass);
 }
 
-/** Sums a tile into the accumulator. What goes past the caches and is looked at, or summed in
- * several passes, is in scratch memory as well. */
+/** Where a tile is summed: in the accumulator, but for what goes past the caches and is looked at,
+ * or summed in several passes, or has no accumulator: that is in scratch memory. */
+static unsigned char *place_of_sum(const struct coll_comm *comm,
+                                   const struct coll_reduce_scatter *op, unsigned char *accumulator,
+                                   bool look, enum coll_sum_to to)
+{
+    unsigned char *scratch = coll_direct_of(comm)->scratch->sum;
+    if (!accumulator)
+        return scratch;
+    if (to == COLL_SUM_MEMORY && (look || grouped(op)))
+        return scratch + (uintptr_t)accumulator % COLL_SUM_LINE;
+    return accumulator;
+}
+
+/** Sums a tile and shows it to whoever asked for it. */
 static void reduce_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
                         const struct tile *tile, enum coll_sum_to to)
 {
     const struct direct *direct = coll_direct_of(comm);
     const size_t size = coll_dtype_bytes(coll_accumulator_dtype(op->dtype));
     const coll_tile_fn look = grouped(op) && !op->last ? NULL : op->tile;
-    unsigned char *accumulator = (unsigned char *)op->accumulator + tile->first * size;
-    unsigned char *sum = accumulator;
-    if (to == COLL_SUM_MEMORY && (look || grouped(op)))
-        sum = direct->scratch->sum + (uintptr_t)accumulator % COLL_SUM_LINE;
+    unsigned char *accumulator =
+        op->accumulator ? (unsigned char *)op->accumulator + tile->first * size : NULL;
+    unsigned char *sum = place_of_sum(comm, op, accumulator, look != NULL, to);
     const bool finite =
         grouped(op) ? sum_blocks(comm, op, tile, (float *)(void *)sum)
                     : sum_plain(comm, op, tile, sum, sum == accumulator ? NULL : accumulator, to);
@@ -123,7 +135,7 @@ static void reduce_tile(struct coll_comm *comm, const struct coll_reduce_scatter
         report_nonfinite(comm, op, tile);
     if (look)
         look(op->user, tile->first, tile->count, sum);
-    if (sum != accumulator && grouped(op))
+    if (accumulator && sum != accumulator && grouped(op))
         direct->kernels->copy(accumulator, sum, tile->count * size, COLL_SUM_MEMORY);
 }
 
@@ -132,7 +144,8 @@ static void reduce_piece(struct coll_comm *comm, const struct coll_reduce_scatte
                          size_t count)
 {
     const bool far = large(comm, op);
-    const enum coll_sum_to to = fresh(op) && far ? COLL_SUM_MEMORY : COLL_SUM_CACHE;
+    const bool past = op->accumulator && fresh(op) && far;
+    const enum coll_sum_to to = past ? COLL_SUM_MEMORY : COLL_SUM_CACHE;
     fenv_t environment;
     fegetenv(&environment);
     fesetenv(FE_DFL_ENV);
@@ -169,7 +182,8 @@ zero_result coll_direct_reduce_scatter(struct coll_comm *comm, struct coll_reque
     struct direct *direct = coll_direct_of(comm);
     if (span->count == 0)
         return ZERO_OK;
-    zero_result result = coll_direct_meet_all(comm, request, op->contributors);
+    zero_result result =
+        coll_direct_meet_all(comm, request, op->together ? comm->world : op->contributors);
     if (result != ZERO_OK)
         return result;
     const size_t size = coll_dtype_bytes(op->dtype);

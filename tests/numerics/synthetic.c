@@ -294,11 +294,14 @@ static bool open_unit(struct pass *pass, zero_unit unit, enum way way)
 
 static void close_unit(struct pass *pass, zero_unit unit, enum way way)
 {
+    if (pass->model->ahead)
+        good(pass, zero_release(pass->z, unit, NULL));
     if (way == SAY_NONE)
         good(pass, zero_grad_none(pass->z, unit, NULL));
     else if (way != DO_NOTHING)
         good(pass, zero_grad_done(pass->z, unit, NULL));
-    good(pass, zero_release(pass->z, unit, NULL));
+    if (!pass->model->ahead)
+        good(pass, zero_release(pass->z, unit, NULL));
 }
 
 // Three quarters of the tied unit's gradient come from where it is used last, a quarter from where
@@ -325,6 +328,28 @@ static void backward(struct pass *pass)
     }
 }
 
+// Arguments of a step; `hyper` has room for every group's.
+static zero_step_args step_args(const struct synthetic *model, uint64_t step, zero_hyper *hyper)
+{
+    zero_step_args args = zero_step_args_default();
+    synthetic_hyper(step, hyper);
+    args.group_count = SYNTHETIC_GROUPS;
+    args.hyper = hyper;
+    args.scale = 1.0 / model->micro_batches;
+    args.max_norm = model->unclipped ? 0.0 : synthetic_max_norm();
+    return args;
+}
+
+static zero_result announce(struct pass *pass)
+{
+    zero_hyper hyper[SYNTHETIC_GROUPS];
+    struct eng_fp_state saved;
+    eng_fp_enter(&saved);
+    const zero_step_args args = step_args(pass->model, pass->micro.step, hyper);
+    eng_fp_leave(&saved);
+    return zero_step_ahead(pass->z, &args);
+}
+
 static void give_metrics(struct pass *pass)
 {
     const bool counts = pass->micro.counts;
@@ -339,6 +364,8 @@ zero_result synthetic_micro(zero_ctx *z, const struct synthetic *model, int32_t 
         return pass.result;
     forward(&pass, synthetic_input(pass.micro.step, pass.micro.index));
     give_metrics(&pass);
+    if (model->ahead && i == zero_micro_count(z) - 1)
+        good(&pass, announce(&pass));
     if (pass.result == ZERO_OK)
         backward(&pass);
     return pass.result;
@@ -371,20 +398,15 @@ static zero_result pause(zero_ctx *z, const struct synthetic *model, uint64_t st
 zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t step)
 {
     zero_hyper hyper[SYNTHETIC_GROUPS];
-    zero_step_args args = zero_step_args_default();
+    const zero_step_args args = step_args(model, step, hyper);
     const unsigned environment = _mm_getcsr();
-    synthetic_hyper(step, hyper);
-    args.group_count = SYNTHETIC_GROUPS;
-    args.hyper = hyper;
-    args.scale = 1.0 / model->micro_batches;
-    args.max_norm = synthetic_max_norm();
     if (model->hostile)
         _mm_setcsr(environment | HOSTILE);
     zero_result result = pause(z, model, step);
     for (int32_t i = 0; i < zero_micro_count(z) && result == ZERO_OK; i++)
         result = synthetic_micro(z, model, i);
     if (result == ZERO_OK)
-        result = zero_step(z, &args, NULL);
+        result = zero_step(z, model->ahead && step % 2 ? NULL : &args, NULL);
     _mm_setcsr(environment);
     return result;
 }
@@ -412,12 +434,22 @@ const char *synthetic_golden(const struct synthetic *model)
         {{.micro_batches = 8, .paused = 1}, "5cf135c2a6c46831e56e4f7b59b2468e"},
         {{.dtype = ZERO_BF16, .micro_batches = 5, .absent = true, .paused = 2},
          "9eb53b3d0ef9d58a6a40c8fc8a821424"},
+        {{.dtype = ZERO_F32, .micro_batches = 5, .unclipped = true},
+         "3ad1355126b7deb2ad981d58bf819a87"},
+        {{.dtype = ZERO_BF16, .micro_batches = 8, .unclipped = true},
+         "48f5535f0db2a514c4e85bb42381bca7"},
+        {{.micro_batches = 4, .unclipped = true}, "3a1b0e5689b636779a3d5843ec74f7ff"},
+        {{.dtype = ZERO_F32, .micro_batches = 5, .sum_group = 2, .unclipped = true},
+         "a5632970befbf182e60b13b9e3fe58f3"},
+        {{.micro_batches = 8, .sum_group = 4, .unclipped = true},
+         "6891d44151fd80ed0cbd02c3cab02ec6"},
     };
     for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++)
         if (golden[i].model.dtype == model->dtype &&
             golden[i].model.micro_batches == model->micro_batches &&
             golden[i].model.sum_group == model->sum_group &&
-            golden[i].model.absent == model->absent && golden[i].model.paused == model->paused)
+            golden[i].model.absent == model->absent && golden[i].model.paused == model->paused &&
+            golden[i].model.unclipped == model->unclipped)
             return golden[i].digest;
     return NULL;
 }

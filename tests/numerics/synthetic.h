@@ -59,6 +59,8 @@ struct synthetic {
      * -ffast-math may do; the program's own arithmetic is not affected. */
     bool hostile;
     struct synthetic_fault faults[SYNTHETIC_FAULTS];
+    bool unclipped; /**< other bits */
+    bool ahead;     /**< every step is announced before its last backward; needs `unclipped` */
 };
 
 /** Elements of one slice. */
@@ -78,7 +80,7 @@ double synthetic_input(uint64_t step, uint64_t micro);
 /** Hyper-parameters of a step (from 0), one a group. */
 void synthetic_hyper(uint64_t step, zero_hyper hyper[SYNTHETIC_GROUPS]);
 
-/** Clipping: some steps are above it, some below. */
+/** Clipping, unless it is off: some steps are above it, some below. */
 double synthetic_max_norm(void);
 
 /** Registers groups and tensors and commits. */
@@ -97,8 +99,8 @@ zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t 
 float synthetic_element(zero_dtype dtype, const void *array, uint64_t element);
 
 /** The fingerprint after 20 steps as hex, for a dtype, number of micro-batches and sum_group; the
- * same whether tied or not, and however a missing gradient is told; besides, for what is absent and
- * paused. NULL if there is none. */
+ * same whether tied or announced or not, and however a missing gradient is told; besides, for what
+ * is absent, paused and not clipped. NULL if there is none. */
 const char *synthetic_golden(const struct synthetic *model);
 
 /** Steps, and those in which `paused` groups are frozen: the first, and the first one after. */

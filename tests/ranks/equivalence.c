@@ -92,11 +92,12 @@ static void describe(const struct job *job)
 {
     fprintf(stderr,
             "%d ranks, stage %d, %s, %s, dtype %d, V %d, G %d, %s, prefetch %d, grad_units %d, "
-            "%s, cpu_threads %d, persist %lld, live %lld%s\n",
+            "%s, cpu_threads %d, persist %lld, live %lld%s%s\n",
             job->world, job->stage, job->transport, job->gather, job->model.dtype,
             job->model.micro_batches, job->model.sum_group, job->model.tied ? "tied" : "not tied",
             job->prefetch, job->grad_units, job->kernels, job->cpu_threads, (long long)job->persist,
-            (long long)job->live_bytes, job->model.hostile ? ", hostile environment" : "");
+            (long long)job->live_bytes, job->model.ahead ? ", announced" : "",
+            job->model.hostile ? ", hostile environment" : "");
 }
 
 static void hex(const uint8_t digest[16], char text[33])
@@ -159,6 +160,7 @@ static void take_turns(struct job *job, unsigned turn)
     job->model.tied = turn / 5 % 2;
     job->model.none = turn / 2 % 2;
     job->model.hostile = turn / 7 % 2;
+    job->model.ahead = job->model.unclipped && turn % 3 != 0;
     job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);
 }
 
@@ -268,6 +270,21 @@ static void parts_that_rest(void **state)
         sweep(&models[i], i % 2 ? "shm" : "threads");
 }
 
+// Steps that are announced, and some that are not; rounds that are full, and that are not.
+static void announced_steps(void **state)
+{
+    (void)state;
+    static const struct synthetic models[] = {
+        {.dtype = ZERO_F32, .micro_batches = 5, .unclipped = true},
+        {.dtype = ZERO_BF16, .micro_batches = 8, .unclipped = true},
+        {.dtype = ZERO_DTYPE_DEFAULT, .micro_batches = 4, .unclipped = true},
+        {.dtype = ZERO_F32, .micro_batches = 5, .sum_group = 2, .unclipped = true},
+        {.dtype = ZERO_DTYPE_DEFAULT, .micro_batches = 8, .sum_group = 4, .unclipped = true},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        sweep(&models[i], i % 2 ? "threads" : "shm");
+}
+
 int main(int argc, char **argv)
 {
     every = argc > 1 && strcmp(argv[1], "all") == 0;
@@ -275,7 +292,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(f32_threads),     cmocka_unit_test(bf16_threads),
         cmocka_unit_test(mixed_threads),   cmocka_unit_test(f32_processes),
         cmocka_unit_test(mixed_processes), cmocka_unit_test(blocks_of_micro_batches),
-        cmocka_unit_test(parts_that_rest),
+        cmocka_unit_test(parts_that_rest), cmocka_unit_test(announced_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

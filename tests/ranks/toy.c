@@ -144,8 +144,11 @@ static bool backward_unit(struct team_rank *rank, const struct toy *toy, zero_un
             add_gradient(toy, tensor, micro, zero_param_ptr(rank->z, p, slice),
                          zero_grad_ptr(rank->z, p, slice));
     }
+    if (toy->ahead)
+        TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
-    TEAM_OK(rank, zero_release(rank->z, unit, NULL));
+    if (!toy->ahead)
+        TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     return true;
 }
 
@@ -162,6 +165,8 @@ bool toy_micro(struct team_rank *rank, const struct toy *toy, int i, const zero_
         sums[unit] = toy_unit_sum(rank, toy, unit);
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     }
+    if (toy->ahead && i == zero_micro_count(rank->z) - 1)
+        TEAM_OK(rank, toy_announce(rank, toy));
     for (int u = 0; u < units; u++)
         if (!backward_unit(rank, toy, backward ? backward[u] : units - 1 - u, &micro))
             return false;
@@ -171,15 +176,27 @@ bool toy_micro(struct team_rank *rank, const struct toy *toy, int i, const zero_
     return true;
 }
 
-zero_result toy_update(const struct team_rank *rank, const struct toy *toy)
+static zero_step_args step_args(const struct toy *toy)
 {
-    const zero_hyper hyper[] = {{1e-2, 0.9, 0.95, 1e-8, 0.1}, {3e-2, 0.8, 0.99, 1e-6, 0}};
+    static const zero_hyper hyper[] = {{1e-2, 0.9, 0.95, 1e-8, 0.1}, {3e-2, 0.8, 0.99, 1e-6, 0}};
     zero_step_args args = zero_step_args_default();
     args.hyper = hyper;
     args.group_count = 2;
     args.scale = 1.0 / toy->micro_batches;
-    args.max_norm = 1.0;
+    args.max_norm = toy->unclipped ? 0 : 1;
+    return args;
+}
+
+zero_result toy_update(const struct team_rank *rank, const struct toy *toy)
+{
+    const zero_step_args args = step_args(toy);
     return zero_step(rank->z, &args, NULL);
+}
+
+zero_result toy_announce(const struct team_rank *rank, const struct toy *toy)
+{
+    const zero_step_args args = step_args(toy);
+    return zero_step_ahead(rank->z, &args);
 }
 
 bool toy_train(struct team_rank *rank, const struct toy *toy, int steps)

@@ -28,6 +28,8 @@ struct toy {
     uint64_t salt;                 /**< other first values */
     const zero_group_desc *groups; /**< of the two groups; NULL: defaults */
     bool raw; /**< gradients overwrite what their buffer holds, instead of adding to it */
+    bool unclipped;
+    bool ahead; /**< announces its steps; needs `unclipped` */
 };
 
 enum { TOY_UNITS_MAX = 64 };
@@ -54,6 +56,9 @@ bool toy_micro(struct team_rank *rank, const struct toy *toy, int i, const zero_
 
 /** zero_step() with fixed hyper-parameters, scale and clipping. */
 zero_result toy_update(const struct team_rank *rank, const struct toy *toy);
+
+/** zero_step_ahead() with the same. */
+zero_result toy_announce(const struct team_rank *rank, const struct toy *toy);
 
 /** Whole steps in the usual order. */
 bool toy_train(struct team_rank *rank, const struct toy *toy, int steps);

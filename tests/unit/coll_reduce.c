@@ -11,8 +11,10 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -193,12 +195,15 @@ static bool reduce_once(struct bench *bench, const struct config *config)
     struct seen seen = {.bench = bench, .config = config, .good = true};
     memset(seen.nonfinite, 0xff, sizeof seen.nonfinite);
     struct coll_request request = {0};
-    const bool look = config->seed % 4 != 0;
+    const bool look = config->seed % 4 != 0, shown_only = config->store && config->seed % 4 == 1;
+    if (shown_only)
+        memcpy(bench->contents, accumulator, bytes);
     const struct coll_reduce_scatter op = {.source = source,
                                            .dtype = config->dtype,
                                            .spans = spans,
-                                           .accumulator = accumulator,
+                                           .accumulator = shown_only ? NULL : accumulator,
                                            .contributors = config->contributors,
+                                           .together = config->seed % 5 == 0,
                                            .store = config->store,
                                            .tile = look ? see_tile : NULL,
                                            .nonfinite = see_nonfinite,
@@ -207,8 +212,9 @@ static bool reduce_once(struct bench *bench, const struct config *config)
     CHECK_OK(bench->comm, coll_reduce_scatter_start(bench->comm, &op, &request));
     CHECK_OK(bench->comm, coll_wait(bench->comm, &request));
     CHECK(seen.good && seen.next == (look ? spans[rank].count : 0));
+    CHECK(!shown_only || memcmp(accumulator, bench->contents, bytes) == 0);
     CHECK(expect(bench, config, &spans[rank], &seen));
-    CHECK(memcmp(accumulator, bench->expected, bytes) == 0);
+    CHECK(shown_only || memcmp(accumulator, bench->expected, bytes) == 0);
     CHECK(!look || memcmp(bench->shown, bench->expected, bytes) == 0);
     CHECK(marked(accumulator - PAD, bytes + 2 * PAD));
     CHECK_OK(bench->comm, coll_drain(bench->comm, &request));
@@ -354,6 +360,7 @@ struct sequence {
     int contributions;
     uint32_t group; /**< sum_group; 1: plain calls */
     bool past;
+    bool shown_only; /**< a single call has no accumulator */
 };
 
 static void expect_sequence(struct bench *bench, const struct sequence *sequence,
@@ -386,6 +393,7 @@ static bool run_sequence(struct bench *bench, const struct sequence *sequence)
     memset(bench->own_result, 0xff, SEQUENCE_COUNT * sizeof(float));
     struct seen seen = {.bench = bench, .config = &config, .good = true};
     memset(seen.nonfinite, 0xff, sizeof seen.nonfinite);
+    const bool shown_only = sequence->shown_only && sequence->contributions <= world;
     for (int first = 0; first < sequence->contributions; first += world) {
         const int left = sequence->contributions - first;
         const bool grouped = sequence->group > 1, last = left <= world;
@@ -396,7 +404,7 @@ static bool run_sequence(struct bench *bench, const struct sequence *sequence)
             .source = bench->source,
             .dtype = ZERO_BF16,
             .spans = spans,
-            .accumulator = bench->own_result,
+            .accumulator = shown_only ? NULL : bench->own_result,
             .contributors = last ? left : world,
             .store = first == 0,
             .sum_group = sequence->group,
@@ -413,6 +421,10 @@ static bool run_sequence(struct bench *bench, const struct sequence *sequence)
     const struct coll_span *span = &spans[bench->rank];
     CHECK(seen.good && seen.next == span->count);
     memcpy(bench->contents, bench->shown, span->count * sizeof(float));
+    for (size_t i = 0; shown_only && i < span->count * sizeof(float); i++)
+        CHECK(bench->own_result[i] == 0xff);
+    if (shown_only)
+        memcpy(bench->own_result, bench->shown, span->count * sizeof(float));
     CHECK(memcmp(bench->own_result, bench->contents, span->count * sizeof(float)) == 0);
     expect_sequence(bench, sequence, span);
     CHECK(memcmp(bench->own_result, bench->expected, span->count * sizeof(float)) == 0);
@@ -430,7 +442,7 @@ static bool sequences_rank(struct coll_comm *comm, void *user)
         for (size_t v = 0; v < sizeof contributions / sizeof *contributions && good; v++) {
             if (!everything && (g + v + (size_t)bench.world) % 3 != 0)
                 continue;
-            const struct sequence sequence = {contributions[v], groups[g], (g + v) % 2};
+            const struct sequence sequence = {contributions[v], groups[g], (g + v) % 2, v % 2};
             good = run_sequence(&bench, &sequence);
             if (!good)
                 fprintf(stderr, "world %d, %d contributions, sum_group %u\n", bench.world,
@@ -444,6 +456,83 @@ static void sequences(void **state)
 {
     (void)state;
     over_worlds(sequences_rank, NULL);
+}
+
+/* ------------------------------------------------------------------ all together */
+
+static atomic_bool all_have_called;
+
+static void see_together(void *user, size_t first, size_t count, const void *sum)
+{
+    bool *good = user;
+    (void)first, (void)count, (void)sum;
+    *good &= atomic_load(&all_have_called);
+}
+
+/** Only the first rank's contribution counts. */
+static struct coll_reduce_scatter together_op(const struct coll_span *spans, float memory[2][5000])
+{
+    return (struct coll_reduce_scatter){.source = memory[0],
+                                        .dtype = ZERO_F32,
+                                        .spans = spans,
+                                        .accumulator = memory[1],
+                                        .contributors = 1,
+                                        .together = true,
+                                        .store = true,
+                                        .label = {.what = "vector", .number = 7}};
+}
+
+/** The last rank comes late. */
+static bool together_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    static _Thread_local float memory[2][5000];
+    const int world = coll_world(comm);
+    struct coll_span spans[MOST_WORLD];
+    bool good = true;
+    deal_shape(spans, world, 5000, EVEN, 0);
+    if (coll_rank(comm) == world - 1) {
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        atomic_store(&all_have_called, true);
+    }
+    struct coll_reduce_scatter op = together_op(spans, memory);
+    op.tile = see_together;
+    op.user = &good;
+    struct coll_request request = {0};
+    CHECK_OK(comm, coll_reduce_scatter_start(comm, &op, &request));
+    CHECK_OK(comm, coll_drain(comm, &request));
+    return good;
+}
+
+/** Or not at all: who waits for it says so. */
+static bool never_together_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    static _Thread_local float memory[2][5000];
+    const struct coll_span spans[] = {{0, 1}, {1, 1}, {2, 1}};
+    const struct coll_reduce_scatter op = together_op(spans, memory);
+    struct coll_request request = {0};
+    struct base_error error = {0};
+    const bool last = coll_rank(comm) == coll_world(comm) - 1;
+    if (!last) {
+        CHECK_OK(comm, coll_reduce_scatter_start(comm, &op, &request));
+        CHECK(coll_wait(comm, &request) == ZERO_E_TIMEOUT);
+    }
+    while (coll_state(comm, &error) == ZERO_OK)
+        coll_progress(comm);
+    CHECK(strstr(error.message, "vector 7") && strstr(error.message, "for rank 2 (") &&
+          !strstr(error.message, "for rank 0"));
+    return true;
+}
+
+static void together(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= 4; world++) {
+        atomic_store(&all_have_called, false);
+        assert_true(run_ranks("threads", world, 0, together_rank, NULL));
+    }
+    assert_true(run_ranks("threads", 3, UINT64_C(100000000), never_together_rank, NULL));
 }
 
 /* ------------------------------------------------------------------ one result for all */
@@ -540,20 +629,47 @@ static bool refused_group_rank(struct coll_comm *comm, void *user)
     return coll_rank(comm) > 0 || refused(comm, got, reasons[wrong]);
 }
 
+static bool refused_accumulator_rank(struct coll_comm *comm, void *user)
+{
+    const int wrong = *(const int *)user;
+    static float memory[100];
+    const struct coll_span span = {0, 100};
+    bool unused;
+    const struct coll_reduce_scatter op = {
+        .source = memory,
+        .dtype = ZERO_F32,
+        .spans = &span,
+        .contributors = 1,
+        .store = wrong != 0, // a sum is added to nothing
+        .sum_group = wrong > 1 ? 4 : 1,
+        .first = wrong == 2 ? 4 : 0, // or to earlier calls' blocks
+        .last = wrong != 3,          // or to be taken up by later ones
+        .block = memory,
+        .tile = wrong == 1 ? NULL : see_together, // or shown to nobody
+        .user = &unused,
+        .label = {.what = "vector", .number = 7},
+    };
+    struct coll_request request = {0};
+    return refused(comm, coll_reduce_scatter_start(comm, &op, &request), "no accumulator");
+}
+
 static void refusals(void **state)
 {
     (void)state;
     for (int wrong = 0; wrong < WRONGS; wrong++)
         assert_true(run_ranks("self", 1, 0, refused_all_reduce_rank, &wrong));
-    for (int wrong = 0; wrong < 4; wrong++)
+    for (int wrong = 0; wrong < 4; wrong++) {
         assert_true(run_ranks("threads", 2, 0, refused_group_rank, &wrong));
+        assert_true(run_ranks("self", 1, 0, refused_accumulator_rank, &wrong));
+    }
 }
 
 int main(int argc, char **argv)
 {
     everything = argc > 1 && strcmp(argv[1], "all") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reduce_scatter), cmocka_unit_test(all_reduce), cmocka_unit_test(sequences),
+        cmocka_unit_test(reduce_scatter), cmocka_unit_test(all_reduce),
+        cmocka_unit_test(sequences),      cmocka_unit_test(together),
         cmocka_unit_test(shared_result),  cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,154 @@
+// A step that is announced before its gradients are complete: what reduces them updates, too, tile
+// by tile, while the sums are in cache. Weights change while ranks still compute: those of a unit
+// when every rank has handed its gradient over and so reads them no more.
+
+#include "zero/engine.h"
+
+#include <string.h>
+
+/** Hyper-parameters are copied into z->hyper, which the step will leave there anyway. */
+static void keep(zero_ctx *z, const zero_step_args *args)
+{
+    for (size_t g = 0; g < z->model.group_count; g++)
+        z->hyper[g] = *eng_step_hyper(args, g);
+    z->announced = *args;
+    z->announced.hyper = z->hyper;
+    z->announced.hyper_stride = sizeof *z->hyper;
+}
+
+/** What an update before the verdict rules out. */
+static zero_result check_policy(zero_ctx *z, const zero_step_args *args)
+{
+    if (args->max_norm > 0)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "zero_step_ahead with max_norm %g: the norm to clip to is not known before "
+                        "the update",
+                        args->max_norm);
+    if (z->config.nonfinite == ZERO_NONFINITE_SKIP)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "zero_step_ahead with nonfinite=skip: whether to skip is not known before "
+                        "the update");
+    return ZERO_OK;
+}
+
+/** The last micro-batch has begun and handed over nothing. */
+static zero_result check_window(zero_ctx *z)
+{
+    if (eng_announced(z))
+        return eng_fail(z, ZERO_E_STATE, "zero_step_ahead: step %llu is announced already",
+                        (unsigned long long)z->step + 1);
+    if (z->evaluation.active)
+        return eng_fail(z, ZERO_E_STATE, "zero_step_ahead inside an evaluation");
+    if (z->micro != z->micro_count - 1)
+        return eng_fail(z, ZERO_E_STATE, "zero_step_ahead after %d of %d micro-batches were begun",
+                        z->micro + 1, z->micro_count);
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        if (z->units[u].grad_open || z->units[u].grad_handed)
+            return eng_fail(z, ZERO_E_STATE,
+                            "zero_step_ahead after the gradient of unit %zu was %s", u,
+                            z->units[u].grad_open ? "opened" : "handed over");
+    return ZERO_OK;
+}
+
+static zero_result announce(zero_ctx *z, const zero_step_args *user)
+{
+    zero_step_args args;
+    zero_result r = eng_step_args(z, "zero_step_ahead", user, &args);
+    if (!r)
+        r = check_policy(z, &args);
+    if (!r)
+        r = check_window(z);
+    if (r)
+        return r;
+    keep(z, &args);
+    eng_step_prepare(z, args.scale);
+    return ZERO_OK;
+}
+
+zero_result zero_step_ahead(zero_ctx *z, const zero_step_args *args)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_step_ahead");
+    if (!r)
+        r = announce(z, args);
+    return eng_leave(z, r);
+}
+
+static bool same_hyper(const zero_hyper *a, const zero_hyper *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+zero_result eng_ahead_args(zero_ctx *z, const zero_step_args *user, zero_step_args *args)
+{
+    *args = z->announced;
+    if (!user)
+        return ZERO_OK;
+    zero_step_args again;
+    const zero_result r = eng_step_args(z, "zero_step", user, &again);
+    if (r)
+        return r;
+    bool same = again.scale == args->scale && again.max_norm == args->max_norm;
+    for (size_t g = 0; g < z->model.group_count; g++)
+        same = same && same_hyper(eng_step_hyper(&again, g), &z->hyper[g]);
+    if (!same)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "zero_step with other arguments than zero_step_ahead had: give none");
+    return ZERO_OK;
+}
+
+bool eng_ahead_closed(const zero_ctx *z, zero_unit unit)
+{
+    return eng_announced(z) && z->units[unit].grad_handed;
+}
+
+zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_unit *u = &z->units[unit];
+    if (u->holds > 0)
+        return eng_fail(z, ZERO_E_STATE,
+                        "gradient of unit %d handed over in a step that is announced, but the unit "
+                        "is gathered: release it first",
+                        unit);
+    // From its owners' memory, which they may write when this rank has handed over.
+    zero_result r = u->slot >= 0 ? eng_slot_settle(z, &z->gather_slots[u->slot]) : ZERO_OK;
+    return r ? r : eng_publish_wait(z, unit);
+}
+
+bool eng_ahead_begin(zero_ctx *z, size_t section)
+{
+    if (!eng_announced(z))
+        return false;
+    z->io[section].next_segment = z->section_segments[section];
+    // What may be read at any time, and what every rank updates by itself from all ranks' sums,
+    // waits for zero_step().
+    return !z->layout.sections[section].persistent &&
+           (z->placement.sections[section].residence != ENG_REPLICATED || z->config.world == 1);
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+void eng_ahead_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum)
+{
+    zero_ctx *z = io->z;
+    if (z->bad.micro != UINT64_MAX || z->squares_overflow)
+        return; // the step fails: at least no weight becomes a NaN
+    const size_t begin = z->placement.sections[io->section].own_first * ENG_GRANULE + first;
+    const size_t end = begin + count, last = z->section_segments[io->section + 1];
+    for (; io->next_segment < last; io->next_segment++) {
+        struct eng_segment part = z->segments[io->next_segment];
+        const size_t part_end = part.first + part.count;
+        part.first = part.first > begin ? part.first : begin;
+        if (part.first >= end)
+            return;
+        part.count = least(part_end, end) - part.first;
+        part.gradient = sum + (part.first - begin);
+        eng_update_segment(z, &part);
+        if (part_end > end)
+            return;
+    }
+}
