@@ -231,10 +231,30 @@ bool data_load(struct data *data, const char *const *paths, int count, int vocab
     return true;
 }
 
+bool data_hold(struct data *data, int context, struct reason *reason)
+{
+    const size_t least = (size_t)context + 1, tenth = data->count / 10;
+    const size_t held = tenth > least ? tenth : least;
+    if (data->count < held + least)
+        return refuse(
+            reason,
+            "--eval holds %zu of %zu tokens back, but a context of %d needs %zu to train on", held,
+            data->count, context, least);
+    data->held = held;
+    data->count -= held;
+    return true;
+}
+
 void data_free(struct data *data)
 {
     free(data->token);
     *data = (struct data){0};
+}
+
+static void copy_window(const uint16_t *first, int context, uint16_t *token, uint16_t *target)
+{
+    memcpy(token, first, (size_t)context * sizeof *token);
+    memcpy(target, first + 1, (size_t)context * sizeof *target);
 }
 
 void data_sample(const struct data *data, int context, bool shuffled, uint64_t seed, uint64_t k,
@@ -245,7 +265,17 @@ void data_sample(const struct data *data, int context, bool shuffled, uint64_t s
     if (shuffled)
         window = zero_random_permute(seed, zero_random_stream("gpt2.windows") + k / windows,
                                      windows, window);
-    const uint16_t *first = data->token + window * length;
-    memcpy(token, first, (size_t)length * sizeof *token);
-    memcpy(target, first + 1, (size_t)length * sizeof *target);
+    copy_window(data->token + window * length, context, token, target);
+}
+
+size_t data_held(const struct data *data, int context)
+{
+    return data->held ? (data->held - 1) / (size_t)context : 0;
+}
+
+void data_sample_held(const struct data *data, int context, uint64_t k, uint16_t *token,
+                      uint16_t *target)
+{
+    const uint64_t window = k % data_held(data, context);
+    copy_window(data->token + data->count + window * (uint64_t)context, context, token, target);
 }

@@ -16,6 +16,7 @@ struct data {
     size_t count;
     size_t room;
     size_t files;
+    size_t held; /**< tokens behind these that are kept for evaluation */
 };
 
 /**
@@ -24,6 +25,10 @@ struct data {
  */
 bool data_load(struct data *data, const char *const *paths, int count, int vocab, int context,
                struct reason *reason);
+
+/** Keeps the last tenth of the tokens from training, for data_sample_held(). false: they are too
+ * few to train on one window and evaluate on one. */
+bool data_hold(struct data *data, int context, struct reason *reason);
 
 /** Frees the tokens. */
 void data_free(struct data *data);
@@ -35,5 +40,11 @@ void data_free(struct data *data);
  */
 void data_sample(const struct data *data, int context, bool shuffled, uint64_t seed, uint64_t k,
                  uint16_t *token, uint16_t *target);
+
+/** Windows that were held back, */
+size_t data_held(const struct data *data, int context);
+/** and the k-th of them, in sequence, again and again. */
+void data_sample_held(const struct data *data, int context, uint64_t k, uint16_t *token,
+                      uint16_t *target);
 
 #endif

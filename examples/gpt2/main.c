@@ -24,6 +24,15 @@ struct rank {
     pthread_t thread;
 };
 
+static zero_result evaluate(struct trainer *t, uint64_t step)
+{
+    double loss;
+    const zero_result result = trainer_evaluate(t, &loss);
+    if (result == ZERO_OK)
+        report_evaluation(t, step, loss);
+    return result;
+}
+
 static zero_result train(struct trainer *t)
 {
     const struct options *o = t->options;
@@ -34,7 +43,9 @@ static zero_result train(struct trainer *t)
         if (result)
             break;
         report_step(t, &step);
-        if (o->fingerprint && n % o->fingerprint == 0 && n < o->steps)
+        if (o->eval && n % o->eval == 0)
+            result = evaluate(t, step.step);
+        if (result == ZERO_OK && o->fingerprint && n % o->fingerprint == 0 && n < o->steps)
             result = report_fingerprint(t, step.step);
     }
     return result;
@@ -126,6 +137,8 @@ static int run(struct job *job)
     const struct options *o = &job->options;
     struct reason reason;
     if (!data_load(&job->data, o->data, o->data_count, o->dims.vocab, o->dims.context, &reason))
+        complain(job, reason.text);
+    else if (o->eval && !data_hold(&job->data, o->dims.context, &reason))
         complain(job, reason.text);
     else if (o->ranks > 1 || o->transport == TRANSPORT_THREADS)
         run_team(job, o->ranks);

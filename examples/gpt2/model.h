@@ -51,6 +51,10 @@ void model_block(struct model *model, int layer, const real *const *block);
 double model_head(struct model *model, const uint16_t *target, const real *const *final,
                   const real *const *embed, real *const *d_final, real *const *d_embed);
 
+/** After the last block, instead of model_head(): the mean loss over the batch, and no gradient. */
+double model_loss(struct model *model, const uint16_t *target, const real *const *final,
+                  const real *const *embed);
+
 /** Backward through block `layer`; overwrites d_block. */
 void model_block_backward(struct model *model, int layer, const real *const *block,
                           real *const *d_block);

@@ -61,6 +61,8 @@ static const struct spec specs[] = {
     {"sample", "N", INTEGER, AT(sample), 0, 1e6, "200", "tokens to generate at the end"},
     {"fingerprint", "N", INTEGER, AT(fingerprint), 0, 1e9, "0",
      "print the fingerprint every N steps, not only after the last"},
+    {"eval", "N", INTEGER, AT(eval), 0, 1e9, "0",
+     "every N steps print the loss of the data's last tenth, which is then kept from training"},
     {"threads", "N", INTEGER, AT(threads), 1, 1024, "1", "threads a rank; changes no bit"},
     {"recompute", NULL, SWITCH, AT(recompute), 0, 0, NULL,
      "compute activations again in backward, not keep them; changes no bit"},

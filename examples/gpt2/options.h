@@ -46,7 +46,7 @@ struct options {
     bool binary; /**< they are .bin files: tokens are no characters */
     int order;
     const char *init, *save; /**< NULL: none */
-    int sample, fingerprint;
+    int sample, fingerprint, eval;
     int threads;
     bool recompute;
     int ranks; /**< 0: what the launcher says */

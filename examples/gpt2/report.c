@@ -11,6 +11,12 @@ void report_step(const struct trainer *trainer, const struct step_report *step)
                step->loss, step->norm, step->lr, step->tokens_per_s);
 }
 
+void report_evaluation(const struct trainer *trainer, uint64_t step, double loss)
+{
+    if (zero_rank(trainer->z) == 0)
+        printf("evaluation step %" PRIu64 " loss %.6f\n", step, loss);
+}
+
 zero_result report_fingerprint(struct trainer *trainer, uint64_t step)
 {
     uint8_t digest[16];

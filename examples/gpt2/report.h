@@ -9,6 +9,9 @@
 /** The line of a step. */
 void report_step(const struct trainer *trainer, const struct step_report *step);
 
+/** The line of an evaluation after step `step`. */
+void report_evaluation(const struct trainer *trainer, uint64_t step, double loss);
+
 /** The line of a fingerprint after step `step`. *Collective.* */
 zero_result report_fingerprint(struct trainer *trainer, uint64_t step);
 

@@ -314,6 +314,43 @@ zero_result trainer_step(struct trainer *trainer, struct step_report *report)
     return result;
 }
 
+static zero_result evaluate_micro(struct trainer *t, int i)
+{
+    const struct options *o = t->options;
+    const uint64_t batch = (uint64_t)o->batch, context = (uint64_t)o->dims.context;
+    zero_micro micro = {.struct_size = sizeof micro};
+    zero_result result = zero_micro_begin(t->z, i, &micro);
+    if (result)
+        return result;
+    for (uint64_t b = 0; b < batch; b++)
+        data_sample_held(t->data, o->dims.context, micro.index * batch + b, t->token + b * context,
+                         t->target + b * context);
+    result = forward(t, t->token, (struct batch){.windows = o->batch, .length = o->dims.context});
+    if (result)
+        return result;
+    struct unit_weights final, embed;
+    result = open_head(t, &final, &embed);
+    if (result)
+        return result;
+    const double loss = model_loss(t->model, t->target, final.tensor, embed.tensor);
+    result = zero_metric(t->z, "loss", loss);
+    return result ? result : close_head(t);
+}
+
+zero_result trainer_evaluate(struct trainer *trainer, double *loss)
+{
+    const size_t batch = (size_t)trainer->options->batch;
+    const size_t windows = data_held(trainer->data, trainer->options->dims.context);
+    const size_t count = (windows + batch - 1) / batch;
+    zero_result result =
+        zero_eval_begin(trainer->z, count < EVALUATED_MOST ? (int32_t)count : EVALUATED_MOST);
+    for (int i = 0; result == ZERO_OK && i < zero_micro_count(trainer->z); i++)
+        result = evaluate_micro(trainer, i);
+    if (result == ZERO_OK)
+        result = zero_eval_end(trainer->z);
+    return result ? result : zero_metric_mean(trainer->z, "loss", loss);
+}
+
 zero_result trainer_logits(struct trainer *trainer, const uint16_t *token, int length,
                            float *logits)
 {

@@ -11,6 +11,8 @@
 
 #include <zero/zero.h>
 
+#define EVALUATED_MOST 64
+
 /** One rank. */
 struct trainer {
     const struct options *options;
@@ -55,6 +57,10 @@ zero_result trainer_import(struct trainer *trainer);
 
 /** One step. *Collective.* */
 zero_result trainer_step(struct trainer *trainer, struct step_report *report);
+
+/** The mean loss over at most EVALUATED_MOST micro-batches of the data held back; training goes on
+ * as without it. *Collective.* */
+zero_result trainer_evaluate(struct trainer *trainer, double *loss);
 
 /** Forward only, outside of a step: the logits of the last of `length` tokens. *Collective.* */
 zero_result trainer_logits(struct trainer *trainer, const uint16_t *token, int length,

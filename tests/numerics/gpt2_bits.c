@@ -1,4 +1,5 @@
-// The same bits of loss and gradients with any number of threads, and with recomputation.
+// The same bits of loss and gradients with any number of threads, and with recomputation; the same
+// loss without gradients.
 #include "gpt2_fixture.h"
 
 #include <setjmp.h>
@@ -21,7 +22,9 @@ static void compare(const struct dims *dims, struct batch batch)
 {
     struct gpt2_fixture reference;
     gpt2_setup(&reference, dims, batch, 1, false);
+    const double alone = gpt2_loss_alone(&reference);
     const double loss = gpt2_loss_and_gradient(&reference);
+    assert_memory_equal(&loss, &alone, sizeof loss);
     for (int threads = 1; threads <= 3; threads++)
         for (int recompute = 0; recompute <= 1; recompute++) {
             struct gpt2_fixture f;

@@ -194,12 +194,47 @@ static void test_refusals(void **state)
     assert_refused("nothing", 256, 2, "0 tokens");
 }
 
+// The last tenth is kept for evaluation, or one window of it.
+static void test_held(void **state)
+{
+    (void)state;
+    char bytes[200];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (char)i;
+    uint16_t token[4], target[4];
+    struct data data;
+    write_file("text", bytes, sizeof bytes);
+    assert_true(load(&data, "text", 256, 4));
+    assert_int_equal(data_held(&data, 4), 0);
+    assert_true(data_hold(&data, 4, &reason));
+    assert_int_equal(data.count, 180);
+    assert_int_equal(data_held(&data, 4), 4);
+    for (uint64_t k = 0; k < 9; k++) {
+        data_sample_held(&data, 4, k, token, target);
+        assert_int_equal(token[0], 180 + k % 4 * 4);
+        assert_int_equal(target[3], 180 + k % 4 * 4 + 4);
+    }
+    data_free(&data);
+
+    write_file("text", bytes, 10);
+    assert_true(load(&data, "text", 256, 4));
+    assert_true(data_hold(&data, 4, &reason));
+    assert_int_equal(data.count, 5);
+    assert_int_equal(data_held(&data, 4), 1);
+    data_free(&data);
+    assert_true(load(&data, "text", 256, 5));
+    assert_false(data_hold(&data, 5, &reason));
+    assert_non_null(strstr(reason.text, "6 of 10 tokens"));
+    data_free(&data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sequential), cmocka_unit_test(test_fewest_tokens),
         cmocka_unit_test(test_shuffled),   cmocka_unit_test(test_directory),
         cmocka_unit_test(test_tokens),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_held),
     };
     return cmocka_run_group_tests_name("gpt2_data", tests, make_folder, remove_folder);
 }

@@ -84,13 +84,24 @@ static const real *const *weights_of(const struct gpt2_fixture *f, int unit)
     return (const real *const *)f->weight[unit];
 }
 
-double gpt2_loss(struct gpt2_fixture *f)
+static void forward(struct gpt2_fixture *f)
 {
-    const int last = f->dims.layers + 1;
     model_begin(f->model, f->token, f->batch);
     model_embed(f->model, weights_of(f, 0));
     for (int layer = 0; layer < f->dims.layers; layer++)
         model_block(f->model, layer, weights_of(f, 1 + layer));
+}
+
+double gpt2_loss_alone(struct gpt2_fixture *f)
+{
+    forward(f);
+    return model_loss(f->model, f->target, weights_of(f, f->dims.layers + 1), weights_of(f, 0));
+}
+
+double gpt2_loss(struct gpt2_fixture *f)
+{
+    const int last = f->dims.layers + 1;
+    forward(f);
     return model_head(f->model, f->target, weights_of(f, last), weights_of(f, 0), f->gradient[last],
                       f->gradient[0]);
 }

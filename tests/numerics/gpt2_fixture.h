@@ -31,6 +31,9 @@ void gpt2_teardown(struct gpt2_fixture *f);
 /** Forward only: the mean loss. Gradients are scratch. */
 double gpt2_loss(struct gpt2_fixture *f);
 
+/** Forward only, by model_loss(), as in an evaluation. */
+double gpt2_loss_alone(struct gpt2_fixture *f);
+
 /** Forward and backward: the mean loss, and all gradients. */
 double gpt2_loss_and_gradient(struct gpt2_fixture *f);
 

@@ -188,6 +188,48 @@ static void test_first_line_repeats(void **state)
     assert_string_equal(first, again);
 }
 
+// The lines of evaluations, and the last one.
+static void keep_evaluations(char *output)
+{
+    char *to = output;
+    for (char *from = output; *from;) {
+        char *end = strchr(from, '\n');
+        const size_t length = end ? (size_t)(end - from) + 1 : strlen(from);
+        if (strncmp(from, "evaluation ", 11) == 0 || strncmp(from, "fingerprint ", 12) == 0) {
+            memmove(to, from, length);
+            to += length;
+        }
+        from += length;
+    }
+    *to = '\0';
+}
+
+// The same digits wherever it runs; training goes on as with fewer evaluations.
+static void test_evaluation(void **state)
+{
+    (void)state;
+    static char output[COMMAND_OUTPUT_BYTES], expected[COMMAND_OUTPUT_BYTES];
+    static const char options[] = "--context 16 --layers 1 --width 32 --heads 2 --batch 3 "
+                                  "--micro-batches 2 --steps 4 --sample 0";
+    for (int stage = 0; stage <= 3; stage++) {
+        const int ranks = 1 + stage % 3;
+        assert_int_equal(run_gpt2(output,
+                                  "%s --eval 2 --data '%s/make_gpt2.py' --ranks %d --stage %d",
+                                  options, golden_folder, ranks, stage),
+                         0);
+        keep_evaluations(output);
+        assert_non_null(strstr(output, "evaluation step 2 loss 5."));
+        assert_non_null(strstr(output, "evaluation step 4 loss 5."));
+        if (stage > 0)
+            assert_string_equal(output, expected);
+        memcpy(expected, output, sizeof expected);
+    }
+    assert_int_equal(
+        run_gpt2(output, "%s --eval 3 --data '%s/make_gpt2.py'", options, golden_folder), 0);
+    assert_non_null(strstr(output, strstr(expected, "fingerprint ")));
+    assert_null(strstr(output, "evaluation step 4"));
+}
+
 static void assert_fails(int code, const char *reason, const char *options)
 {
     static char output[COMMAND_OUTPUT_BYTES];
@@ -234,6 +276,9 @@ static void test_failures(void **state)
     snprintf(options, sizeof options, "--data %s/gpt2_tokens.bin --vocab 20 --context 8",
              golden_folder);
     assert_fails(1, "is beyond the vocabulary of 20", options);
+    snprintf(options, sizeof options, "--data %s/gpt2_tokens.bin --context 60 --eval 1",
+             golden_folder);
+    assert_fails(1, "--eval holds 61 of 101 tokens back", options);
     static char output[COMMAND_OUTPUT_BYTES];
     snprintf(options, sizeof options,
              "--data %s/gpt2_tokens.bin --context 8 --layers 1 --heads 1 --width 4 --vocab 37 "
@@ -286,9 +331,10 @@ int main(int argc, char **argv)
     program = argv[1];
     golden_folder = argv[2];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),   cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_usage),    cmocka_unit_test(test_first_line_repeats),
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_help),
+        cmocka_unit_test(test_golden),     cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_usage),      cmocka_unit_test(test_first_line_repeats),
+        cmocka_unit_test(test_evaluation), cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests_name("gpt2_program", tests, make_folder, remove_folder);
 }
