@@ -61,7 +61,7 @@ static zero_result announce(zero_ctx *z, const zero_step_args *user)
     if (r)
         return r;
     keep(z, &args);
-    eng_step_prepare(z, args.scale);
+    eng_step_prepare(z, args.scale / z->scale.value);
     return ZERO_OK;
 }
 

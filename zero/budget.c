@@ -4,19 +4,13 @@
 
 #include "base/arena.h"
 
-/** Whether some round but the last ends inside a block of sum_group micro-batches. */
-static bool leaves_blocks(const struct eng_config *config)
-{
-    return config->micro_batches > config->world && config->world % config->sum_group != 0;
-}
-
 static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
 {
     const struct eng_config *config = &z->config;
     return (struct eng_limits){
         .stage = stage,
         .shared = shared,
-        .blocks = leaves_blocks(config),
+        .blocks = eng_config_leaves_blocks(config),
         .open_units = config->open_units,
         .prefetch_units = config->prefetch_units,
         .grad_units = config->grad_units,

@@ -8,14 +8,16 @@
 /** What ranks must agree on before they meet in collectives. */
 struct declaration {
     int64_t stage, micro_batches, prefetch_units, open_units, persist_numel, live_bytes;
-    int64_t nonfinite, shared, native, sum_group;
+    int64_t loss_scale, loss_scale_init, loss_scale_min, loss_scale_window;
+    int64_t nonfinite, skip_limit, shared, native, sum_group;
     uint64_t seed;
     uint64_t params, groups;
 };
 
 static const char *const declaration_names[] = {
-    "stage",      "micro_batches", "prefetch_units", "open_units", "persist_numel",
-    "live_bytes", "nonfinite",     "gather",         "reduction",  "sum_group",
+    "stage",      "micro_batches", "prefetch_units",  "open_units",     "persist_numel",
+    "live_bytes", "loss_scale",    "loss_scale_init", "loss_scale_min", "loss_scale_window",
+    "nonfinite",  "skip_limit",    "gather",          "reduction",      "sum_group",
     "seed",       "tensors",       "groups"};
 
 /** Ranks whose settings differ are told which one. */
@@ -28,7 +30,12 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .open_units = z->config.open_units,
         .persist_numel = z->config.persist_numel,
         .live_bytes = z->config.live_bytes,
+        .loss_scale = z->config.loss_scale,
+        .loss_scale_init = z->config.loss_scale_init,
+        .loss_scale_min = z->config.loss_scale_min,
+        .loss_scale_window = z->config.loss_scale_window,
         .nonfinite = z->config.nonfinite,
+        .skip_limit = z->config.skip_limit,
         .shared = z->config.shared,
         .native = z->config.native,
         .sum_group = z->config.sum_group,
@@ -98,8 +105,10 @@ static size_t compare_bytes(const zero_ctx *z)
 static zero_result make_plan(zero_ctx *z, struct base_error *error)
 {
     const struct eng_config *config = &z->config;
-    z->micro_count = (config->micro_batches + config->world - 1) / config->world;
+    z->micro_count = eng_config_rounds(config);
     zero_result r = eng_model_complete(&z->model, error);
+    if (!r)
+        r = eng_policy_resolve(&z->config, &z->model, &z->scale, error);
     if (!r)
         r = eng_layout_make(&z->layout, &z->model, config->world, config->persist_numel, error);
     return r ? r : eng_budget_make(z, compare_bytes(z), error);

@@ -273,6 +273,7 @@ static void store(struct eng_config *config, const struct eng_key *key, int64_t 
     case ENG_KEY_INT64:
     case ENG_KEY_BYTES:
     case ENG_KEY_UINT64:
+    case ENG_KEY_NAMED:
         memcpy(field, &value, sizeof value);
         break;
     case ENG_KEY_CHOICE:
@@ -298,6 +299,7 @@ static int64_t load(const struct eng_config *config, const struct eng_key *key)
     case ENG_KEY_INT64:
     case ENG_KEY_BYTES:
     case ENG_KEY_UINT64:
+    case ENG_KEY_NAMED:
         memcpy(&wide, field, sizeof wide);
         return wide;
     case ENG_KEY_CHOICE:
@@ -354,9 +356,8 @@ static zero_result decide_gather(struct eng_config *config, struct base_error *e
     return ZERO_OK;
 }
 
-static zero_result decide_reduction(struct eng_config *config, struct base_error *error)
+zero_result eng_config_check_reduction(const struct eng_config *config, struct base_error *error)
 {
-    config->native = !strcmp(config->reduction, "native");
     if (config->sum_group & (config->sum_group - 1))
         return zero_fail(error, ZERO_E_INVALID, "sum_group=%d: it must be a power of two",
                          config->sum_group);
@@ -451,16 +452,32 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
         return result;
 
     store_all(&resolution);
+    config->native = !strcmp(config->reduction, "native");
     result = check_transport(config, error);
     if (!result)
         result = decide_gather(config, error);
     if (!result)
-        result = decide_reduction(config, error);
+        result = eng_config_check_reduction(config, error);
     if (!result)
         result = set_log(config, &known, error);
     if (!result)
         warn_of_unknown_variables(config);
     return result;
+}
+
+int eng_config_rounds(const struct eng_config *config)
+{
+    return (config->micro_batches + config->world - 1) / config->world;
+}
+
+bool eng_config_leaves_blocks(const struct eng_config *config)
+{
+    return config->micro_batches > config->world && config->world % config->sum_group != 0;
+}
+
+bool eng_config_given(const struct eng_config *config, const char *key)
+{
+    return config->sources[eng_key_find(key, strlen(key))] != ENG_SOURCE_DEFAULT;
 }
 
 static void source_name(const struct eng_config *config, int index, char *name, size_t size)

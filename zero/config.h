@@ -17,13 +17,20 @@
 #include <stddef.h>
 
 enum {
-    ENG_CONFIG_KEYS = 20,
+    ENG_CONFIG_KEYS = 25,
     ENG_MAX_MICRO_BATCHES = 1 << 20,
     ENG_VALUE_BYTES = 128, /**< of a value as text */
 };
 
 /** A value that is to be found out. */
 #define ENG_KEY_AUTO (-1)
+
+/** Values of the key `loss_scale` beside numbers, which are static scales. */
+enum {
+    ENG_LOSS_SCALE_AUTO = ENG_KEY_AUTO,
+    ENG_LOSS_SCALE_DYNAMIC = -2,
+    ENG_LOSS_SCALE_OFF = -3,
+};
 
 /** Where a value came from, weakest first. */
 enum eng_source {
@@ -46,7 +53,11 @@ struct eng_config {
     int64_t persist_numel; /**< 0: none */
     int64_t live_bytes;
     uint64_t seed;
-    zero_nonfinite nonfinite; /**< ZERO_NONFINITE_ERROR or _SKIP */
+    zero_nonfinite nonfinite; /**< from commit on ZERO_NONFINITE_ERROR or _SKIP */
+    int64_t loss_scale;       /**< from commit on no ENG_LOSS_SCALE_AUTO any more */
+    int64_t loss_scale_init, loss_scale_min;
+    int32_t loss_scale_window;
+    int32_t skip_limit; /**< 0: none */
     int32_t timeout_s;
     const char *kernels;   /**< "auto", "ref", "avx2", "avx512": a literal */
     const char *gather;    /**< "auto", "copy", "shared": a literal; what comes of it: .shared */
@@ -85,6 +96,18 @@ struct eng_config {
  */
 zero_result eng_config_resolve(struct eng_config *config, const zero_config *user,
                                struct base_error *error);
+
+/** Micro-batches a rank runs a step, the one that may not count included. */
+int eng_config_rounds(const struct eng_config *config);
+
+/** Whether some round but the last ends inside a block of sum_group micro-batches. */
+bool eng_config_leaves_blocks(const struct eng_config *config);
+
+/** Whether reduction, sum_group, stage and micro_batches go together. ZERO_E_INVALID. */
+zero_result eng_config_check_reduction(const struct eng_config *config, struct base_error *error);
+
+/** Whether anybody gave a value for the key of this name. */
+bool eng_config_given(const struct eng_config *config, const char *key);
 
 /** One effective value, as -o would take it, and where it came from. */
 struct eng_config_entry {

@@ -13,7 +13,8 @@ static const char *const transports[] = {[ENG_TRANSPORT_SELF] = "self",
 static const char *const kernels[] = {"auto", "ref", "avx2", "avx512", NULL};
 static const char *const gathers[] = {"auto", "copy", "shared", NULL};
 static const char *const reductions[] = {"canonical", "native", NULL};
-static const char *const nonfinite[] = {"", "error", "skip", NULL};
+static const char *const nonfinite[] = {"default", "error", "skip", NULL};
+static const char *const loss_scales[] = {"auto", "dynamic", "off", NULL};
 static const char *const levels[] = {"off", "error", "warn", "info", "debug", "trace", NULL};
 
 #define FIELD(name)                                                                                \
@@ -38,9 +39,19 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
     {"live_bytes", ENG_KEY_BYTES, FIELD(live_bytes), .max = INT64_C(1) << 50,
      .doc = "bytes of gathered units that may stay between uses"},
     {"seed", ENG_KEY_UINT64, FIELD(seed), .doc = "of random numbers"},
-    {"nonfinite", ENG_KEY_ENUM, FIELD(nonfinite), .min = 1, .max = 2,
-     .fallback = ZERO_NONFINITE_ERROR, .choices = nonfinite,
+    {"nonfinite", ENG_KEY_ENUM, FIELD(nonfinite), .min = 1, .max = 2, .choices = nonfinite,
      .doc = "what a gradient that is not finite does"},
+    {"loss_scale", ENG_KEY_NAMED, FIELD(loss_scale), .min = 1, .max = INT64_C(1) << 40,
+     .fallback = ENG_LOSS_SCALE_AUTO, .choices = loss_scales,
+     .doc = "what the loss is multiplied by"},
+    {"loss_scale_init", ENG_KEY_INT64, FIELD(loss_scale_init), .min = 1, .max = INT64_C(1) << 40,
+     .fallback = 65536, .doc = "what a dynamic loss scale begins with"},
+    {"loss_scale_min", ENG_KEY_INT64, FIELD(loss_scale_min), .min = 1, .max = INT64_C(1) << 40,
+     .fallback = 1, .doc = "the least a dynamic loss scale may be"},
+    {"loss_scale_window", ENG_KEY_INT32, FIELD(loss_scale_window), .min = 1, .max = 1 << 30,
+     .fallback = 2000, .doc = "clean steps that double a dynamic loss scale"},
+    {"skip_limit", ENG_KEY_INT32, FIELD(skip_limit), .min = 1, .max = 1 << 30, .fallback = 100,
+     .off = true, .doc = "steps in a row that may be skipped"},
     {"timeout_s", ENG_KEY_INT32, FIELD(timeout_s), .min = 1, .max = 30 * 86400, .fallback = 600,
      .doc = "seconds, the longest wait for another rank"},
     {"kernels", ENG_KEY_CHOICE, FIELD(kernels), .max = 3, .choices = kernels,
@@ -104,6 +115,11 @@ const char *eng_key_closest(const char *name, size_t length)
     return closest;
 }
 
+static bool is_list(const struct eng_key *key)
+{
+    return key->kind == ENG_KEY_CHOICE || key->kind == ENG_KEY_ENUM;
+}
+
 // The one place that says what a key takes.
 static zero_result refuse(const struct eng_key *key, const char *given, struct base_error *error)
 {
@@ -111,7 +127,7 @@ static zero_result refuse(const struct eng_key *key, const char *given, struct b
                       : key->off && !key->choices ? ", or off"
                                                   : "";
     char range[128] = "";
-    if (key->choices) {
+    if (is_list(key)) {
         for (int64_t i = key->min; i <= key->max; i++) {
             const size_t used = strlen(range);
             snprintf(range + used, sizeof range - used, "%s%s", used ? ", " : "", key->choices[i]);
@@ -119,7 +135,13 @@ static zero_result refuse(const struct eng_key *key, const char *given, struct b
     } else if (key->kind == ENG_KEY_UINT64) {
         snprintf(range, sizeof range, "0 to %" PRIu64, UINT64_MAX);
     } else {
-        snprintf(range, sizeof range, "%" PRId64 " to %" PRId64, key->min, key->max);
+        for (const char *const *name = key->choices; name && *name; name++) {
+            const size_t used = strlen(range);
+            snprintf(range + used, sizeof range - used, "%s, ", *name);
+        }
+        const size_t used = strlen(range);
+        snprintf(range + used, sizeof range - used, "%s%" PRId64 " to %" PRId64, used ? "or " : "",
+                 key->min, key->max);
     }
     return zero_fail(error, ZERO_E_INVALID, "%s: %s (%s) takes %s%s", given, key->name, key->doc,
                      range, off);
@@ -131,6 +153,16 @@ static int64_t choice_index(const struct eng_key *key, const char *text)
         if (!strcmp(key->choices[i], text))
             return i;
     return -1;
+}
+
+static bool parse_name(const struct eng_key *key, const char *text, int64_t *value)
+{
+    for (int64_t i = 0; key->choices[i]; i++)
+        if (!strcmp(key->choices[i], text)) {
+            *value = -1 - i;
+            return true;
+        }
+    return false;
 }
 
 // Digits, and where they end; false if there are none or too many.
@@ -157,10 +189,12 @@ static int unit_shift(const char *unit)
 zero_result eng_key_parse(const struct eng_key *key, const char *text, const char *given,
                           int64_t *value, struct base_error *error)
 {
-    if (key->choices) {
+    if (is_list(key)) {
         *value = choice_index(key, text);
         return *value < 0 ? refuse(key, given, error) : ZERO_OK;
     }
+    if (key->kind == ENG_KEY_NAMED && parse_name(key, text, value))
+        return ZERO_OK;
     if (key->off && !strcmp(text, "off")) {
         *value = 0;
         return ZERO_OK;
@@ -203,7 +237,7 @@ zero_result eng_key_from_struct(const struct eng_key *key, const zero_config *us
     *set = false;
     if (key->kind == ENG_KEY_LEVELS)
         return ZERO_OK;
-    if (key->kind == ENG_KEY_CHOICE) {
+    if (key->kind == ENG_KEY_CHOICE || key->kind == ENG_KEY_NAMED) {
         const char *text;
         memcpy(&text, (const char *)user + key->user_offset, sizeof text);
         if (!text)
@@ -222,15 +256,17 @@ zero_result eng_key_from_struct(const struct eng_key *key, const zero_config *us
         return ZERO_OK;
     }
     snprintf(given, sizeof given, "zero_config.%s = %" PRId64, key->name, number);
-    if (key->kind != ENG_KEY_UINT64 && (*value < key->min || *value > key->max))
+    if (key->kind != ENG_KEY_UINT64 && (number < key->min || number > key->max))
         return refuse(key, given, error);
     return ZERO_OK;
 }
 
 void eng_key_show(const struct eng_key *key, int64_t value, char *text, size_t size)
 {
-    if (key->choices)
+    if (is_list(key))
         snprintf(text, size, "%s", key->choices[value]);
+    else if (key->kind == ENG_KEY_NAMED && value < 0)
+        snprintf(text, size, "%s", key->choices[-1 - value]);
     else if (key->off && value == 0)
         snprintf(text, size, "off");
     else if (key->automatic && value == ENG_KEY_AUTO)

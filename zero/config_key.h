@@ -17,6 +17,8 @@ enum eng_key_kind {
     ENG_KEY_UINT64, /**< any 64 bits; min and max don't hold */
     ENG_KEY_CHOICE, /**< a text of the list, in struct and config */
     ENG_KEY_ENUM,   /**< an int32_t in struct and config, a text of the list elsewhere */
+    ENG_KEY_NAMED,  /**< a number or, as -1, -2 ..., a text of the list; a text in the struct, an
+                         int64_t in config */
     ENG_KEY_LEVELS, /**< log levels as text, no field of the struct */
 };
 

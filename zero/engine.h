@@ -7,7 +7,8 @@
  *   step.c, transfer.c, fingerprint.c    a step; files; the digest
  *   access.c                 parts of a tensor, between steps
  *   ahead.c                  a step that is announced: updated while its sums are in cache
- *   verdict.c, update.c, values.c        agree on a step; update; write master weights
+ *   verdict.c, policy.c, update.c, values.c    agree on a step; what if gradients are not finite;
+ *                            update; write master weights
  *   gather.c, gradient.c, micro.c, metric.c    the calls of a micro-batch
  *   evaluation.c             passes without gradients, between steps
  *   frozen.c                 what is not updated at present
@@ -18,7 +19,8 @@
  *   call.c                   entering and leaving a call, failures
  *   watch.c                  what zero-run sees of all this
  *   fit.c, budget.c          whether the host has what all ranks need; what they need
- *   plan.c, placement.c, layout.c, model.c     how much, where, who, what: no context, pure
+ *   plan.c, placement.c, layout.c, model.c, scale.c    how much, where, who, what, the loss scale:
+ *                            no context, pure
  */
 #ifndef ZERO_ENGINE_H
 #define ZERO_ENGINE_H
@@ -34,6 +36,7 @@
 #include "zero/model.h"
 #include "zero/placement.h"
 #include "zero/plan.h"
+#include "zero/scale.h"
 
 #define ENG_MAX_METRICS 16
 #define ENG_METRIC_NAME 32
@@ -209,6 +212,7 @@ struct zero_ctx {
     zero_step_args announced;   /**< by zero_step_ahead(); struct_size 0: nothing */
     bool stepped;
     zero_step_result result;
+    struct eng_scale scale;
     zero_statistics stats;
     struct eng_watch watch;
 };
@@ -462,6 +466,14 @@ double *eng_verdict_metrics(const zero_ctx *z);
 /** Exchanges norm, finiteness, metrics and the hash of the step's arguments. */
 zero_result eng_verdict(zero_ctx *z, double scale, uint64_t args_hash, bool final,
                         struct eng_verdict *verdict);
+/** Decides `auto` and the default policy, and starts the loss scale. ZERO_E_INVALID: values that
+ * contradict each other, or that nothing would come of. */
+zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model *model,
+                               struct eng_scale *scale, struct base_error *error);
+/** The step of z->result is not finite: an error that is fatal, or a skip. */
+zero_result eng_policy_nonfinite(zero_ctx *z);
+/** It is, and its update follows. */
+void eng_policy_clean(zero_ctx *z);
 /** Updates every unit with z->scalars and publishes it. A failure meanwhile leaves nothing half
  * updated on this rank: it only stops the publishing. */
 zero_result eng_update_all(zero_ctx *z);

@@ -105,6 +105,11 @@ static void hash_root(const zero_ctx *z, struct named_sum *named, uint8_t digest
     // A sum_group of 1 is the plain order, and is not hashed.
     const size_t count = z->config.sum_group > 1 ? 5 : 4;
     struct base_hash128 root = base_hash128(counters, count * sizeof *counters, 0);
+    if (z->config.loss_scale != ENG_LOSS_SCALE_OFF) {
+        uint64_t state[] = {0, z->scale.clean};
+        memcpy(state, &z->scale.value, sizeof z->scale.value);
+        root = base_hash128(state, sizeof state, root.low ^ root.high);
+    }
     for (size_t g = 0; g < z->model.group_count; g++)
         root = hash_group(z, g, root);
     for (uint64_t g = 0; g < z->model.group_count; g++)

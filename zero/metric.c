@@ -169,6 +169,8 @@ void eng_metric_step_line(zero_ctx *z)
     add_number(&line, "clip", z->result.clip);
     add_number(&line, "skipped", z->result.skipped);
     add_number(&line, "lr", z->hyper[0].lr);
+    if (z->config.loss_scale != ENG_LOSS_SCALE_OFF)
+        add_number(&line, "loss_scale", z->result.loss_scale);
     end_line(z, &line);
 }
 

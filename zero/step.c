@@ -4,7 +4,6 @@
 #include "base/clock.h"
 
 #include <math.h>
-#include <stdio.h>
 
 const zero_hyper *eng_step_hyper(const zero_step_args *args, size_t group)
 {
@@ -65,6 +64,12 @@ static uint64_t hash_args(const zero_ctx *z, const zero_step_args *args)
     return eng_metric_hash(z, hash);
 }
 
+/** What stands for the arguments of a step that has none. */
+static uint64_t hash_skip(const zero_ctx *z)
+{
+    return eng_metric_hash(z, base_hash64("skip", 4, z->step));
+}
+
 /** From here on no memory of a peer is read, and every sum of this rank is complete. */
 static zero_result come_to_rest(zero_ctx *z)
 {
@@ -81,6 +86,7 @@ static void record(zero_ctx *z, const struct eng_verdict *verdict, double max_no
     if (max_norm > 0 && verdict->finite)
         clip = fmin(1.0, max_norm / (verdict->norm + 1e-6));
     z->stepped = true;
+    const uint64_t skips = z->result.skips;
     z->result = (zero_step_result){
         .step = z->step + 1,
         .updates = z->updates,
@@ -92,36 +98,9 @@ static void record(zero_ctx *z, const struct eng_verdict *verdict, double max_no
         .bad_element = bad ? verdict->bad.element : 0,
         .bad_micro = bad ? verdict->bad.micro : 0,
         .bad_rank = bad ? (int32_t)(verdict->bad.micro % (uint64_t)z->config.world) : -1,
+        .loss_scale = z->scale.value,
+        .skips = verdict->finite ? 0 : skips + 1,
     };
-}
-
-/** Says in words what was not finite. */
-static void describe_bad(const zero_ctx *z, char *text, size_t size)
-{
-    const zero_step_result *bad = &z->result;
-    if (bad->bad_param < 0)
-        snprintf(text, size, "every gradient is finite, but their sum overflows");
-    else
-        snprintf(text, size,
-                 "the gradient of %s, slice %d, element %llu, is not finite in micro-batch %llu, "
-                 "computed by rank %d",
-                 z->model.params[bad->bad_param].name, bad->bad_slice,
-                 (unsigned long long)bad->bad_element, (unsigned long long)bad->bad_micro,
-                 bad->bad_rank);
-}
-
-/** Applies the policy: an error that is fatal, or a skip. */
-static zero_result nonfinite(zero_ctx *z)
-{
-    char text[448];
-    describe_bad(z, text, sizeof text);
-    if (z->config.nonfinite == ZERO_NONFINITE_ERROR)
-        return eng_fail_agreed(z, ZERO_E_NONFINITE, "step %llu: %s%s",
-                               (unsigned long long)z->result.step, text,
-                               eng_announced(z) ? "; a part of the announced update is made" : "");
-    base_logf(&z->log, ZERO_LOG_WARN, "core", "step %llu is skipped: %s",
-              (unsigned long long)z->result.step, text);
-    return ZERO_OK;
 }
 
 void eng_step_prepare(zero_ctx *z, double gradient_scale)
@@ -141,24 +120,33 @@ static zero_result update(zero_ctx *z, double scale)
     return eng_update_all(z);
 }
 
+/** The batch counts, whether or not it led to an update. */
+static void end_batch(zero_ctx *z)
+{
+    z->step++;
+    z->micro = -1;
+    z->result.updates = z->updates;
+}
+
 static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
 {
+    const double scale = args->scale / z->scale.value;
     struct eng_verdict verdict;
-    zero_result r = eng_verdict(z, args->scale, hash_args(z, args), true, &verdict);
+    zero_result r = eng_verdict(z, scale, hash_args(z, args), true, &verdict);
     if (r)
         return r;
     record(z, &verdict, args->max_norm);
     if (!verdict.finite)
-        r = nonfinite(z);
+        r = eng_policy_nonfinite(z);
     if (r)
         return r;
     for (size_t g = 0; g < z->model.group_count; g++)
         z->hyper[g] = *eng_step_hyper(args, g);
-    if (verdict.finite)
-        r = update(z, args->scale);
-    z->step++;
-    z->micro = -1;
-    z->result.updates = z->updates;
+    if (verdict.finite) {
+        eng_policy_clean(z);
+        r = update(z, scale);
+    }
+    end_batch(z);
     return r;
 }
 
@@ -208,6 +196,43 @@ zero_result zero_step_info(const zero_ctx *z, zero_step_result *info)
     return ZERO_OK;
 }
 
+/** Ends the step without an update, whatever its gradients are. */
+static zero_result skip_step(zero_ctx *z)
+{
+    const uint64_t begin = eng_watch_step_begin(z);
+    const uint64_t skips = z->result.skips;
+    struct eng_verdict verdict;
+    zero_result r = check_state(z, "zero_skip_step");
+    if (!r && eng_announced(z))
+        r = eng_fail(z, ZERO_E_STATE, "zero_skip_step: step %llu is announced",
+                     (unsigned long long)z->step + 1);
+    if (!r)
+        r = come_to_rest(z);
+    if (!r)
+        r = eng_verdict(z, 1.0 / z->scale.value, hash_skip(z), true, &verdict);
+    if (r)
+        return r;
+    record(z, &verdict, 0);
+    z->result.skipped = 1;
+    z->result.skips = skips;
+    end_batch(z);
+    base_logf(&z->log, ZERO_LOG_INFO, "core", "step %llu is skipped by the program",
+              (unsigned long long)z->step);
+    eng_metric_step_line(z);
+    eng_watch_step(z, begin);
+    return ZERO_OK;
+}
+
+zero_result zero_skip_step(zero_ctx *z)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_skip_step");
+    if (!r)
+        r = skip_step(z);
+    return eng_leave(z, r);
+}
+
 static zero_result grad_norm(zero_ctx *z, double scale, double *norm)
 {
     if (!norm || !isfinite(scale))
@@ -218,7 +243,8 @@ static zero_result grad_norm(zero_ctx *z, double scale, double *norm)
     if (!r)
         r = come_to_rest(z);
     if (!r)
-        r = eng_verdict(z, scale, base_hash64(&scale, sizeof scale, z->step), false, &verdict);
+        r = eng_verdict(z, scale / z->scale.value, base_hash64(&scale, sizeof scale, z->step),
+                        false, &verdict);
     if (!r)
         *norm = verdict.norm;
     return r;

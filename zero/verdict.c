@@ -33,7 +33,7 @@ static zero_result check_args(zero_ctx *z, size_t stride)
             return eng_fail_agreed(z, ZERO_E_DIVERGED,
                                    "ranks 0 and %d gave step %llu different arguments (scale, "
                                    "max_norm, hyper-parameters or metric names), or not all "
-                                   "announced it",
+                                   "announced or skipped it",
                                    r, (unsigned long long)z->step + 1);
     }
     return ZERO_OK;

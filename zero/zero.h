@@ -14,7 +14,8 @@
  *                     forward:  zero_gather, zero_param_ptr, zero_release      a unit at a time
  *                     backward: the same, and zero_grad_open, zero_grad_ptr, zero_grad_done
  *                     zero_metric
- *                 zero_step, zero_step_info            (zero_step_ahead before the last backward)
+ *                 zero_step, zero_step_info            (zero_step_ahead before the last backward,
+ *                                                       or zero_skip_step instead of zero_step)
  *     between steps: zero_eval_begin, micro-batches without backward, zero_eval_end
  *     zero_close
  *
@@ -65,9 +66,9 @@ typedef void *zero_stream;        /**< a cudaStream_t; NULL on the CPU */
 
 /** What happens when a step's gradient has a NaN or an infinity. */
 typedef enum zero_nonfinite {
-    ZERO_NONFINITE_DEFAULT = 0, /**< ZERO_NONFINITE_ERROR */
+    ZERO_NONFINITE_DEFAULT = 0, /**< SKIP with a loss scale or f16, else ERROR */
     ZERO_NONFINITE_ERROR = 1,   /**< zero_step() returns ZERO_E_NONFINITE; nothing was updated */
-    ZERO_NONFINITE_SKIP = 2,    /**< the step counts, the update is left out */
+    ZERO_NONFINITE_SKIP = 2,    /**< the step counts, the update is left out; see skip_limit */
 } zero_nonfinite;
 
 /**
@@ -123,6 +124,16 @@ typedef struct zero_config {
                                    fails if the plan needs more; default: what the host, the control
                                    group and RLIMIT_AS leave (zero(7), MEMORY); ZERO_OFF: not
                                    checked */
+    const char *loss_scale;   /**< what the program multiplies its loss by, see zero_loss_scale():
+                                   "dynamic" (halved by a step that is not finite, doubled by
+                                   loss_scale_window clean ones in a row), a whole number from 1
+                                   to 2^40, "off" (1); default "auto": dynamic for f16, else off */
+    int64_t loss_scale_init;  /**< dynamic: the first one; default 65536 */
+    int64_t loss_scale_min;   /**< dynamic: the least one, a non-finite step with which is
+                                   ZERO_E_NONFINITE; default 1 */
+    int32_t loss_scale_window; /**< default 2000 */
+    int32_t skip_limit;        /**< policy skip: so many non-finite steps in a row are skipped, the
+                                    next one is ZERO_E_NONFINITE; default 100, ZERO_OFF: any number */
 } zero_config;
 
 /** A config with every field at its default. */
@@ -410,14 +421,23 @@ ZERO_API zero_result zero_metric(zero_ctx *z, const char *name, double value);
  * ZERO_NOT_FOUND. */
 ZERO_API zero_result zero_metric_mean(const zero_ctx *z, const char *name, double *mean);
 
+/**
+ * *Local*: the loss scale, 1 if there is none: multiply the loss, and so every gradient, of the
+ * step's micro-batches by it; zero_step() divides it away. Changes in zero_step() only. The loss
+ * itself, as a metric, is given without it. 1 before commit.
+ */
+ZERO_API double zero_loss_scale(const zero_ctx *z);
+
 /** Arguments of one step; literal, the same on every rank. */
 typedef struct zero_step_args {
     uint32_t struct_size;
     int32_t group_count;     /**< as many as were added */
     const zero_hyper *hyper; /**< one a group */
     uint64_t hyper_stride;   /**< sizeof(zero_hyper) */
-    double scale;            /**< multiplies the sum of the V gradients, e.g. 1.0 / V */
-    double max_norm;         /**< clip the scaled gradient to this norm; 0: don't */
+    double scale;            /**< multiplies the sum of the V gradients, e.g. 1.0 / V; whatever
+                                  the loss scale is */
+    double max_norm;         /**< clip the gradient, scaled and without the loss scale, to this
+                                  norm; 0: don't */
 } zero_step_args;
 
 static inline zero_step_args zero_step_args_default(void)
@@ -448,7 +468,7 @@ typedef struct zero_step_result {
     int32_t skipped;      /**< 1: non-finite, the update was left out */
     uint64_t step;        /**< batches so far, this one included */
     uint64_t updates;     /**< updates so far */
-    double norm;          /**< 2-norm of scale * sum, before clipping */
+    double norm;          /**< 2-norm of scale / loss_scale * sum, before clipping */
     double clip;          /**< the factor min(1, max_norm / (norm + 1e-6)); 1 without */
     zero_param bad_param; /**< first non-finite contribution, by (micro-batch, parameter,
                                slice, element); -1 if none */
@@ -457,6 +477,9 @@ typedef struct zero_step_result {
     uint64_t bad_micro; /**< its micro-batch (reduction=native: its rank's last), */
     int32_t bad_rank;   /**< and the rank that computed it */
     int32_t reserved;
+    double loss_scale; /**< what this step's gradients were multiplied by; 1: by none */
+    uint64_t skips;    /**< steps in a row that were not finite, up to this one; zero_skip_step()
+                            neither counts nor ends the row */
 } zero_step_result;
 
 /**
@@ -466,10 +489,21 @@ typedef struct zero_step_result {
  *
  * ZERO_E_STATE: a unit is gathered, a gradient open, a micro-batch, gradient or metric is missing,
  * or an evaluation is under way (nothing changed). ZERO_E_INVALID: args out of range (nothing
- * changed). ZERO_E_NONFINITE: policy `error`; no value changed; zero_last_error() names tensor,
- * element, micro-batch and rank; fatal. ZERO_E_DIVERGED: ranks gave different args; fatal.
+ * changed). ZERO_E_NONFINITE: policy `error`, or a row of skips longer than skip_limit, or a
+ * dynamic loss scale at loss_scale_min; no value changed; zero_last_error() names tensor, element,
+ * micro-batch and rank; fatal. ZERO_E_DIVERGED: ranks gave different args; fatal.
  */
 ZERO_API zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream stream);
+
+/**
+ * Ends the step without an update, by the program's own decision: instead of zero_step(), with all
+ * its waits but for new values, of which there are none. The batch counts, metrics are averaged,
+ * weights, moments, hyper-parameters, the loss scale and the row of skips are as before, whether or
+ * not gradients are finite. zero_step_info(): skipped is 1, norm that of a scale of 1. *Collective,
+ * ordered*, after zero_micro_count micro-batches. ZERO_E_STATE as for zero_step(), or the
+ * step is announced; ZERO_E_DIVERGED: another rank called zero_step(); fatal.
+ */
+ZERO_API zero_result zero_skip_step(zero_ctx *z);
 
 /**
  * Announces the step under way: its update runs while the gradients are added up, and need not read
@@ -502,9 +536,9 @@ ZERO_API zero_result zero_step_ahead(zero_ctx *z, const zero_step_args *args);
 ZERO_API zero_result zero_step_info(const zero_ctx *z, zero_step_result *info);
 
 /**
- * The 2-norm of scale * sum of the step's gradients, as zero_step() with that scale will report
- * it; after the last micro-batch of a step, before zero_step(). *Collective, ordered*; waits for
- * the gradients and for the ranks. A non-finite gradient gives a non-finite norm.
+ * The 2-norm of scale / loss scale * sum of the step's gradients, as zero_step() with that scale
+ * will report it; after the last micro-batch of a step, before zero_step(). *Collective, ordered*;
+ * waits for the gradients and for the ranks. A non-finite gradient gives a non-finite norm.
  */
 ZERO_API zero_result zero_grad_norm(zero_ctx *z, double scale, double *norm);
 
@@ -546,7 +580,7 @@ ZERO_API zero_result zero_eval_end(zero_ctx *z);
 /**
  * 128 bits that decide the future: master weights (the working copy where it is the master) and
  * moments of every tensor, by name; step, updates, V, sum_group, seed, the last hyper-parameters,
- * which groups are frozen.
+ * which groups are frozen, the loss scale and its clean steps if there is one.
  * The same at every world size (but for reduction=native), stage, transport, way of gathering and
  * prefetch depth; two runs are the same run if their
  * fingerprints are. *Collective.* digest: 16 bytes, printed in order as hex.

@@ -246,6 +246,11 @@ static void set_nonfinite(zero_config *config)
     config->nonfinite = ZERO_NONFINITE_SKIP;
 }
 
+static void set_loss_scale(zero_config *config)
+{
+    config->loss_scale = "8";
+}
+
 static void settings_are_compared(void **state)
 {
     (void)state;
@@ -258,6 +263,7 @@ static void settings_are_compared(void **state)
         {.name = "live_bytes", .configure = set_live, .says = "live_bytes"},
         {.name = "seed", .configure = set_seed, .says = "seed"},
         {.name = "nonfinite", .configure = set_nonfinite, .says = "nonfinite"},
+        {.name = "loss_scale", .configure = set_loss_scale, .says = "loss_scale"},
     };
     for (size_t i = 0; i < sizeof deviations / sizeof *deviations; i++) {
         struct deviation deviation = deviations[i];

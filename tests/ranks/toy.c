@@ -115,7 +115,7 @@ double toy_unit_sum(const struct team_rank *rank, const struct toy *toy, zero_un
 
 /** Adds the gradient of one micro-batch to a slice's buffer, or writes it there. */
 static void add_gradient(const struct toy *toy, const struct toy_tensor *tensor,
-                         const zero_micro *micro, const void *weights, void *gradient)
+                         const zero_micro *micro, float factor, const void *weights, void *gradient)
 {
     const zero_dtype dtype = toy_dtype(toy, tensor);
     if (toy->raw)
@@ -123,7 +123,8 @@ static void add_gradient(const struct toy *toy, const struct toy_tensor *tensor,
     uint64_t phase = micro->index * 13 + micro->step * 3;
     for (uint64_t k = 0; k < tensor->numel; k++) {
         phase = (phase + 7) % 11;
-        const float value = toy_element(dtype, weights, k) * 0.1f + (float)phase * 0.01f - 0.05f;
+        const float value =
+            (toy_element(dtype, weights, k) * 0.1f + (float)phase * 0.01f - 0.05f) * factor;
         if (dtype == ZERO_F32)
             ((float *)gradient)[k] += value;
         else
@@ -134,6 +135,7 @@ static void add_gradient(const struct toy *toy, const struct toy_tensor *tensor,
 static bool backward_unit(struct team_rank *rank, const struct toy *toy, zero_unit unit,
                           const zero_micro *micro)
 {
+    const float factor = (float)zero_loss_scale(rank->z) * (toy->boost > 0 ? toy->boost : 1.0f);
     TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
     TEAM_OK(rank, toy->raw ? zero_grad_open_raw(rank->z, unit, NULL)
                            : zero_grad_open(rank->z, unit, NULL));
@@ -141,7 +143,7 @@ static bool backward_unit(struct team_rank *rank, const struct toy *toy, zero_un
         const struct toy_tensor *tensor = &toy->tensors[p];
         const int slice = slice_in(tensor, unit);
         if (slice >= 0)
-            add_gradient(toy, tensor, micro, zero_param_ptr(rank->z, p, slice),
+            add_gradient(toy, tensor, micro, factor, zero_param_ptr(rank->z, p, slice),
                          zero_grad_ptr(rank->z, p, slice));
     }
     if (toy->ahead)
@@ -182,7 +184,7 @@ static zero_step_args step_args(const struct toy *toy)
     zero_step_args args = zero_step_args_default();
     args.hyper = hyper;
     args.group_count = 2;
-    args.scale = 1.0 / toy->micro_batches;
+    args.scale = 1.0 / toy->micro_batches / (toy->boost > 0 ? toy->boost : 1.0);
     args.max_norm = toy->unclipped ? 0 : 1;
     return args;
 }

@@ -27,7 +27,8 @@ struct toy {
     zero_dtype dtype;
     uint64_t salt;                 /**< other first values */
     const zero_group_desc *groups; /**< of the two groups; NULL: defaults */
-    bool raw; /**< gradients overwrite what their buffer holds, instead of adding to it */
+    float boost; /**< > 0: gradients are so much larger until the step divides it away */
+    bool raw;    /**< gradients overwrite what their buffer holds, instead of adding to it */
     bool unclipped;
     bool ahead; /**< announces its steps; needs `unclipped` */
 };
@@ -54,7 +55,7 @@ bool toy_register(struct team_rank *rank, const struct toy *toy);
 bool toy_micro(struct team_rank *rank, const struct toy *toy, int i, const zero_unit *forward,
                const zero_unit *backward);
 
-/** zero_step() with fixed hyper-parameters, scale and clipping. */
+/** zero_step() with fixed hyper-parameters, clipping, and the scale of a mean. */
 zero_result toy_update(const struct team_rank *rank, const struct toy *toy);
 
 /** zero_step_ahead() with the same. */

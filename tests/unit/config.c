@@ -64,7 +64,12 @@ static void defaults_are_those_of_the_manual(void **state)
         assert_int_equal(config.persist_numel, 1024);
         assert_int_equal(config.live_bytes, 0);
         assert_int_equal(config.seed, 0);
-        assert_int_equal(config.nonfinite, ZERO_NONFINITE_ERROR);
+        assert_int_equal(config.nonfinite, ZERO_NONFINITE_DEFAULT);
+        assert_int_equal(config.loss_scale, ENG_LOSS_SCALE_AUTO);
+        assert_int_equal(config.loss_scale_init, 65536);
+        assert_int_equal(config.loss_scale_min, 1);
+        assert_int_equal(config.loss_scale_window, 2000);
+        assert_int_equal(config.skip_limit, 100);
         assert_int_equal(config.timeout_s, 600);
         assert_string_equal(config.kernels, "auto");
         assert_string_equal(config.gather, "auto");
@@ -99,6 +104,11 @@ static void the_struct_is_read(void **state)
     user.live_bytes = INT64_C(1) << 40;
     user.seed = UINT64_MAX;
     user.nonfinite = ZERO_NONFINITE_SKIP;
+    user.loss_scale = "1024";
+    user.loss_scale_init = 8;
+    user.loss_scale_min = 4;
+    user.loss_scale_window = 50;
+    user.skip_limit = ZERO_OFF;
     user.timeout_s = 5;
     user.kernels = "ref";
     user.gather = "copy";
@@ -121,6 +131,11 @@ static void the_struct_is_read(void **state)
     assert_int_equal(config.live_bytes, INT64_C(1) << 40);
     assert_true(config.seed == UINT64_MAX);
     assert_int_equal(config.nonfinite, ZERO_NONFINITE_SKIP);
+    assert_int_equal(config.loss_scale, 1024);
+    assert_int_equal(config.loss_scale_init, 8);
+    assert_int_equal(config.loss_scale_min, 4);
+    assert_int_equal(config.loss_scale_window, 50);
+    assert_int_equal(config.skip_limit, 0);
     assert_int_equal(config.timeout_s, 5);
     assert_string_equal(config.kernels, "ref");
     assert_string_equal(config.gather, "copy");
@@ -160,6 +175,17 @@ static void fields_out_of_range_are_refused(void **state)
     REFUSED(live_bytes, ZERO_OFF, "live_bytes");
     REFUSED(nonfinite, (zero_nonfinite)3, "takes error, skip");
     REFUSED(nonfinite, (zero_nonfinite)-1, "nonfinite");
+    REFUSED(loss_scale, "some",
+            "zero_config.loss_scale = \"some\": loss_scale (what the loss is multiplied by) takes "
+            "auto, dynamic, off, or 1 to 1099511627776");
+    REFUSED(loss_scale, "0", "loss_scale");
+    REFUSED(loss_scale, "2.5", "loss_scale");
+    REFUSED(loss_scale, "", "loss_scale");
+    REFUSED(loss_scale, "1099511627777", "loss_scale");
+    REFUSED(loss_scale_init, -1, "takes 1 to 1099511627776");
+    REFUSED(loss_scale_min, -1, "loss_scale_min");
+    REFUSED(loss_scale_window, ZERO_OFF, "loss_scale_window");
+    REFUSED(skip_limit, -2, "takes 1 to 1073741824, or off");
     REFUSED(timeout_s, -1, "timeout_s");
     REFUSED(kernels, "sse", "takes auto, ref, avx2, avx512");
     REFUSED(log_level, 6, "off, error, warn, info, debug, trace");

@@ -1,0 +1,33 @@
+/**
+ * The loss scale: what a program multiplies its loss by so that small gradients survive in f16, and
+ * the step divides away. A state machine of its own: it knows steps, clean or not, and nothing
+ * else.
+ *
+ * A dynamic scale is halved by a step whose gradients are not finite, and doubled by `window` clean
+ * steps in a row. Source: Micikevicius et al., Mixed Precision Training (2018), section 3.2;
+ * numbers as NVIDIA's Apex and PyTorch have them.
+ */
+#ifndef ZERO_SCALE_H
+#define ZERO_SCALE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/** A dynamic scale grows no further: its inverse is far from fp32's denormals. */
+#define ENG_SCALE_MOST 0x1p64
+
+struct eng_scale {
+    double value; /**< 1 if there is none */
+    bool dynamic;
+    double least;    /**< dynamic: the floor */
+    uint64_t window; /**< dynamic: clean steps in a row that double it */
+    uint64_t clean;  /**< how many there were since it last changed */
+};
+
+/** After a clean step; true if the scale has grown. */
+bool eng_scale_clean(struct eng_scale *scale);
+
+/** After a step whose gradients are not finite. False: it is dynamic, and at its floor already. */
+bool eng_scale_overflow(struct eng_scale *scale);
+
+#endif
