@@ -7,14 +7,16 @@
 static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
 {
     const struct eng_config *config = &z->config;
+    struct eng_config planned = *config;
+    planned.micro_batches = z->planned_micro_batches;
     return (struct eng_limits){
         .stage = stage,
         .shared = shared,
-        .blocks = eng_config_leaves_blocks(config),
+        .blocks = eng_config_leaves_blocks(&planned),
         .open_units = config->open_units,
         .prefetch_units = config->prefetch_units,
         .grad_units = config->grad_units,
-        .grad_spare = config->native && z->micro_count > 1 ? config->grad_units : 0,
+        .grad_spare = config->native && eng_config_rounds(&planned) > 1 ? config->grad_units : 0,
         .live_bytes = config->live_bytes,
         .moments = eng_model_moments(&z->model),
     };
@@ -69,6 +71,31 @@ zero_result eng_budget_make(zero_ctx *z, size_t early, struct base_error *error)
     if (!r)
         r = eng_plan_begin(&z->plan, z->config.world, error);
     return r ? r : add_ranks(z, &limits, early, &z->plan, error);
+}
+
+zero_result eng_budget_again(const zero_ctx *z, struct eng_plan *plan, struct base_error *error)
+{
+    const struct eng_limits limits = limits_of(z, z->config.stage, z->config.shared);
+    zero_result r = eng_plan_begin(plan, z->config.world, error);
+    if (!r)
+        r = add_ranks(z, &limits, 0, plan, error);
+    plan->fit = z->plan.fit;
+    return r ? r : eng_budget_write(z, plan, error);
+}
+
+zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct base_error *error)
+{
+    struct eng_plan_facts facts = {.config = &z->config,
+                                   .kernels = z->kernels,
+                                   .model = &z->model,
+                                   .layout = &z->layout,
+                                   .placement = &z->placement};
+    if (z->comm) {
+        struct coll_counters counters;
+        coll_counters(z->comm, &counters);
+        facts.host = (struct eng_plan_host){coll_private_path(z->comm), counters.huge_bytes};
+    }
+    return eng_plan_write(plan, &facts, error);
 }
 
 zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *sum,

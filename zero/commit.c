@@ -106,28 +106,13 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
 {
     const struct eng_config *config = &z->config;
     z->micro_count = eng_config_rounds(config);
+    z->planned_micro_batches = config->micro_batches;
     zero_result r = eng_model_complete(&z->model, error);
     if (!r)
         r = eng_policy_resolve(&z->config, &z->model, &z->scale, error);
     if (!r)
         r = eng_layout_make(&z->layout, &z->model, config->world, config->persist_numel, error);
     return r ? r : eng_budget_make(z, compare_bytes(z), error);
-}
-
-/** The plan's text, with what is known of the host by now. */
-static zero_result write_plan(zero_ctx *z, struct base_error *error)
-{
-    struct eng_plan_facts facts = {.config = &z->config,
-                                   .kernels = z->kernels,
-                                   .model = &z->model,
-                                   .layout = &z->layout,
-                                   .placement = &z->placement};
-    if (z->comm) {
-        struct coll_counters counters;
-        coll_counters(z->comm, &counters);
-        facts.host = (struct eng_plan_host){coll_private_path(z->comm), counters.huge_bytes};
-    }
-    return eng_plan_write(&z->plan, &facts, error);
 }
 
 /** Three texts, each ended by a zero: the plan for people, the plan as JSON, and why it does not
@@ -147,7 +132,7 @@ static zero_result only_plan(zero_ctx *z)
 {
     struct base_error error = {0};
     eng_fit_look(z);
-    zero_result r = write_plan(z, &error);
+    zero_result r = eng_budget_write(z, &z->plan, &error);
     if (!r)
         r = hand_over_plan(z, &error);
     return error.result ? eng_fail_from(z, &error) : r;
@@ -163,7 +148,7 @@ static zero_result agree_on_plan(zero_ctx *z)
     if (r)
         return error.result ? eng_fail_from(z, &error) : r;
     const zero_result fits = eng_fit_agree(z);
-    r = write_plan(z, &error);
+    r = eng_budget_write(z, &z->plan, &error);
     return fits ? fits : r ? eng_fail_from(z, &error) : ZERO_OK;
 }
 
@@ -201,7 +186,7 @@ static zero_result commit(zero_ctx *z)
     if (r)
         return r;
     r = eng_memory_allocate(z);
-    if (!r && write_plan(z, &error))
+    if (!r && eng_budget_write(z, &z->plan, &error))
         r = eng_fail_from(z, &error);
     if (!r)
         r = eng_segments_make(z);

@@ -5,7 +5,7 @@
  *   collectives.c            the other public header, <zero/collectives.h>
  *   commit.c                 from the registered model to memory with first values
  *   step.c, transfer.c, fingerprint.c    a step; files; the digest
- *   access.c                 parts of a tensor, between steps
+ *   access.c, batch.c        parts of a tensor, and V, between steps
  *   ahead.c                  a step that is announced: updated while its sums are in cache
  *   verdict.c, policy.c, update.c, values.c    agree on a step; what if gradients are not finite;
  *                            update; write master weights
@@ -199,6 +199,7 @@ struct zero_ctx {
     uint64_t step, updates;
     int micro;       /**< local micro-batch under way or finished last, -1 before the first */
     int micro_count; /**< a step and rank */
+    int32_t planned_micro_batches; /**< V at commit, which memory was decided for */
     struct eng_evaluation evaluation;
     struct eng_metrics metrics;    /**< of the step or evaluation under way */
     struct eng_metrics means;      /**< of the last one that ended */
@@ -306,7 +307,12 @@ float *eng_own_blocks(const zero_ctx *z, size_t section);
 /** This rank's placement, and what each rank needs. `early` are the bytes that zero_commit() uses
  * beside layout and transport before the rows are allocated. */
 zero_result eng_budget_make(zero_ctx *z, size_t early, struct base_error *error);
-/** The same for another stage or way of gathering: what all ranks need together. */
+/** Makes a plan of what is placed and of the tables that V now asks for, with its text. */
+zero_result eng_budget_again(const zero_ctx *z, struct eng_plan *plan, struct base_error *error);
+/** Makes the plan's text and JSON, with what is known of the host by now. */
+zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct base_error *error);
+/** What eng_budget_make() does, for another stage or way of gathering: what all ranks need
+ * together. */
 zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *sum,
                              struct base_error *error);
 /** Fills z->plan.fit by what this process finds; waits for nobody. */
@@ -452,7 +458,7 @@ zero_result eng_publish_wait(zero_ctx *z, zero_unit unit);
 /** Waits for everything, or for what is promised to be current without a gather: what persists. */
 zero_result eng_publish_finish(zero_ctx *z, bool everything);
 
-/* ---- verdict.c, update.c, metric.c */
+/* ---- verdict.c, policy.c, update.c, metric.c */
 
 /** What all ranks know after they have agreed on a step. */
 struct eng_verdict {

@@ -305,7 +305,8 @@ ZERO_API zero_result zero_commit(zero_ctx *z);
 
 /** *Local*, after commit: the plan as text; bytes a rank by purpose (of memory that the ranks of a
  * host share, this rank's part), how ranks come by parameters and gradients and why, and every
- * effective configuration value with its source. Valid until close; "" before commit. */
+ * effective configuration value with its source. Valid until close or zero_set_micro_batches(); ""
+ * before commit. */
 ZERO_API const char *zero_plan_text(const zero_ctx *z);
 
 /** *Local*, after commit: the plan as one JSON object, whose schema zero(7) describes: exact bytes
@@ -329,8 +330,8 @@ typedef struct zero_micro {
                          step, index) */
 } zero_micro;
 
-/** *Local*: V, micro-batches a step over all ranks; between zero_eval_begin() and zero_eval_end()
- * those of the evaluation. */
+/** *Local*: V, micro-batches a step over all ranks, see zero_set_micro_batches(); between
+ * zero_eval_begin() and zero_eval_end() those of the evaluation. */
 ZERO_API int32_t zero_micro_total(const zero_ctx *z);
 /** *Local*: micro-batches each rank runs a step, or the evaluation: ceil(total / world). */
 ZERO_API int32_t zero_micro_count(const zero_ctx *z);
@@ -603,6 +604,18 @@ ZERO_API zero_result zero_export(zero_ctx *z, const char *path);
  * that is not there ZERO_E_IO, and nothing was changed; extra tensors are ignored.
  */
 ZERO_API zero_result zero_import(zero_ctx *z, const char *path, const char *prefix);
+
+/**
+ * Sets V, the micro-batches a step over all ranks, from the next step on: the bits are those of a
+ * run that goes on with that V. *Collective, ordered*, between steps.
+ *
+ * ZERO_E_INVALID: micro_batches is not in 1 .. 2^20 or doesn't go with the reduction, or needs
+ * memory that was not planned: with sum_group, or with reduction=native, a V above the world size
+ * where that at commit was not. ZERO_E_STATE: inside a step, or a unit is gathered. ZERO_E_NOMEM
+ * (not fatal here). After these nothing has changed. ZERO_E_DIVERGED: ranks gave different numbers;
+ * fatal.
+ */
+ZERO_API zero_result zero_set_micro_batches(zero_ctx *z, int32_t micro_batches);
 
 /**
  * Copies the master weights of elements first .. first+count-1 of a slice, as fp32, to `values` on

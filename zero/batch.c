@@ -1,0 +1,97 @@
+// The number of micro-batches a step, changed between steps.
+
+#include "zero/engine.h"
+
+#include "base/arena.h"
+
+static const char call[] = "zero_set_micro_batches";
+
+/** What depends on the number, and was decided at commit, must do. */
+static zero_result check_memory(zero_ctx *z, const struct eng_config *next)
+{
+    struct eng_config planned = z->config;
+    planned.micro_batches = z->planned_micro_batches;
+    if (eng_config_leaves_blocks(next) && !eng_config_leaves_blocks(&planned))
+        return eng_fail(z, ZERO_E_INVALID,
+                        "%s: %d with sum_group=%d on %d ranks leave blocks unfinished, and with "
+                        "micro_batches=%d none were allocated: begin with more than %d",
+                        call, next->micro_batches, next->sum_group, next->world,
+                        planned.micro_batches, next->world);
+    if (next->native && next->micro_batches > next->world && planned.micro_batches <= next->world)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "%s: %d with reduction=native are several on each of %d ranks, and with "
+                        "micro_batches=%d no spare gradients were allocated: begin with more than "
+                        "%d",
+                        call, next->micro_batches, next->world, planned.micro_batches, next->world);
+    return ZERO_OK;
+}
+
+/** What is wrong with a call is wrong on every rank: nothing changes. */
+static zero_result check(zero_ctx *z, const struct eng_config *next)
+{
+    struct base_error error = {0};
+    zero_result r = eng_between_steps(z, call);
+    if (!r && (next->micro_batches < 1 || next->micro_batches > ENG_MAX_MICRO_BATCHES))
+        r = eng_fail(z, ZERO_E_INVALID, "%s: %d is not in 1 to %d", call, next->micro_batches,
+                     ENG_MAX_MICRO_BATCHES);
+    if (!r && eng_config_check_reduction(next, &error))
+        r = eng_fail_from(z, &error);
+    return r ? r : check_memory(z, next);
+}
+
+static void set_total(zero_ctx *z, int32_t micro_batches)
+{
+    z->config.micro_batches = micro_batches;
+    z->micro_count = eng_config_rounds(&z->config);
+}
+
+/** All ranks have tables and a plan for the new number, or none changes anything. */
+static zero_result change(zero_ctx *z, int32_t micro_batches)
+{
+    const int32_t before = z->config.micro_batches;
+    struct base_error error = {0};
+    struct eng_plan plan = {0};
+    set_total(z, micro_batches);
+    unsigned char *mine = base_calloc(1, eng_verdict_bytes(z));
+    unsigned char *all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
+    if (!mine || !all)
+        zero_fail(&error, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches",
+                  micro_batches);
+    else
+        eng_budget_again(z, &plan, &error);
+    const zero_result r = eng_agree(z, &error, call);
+    if (r) {
+        set_total(z, before);
+        base_free(mine);
+        base_free(all);
+        eng_plan_free(&plan);
+        return r;
+    }
+    base_free(z->verdict_mine);
+    base_free(z->verdict_all);
+    eng_plan_free(&z->plan);
+    z->verdict_mine = mine;
+    z->verdict_all = all;
+    z->plan = plan;
+    return ZERO_OK;
+}
+
+static zero_result set_micro_batches(zero_ctx *z, int32_t micro_batches)
+{
+    struct eng_config next = z->config;
+    next.micro_batches = micro_batches;
+    zero_result r = check(z, &next);
+    if (!r)
+        r = eng_same(z, (uint64_t)micro_batches, "the micro-batches of zero_set_micro_batches");
+    return r ? r : change(z, micro_batches);
+}
+
+zero_result zero_set_micro_batches(zero_ctx *z, int32_t micro_batches)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, call);
+    if (!r)
+        r = set_micro_batches(z, micro_batches);
+    return eng_leave(z, r);
+}
