@@ -132,9 +132,9 @@ static bool goes_on(struct team_rank *rank, const struct job *job, uint8_t diges
     return true;
 }
 
-static bool skips(struct team_rank *rank, void *user)
+static bool skips_one(struct team_rank *rank, void *user)
 {
-    struct job *job = user;
+    const struct job *job = user;
     struct snapshot before, after;
     zero_step_result info = {.struct_size = sizeof info};
     double index = 0.0;
@@ -148,7 +148,13 @@ static bool skips(struct team_rank *rank, void *user)
     TEAM_CHECK(index == 0.5 * (MICRO_BATCHES - 1));
     TEAM_CHECK(take(rank, job, &after));
     TEAM_CHECK(memcmp(&before, &after, sizeof before) == 0);
-    return goes_on(rank, job, job->digest[rank->rank]);
+    return true;
+}
+
+static bool skips(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    return skips_one(rank, user) && goes_on(rank, job, job->digest[rank->rank]);
 }
 
 /* ------------------------------------------------------------------ the norm alone */
@@ -219,10 +225,10 @@ static struct job three_bad(zero_dtype dtype, zero_nonfinite policy)
 }
 
 // Two gradients that are finite and whose sum is not.
-static struct job overflowing(zero_nonfinite policy)
+static struct job overflowing(zero_dtype dtype, zero_nonfinite policy)
 {
     return (struct job){
-        .model = {.dtype = ZERO_F32,
+        .model = {.dtype = dtype,
                   .micro_batches = MICRO_BATCHES,
                   .faults = {{true, BAD_STEP, 0, 4, 0, 1023, 3e38f},
                              {true, BAD_STEP, 1, 4, 0, 1023, 3e38f}}},
@@ -275,9 +281,9 @@ static void error_in_a_slice(void **state)
 static void sum_overflows(void **state)
 {
     (void)state;
-    struct job job = overflowing(ZERO_NONFINITE_ERROR);
+    struct job job = overflowing(ZERO_F32, ZERO_NONFINITE_ERROR);
     everywhere(&job, stops);
-    job = overflowing(ZERO_NONFINITE_SKIP);
+    job = overflowing(ZERO_F32, ZERO_NONFINITE_SKIP);
     everywhere(&job, skips);
 }
 
@@ -298,6 +304,53 @@ static void skip_goes_on(void **state)
     }
 }
 
+// The first and the last unit, the elements beside padding, the first and the last micro-batch: at
+// every stage, by each policy, in some dtype, on some number of ranks.
+static void wherever_it_is(void **state)
+{
+    (void)state;
+    static const struct synthetic_fault places[] = {
+        {true, BAD_STEP, 0, 0, 0, 0, NAN},          // the very first element
+        {true, BAD_STEP, 4, 0, 0, 239, INFINITY},   // beside padding, and it persists
+        {true, BAD_STEP, 2, 1, 0, 0, -INFINITY},    // a scalar
+        {true, BAD_STEP, 1, 2, 0, 1024, NAN},       // alone in its granule
+        {true, BAD_STEP, 0, 4, 0, 1023, INFINITY},  // the end of a granule without padding
+        {true, BAD_STEP, 4, 5, 0, 1022, -INFINITY}, // the very last one
+    };
+    static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_DTYPE_DEFAULT};
+    char message[96];
+    for (int i = 0; i < 24; i++) {
+        const struct synthetic_fault *place = &places[i % 6];
+        struct job job = three_bad(dtypes[(i + i / 6) % 3], ZERO_NONFINITE_ERROR);
+        memset(job.model.faults, 0, sizeof job.model.faults);
+        job.model.faults[1] = *place;
+        job.expected = (zero_step_result){
+            .bad_param = place->param, .bad_element = place->element, .bad_micro = place->micro};
+        snprintf(message, sizeof message,
+                 "%s, slice 0, element %d, is not finite in micro-batch %d",
+                 synthetic_tensors[place->param].name, (int)place->element, (int)place->micro);
+        job.message = message;
+        job.stage = i / 6;
+        const int world = 1 + (i + i / 6) % 4;
+        assert_true(team_run(team_threads(world), world, stops, &job));
+        job.policy = ZERO_NONFINITE_SKIP;
+        assert_true(team_run(team_threads(world), world, skips_one, &job));
+    }
+}
+
+static void a_sum_of_bf16_overflows(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= 3; world++)
+        for (int stage = 0; stage <= 3; stage++) {
+            struct job job = overflowing(ZERO_BF16, ZERO_NONFINITE_ERROR);
+            job.stage = stage;
+            assert_true(team_run(team_threads(world), world, stops, &job));
+            job.policy = ZERO_NONFINITE_SKIP;
+            assert_true(team_run(team_threads(world), world, skips_one, &job));
+        }
+}
+
 static void norm_alone(void **state)
 {
     (void)state;
@@ -308,7 +361,7 @@ static void norm_alone(void **state)
 static void large_gradients(void **state)
 {
     (void)state;
-    struct job job = overflowing(ZERO_NONFINITE_ERROR);
+    struct job job = overflowing(ZERO_F32, ZERO_NONFINITE_ERROR);
     job.model.faults[1].on = false;
     everywhere(&job, survives);
 }
@@ -316,10 +369,15 @@ static void large_gradients(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(error_names_the_first), cmocka_unit_test(error_in_the_last_unit),
-        cmocka_unit_test(error_in_a_slice),      cmocka_unit_test(sum_overflows),
-        cmocka_unit_test(skip_goes_on),          cmocka_unit_test(norm_alone),
+        cmocka_unit_test(error_names_the_first),
+        cmocka_unit_test(error_in_the_last_unit),
+        cmocka_unit_test(error_in_a_slice),
+        cmocka_unit_test(sum_overflows),
+        cmocka_unit_test(skip_goes_on),
+        cmocka_unit_test(norm_alone),
         cmocka_unit_test(large_gradients),
+        cmocka_unit_test(wherever_it_is),
+        cmocka_unit_test(a_sum_of_bf16_overflows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
