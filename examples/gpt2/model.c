@@ -266,22 +266,23 @@ static void head_logits(struct model *m, int first, int rows, const real *wte, r
     matmul(m->pool, rows, m->dims.vocab, width, in, table, 0, logits);
 }
 
-// The head on rows first .. first+rows-1: their losses; the logits become their own gradient.
-static void head_losses(struct model *m, const uint16_t *target, int first, int rows,
-                        const real *wte)
+// The head on rows first .. first+rows-1: their losses; the logits become their own gradient, by
+// loss_scale.
+static void head_losses(struct model *m, const uint16_t *target, real loss_scale, int first,
+                        int rows, const real *wte)
 {
     head_logits(m, first, rows, wte, m->logits);
     cross_entropy(m->pool, m->loss + first, m->logits, target + first, rows, m->dims.vocab,
-                  1 / (real)m->rows);
+                  loss_scale / (real)m->rows);
 }
 
 // The same, d_normed, and their share of d_wte.
-static void head_chunk(struct model *m, const uint16_t *target, int first, int rows,
-                       const real *wte, real *d_wte)
+static void head_chunk(struct model *m, const uint16_t *target, real loss_scale, int first,
+                       int rows, const real *wte, real *d_wte)
 {
     const int width = m->dims.width, vocab = m->dims.vocab;
     const size_t at = (size_t)first * (size_t)width;
-    head_losses(m, target, first, rows, wte);
+    head_losses(m, target, loss_scale, first, rows, wte);
     const struct matrix d_logits = {.data = m->logits, .stride = vocab};
     const struct matrix table = {.data = wte, .stride = width};
     matmul(m->pool, rows, width, vocab, d_logits, table, 0, m->d_normed + at);
@@ -310,17 +311,19 @@ double model_loss(struct model *model, const uint16_t *target, const real *const
 {
     final_norm(model, final);
     for (int first = 0; first < model->rows; first += model->logit_rows)
-        head_losses(model, target, first, chunk_rows(model, first), embed[WTE]);
+        head_losses(model, target, 1, first, chunk_rows(model, first), embed[WTE]);
     return mean_loss(model);
 }
 
-double model_head(struct model *model, const uint16_t *target, const real *const *final,
-                  const real *const *embed, real *const *d_final, real *const *d_embed)
+double model_head(struct model *model, const uint16_t *target, real loss_scale,
+                  const real *const *final, const real *const *embed, real *const *d_final,
+                  real *const *d_embed)
 {
     const int width = model->dims.width;
     final_norm(model, final);
     for (int first = 0; first < model->rows; first += model->logit_rows)
-        head_chunk(model, target, first, chunk_rows(model, first), embed[WTE], d_embed[WTE]);
+        head_chunk(model, target, loss_scale, first, chunk_rows(model, first), embed[WTE],
+                   d_embed[WTE]);
     memset(model->d_stream, 0, (size_t)model->rows * (size_t)width * sizeof(real));
     layernorm_backward(model->pool, model->d_stream, d_final[LN_F_WEIGHT], d_final[LN_F_BIAS],
                        model->d_normed, model->stream[model->dims.layers], model->mean_f,

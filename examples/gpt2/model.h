@@ -46,10 +46,12 @@ void model_block(struct model *model, int layer, const real *const *block);
 
 /**
  * The last layer norm and the head, forward and backward in one: returns the mean loss over the
- * batch. Overwrites d_final, and d_embed[WTE] with the head's share.
+ * batch. Overwrites d_final, and d_embed[WTE] with the head's share. All gradients, those of the
+ * other units too, are those of loss_scale times the loss.
  */
-double model_head(struct model *model, const uint16_t *target, const real *const *final,
-                  const real *const *embed, real *const *d_final, real *const *d_embed);
+double model_head(struct model *model, const uint16_t *target, real loss_scale,
+                  const real *const *final, const real *const *embed, real *const *d_final,
+                  real *const *d_embed);
 
 /** After the last block, instead of model_head(): the mean loss over the batch, and no gradient. */
 double model_loss(struct model *model, const uint16_t *target, const real *const *final,

@@ -6,9 +6,13 @@
 
 void report_step(const struct trainer *trainer, const struct step_report *step)
 {
-    if (zero_rank(trainer->z) == 0)
-        printf("step %" PRIu64 " loss %.6f norm %.6f lr %.3e tokens/s %.0f\n", step->step,
-               step->loss, step->norm, step->lr, step->tokens_per_s);
+    if (zero_rank(trainer->z) != 0)
+        return;
+    printf("step %" PRIu64 " loss %.6f norm %.6f lr %.3e tokens/s %.0f", step->step, step->loss,
+           step->norm, step->lr, step->tokens_per_s);
+    if (step->loss_scale != 1)
+        printf(" loss-scale %.0f", step->loss_scale);
+    printf("%s\n", step->skipped ? " skipped" : "");
 }
 
 void report_evaluation(const struct trainer *trainer, uint64_t step, double loss)

@@ -190,8 +190,8 @@ static zero_result head(struct trainer *t, struct unit_gradients *d_embed, doubl
     result = units_open_gradient(t->units, last, &d_final);
     if (result)
         return result;
-    *loss = model_head(t->model, t->target, final.tensor, embed.tensor, d_final.tensor,
-                       d_embed->tensor);
+    *loss = model_head(t->model, t->target, (float)zero_loss_scale(t->z), final.tensor,
+                       embed.tensor, d_final.tensor, d_embed->tensor);
     result = units_close_gradient(t->units, last);
     return result ? result : close_head(t);
 }
@@ -299,14 +299,18 @@ zero_result trainer_step(struct trainer *trainer, struct step_report *report)
         if (result)
             return result;
     }
-    const double lr = learning_rate(o, step);
+    const double lr = learning_rate(o, step), loss_scale = zero_loss_scale(trainer->z);
     zero_result result = update(trainer, lr);
     if (result)
         return result;
     result = zero_step_info(trainer->z, &info);
     if (result)
         return result;
-    *report = (struct step_report){.step = info.step, .norm = info.norm, .lr = lr};
+    *report = (struct step_report){.step = info.step,
+                                   .norm = info.norm,
+                                   .lr = lr,
+                                   .loss_scale = loss_scale,
+                                   .skipped = info.skipped};
     result = zero_metric_mean(trainer->z, "loss", &report->loss);
     const double seconds = clock_seconds() - start;
     trainer->train_s += seconds;

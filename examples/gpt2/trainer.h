@@ -34,6 +34,8 @@ struct step_report {
     double norm;   /**< of the mean gradient, before clipping */
     double lr;
     double tokens_per_s;
+    double loss_scale; /**< its gradients were multiplied by it; 1 if there is none */
+    bool skipped;      /**< they were not finite, and nothing was updated */
 };
 
 /** Where this rank belongs: team NULL: rank and world are the launcher's. */

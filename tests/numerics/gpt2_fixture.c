@@ -102,8 +102,8 @@ double gpt2_loss(struct gpt2_fixture *f)
 {
     const int last = f->dims.layers + 1;
     forward(f);
-    return model_head(f->model, f->target, weights_of(f, last), weights_of(f, 0), f->gradient[last],
-                      f->gradient[0]);
+    return model_head(f->model, f->target, 1, weights_of(f, last), weights_of(f, 0),
+                      f->gradient[last], f->gradient[0]);
 }
 
 double gpt2_loss_and_gradient(struct gpt2_fixture *f)

@@ -188,6 +188,26 @@ static void test_first_line_repeats(void **state)
     assert_string_equal(first, again);
 }
 
+// A loss scale that is a power of two is said, and changes neither losses nor norms.
+static void test_loss_scale(void **state)
+{
+    (void)state;
+    static char plain[COMMAND_OUTPUT_BYTES], scaled[COMMAND_OUTPUT_BYTES];
+    static const char options[] =
+        "--ranks 2 --context 16 --layers 1 --width 32 --heads 2 --steps 4 --sample 0";
+    assert_int_equal(run_gpt2(plain, "%s --data '%s/make_gpt2.py'", options, golden_folder), 0);
+    assert_null(strstr(plain, "loss-scale"));
+    assert_int_equal(setenv("ZERO_LOSS_SCALE", "1024", 1), 0);
+    assert_int_equal(run_gpt2(scaled, "%s --data '%s/make_gpt2.py'", options, golden_folder), 0);
+    unsetenv("ZERO_LOSS_SCALE");
+    assert_non_null(strstr(scaled, " loss-scale 1024\n"));
+    mask_times(plain);
+    mask_times(scaled);
+    const char *end = strstr(plain, "fingerprint ");
+    assert_non_null(end);
+    assert_memory_equal(plain, scaled, (size_t)(end - plain));
+}
+
 // The lines of evaluations, and the last one.
 static void keep_evaluations(char *output)
 {
@@ -333,8 +353,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden),     cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_usage),      cmocka_unit_test(test_first_line_repeats),
-        cmocka_unit_test(test_evaluation), cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_evaluation), cmocka_unit_test(test_loss_scale),
+        cmocka_unit_test(test_failures),   cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests_name("gpt2_program", tests, make_folder, remove_folder);
 }

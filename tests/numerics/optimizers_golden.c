@@ -1,6 +1,6 @@
 // Every optimizer's trajectory, element by element and step by step, against that of PyTorch in
 // fp64 (golden/make_optimizers.py): clipped, decayed either way, accumulated, with a step that is
-// skipped. Argument: the folder of golden files.
+// skipped, with a loss scale. Argument: the folder of golden files.
 #include "golden_file.h"
 #include "tests/ranks/team.h"
 
@@ -66,7 +66,7 @@ struct training {
     const struct optimizer *optimizer;
     const struct variant *variant;
     int32_t stage;
-    const char *reduction;
+    const char *reduction, *loss_scale;
     double weight[STEPS][ELEMENTS], norm[STEPS];
 };
 
@@ -99,7 +99,7 @@ static void compute(zero_ctx *z, const struct training *training, int t, const z
     for (uint64_t e = tensor_first[t]; e < tensor_first[t + 1]; e++) {
         const double w = (double)weight[e - tensor_first[t]];
         const double g = problem.curvature[e] * (w - problem.target[e]) + noise[e];
-        gradient[e - tensor_first[t]] += (float)g;
+        gradient[e - tensor_first[t]] += (float)(g * zero_loss_scale(z));
     }
     if (training->variant->skips && micro->step == SKIPPED && micro->index == 2 && t == 1)
         gradient[4] = NAN;
@@ -147,6 +147,7 @@ static bool train(struct team_rank *rank, void *user)
     struct training *training = user;
     rank->config.stage = training->stage;
     rank->config.reduction = training->reduction;
+    rank->config.loss_scale = training->loss_scale;
     rank->config.micro_batches = training->variant->micro_batches;
     rank->config.nonfinite = ZERO_NONFINITE_SKIP;
     if (!team_open(rank))
@@ -202,6 +203,19 @@ static void run(struct training *training, int world, struct golden_file *golden
     compare(training, golden, worst);
 }
 
+// A loss scale that is a power of two changes no bit: neither a fixed one nor one that is halved by
+// the step that is skipped.
+static void run_scaled(const struct training *unscaled, const char *loss_scale, int stage,
+                       struct golden_file *golden, double worst[2])
+{
+    struct training training = {.optimizer = unscaled->optimizer,
+                                .variant = unscaled->variant,
+                                .stage = stage,
+                                .loss_scale = loss_scale};
+    run(&training, 2, golden, worst);
+    assert_memory_equal(training.weight, unscaled->weight, sizeof training.weight);
+}
+
 // Every variant of one optimizer; ranks and stages go round.
 static void test_optimizer(void **state)
 {
@@ -220,6 +234,9 @@ static void test_optimizer(void **state)
             struct training training = {
                 .optimizer = optimizer, .variant = &variants[v], .stage = (v + n) % 4};
             run(&training, 1 + n, golden, worst);
+            if (n == 2)
+                run_scaled(&training, variants[v].skips ? "dynamic" : "1024", 3 - training.stage,
+                           golden, worst);
         }
     struct training native = {
         .optimizer = optimizer, .variant = &variants[count - 1], .reduction = "native"};
