@@ -39,6 +39,7 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
         return r;
     z->log = z->config.log;
     z->micro = -1;
+    z->model.stage = z->config.stage;
     z->kernels = eng_kernels_find(z->config.kernels);
     if (!z->kernels)
         return zero_fail(error, ZERO_E_UNSUPPORTED,

@@ -12,6 +12,7 @@
  *   gather.c, gradient.c, micro.c, metric.c    the calls of a micro-batch
  *   evaluation.c             passes without gradients, between steps
  *   frozen.c                 what is not updated at present
+ *   borrow.c                 working copies and gradients in the caller's memory
  *   native.c                 micro-batches added up before they travel
  *   prefetch.c, publish.c    working copies on their way before they are asked for
  *   slots.c, trace.c, section.c    where gathered units live; the order of gathers; all-gathers
@@ -63,8 +64,10 @@ struct eng_unit {
 struct eng_section_io {
     zero_ctx *z;
     size_t section;
-    bool trains; /**< some tensor of it is updated: it is reduced and published */
-    int round;   /**< local micro-batch of the reduction */
+    bool trains;      /**< some tensor of it is updated: it is reduced and published */
+    uint64_t version; /**< of the parameters, when a value of it changed last, */
+    uint64_t lent;    /**< and when it was copied to the caller's memory last */
+    int round;        /**< local micro-batch of the reduction */
     struct coll_request gather[2];
     struct coll_request reduce;
     unsigned turn; /**< which of the gathers was started last */
@@ -437,7 +440,23 @@ void eng_frozen_refresh(zero_ctx *z);
 /** Makes the gradients of frozen tensors zeros where they travel with others. */
 void eng_frozen_clear(zero_ctx *z, zero_unit unit, unsigned char *gradient);
 
+/* ---- borrow.c */
+
+/** The slice in the caller's memory, NULL if the working copy is the engine's alone. */
+void *eng_borrowed(const zero_ctx *z, const struct eng_slice *slice);
+/** The slice's gradient in the caller's memory, NULL if it is the engine's. */
+void *eng_own_gradient(const zero_ctx *z, const struct eng_slice *slice);
+/** Copies values that have changed to the caller's memory. */
+void eng_borrow_section(zero_ctx *z, size_t section);
+void eng_borrow_unit(zero_ctx *z, zero_unit unit);
+/** Copies the caller's gradients of a unit to its slot, or adds them where the slot has a sum, and
+ * zeroes them. */
+void eng_take_gradients(zero_ctx *z, zero_unit unit);
+
 /* ---- native.c */
+
+/** Adds `count` elements in their own type. */
+void eng_native_sum(zero_dtype dtype, void *to, const void *from, size_t count);
 
 /** The slot for a unit's gradient: that of its sum, or, for one that overwrites (raw) in a later
  * micro-batch, a spare one of its class; -1: none is free. */

@@ -59,6 +59,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
         r = eng_publish_wait(z, unit);
     if (r)
         return r;
+    eng_borrow_unit(z, unit);
     if (u->holds++ == 0)
         z->held_units++;
     r = eng_trace_gathered(z, unit);
@@ -101,6 +102,9 @@ const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
     const size_t offset = slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
     if (place->windowed && unit->holds == 0)
         return NULL;
+    const void *borrowed = eng_borrowed(z, slice);
+    if (borrowed)
+        return borrowed;
     if (place->residence != ENG_SHARDED)
         return z->params_view + place->home + offset;
     if (unit->slot < 0)

@@ -68,8 +68,15 @@ static zero_result take_slot(zero_ctx *z, zero_unit unit, bool raw, int *taken)
     return r ? r : drain_unit(z, unit);
 }
 
-/** Zeroes the buffer, or only its padding, which is in every sum. */
-static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, bool whole)
+/** What a gradient is opened for. */
+enum purpose {
+    TO_ADD,   /**< kernels add into zeros */
+    TO_WRITE, /**< kernels overwrite what they find */
+    FOR_NONE, /**< it stays zeros */
+};
+
+/** Zeroes the buffer but for what is overwritten: padding, which is in every sum, always. */
+static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, enum purpose purpose)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
@@ -77,12 +84,14 @@ static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, bool whole
         const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
         unsigned char *data = buffer + z->placement.sections[slice->section].grad_offset +
                               slice->granule * ENG_GRANULE * size;
-        const size_t from = whole ? 0 : slice->numel;
+        const bool written =
+            purpose == TO_WRITE || (purpose == TO_ADD && eng_own_gradient(z, slice));
+        const size_t from = written ? slice->numel : 0;
         memset(data + from * size, 0, (slice->granules * ENG_GRANULE - from) * size);
     }
 }
 
-static zero_result open_gradient(zero_ctx *z, zero_unit unit, bool raw)
+static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpose)
 {
     struct eng_unit *u = &z->units[unit];
     if (z->micro < 0 || z->evaluation.active)
@@ -95,7 +104,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, bool raw)
         return too_many_open(z, unit);
     const uint64_t begin = base_clock_ns();
     int taken = -1;
-    const zero_result r = take_slot(z, unit, raw, &taken);
+    const zero_result r = take_slot(z, unit, purpose == TO_WRITE, &taken);
     if (r)
         return r;
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
@@ -110,7 +119,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, bool raw)
     u->grad_open = true;
     z->open_grads++;
     if (first || taken != u->sum_slot)
-        clear(z, unit, z->grads + slot->offset, !raw);
+        clear(z, unit, z->grads + slot->offset, purpose);
     return ZERO_OK;
 }
 
@@ -218,15 +227,11 @@ static zero_result start_reductions(zero_ctx *z, zero_unit unit, size_t grad_byt
     return r;
 }
 
-static zero_result hand_over(zero_ctx *z, zero_unit unit)
+/** Sends what is in the unit's slot on its way. */
+static zero_result send_off(zero_ctx *z, zero_unit unit)
 {
     struct eng_unit *u = &z->units[unit];
-    if (!u->grad_open)
-        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d handed over, but it is not open",
-                        unit);
-    zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
-    if (r)
-        return r;
+    zero_result r = ZERO_OK;
     struct eng_grad_slot *slot = &z->grad_slots[u->grad_slot];
     slot->open = false;
     slot->handed = ++z->grads_handed;
@@ -260,12 +265,24 @@ zero_result eng_grad_finish(zero_ctx *z)
 
 static zero_result open_zeroed(zero_ctx *z, zero_unit unit)
 {
-    return open_gradient(z, unit, false);
+    return open_gradient(z, unit, TO_ADD);
 }
 
 static zero_result open_raw(zero_ctx *z, zero_unit unit)
 {
-    return open_gradient(z, unit, true);
+    return open_gradient(z, unit, TO_WRITE);
+}
+
+static zero_result hand_over(zero_ctx *z, zero_unit unit)
+{
+    if (!z->units[unit].grad_open)
+        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d handed over, but it is not open",
+                        unit);
+    const zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
+    if (r)
+        return r;
+    eng_take_gradients(z, unit);
+    return send_off(z, unit);
 }
 
 /** Zeros: what was opened, with nothing added. */
@@ -273,8 +290,8 @@ static zero_result hand_over_none(zero_ctx *z, zero_unit unit)
 {
     zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
     if (!r)
-        r = open_zeroed(z, unit);
-    return r ? r : hand_over(z, unit);
+        r = open_gradient(z, unit, FOR_NONE);
+    return r ? r : send_off(z, unit);
 }
 
 zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream)
@@ -308,6 +325,9 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
     const struct eng_unit *unit = &z->units[section->unit];
     if (!unit->grad_open)
         return NULL;
+    void *own = eng_own_gradient(z, slice);
+    if (own)
+        return own;
     return z->grads + z->grad_slots[unit->grad_slot].offset +
            z->placement.sections[slice->section].grad_offset +
            slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);

@@ -178,6 +178,30 @@ static uint64_t hash_name(const char *name)
     return base_hash64(name, strlen(name), 0);
 }
 
+/** Whether the caller's buffers can be used at this stage. */
+static zero_result check_buffers(const struct eng_model *model, const zero_param_desc *desc,
+                                 struct eng_param *param, struct base_error *error)
+{
+    if (desc->borrow && model->stage > 2)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "tensor %s: borrow at stage %d, where no rank has a whole working copy",
+                         desc->name, model->stage);
+    if (desc->grad && model->stage > 1)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "tensor %s: a gradient buffer at stage %d, where no rank keeps one for "
+                         "every unit",
+                         desc->name, model->stage);
+    if ((uintptr_t)desc->borrow % eng_dtype_size(param->dtype))
+        return zero_fail(error, ZERO_E_INVALID, "tensor %s: borrow is not aligned to its type",
+                         desc->name);
+    if ((uintptr_t)desc->grad % eng_dtype_size(param->dtype))
+        return zero_fail(error, ZERO_E_INVALID, "tensor %s: grad is not aligned to its type",
+                         desc->name);
+    param->borrow = desc->borrow;
+    param->grad = desc->grad;
+    return ZERO_OK;
+}
+
 static zero_result check_param(const struct eng_model *model, const zero_param_desc *desc,
                                struct eng_param *param, struct base_error *error)
 {
@@ -202,7 +226,8 @@ static zero_result check_param(const struct eng_model *model, const zero_param_d
     param->data = desc->data;
     param->fill = desc->fill;
     param->fill_user = desc->fill_user;
-    return check_shape(desc, param, error);
+    const zero_result r = check_buffers(model, desc, param, error);
+    return r ? r : check_shape(desc, param, error);
 }
 
 zero_result eng_model_add_param(struct eng_model *model, zero_param *id,
@@ -299,6 +324,19 @@ uint64_t eng_model_elements(const struct eng_model *model)
     for (size_t p = 0; p < model->param_count; p++)
         elements += (uint64_t)model->params[p].slice_numel * (uint64_t)model->params[p].slice_count;
     return elements;
+}
+
+void eng_model_borrowed(const struct eng_model *model, uint64_t *work, uint64_t *gradients)
+{
+    *work = *gradients = 0;
+    for (size_t p = 0; p < model->param_count; p++) {
+        const struct eng_param *param = &model->params[p];
+        const uint64_t numel = (uint64_t)param->slice_numel * (uint64_t)param->slice_count;
+        if (param->borrow)
+            *work += numel * eng_dtype_size(param->dtype);
+        if (param->grad)
+            *gradients += numel * eng_dtype_size(param->dtype);
+    }
 }
 
 int eng_model_moments(const struct eng_model *model)

@@ -38,9 +38,11 @@ struct eng_param {
     const void *data; /**< borrowed until commit */
     zero_fill_fn fill;
     void *fill_user;
+    void *borrow, *grad; /**< the caller's buffers, or NULL; see zero_param_desc */
 };
 
 struct eng_model {
+    int stage; /**< decides which buffers can be the caller's */
     struct eng_own_optimizer *own_optimizers;
     struct eng_group *groups;
     size_t group_count, group_capacity;
@@ -73,6 +75,9 @@ uint64_t eng_model_param_hash(const struct eng_model *model, size_t p);
 
 /** Elements of all tensors. */
 uint64_t eng_model_elements(const struct eng_model *model);
+
+/** Bytes of the caller's buffers: of working copies, and of gradients. */
+void eng_model_borrowed(const struct eng_model *model, uint64_t *work, uint64_t *gradients);
 
 /** Most moments any group's optimizer keeps. */
 int eng_model_moments(const struct eng_model *model);

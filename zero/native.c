@@ -31,6 +31,14 @@ static void add_bf16(uint16_t *to, const uint16_t *from, size_t count)
         to[i] = base_bf16_from_f32(base_f32_from_bf16(to[i]) + base_f32_from_bf16(from[i]));
 }
 
+void eng_native_sum(zero_dtype dtype, void *to, const void *from, size_t count)
+{
+    if (dtype == ZERO_F32)
+        add_f32(to, from, count);
+    else
+        add_bf16(to, from, count);
+}
+
 void eng_native_add(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit *u = &z->units[unit];
@@ -42,11 +50,6 @@ void eng_native_add(zero_ctx *z, zero_unit unit)
     for (size_t s = layout->first_section; s < layout->first_section + layout->section_count; s++) {
         const size_t at = z->placement.sections[s].grad_offset;
         const size_t count = z->layout.sections[s].granules * ENG_GRANULE;
-        void *to = sums + at;
-        const void *from = values + at;
-        if (z->layout.sections[s].dtype == ZERO_F32)
-            add_f32(to, from, count);
-        else
-            add_bf16(to, from, count);
+        eng_native_sum(z->layout.sections[s].dtype, sums + at, values + at, count);
     }
 }

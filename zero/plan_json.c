@@ -53,13 +53,23 @@ static json_t *describe_spreads(const struct eng_spread *spreads, const struct e
     return object;
 }
 
-static json_t *describe_memory(const struct eng_plan *plan, const struct eng_config *config)
+/** What is copied to and from buffers of the caller's. */
+static json_t *describe_borrowed(const struct eng_model *model)
+{
+    uint64_t work, gradients;
+    eng_model_borrowed(model, &work, &gradients);
+    return json_pack("{s:I, s:I}", "working_copies", (json_int_t)work, "gradients",
+                     (json_int_t)gradients);
+}
+
+static json_t *describe_memory(const struct eng_plan *plan, const struct eng_plan_facts *facts)
 {
     json_t *tiers = json_object();
     json_t *rows = describe_spreads(plan->rows, eng_purpose_names, ENG_PURPOSES);
     json_object_set_new(tiers, "host", rows);
-    return json_pack("{s:o, s:o, s:b, s:o}", "tiers", tiers, "total", describe_spread(&plan->total),
-                     "working_copies_shared", config->shared, "peaks",
+    return json_pack("{s:o, s:o, s:b, s:o, s:o}", "tiers", tiers, "total",
+                     describe_spread(&plan->total), "working_copies_shared", facts->config->shared,
+                     "borrowed", describe_borrowed(facts->model), "peaks",
                      describe_spreads(plan->peaks, eng_peak_names, ENG_PEAKS));
 }
 
@@ -111,7 +121,7 @@ static json_t *describe(const struct eng_plan *plan, const struct eng_plan_facts
                      "schema", "zero-plan", "version", SCHEMA_VERSION, "library", zero_version(),
                      "name", config->name, "planned_only", config->plan, "rank", config->rank,
                      "world", config->world, "stage", config->stage, "model", describe_model(facts),
-                     "choices", describe_choices(facts), "memory", describe_memory(plan, config),
+                     "choices", describe_choices(facts), "memory", describe_memory(plan, facts),
                      "slots", "gathered_units", describe_slots(&facts->placement->gather),
                      "gradients", describe_slots(&facts->placement->grads), "host",
                      describe_host(plan), "config", describe_config(config));

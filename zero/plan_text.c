@@ -108,6 +108,23 @@ static void write_fit(struct base_text *text, const struct eng_fit *fit)
                   *fit->reason ? ": " : "", fit->reason);
 }
 
+/** What is copied because the caller keeps buffers of its own, which no row has. */
+static void write_borrowed(struct base_text *text, const struct eng_model *model)
+{
+    uint64_t work, gradients;
+    eng_model_borrowed(model, &work, &gradients);
+    if (work)
+        base_text_add(text,
+                      "  borrow       %" PRIu64 " bytes of working copies are copied to the "
+                      "caller's memory after an update\n",
+                      work);
+    if (gradients)
+        base_text_add(text,
+                      "  grad         %" PRIu64 " bytes of gradients are copied from the caller's "
+                      "memory in a micro-batch\n",
+                      gradients);
+}
+
 static void write_host(struct base_text *text, const struct eng_plan *plan)
 {
     char sum[32], least[32], most[32];
@@ -136,6 +153,7 @@ char *eng_plan_text(const struct eng_plan *plan, const struct eng_plan_facts *fa
         return NULL;
     write_model(&text, facts);
     write_choices(&text, facts->config);
+    write_borrowed(&text, facts->model);
     write_transport(&text, facts);
     write_memory(&text, plan, facts->config);
     write_host(&text, plan);

@@ -34,6 +34,7 @@ zero_result eng_publish_start(zero_ctx *z, size_t section)
 {
     unsigned char *recv = NULL;
     z->units[z->layout.sections[section].unit].version = z->version;
+    z->io[section].version = z->version;
     switch (z->placement.sections[section].residence) {
     case ENG_REPLICATED: // updated everywhere
     case ENG_SHARDED:    // stays with its owners until it is gathered
@@ -75,6 +76,10 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything)
     for (size_t s = 0; !r && s < z->layout.section_count; s++)
         if (everything || z->layout.sections[s].persistent)
             r = wait_section(z, s);
+    // What is readable without a gather is so in the caller's memory, too.
+    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+        if (z->layout.sections[s].persistent)
+            eng_borrow_section(z, s);
     eng_stretch(z, CONTROL_GATHER, -1, begin, &z->stats.gather_wait_s);
     return r;
 }

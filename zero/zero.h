@@ -244,6 +244,12 @@ typedef struct zero_param_desc {
                              rank; read during zero_commit() only */
     zero_fill_fn fill;  /**< instead of data; neither: zeros */
     void *fill_user;
+    void *borrow; /**< stages 0 to 2: the caller's buffer for the working copy (whole, row-major, of
+                       type dtype; may be `data`), which zero_gather() copies to it once an update;
+                       zero_param_ptr() is there. Lives until zero_close(); only read it */
+    void *grad;   /**< stages 0, 1: the caller's buffer for the gradient (whole, row-major),
+                       zeros at first, into which kernels add at any time; zero_grad_ptr() is there.
+                       zero_grad_done() takes what is there and zeroes it */
 } zero_param_desc;
 
 static inline zero_group_desc zero_group_default(void)
@@ -280,11 +286,13 @@ ZERO_API zero_result zero_add_group(zero_ctx *z, zero_group *group, const zero_g
 /**
  * Registers a tensor before commit; *param (may be NULL) receives its id. *Local*, the same on
  * every rank (zero_commit() compares). The name is copied; data and fill must live until
- * zero_commit() returns. A tensor used twice (tied weights) is registered once; its unit is simply
- * open while others are. Units are numbered densely: commit refuses a unit without a tensor.
+ * zero_commit() returns. The engine keeps a working copy and a gradient beside those in borrow and
+ * grad: their cost is in the plan, and nothing else changes. A tensor used twice (tied weights) is
+ * registered once; its unit is simply open while others are. Units are numbered densely: commit
+ * refuses a unit without a tensor.
  *
- * ZERO_E_INVALID a field is out of range or the name is taken; ZERO_E_STATE after commit;
- * ZERO_E_NOMEM.
+ * ZERO_E_INVALID a field is out of range, borrow or grad are not for this stage or not aligned to
+ * the type, or the name is taken; ZERO_E_STATE after commit; ZERO_E_NOMEM.
  */
 ZERO_API zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_param_desc *desc);
 
@@ -362,9 +370,9 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
 
 /**
  * The working copy of a slice (0 unless stacked): shape and dtype as registered, row-major,
- * aligned to 2 KiB, read-only. *Local.* Current from zero_gather() of its unit to zero_release();
- * slices of at most persist_numel elements are so from commit to close, but for the time inside
- * zero_step(), zero_import() and zero_param_write(). In a step that is announced
+ * aligned to 2 KiB (but for `borrow`), read-only. *Local.* Current from zero_gather() of its unit
+ * to zero_release(); slices of at most persist_numel elements are so from commit to close, but for
+ * the time inside zero_step(), zero_import() and zero_param_write(). In a step that is announced
  * (zero_step_ahead()) nothing else is readable once its gradient was handed over. NULL if param or
  * slice does not exist, or at stage 3 if the unit is not gathered and the slice is not that small.
  *
@@ -384,7 +392,8 @@ ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice
  */
 ZERO_API zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream);
 
-/** The same, without zeroing: the caller overwrites every element of every slice. With
+/** The same, without zeroing: the caller overwrites every element of every slice; a `grad` buffer,
+ * which no call but zero_grad_done() zeroes, is as with zero_grad_open(). With
  * reduction=native the buffer is another one after the first micro-batch, and is added when it is
  * handed over: ZERO_E_LIMIT if grad_units of its size are open. */
 ZERO_API zero_result zero_grad_open_raw(zero_ctx *z, zero_unit unit, zero_stream stream);
@@ -395,7 +404,8 @@ ZERO_API void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t slice);
 /**
  * Hands the unit's gradient over: it travels to its owners, who add the micro-batches in the
  * order 0, 1, ..., V-1 in fp32 (in blocks of sum_group, or rank by rank with reduction=native).
- * *Collective, ordered*, once a unit and micro-batch. The buffer must not be touched afterwards.
+ * *Collective, ordered*, once a unit and micro-batch. The buffer must not be touched afterwards; a
+ * caller's own (`grad`) is zeros again, and the next micro-batch's.
  * ZERO_E_STATE: not open.
  */
 ZERO_API zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream stream);
@@ -403,8 +413,9 @@ ZERO_API zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream str
 /**
  * Says that the unit has no gradient in this micro-batch, such as that of an expert without a
  * token: counts as zeros, the same bits as zero_grad_open() and zero_grad_done() with nothing added
- * in between. *Collective, ordered*: stands where other ranks, which may have a gradient, call
- * zero_grad_done(). Errors as those of zero_grad_open().
+ * in between; a `grad` buffer is neither read nor written. *Collective, ordered*: stands where
+ * other ranks, which may have a gradient, call zero_grad_done(). Errors as those of
+ * zero_grad_open().
  */
 ZERO_API zero_result zero_grad_none(zero_ctx *z, zero_unit unit, zero_stream stream);
 

@@ -9,7 +9,7 @@
 #include <xmmintrin.h>
 
 enum {
-    LARGEST_DATA = 3 * 1025,
+    LARGEST_DATA = sizeof((struct synthetic_memory){{{0}}}.tensors[0]) / sizeof(uint32_t),
     SEED = 11,
     HOSTILE = 0x8040 | 0x4000, // flush to zero, denormals are zero, round upwards
 };
@@ -128,6 +128,10 @@ static zero_result add_tensor(zero_ctx *z, const struct synthetic *model, zero_p
         }
         desc.data = desc.dtype == ZERO_BF16 ? (void *)data->half[param] : data->wide[param];
     }
+    if (model->borrow)
+        desc.borrow = model->borrow->tensors[param];
+    if (model->own)
+        desc.grad = model->own->tensors[param];
     return zero_add_param(z, NULL, &desc);
 }
 

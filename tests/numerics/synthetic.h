@@ -47,6 +47,11 @@ struct synthetic_fault {
 
 enum { SYNTHETIC_FAULTS = 3 };
 
+/** An array for each tensor, of either type. */
+struct synthetic_memory {
+    uint32_t tensors[SYNTHETIC_TENSORS][3 * 1025];
+};
+
 struct synthetic {
     zero_dtype dtype; /**< of all tensors; ZERO_DTYPE_DEFAULT: mixed */
     int32_t micro_batches;
@@ -54,7 +59,10 @@ struct synthetic {
     bool tied;         /**< unit 0 stays open during the whole of backward */
     bool absent;       /**< some micro-batches have no gradient of some units, */
     bool none;         /**< and say so, instead of handing zeros over; the same bits */
-    int32_t paused;    /**< so many groups, the first ones, are frozen for some steps */
+    /** The caller's memory for working copies and gradients of all tensors, or NULL: the engine's;
+     * the same bits. */
+    struct synthetic_memory *borrow, *own;
+    int32_t paused; /**< so many groups, the first ones, are frozen for some steps */
     /** The library is called with denormals flushed and rounding upwards, as a program built with
      * -ffast-math may do; the program's own arithmetic is not affected. */
     bool hostile;

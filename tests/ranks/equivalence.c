@@ -31,6 +31,7 @@ struct job {
     int world;
     int32_t stage, prefetch, grad_units, cpu_threads;
     int64_t persist, live_bytes;
+    bool borrow, own_gradient;      // working copies, gradients in the caller's memory
     struct outcome *outcomes;       // one a rank, shared by processes
     const struct outcome *expected; // NULL: this is the first one
 };
@@ -47,7 +48,7 @@ static void hash_work(const struct team_rank *rank, const struct job *job, uint6
         const struct synthetic_tensor *tensor = &synthetic_tensors[p];
         const uint64_t numel = synthetic_numel(tensor);
         const size_t size = synthetic_dtype(&job->model, tensor) == ZERO_BF16 ? 2 : 4;
-        if (job->stage > 0 && (int64_t)numel > persist) {
+        if ((job->stage > 0 || job->model.borrow) && (int64_t)numel > persist) {
             hashes[p] = expected[p];
             continue;
         }
@@ -56,9 +57,8 @@ static void hash_work(const struct team_rank *rank, const struct job *job, uint6
     }
 }
 
-static bool train(struct team_rank *rank, void *user)
+static bool train_job(struct team_rank *rank, const struct job *job)
 {
-    const struct job *job = user;
     struct outcome *outcome = &job->outcomes[rank->rank];
     rank->config.stage = job->stage;
     rank->config.micro_batches = job->model.micro_batches;
@@ -88,16 +88,31 @@ static bool train(struct team_rank *rank, void *user)
     return true;
 }
 
+static bool train(struct team_rank *rank, void *user)
+{
+    // The caller's memory is each rank's own.
+    struct job job = *(const struct job *)user;
+    struct synthetic_memory *memory = calloc(2, sizeof *memory);
+    TEAM_CHECK(memory);
+    job.model.borrow = job.borrow ? &memory[0] : NULL;
+    job.model.own = job.own_gradient ? &memory[1] : NULL;
+    const bool good = train_job(rank, &job);
+    team_close(rank);
+    free(memory);
+    return good;
+}
+
 static void describe(const struct job *job)
 {
     fprintf(stderr,
             "%d ranks, stage %d, %s, %s, dtype %d, V %d, G %d, %s, prefetch %d, grad_units %d, "
-            "%s, cpu_threads %d, persist %lld, live %lld%s%s\n",
+            "%s, cpu_threads %d, persist %lld, live %lld%s%s%s%s\n",
             job->world, job->stage, job->transport, job->gather, job->model.dtype,
             job->model.micro_batches, job->model.sum_group, job->model.tied ? "tied" : "not tied",
             job->prefetch, job->grad_units, job->kernels, job->cpu_threads, (long long)job->persist,
             (long long)job->live_bytes, job->model.ahead ? ", announced" : "",
-            job->model.hostile ? ", hostile environment" : "");
+            job->model.hostile ? ", hostile environment" : "", job->borrow ? ", borrowed" : "",
+            job->own_gradient ? ", own gradients" : "");
 }
 
 static void hex(const uint8_t digest[16], char text[33])
@@ -159,6 +174,8 @@ static void take_turns(struct job *job, unsigned turn)
     job->live_bytes = turn / 3 % 2 ? 6000 : 0;
     job->model.tied = turn / 5 % 2;
     job->model.none = turn / 2 % 2;
+    job->borrow = job->stage < 3 && turn / 2 % 2;
+    job->own_gradient = job->stage < 2 && turn / 4 % 2;
     job->model.hostile = turn / 7 % 2;
     job->model.ahead = job->model.unclipped && turn % 3 != 0;
     job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);

@@ -1,0 +1,76 @@
+// The caller's own memory: working copies go to it when they have changed, gradients come from it.
+
+#include "zero/engine.h"
+
+#include <string.h>
+
+/** Where a slice begins in an array of the whole tensor. */
+static void *slice_of(const struct eng_param *param, const struct eng_slice *slice, void *array,
+                      zero_dtype dtype)
+{
+    const size_t first = (size_t)slice->index * param->slice_numel;
+    return (unsigned char *)array + first * eng_dtype_size(dtype);
+}
+
+void *eng_borrowed(const zero_ctx *z, const struct eng_slice *slice)
+{
+    const struct eng_param *param = &z->model.params[slice->param];
+    return param->borrow ? slice_of(param, slice, param->borrow, param->dtype) : NULL;
+}
+
+void *eng_own_gradient(const zero_ctx *z, const struct eng_slice *slice)
+{
+    const struct eng_param *param = &z->model.params[slice->param];
+    const zero_dtype dtype = z->layout.sections[slice->section].dtype;
+    return param->grad ? slice_of(param, slice, param->grad, dtype) : NULL;
+}
+
+void eng_borrow_section(zero_ctx *z, size_t section)
+{
+    struct eng_section_io *io = &z->io[section];
+    if (io->lent == io->version)
+        return;
+    io->lent = io->version;
+    const struct eng_section *s = &z->layout.sections[section];
+    const struct eng_unit_layout *u = &z->layout.units[s->unit];
+    const size_t size = eng_dtype_size(s->dtype);
+    for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        void *to = slice->section == section ? eng_borrowed(z, slice) : NULL;
+        if (to)
+            memcpy(to,
+                   z->params_view + z->placement.sections[section].home +
+                       slice->granule * ENG_GRANULE * size,
+                   slice->numel * size);
+    }
+}
+
+void eng_borrow_unit(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
+        eng_borrow_section(z, s);
+}
+
+void eng_take_gradients(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_unit *u = &z->units[unit];
+    const struct eng_unit_layout *layout = &z->layout.units[unit];
+    unsigned char *slot = z->grads + z->grad_slots[u->grad_slot].offset;
+    const bool add = z->config.native && z->micro > 0 && u->grad_slot == u->sum_slot;
+    for (size_t i = layout->first_slice; i < layout->first_slice + layout->slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        void *from = eng_own_gradient(z, slice);
+        if (!from)
+            continue;
+        const zero_dtype dtype = z->layout.sections[slice->section].dtype;
+        const size_t size = eng_dtype_size(dtype), bytes = slice->numel * size;
+        unsigned char *to = slot + z->placement.sections[slice->section].grad_offset +
+                            slice->granule * ENG_GRANULE * size;
+        if (add)
+            eng_native_sum(dtype, to, from, slice->numel);
+        else
+            memcpy(to, from, bytes);
+        memset(from, 0, bytes);
+    }
+}
