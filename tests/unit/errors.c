@@ -1,0 +1,391 @@
+/* Errors that the headers document and that no test of a part reaches through the public call. */
+#include <zero/collectives.h>
+#include <zero/optimizer.h>
+#include <zero/zero.h>
+
+#include "base/fault.h"
+#include "tests/unit/temporary.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct temporary dir;
+
+static zero_config alone(void)
+{
+    zero_config config = zero_config_default();
+    config.world = 1;
+    config.log_level = ZERO_OFF;
+    return config;
+}
+
+static zero_ctx *open_one(void)
+{
+    const zero_config config = alone();
+    zero_ctx *z = NULL;
+    assert_int_equal(zero_open(&z, &config), ZERO_OK);
+    return z;
+}
+
+static zero_ctx *commit_one(void)
+{
+    zero_ctx *z = open_one();
+    zero_param_desc param = zero_param_default();
+    param.name = "w";
+    param.ndim = 1;
+    param.shape[0] = 5;
+    assert_int_equal(zero_add_param(z, NULL, &param), ZERO_OK);
+    assert_int_equal(zero_commit(z), ZERO_OK);
+    return z;
+}
+
+static zero_comm *join_one(void)
+{
+    zero_comm_config config = zero_comm_config_default();
+    config.world = 1;
+    config.log_level = -1;
+    zero_comm *comm = NULL;
+    assert_int_equal(zero_comm_open(&comm, &config), ZERO_OK);
+    return comm;
+}
+
+/** Every allocation fails from now on. */
+static void no_memory(void)
+{
+    assert_int_equal(base_fault_set("alloc@1+", NULL), ZERO_OK);
+}
+
+static int memory_again(void **state)
+{
+    (void)state;
+    return base_fault_set(NULL, NULL);
+}
+
+/** What failed has said so, and the context can be closed. */
+static void close_failed(zero_ctx *z)
+{
+    memory_again(NULL);
+    assert_string_not_equal(zero_last_error(z), "");
+    zero_close(z);
+}
+
+static void registration_without_memory(void **state)
+{
+    (void)state;
+    zero_ctx *z = open_one();
+    zero_param_desc param = zero_param_default();
+    param.name = "w";
+    no_memory();
+    assert_int_equal(zero_add_param(z, NULL, &param), ZERO_E_NOMEM);
+    close_failed(z);
+
+    z = open_one();
+    no_memory();
+    assert_int_equal(zero_add_group(z, NULL, NULL), ZERO_E_NOMEM);
+    close_failed(z);
+}
+
+static void prepare(void *user, const zero_hyper *hyper, uint64_t updates, double gradient_scale,
+                    void *scalars)
+{
+    (void)user;
+    (void)hyper;
+    (void)updates;
+    (void)gradient_scale;
+    (void)scalars;
+}
+
+static void update(void *user, const void *scalars, const zero_optimizer_run *run)
+{
+    (void)user;
+    (void)scalars;
+    (void)run;
+}
+
+static void optimizers_without_memory(void **state)
+{
+    (void)state;
+    zero_ctx *z = open_one();
+    zero_optimizer_desc own = zero_optimizer_default();
+    own.name = "own";
+    own.prepare = prepare;
+    own.update = update;
+    no_memory();
+    assert_int_equal(zero_add_optimizer(z, &own), ZERO_E_NOMEM);
+    close_failed(z);
+}
+
+static void registration_after_commit_or_of_nonsense(void **state)
+{
+    (void)state;
+    zero_ctx *z = open_one();
+    zero_param_desc param = zero_param_default();
+    param.name = "with blank";
+    assert_int_equal(zero_add_param(z, NULL, &param), ZERO_E_INVALID);
+    assert_int_equal(zero_add_param(z, NULL, NULL), ZERO_E_INVALID);
+    zero_close(z);
+    z = commit_one();
+    param.name = "late";
+    assert_int_equal(zero_add_param(z, NULL, &param), ZERO_E_STATE);
+    assert_int_equal(zero_add_group(z, NULL, NULL), ZERO_E_STATE);
+    assert_int_equal(zero_barrier(z), ZERO_OK);
+    zero_close(z);
+}
+
+/* ------------------------------------------------------------------ joining */
+
+static void teams(void **state)
+{
+    (void)state;
+    zero_team *team = (zero_team *)&dir;
+    assert_int_equal(zero_team_create(&team, 0), ZERO_E_INVALID);
+    assert_null(team);
+    no_memory();
+    assert_int_equal(zero_team_create(&team, 2), ZERO_E_NOMEM);
+    assert_null(team);
+    assert_string_not_equal(zero_last_error(NULL), "");
+}
+
+static void contexts_and_families_without_memory(void **state)
+{
+    (void)state;
+    const zero_config config = alone();
+    zero_comm_config how = zero_comm_config_default();
+    zero_ctx *z = (zero_ctx *)&dir;
+    zero_comm *comm = (zero_comm *)&dir;
+    how.world = 1;
+    no_memory();
+    assert_int_equal(zero_open(&z, &config), ZERO_E_NOMEM);
+    assert_int_equal(zero_comm_open(&comm, &how), ZERO_E_NOMEM);
+    assert_true(z == NULL && comm == NULL);
+}
+
+/** Of two ranks one never comes. */
+static void who_is_missing_is_waited_for(void **state)
+{
+    (void)state;
+    zero_config config = alone();
+    zero_comm_config how = zero_comm_config_default();
+    zero_ctx *z = (zero_ctx *)&dir;
+    zero_comm *comm = (zero_comm *)&dir;
+    config.world = how.world = 2;
+    config.timeout_s = how.timeout_s = 1;
+    config.name = how.name = "never";
+    how.log_level = -1;
+    assert_int_equal(zero_open(&z, &config), ZERO_E_TIMEOUT);
+    assert_non_null(strstr(zero_last_error(NULL), "1"));
+    assert_int_equal(zero_comm_open(&comm, &how), ZERO_E_TIMEOUT);
+    assert_true(z == NULL && comm == NULL);
+}
+
+/** No descriptor is left for a socket. */
+static void joining_needs_descriptors(void **state)
+{
+    (void)state;
+    struct rlimit before, none;
+    zero_config config = alone();
+    zero_comm_config how = zero_comm_config_default();
+    zero_ctx *z = (zero_ctx *)&dir;
+    zero_comm *comm = (zero_comm *)&dir;
+    config.world = how.world = 2;
+    config.timeout_s = how.timeout_s = 1;
+    how.log_level = -1;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){3, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const zero_result opened = zero_open(&z, &config), joined = zero_comm_open(&comm, &how);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(opened, ZERO_E_IO);
+    assert_int_equal(joined, ZERO_E_IO);
+    assert_true(z == NULL && comm == NULL);
+}
+
+static void several_hosts_are_too_many(void **state)
+{
+    (void)state;
+    zero_ctx *z = (zero_ctx *)&dir;
+    zero_comm *comm = (zero_comm *)&dir;
+    setenv("ZERO_RANK", "0", 1);
+    setenv("ZERO_LOCAL_RANK", "0", 1);
+    setenv("ZERO_WORLD_SIZE", "2", 1);
+    setenv("ZERO_LOCAL_WORLD_SIZE", "1", 1);
+    const zero_result opened = zero_open(&z, NULL), joined = zero_comm_open(&comm, NULL);
+    unsetenv("ZERO_RANK");
+    unsetenv("ZERO_LOCAL_RANK");
+    unsetenv("ZERO_WORLD_SIZE");
+    unsetenv("ZERO_LOCAL_WORLD_SIZE");
+    assert_int_equal(opened, ZERO_E_UNSUPPORTED);
+    assert_int_equal(joined, ZERO_E_UNSUPPORTED);
+    assert_true(z == NULL && comm == NULL);
+}
+
+/* ------------------------------------------------------------------ the engine */
+
+static void a_micro_batch_has_16_metrics(void **state)
+{
+    (void)state;
+    zero_ctx *z = commit_one();
+    char name[16];
+    assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
+    for (int i = 0; i < 16; i++) {
+        snprintf(name, sizeof name, "metric%d", i);
+        assert_int_equal(zero_metric(z, name, i), ZERO_OK);
+    }
+    assert_int_equal(zero_metric(z, "metric16", 16), ZERO_E_LIMIT);
+    zero_close(z);
+}
+
+static void evaluations_without_memory(void **state)
+{
+    (void)state;
+    zero_ctx *z = commit_one();
+    no_memory();
+    assert_int_equal(zero_eval_begin(z, 3), ZERO_E_NOMEM);
+    close_failed(z);
+}
+
+/** What ranks compare needs a table of them. */
+static void calls_between_steps_without_memory(void **state)
+{
+    (void)state;
+    float value;
+    zero_ctx *z = commit_one();
+    no_memory();
+    assert_int_equal(zero_param_read(z, 0, 0, 0, 1, &value), ZERO_E_NOMEM);
+    close_failed(z);
+    z = commit_one();
+    no_memory();
+    assert_int_equal(zero_set_frozen(z, 0, 1), ZERO_E_NOMEM);
+    close_failed(z);
+    z = commit_one();
+    // The first is for the comparison.
+    assert_int_equal(base_fault_set("alloc@2", NULL), ZERO_OK);
+    assert_int_equal(zero_set_micro_batches(z, 3), ZERO_E_NOMEM);
+    memory_again(NULL);
+    assert_int_equal(zero_micro_total(z), 1); // not fatal
+    assert_int_equal(zero_set_micro_batches(z, 3), ZERO_OK);
+    zero_close(z);
+}
+
+/** A safetensors file with a type that nobody has heard of. */
+static void a_file_of_an_unknown_type(void **state)
+{
+    (void)state;
+    zero_ctx *z = commit_one();
+    const char json[] = "{\"w\":{\"dtype\":\"Q9\",\"shape\":[5],\"data_offsets\":[0,20]}} ";
+    const char path[] = "unknown.safetensors";
+    uint8_t before[16], after[16], bytes[8 + sizeof json - 1 + 20] = {sizeof json - 1};
+    memcpy(bytes + 8, json, sizeof json - 1);
+    FILE *file = fopen(temporary_path(&dir, path), "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, sizeof bytes, file), sizeof bytes);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(zero_fingerprint(z, before), ZERO_OK);
+    assert_int_equal(zero_import(z, temporary_path(&dir, path), NULL), ZERO_E_UNSUPPORTED);
+    assert_non_null(strstr(zero_last_error(z), "unknown dtype 'Q9'"));
+    assert_int_equal(zero_fingerprint(z, after), ZERO_OK);
+    assert_memory_equal(before, after, sizeof before);
+    zero_close(z);
+}
+
+/* ------------------------------------------------------------------ collectives */
+
+static void families_have_so_many_memories(void **state)
+{
+    (void)state;
+    zero_comm *comm = join_one();
+    void *memory = NULL;
+    zero_result result = ZERO_OK;
+    int count = 0;
+    while (count <= 1024 && (result = zero_comm_alloc(comm, 1, &memory)) == ZERO_OK)
+        count++;
+    assert_int_equal(count, 1024);
+    assert_int_equal(result, ZERO_E_LIMIT);
+    assert_int_equal(zero_comm_alloc(comm, 1, &memory), ZERO_E_LIMIT);
+    assert_null(memory);
+    assert_int_equal(zero_comm_barrier(comm), ZERO_OK);
+    zero_comm_close(comm);
+}
+
+static void families_without_memory(void **state)
+{
+    (void)state;
+    zero_comm *comm = join_one(), *group = (zero_comm *)&dir;
+    void *memory = &dir;
+    no_memory();
+    assert_int_equal(zero_comm_alloc(comm, 1, &memory), ZERO_E_NOMEM);
+    assert_null(memory);
+    memory_again(NULL);
+    assert_string_not_equal(zero_comm_error(comm), "");
+    zero_comm_close(comm);
+
+    comm = join_one();
+    no_memory();
+    assert_int_equal(zero_comm_split(comm, 0, 0, &group), ZERO_E_NOMEM);
+    assert_null(group);
+    memory_again(NULL);
+    zero_comm_close(comm);
+}
+
+/** One side gives four bytes, the other eight, in each of the forms. */
+static void messages_of_two_sizes(void **state)
+{
+    (void)state;
+    char bytes[8] = {0};
+    zero_request request = {{0}};
+    zero_comm *comm = join_one();
+    assert_int_equal(zero_comm_send_start(comm, bytes, 4, 0, &request), ZERO_OK);
+    assert_int_equal(zero_comm_receive(comm, bytes, 8, 0), ZERO_E_DIVERGED);
+    assert_string_not_equal(zero_comm_error(comm), "");
+    zero_comm_close(comm);
+
+    comm = join_one();
+    request = (zero_request){{0}};
+    assert_int_equal(zero_comm_receive_start(comm, bytes, 8, 0, &request), ZERO_OK);
+    assert_int_equal(zero_comm_send(comm, bytes, 4, 0), ZERO_E_DIVERGED);
+    zero_comm_close(comm);
+}
+
+static int make_directory(void **state)
+{
+    (void)state;
+    return temporary_make(&dir) ? 0 : -1;
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    temporary_remove(&dir);
+    return 0;
+}
+
+#define TEST(function) cmocka_unit_test_teardown(function, memory_again)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(registration_without_memory),
+        TEST(optimizers_without_memory),
+        TEST(registration_after_commit_or_of_nonsense),
+        TEST(teams),
+        TEST(contexts_and_families_without_memory),
+        TEST(who_is_missing_is_waited_for),
+        TEST(joining_needs_descriptors),
+        TEST(several_hosts_are_too_many),
+        TEST(a_micro_batch_has_16_metrics),
+        TEST(evaluations_without_memory),
+        TEST(calls_between_steps_without_memory),
+        TEST(a_file_of_an_unknown_type),
+        TEST(families_have_so_many_memories),
+        TEST(families_without_memory),
+        TEST(messages_of_two_sizes),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
