@@ -240,7 +240,7 @@ static zero_result place_from_launcher(struct eng_config *config, const zero_con
 static zero_result find_place(struct eng_config *config, const zero_config *user,
                               struct base_error *error)
 {
-    const char *name = user->name ? user->name : "main";
+    const char *name = user->name ? user->name : ENG_CONTEXT_NAME;
     if (!*name || strlen(name) >= sizeof config->name)
         return zero_fail(error, ZERO_E_INVALID, "zero_config.name has %zu bytes: 1 to %zu fit",
                          strlen(name), sizeof config->name - 1);

@@ -22,6 +22,9 @@ enum {
     ENG_VALUE_BYTES = 128, /**< of a value as text */
 };
 
+/** The name of a context without one. */
+#define ENG_CONTEXT_NAME "main"
+
 /** A value that is to be found out. */
 #define ENG_KEY_AUTO (-1)
 

@@ -137,11 +137,29 @@ static zero_result write_line(int fd, const char *line, size_t bytes, struct bas
     return r;
 }
 
+/** Adds which context it is, if the program gave it a name: several write the same file. */
+static void add_context(const zero_ctx *z, struct base_text *line)
+{
+    const char *name = z->config.name;
+    if (strcmp(name, ENG_CONTEXT_NAME) == 0)
+        return;
+    base_text_add(line, ",\"context\":\"");
+    for (; *name; name++) {
+        const unsigned char byte = (unsigned char)*name;
+        if (byte == '"' || byte == '\\')
+            base_text_add(line, "\\%c", byte);
+        else
+            base_text_add(line, byte < ' ' ? "\\u%04x" : "%c", byte);
+    }
+    base_text_add(line, "\"");
+}
+
 /** Begins a line where the run stands. */
 static void begin_line(const zero_ctx *z, struct base_text *line)
 {
     base_text_add(line, "{\"step\":%llu,\"updates\":%llu", (unsigned long long)z->step,
                   (unsigned long long)z->updates);
+    add_context(z, line);
 }
 
 /** Adds the means, and writes the line. */

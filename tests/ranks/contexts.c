@@ -7,7 +7,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -199,12 +201,36 @@ static void one_that_fails_leaves_the_other(void **state)
         }
 }
 
+/* ------------------------------------------------------------------ one file of metrics */
+
+static void lines_tell_whose_they_are(void **state)
+{
+    (void)state;
+    char number[16], lines[4096] = "";
+    uint8_t digest[MOST_RANKS][CONTEXTS][16];
+    struct job job = job_of(0, 3, digest);
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    snprintf(number, sizeof number, "%d", ends[1]);
+    setenv("ZERO_METRICS_FD", number, 1);
+    assert_true(team_run("self", 1, runs_together, &job));
+    unsetenv("ZERO_METRICS_FD");
+    assert_true(read(ends[0], lines, sizeof lines - 1) > 0);
+    // The critic is the first to make a step.
+    assert_ptr_equal(strstr(lines, "{\"step\":1,\"updates\":1,\"context\":\"team-"), lines);
+    assert_non_null(strstr(lines, ".critic\",\"norm\":"));
+    assert_non_null(strstr(lines, ".actor\",\"norm\":"));
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_are_threads),
         cmocka_unit_test(ranks_that_are_processes),
         cmocka_unit_test(one_that_fails_leaves_the_other),
+        cmocka_unit_test(lines_tell_whose_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
