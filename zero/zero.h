@@ -319,8 +319,8 @@ ZERO_API const char *zero_plan_text(const zero_ctx *z);
 
 /** *Local*, after commit: the plan as one JSON object, whose schema zero(7) describes: exact bytes
  * of every rank by tier and purpose, the most at once in zero_commit(), a step, zero_export() and
- * zero_import(), what the host has, choices, slots, and the configuration. Valid until close; ""
- * before commit. */
+ * zero_import(), what the host has, choices, slots, and the configuration. Valid as long as
+ * zero_plan_text(); "" before commit. */
 ZERO_API const char *zero_plan_json(const zero_ctx *z);
 
 /** *Local*: number of units, 0 before commit. */
