@@ -13,6 +13,7 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
         .stage = stage,
         .shared = shared,
         .blocks = eng_config_leaves_blocks(&planned),
+        .paranoid = config->paranoid,
         .open_units = config->open_units,
         .prefetch_units = config->prefetch_units,
         .grad_units = config->grad_units,

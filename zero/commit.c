@@ -9,7 +9,7 @@
 struct declaration {
     int64_t stage, micro_batches, prefetch_units, open_units, persist_numel, live_bytes;
     int64_t loss_scale, loss_scale_init, loss_scale_min, loss_scale_window;
-    int64_t nonfinite, skip_limit, shared, native, sum_group;
+    int64_t nonfinite, skip_limit, shared, native, sum_group, paranoid;
     uint64_t seed;
     uint64_t params, groups;
 };
@@ -18,7 +18,7 @@ static const char *const declaration_names[] = {
     "stage",      "micro_batches", "prefetch_units",  "open_units",     "persist_numel",
     "live_bytes", "loss_scale",    "loss_scale_init", "loss_scale_min", "loss_scale_window",
     "nonfinite",  "skip_limit",    "gather",          "reduction",      "sum_group",
-    "seed",       "tensors",       "groups"};
+    "paranoid",   "seed",          "tensors",         "groups"};
 
 /** Ranks whose settings differ are told which one. */
 static zero_result compare_settings(zero_ctx *z, struct base_error *error)
@@ -39,6 +39,7 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .shared = z->config.shared,
         .native = z->config.native,
         .sum_group = z->config.sum_group,
+        .paranoid = z->config.paranoid,
         .seed = z->config.seed,
         .params = z->model.param_count,
         .groups = z->model.group_count,

@@ -67,6 +67,8 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
     {"memory_limit", ENG_KEY_BYTES, FIELD(memory_limit), .min = 1, .max = INT64_C(1) << 60,
      .fallback = ENG_KEY_AUTO, .off = true, .automatic = true,
      .doc = "bytes that the ranks of a host may have"},
+    {"paranoid", ENG_KEY_INT32, FIELD(paranoid), .max = 1,
+     .doc = "1: access outside of its window fails at every stage"},
     {"log_level", ENG_KEY_ENUM, .user_offset = offsetof(zero_config, log_level),
      .config_offset = offsetof(struct eng_config, log.level), .max = ZERO_LOG_TRACE,
      .fallback = ZERO_LOG_WARN, .off = true, .choices = levels, .doc = "what is logged"},

@@ -13,6 +13,7 @@
  *   evaluation.c             passes without gradients, between steps
  *   frozen.c                 what is not updated at present
  *   borrow.c                 working copies and gradients in the caller's memory
+ *   paranoid.c               windows that enforce when what may be touched
  *   native.c                 micro-batches added up before they travel
  *   prefetch.c, publish.c    working copies on their way before they are asked for
  *   slots.c, trace.c, section.c    where gathered units live; the order of gathers; all-gathers
@@ -112,6 +113,15 @@ struct eng_traces {
     size_t capacity; /**< of either */
 };
 
+/** Addresses through which the program sees parameters or gradients where that is enforced: see
+ * paranoid.c. */
+struct eng_windows {
+    unsigned char *base;
+    size_t bytes;    /**< of the windows of all units that have the same turn */
+    size_t *offsets; /**< of each unit's among them, and the end */
+    uint8_t *turns;  /**< whose turn it is, for each unit */
+};
+
 struct eng_metric {
     char name[ENG_METRIC_NAME];
     double mean;
@@ -184,6 +194,7 @@ struct zero_ctx {
     struct eng_section_io *io;
     struct eng_gather_slot *gather_slots;
     struct eng_grad_slot *grad_slots;
+    struct eng_windows param_windows, grad_windows; /**< if paranoid */
     struct eng_segment *segments;
     size_t *section_segments; /**< first segment of each section, one more at the end */
 
@@ -414,6 +425,11 @@ bool eng_ahead_begin(zero_ctx *z, size_t section);
 /** Updates the elements first .. first+count-1 of this rank's run of a section. */
 void eng_ahead_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum);
 
+/* ---- gather.c */
+
+/** A slice's working copy; NULL if no slot has its unit. */
+const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *slice);
+
 /* ---- gradient.c, micro.c */
 
 /** Waits until every reduction of this step is complete here. */
@@ -452,6 +468,22 @@ void eng_borrow_unit(zero_ctx *z, zero_unit unit);
 /** Copies the caller's gradients of a unit to its slot, or adds them where the slot has a sum, and
  * zeroes them. */
 void eng_take_gradients(zero_ctx *z, zero_unit unit);
+
+/* ---- paranoid.c: all but the first three only if config.paranoid */
+
+zero_result eng_paranoid_make(zero_ctx *z, struct base_error *error);
+void eng_paranoid_free(zero_ctx *z);
+/** Bytes of its tables. */
+size_t eng_paranoid_tables(const zero_ctx *z);
+/** Opens a window with what is gathered; closes it. */
+zero_result eng_paranoid_gathered(zero_ctx *z, zero_unit unit);
+zero_result eng_paranoid_released(zero_ctx *z, zero_unit unit);
+/** Opens a window with what the gradient's slot has, or with NaN; copies it back and closes it. */
+zero_result eng_paranoid_grad_opened(zero_ctx *z, zero_unit unit, bool raw);
+zero_result eng_paranoid_grad_done(zero_ctx *z, zero_unit unit);
+/** A slice in the open window. */
+const void *eng_paranoid_param(const zero_ctx *z, const struct eng_slice *slice);
+void *eng_paranoid_grad(const zero_ctx *z, const struct eng_slice *slice);
 
 /* ---- native.c */
 

@@ -51,12 +51,15 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
     z->gathers_seen++;
     const uint64_t begin = base_clock_ns();
     zero_result r = ZERO_OK;
-    if (u->holds == 0 && z->held_units >= z->config.open_units && z->config.stage == 3)
+    const bool limited = z->config.stage == 3 || z->config.paranoid;
+    if (u->holds == 0 && z->held_units >= z->config.open_units && limited)
         return too_many_held(z, unit);
     if (z->placement.gather.class_of_unit[unit] >= 0)
         r = bring_in(z, unit);
     if (!r)
         r = eng_publish_wait(z, unit);
+    if (!r && u->holds == 0 && z->config.paranoid)
+        r = eng_paranoid_gathered(z, unit);
     if (r)
         return r;
     eng_borrow_unit(z, unit);
@@ -74,9 +77,13 @@ static zero_result release(zero_ctx *z, zero_unit unit)
     struct eng_unit *u = &z->units[unit];
     if (u->holds == 0)
         return eng_fail(z, ZERO_E_STATE, "release of unit %d, which is not gathered", unit);
-    if (--u->holds == 0)
+    zero_result r = ZERO_OK;
+    if (--u->holds == 0) {
         z->held_units--;
-    return eng_prefetch(z);
+        if (z->config.paranoid)
+            r = eng_paranoid_released(z, unit);
+    }
+    return r ? r : eng_prefetch(z);
 }
 
 zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream)
@@ -89,6 +96,19 @@ zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream stream)
     return eng_unit_call(z, "zero_release", unit, stream, release);
 }
 
+const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *slice)
+{
+    const struct eng_section *section = &z->layout.sections[slice->section];
+    const struct eng_section_place *place = &z->placement.sections[slice->section];
+    const int slot = z->units[section->unit].slot;
+    const size_t offset = slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
+    if (place->residence != ENG_SHARDED)
+        return z->params_view + place->home + offset;
+    if (slot < 0)
+        return NULL;
+    return z->slots + z->gather_slots[slot].offset + place->slot_offset + offset;
+}
+
 const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
 {
     if (!z || !z->committed)
@@ -96,18 +116,11 @@ const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
     const struct eng_slice *slice = eng_layout_slice(&z->layout, &z->model, param, index);
     if (!slice)
         return NULL;
-    const struct eng_section *section = &z->layout.sections[slice->section];
-    const struct eng_section_place *place = &z->placement.sections[slice->section];
-    const struct eng_unit *unit = &z->units[section->unit];
-    const size_t offset = slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
-    if (place->windowed && unit->holds == 0)
+    const bool windowed = z->placement.sections[slice->section].windowed;
+    if (windowed && z->units[z->layout.sections[slice->section].unit].holds == 0)
         return NULL;
     const void *borrowed = eng_borrowed(z, slice);
     if (borrowed)
         return borrowed;
-    if (place->residence != ENG_SHARDED)
-        return z->params_view + place->home + offset;
-    if (unit->slot < 0)
-        return NULL;
-    return z->slots + z->gather_slots[unit->slot].offset + place->slot_offset + offset;
+    return windowed && z->config.paranoid ? eng_paranoid_param(z, slice) : eng_gathered(z, slice);
 }

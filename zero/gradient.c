@@ -100,7 +100,8 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     if (u->grad_open || u->grad_handed)
         return eng_fail(z, ZERO_E_STATE, "gradient of unit %d is %s already in micro-batch %d",
                         unit, u->grad_open ? "open" : "handed over", z->micro);
-    if (z->config.stage >= 2 && z->open_grads >= z->config.grad_units)
+    const bool limited = z->config.stage >= 2 || z->config.paranoid;
+    if (limited && z->open_grads >= z->config.grad_units)
         return too_many_open(z, unit);
     const uint64_t begin = base_clock_ns();
     int taken = -1;
@@ -120,7 +121,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     z->open_grads++;
     if (first || taken != u->sum_slot)
         clear(z, unit, z->grads + slot->offset, purpose);
-    return ZERO_OK;
+    return z->config.paranoid ? eng_paranoid_grad_opened(z, unit, purpose == TO_WRITE) : ZERO_OK;
 }
 
 /** Squares of the finished sums, while they are in cache. */
@@ -239,9 +240,11 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
     u->grad_handed = true;
     z->open_grads--;
     const uint64_t begin = base_clock_ns();
+    if (z->config.paranoid)
+        r = eng_paranoid_grad_done(z, unit);
     if (z->config.native)
         eng_native_add(z, unit);
-    if (!z->config.native || z->micro == z->micro_count - 1)
+    if (!r && (!z->config.native || z->micro == z->micro_count - 1))
         r = start_reductions(z, unit, z->grad_slots[u->sum_slot].offset);
     if (!r && (r = coll_progress(z->comm)) != ZERO_OK)
         r = eng_comm_failed(z, r);
@@ -328,6 +331,8 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
     void *own = eng_own_gradient(z, slice);
     if (own)
         return own;
+    if (z->config.paranoid)
+        return eng_paranoid_grad(z, slice);
     return z->grads + z->grad_slots[unit->grad_slot].offset +
            z->placement.sections[slice->section].grad_offset +
            slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);

@@ -175,7 +175,7 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
            (size_t)placement->gather.slot_count * sizeof *z->gather_slots +
            (size_t)placement->grads.slot_count * sizeof *z->grad_slots +
            z->model.group_count * (sizeof *z->hyper + sizeof *z->scalars) +
-           (size_t)z->config.world * sizeof *z->everyone +
+           (size_t)z->config.world * sizeof *z->everyone + eng_paranoid_tables(z) +
            ((size_t)z->config.world + 1) * eng_verdict_bytes(z);
 }
 
@@ -218,12 +218,15 @@ zero_result eng_memory_allocate(zero_ctx *z)
         r = allocate_private(z, &error);
     if (!r)
         r = allocate_tables(z, &error);
+    if (!r)
+        r = eng_paranoid_make(z, &error);
     return r ? eng_fail_from(z, &error) : ZERO_OK;
 }
 
 void eng_memory_free(zero_ctx *z)
 {
     base_arena_free(&z->private_memory);
+    eng_paranoid_free(z);
     base_free(z->units);
     base_free(z->io);
     base_free(z->gather_slots);

@@ -26,7 +26,7 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
     const struct eng_section *section = &layout->sections[s];
     struct eng_section_place *place = &placement->sections[s];
     place->residence = residence(section, limits);
-    place->windowed = limits->stage == 3 && !section->persistent;
+    place->windowed = (limits->stage == 3 || limits->paranoid) && !section->persistent;
     eng_layout_own(layout, s, rank, &place->own_first, &place->own_granules);
     place->state_first = limits->stage == 0 ? 0 : place->own_first;
     place->state_granules = limits->stage == 0 ? section->granules : place->own_granules;
@@ -48,23 +48,51 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
     }
 }
 
-/** Offsets of a unit's sections inside its slots; the slots' sizes. */
+/** Offsets of a unit's sections inside its buffers; the buffers' sizes. */
 static void unit_buffers(struct eng_placement *placement, const struct eng_layout *layout, size_t u,
-                         size_t *gather_bytes, size_t *grad_bytes)
+                         bool paranoid)
 {
     const struct eng_unit_layout *unit = &layout->units[u];
-    *gather_bytes = 0;
-    *grad_bytes = 0;
+    struct eng_unit_place *sizes = &placement->units[u];
     for (size_t s = unit->first_section; s < unit->first_section + unit->section_count; s++) {
         const struct eng_section *section = &layout->sections[s];
+        struct eng_section_place *place = &placement->sections[s];
         const size_t bytes = section->granules * granule_bytes(section->dtype);
-        placement->sections[s].grad_offset = *grad_bytes;
-        *grad_bytes += bytes;
-        if (placement->sections[s].residence != ENG_SHARDED)
-            continue;
-        placement->sections[s].slot_offset = *gather_bytes;
-        *gather_bytes += bytes;
+        place->grad_offset = sizes->grad_bytes;
+        sizes->grad_bytes += bytes;
+        place->slot_offset = sizes->gather_bytes;
+        if (place->residence == ENG_SHARDED)
+            sizes->gather_bytes += bytes;
+        place->window_offset = sizes->window_bytes;
+        if (place->windowed && paranoid)
+            sizes->window_bytes += bytes;
     }
+}
+
+/** The sum of the `most` largest windows of parameters, or gradients; they are in whole pages. */
+static size_t open_windows(const struct eng_placement *placement, size_t unit_count, bool gradients,
+                           int most)
+{
+    size_t total = 0, below = SIZE_MAX;
+    for (int left = most; left > 0;) {
+        // The largest ones first; those of one size together.
+        size_t largest = 0;
+        int alike = 0;
+        for (size_t u = 0; u < unit_count; u++) {
+            const struct eng_unit_place *unit = &placement->units[u];
+            const size_t bytes = gradients ? unit->grad_bytes : unit->window_bytes;
+            if (bytes >= below || bytes < largest)
+                continue;
+            alike = bytes > largest ? 1 : alike + 1;
+            largest = bytes;
+        }
+        if (largest == 0)
+            break;
+        total += (size_t)(alike < left ? alike : left) * ((largest + 4095) / 4096 * 4096);
+        left -= alike;
+        below = largest;
+    }
+    return total;
 }
 
 /** Enters a unit of `bytes` into the class of its size. */
@@ -110,9 +138,10 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
     memset(placement, 0, sizeof *placement);
     zero_result r = ZERO_OK;
     placement->sections = base_calloc(layout->section_count, sizeof *placement->sections);
+    placement->units = base_calloc(layout->unit_count, sizeof *placement->units);
     placement->gather.class_of_unit = base_calloc(layout->unit_count, 1);
     placement->grads.class_of_unit = base_calloc(layout->unit_count, 1);
-    if (!placement->sections || !placement->gather.class_of_unit ||
+    if (!placement->sections || !placement->units || !placement->gather.class_of_unit ||
         !placement->grads.class_of_unit) {
         r = zero_fail(error, ZERO_E_NOMEM, "no memory for the placement of %zu sections",
                       layout->section_count);
@@ -123,11 +152,14 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
     if (limits->blocks)
         placement->blocks_bytes = placement->sums_bytes;
     for (size_t u = 0; u < layout->unit_count; u++) {
-        size_t gather_bytes, grad_bytes;
-        unit_buffers(placement, layout, u, &gather_bytes, &grad_bytes);
-        classify(&placement->gather, u, gather_bytes);
-        classify(&placement->grads, u, grad_bytes);
+        unit_buffers(placement, layout, u, limits->paranoid);
+        classify(&placement->gather, u, placement->units[u].gather_bytes);
+        classify(&placement->grads, u, placement->units[u].grad_bytes);
     }
+    if (limits->paranoid)
+        placement->windows_bytes =
+            open_windows(placement, layout->unit_count, false, limits->open_units) +
+            open_windows(placement, layout->unit_count, true, limits->grad_units);
     count_slots(&placement->gather, limits->open_units + limits->prefetch_units, 0,
                 (size_t)limits->live_bytes);
     count_slots(&placement->grads, limits->stage < 2 ? INT32_MAX : limits->grad_units,
@@ -141,6 +173,7 @@ out:
 void eng_placement_free(struct eng_placement *placement)
 {
     base_free(placement->sections);
+    base_free(placement->units);
     base_free(placement->gather.class_of_unit);
     base_free(placement->grads.class_of_unit);
     memset(placement, 0, sizeof *placement);

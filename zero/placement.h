@@ -50,18 +50,27 @@ struct eng_section_place {
     bool windowed; /**< readable only between gather and release, whatever the residence */
     size_t own_first, own_granules;     /**< this rank's run, in granules of the section */
     size_t state_first, state_granules; /**< what its optimizer state covers */
-    size_t home_first;  /**< granule at which the home begins: own_first if sharded, else 0 */
-    size_t home;        /**< byte in params */
-    size_t slot_offset; /**< byte in a gather slot, if sharded */
-    size_t grad_offset; /**< byte in a gradient slot */
-    size_t moments;     /**< element of state_first in each moments array */
-    size_t masters;     /**< element of state_first in masters; bf16 only */
+    size_t home_first;    /**< granule at which the home begins: own_first if sharded, else 0 */
+    size_t home;          /**< byte in params */
+    size_t slot_offset;   /**< byte in a gather slot, if sharded */
+    size_t grad_offset;   /**< byte in a gradient slot */
+    size_t window_offset; /**< byte in the unit's window, if there are any */
+    size_t moments;       /**< element of state_first in each moments array */
+    size_t masters;       /**< element of state_first in masters; bf16 only */
+};
+
+/** How large a unit's buffers are. */
+struct eng_unit_place {
+    size_t gather_bytes; /**< of its sharded sections */
+    size_t grad_bytes;
+    size_t window_bytes; /**< paranoid: of its windowed sections, else 0 */
 };
 
 struct eng_limits {
     int stage;
-    bool shared; /**< the ranks of the host share one copy of the parameters; not at stage 0 */
-    bool blocks; /**< rounds leave blocks of micro-batches unfinished */
+    bool shared;   /**< the ranks of the host share one copy of the parameters; not at stage 0 */
+    bool blocks;   /**< rounds leave blocks of micro-batches unfinished */
+    bool paranoid; /**< windows at every stage */
     int open_units;
     int prefetch_units;
     int grad_units;
@@ -72,9 +81,11 @@ struct eng_limits {
 
 struct eng_placement {
     struct eng_section_place *sections; /**< parallel to the layout's */
+    struct eng_unit_place *units;       /**< parallel to the layout's */
     struct eng_slot_plan gather, grads;
-    size_t params_bytes; /**< of the arena */
-    size_t params_part;  /**< of it, what counts as this rank's: the ranks of a host add up */
+    size_t windows_bytes; /**< paranoid: of as many units and gradients as may be open at once */
+    size_t params_bytes;  /**< of the arena */
+    size_t params_part;   /**< of it, what counts as this rank's: the ranks of a host add up */
     size_t sums_bytes, blocks_bytes, moments_bytes /* each */, masters_bytes;
 };
 

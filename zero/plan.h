@@ -20,6 +20,7 @@ enum eng_purpose {
     ENG_FOR_GRADIENTS,
     ENG_FOR_SUMS,
     ENG_FOR_BLOCKS,
+    ENG_FOR_WINDOWS,
     ENG_FOR_MOMENTS,
     ENG_FOR_MASTERS,
     ENG_FOR_TABLES,

@@ -134,6 +134,13 @@ typedef struct zero_config {
     int32_t loss_scale_window; /**< default 2000 */
     int32_t skip_limit;        /**< policy skip: so many non-finite steps in a row are skipped, the
                                     next one is ZERO_E_NONFINITE; default 100, ZERO_OFF: any number */
+    int32_t paranoid;          /**< 1: for finding errors of a program that only stage 3 would show,
+                                    at any stage. What is gathered, and an open gradient, are copies
+                                    at addresses that fault before and afterwards, and are others
+                                    the next time; zero_param_ptr() is NULL as at stage 3, a raw
+                                    gradient is NaN until it is written; open_units and grad_units
+                                    are limits at every stage. Buffers of the caller's are as ever.
+                                    Same bits; default 0 */
 } zero_config;
 
 /** A config with every field at its default. */

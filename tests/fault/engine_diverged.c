@@ -251,6 +251,11 @@ static void set_loss_scale(zero_config *config)
     config->loss_scale = "8";
 }
 
+static void set_paranoid(zero_config *config)
+{
+    config->paranoid = 1;
+}
+
 static void settings_are_compared(void **state)
 {
     (void)state;
@@ -264,6 +269,7 @@ static void settings_are_compared(void **state)
         {.name = "seed", .configure = set_seed, .says = "seed"},
         {.name = "nonfinite", .configure = set_nonfinite, .says = "nonfinite"},
         {.name = "loss_scale", .configure = set_loss_scale, .says = "loss_scale"},
+        {.name = "paranoid", .configure = set_paranoid, .says = "paranoid"},
     };
     for (size_t i = 0; i < sizeof deviations / sizeof *deviations; i++) {
         struct deviation deviation = deviations[i];

@@ -29,7 +29,7 @@ struct job {
     struct synthetic model;
     const char *transport, *kernels, *gather;
     int world;
-    int32_t stage, prefetch, grad_units, cpu_threads;
+    int32_t stage, prefetch, grad_units, cpu_threads, paranoid;
     int64_t persist, live_bytes;
     bool borrow, own_gradient;      // working copies, gradients in the caller's memory
     struct outcome *outcomes;       // one a rank, shared by processes
@@ -48,7 +48,7 @@ static void hash_work(const struct team_rank *rank, const struct job *job, uint6
         const struct synthetic_tensor *tensor = &synthetic_tensors[p];
         const uint64_t numel = synthetic_numel(tensor);
         const size_t size = synthetic_dtype(&job->model, tensor) == ZERO_BF16 ? 2 : 4;
-        if ((job->stage > 0 || job->model.borrow) && (int64_t)numel > persist) {
+        if ((job->stage > 0 || job->model.borrow || job->paranoid) && (int64_t)numel > persist) {
             hashes[p] = expected[p];
             continue;
         }
@@ -67,6 +67,7 @@ static bool train_job(struct team_rank *rank, const struct job *job)
     rank->config.prefetch_units = job->prefetch;
     rank->config.grad_units = job->grad_units;
     rank->config.cpu_threads = job->cpu_threads;
+    rank->config.paranoid = job->paranoid;
     rank->config.persist_numel = job->persist;
     rank->config.live_bytes = job->live_bytes;
     rank->config.kernels = job->kernels;
@@ -106,13 +107,13 @@ static void describe(const struct job *job)
 {
     fprintf(stderr,
             "%d ranks, stage %d, %s, %s, dtype %d, V %d, G %d, %s, prefetch %d, grad_units %d, "
-            "%s, cpu_threads %d, persist %lld, live %lld%s%s%s%s\n",
+            "%s, cpu_threads %d, persist %lld, live %lld%s%s%s%s%s\n",
             job->world, job->stage, job->transport, job->gather, job->model.dtype,
             job->model.micro_batches, job->model.sum_group, job->model.tied ? "tied" : "not tied",
             job->prefetch, job->grad_units, job->kernels, job->cpu_threads, (long long)job->persist,
             (long long)job->live_bytes, job->model.ahead ? ", announced" : "",
             job->model.hostile ? ", hostile environment" : "", job->borrow ? ", borrowed" : "",
-            job->own_gradient ? ", own gradients" : "");
+            job->own_gradient ? ", own gradients" : "", job->paranoid ? ", paranoid" : "");
 }
 
 static void hex(const uint8_t digest[16], char text[33])
@@ -178,6 +179,7 @@ static void take_turns(struct job *job, unsigned turn)
     job->own_gradient = job->stage < 2 && turn / 4 % 2;
     job->model.hostile = turn / 7 % 2;
     job->model.ahead = job->model.unclipped && turn % 3 != 0;
+    job->paranoid = (int)(turn / 2 % 3 == 0);
     job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);
 }
 

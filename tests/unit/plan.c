@@ -13,14 +13,32 @@
 
 #include <cmocka.h>
 
-enum { GRANULE = 1024, ROWS = 9, UNITS = 6 };
+enum { GRANULE = 1024, ROWS = 10, UNITS = 6 };
 
-static const char *const purposes[ROWS] = {
-    "working copies", "gathered units", "gradients", "gradient sums", "unfinished blocks of sums",
-    "moments",        "master weights", "tables",    "transport"};
+static const char *const purposes[ROWS] = {"working copies",
+                                           "gathered units",
+                                           "gradients",
+                                           "gradient sums",
+                                           "unfinished blocks of sums",
+                                           "windows",
+                                           "moments",
+                                           "master weights",
+                                           "tables",
+                                           "transport"};
 
 /** Which row is which. */
-enum row { WORKING, GATHERED, GRADIENTS, SUMS, BLOCKS, MOMENTS, MASTERS, TABLES, TRANSPORT };
+enum row {
+    WORKING,
+    GATHERED,
+    GRADIENTS,
+    SUMS,
+    BLOCKS,
+    WINDOWS,
+    MOMENTS,
+    MASTERS,
+    TABLES,
+    TRANSPORT
+};
 
 struct rows {
     size_t bytes[ROWS];
