@@ -197,6 +197,7 @@ struct zero_ctx {
     struct eng_windows param_windows, grad_windows; /**< if paranoid */
     struct eng_segment *segments;
     size_t *section_segments; /**< first segment of each section, one more at the end */
+    bool past_caches;         /**< an update goes through more than the caches hold */
 
     struct coll_request sums_read; /**< stage 0: "this rank has read all sums" */
     bool sums_lent;                /**< it was started, and not every rank is known to have */

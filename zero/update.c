@@ -1,6 +1,7 @@
 #include "zero/engine.h"
 
 #include "base/clock.h"
+#include "collectives/sum/sum.h"
 
 #define SEGMENT_ELEMENTS (64 * (size_t)ENG_GRANULE)
 
@@ -56,6 +57,14 @@ size_t eng_segments_bytes(const zero_ctx *z, int stage, int rank)
            (z->layout.section_count + 1) * sizeof *z->section_segments;
 }
 
+/** Whether what an update reads and writes drives the first working copies out of the caches again
+ * before anybody reads them. */
+static bool exceeds_caches(const struct eng_placement *p, int moments)
+{
+    return p->params_part + p->sums_bytes + p->masters_bytes + (size_t)moments * p->moments_bytes >
+           coll_sum_cache_bytes();
+}
+
 zero_result eng_segments_make(zero_ctx *z)
 {
     const int stage = z->config.stage, rank = z->config.rank;
@@ -71,6 +80,7 @@ zero_result eng_segments_make(zero_ctx *z)
             made += cut_slice(z, &z->layout.slices[i], stage, rank, z->segments + made);
     }
     z->section_segments[z->layout.section_count] = made;
+    z->past_caches = exceeds_caches(&z->placement, eng_model_moments(&z->model));
     return ZERO_OK;
 }
 
@@ -83,6 +93,7 @@ void eng_update_segment(zero_ctx *z, const struct eng_segment *segment)
         .count = segment->count,
         .gradient = segment->gradient,
         .weight = eng_weights(z, segment->section, segment->first),
+        .past_caches = z->past_caches,
     };
     for (int k = 0; k < group->optimizer->moments; k++)
         run.moment[k] = eng_moments(z, k, segment->section, segment->first);

@@ -15,6 +15,7 @@ enum {
     IN_MEMORY =
         32 * 1024 * 1024, // elements: 512 MiB, beyond what caches keep for one of many users
     IN_CACHE = 32 * 1024, // elements a thread: 512 KiB
+    PIECE = 2048,         // elements that are widened at a time: 8 KiB
 };
 
 struct work {
@@ -22,9 +23,10 @@ struct work {
     const struct eng_kernels *kernels;
     union eng_scalars scalars;
     struct arrays arrays;
-    size_t count;  // elements, a multiple of TILE or less than one
-    size_t repeat; // passes over them in one call
-    double sink;   // where results of no interest go
+    uint16_t *narrow; // a gradient in bf16
+    size_t count;     // elements, a multiple of TILE or less than one
+    size_t repeat;    // passes over them in one call
+    double sink;      // where results of no interest go
     void (*body)(struct work *work, size_t first, size_t count);
 };
 
@@ -32,7 +34,7 @@ static void narrow_arrays(const struct work *work, size_t first, struct arrays *
 {
     part->gradient = work->arrays.gradient + first;
     part->m = work->arrays.m + first;
-    part->v = work->arrays.v + first;
+    part->v = work->arrays.v ? work->arrays.v + first : NULL;
     part->weight = work->arrays.weight + first;
     part->work = work->arrays.work ? work->arrays.work + first : NULL;
 }
@@ -48,8 +50,52 @@ static void body_update(struct work *work, size_t first, size_t count)
         .weight = part.weight,
         .work = part.work,
         .work_dtype = ZERO_BF16,
+        .past_caches = work->count == IN_MEMORY,
     };
     work->kernels->update[work->scalars.built_in.rule](&work->scalars.built_in, &run);
+}
+
+// The gradient as it arrives, in bf16 (where it lies does not matter: it is read once): widened to
+// a piece that stays in cache, as the sum of an announced step leaves it, then the update.
+static void body_narrow(struct work *work, size_t first, size_t count)
+{
+    float gradient[PIECE];
+    struct arrays part;
+    narrow_arrays(work, first, &part);
+    for (size_t i = 0; i < count; i += PIECE) {
+        const struct eng_update run = {
+            .count = PIECE,
+            .gradient = gradient,
+            .moment = {part.m + i, part.v + i},
+            .weight = part.weight + i,
+            .work = part.work + i,
+            .work_dtype = ZERO_BF16,
+            .past_caches = true,
+        };
+        work->kernels->from_bf16(PIECE, work->narrow + first + i, gradient);
+        work->kernels->update[ENG_RULE_ADAM](&work->scalars.built_in, &run);
+    }
+}
+
+// The update and nothing else: no working copy is written, and the gradient's factor is 1.
+static void body_alone(struct work *work, size_t first, size_t count)
+{
+    struct eng_rule_scalars scalars = work->scalars.built_in;
+    struct arrays part;
+    narrow_arrays(work, first, &part);
+    const struct eng_update run = {
+        .count = count,
+        .gradient = part.gradient,
+        .moment = {part.m, part.v},
+        .weight = part.weight,
+    };
+    scalars.gradient_scale = 1.0f;
+    work->kernels->update[ENG_RULE_ADAM](&scalars, &run);
+}
+
+static void body_scale(struct work *work, size_t first, size_t count)
+{
+    loop_scale(count, work->arrays.weight + first, 0.999999f);
 }
 
 static void body_stream(struct work *work, size_t first, size_t count)
@@ -110,6 +156,21 @@ static double update(void *user)
     return timed(user, body_update);
 }
 
+static double narrow(void *user)
+{
+    return timed(user, body_narrow);
+}
+
+static double alone(void *user)
+{
+    return timed(user, body_alone);
+}
+
+static double scale(void *user)
+{
+    return timed(user, body_scale);
+}
+
 static double stream(void *user)
 {
     return timed(user, body_stream);
@@ -130,69 +191,102 @@ static double read_only(void *user)
     return timed(user, body_read);
 }
 
-// One row; `bytes` an element.
-static void row(struct work *work, const char *what, const char *where, double bytes, bench_fn ours,
-                bench_fn reference, const char *reference_name)
+// One row; bytes an element of ours and of the reference, and the least ratio, 0 if none is named.
+static void row(struct work *work, const char *what, const char *where, const double bytes[2],
+                bench_fn ours, bench_fn reference, const char *reference_name, double target)
 {
     char name[80];
     const int threads = base_pool_threads(work->pool);
     const size_t tiles = work->count < TILE ? (size_t)threads : 1;
-    const double amount = bytes * (double)work->count * (double)(work->repeat * tiles) * 1e-9;
+    const double elements = (double)work->count * (double)(work->repeat * tiles) * 1e-9;
     snprintf(name, sizeof name, "%s %s, %s, %d thread%s", what, where, work->kernels->name, threads,
              threads > 1 ? "s" : "");
     const struct bench_row r = {
         .name = name,
         .reference_name = reference_name,
         .unit = "GB/s",
-        .ours_amount = amount,
-        .reference_amount = amount,
+        .ours_amount = bytes[0] * elements,
+        .reference_amount = bytes[1] * elements,
         .ours = ours,
         .reference = reference,
         .user = work,
+        .target = target,
     };
     bench_run(&r);
 }
 
-static void rows(struct work *work, uint16_t *half)
+// AdamW reads gradient, m, v, weight and writes m, v, weight; with a working copy also that.
+static const double of_f32[] = {28, 28}, of_bf16[] = {30, 30}, of_norm[] = {4, 4};
+static const double of_narrow[] = {28, 8}, of_alone[] = {30, 28};
+// One moment less.
+static const double of_one[] = {20, 20};
+
+static void prepare(struct work *work, const struct eng_optimizer *optimizer)
 {
-    // AdamW reads gradient, m, v, weight and writes m, v, weight.
-    const double f32 = 28.0, bf16 = 30.0;
+    static const zero_hyper hyper = {1e-6, 0.9, 0.999, 1e-8, 0.1};
+    const struct eng_choice choice = {.decay = optimizer->decay};
+    optimizer->prepare(&choice, &hyper, 10, 1e-3, &work->scalars);
+}
+
+// Optimizers with one moment.
+static void other_rows(struct work *work)
+{
+    static const struct eng_optimizer *const others[] = {&eng_optimizer_sgd, &eng_optimizer_lion,
+                                                         &eng_optimizer_adagrad};
+    float *const v = work->arrays.v;
+    work->arrays.v = NULL;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        prepare(work, others[i]);
+        row(work, others[i]->name, "in memory", of_one, update, stream, "limit", 0);
+    }
+    work->arrays.v = v;
+}
+
+static void rows(struct work *work, uint16_t *half, bool all_cores)
+{
+    prepare(work, &eng_optimizer_adamw);
     work->count = IN_MEMORY;
     work->repeat = 1;
     work->arrays.work = NULL;
-    row(work, "update f32", "in memory", f32, update, stream, "limit");
-    row(work, "update f32", "in memory", f32, update, plain, "plain loop");
-    row(work, "norm", "in memory", 4.0, norm, read_only, "limit");
+    row(work, "update f32", "in memory", of_f32, update, stream, "limit", 0);
+    row(work, "update f32", "in memory", of_f32, update, plain, "plain loop", 0);
+    row(work, "norm", "in memory", of_norm, norm, read_only, "limit", 0);
     work->arrays.work = half;
-    row(work, "update bf16", "in memory", bf16, update, stream, "limit");
-    row(work, "update bf16", "in memory", bf16, update, plain, "plain loop");
+    row(work, "update bf16", "in memory", of_bf16, update, stream, "limit", 0);
+    row(work, "update bf16", "in memory", of_bf16, update, plain, "plain loop", 0);
+    row(work, "scale, clip, cast bf16", "in memory", of_alone, update, alone, "update alone",
+        1 / 1.03);
+    row(work, "bf16 in and out", "in memory", of_narrow, narrow, scale, "in-place scale",
+        all_cores ? 0.93 : 0);
+    work->arrays.work = NULL;
+    other_rows(work);
+    prepare(work, &eng_optimizer_adamw);
     work->count = IN_CACHE;
     work->repeat = 400;
-    work->arrays.work = NULL;
-    row(work, "update f32", "in cache", f32, update, plain, "plain loop");
+    row(work, "update f32", "in cache", of_f32, update, plain, "plain loop", 0);
     work->arrays.work = half;
-    row(work, "update bf16", "in cache", bf16, update, plain, "plain loop");
+    row(work, "update bf16", "in cache", of_bf16, update, plain, "plain loop", 0);
 }
 
 static int run(struct work *work, struct base_arena *arena, struct base_error *error)
 {
-    static const zero_hyper hyper = {1e-6, 0.9, 0.999, 1e-8, 0.1};
-    static const struct eng_choice decoupled = {.decay = ZERO_DECAY_DECOUPLED};
-    if (base_arena_init(arena, (size_t)IN_MEMORY * 18, 4096, error) != ZERO_OK)
+    if (base_arena_init(arena, (size_t)IN_MEMORY * 20, 4096, error) != ZERO_OK)
         return 1;
     float *const memory = base_arena_alloc(arena, (size_t)IN_MEMORY * 16, 0);
     uint16_t *const half = base_arena_alloc(arena, (size_t)IN_MEMORY * 2, 0);
+    work->narrow = base_arena_alloc(arena, (size_t)IN_MEMORY * 2, 0);
+    for (size_t i = 0; i < IN_MEMORY; i++)
+        work->narrow[i] = base_bf16_from_f32(1e-3f * (float)(1 + i % 1000));
     for (size_t i = 0; i < (size_t)IN_MEMORY * 4; i++)
         memory[i] = 1e-3f * (float)(1 + i % 1000);
     work->arrays = (struct arrays){memory, memory + IN_MEMORY, memory + 2 * (size_t)IN_MEMORY,
                                    memory + 3 * (size_t)IN_MEMORY, NULL};
     work->kernels = eng_kernels_find("auto");
-    eng_optimizer_adamw.prepare(&decoupled, &hyper, 10, 1e-3, &work->scalars);
     const int most = base_cpu_detect().allowed_cpus;
     for (int threads = 1; threads <= most; threads = threads < most ? most : most + 1) {
         if (base_pool_create(&work->pool, threads, error) != ZERO_OK)
             return 1;
-        rows(work, half);
+        rows(work, half, threads == most);
         base_pool_destroy(work->pool);
     }
     return 0;

@@ -28,7 +28,8 @@ void loop_stream(size_t count, const struct arrays *arrays)
         ahead(arrays->gradient + i);
         const vector g = *(const vector *)(const void *)(arrays->gradient + i);
         add(arrays->m + i, g);
-        add(arrays->v + i, g);
+        if (arrays->v)
+            add(arrays->v + i, g);
         add(arrays->weight + i, g);
         if (arrays->work) { // past the cache: nobody reads it soon
             _mm_stream_si128((__m128i *)(void *)(arrays->work + i), ones);
@@ -45,6 +46,14 @@ float loop_read(size_t count, const float *x)
         sum += *(const vector *)(const void *)(x + i);
     }
     return sum[0];
+}
+
+void loop_scale(size_t count, float *x, float factor)
+{
+    for (size_t i = 0; i < count; i += BLOCK) {
+        ahead(x + i);
+        *(vector *)(void *)(x + i) *= factor;
+    }
 }
 
 void loop_plain_adamw(size_t count, const struct arrays *arrays, float lr, float beta1, float beta2,

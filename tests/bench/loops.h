@@ -9,16 +9,21 @@
 
 /** The arrays of an update. */
 struct arrays {
-    float *gradient, *m, *v, *weight;
+    float *gradient, *m;
+    float *v; /**< or NULL */
+    float *weight;
     uint16_t *work; /**< 32-byte aligned, or NULL */
 };
 
-/** Reads and writes what AdamW reads and writes, and computes next to nothing: the limit that
- * memory sets. count is a multiple of 16. */
+/** Reads and writes what an optimizer reads and writes, and computes next to nothing: the limit
+ * that memory sets. count is a multiple of 16. */
 void loop_stream(size_t count, const struct arrays *arrays);
 
 /** Reads an array; the result is of no interest. count is a multiple of 16. */
 float loop_read(size_t count, const float *x);
+
+/** Multiplies an array in place. count is a multiple of 16. */
+void loop_scale(size_t count, float *x, float factor);
 
 /** AdamW as one would write it down (llm.c's update is such a loop), left to the compiler. */
 void loop_plain_adamw(size_t count, const struct arrays *arrays, float lr, float beta1, float beta2,

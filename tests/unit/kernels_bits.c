@@ -114,7 +114,8 @@ static void fill(struct arrays *a, const enum input_kind kind[ARRAYS], uint64_t 
 
 // Working copies: none, bf16, f16.
 static void run(const struct eng_kernels *table, const struct eng_rule_scalars *scalars,
-                size_t count, const struct place *at, zero_dtype work, struct arrays *a)
+                size_t count, const struct place *at, zero_dtype work, bool past_caches,
+                struct arrays *a)
 {
     const struct eng_update update = {
         .count = count,
@@ -123,6 +124,7 @@ static void run(const struct eng_kernels *table, const struct eng_rule_scalars *
         .weight = a->f[3] + at->f[3],
         .work = work == ZERO_F32 ? NULL : a->work + at->work,
         .work_dtype = work,
+        .past_caches = past_caches,
     };
     table->update[scalars->rule](scalars, &update);
 }
@@ -176,13 +178,13 @@ static void compare(const struct form *form, const struct eng_rule_scalars *scal
     static struct arrays before, expected, actual;
     fill(&before, kind, stream);
     expected = before;
-    run(usable_table(0), scalars, count, at, work, &expected);
+    run(usable_table(0), scalars, count, at, work, false, &expected);
     assert_canonical(&expected, form, count, at);
     assert_untouched(&before, &expected, form, count, at, work);
     assert_narrowed(&expected, count, at, work);
     for (size_t t = 1; usable_table(t); t++) {
         actual = before;
-        run(usable_table(t), scalars, count, at, work, &actual);
+        run(usable_table(t), scalars, count, at, work, (stream + count) % 2, &actual);
         if (memcmp(&expected, &actual, sizeof expected) != 0)
             fail_msg("%s, %s differs from ref: count %zu, kinds %d %d %d %d, stream %llu",
                      form->name, usable_table(t)->name, count, kind[0], kind[1], kind[2], kind[3],
@@ -421,8 +423,13 @@ static void page_ends(void **state)
             for (size_t k = 0; k < FORMS; k++) {
                 const struct eng_rule_scalars usual = usual_scalars(&forms[k]);
                 const struct eng_update update = {
-                    count,    array[0], {array[1], forms[k].moments > 1 ? array[2] : NULL},
-                    array[3], half,     work_of(k),
+                    .count = count,
+                    .gradient = array[0],
+                    .moment = {array[1], forms[k].moments > 1 ? array[2] : NULL},
+                    .weight = array[3],
+                    .work = half,
+                    .work_dtype = work_of(k),
+                    .past_caches = k % 2,
                 };
                 table->update[forms[k].rule](&usual, &update);
             }

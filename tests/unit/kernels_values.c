@@ -158,8 +158,14 @@ static void golden(void **state)
         input_fill(INPUT_ORDINARY, 500 + k, COUNT, array[k]);
     for (size_t i = 0; i < COUNT; i++)
         array[2][i] = fabsf(array[2][i]);
-    const struct eng_update update = {COUNT,    array[0], {array[1], array[2]},
-                                      array[3], work,     ZERO_BF16};
+    const struct eng_update update = {
+        .count = COUNT,
+        .gradient = array[0],
+        .moment = {array[1], array[2]},
+        .weight = array[3],
+        .work = work,
+        .work_dtype = ZERO_BF16,
+    };
     eng_kernels_at(0)->update[ENG_RULE_ADAM](&scalars, &update);
     const double sum = eng_kernels_at(0)->sum_squares(1000, array[3]);
     const uint64_t hash = base_hash64(array, sizeof array, 0) ^ base_hash64(work, sizeof work, 1) ^

@@ -10,6 +10,7 @@
 
 typedef __m256 vector;
 typedef __m256i words;
+typedef __m128i halves;
 
 static bool usable(void)
 {
@@ -167,21 +168,35 @@ INLINE words load_halves(const uint16_t *x)
     return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
 }
 
-INLINE void store_halves(uint16_t *x, words value)
+INLINE halves pack(words x)
 {
-    const __m128i low = _mm256_castsi256_si128(value), high = _mm256_extracti128_si256(value, 1);
-    _mm_storeu_si128((__m128i *)(void *)x, _mm_packus_epi32(low, high));
+    return _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+}
+
+INLINE halves f16_of(vector x)
+{
+    enum { MODE = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
+    return _mm256_cvtps_ph(canonical(x), MODE);
+}
+
+INLINE void store_halves(uint16_t *x, halves value)
+{
+    _mm_storeu_si128((halves *)(void *)x, value);
+}
+
+INLINE void stream_halves(uint16_t *x, halves value)
+{
+    _mm_stream_si128((halves *)(void *)x, value);
+}
+
+INLINE void fence(void)
+{
+    _mm_sfence();
 }
 
 INLINE vector load_f16(const uint16_t *x)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)x));
-}
-
-INLINE void store_f16(uint16_t *x, vector value)
-{
-    enum { MODE = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
-    _mm_storeu_si128((__m128i *)(void *)x, _mm256_cvtps_ph(canonical(value), MODE));
 }
 
 #include "zero/kernels/loop.h"

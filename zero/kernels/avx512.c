@@ -10,6 +10,7 @@
 
 typedef __m512 vector;
 typedef __m512i words;
+typedef __m256i halves;
 
 static bool usable(void)
 {
@@ -167,20 +168,35 @@ INLINE words load_halves(const uint16_t *x)
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)x));
 }
 
-INLINE void store_halves(uint16_t *x, words value)
+INLINE halves pack(words x)
 {
-    _mm256_storeu_si256((__m256i *)(void *)x, _mm512_cvtepi32_epi16(value));
+    return _mm512_cvtepi32_epi16(x);
+}
+
+INLINE halves f16_of(vector x)
+{
+    enum { MODE = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
+    return _mm512_cvtps_ph(canonical(x), MODE);
+}
+
+INLINE void store_halves(uint16_t *x, halves value)
+{
+    _mm256_storeu_si256((halves *)(void *)x, value);
+}
+
+INLINE void stream_halves(uint16_t *x, halves value)
+{
+    _mm256_stream_si256((halves *)(void *)x, value);
+}
+
+INLINE void fence(void)
+{
+    _mm_sfence();
 }
 
 INLINE vector load_f16(const uint16_t *x)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)x));
-}
-
-INLINE void store_f16(uint16_t *x, vector value)
-{
-    enum { MODE = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
-    _mm256_storeu_si256((__m256i *)(void *)x, _mm512_cvtps_ph(canonical(value), MODE));
 }
 
 #include "zero/kernels/loop.h"

@@ -55,6 +55,8 @@ struct eng_update {
     float *weight;         /**< fp32 master */
     uint16_t *work;        /**< receives the new weight, rounded to nearest even; may be NULL */
     zero_dtype work_dtype; /**< ZERO_BF16 or ZERO_F16 */
+    bool past_caches;      /**< work is stored past the caches, for it does not fit there and nobody
+                                reads it soon; no effect on bits */
 };
 
 /** Updates a run of elements. */

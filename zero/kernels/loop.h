@@ -17,8 +17,10 @@
  *     left_by, right_by          by a vector, unsigned: 32 and more give 0
  *     if_above                   a > b ? yes : no; a and b below 2^31
  *     multiply                   the high and the low words of the products with a constant
- *     load_halves, store_halves  16-bit numbers, widened to words and back
- *     load_f16, store_f16        as floats; nearest even
+ *     load_halves                16-bit numbers, widened to words
+ *     halves, pack, f16_of       WIDTH times 16 bits: the low ones of words; f16, nearest even
+ *     store_halves, stream_halves, fence    to an array, unaligned; past the caches, aligned,
+ * complete for other processors after the fence load_f16                   as floats
  *
  * What does not fill a vector, or a draw of random numbers, is left to the definition (ref.c), so
  * nothing past `count` is read or written.
@@ -151,14 +153,14 @@ INLINE void draw(uint64_t key, uint64_t block, words random[4])
 
 /* ------------------------------------------------------------------ loops */
 
-INLINE void store_work(const struct eng_update *run, size_t i, vector weight)
+INLINE void store_work(const struct eng_update *run, size_t i, vector weight, bool stream)
 {
-    if (!run->work)
-        return;
-    if (run->work_dtype == ZERO_F16)
-        store_f16(run->work + i, weight);
+    const halves narrow =
+        run->work_dtype == ZERO_F16 ? f16_of(weight) : pack(nearest_bf16(bits_of(weight)));
+    if (stream)
+        stream_halves(run->work + i, narrow);
     else
-        store_halves(run->work + i, nearest_bf16(bits_of(weight)));
+        store_halves(run->work + i, narrow);
 }
 
 /** What is left of a run behind its first elements. */
@@ -193,6 +195,7 @@ INLINE void update(enum eng_rule which, int moments,
         .nesterov = scalars->nesterov,
     };
     const struct eng_update u = *run; // a copy that no store can change
+    const bool stream = u.past_caches && (uintptr_t)u.work % sizeof(halves) == 0;
     const size_t end = u.count - u.count % WIDTH;
     for (size_t i = 0; i < end; i += WIDTH) {
         struct elements x = {.gradient = load(u.gradient + i), .weight = load(u.weight + i)};
@@ -202,8 +205,11 @@ INLINE void update(enum eng_rule which, int moments,
         for (int k = 0; k < moments; k++)
             store(u.moment[k] + i, canonical(x.moment[k]));
         store(u.weight + i, canonical(x.weight));
-        store_work(&u, i, x.weight);
+        if (u.work)
+            store_work(&u, i, x.weight, stream);
     }
+    if (stream)
+        fence();
     if (end < u.count) {
         const struct eng_update rest = rest_of(&u, moments, end);
         eng_kernels_ref.update[which](scalars, &rest);
@@ -234,7 +240,7 @@ static void to_bf16(size_t count, const float *x, uint16_t *out)
 {
     const size_t end = count - count % WIDTH;
     for (size_t i = 0; i < end; i += WIDTH)
-        store_halves(out + i, nearest_bf16(bits_of(load(x + i))));
+        store_halves(out + i, pack(nearest_bf16(bits_of(load(x + i)))));
     if (end < count)
         eng_kernels_ref.to_bf16(count - end, x + end, out + end);
 }
@@ -252,7 +258,7 @@ static void to_f16(size_t count, const float *x, uint16_t *out)
 {
     const size_t end = count - count % WIDTH;
     for (size_t i = 0; i < end; i += WIDTH)
-        store_f16(out + i, load(x + i));
+        store_halves(out + i, f16_of(load(x + i)));
     if (end < count)
         eng_kernels_ref.to_f16(count - end, x + end, out + end);
 }
@@ -278,8 +284,8 @@ INLINE void round_draw_bf16(uint64_t key, uint64_t first, const float *x, uint16
             const size_t low = 2 * k * ENG_DRAW_LANES + lane, high = low + ENG_DRAW_LANES;
             const words random_low = both(random[k], word(0xffff));
             const words random_high = right(random[k], 16);
-            store_halves(out + low, stochastic_bf16(bits_of(load(x + low)), random_low));
-            store_halves(out + high, stochastic_bf16(bits_of(load(x + high)), random_high));
+            store_halves(out + low, pack(stochastic_bf16(bits_of(load(x + low)), random_low)));
+            store_halves(out + high, pack(stochastic_bf16(bits_of(load(x + high)), random_high)));
         }
     }
 }
@@ -304,7 +310,7 @@ INLINE void round_draw_f16(uint64_t key, uint64_t first, const float *x, uint16_
         draw(key, first / DRAW_F16 * ENG_DRAW_LANES + lane, random);
         for (size_t k = 0; k < 4; k++) {
             const size_t i = k * ENG_DRAW_LANES + lane;
-            store_halves(out + i, stochastic_f16(bits_of(load(x + i)), random[k]));
+            store_halves(out + i, pack(stochastic_f16(bits_of(load(x + i)), random[k])));
         }
     }
 }

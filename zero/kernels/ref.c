@@ -12,6 +12,7 @@
 
 typedef float vector;
 typedef uint32_t words;
+typedef uint16_t halves;
 
 static bool usable(void)
 {
@@ -161,19 +162,33 @@ INLINE words load_halves(const uint16_t *x)
     return *x;
 }
 
-INLINE void store_halves(uint16_t *x, words value)
+INLINE halves pack(words x)
 {
-    *x = (uint16_t)value;
+    return (halves)x;
+}
+
+INLINE halves f16_of(vector x)
+{
+    return base_f16_from_f32(x);
+}
+
+INLINE void store_halves(uint16_t *x, halves value)
+{
+    *x = value;
+}
+
+INLINE void stream_halves(uint16_t *x, halves value)
+{
+    *x = value;
+}
+
+INLINE void fence(void)
+{
 }
 
 INLINE vector load_f16(const uint16_t *x)
 {
     return base_f32_from_f16(*x);
-}
-
-INLINE void store_f16(uint16_t *x, vector value)
-{
-    *x = base_f16_from_f32(value);
 }
 
 #include "zero/kernels/loop.h"
