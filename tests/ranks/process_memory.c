@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -102,7 +103,13 @@ static size_t number_of(const char *path, const char *key)
 
 size_t process_pss(void)
 {
-    const char *path = "/proc/self/smaps_rollup";
+    return process_pss_of(getpid());
+}
+
+size_t process_pss_of(pid_t process)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)process);
     return (number_of(path, "\nPss_Anon:") + number_of(path, "\nPss_Shmem:")) * 1024;
 }
 

@@ -8,10 +8,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /** Proportional set size in bytes: a page that k processes map counts 1/k in each. Without pages of
  * files: programs and libraries, which come in as they are run. 0: not known. */
 size_t process_pss(void);
+/** The same of another process of this user. */
+size_t process_pss_of(pid_t process);
 
 /** Whether a sanitizer's own memory is in the numbers, and malloc is the sanitizer's. */
 bool process_sanitized(void);
