@@ -96,6 +96,21 @@ static zero_result digest(zero_ctx *z)
     return zero_fingerprint(z, bytes);
 }
 
+/** Another V, or the one there was. */
+static zero_result more_micro_batches(zero_ctx *z)
+{
+    const int32_t before = zero_micro_total(z);
+    const zero_result r = zero_set_micro_batches(z, before + 1);
+    return zero_micro_total(z) == (r ? before : before + 1) ? r : ZERO_E_STATE;
+}
+
+static zero_result write_back(zero_ctx *z)
+{
+    float values[3];
+    const zero_result r = zero_param_read(z, 0, 0, 7, 3, values);
+    return r ? r : zero_param_write(z, 0, 0, 7, 3, values);
+}
+
 /** A whole life, up to the first failure. */
 static void live(struct team_rank *rank, struct attempt *attempt)
 {
@@ -106,6 +121,8 @@ static void live(struct team_rank *rank, struct attempt *attempt)
                  {"zero_commit", zero_commit},
                  {"step 1", train},
                  {"step 2", train},
+                 {"zero_set_micro_batches", more_micro_batches},
+                 {"zero_param", write_back},
                  {"zero_fingerprint", digest}};
     const int r = rank->rank;
     const double begin = base_clock_s();
