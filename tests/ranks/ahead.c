@@ -100,6 +100,8 @@ static bool train_now_and_then(struct team_rank *rank, void *user)
 {
     struct job *job = user;
     struct toy toy = job->toy;
+    rank->config.persist_numel = ZERO_OFF;
+    rank->config.open_units = 1;
     if (!open_job(rank, job))
         return false;
     for (int step = 0; step < STEPS; step++) {
@@ -107,11 +109,13 @@ static bool train_now_and_then(struct team_rank *rank, void *user)
         for (int i = 0; i < zero_micro_count(rank->z); i++) {
             if (!toy_micro(rank, &toy, i, NULL, NULL))
                 return false;
-            for (zero_unit unit = 0; unit < toy.unit_count && !toy.ahead; unit++) {
+            for (zero_unit unit = toy.unit_count - 1; unit >= 0 && !toy.ahead; unit--) {
                 TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
                 TEAM_OK(rank, zero_release(rank->z, unit, NULL));
             }
         }
+        for (int i = 0; i < rank->z->placement.gather.slot_count && toy.ahead; i++)
+            TEAM_CHECK(!rank->z->gather_slots[i].in_flight);
         TEAM_OK(rank, toy_update(rank, &toy));
     }
     TEAM_OK(rank, zero_fingerprint(rank->z, job->digest[rank->rank]));
@@ -150,6 +154,8 @@ static bool stare(struct team_rank *rank, void *user)
         return false;
     for (int step = 0; step < 2 * rank->world; step++) {
         const bool late = step % rank->world == rank->rank;
+        const volatile float *small = zero_param_ptr(rank->z, 0, 0);
+        const float before = *small;
         for (int i = 0; i < zero_micro_count(rank->z); i++) {
             TEAM_OK(rank, zero_micro_begin(rank->z, i, NULL));
             if (i == zero_micro_count(rank->z) - 1)
@@ -162,14 +168,15 @@ static bool stare(struct team_rank *rank, void *user)
                 usleep(late ? 1000 : 0);
                 TEAM_CHECK(toy_unit_sum(rank, toy, unit) == sum);
                 TEAM_OK(rank, zero_release(rank->z, unit, NULL));
+                if (unit == 0)
+                    *(float *)zero_grad_ptr(rank->z, 0, 0) = 0.25f;
                 TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
-                const volatile float *small = zero_param_ptr(rank->z, 0, 0);
-                const float before = *small;
                 usleep(late ? 200 : 0);
                 TEAM_CHECK(*small == before);
             }
         }
         TEAM_OK(rank, zero_step(rank->z, NULL, NULL));
+        TEAM_CHECK(*small != before);
     }
     TEAM_OK(rank, zero_fingerprint(rank->z, job->digest[rank->rank]));
     return true;
