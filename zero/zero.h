@@ -542,11 +542,12 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
  * for instance, weights and moments of any part of the model may be those after the update, the
  * rest those before it: start again from a checkpoint.
  *
- * ZERO_E_INVALID: args out of range, max_norm not 0, nonfinite=skip; ZERO_E_STATE: another moment
- * of the step, or announced already (nothing changed). In an announced step zero_grad_done() of a
- * unit that is gathered, and zero_gather() of one that was handed over, are ZERO_E_STATE;
- * zero_step() with other args than were announced is ZERO_E_INVALID, and ZERO_E_DIVERGED where not
- * all ranks announced it, or not with the same args.
+ * ZERO_E_INVALID: args out of range, max_norm not 0, nonfinite=skip, the default with a loss scale;
+ * ZERO_E_STATE: another moment of the step, or announced already (nothing changed). In an announced
+ * step zero_grad_done() and zero_grad_none() of a unit that is gathered, and zero_gather() of one
+ * that was handed over, are ZERO_E_STATE, and so is zero_skip_step(); zero_step() with other args
+ * than were announced is ZERO_E_INVALID, and ZERO_E_DIVERGED where not all ranks announced it, or
+ * not with the same args.
  */
 ZERO_API zero_result zero_step_ahead(zero_ctx *z, const zero_step_args *args);
 

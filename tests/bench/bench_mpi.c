@@ -1,7 +1,9 @@
-// Collectives of ranks on one host against an MPI's, in the same processes, which its mpirun has
-// started: while one of the two works, the other has nothing to do.
+// Collectives of ranks on one host against an MPI's, and the engine's announced step against what a
+// program would write with MPI, in the same processes, which its mpirun has started: while one of
+// the two works, the other has nothing to do.
 #include "base/cpu.h"
 #include "tests/bench/job.h"
+#include "tests/bench/local_update.h"
 #include "tests/bench/mpi_reference.h"
 
 #include <stdio.h>
@@ -20,13 +22,17 @@ enum work {
     PUBLISH,
     BARRIER,
     ALL_REDUCE_8,
+    STEP,
     MPI_REDUCE_SCATTER,
     MPI_EXCHANGE,
     MPI_ALL_REDUCE,
     MPI_ALL_GATHER,
     MPI_BARRIER,
     MPI_ALL_REDUCE_8,
+    MPI_STEP,
 };
+
+enum { UNITS = 64 }; // of the model
 
 struct rank {
     struct coll_comm *comm;
@@ -40,6 +46,8 @@ struct rank {
     struct coll_span bytes[MOST_WORLD]; // and in bytes
     int mpi_smalls;                     // small operations of MPI in a measurement
     volatile float seen;
+    zero_ctx *z;              // a model with as many parameters as the vector has elements
+    struct local_state state; // of a rank's block: moments
 };
 
 /* ------------------------------------------------------------------ the work */
@@ -118,9 +126,39 @@ static bool mpi_small(struct rank *rank, enum work work)
     return good;
 }
 
+static zero_result step(struct rank *rank)
+{
+    zero_step_args args = zero_step_args_default();
+    args.group_count = 1;
+    args.hyper = &local_hyper;
+    zero_result r = zero_micro_begin(rank->z, 0, NULL);
+    r = r ? r : zero_step_ahead(rank->z, &args);
+    for (zero_unit unit = UNITS - 1; unit >= 0 && !r; unit--) {
+        r = zero_grad_open_raw(rank->z, unit, NULL);
+        r = r ? r : zero_grad_done(rank->z, unit, NULL);
+    }
+    r = r ? r : zero_step(rank->z, NULL, NULL);
+    for (zero_unit unit = 0; unit < UNITS && !r; unit++) { // until all values are here
+        r = zero_gather(rank->z, unit, NULL);
+        r = r ? r : zero_release(rank->z, unit, NULL);
+    }
+    return r;
+}
+
+static bool mpi_step(struct rank *rank)
+{
+    struct local_state *state = &rank->state;
+    if (!mpi_reference_reduce_scatter(rank->vector, state->gradient, rank->block))
+        return false;
+    local_update(state);
+    return mpi_reference_all_gather(rank->result, rank->block);
+}
+
 static bool run_mpi(struct rank *rank, enum work work)
 {
     switch (work) {
+    case MPI_STEP:
+        return mpi_step(rank);
     case MPI_REDUCE_SCATTER:
         return mpi_reference_reduce_scatter(rank->vector, rank->result, rank->block);
     case MPI_EXCHANGE:
@@ -149,6 +187,8 @@ static zero_result run(void *user, int work)
     case BARRIER:
     case ALL_REDUCE_8:
         return small(rank, (enum work)work);
+    case STEP:
+        return step(rank);
     default:
         return run_mpi(rank, (enum work)work) ? ZERO_OK : ZERO_E_IO;
     }
@@ -158,15 +198,17 @@ static zero_result run(void *user, int work)
 
 static void rows(struct job *job, const struct rank *rank, const char *library)
 {
-    char block[40], by_hand[40], gathered[40], reduced[40], barrier[40], reduced_8[40];
+    char block[40], by_hand[40], gathered[40], reduced[40], barrier[40], reduced_8[40], plain[40];
     snprintf(block, sizeof block, "%s's Reduce_scatter_block", library);
     snprintf(by_hand, sizeof by_hand, "%s by hand", library);
     snprintf(gathered, sizeof gathered, "%s's Allgather", library);
     snprintf(reduced, sizeof reduced, "%s's Allreduce", library);
     snprintf(barrier, sizeof barrier, "%s's Barrier", library);
     snprintf(reduced_8, sizeof reduced_8, "%s's Allreduce", library);
+    snprintf(plain, sizeof plain, "%s, its sum and gather", library);
     const double s = (double)elements * sizeof(float) * 1e-9;
-    const double over_block = strcmp(library, "MPICH") == 0 ? 4 : 8;
+    const bool mpich = strcmp(library, "MPICH") == 0;
+    const double over_block = mpich ? 4 : 8, e = (double)elements * 1e-6;
     const double n = SMALLS * 1e-3, m = rank->mpi_smalls * 1e-3;
     // A microsecond each for two ranks; a publication in a tenth of a millisecond.
     const double least_small = rank->world == 2 ? 1000 : 0, least_gather = s * 1e4;
@@ -179,9 +221,46 @@ static void rows(struct job *job, const struct rank *rank, const char *library)
         {"barrier", BARRIER, n, MPI_BARRIER, m, barrier, "1/ms", 1, least_small},
         {"all-reduce of 8 doubles", ALL_REDUCE_8, n, MPI_ALL_REDUCE_8, m, reduced_8, "1/ms", 1,
          least_small},
+        {"announced step", STEP, e, MPI_STEP, e, plain, "Mel/s", mpich ? 0 : 5, 0},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         job_measure(job, &all[i]);
+}
+
+/** The model: what is measured has gradients of small numbers, which nobody computes. */
+static zero_result prepare_engine(struct rank *rank)
+{
+    zero_config config = zero_config_default();
+    config.stage = 1;
+    config.name = "bench-step";
+    zero_result r = zero_open(&rank->z, &config);
+    if (r)
+        return r;
+    zero_param_desc desc = zero_param_default();
+    desc.name = "weights";
+    desc.ndim = 2;
+    desc.shape[0] = UNITS;
+    desc.shape[1] = elements / UNITS;
+    desc.unit_count = UNITS;
+    r = zero_add_group(rank->z, NULL, NULL);
+    r = r ? r : zero_add_param(rank->z, NULL, &desc);
+    r = r ? r : zero_commit(rank->z);
+    return r ? r : step(rank);
+}
+
+/** Moments, and where the sum goes; weights are this rank's block of the result. */
+static zero_result prepare_state(struct rank *rank, struct base_error *error)
+{
+    struct local_state *state = &rank->state;
+    float **const parts[] = {&state->gradient, &state->moment[0], &state->moment[1]};
+    state->count = rank->block;
+    state->weight = rank->result + rank->spans[rank->number].offset;
+    for (int k = 0; k < 3; k++) {
+        if (!(*parts[k] = malloc(rank->block * sizeof(float))))
+            return zero_fail(error, ZERO_E_NOMEM, "no memory");
+        memset(*parts[k], 0, rank->block * sizeof(float));
+    }
+    return ZERO_OK;
 }
 
 /** Memory and the communicator, all pages touched. */
@@ -210,7 +289,10 @@ static zero_result prepare(struct rank *rank, struct base_error *error)
     rank->vector = coll_arena_base(rank->arena);
     rank->result = rank->vector + elements;
     memset(rank->area, 0, area);
-    return ZERO_OK;
+    r = prepare_state(rank, error);
+    if (!r && prepare_engine(rank))
+        r = zero_fail(error, ZERO_E_IO, "%s", zero_last_error(rank->z));
+    return r;
 }
 
 int main(int argc, char **argv)
@@ -235,6 +317,10 @@ int main(int argc, char **argv)
     if (r)
         fprintf(stderr, "rank %d: %s\n", rank.number, error.message);
     coll_close(rank.comm);
+    zero_close(rank.z);
+    free(rank.state.gradient);
+    free(rank.state.moment[0]);
+    free(rank.state.moment[1]);
     free(rank.area);
     mpi_reference_close();
     return r ? 1 : 0;

@@ -1,32 +1,36 @@
-// A whole step, gathers, reductions and update of a large model without its arithmetic, against a
-// local AdamW over one rank's share. Ranks are threads; rank 0 measures.
+// A whole step, gathers, reductions and update of a model without its arithmetic, against a local
+// AdamW: of a large one, against one rank's share; of one that is announced, as bytes that have to
+// move; of a small one, against all of it and two barriers. Ranks are threads; rank 0 measures.
 #include "base/arena.h"
 #include "base/bfloat16.h"
 #include "base/cpu.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/local_update.h"
 #include "tests/ranks/team.h"
-#include "zero/optim/optim.h"
 
 #include <pthread.h>
 #include <stdio.h>
 
-enum {
-    UNITS = 16,
-    UNIT_ELEMENTS = 1024 * 1024,
-    TILE = 64 * 1024, // elements of one call of the kernel, as in the engine
+enum command { OURS, REFERENCE, FINISH };
+
+// A model: each unit is one tensor.
+struct model {
+    int units;
+    size_t unit_elements;
+    int steps; // of one measurement
 };
 
-static const zero_hyper hyper = {1e-6, 0.9, 0.999, 1e-8, 0.1};
-
-enum command { OURS, REFERENCE, FINISH };
+static const struct model large = {16, 1024 * 1024, 1}, small = {4, 25000, 200};
 
 // What all ranks share: rank 0 says what comes next.
 struct meeting {
     pthread_barrier_t barrier;
     enum command command;
+    const struct model *model;
     int32_t stage;
     zero_dtype dtype;
     const char *gather; // NULL: the default
+    bool announced;
 };
 
 // One rank.
@@ -34,10 +38,8 @@ struct worker {
     struct team_rank *rank;
     struct meeting *meeting;
     bool good;
-    bool filled;  // every gradient buffer has values
-    size_t share; // elements of the local sweep
-    float *state[4];
-    uint16_t *work;
+    bool filled; // every gradient buffer has values
+    struct local_state state;
 };
 
 /* ------------------------------------------------------------------ ours */
@@ -54,9 +56,9 @@ static bool commit(struct team_rank *rank, const struct meeting *meeting)
     desc.name = "weights";
     desc.dtype = meeting->dtype;
     desc.ndim = 2;
-    desc.shape[0] = UNITS;
-    desc.shape[1] = UNIT_ELEMENTS;
-    desc.unit_count = UNITS;
+    desc.shape[0] = (uint64_t)meeting->model->units;
+    desc.shape[1] = meeting->model->unit_elements;
+    desc.unit_count = meeting->model->units;
     TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
     TEAM_OK(rank, zero_commit(rank->z));
     return true;
@@ -66,7 +68,7 @@ static bool commit(struct team_rank *rank, const struct meeting *meeting)
 static void fill_gradient(struct worker *worker, zero_unit unit)
 {
     void *gradient = zero_grad_ptr(worker->rank->z, 0, unit);
-    for (size_t i = 0; i < UNIT_ELEMENTS; i++) {
+    for (size_t i = 0; i < worker->meeting->model->unit_elements; i++) {
         const float value = 1e-3f * (float)(1 + i % 1000);
         if (worker->meeting->dtype == ZERO_BF16)
             ((uint16_t *)gradient)[i] = base_bf16_from_f32(value);
@@ -80,21 +82,23 @@ static bool one_step(struct worker *worker)
     struct team_rank *rank = worker->rank;
     zero_step_args args = zero_step_args_default();
     args.group_count = 1;
-    args.hyper = &hyper;
+    args.hyper = &local_hyper;
     args.scale = 1.0 / rank->world;
-    args.max_norm = 1.0;
+    args.max_norm = worker->meeting->announced ? 0.0 : 1.0;
     TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
-    for (zero_unit unit = 0; unit < UNITS; unit++) { // forward
+    for (zero_unit unit = 0; unit < worker->meeting->model->units; unit++) { // forward
         TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     }
-    for (zero_unit unit = UNITS - 1; unit >= 0; unit--) { // backward
+    if (worker->meeting->announced)
+        TEAM_OK(rank, zero_step_ahead(rank->z, &args));
+    for (zero_unit unit = worker->meeting->model->units - 1; unit >= 0; unit--) { // backward
         TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
         TEAM_OK(rank, zero_grad_open_raw(rank->z, unit, NULL));
         if (!worker->filled)
             fill_gradient(worker, unit);
-        TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
+        TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
     }
     worker->filled = true;
     TEAM_OK(rank, zero_step(rank->z, &args, NULL));
@@ -105,39 +109,36 @@ static bool one_step(struct worker *worker)
 
 static bool allocate(struct worker *worker, struct base_arena *arena)
 {
-    worker->share = (size_t)UNITS * UNIT_ELEMENTS / (size_t)worker->rank->world;
-    const size_t bytes = worker->share * sizeof(float);
-    TEAM_CHECK(base_arena_init(arena, 4 * bytes + bytes / 2, 4096, NULL) == ZERO_OK);
+    const struct model *model = worker->meeting->model;
+    struct local_state *state = &worker->state;
+    state->count = (size_t)model->units * model->unit_elements;
+    if (model == &large)
+        state->count /= (size_t)worker->rank->world;
+    const size_t bytes = state->count * sizeof(float);
+    TEAM_CHECK(base_arena_init(arena, 4 * bytes + bytes / 2 + 4096, 4096, NULL) == ZERO_OK);
+    float **const parts[] = {&state->gradient, &state->moment[0], &state->moment[1],
+                             &state->weight};
     for (int k = 0; k < 4; k++) {
-        worker->state[k] = base_arena_alloc(arena, bytes, 0);
-        for (size_t i = 0; i < worker->share; i++)
-            worker->state[k][i] = 1e-3f * (float)(1 + i % 1000);
+        float *part = *parts[k] = base_arena_alloc(arena, bytes, 0);
+        for (size_t i = 0; i < state->count; i++)
+            part[i] = 1e-3f * (float)(1 + i % 1000);
     }
     if (worker->meeting->dtype == ZERO_BF16)
-        worker->work = base_arena_alloc(arena, bytes / 2, 0);
+        state->work = base_arena_alloc(arena, bytes / 2, 0);
     return true;
 }
 
-static void local_update(struct worker *worker)
+// One rank updates the whole small model, between two barriers of all.
+static bool one_reference(struct worker *worker)
 {
-    const struct eng_kernels *kernels = eng_kernels_find("auto");
-    const struct eng_choice choice = {.decay = ZERO_DECAY_DECOUPLED};
-    union eng_scalars scalars;
-    struct eng_fp_state saved;
-    eng_fp_enter(&saved);
-    eng_optimizer_adamw.prepare(&choice, &hyper, 10, 1e-3, &scalars);
-    for (size_t i = 0; i < worker->share; i += TILE) {
-        const struct eng_update run = {
-            .count = TILE,
-            .gradient = worker->state[0] + i,
-            .moment = {worker->state[1] + i, worker->state[2] + i},
-            .weight = worker->state[3] + i,
-            .work = worker->work ? worker->work + i : NULL,
-            .work_dtype = ZERO_BF16,
-        };
-        eng_optimizer_adamw.update(&choice, kernels, &scalars, &run);
-    }
-    eng_fp_leave(&saved);
+    const bool apart = worker->meeting->model == &small;
+    if (apart)
+        TEAM_OK(worker->rank, zero_barrier(worker->rank->z));
+    if (!apart || worker->rank->rank == 0)
+        local_update(&worker->state);
+    if (apart)
+        TEAM_OK(worker->rank, zero_barrier(worker->rank->z));
+    return true;
 }
 
 /* ------------------------------------------------------------------ ranks */
@@ -149,10 +150,8 @@ static bool obey(struct worker *worker)
     pthread_barrier_wait(&meeting->barrier);
     if (meeting->command == FINISH)
         return false;
-    if (meeting->command == REFERENCE)
-        local_update(worker);
-    else if (worker->good)
-        worker->good = one_step(worker);
+    for (int i = 0; i < meeting->model->steps && worker->good; i++)
+        worker->good = meeting->command == REFERENCE ? one_reference(worker) : one_step(worker);
     pthread_barrier_wait(&meeting->barrier);
     return true;
 }
@@ -176,24 +175,55 @@ static double reference(void *user)
     return timed(user, REFERENCE);
 }
 
+// Bytes of an element that an update has to move beside its gradient: fp32 weight and two moments
+// in and out, and the bf16 weight out.
+static double state_bytes(zero_dtype dtype)
+{
+    return dtype == ZERO_BF16 ? 26 : 24;
+}
+
+// What is measured in which unit, and what is good enough.
+static void choose_amounts(const struct worker *worker, struct bench_row *row)
+{
+    const struct meeting *meeting = worker->meeting;
+    const double elements = (double)meeting->model->units * (double)meeting->model->unit_elements;
+    const double state = state_bytes(meeting->dtype),
+                 gradient = meeting->dtype == ZERO_BF16 ? 2 : 4;
+    const int world = worker->rank->world;
+    if (meeting->announced) {
+        // A rank's share of every rank's gradient; the reference reads an fp32 one.
+        row->unit = "GB/s";
+        row->ours_amount = 1e-9 * elements / world * (gradient * world + state);
+        row->reference_amount = 1e-9 * elements / world * (4 + state);
+        row->target = 1 / 1.10;
+    } else if (meeting->model == &small) {
+        row->reference_name = "update, 2 barriers";
+        row->unit = "steps/ms";
+        row->ours_amount = row->reference_amount = 1e-3 * meeting->model->steps;
+        row->target = 1 / 1.5;
+    } else {
+        row->unit = "Mel/s";
+        row->ours_amount = row->reference_amount = 1e-6 * elements;
+    }
+}
+
 static void lead(struct worker *worker)
 {
-    char name[80];
+    char name[96];
     const struct team_rank *rank = worker->rank;
-    snprintf(name, sizeof name, "step %s, stage %d%s, %d rank%s",
-             worker->meeting->dtype == ZERO_BF16 ? "bf16" : "f32", rank->config.stage,
-             worker->meeting->gather ? ", copied" : "", rank->world, rank->world > 1 ? "s" : "");
-    const double millions = 1e-6 * (double)UNITS * UNIT_ELEMENTS;
-    const struct bench_row row = {
+    const struct meeting *meeting = worker->meeting;
+    snprintf(name, sizeof name, "%s%s %s, stage %d%s, %d rank%s",
+             meeting->model == &small ? "small " : "", meeting->announced ? "announced" : "step",
+             meeting->dtype == ZERO_BF16 ? "bf16" : "f32", rank->config.stage,
+             meeting->gather ? ", copied" : "", rank->world, rank->world > 1 ? "s" : "");
+    struct bench_row row = {
         .name = name,
         .reference_name = "local update",
-        .unit = "Mel/s",
-        .ours_amount = millions,
-        .reference_amount = millions,
         .ours = ours,
         .reference = reference,
         .user = worker,
     };
+    choose_amounts(worker, &row);
     bench_run(&row);
     worker->meeting->command = FINISH;
     obey(worker);
@@ -213,28 +243,48 @@ static bool run_rank(struct team_rank *rank, void *user)
     return worker.good;
 }
 
-static bool row(int world, int32_t stage, const char *gather, zero_dtype dtype)
+static bool row(int world, struct meeting meeting)
 {
-    struct meeting meeting = {.stage = stage, .gather = gather, .dtype = dtype};
     pthread_barrier_init(&meeting.barrier, NULL, (unsigned)world);
     const bool good = team_run(team_threads(world), world, run_rank, &meeting);
     pthread_barrier_destroy(&meeting.barrier);
     return good;
 }
 
-static bool rows(int world, int32_t stage, const char *gather)
+static bool rows(int world, struct meeting like)
 {
-    return row(world, stage, gather, ZERO_F32) && row(world, stage, gather, ZERO_BF16);
+    if (!like.model)
+        like.model = &large;
+    like.dtype = ZERO_F32;
+    if (!row(world, like))
+        return false;
+    like.dtype = ZERO_BF16;
+    return row(world, like);
+}
+
+static bool rows_of_two(void)
+{
+    bool good = true;
+    for (int32_t stage = 0; good && stage <= 3; stage++) {
+        good = rows(2, (struct meeting){.stage = stage});
+        if (stage > 0) {
+            good = good && rows(2, (struct meeting){.stage = stage, .gather = "copy"});
+            good = good && rows(2, (struct meeting){.stage = stage, .announced = true});
+        }
+        good = good && rows(2, (struct meeting){.stage = stage, .model = &small});
+    }
+    return good;
 }
 
 int main(void)
 {
     bench_print_header();
-    bool good = rows(1, 0, NULL) && rows(1, 3, NULL) && rows(1, 3, "copy");
+    bool good = rows(1, (struct meeting){.stage = 0}) && rows(1, (struct meeting){.stage = 3}) &&
+                rows(1, (struct meeting){.stage = 3, .gather = "copy"}) &&
+                rows(1, (struct meeting){.stage = 3, .announced = true});
     if (base_cpu_detect().allowed_cpus < 2)
         printf("rows with 2 ranks are left out: this process may use one processor only\n");
     else
-        for (int32_t stage = 0; good && stage <= 3; stage++)
-            good = rows(2, stage, NULL) && (stage == 0 || rows(2, stage, "copy"));
+        good = good && rows_of_two();
     return good ? 0 : 1;
 }

@@ -1,0 +1,23 @@
+/**
+ * tests/bench/local_update.h: AdamW over what one rank keeps, by the library's own kernel and
+ * nothing else: what an update costs where nothing is sent.
+ */
+#ifndef TESTS_BENCH_LOCAL_UPDATE_H
+#define TESTS_BENCH_LOCAL_UPDATE_H
+
+#include <zero/zero.h>
+
+/** Elements and their state. */
+struct local_state {
+    size_t count;
+    float *gradient, *moment[2], *weight;
+    uint16_t *work; /**< bf16 working copy, or NULL */
+};
+
+/** Hyper-parameters of every benchmark. */
+extern const zero_hyper local_hyper;
+
+/** One update, by the fastest kernel. */
+void local_update(const struct local_state *state);
+
+#endif
