@@ -292,5 +292,6 @@ int main(int argc, char **argv)
         model.v[t] = allocate(t);
     }
     train(&model, &text, steps, every);
+    free(text.character);
     return 0;
 }

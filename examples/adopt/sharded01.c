@@ -280,5 +280,6 @@ int main(int argc, char **argv)
         free(model.weight[t]);
     train(&model, &text, steps, every);
     zero_close(z);
+    free(text.character);
     return 0;
 }
