@@ -68,6 +68,20 @@ zero_result zero_metric(zero_ctx *z, const char *name, double value)
     return eng_leave(z, r);
 }
 
+zero_result zero_metric_from(zero_ctx *z, const char *name, const float *value, zero_stream stream)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_metric_from");
+    if (!r)
+        r = eng_check_stream(z, stream);
+    if (!r && !value)
+        r = eng_fail(z, ZERO_E_INVALID, "zero_metric_from: value is NULL");
+    if (!r)
+        r = give(z, name, (double)*value);
+    return eng_leave(z, r);
+}
+
 uint64_t eng_metric_hash(const zero_ctx *z, uint64_t hash)
 {
     for (int m = 0; m < z->metrics.count; m++) {

@@ -436,6 +436,15 @@ ZERO_API zero_result zero_grad_none(zero_ctx *z, zero_unit unit, zero_stream str
  */
 ZERO_API zero_result zero_metric(zero_ctx *z, const char *name, double value);
 
+/**
+ * The same with the value that *value has when the work queued on `stream` so far is done: memory
+ * of the device, which work queued behind this call may overwrite. The program need not wait for
+ * it. On the CPU, where stream is NULL, it is read before the call returns. Errors as those of
+ * zero_metric(); ZERO_E_INVALID also: value is NULL, or stream is not.
+ */
+ZERO_API zero_result zero_metric_from(zero_ctx *z, const char *name, const float *value,
+                                      zero_stream stream);
+
 /** *Local*: the metric's mean over the micro-batches of the last step or evaluation that ended.
  * ZERO_NOT_FOUND. */
 ZERO_API zero_result zero_metric_mean(const zero_ctx *z, const char *name, double *mean);

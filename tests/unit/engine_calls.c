@@ -377,7 +377,13 @@ static void metrics_are_means_in_order(void **state)
     micro_batch(z, 1, 1);
     assert_int_equal(zero_metric(z, "accuracy", 1), ZERO_E_STATE);
     assert_int_equal(zero_metric(z, "loss", 2), ZERO_OK);
-    assert_int_equal(zero_metric(z, "accuracy", 20), ZERO_OK);
+    float value = 20;
+    assert_int_equal(zero_metric_from(z, "accuracy", NULL, NULL), ZERO_E_INVALID);
+    says(z, "value is NULL");
+    assert_int_equal(zero_metric_from(z, "accuracy", &value, &value), ZERO_E_INVALID);
+    assert_int_equal(zero_metric_from(z, "", &value, NULL), ZERO_E_INVALID);
+    assert_int_equal(zero_metric_from(z, "accuracy", &value, NULL), ZERO_OK);
+    value = 1; // it was read at once
     assert_int_equal(zero_metric(z, "more", 20), ZERO_E_STATE);
     assert_int_equal(step(z, 0), ZERO_OK);
     assert_int_equal(zero_metric_mean(z, "loss", &mean), ZERO_OK);
