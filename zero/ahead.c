@@ -39,6 +39,10 @@ static zero_result check_window(zero_ctx *z)
                         (unsigned long long)z->step + 1);
     if (z->evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "zero_step_ahead inside an evaluation");
+    if (z->config.verify_micro)
+        return eng_fail(z, ZERO_E_STATE,
+                        "zero_step_ahead with verify_micro: a micro-batch is computed again after "
+                        "the last one, with the same parameters");
     if (z->micro != z->micro_count - 1)
         return eng_fail(z, ZERO_E_STATE, "zero_step_ahead after %d of %d micro-batches were begun",
                         z->micro + 1, z->micro_count);

@@ -17,7 +17,9 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
         .open_units = config->open_units,
         .prefetch_units = config->prefetch_units,
         .grad_units = config->grad_units,
-        .grad_spare = config->native && eng_config_rounds(&planned) > 1 ? config->grad_units : 0,
+        .grad_spare = config->native && eng_config_rounds(&planned) + config->verify_micro > 1
+                          ? config->grad_units
+                          : 0,
         .live_bytes = config->live_bytes,
         .moments = eng_model_moments(&z->model),
     };

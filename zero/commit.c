@@ -9,16 +9,21 @@
 struct declaration {
     int64_t stage, micro_batches, prefetch_units, open_units, persist_numel, live_bytes;
     int64_t loss_scale, loss_scale_init, loss_scale_min, loss_scale_window;
-    int64_t nonfinite, skip_limit, shared, native, sum_group, paranoid;
+    int64_t nonfinite, skip_limit, shared, native, sum_group, paranoid, verify_micro;
     uint64_t seed;
     uint64_t params, groups;
 };
 
-static const char *const declaration_names[] = {
-    "stage",      "micro_batches", "prefetch_units",  "open_units",     "persist_numel",
-    "live_bytes", "loss_scale",    "loss_scale_init", "loss_scale_min", "loss_scale_window",
-    "nonfinite",  "skip_limit",    "gather",          "reduction",      "sum_group",
-    "paranoid",   "seed",          "tensors",         "groups"};
+static const char *const declaration_names[] = {"stage",          "micro_batches",
+                                                "prefetch_units", "open_units",
+                                                "persist_numel",  "live_bytes",
+                                                "loss_scale",     "loss_scale_init",
+                                                "loss_scale_min", "loss_scale_window",
+                                                "nonfinite",      "skip_limit",
+                                                "gather",         "reduction",
+                                                "sum_group",      "paranoid",
+                                                "verify_micro",   "seed",
+                                                "tensors",        "groups"};
 
 /** Ranks whose settings differ are told which one. */
 static zero_result compare_settings(zero_ctx *z, struct base_error *error)
@@ -40,6 +45,7 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .native = z->config.native,
         .sum_group = z->config.sum_group,
         .paranoid = z->config.paranoid,
+        .verify_micro = z->config.verify_micro,
         .seed = z->config.seed,
         .params = z->model.param_count,
         .groups = z->model.group_count,

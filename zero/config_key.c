@@ -69,6 +69,8 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
      .doc = "bytes that the ranks of a host may have"},
     {"paranoid", ENG_KEY_INT32, FIELD(paranoid), .max = 1,
      .doc = "1: access outside of its window fails at every stage"},
+    {"verify_micro", ENG_KEY_INT32, FIELD(verify_micro), .max = 1,
+     .doc = "1: a micro-batch a rank and step is computed twice and compared"},
     {"log_level", ENG_KEY_ENUM, .user_offset = offsetof(zero_config, log_level),
      .config_offset = offsetof(struct eng_config, log.level), .max = ZERO_LOG_TRACE,
      .fallback = ZERO_LOG_WARN, .off = true, .choices = levels, .doc = "what is logged"},

@@ -13,6 +13,7 @@
  *   evaluation.c             passes without gradients, between steps
  *   frozen.c                 what is not updated at present
  *   borrow.c                 working copies and gradients in the caller's memory
+ *   verify.c                 micro-batches that are computed twice
  *   paranoid.c               windows that enforce when what may be touched
  *   native.c                 micro-batches added up before they travel
  *   prefetch.c, publish.c    working copies on their way before they are asked for
@@ -195,6 +196,7 @@ struct zero_ctx {
     struct eng_gather_slot *gather_slots;
     struct eng_grad_slot *grad_slots;
     struct eng_windows param_windows, grad_windows; /**< if paranoid */
+    uint64_t *hashes_mine, *hashes_all;             /**< verify_micro: see verify.c */
     struct eng_segment *segments;
     size_t *section_segments; /**< first segment of each section, one more at the end */
     bool past_caches;         /**< an update goes through more than the caches hold */
@@ -469,6 +471,20 @@ void eng_borrow_unit(zero_ctx *z, zero_unit unit);
 /** Copies the caller's gradients of a unit to its slot, or adds them where the slot has a sum, and
  * zeroes them. */
 void eng_take_gradients(zero_ctx *z, zero_unit unit);
+
+/* ---- verify.c: all do nothing unless config.verify_micro */
+
+/** Bytes of its tables. */
+size_t eng_verify_bytes(const zero_ctx *z);
+zero_result eng_verify_make(zero_ctx *z, struct base_error *error);
+void eng_verify_free(zero_ctx *z);
+/** Whether the micro-batch under way is one that is computed again, and which that is. */
+bool eng_verifying(const zero_ctx *z);
+uint64_t eng_verify_index(const zero_ctx *z);
+/** Keeps the hashes of a unit's gradient if this is a micro-batch that is compared. */
+void eng_verify_hash(zero_ctx *z, zero_unit unit, const unsigned char *gradient);
+/** ZERO_E_DIVERGED, fatal and agreed, if a gradient was another one the second time. */
+zero_result eng_verify_compare(zero_ctx *z);
 
 /* ---- paranoid.c: all but the first three only if config.paranoid */
 

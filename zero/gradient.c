@@ -59,7 +59,8 @@ static int oldest_slot(const zero_ctx *z, zero_unit unit)
 /** The slot for a unit's gradient, what it held before gone from it. */
 static zero_result take_slot(zero_ctx *z, zero_unit unit, bool raw, int *taken)
 {
-    *taken = z->config.native ? eng_native_slot(z, unit, raw) : oldest_slot(z, unit);
+    *taken =
+        z->config.native ? eng_native_slot(z, unit, raw || eng_verifying(z)) : oldest_slot(z, unit);
     if (*taken < 0)
         return too_many_open(z, unit);
     zero_result r = ZERO_OK;
@@ -242,6 +243,9 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
     const uint64_t begin = base_clock_ns();
     if (z->config.paranoid)
         r = eng_paranoid_grad_done(z, unit);
+    eng_verify_hash(z, unit, z->grads + slot->offset);
+    if (eng_verifying(z))
+        return r ? r : eng_prefetch(z);
     if (z->config.native)
         eng_native_add(z, unit);
     if (!r && (!z->config.native || z->micro == z->micro_count - 1))

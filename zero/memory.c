@@ -176,7 +176,7 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
            (size_t)placement->grads.slot_count * sizeof *z->grad_slots +
            z->model.group_count * (sizeof *z->hyper + sizeof *z->scalars) +
            (size_t)z->config.world * sizeof *z->everyone + eng_paranoid_tables(z) +
-           ((size_t)z->config.world + 1) * eng_verdict_bytes(z);
+           eng_verify_bytes(z) + ((size_t)z->config.world + 1) * eng_verdict_bytes(z);
 }
 
 /** Small tables whose size the model decides: those of eng_memory_tables(). */
@@ -220,6 +220,8 @@ zero_result eng_memory_allocate(zero_ctx *z)
         r = allocate_tables(z, &error);
     if (!r)
         r = eng_paranoid_make(z, &error);
+    if (!r)
+        r = eng_verify_make(z, &error);
     return r ? eng_fail_from(z, &error) : ZERO_OK;
 }
 
@@ -227,6 +229,7 @@ void eng_memory_free(zero_ctx *z)
 {
     base_arena_free(&z->private_memory);
     eng_paranoid_free(z);
+    eng_verify_free(z);
     base_free(z->units);
     base_free(z->io);
     base_free(z->gather_slots);

@@ -10,7 +10,7 @@ int eng_micro_total(const zero_ctx *z)
 
 int eng_micro_count(const zero_ctx *z)
 {
-    return z->evaluation.active ? z->evaluation.count : z->micro_count;
+    return z->evaluation.active ? z->evaluation.count : z->micro_count + z->config.verify_micro;
 }
 
 int32_t zero_micro_total(const zero_ctx *z)
@@ -23,9 +23,11 @@ int32_t zero_micro_count(const zero_ctx *z)
     return z ? eng_micro_count(z) : 0;
 }
 
-/** Global index of this rank's micro-batch in local round `round`. */
+/** Global index of this rank's micro-batch in local round `round`, which has begun. */
 static uint64_t micro_index(const zero_ctx *z, int round)
 {
+    if (eng_verifying(z))
+        return eng_verify_index(z);
     return (uint64_t)round * (uint64_t)z->config.world + (uint64_t)z->config.rank;
 }
 

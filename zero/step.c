@@ -47,9 +47,9 @@ static zero_result check_state(zero_ctx *z, const char *call)
 {
     if (z->evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "%s inside an evaluation", call);
-    if (z->micro != z->micro_count - 1)
+    if (z->micro != eng_micro_count(z) - 1)
         return eng_fail(z, ZERO_E_STATE, "%s after %d of %d micro-batches", call, z->micro + 1,
-                        z->micro_count);
+                        eng_micro_count(z));
     return eng_micro_check(z, call);
 }
 
@@ -132,7 +132,9 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
 {
     const double scale = args->scale / z->scale.value;
     struct eng_verdict verdict;
-    zero_result r = eng_verdict(z, scale, hash_args(z, args), true, &verdict);
+    zero_result r = eng_verify_compare(z);
+    if (!r)
+        r = eng_verdict(z, scale, hash_args(z, args), true, &verdict);
     if (r)
         return r;
     record(z, &verdict, args->max_norm);

@@ -141,6 +141,13 @@ typedef struct zero_config {
                                     gradient is NaN until it is written; open_units and grad_units
                                     are limits at every stage. Buffers of the caller's are as ever.
                                     Same bits; default 0 */
+    int32_t verify_micro;      /**< 1: each step has one more local micro-batch, in which a rank
+                                    computes again the first one of the next rank (one rank: its
+                                    own). Its gradients are compared, tensor by tensor, and it has
+                                    no other effect; its metrics are ignored. A difference is
+                                    ZERO_E_DIVERGED from zero_step(), which names micro-batch,
+                                    tensor and ranks: the program is not deterministic. Steps
+                                    can't be announced. Same bits; default 0 */
 } zero_config;
 
 /** A config with every field at its default. */
@@ -348,7 +355,8 @@ typedef struct zero_micro {
 /** *Local*: V, micro-batches a step over all ranks, see zero_set_micro_batches(); between
  * zero_eval_begin() and zero_eval_end() those of the evaluation. */
 ZERO_API int32_t zero_micro_total(const zero_ctx *z);
-/** *Local*: micro-batches each rank runs a step, or the evaluation: ceil(total / world). */
+/** *Local*: micro-batches each rank runs a step, or the evaluation: ceil(total / world); in a step
+ * one more with verify_micro. */
 ZERO_API int32_t zero_micro_count(const zero_ctx *z);
 
 /**

@@ -251,6 +251,11 @@ static void set_loss_scale(zero_config *config)
     config->loss_scale = "8";
 }
 
+static void set_verify_micro(zero_config *config)
+{
+    config->verify_micro = 1;
+}
+
 static void set_paranoid(zero_config *config)
 {
     config->paranoid = 1;
@@ -270,6 +275,7 @@ static void settings_are_compared(void **state)
         {.name = "nonfinite", .configure = set_nonfinite, .says = "nonfinite"},
         {.name = "loss_scale", .configure = set_loss_scale, .says = "loss_scale"},
         {.name = "paranoid", .configure = set_paranoid, .says = "paranoid"},
+        {.name = "verify_micro", .configure = set_verify_micro, .says = "verify_micro"},
     };
     for (size_t i = 0; i < sizeof deviations / sizeof *deviations; i++) {
         struct deviation deviation = deviations[i];

@@ -1,0 +1,180 @@
+/* verify_micro=1: a program whose gradient depends on anything but parameters, step and micro-batch
+ * is told so, at every stage; one that is right trains as ever. */
+#include "tests/ranks/toy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MOST_RANKS = 4, STEPS = 3, UNIT = 4, PARAM = 6 };
+
+/** What the gradient of one element depends on, too. */
+enum fault { NOTHING, TIME, RANK, ACCUMULATION };
+
+struct job {
+    struct toy toy;
+    int stage;
+    const char *gather, *reduction;
+    bool verifies, paranoid;
+    enum fault fault;
+    uint8_t digest[MOST_RANKS][16];
+};
+
+static bool open_job(struct team_rank *rank, const struct job *job)
+{
+    rank->config.stage = job->stage;
+    rank->config.gather = job->gather;
+    rank->config.reduction = job->reduction;
+    rank->config.verify_micro = job->verifies;
+    rank->config.paranoid = job->paranoid;
+    if (!toy_open(rank, &job->toy))
+        return false;
+    const int rounds = (job->toy.micro_batches + rank->world - 1) / rank->world;
+    TEAM_CHECK(zero_micro_count(rank->z) == rounds + job->verifies);
+    TEAM_CHECK(zero_micro_total(rank->z) == job->toy.micro_batches);
+    return true;
+}
+
+/* ------------------------------------------------------------------ the right program */
+
+static bool train(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    double mean = 0;
+    if (!open_job(rank, job) || !toy_train(rank, &job->toy, STEPS))
+        return false;
+    TEAM_OK(rank, zero_metric_mean(rank->z, "sum", &mean));
+    TEAM_OK(rank, zero_fingerprint(rank->z, job->digest[rank->rank]));
+    zero_statistics stats = {.struct_size = sizeof stats};
+    TEAM_OK(rank, zero_stats(rank->z, &stats));
+    TEAM_CHECK(stats.step_allocations == 0);
+    return true;
+}
+
+static void a_right_program_has_the_same_bits(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= MOST_RANKS; world++)
+        for (int way = 0; way < 6; way++) {
+            static struct job plain, job;
+            plain = (struct job){.toy = toy_odd, .stage = way < 4 ? way : way - 4};
+            plain.toy.dtype = (world + way) % 2 ? ZERO_BF16 : ZERO_F32;
+            plain.toy.micro_batches = way < 4 ? 3 : 2 * world;
+            plain.toy.raw = way % 3 == 1;
+            plain.gather = way % 2 && way < 4 ? "shared" : "copy";
+            plain.reduction = way < 4 ? "canonical" : "native";
+            assert_true(team_run(team_threads(world), world, train, &plain));
+            job = plain;
+            job.verifies = true;
+            job.paranoid = world % 2;
+            if (!team_run(team_threads(world), world, train, &job))
+                fail_msg("%d ranks, way %d", world, way);
+            assert_memory_equal(job.digest, plain.digest, (size_t)world * 16);
+        }
+}
+
+/* ------------------------------------------------------------------ wrong ones */
+
+/** One micro-batch whose gradient in one element depends on what it must not. */
+static bool micro_batch(struct team_rank *rank, const struct job *job, int i, float *state)
+{
+    zero_micro micro = {.struct_size = sizeof micro};
+    TEAM_OK(rank, zero_micro_begin(rank->z, i, &micro));
+    const int rounds = (job->toy.micro_batches + rank->world - 1) / rank->world;
+    if (i == rounds) {
+        const int again = (rank->rank + 1) % rank->world;
+        TEAM_CHECK(micro.index == (uint64_t)(again % job->toy.micro_batches));
+        TEAM_CHECK(micro.counts == (again < job->toy.micro_batches));
+    }
+    for (zero_unit unit = 0; unit < job->toy.unit_count; unit++) {
+        TEAM_OK(rank, zero_grad_open(rank->z, unit, NULL));
+        if (unit == UNIT) {
+            float *gradient = zero_grad_ptr(rank->z, PARAM, 0);
+            for (int k = 0; k < 5000; k++)
+                gradient[k] += (float)(micro.index + 1) * 0x1p-8f;
+            gradient[4999] += job->fault == RANK ? (float)rank->rank : *state;
+        }
+        TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
+    }
+    if (job->fault == TIME)
+        *state += 0x1p-10f;
+    if (job->fault == ACCUMULATION)
+        *state += (float)(micro.index + 1);
+    return true;
+}
+
+static bool train_wrong(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    float state = 0;
+    if (!open_job(rank, job))
+        return false;
+    for (int i = 0; i < zero_micro_count(rank->z); i++)
+        if (!micro_batch(rank, job, i, &state))
+            return false;
+    const zero_result result = toy_update(rank, &job->toy);
+    if (!job->verifies || job->fault == NOTHING)
+        return team_ok(rank, result, "zero_step");
+    TEAM_CHECK(result == ZERO_E_DIVERGED);
+    const char *message = zero_last_error(rank->z);
+    TEAM_CHECK(strstr(message, "gradient of micro-batch 0 is not a function"));
+    TEAM_CHECK(strstr(message, "step 1: ") && strstr(message, "large, slice 0"));
+    TEAM_CHECK(strstr(message, "between rank 0"));
+    TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_DIVERGED);
+    return true;
+}
+
+static void what_a_gradient_depends_on_is_found(void **state)
+{
+    (void)state;
+    for (enum fault fault = NOTHING; fault <= ACCUMULATION; fault++)
+        for (int world = fault == RANK ? 2 : 1; world <= 3; world++)
+            for (int way = 0; way < 8; way++) {
+                const bool native = way >= 6;
+                struct job job = {.toy = toy_odd, .fault = fault};
+                job.stage = native ? way - 6 : way % 4;
+                job.reduction = native ? "native" : "canonical";
+                job.toy.micro_batches = native ? world : 1 + way;
+                job.gather = job.stage > 0 && way % 2 ? "shared" : "copy";
+                job.verifies = true;
+                if (!team_run(team_threads(world), world, train_wrong, &job))
+                    fail_msg("fault %d, %d ranks, stage %d, %s", fault, world, job.stage,
+                             job.reduction);
+                job.verifies = false;
+                assert_true(team_run(team_threads(world), world, train_wrong, &job));
+            }
+}
+
+static bool announce(struct team_rank *rank, void *user)
+{
+    if (!open_job(rank, user))
+        return false;
+    const zero_hyper hyper[2] = {{1e-2, 0.9, 0.95, 1e-8, 0.1}, {3e-2, 0.8, 0.99, 1e-6, 0}};
+    zero_step_args args = zero_step_args_default();
+    args.hyper = hyper;
+    args.group_count = 2;
+    TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
+    TEAM_CHECK(zero_step_ahead(rank->z, &args) == ZERO_E_STATE);
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "verify_micro"));
+    return true;
+}
+
+static void steps_are_not_announced(void **state)
+{
+    (void)state;
+    struct job job = {.toy = toy_odd, .verifies = true};
+    job.toy.micro_batches = 1;
+    assert_true(team_run("self", 1, announce, &job));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_right_program_has_the_same_bits),
+        cmocka_unit_test(what_a_gradient_depends_on_is_found),
+        cmocka_unit_test(steps_are_not_announced),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
