@@ -162,7 +162,8 @@ static zero_result agree_on_plan(zero_ctx *z)
 static zero_result first_values(zero_ctx *z)
 {
     struct base_error error = {0};
-    eng_values_read(z, eng_values_first, NULL, &error);
+    if (!eng_values_read(z, eng_values_first, NULL, &error))
+        eng_values_frozen(z, eng_values_first, NULL, true, &error);
     const zero_result r = eng_agree(z, &error, "first values");
     return r ? r : eng_values_install(z);
 }

@@ -310,6 +310,8 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
                          int rank);
 /** The byte where granule `granule` of a section's home lies. */
 unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule);
+/** Whether a section has fp32 master weights: an f32 working copy is its own. */
+bool eng_has_master(const zero_ctx *z, size_t section);
 /** fp32 master weights from element `element` of a section on; state must cover it. */
 float *eng_weights(const zero_ctx *z, size_t section, size_t element);
 float *eng_moments(const zero_ctx *z, int which, size_t section, size_t element);
@@ -355,6 +357,10 @@ typedef zero_result (*eng_source_fn)(const zero_ctx *z, void *user, const struct
  * eng_sums_reclaim() has returned. Changes no weight. */
 zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user,
                             struct base_error *error);
+/** Reads what this rank writes of frozen tensors, which have no sums: through a tile, and if
+ * `write` into the working copy. */
+zero_result eng_values_frozen(zero_ctx *z, eng_source_fn source, void *user, bool write,
+                              struct base_error *error);
 /** Makes what eng_values_read() read the master weights, and publishes. Collective, ordered, when
  * all ranks have read. A failure meanwhile leaves all of this rank's values written. */
 zero_result eng_values_install(zero_ctx *z);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /** Which array a granule's hash is of. */
-enum { OF_WEIGHT = 0, OF_MOMENT = 1 };
+enum { OF_WEIGHT = 0, OF_MOMENT = 1, OF_FROZEN = 1 << 20 };
 
 static uint64_t granule_seed(const struct eng_param *param, const struct eng_slice *slice,
                              uint64_t granule, uint64_t array)
@@ -21,7 +21,12 @@ static struct base_hash128 hash_granule(const zero_ctx *z, const struct eng_slic
 {
     const struct eng_param *param = &z->model.params[slice->param];
     const size_t left = slice->numel - granule * ENG_GRANULE;
-    const size_t bytes = (left < ENG_GRANULE ? left : ENG_GRANULE) * sizeof(float);
+    const size_t count = left < ENG_GRANULE ? left : ENG_GRANULE, bytes = count * sizeof(float);
+    const struct eng_section *section = &z->layout.sections[slice->section];
+    if (section->frozen)
+        return base_hash128(eng_home(z, slice->section, slice->granule + granule),
+                            count * eng_dtype_size(section->dtype),
+                            granule_seed(param, slice, granule, OF_FROZEN));
     const size_t at = (slice->granule + granule) * ENG_GRANULE;
     struct base_hash128 sum = base_hash128(eng_weights(z, slice->section, at), bytes,
                                            granule_seed(param, slice, granule, OF_WEIGHT));

@@ -7,7 +7,8 @@
 
 bool eng_frozen(const zero_ctx *z, zero_param param)
 {
-    return z->model.groups[z->model.params[param].group].frozen;
+    const struct eng_param *p = &z->model.params[param];
+    return p->frozen || z->model.groups[p->group].frozen;
 }
 
 void eng_frozen_refresh(zero_ctx *z)

@@ -82,6 +82,8 @@ static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, enum purpo
     const struct eng_unit_layout *u = &z->layout.units[unit];
     for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
+        if (z->layout.sections[slice->section].frozen)
+            continue;
         const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
         unsigned char *data = buffer + z->placement.sections[slice->section].grad_offset +
                               slice->granule * ENG_GRANULE * size;
@@ -98,6 +100,10 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     if (z->micro < 0 || z->evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "gradient of unit %d opened %s", unit,
                         z->micro < 0 ? "outside a micro-batch" : "in an evaluation");
+    if (z->placement.grads.class_of_unit[unit] < 0)
+        return eng_fail(z, ZERO_E_STATE,
+                        "unit %d (%s) has no gradient: each of its tensors was registered frozen",
+                        unit, u->name);
     if (u->grad_open || u->grad_handed)
         return eng_fail(z, ZERO_E_STATE, "gradient of unit %d is %s already in micro-batch %d",
                         unit, u->grad_open ? "open" : "handed over", z->micro);
@@ -330,7 +336,7 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
         return NULL;
     const struct eng_section *section = &z->layout.sections[slice->section];
     const struct eng_unit *unit = &z->units[section->unit];
-    if (!unit->grad_open)
+    if (!unit->grad_open || section->frozen)
         return NULL;
     void *own = eng_own_gradient(z, slice);
     if (own)

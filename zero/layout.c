@@ -5,13 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SECTION_KINDS 4
+#define SECTION_KINDS 8
 
-/** Sections of a unit are ordered by kind: first what is sharded at stage 3, f32 before bf16. */
+/** Sections of a unit are ordered by kind: first what trains, of that what is sharded at stage 3,
+ * of that f32 before bf16. */
 static int section_kind(const struct eng_param *param, int64_t persist_numel)
 {
     const bool persistent = persist_numel >= 0 && param->slice_numel <= (uint64_t)persist_numel;
-    return (persistent ? 2 : 0) + (param->dtype == ZERO_BF16 ? 1 : 0);
+    return (param->frozen ? 4 : 0) + (persistent ? 2 : 0) + (param->dtype == ZERO_BF16 ? 1 : 0);
 }
 
 static zero_result allocate(struct eng_layout *layout, const struct eng_model *model,
@@ -107,14 +108,16 @@ static void place_unit(struct eng_layout *layout, const struct eng_model *model,
             continue;
         section->unit = (zero_unit)unit;
         section->dtype = kind & 1 ? ZERO_BF16 : ZERO_F32;
-        section->persistent = kind >= 2;
-        section->first = u->granules;
-        u->granules += section->granules;
+        section->persistent = kind & 2;
+        section->frozen = kind & 4;
+        size_t *granules = section->frozen ? &u->frozen : &u->granules;
+        section->first = *granules;
+        *granules += section->granules;
         layout->section_count++;
     }
     u->slice_count = *next_slice - u->first_slice;
     u->section_count = layout->section_count - u->first_section;
-    layout->granules += u->granules;
+    layout->granules += u->granules + u->frozen;
 }
 
 /** Cuts a section by the runs of its unit. */
@@ -122,7 +125,8 @@ static void cut_section(struct eng_layout *layout, size_t s)
 {
     struct eng_section *section = &layout->sections[s];
     const size_t world = (size_t)layout->world;
-    const size_t run = (layout->units[section->unit].granules + world - 1) / world;
+    const struct eng_unit_layout *u = &layout->units[section->unit];
+    const size_t run = ((section->frozen ? u->frozen : u->granules) + world - 1) / world;
     const size_t end = section->first + section->granules;
     const size_t size = eng_dtype_size(section->dtype);
     section->elements = layout->spans + 2 * s * world;
@@ -137,7 +141,8 @@ static void cut_section(struct eng_layout *layout, size_t s)
         section->elements[r] = (struct coll_span){.offset = offset, .count = count};
         section->bytes[r] = (struct coll_span){.offset = offset * size, .count = count * size};
         if (s > 0)
-            section->before[r] = section[-1].before[r] + section[-1].elements[r].count;
+            section->before[r] =
+                section[-1].before[r] + (section[-1].frozen ? 0 : section[-1].elements[r].count);
     }
 }
 

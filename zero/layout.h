@@ -3,11 +3,13 @@
  *
  * A unit is a row of granules (1,024 elements). Every slice of a tensor starts on a granule, so a
  * granule belongs to one tensor, one group and one rank; what is left of a slice's last granule is
- * padding: zero for ever. The unit's granules are cut into `world` runs of ceil(granules / world);
- * run r belongs to rank r, trailing ranks may own none.
+ * padding: zero for ever. The unit's granules that train are cut into `world` runs of
+ * ceil(granules / world), and those that are frozen into other ones, so that each rank has as much
+ * to update; run r belongs to rank r, trailing ranks may own none.
  *
- * Slices of one unit are sorted (stably) into sections that share dtype and residence, so that a
- * section is one range of bytes and each collective moves one section. No rank asks another.
+ * Slices of one unit are sorted (stably) into sections that share dtype, residence and whether they
+ * are frozen, so that a section is one range of bytes and each collective moves one section. No
+ * rank asks another.
  */
 #ifndef ZERO_LAYOUT_H
 #define ZERO_LAYOUT_H
@@ -31,17 +33,19 @@ struct eng_section {
     zero_unit unit;
     zero_dtype dtype;
     bool persistent; /**< resident on every rank at stage 3 */
-    size_t first;    /**< first granule, within the unit */
+    bool frozen;     /**< registered so: never updated, no gradient */
+    size_t first;    /**< first granule, among the unit's that train, or are frozen, too */
     size_t granules;
     struct coll_span *elements; /**< what each rank owns, in elements of the section */
     struct coll_span *bytes;    /**< the same in bytes of dtype */
-    size_t *before;             /**< elements each rank owns in the sections before this one */
+    size_t *before; /**< elements each rank owns in the sections before this one that train */
 };
 
 struct eng_unit_layout {
     size_t first_slice, slice_count;
     size_t first_section, section_count;
-    size_t granules;
+    size_t granules; /**< that train, */
+    size_t frozen;   /**< and that don't */
 };
 
 struct eng_layout {

@@ -12,6 +12,12 @@ unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule)
     return z->params + place->home + (granule - place->home_first) * bytes;
 }
 
+bool eng_has_master(const zero_ctx *z, size_t section)
+{
+    const struct eng_section *s = &z->layout.sections[section];
+    return s->dtype == ZERO_F32 || !s->frozen;
+}
+
 float *eng_weights(const zero_ctx *z, size_t section, size_t element)
 {
     const struct eng_section_place *place = &z->placement.sections[section];

@@ -178,7 +178,7 @@ static uint64_t hash_name(const char *name)
     return base_hash64(name, strlen(name), 0);
 }
 
-/** Whether the caller's buffers can be used at this stage. */
+/** Whether the tensor can be frozen, and the caller's buffers used at this stage. */
 static zero_result check_buffers(const struct eng_model *model, const zero_param_desc *desc,
                                  struct eng_param *param, struct base_error *error)
 {
@@ -197,6 +197,16 @@ static zero_result check_buffers(const struct eng_model *model, const zero_param
     if ((uintptr_t)desc->grad % eng_dtype_size(param->dtype))
         return zero_fail(error, ZERO_E_INVALID, "tensor %s: grad is not aligned to its type",
                          desc->name);
+    if (desc->frozen != 0 && desc->frozen != 1)
+        return zero_fail(error, ZERO_E_INVALID, "tensor %s: frozen is %d, neither 0 nor 1",
+                         desc->name, desc->frozen);
+    if (desc->reserved)
+        return zero_fail(error, ZERO_E_INVALID, "tensor %s: reserved is %d, not 0", desc->name,
+                         desc->reserved);
+    if (desc->frozen && desc->grad)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "tensor %s is frozen: it has no gradient to be in a buffer", desc->name);
+    param->frozen = desc->frozen;
     param->borrow = desc->borrow;
     param->grad = desc->grad;
     return ZERO_OK;
@@ -310,9 +320,14 @@ uint64_t eng_model_param_hash(const struct eng_model *model, size_t p)
 {
     const struct eng_param *param = &model->params[p];
     const struct eng_group *group = &model->groups[param->group];
-    const int32_t fields[] = {
-        param->ndim,  (int32_t)param->dtype,        param->unit,           param->slice_count,
-        param->group, (int32_t)group->choice.decay, group->choice.nesterov};
+    const int32_t fields[] = {param->ndim,
+                              (int32_t)param->dtype,
+                              param->unit,
+                              param->slice_count,
+                              param->group,
+                              (int32_t)group->choice.decay,
+                              group->choice.nesterov,
+                              param->frozen};
     uint64_t hash = base_hash64(param->shape, sizeof param->shape, param->name_hash);
     hash = base_hash64(fields, sizeof fields, hash);
     return base_hash64(group->optimizer->name, strlen(group->optimizer->name), hash);

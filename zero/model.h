@@ -38,6 +38,7 @@ struct eng_param {
     const void *data; /**< borrowed until commit */
     zero_fill_fn fill;
     void *fill_user;
+    bool frozen;         /**< never updated */
     void *borrow, *grad; /**< the caller's buffers, or NULL; see zero_param_desc */
 };
 

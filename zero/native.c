@@ -48,6 +48,8 @@ void eng_native_add(zero_ctx *z, zero_unit unit)
     unsigned char *sums = z->grads + z->grad_slots[u->sum_slot].offset;
     const unsigned char *values = z->grads + z->grad_slots[u->grad_slot].offset;
     for (size_t s = layout->first_section; s < layout->first_section + layout->section_count; s++) {
+        if (z->layout.sections[s].frozen)
+            continue;
         const size_t at = z->placement.sections[s].grad_offset;
         const size_t count = z->layout.sections[s].granules * ENG_GRANULE;
         eng_native_sum(z->layout.sections[s].dtype, sums + at, values + at, count);

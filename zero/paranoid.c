@@ -158,7 +158,7 @@ static void copy_gradient(zero_ctx *z, zero_unit unit, bool to_window)
     unsigned char *buffer = z->grads + z->grad_slots[z->units[unit].grad_slot].offset;
     for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        if (eng_own_gradient(z, slice))
+        if (z->layout.sections[slice->section].frozen || eng_own_gradient(z, slice))
             continue;
         const size_t offset = slice_offset(z, slice, true);
         memcpy((to_window ? window : buffer) + offset, (to_window ? buffer : window) + offset,

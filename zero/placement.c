@@ -37,6 +37,8 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
     place->home = placement->params_bytes;
     placement->params_bytes += sharded ? own : whole;
     placement->params_part += sharded || place->residence == ENG_SHARED ? own : whole;
+    if (section->frozen)
+        return;
     placement->sums_bytes += place->own_granules * granule_bytes(ZERO_F32);
     if (limits->moments > 0) {
         place->moments = placement->moments_bytes / sizeof(float);
@@ -59,7 +61,7 @@ static void unit_buffers(struct eng_placement *placement, const struct eng_layou
         struct eng_section_place *place = &placement->sections[s];
         const size_t bytes = section->granules * granule_bytes(section->dtype);
         place->grad_offset = sizes->grad_bytes;
-        sizes->grad_bytes += bytes;
+        sizes->grad_bytes += section->frozen ? 0 : bytes;
         place->slot_offset = sizes->gather_bytes;
         if (place->residence == ENG_SHARDED)
             sizes->gather_bytes += bytes;

@@ -49,7 +49,8 @@ struct eng_section_place {
     enum eng_residence residence;
     bool windowed; /**< readable only between gather and release, whatever the residence */
     size_t own_first, own_granules;     /**< this rank's run, in granules of the section */
-    size_t state_first, state_granules; /**< what its optimizer state covers */
+    size_t state_first, state_granules; /**< what this rank writes; what there is of moments and
+                                             masters covers it */
     size_t home_first;    /**< granule at which the home begins: own_first if sharded, else 0 */
     size_t home;          /**< byte in params */
     size_t slot_offset;   /**< byte in a gather slot, if sharded */

@@ -211,13 +211,15 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
     r = ckpt_safetensors_open(&job.file, path, &error);
     if (!r)
         r = match_tensors(z, &job, path, prefix, &error);
-    if (!r)
-        eng_values_read(z, read_tensor, &job, &error);
+    if (!r && !eng_values_read(z, read_tensor, &job, &error))
+        eng_values_frozen(z, read_tensor, &job, false, &error);
     r = eng_slots_settle(z);
     if (!r)
         r = eng_publish_finish(z, true);
     if (!r)
         r = agree_on_file(z, &error, "zero_import");
+    if (!r && eng_values_frozen(z, read_tensor, &job, true, &error))
+        r = eng_fail_from(z, &error);
     if (!r)
         r = eng_values_install(z);
     base_free(job.tensors);

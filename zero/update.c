@@ -38,6 +38,8 @@ static size_t cut_slice(const zero_ctx *z, const struct eng_slice *slice, int st
 {
     const int first = stage == 0 ? 0 : rank, end = stage == 0 ? z->config.world : rank + 1;
     size_t made = 0;
+    if (z->layout.sections[slice->section].frozen)
+        return 0;
     for (int owner = first; owner < end; owner++)
         made += cut_run(z, slice, owner, segments ? segments + made : NULL);
     return made;

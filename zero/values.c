@@ -2,15 +2,16 @@
 
 #include <string.h>
 
-/** Elements [*first, *end) of a slice that this rank owns. */
-static void own_part(const zero_ctx *z, const struct eng_slice *slice, size_t *first, size_t *end)
+#define TILE ((size_t)4 * ENG_GRANULE)
+
+/** Elements [*first, *end) of a slice in `granules` granules of its section from `granule` on. */
+static void part_in(const struct eng_slice *slice, size_t granule, size_t granules, size_t *first,
+                    size_t *end)
 {
-    const struct eng_section_place *place = &z->placement.sections[slice->section];
     const size_t begin = slice->granule * ENG_GRANULE;
-    const size_t own = place->own_first * ENG_GRANULE;
-    const size_t own_end = own + place->own_granules * ENG_GRANULE;
-    *first = own > begin ? own - begin : 0;
-    *end = own_end > begin ? own_end - begin : 0;
+    const size_t in = granule * ENG_GRANULE, in_end = in + granules * ENG_GRANULE;
+    *first = in > begin ? in - begin : 0;
+    *end = in_end > begin ? in_end - begin : 0;
     if (*first > slice->numel)
         *first = slice->numel;
     if (*end > slice->numel)
@@ -21,15 +22,39 @@ zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user, struc
 {
     for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
+        const struct eng_section_place *place = &z->placement.sections[slice->section];
         size_t first, end;
-        own_part(z, slice, &first, &end);
-        if (first >= end)
+        part_in(slice, place->own_first, place->own_granules, &first, &end);
+        if (first >= end || z->layout.sections[slice->section].frozen)
             continue;
         const size_t at = slice->granule * ENG_GRANULE + first;
         float *out = eng_own_sums(z, slice->section, at);
         const zero_result r = source(z, user, slice, first, end - first, out, error);
         if (r)
             return r;
+    }
+    return ZERO_OK;
+}
+
+zero_result eng_values_frozen(zero_ctx *z, eng_source_fn source, void *user, bool write,
+                              struct base_error *error)
+{
+    float tile[TILE];
+    for (size_t i = 0; i < z->layout.slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        const struct eng_section_place *place = &z->placement.sections[slice->section];
+        size_t at, end, count;
+        part_in(slice, place->state_first, place->state_granules, &at, &end);
+        if (!z->layout.sections[slice->section].frozen)
+            continue;
+        for (; at < end; at += count) {
+            count = end - at < TILE ? end - at : TILE;
+            const zero_result r = source(z, user, slice, at, count, tile, error);
+            if (r)
+                return r;
+            if (write)
+                eng_values_put(z, slice->section, slice->granule * ENG_GRANULE + at, count, tile);
+        }
     }
     return ZERO_OK;
 }
@@ -60,7 +85,8 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
 
 void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, const float *values)
 {
-    memcpy(eng_weights(z, section, element), values, count * sizeof *values);
+    if (eng_has_master(z, section))
+        memcpy(eng_weights(z, section, element), values, count * sizeof *values);
     if (z->layout.sections[section].dtype != ZERO_BF16)
         return;
     uint16_t *granule = (uint16_t *)(void *)eng_home(z, section, element / ENG_GRANULE);
@@ -69,7 +95,11 @@ void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, c
 
 void eng_values_get(const zero_ctx *z, size_t section, size_t element, size_t count, float *values)
 {
-    memcpy(values, eng_weights(z, section, element), count * sizeof *values);
+    const uint16_t *granule = (uint16_t *)(void *)eng_home(z, section, element / ENG_GRANULE);
+    if (eng_has_master(z, section))
+        memcpy(values, eng_weights(z, section, element), count * sizeof *values);
+    else
+        z->kernels->from_bf16(count, granule + element % ENG_GRANULE, values);
 }
 
 /** The values of a rank's run of a section become weights and working copy. */
@@ -87,7 +117,7 @@ zero_result eng_values_install(zero_ctx *z)
     for (size_t s = 0; s < z->layout.section_count; s++) {
         const bool all = z->placement.sections[s].residence == ENG_REPLICATED;
         for (int owner = 0; owner < z->config.world; owner++)
-            if (all || owner == z->config.rank)
+            if ((all || owner == z->config.rank) && !z->layout.sections[s].frozen)
                 install(z, s, owner);
         if (!r)
             r = eng_publish_start(z, s);

@@ -264,6 +264,11 @@ typedef struct zero_param_desc {
     void *grad;   /**< stages 0, 1: the caller's buffer for the gradient (whole, row-major),
                        zeros at first, into which kernels add at any time; zero_grad_ptr() is there.
                        zero_grad_done() takes what is there and zeroes it */
+    int32_t frozen;   /**< 1: never updated. It has a working copy like any other, which is what is
+                           fingerprinted, exported and imported, and no gradient, no master weights
+                           and no moments: zero_grad_ptr() is NULL, and a unit of nothing else has no
+                           gradient to hand over. 0: it trains */
+    int32_t reserved; /**< zero */
 } zero_param_desc;
 
 static inline zero_group_desc zero_group_default(void)
@@ -402,7 +407,8 @@ ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice
  * holds zeros (with reduction=native, what this rank's earlier micro-batches added), into which
  * kernels add. Stays open until zero_grad_done(); other units may be
  * opened meanwhile (tied weights). May wait until a buffer is free. *Collective, ordered.*
- * ZERO_E_STATE outside a micro-batch, in an evaluation, opened or handed over already; ZERO_E_LIMIT
+ * ZERO_E_STATE outside a micro-batch, in an evaluation, opened or handed over already, or the unit
+ * has only tensors that were registered frozen; ZERO_E_LIMIT
  * as for zero_gather(), at stages 2 and 3, with grad_units.
  */
 ZERO_API zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream);
@@ -637,7 +643,9 @@ ZERO_API zero_result zero_export(zero_ctx *z, const char *path);
  * F16), by name; `prefix` (may be NULL) may stand before names in the file. Moments stay.
  * *Collective*; every rank reads the file. A tensor that is missing or has another shape is
  * ZERO_E_INVALID, a damaged file ZERO_E_CORRUPT, one with an unknown dtype ZERO_E_UNSUPPORTED, one
- * that is not there ZERO_E_IO, and nothing was changed; extra tensors are ignored.
+ * that is not there ZERO_E_IO, and nothing was changed; extra tensors are ignored. Tensors that
+ * were registered frozen are read twice, as nothing else has room for them: should only the second
+ * time fail, the error is fatal.
  */
 ZERO_API zero_result zero_import(zero_ctx *z, const char *path, const char *prefix);
 

@@ -128,9 +128,10 @@ static zero_result add_tensor(zero_ctx *z, const struct synthetic *model, zero_p
         }
         desc.data = desc.dtype == ZERO_BF16 ? (void *)data->half[param] : data->wide[param];
     }
+    desc.frozen = model->frozen >> param & 1;
     if (model->borrow)
         desc.borrow = model->borrow->tensors[param];
-    if (model->own)
+    if (model->own && !desc.frozen)
         desc.grad = model->own->tensors[param];
     return zero_add_param(z, NULL, &desc);
 }
@@ -214,6 +215,11 @@ static void put_faults(const struct pass *pass, zero_param param, int32_t slice,
     }
 }
 
+static bool is_frozen(const struct pass *pass, zero_param param)
+{
+    return pass->model->frozen >> param & 1;
+}
+
 static bool is_paused(const struct pass *pass, zero_param param)
 {
     return pass->micro.step >= SYNTHETIC_PAUSE && pass->micro.step < SYNTHETIC_RESUME &&
@@ -245,7 +251,7 @@ static void backward_unit(struct pass *pass, zero_unit unit, double part)
     struct eng_fp_state saved;
     eng_fp_enter(&saved);
     for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++)
-        if (in_unit(&synthetic_tensors[p], unit, &slice))
+        if (in_unit(&synthetic_tensors[p], unit, &slice) && !is_frozen(pass, p))
             backward_tensor(pass, p, slice, part);
     eng_fp_leave(&saved);
 }
@@ -257,11 +263,15 @@ static enum way way_of(const struct pass *pass, zero_unit unit)
 {
     static const enum way ignored[] = {HAND_OVER, SAY_NONE, DO_NOTHING};
     const uint64_t step = pass->micro.step, micro = pass->micro.index;
-    bool needed = false;
+    bool has = false, needed = false;
     int32_t slice;
     for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++)
-        if (in_unit(&synthetic_tensors[p], unit, &slice) && !is_paused(pass, p))
-            needed = true;
+        if (in_unit(&synthetic_tensors[p], unit, &slice) && !is_frozen(pass, p)) {
+            has = true;
+            needed = needed || !is_paused(pass, p);
+        }
+    if (!has)
+        return DO_NOTHING;
     if (!needed)
         return ignored[step % 3];
     if (pass->model->absent && (step * 5 + micro * 2 + (uint64_t)unit) % 4 == 1)
@@ -438,6 +448,10 @@ const char *synthetic_golden(const struct synthetic *model)
         {{.micro_batches = 8, .paused = 1}, "5cf135c2a6c46831e56e4f7b59b2468e"},
         {{.dtype = ZERO_BF16, .micro_batches = 5, .absent = true, .paused = 2},
          "9eb53b3d0ef9d58a6a40c8fc8a821424"},
+        {{.micro_batches = 8, .frozen = SYNTHETIC_TAIL | SYNTHETIC_TIED},
+         "324cbfbb301802a6e5b7dcb885b07dc2"},
+        {{.dtype = ZERO_BF16, .micro_batches = 5, .frozen = SYNTHETIC_BIASES, .paused = 1},
+         "74781213223700fda849acf5606aa1cf"},
         {{.dtype = ZERO_F32, .micro_batches = 5, .unclipped = true},
          "3ad1355126b7deb2ad981d58bf819a87"},
         {{.dtype = ZERO_BF16, .micro_batches = 8, .unclipped = true},
@@ -452,7 +466,8 @@ const char *synthetic_golden(const struct synthetic *model)
         if (golden[i].model.dtype == model->dtype &&
             golden[i].model.micro_batches == model->micro_batches &&
             golden[i].model.sum_group == model->sum_group &&
-            golden[i].model.absent == model->absent && golden[i].model.paused == model->paused &&
+            golden[i].model.frozen == model->frozen && golden[i].model.absent == model->absent &&
+            golden[i].model.paused == model->paused &&
             golden[i].model.unclipped == model->unclipped)
             return golden[i].digest;
     return NULL;

@@ -62,7 +62,8 @@ struct synthetic {
     /** The caller's memory for working copies and gradients of all tensors, or NULL: the engine's;
      * the same bits. */
     struct synthetic_memory *borrow, *own;
-    int32_t paused; /**< so many groups, the first ones, are frozen for some steps */
+    unsigned frozen; /**< a bit a tensor: registered so */
+    int32_t paused;  /**< so many groups, the first ones, are frozen for some steps */
     /** The library is called with denormals flushed and rounding upwards, as a program built with
      * -ffast-math may do; the program's own arithmetic is not affected. */
     bool hostile;
@@ -110,6 +111,9 @@ float synthetic_element(zero_dtype dtype, const void *array, uint64_t element);
  * same whether tied or announced or not, and however a missing gradient is told; besides, for what
  * is absent, paused and not clipped. NULL if there is none. */
 const char *synthetic_golden(const struct synthetic *model);
+
+/** Tensors to freeze: a part of the tied unit, of the stacked ones, and all of the last. */
+enum { SYNTHETIC_TIED = 1 << 1, SYNTHETIC_BIASES = 1 << 3, SYNTHETIC_TAIL = 1 << 4 | 1 << 5 };
 
 /** Steps, and those in which `paused` groups are frozen: the first, and the first one after. */
 enum { SYNTHETIC_STEPS = 20, SYNTHETIC_PAUSE = 5, SYNTHETIC_RESUME = 12 };

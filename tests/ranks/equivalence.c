@@ -190,7 +190,7 @@ enum { COPIED_ON_DEMAND, COPIED_AHEAD, COPIED_FAR_AHEAD, SHARED, WAYS };
 static void sweep_world(const struct synthetic *model, const struct outcome *expected, int world,
                         const char *transport, struct outcome *outcomes, unsigned *turn)
 {
-    const bool plain = !model->sum_group && !model->absent && !model->paused;
+    const bool plain = !model->sum_group && !model->absent && !model->frozen && !model->paused;
     for (int32_t stage = 0; stage <= 3; stage++) {
         for (int way = 0; way < WAYS; way++) {
             if (way == SHARED && stage == 0)
@@ -276,6 +276,22 @@ static void blocks_of_micro_batches(void **state)
         sweep(&models[i], i % 2 ? "shm" : "threads");
 }
 
+// Tensors that are registered frozen; with a group that is frozen for a while whole units rest.
+static void frozen_tensors(void **state)
+{
+    (void)state;
+    static const struct synthetic models[] = {
+        {.micro_batches = 8, .tied = true, .frozen = SYNTHETIC_TAIL | SYNTHETIC_TIED},
+        {.dtype = ZERO_BF16,
+         .micro_batches = 5,
+         .tied = true,
+         .frozen = SYNTHETIC_BIASES,
+         .paused = 1},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        sweep(&models[i], i % 2 ? "shm" : "threads");
+}
+
 // Units without a gradient, on some ranks or on all, and groups that are frozen for some steps.
 static void parts_that_rest(void **state)
 {
@@ -311,7 +327,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(f32_threads),     cmocka_unit_test(bf16_threads),
         cmocka_unit_test(mixed_threads),   cmocka_unit_test(f32_processes),
         cmocka_unit_test(mixed_processes), cmocka_unit_test(blocks_of_micro_batches),
-        cmocka_unit_test(parts_that_rest), cmocka_unit_test(announced_steps),
+        cmocka_unit_test(parts_that_rest), cmocka_unit_test(frozen_tensors),
+        cmocka_unit_test(announced_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

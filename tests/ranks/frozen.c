@@ -1,11 +1,14 @@
-/* Groups that are not updated for some steps: what they hold stays, what others do is as if their
- * gradients were zeros, and nothing of a unit travels whose every tensor is frozen. */
+/* Groups that are not updated for some steps, tensors that never are: what they hold stays, what
+ * others do is as if their gradients were zeros, and nothing of a unit travels whose every tensor
+ * is frozen. */
 #include "tests/ranks/toy.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -13,14 +16,16 @@ enum { MOST_RANKS = 4, STEPS = 4, UNITS = 5, TENSORS = 9, ELEMENTS = 5000 };
 
 /** How a group is kept from changing. */
 enum way {
-    FROZEN,  /**< zero_set_frozen(), with gradients full of NaN */
-    STOPPED, /**< no learning rate, no decay, and gradients of zeros */
+    FROZEN,     /**< zero_set_frozen(), with gradients full of NaN */
+    STOPPED,    /**< no learning rate, no decay, and gradients of zeros */
+    REGISTERED, /**< its tensors are registered frozen */
 };
 
 struct job {
     zero_dtype dtype;
     int stage, world;
     const char *gather;
+    bool paranoid;
     enum way way;
     zero_group group; /**< the one that doesn't change */
     double norm[STEPS];
@@ -72,16 +77,36 @@ static void put(zero_dtype dtype, void *array, uint64_t k, float value)
         ((uint16_t *)array)[k] = (uint16_t)(bits >> 16);
 }
 
+/** Whether every tensor of the unit is of the group that doesn't change. */
+static bool rests(const struct job *job, zero_unit unit)
+{
+    for (int p = 0; p < TENSORS; p++)
+        if (slice_in(&toy_odd.tensors[p], unit) >= 0 && toy_odd.tensors[p].group != job->group)
+            return false;
+    return true;
+}
+
 static bool micro_batch(struct team_rank *rank, const struct toy *toy, const struct job *job, int i)
 {
     zero_micro micro = {.struct_size = sizeof micro};
     TEAM_OK(rank, zero_micro_begin(rank->z, i, &micro));
     for (zero_unit unit = UNITS - 1; unit >= 0; unit--) {
-        TEAM_OK(rank, zero_grad_open_raw(rank->z, unit, NULL));
+        const zero_result opened = zero_grad_open_raw(rank->z, unit, NULL);
+        if (job->way == REGISTERED && rests(job, unit)) {
+            TEAM_CHECK(opened == ZERO_E_STATE);
+            TEAM_CHECK(strstr(zero_last_error(rank->z), "registered frozen"));
+            TEAM_CHECK(zero_grad_none(rank->z, unit, NULL) == ZERO_E_STATE);
+            continue;
+        }
+        TEAM_OK(rank, opened);
         for (int p = 0; p < TENSORS; p++) {
             const struct toy_tensor *tensor = &toy->tensors[p];
             const int slice = slice_in(tensor, unit);
             const bool still = tensor->group == job->group;
+            if (still && job->way == REGISTERED) {
+                TEAM_CHECK(!zero_grad_ptr(rank->z, p, slice));
+                continue;
+            }
             for (uint64_t k = 0; slice >= 0 && k < tensor->numel; k++)
                 put(toy_dtype(toy, tensor), zero_grad_ptr(rank->z, p, slice), k,
                     !still                ? gradient_of(&micro, p, k)
@@ -98,8 +123,11 @@ static bool train(struct team_rank *rank, void *user)
     struct job *job = user;
     struct toy toy = toy_odd;
     toy.dtype = job->dtype;
+    for (int p = 0; p < TENSORS && job->way == REGISTERED; p++)
+        toy.frozen |= (unsigned)(toy.tensors[p].group == job->group) << p;
     rank->config.stage = job->stage;
     rank->config.gather = job->gather;
+    rank->config.paranoid = job->paranoid;
     if (!toy_open(rank, &toy) || !copy_weights(rank, &toy, job->first))
         return false;
     if (job->way == FROZEN)
@@ -145,12 +173,14 @@ static void others_train_as_if_it_had_no_gradient(void **state)
                                .group = variant >> 1};
         run(&stopped);
         uint8_t digest[16];
-        for (int turn = 0; turn < 7; turn++) {
+        for (int i = 0; i < 14; i++) {
+            const int turn = i % 7;
             frozen = stopped;
-            frozen.way = FROZEN;
+            frozen.way = i < 7 ? FROZEN : REGISTERED;
+            frozen.paranoid = i % 3 == 1;
             frozen.stage = turn < 4 ? turn : turn - 3;
             frozen.gather = turn < 4 ? "copy" : "shared";
-            frozen.world = 1 + (turn + variant) % MOST_RANKS;
+            frozen.world = 1 + (i + variant) % MOST_RANKS;
             run(&frozen);
             assert_memory_equal(frozen.norm, stopped.norm, sizeof frozen.norm);
             assert_memory_equal(frozen.last, stopped.last, sizeof frozen.last);
@@ -317,6 +347,74 @@ static void what_rests_does_not_travel(void **state)
             fail_msg("stage %d", stage);
 }
 
+/* ------------------------------------------------------------------ all of a model */
+
+/** Bytes of the plan's row. */
+static size_t planned(const zero_ctx *z, const char *purpose)
+{
+    const char *row = strstr(zero_plan_text(z), purpose);
+    const char *host = row ? strstr(row, " host ") : NULL;
+    return host ? (size_t)strtoull(host + 6, NULL, 10) : SIZE_MAX;
+}
+
+struct whole {
+    int stage;
+    const char *gather;
+    char path[32];
+};
+
+/** A model that is only read: a teacher, a reference. */
+static bool only_read(struct team_rank *rank, void *user)
+{
+    const struct whole *job = user;
+    struct toy toy = toy_odd;
+    toy.dtype = ZERO_BF16;
+    toy.frozen = (1u << TENSORS) - 1;
+    rank->config.stage = job->stage;
+    rank->config.gather = job->gather;
+    if (!toy_open(rank, &toy))
+        return false;
+    zero_ctx *z = rank->z;
+    TEAM_CHECK(planned(z, "  gradients ") == 0 && planned(z, "  gradient sums") == 0);
+    TEAM_CHECK(planned(z, "  moments") == 0 && planned(z, "  master weights") == 0);
+    uint8_t first[16], written[16], last[16];
+    TEAM_OK(rank, zero_fingerprint(z, first));
+    for (int i = 0; i < zero_micro_count(z); i++)
+        TEAM_OK(rank, zero_micro_begin(z, i, NULL));
+    TEAM_OK(rank, toy_update(rank, &toy));
+    TEAM_OK(rank, zero_export(z, job->path));
+    TEAM_OK(rank, zero_fingerprint(z, last));
+    TEAM_CHECK(memcmp(first, last, sizeof first) != 0); // a step later
+    const float values[] = {0.5f, 0.25f};
+    float back[2];
+    TEAM_OK(rank, zero_param_write(z, 6, 0, 1023, 2, values));
+    TEAM_OK(rank, zero_param_read(z, 6, 0, 1023, 2, back));
+    TEAM_CHECK(memcmp(values, back, sizeof values) == 0);
+    TEAM_OK(rank, zero_fingerprint(z, written));
+    TEAM_CHECK(memcmp(written, last, sizeof last) != 0);
+    TEAM_CHECK(zero_import(z, job->path, NULL) == ZERO_OK);
+    TEAM_OK(rank, zero_fingerprint(z, first));
+    TEAM_CHECK(memcmp(first, last, sizeof last) == 0);
+    return true;
+}
+
+static void a_model_can_be_read_only(void **state)
+{
+    (void)state;
+    struct whole job = {.path = "/tmp/frozen.XXXXXX"};
+    const int file = mkstemp(job.path);
+    assert_true(file >= 0);
+    close(file);
+    for (int turn = 0; turn < 7; turn++) {
+        job.stage = turn < 4 ? turn : turn - 3;
+        job.gather = turn < 4 ? "copy" : "shared";
+        const int world = 1 + turn % 3;
+        if (!team_run(team_threads(world), world, only_read, &job))
+            fail_msg("%d ranks, stage %d, %s", world, job.stage, job.gather);
+    }
+    unlink(job.path);
+}
+
 /* ------------------------------------------------------------------ misuse */
 
 static bool misuse(struct team_rank *rank, void *user)
@@ -368,6 +466,7 @@ int main(void)
         cmocka_unit_test(others_train_as_if_it_had_no_gradient),
         cmocka_unit_test(training_goes_on_with_its_state),
         cmocka_unit_test(what_rests_does_not_travel),
+        cmocka_unit_test(a_model_can_be_read_only),
         cmocka_unit_test(misuse_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

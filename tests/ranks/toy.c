@@ -74,6 +74,7 @@ bool toy_register(struct team_rank *rank, const struct toy *toy)
         desc.ndim = tensor->slices > 1 ? 2 : 1;
         desc.shape[0] = (uint64_t)tensor->slices;
         desc.shape[desc.ndim - 1] = tensor->numel;
+        desc.frozen = toy->frozen >> p & 1;
         desc.fill = fill;
         desc.fill_user = (void *)(uintptr_t)toy;
         TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));

@@ -27,8 +27,9 @@ struct toy {
     zero_dtype dtype;
     uint64_t salt;                 /**< other first values */
     const zero_group_desc *groups; /**< of the two groups; NULL: defaults */
-    float boost; /**< > 0: gradients are so much larger until the step divides it away */
-    bool raw;    /**< gradients overwrite what their buffer holds, instead of adding to it */
+    float boost;     /**< > 0: gradients are so much larger until the step divides it away */
+    unsigned frozen; /**< a bit a tensor: registered so */
+    bool raw;        /**< gradients overwrite what their buffer holds, instead of adding to it */
     bool unclipped;
     bool ahead; /**< announces its steps; needs `unclipped` */
 };

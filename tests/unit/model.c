@@ -62,6 +62,8 @@ static void tensors_are_checked(void **state)
     REFUSE(group, 1, "group 1");
     REFUSE(group, -1, "group -1");
     REFUSE(struct_size, 2, "struct_size");
+    REFUSE(frozen, 2, "frozen is 2");
+    REFUSE(reserved, 1, "reserved is 1");
 #undef REFUSE
     refuse(&model, NULL, "description");
     desc = good();
