@@ -21,8 +21,7 @@ void *eng_borrowed(const zero_ctx *z, const struct eng_slice *slice)
 void *eng_own_gradient(const zero_ctx *z, const struct eng_slice *slice)
 {
     const struct eng_param *param = &z->model.params[slice->param];
-    const zero_dtype dtype = z->layout.sections[slice->section].dtype;
-    return param->grad ? slice_of(param, slice, param->grad, dtype) : NULL;
+    return param->grad ? slice_of(param, slice, param->grad, param->grad_dtype) : NULL;
 }
 
 void eng_borrow_section(zero_ctx *z, size_t section)
@@ -63,12 +62,12 @@ void eng_take_gradients(zero_ctx *z, zero_unit unit)
         void *from = eng_own_gradient(z, slice);
         if (!from)
             continue;
-        const zero_dtype dtype = z->layout.sections[slice->section].dtype;
+        const zero_dtype dtype = z->layout.sections[slice->section].grad_dtype;
         const size_t size = eng_dtype_size(dtype), bytes = slice->numel * size;
         unsigned char *to = slot + z->placement.sections[slice->section].grad_offset +
                             slice->granule * ENG_GRANULE * size;
         if (add)
-            eng_native_sum(dtype, to, from, slice->numel);
+            eng_native_sum(z->kernels, dtype, to, from, slice->numel);
         else
             memcpy(to, from, bytes);
         memset(from, 0, bytes);

@@ -22,6 +22,9 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
                           : 0,
         .live_bytes = config->live_bytes,
         .moments = eng_model_moments(&z->model),
+        .narrow_moments = config->moment_dtype != ZERO_F32,
+        .comm_dtype = config->comm_dtype,
+        .no_masters = config->no_masters,
     };
 }
 

@@ -10,20 +10,17 @@ struct declaration {
     int64_t stage, micro_batches, prefetch_units, open_units, persist_numel, live_bytes;
     int64_t loss_scale, loss_scale_init, loss_scale_min, loss_scale_window;
     int64_t nonfinite, skip_limit, shared, native, sum_group, paranoid, verify_micro;
+    int64_t comm_dtype, no_masters, moment_dtype;
     uint64_t seed;
     uint64_t params, groups;
 };
 
-static const char *const declaration_names[] = {"stage",          "micro_batches",
-                                                "prefetch_units", "open_units",
-                                                "persist_numel",  "live_bytes",
-                                                "loss_scale",     "loss_scale_init",
-                                                "loss_scale_min", "loss_scale_window",
-                                                "nonfinite",      "skip_limit",
-                                                "gather",         "reduction",
-                                                "sum_group",      "paranoid",
-                                                "verify_micro",   "seed",
-                                                "tensors",        "groups"};
+static const char *const declaration_names[] = {
+    "stage",      "micro_batches", "prefetch_units",  "open_units",     "persist_numel",
+    "live_bytes", "loss_scale",    "loss_scale_init", "loss_scale_min", "loss_scale_window",
+    "nonfinite",  "skip_limit",    "gather",          "reduction",      "sum_group",
+    "paranoid",   "verify_micro",  "comm_dtype",      "master",         "moments",
+    "seed",       "tensors",       "groups"};
 
 /** Ranks whose settings differ are told which one. */
 static zero_result compare_settings(zero_ctx *z, struct base_error *error)
@@ -46,6 +43,9 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .sum_group = z->config.sum_group,
         .paranoid = z->config.paranoid,
         .verify_micro = z->config.verify_micro,
+        .comm_dtype = z->config.comm_dtype,
+        .no_masters = z->config.no_masters,
+        .moment_dtype = z->config.moment_dtype,
         .seed = z->config.seed,
         .params = z->model.param_count,
         .groups = z->model.group_count,
@@ -90,7 +90,7 @@ static zero_result compare_model(zero_ctx *z, struct base_error *error)
         if (all[i] != all[i % params])
             r = zero_fail(error, ZERO_E_DIVERGED,
                           "ranks 0 and %zu differ in tensor %zu (%s here): name, shape, dtype, "
-                          "unit, or group with its optimizer",
+                          "grad_dtype, unit, or group with its optimizer",
                           i / params, i % params, z->model.params[i % params].name);
 out:
     base_free(mine);
@@ -107,6 +107,21 @@ static size_t compare_bytes(const zero_ctx *z)
     return models > settings ? models : settings;
 }
 
+/** master=none would have no effect on an f32 model. */
+static zero_result check_masters(const struct eng_config *config, const struct eng_model *model,
+                                 struct base_error *error)
+{
+    bool narrow = false;
+    for (size_t p = 0; p < model->param_count; p++)
+        narrow = narrow || (model->params[p].dtype != ZERO_F32 && !model->params[p].frozen);
+    if (config->no_masters && !narrow)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "master=none, but all %zu tensors are f32, which are their own master "
+                         "weights: it is for bf16 and f16",
+                         model->param_count);
+    return ZERO_OK;
+}
+
 /** Layout, placement and what all ranks need: the same functions whether the world is there or only
  * planned. */
 static zero_result make_plan(zero_ctx *z, struct base_error *error)
@@ -115,6 +130,8 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
     z->micro_count = eng_config_rounds(config);
     z->planned_micro_batches = config->micro_batches;
     zero_result r = eng_model_complete(&z->model, error);
+    if (!r)
+        r = check_masters(config, &z->model, error);
     if (!r)
         r = eng_policy_resolve(&z->config, &z->model, &z->scale, error);
     if (!r)

@@ -380,6 +380,12 @@ zero_result eng_config_check_reduction(const struct eng_config *config, struct b
     return ZERO_OK;
 }
 
+static void decide_precision(struct eng_config *config)
+{
+    config->no_masters = !strcmp(config->master, "none");
+    config->moment_dtype = !strcmp(config->moments, "bf16") ? ZERO_BF16 : ZERO_F32;
+}
+
 static zero_result set_log(struct eng_config *config, const zero_config *user,
                            struct base_error *error)
 {
@@ -453,6 +459,7 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
 
     store_all(&resolution);
     config->native = !strcmp(config->reduction, "native");
+    decide_precision(config);
     result = check_transport(config, error);
     if (!result)
         result = decide_gather(config, error);

@@ -17,7 +17,7 @@
 #include <stddef.h>
 
 enum {
-    ENG_CONFIG_KEYS = 27,
+    ENG_CONFIG_KEYS = 30,
     ENG_MAX_MICRO_BATCHES = 1 << 20,
     ENG_VALUE_BYTES = 128, /**< of a value as text */
 };
@@ -70,10 +70,15 @@ struct eng_config {
     int64_t memory_limit; /**< 0: not checked; ENG_KEY_AUTO: what is found */
     bool shared;          /**< gather, decided: one copy of the parameters a host */
     bool native;
-    int32_t paranoid;     /**< 0, 1 */
-    int32_t verify_micro; /**< 0, 1 */
-    struct base_log log;  /**< sink, levels (log_level, ZERO_LOG) and this rank */
-    char log_text[128];   /**< value of the key `log`: levels by component; "" if none */
+    int32_t paranoid;        /**< 0, 1 */
+    int32_t verify_micro;    /**< 0, 1 */
+    const char *master;      /**< "f32", "none": a literal; the same as .no_masters */
+    const char *moments;     /**< "f32", "bf16": a literal; the same as .moment_dtype */
+    zero_dtype comm_dtype;   /**< ZERO_DTYPE_DEFAULT: each gradient's own */
+    zero_dtype moment_dtype; /**< ZERO_F32 or ZERO_BF16 */
+    bool no_masters;
+    struct base_log log; /**< sink, levels (log_level, ZERO_LOG) and this rank */
+    char log_text[128];  /**< value of the key `log`: levels by component; "" if none */
     enum eng_source sources[ENG_CONFIG_KEYS];
 
     char name[BOOT_NAME_BYTES];

@@ -13,6 +13,9 @@ static const char *const transports[] = {[ENG_TRANSPORT_SELF] = "self",
 static const char *const kernels[] = {"auto", "ref", "avx2", "avx512", NULL};
 static const char *const gathers[] = {"auto", "copy", "shared", NULL};
 static const char *const reductions[] = {"canonical", "native", NULL};
+static const char *const masters[] = {"f32", "none", NULL};
+static const char *const moments[] = {"f32", "bf16", NULL};
+static const char *const comm_dtypes[] = {"default", "f32", "bf16", "f16", NULL};
 static const char *const nonfinite[] = {"default", "error", "skip", NULL};
 static const char *const loss_scales[] = {"auto", "dynamic", "off", NULL};
 static const char *const levels[] = {"off", "error", "warn", "info", "debug", "trace", NULL};
@@ -71,6 +74,12 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
      .doc = "1: access outside of its window fails at every stage"},
     {"verify_micro", ENG_KEY_INT32, FIELD(verify_micro), .max = 1,
      .doc = "1: a micro-batch a rank and step is computed twice and compared"},
+    {"comm_dtype", ENG_KEY_ENUM, FIELD(comm_dtype), .max = ZERO_F16, .choices = comm_dtypes,
+     .doc = "in what gradients travel"},
+    {"master", ENG_KEY_CHOICE, FIELD(master), .max = 1, .choices = masters,
+     .doc = "master weights of 16-bit tensors"},
+    {"moments", ENG_KEY_CHOICE, FIELD(moments), .max = 1, .choices = moments,
+     .doc = "in what the optimizers keep moments"},
     {"log_level", ENG_KEY_ENUM, .user_offset = offsetof(zero_config, log_level),
      .config_offset = offsetof(struct eng_config, log.level), .max = ZERO_LOG_TRACE,
      .fallback = ZERO_LOG_WARN, .off = true, .choices = levels, .doc = "what is logged"},

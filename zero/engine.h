@@ -150,6 +150,7 @@ struct eng_bad {
 
 /** A run of elements of one slice and one owner that one task updates. */
 struct eng_segment {
+    const struct eng_slice *slice;
     size_t section;
     zero_group group;
     size_t first;          /**< element of the section, at a granule */
@@ -189,7 +190,8 @@ struct zero_ctx {
     struct base_arena private_memory;                           /**< what they don't */
     unsigned char *params, *grads;
     const unsigned char *params_view; /**< params as the program sees them */
-    float *sums, *blocks, *moments[ENG_MAX_MOMENTS], *masters;
+    float *sums, *blocks, *masters;
+    unsigned char *moments[ENG_MAX_MOMENTS];
     unsigned char *slots;
     struct eng_unit *units;
     struct eng_section_io *io;
@@ -214,8 +216,9 @@ struct zero_ctx {
     int held_units, open_grads;
 
     uint64_t step, updates;
-    int micro;       /**< local micro-batch under way or finished last, -1 before the first */
-    int micro_count; /**< a step and rank */
+    uint64_t prepared; /**< number of the update that the scalars are for, from 1 */
+    int micro;         /**< local micro-batch under way or finished last, -1 before the first */
+    int micro_count;   /**< a step and rank */
     int32_t planned_micro_batches; /**< V at commit, which memory was decided for */
     struct eng_evaluation evaluation;
     struct eng_metrics metrics;    /**< of the step or evaluation under way */
@@ -310,11 +313,13 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
                          int rank);
 /** The byte where granule `granule` of a section's home lies. */
 unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule);
-/** Whether a section has fp32 master weights: an f32 working copy is its own. */
-bool eng_has_master(const zero_ctx *z, size_t section);
-/** fp32 master weights from element `element` of a section on; state must cover it. */
+/** fp32 master weights from element `element` of a section on, which must have them; state must
+ * cover the element, here and below. */
 float *eng_weights(const zero_ctx *z, size_t section, size_t element);
-float *eng_moments(const zero_ctx *z, int which, size_t section, size_t element);
+/** The same, or the working copy where there are no masters; *size: bytes of an element. */
+const void *eng_best_weights(const zero_ctx *z, size_t section, size_t element, size_t *size);
+/** Of type config.moment_dtype. */
+void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element);
 float *eng_own_sums(const zero_ctx *z, size_t section, size_t element);
 /** The sums of the rank that owns the element; of others at stage 0 only. */
 const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element);
@@ -367,7 +372,7 @@ zero_result eng_values_install(zero_ctx *z);
 /** Writes master weights and working copy from element `element` of a section on; this rank's state
  * must cover them. */
 void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, const float *values);
-/** Reads master weights, those of eng_values_put(). */
+/** Reads master weights, or the working copy where there are none. */
 void eng_values_get(const zero_ctx *z, size_t section, size_t element, size_t count, float *values);
 /** First values: data, fill, or zeros. */
 zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
@@ -511,7 +516,8 @@ void *eng_paranoid_grad(const zero_ctx *z, const struct eng_slice *slice);
 /* ---- native.c */
 
 /** Adds `count` elements in their own type. */
-void eng_native_sum(zero_dtype dtype, void *to, const void *from, size_t count);
+void eng_native_sum(const struct eng_kernels *kernels, zero_dtype dtype, void *to, const void *from,
+                    size_t count);
 
 /** The slot for a unit's gradient: that of its sum, or, for one that overwrites (raw) in a later
  * micro-batch, a spare one of its class; -1: none is free. */
@@ -532,7 +538,7 @@ zero_result eng_publish_wait(zero_ctx *z, zero_unit unit);
 /** Waits for everything, or for what is promised to be current without a gather: what persists. */
 zero_result eng_publish_finish(zero_ctx *z, bool everything);
 
-/* ---- verdict.c, policy.c, update.c, metric.c */
+/* ---- verdict.c, policy.c, update.c, stochastic.c, metric.c */
 
 /** What all ranks know after they have agreed on a step. */
 struct eng_verdict {
@@ -558,7 +564,13 @@ void eng_policy_clean(zero_ctx *z);
  * updated on this rank: it only stops the publishing. */
 zero_result eng_update_all(zero_ctx *z);
 /** Updates a run of elements. */
-void eng_update_segment(zero_ctx *z, const struct eng_segment *segment);
+void eng_update_segment(const zero_ctx *z, const struct eng_segment *segment);
+/** The optimizer's view of some elements of a segment, from element `first` of the section on, all
+ * in memory; what is there with 16 bits only is left out. */
+struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment, size_t first,
+                                 size_t count, const float *gradient);
+/** Updates a segment that has no master weights or bf16 moments. */
+void eng_update_rounded(const zero_ctx *z, const struct eng_segment *segment);
 zero_result eng_segments_make(zero_ctx *z);
 size_t eng_segments_bytes(const zero_ctx *z, int stage, int rank);
 

@@ -21,20 +21,23 @@ static struct base_hash128 hash_granule(const zero_ctx *z, const struct eng_slic
 {
     const struct eng_param *param = &z->model.params[slice->param];
     const size_t left = slice->numel - granule * ENG_GRANULE;
-    const size_t count = left < ENG_GRANULE ? left : ENG_GRANULE, bytes = count * sizeof(float);
+    const size_t count = left < ENG_GRANULE ? left : ENG_GRANULE;
     const struct eng_section *section = &z->layout.sections[slice->section];
     if (section->frozen)
         return base_hash128(eng_home(z, slice->section, slice->granule + granule),
                             count * eng_dtype_size(section->dtype),
                             granule_seed(param, slice, granule, OF_FROZEN));
     const size_t at = (slice->granule + granule) * ENG_GRANULE;
-    struct base_hash128 sum = base_hash128(eng_weights(z, slice->section, at), bytes,
-                                           granule_seed(param, slice, granule, OF_WEIGHT));
+    size_t size;
+    const void *weights = eng_best_weights(z, slice->section, at, &size);
+    struct base_hash128 sum =
+        base_hash128(weights, count * size, granule_seed(param, slice, granule, OF_WEIGHT));
     const int moments = z->model.groups[param->group].optimizer->moments;
+    size = eng_dtype_size(z->config.moment_dtype);
     for (int k = 0; k < moments; k++) {
         const uint64_t seed = granule_seed(param, slice, granule, OF_MOMENT + (uint64_t)k);
-        sum =
-            base_hash128_add(sum, base_hash128(eng_moments(z, k, slice->section, at), bytes, seed));
+        const void *moment = eng_moments(z, k, slice->section, at);
+        sum = base_hash128_add(sum, base_hash128(moment, count * size, seed));
     }
     return sum;
 }

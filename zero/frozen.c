@@ -33,7 +33,7 @@ void eng_frozen_clear(zero_ctx *z, zero_unit unit, unsigned char *gradient)
         const struct eng_slice *slice = &z->layout.slices[i];
         if (!z->io[slice->section].trains || !eng_frozen(z, slice->param))
             continue;
-        const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
+        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
         memset(gradient + z->placement.sections[slice->section].grad_offset +
                    slice->granule * ENG_GRANULE * size,
                0, slice->numel * size);

@@ -84,7 +84,7 @@ static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, enum purpo
         const struct eng_slice *slice = &z->layout.slices[i];
         if (z->layout.sections[slice->section].frozen)
             continue;
-        const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
+        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
         unsigned char *data = buffer + z->placement.sections[slice->section].grad_offset +
                               slice->granule * ENG_GRANULE * size;
         const bool written =
@@ -186,19 +186,32 @@ static void update_tile(void *user, size_t first, size_t count, const void *tile
     eng_ahead_tile(user, first, count, tile);
 }
 
+/** Rounds a section's gradient, padding included, to the type in which it travels. */
+static void round_gradient(zero_ctx *z, size_t s, size_t grad_bytes)
+{
+    const struct eng_section *section = &z->layout.sections[s];
+    const struct eng_section_place *place = &z->placement.sections[s];
+    unsigned char *slot = z->grads + grad_bytes;
+    if (place->comm_dtype != section->grad_dtype)
+        eng_convert(z->kernels, section->grad_dtype, slot + place->grad_offset, place->comm_dtype,
+                    slot + place->comm_offset, section->granules * ENG_GRANULE);
+}
+
 static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
 {
     struct eng_section_io *io = &z->io[s];
     const struct eng_section *section = &z->layout.sections[s];
+    const struct eng_section_place *place = &z->placement.sections[s];
     zero_result r = eng_sums_reclaim(z);
     if (r)
         return r;
+    round_gradient(z, s, grad_bytes);
     io->round = z->micro;
     const bool last = z->micro == z->micro_count - 1, store = z->micro == 0 || z->config.native;
     io->ahead = eng_ahead_begin(z, s);
     const struct coll_reduce_scatter op = {
-        .source = z->grads + grad_bytes + z->placement.sections[s].grad_offset,
-        .dtype = section->dtype,
+        .source = z->grads + grad_bytes + place->comm_offset,
+        .dtype = place->comm_dtype,
         .spans = section->elements,
         .accumulator = io->ahead && store
                            ? NULL
@@ -345,5 +358,5 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
         return eng_paranoid_grad(z, slice);
     return z->grads + z->grad_slots[unit->grad_slot].offset +
            z->placement.sections[slice->section].grad_offset +
-           slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
+           slice->granule * ENG_GRANULE * eng_dtype_size(section->grad_dtype);
 }

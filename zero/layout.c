@@ -5,24 +5,62 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SECTION_KINDS 8
+/** What the tensors of a section share. */
+struct kind {
+    bool frozen, persistent;
+    zero_dtype dtype, grad_dtype;
+};
+
+#define KINDS (4 * ENG_DTYPES * ENG_DTYPES)
 
 /** Sections of a unit are ordered by kind: first what trains, of that what is sharded at stage 3,
- * of that f32 before bf16. */
-static int section_kind(const struct eng_param *param, int64_t persist_numel)
+ * of that f32 before bf16 before f16, and so the gradients. */
+static struct kind kind_at(int number)
 {
-    const bool persistent = persist_numel >= 0 && param->slice_numel <= (uint64_t)persist_numel;
-    return (param->frozen ? 4 : 0) + (persistent ? 2 : 0) + (param->dtype == ZERO_BF16 ? 1 : 0);
+    return (struct kind){
+        .frozen = number / (2 * ENG_DTYPES * ENG_DTYPES) != 0,
+        .persistent = number / (ENG_DTYPES * ENG_DTYPES) % 2 != 0,
+        .dtype = (zero_dtype)(ZERO_F32 + number / ENG_DTYPES % ENG_DTYPES),
+        .grad_dtype = (zero_dtype)(ZERO_F32 + number % ENG_DTYPES),
+    };
 }
 
-static zero_result allocate(struct eng_layout *layout, const struct eng_model *model,
+static bool of_kind(const struct eng_param *param, struct kind kind, int64_t persist_numel)
+{
+    const bool persistent = persist_numel >= 0 && param->slice_numel <= (uint64_t)persist_numel;
+    return (param->frozen != 0) == kind.frozen && persistent == kind.persistent &&
+           param->dtype == kind.dtype && param->grad_dtype == kind.grad_dtype;
+}
+
+/** The kinds of section that a model has, in their order. */
+struct kinds {
+    int64_t persist_numel;
+    struct kind all[KINDS];
+    size_t count;
+};
+
+static void find_kinds(struct kinds *kinds, const struct eng_model *model, int64_t persist_numel)
+{
+    kinds->persist_numel = persist_numel;
+    kinds->count = 0;
+    for (int number = 0; number < KINDS; number++) {
+        const struct kind kind = kind_at(number);
+        size_t p = 0;
+        while (p < model->param_count && !of_kind(&model->params[p], kind, persist_numel))
+            p++;
+        if (p < model->param_count)
+            kinds->all[kinds->count++] = kind;
+    }
+}
+
+static zero_result allocate(struct eng_layout *layout, const struct eng_model *model, size_t kinds,
                             struct base_error *error)
 {
     layout->unit_count = model->unit_count;
     layout->param_count = model->param_count;
     for (size_t p = 0; p < model->param_count; p++)
         layout->slice_count += (size_t)model->params[p].slice_count;
-    const size_t sections = layout->unit_count * SECTION_KINDS;
+    const size_t sections = layout->section_room = layout->unit_count * kinds;
     layout->units = base_calloc(layout->unit_count, sizeof *layout->units);
     layout->sections = base_calloc(sections, sizeof *layout->sections);
     layout->slices = base_calloc(layout->slice_count, sizeof *layout->slices);
@@ -89,32 +127,41 @@ static zero_result find_members(struct members *members, const struct eng_layout
     return ZERO_OK;
 }
 
+/** Lays out the tensors of one kind in a unit, if it has any. */
+static void place_kind(struct eng_layout *layout, const struct eng_model *model,
+                       const struct members *members, size_t unit, struct kind kind,
+                       int64_t persist_numel, size_t *next_slice)
+{
+    struct eng_unit_layout *u = &layout->units[unit];
+    struct eng_section *section = &layout->sections[layout->section_count];
+    for (size_t i = members->first[unit]; i < members->first[unit + 1]; i++) {
+        const size_t p = members->params[i];
+        if (of_kind(&model->params[p], kind, persist_numel))
+            place_slice(layout, model, p, (zero_unit)unit, next_slice);
+    }
+    if (section->granules == 0)
+        return;
+    section->unit = (zero_unit)unit;
+    section->dtype = kind.dtype;
+    section->grad_dtype = kind.grad_dtype;
+    section->persistent = kind.persistent;
+    section->frozen = kind.frozen;
+    size_t *granules = kind.frozen ? &u->frozen : &u->granules;
+    section->first = *granules;
+    *granules += section->granules;
+    layout->section_count++;
+}
+
 /** Lays one unit out: a pass over its tensors for each kind of section. */
 static void place_unit(struct eng_layout *layout, const struct eng_model *model,
-                       const struct members *members, size_t unit, int64_t persist_numel,
+                       const struct members *members, size_t unit, const struct kinds *kinds,
                        size_t *next_slice)
 {
     struct eng_unit_layout *u = &layout->units[unit];
     u->first_slice = *next_slice;
     u->first_section = layout->section_count;
-    for (int kind = 0; kind < SECTION_KINDS; kind++) {
-        struct eng_section *section = &layout->sections[layout->section_count];
-        for (size_t i = members->first[unit]; i < members->first[unit + 1]; i++) {
-            const size_t p = members->params[i];
-            if (section_kind(&model->params[p], persist_numel) == kind)
-                place_slice(layout, model, p, (zero_unit)unit, next_slice);
-        }
-        if (section->granules == 0)
-            continue;
-        section->unit = (zero_unit)unit;
-        section->dtype = kind & 1 ? ZERO_BF16 : ZERO_F32;
-        section->persistent = kind & 2;
-        section->frozen = kind & 4;
-        size_t *granules = section->frozen ? &u->frozen : &u->granules;
-        section->first = *granules;
-        *granules += section->granules;
-        layout->section_count++;
-    }
+    for (size_t k = 0; k < kinds->count; k++)
+        place_kind(layout, model, members, unit, kinds->all[k], kinds->persist_numel, next_slice);
     u->slice_count = *next_slice - u->first_slice;
     u->section_count = layout->section_count - u->first_section;
     layout->granules += u->granules + u->frozen;
@@ -152,14 +199,16 @@ zero_result eng_layout_make(struct eng_layout *layout, const struct eng_model *m
     memset(layout, 0, sizeof *layout);
     layout->world = world;
     struct members members = {0};
-    zero_result r = allocate(layout, model, error);
+    struct kinds kinds;
+    find_kinds(&kinds, model, persist_numel);
+    zero_result r = allocate(layout, model, kinds.count, error);
     if (!r)
         r = find_members(&members, layout, model, error);
     if (r)
         goto out;
     size_t next_slice = 0;
     for (size_t u = 0; u < model->unit_count; u++)
-        place_unit(layout, model, &members, u, persist_numel, &next_slice);
+        place_unit(layout, model, &members, u, &kinds, &next_slice);
     for (size_t s = 0; s < layout->section_count; s++)
         cut_section(layout, s);
     if (layout->granules < (size_t)world)
@@ -177,7 +226,7 @@ out:
 
 size_t eng_layout_bytes(const struct eng_layout *layout)
 {
-    const size_t sections = layout->unit_count * SECTION_KINDS;
+    const size_t sections = layout->section_room;
     return layout->unit_count * sizeof *layout->units + sections * sizeof *layout->sections +
            layout->slice_count * (sizeof *layout->slices + sizeof *layout->slice_of) +
            layout->param_count * sizeof *layout->param_first +

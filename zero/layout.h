@@ -7,9 +7,9 @@
  * ceil(granules / world), and those that are frozen into other ones, so that each rank has as much
  * to update; run r belongs to rank r, trailing ranks may own none.
  *
- * Slices of one unit are sorted (stably) into sections that share dtype, residence and whether they
- * are frozen, so that a section is one range of bytes and each collective moves one section. No
- * rank asks another.
+ * Slices of one unit are sorted (stably) into sections that share dtype, gradient's dtype,
+ * residence and whether they are frozen, so that a section is one range of bytes and each
+ * collective moves one section. No rank asks another.
  */
 #ifndef ZERO_LAYOUT_H
 #define ZERO_LAYOUT_H
@@ -31,7 +31,7 @@ struct eng_slice {
 
 struct eng_section {
     zero_unit unit;
-    zero_dtype dtype;
+    zero_dtype dtype, grad_dtype;
     bool persistent; /**< resident on every rank at stage 3 */
     bool frozen;     /**< registered so: never updated, no gradient */
     size_t first;    /**< first granule, among the unit's that train, or are frozen, too */
@@ -51,6 +51,7 @@ struct eng_unit_layout {
 struct eng_layout {
     int world;
     size_t unit_count, section_count, slice_count, granules;
+    size_t section_room; /**< sections there could be */
     size_t param_count;
     struct eng_unit_layout *units;
     struct eng_section *sections;

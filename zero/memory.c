@@ -12,12 +12,6 @@ unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule)
     return z->params + place->home + (granule - place->home_first) * bytes;
 }
 
-bool eng_has_master(const zero_ctx *z, size_t section)
-{
-    const struct eng_section *s = &z->layout.sections[section];
-    return s->dtype == ZERO_F32 || !s->frozen;
-}
-
 float *eng_weights(const zero_ctx *z, size_t section, size_t element)
 {
     const struct eng_section_place *place = &z->placement.sections[section];
@@ -27,10 +21,20 @@ float *eng_weights(const zero_ctx *z, size_t section, size_t element)
     return home + place_index(element, place->home_first);
 }
 
-float *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
+const void *eng_best_weights(const zero_ctx *z, size_t section, size_t element, size_t *size)
+{
+    *size = sizeof(float);
+    if (z->placement.sections[section].master)
+        return eng_weights(z, section, element);
+    *size = eng_dtype_size(z->layout.sections[section].dtype);
+    return eng_home(z, section, element / ENG_GRANULE) + element % ENG_GRANULE * *size;
+}
+
+void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
 {
     const struct eng_section_place *place = &z->placement.sections[section];
-    return z->moments[which] + place->moments + place_index(element, place->state_first);
+    const size_t at = place->moments + place_index(element, place->state_first);
+    return z->moments[which] + at * eng_dtype_size(z->config.moment_dtype);
 }
 
 /** Where an element of a section lies in the sums of its owner, which has them run by run. */

@@ -9,18 +9,6 @@
 // Of a tensor and of a model: bytes of all arrays together stay far below 2^64.
 #define MAX_ELEMENTS (UINT64_MAX >> 8)
 
-size_t eng_dtype_size(zero_dtype dtype)
-{
-    switch (dtype) {
-    case ZERO_F32:
-        return 4;
-    case ZERO_BF16:
-        return 2;
-    default: // not for parameters
-        return 0;
-    }
-}
-
 /** Makes room for one more element; *items keeps its contents. */
 static zero_result reserve(void **items, size_t *capacity, size_t count, size_t item_size,
                            struct base_error *error)
@@ -194,15 +182,12 @@ static zero_result check_buffers(const struct eng_model *model, const zero_param
     if ((uintptr_t)desc->borrow % eng_dtype_size(param->dtype))
         return zero_fail(error, ZERO_E_INVALID, "tensor %s: borrow is not aligned to its type",
                          desc->name);
-    if ((uintptr_t)desc->grad % eng_dtype_size(param->dtype))
+    if ((uintptr_t)desc->grad % eng_dtype_size(param->grad_dtype))
         return zero_fail(error, ZERO_E_INVALID, "tensor %s: grad is not aligned to its type",
                          desc->name);
     if (desc->frozen != 0 && desc->frozen != 1)
         return zero_fail(error, ZERO_E_INVALID, "tensor %s: frozen is %d, neither 0 nor 1",
                          desc->name, desc->frozen);
-    if (desc->reserved)
-        return zero_fail(error, ZERO_E_INVALID, "tensor %s: reserved is %d, not 0", desc->name,
-                         desc->reserved);
     if (desc->frozen && desc->grad)
         return zero_fail(error, ZERO_E_INVALID,
                          "tensor %s is frozen: it has no gradient to be in a buffer", desc->name);
@@ -222,9 +207,12 @@ static zero_result check_param(const struct eng_model *model, const zero_param_d
     if (eng_model_find(model, desc->name) >= 0)
         return zero_fail(error, ZERO_E_INVALID, "tensor %s is registered already", desc->name);
     param->dtype = desc->dtype == ZERO_DTYPE_DEFAULT ? ZERO_F32 : desc->dtype;
-    if (eng_dtype_size(param->dtype) == 0)
-        return zero_fail(error, ZERO_E_INVALID, "tensor %s: dtype %d does not exist", desc->name,
-                         (int)desc->dtype);
+    param->grad_dtype = desc->grad_dtype == ZERO_DTYPE_DEFAULT ? param->dtype : desc->grad_dtype;
+    if (eng_dtype_size(param->dtype) == 0 || eng_dtype_size(param->grad_dtype) == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "tensor %s: dtype %d, grad_dtype %d: tensors and gradients are f32, bf16 "
+                         "or f16",
+                         desc->name, (int)desc->dtype, (int)desc->grad_dtype);
     const size_t groups = model->group_count ? model->group_count : 1;
     if (desc->group < 0 || (size_t)desc->group >= groups)
         return zero_fail(error, ZERO_E_INVALID, "tensor %s: group %d does not exist (%zu do)",
@@ -322,6 +310,7 @@ uint64_t eng_model_param_hash(const struct eng_model *model, size_t p)
     const struct eng_group *group = &model->groups[param->group];
     const int32_t fields[] = {param->ndim,
                               (int32_t)param->dtype,
+                              (int32_t)param->grad_dtype,
                               param->unit,
                               param->slice_count,
                               param->group,
@@ -350,7 +339,7 @@ void eng_model_borrowed(const struct eng_model *model, uint64_t *work, uint64_t 
         if (param->borrow)
             *work += numel * eng_dtype_size(param->dtype);
         if (param->grad)
-            *gradients += numel * eng_dtype_size(param->dtype);
+            *gradients += numel * eng_dtype_size(param->grad_dtype);
     }
 }
 

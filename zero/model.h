@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "zero/dtype.h"
 #include "zero/optim/optim.h"
 #include "zero/zero.h"
 
@@ -31,6 +32,7 @@ struct eng_param {
     uint64_t shape[ZERO_MAX_DIMS];
     int32_t ndim;
     zero_dtype dtype;
+    zero_dtype grad_dtype;
     zero_unit unit;      /**< of slice 0; slice s belongs to unit + s */
     int32_t slice_count; /**< 1 unless stacked */
     size_t slice_numel;
@@ -51,9 +53,6 @@ struct eng_model {
     size_t param_count, param_capacity;
     size_t unit_count; /**< one more than the highest unit registered */
 };
-
-/** Bytes of an element; 0 for an unknown dtype. */
-size_t eng_dtype_size(zero_dtype dtype);
 
 /** Checks and adds; see zero_add_optimizer(), zero_add_group() and zero_add_param(). Nothing is
  * changed on error. */

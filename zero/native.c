@@ -3,8 +3,6 @@
 
 #include "zero/engine.h"
 
-#include "base/bfloat16.h"
-
 int eng_native_slot(const zero_ctx *z, zero_unit unit, bool raw)
 {
     const struct eng_unit *u = &z->units[unit];
@@ -25,18 +23,27 @@ static void add_f32(float *to, const float *from, size_t count)
         to[i] += from[i];
 }
 
-static void add_bf16(uint16_t *to, const uint16_t *from, size_t count)
+/** bf16 or f16, each sum rounded to nearest even. */
+static void add_narrow(const struct eng_kernels *kernels, zero_dtype dtype, uint16_t *to,
+                       const uint16_t *from, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        to[i] = base_bf16_from_f32(base_f32_from_bf16(to[i]) + base_f32_from_bf16(from[i]));
+    float sum[ENG_GRANULE], values[ENG_GRANULE];
+    for (size_t i = 0; i < count; i += ENG_GRANULE) {
+        const size_t n = count - i < ENG_GRANULE ? count - i : ENG_GRANULE;
+        eng_widen(kernels, dtype, to + i, n, sum);
+        eng_widen(kernels, dtype, from + i, n, values);
+        add_f32(sum, values, n);
+        eng_narrow(kernels, dtype, sum, n, to + i);
+    }
 }
 
-void eng_native_sum(zero_dtype dtype, void *to, const void *from, size_t count)
+void eng_native_sum(const struct eng_kernels *kernels, zero_dtype dtype, void *to, const void *from,
+                    size_t count)
 {
     if (dtype == ZERO_F32)
         add_f32(to, from, count);
     else
-        add_bf16(to, from, count);
+        add_narrow(kernels, dtype, to, from, count);
 }
 
 void eng_native_add(zero_ctx *z, zero_unit unit)
@@ -52,6 +59,6 @@ void eng_native_add(zero_ctx *z, zero_unit unit)
             continue;
         const size_t at = z->placement.sections[s].grad_offset;
         const size_t count = z->layout.sections[s].granules * ENG_GRANULE;
-        eng_native_sum(z->layout.sections[s].dtype, sums + at, values + at, count);
+        eng_native_sum(z->kernels, z->layout.sections[s].grad_dtype, sums + at, values + at, count);
     }
 }

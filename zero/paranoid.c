@@ -113,14 +113,16 @@ static zero_result close_window(zero_ctx *z, const struct eng_windows *windows, 
 static size_t slice_offset(const zero_ctx *z, const struct eng_slice *slice, bool gradient)
 {
     const struct eng_section_place *place = &z->placement.sections[slice->section];
-    const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
+    const struct eng_section *section = &z->layout.sections[slice->section];
+    const size_t size = eng_dtype_size(gradient ? section->grad_dtype : section->dtype);
     return (gradient ? place->grad_offset : place->window_offset) +
            slice->granule * ENG_GRANULE * size;
 }
 
-static size_t slice_bytes(const zero_ctx *z, const struct eng_slice *slice)
+static size_t slice_bytes(const zero_ctx *z, const struct eng_slice *slice, bool gradient)
 {
-    return slice->numel * eng_dtype_size(z->layout.sections[slice->section].dtype);
+    const struct eng_section *section = &z->layout.sections[slice->section];
+    return slice->numel * eng_dtype_size(gradient ? section->grad_dtype : section->dtype);
 }
 
 zero_result eng_paranoid_gathered(zero_ctx *z, zero_unit unit)
@@ -134,7 +136,7 @@ zero_result eng_paranoid_gathered(zero_ctx *z, zero_unit unit)
         const struct eng_slice *slice = &z->layout.slices[i];
         if (z->placement.sections[slice->section].windowed && !eng_borrowed(z, slice))
             memcpy(window + slice_offset(z, slice, false), eng_gathered(z, slice),
-                   slice_bytes(z, slice));
+                   slice_bytes(z, slice, false));
     }
     return protect(z, &z->param_windows, unit, PROT_READ);
 }
@@ -162,7 +164,7 @@ static void copy_gradient(zero_ctx *z, zero_unit unit, bool to_window)
             continue;
         const size_t offset = slice_offset(z, slice, true);
         memcpy((to_window ? window : buffer) + offset, (to_window ? buffer : window) + offset,
-               slice_bytes(z, slice));
+               slice_bytes(z, slice, true));
     }
 }
 

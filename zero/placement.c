@@ -37,14 +37,16 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
     place->home = placement->params_bytes;
     placement->params_bytes += sharded ? own : whole;
     placement->params_part += sharded || place->residence == ENG_SHARED ? own : whole;
+    place->master = section->dtype == ZERO_F32 || (!section->frozen && !limits->no_masters);
     if (section->frozen)
         return;
     placement->sums_bytes += place->own_granules * granule_bytes(ZERO_F32);
     if (limits->moments > 0) {
-        place->moments = placement->moments_bytes / sizeof(float);
-        placement->moments_bytes += place->state_granules * granule_bytes(ZERO_F32);
+        const zero_dtype dtype = limits->narrow_moments ? ZERO_BF16 : ZERO_F32;
+        place->moments = placement->moments_bytes / eng_dtype_size(dtype);
+        placement->moments_bytes += place->state_granules * granule_bytes(dtype);
     }
-    if (section->dtype != ZERO_F32) {
+    if (place->master && section->dtype != ZERO_F32) {
         place->masters = placement->masters_bytes / sizeof(float);
         placement->masters_bytes += place->state_granules * granule_bytes(ZERO_F32);
     }
@@ -52,7 +54,7 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
 
 /** Offsets of a unit's sections inside its buffers; the buffers' sizes. */
 static void unit_buffers(struct eng_placement *placement, const struct eng_layout *layout, size_t u,
-                         bool paranoid)
+                         const struct eng_limits *limits)
 {
     const struct eng_unit_layout *unit = &layout->units[u];
     struct eng_unit_place *sizes = &placement->units[u];
@@ -60,13 +62,20 @@ static void unit_buffers(struct eng_placement *placement, const struct eng_layou
         const struct eng_section *section = &layout->sections[s];
         struct eng_section_place *place = &placement->sections[s];
         const size_t bytes = section->granules * granule_bytes(section->dtype);
+        place->comm_dtype = limits->comm_dtype ? limits->comm_dtype : section->grad_dtype;
+        place->comm_offset = sizes->grad_bytes;
         place->grad_offset = sizes->grad_bytes;
-        sizes->grad_bytes += section->frozen ? 0 : bytes;
+        if (!section->frozen)
+            sizes->grad_bytes += section->granules * granule_bytes(place->comm_dtype);
+        if (!section->frozen && place->comm_dtype != section->grad_dtype) {
+            place->grad_offset = sizes->grad_bytes;
+            sizes->grad_bytes += section->granules * granule_bytes(section->grad_dtype);
+        }
         place->slot_offset = sizes->gather_bytes;
         if (place->residence == ENG_SHARDED)
             sizes->gather_bytes += bytes;
         place->window_offset = sizes->window_bytes;
-        if (place->windowed && paranoid)
+        if (place->windowed && limits->paranoid)
             sizes->window_bytes += bytes;
     }
 }
@@ -154,7 +163,7 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
     if (limits->blocks)
         placement->blocks_bytes = placement->sums_bytes;
     for (size_t u = 0; u < layout->unit_count; u++) {
-        unit_buffers(placement, layout, u, limits->paranoid);
+        unit_buffers(placement, layout, u, limits);
         classify(&placement->gather, u, placement->units[u].gather_bytes);
         classify(&placement->grads, u, placement->units[u].grad_bytes);
     }

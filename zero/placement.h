@@ -7,11 +7,13 @@
  *    arena of this rank's, or one for all ranks of the host.
  *  - gather: slots for gathered units, where sections are sharded.
  *  - grads: slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a class.
+ *    Of a section whose gradient travels in another dtype than the program writes it holds both.
  *  - sums: fp32 sums of this rank's runs, section by section; at stage 0 read by peers.
  *  - blocks: like sums: blocks of micro-batches that a round leaves unfinished.
- *  - moments: fp32 optimizer state, a number of arrays alike; stage 0: of everything, else of this
- *    rank's runs.
- *  - masters: fp32 master weights of bf16 sections, like moments; an f32 working copy is its own.
+ *  - moments: optimizer state, fp32 or bf16, a number of arrays alike; stage 0: of everything, else
+ *    of this rank's runs.
+ *  - masters: fp32 master weights of bf16 and f16 sections, unless there are none, like moments; an
+ *    f32 working copy is its own.
  */
 #ifndef ZERO_PLACEMENT_H
 #define ZERO_PLACEMENT_H
@@ -51,13 +53,16 @@ struct eng_section_place {
     size_t own_first, own_granules;     /**< this rank's run, in granules of the section */
     size_t state_first, state_granules; /**< what this rank writes; what there is of moments and
                                              masters covers it */
-    size_t home_first;    /**< granule at which the home begins: own_first if sharded, else 0 */
-    size_t home;          /**< byte in params */
-    size_t slot_offset;   /**< byte in a gather slot, if sharded */
-    size_t grad_offset;   /**< byte in a gradient slot */
-    size_t window_offset; /**< byte in the unit's window, if there are any */
-    size_t moments;       /**< element of state_first in each moments array */
-    size_t masters;       /**< element of state_first in masters; bf16 only */
+    size_t home_first;     /**< granule at which the home begins: own_first if sharded, else 0 */
+    size_t home;           /**< byte in params */
+    size_t slot_offset;    /**< byte in a gather slot, if sharded */
+    zero_dtype comm_dtype; /**< in which its gradient travels */
+    size_t comm_offset;    /**< byte in a gradient slot: of what travels, */
+    size_t grad_offset;    /**< and of what the program writes: the same if the dtypes are */
+    size_t window_offset;  /**< byte in the unit's window, if there are any */
+    bool master;    /**< it has fp32 weights: masters, or an f32 working copy, which is its own */
+    size_t moments; /**< element of state_first in each moments array */
+    size_t masters; /**< element of state_first in masters; 16-bit dtypes with masters only */
 };
 
 /** How large a unit's buffers are. */
@@ -77,7 +82,10 @@ struct eng_limits {
     int grad_units;
     int grad_spare; /**< stages 0, 1: slots of a class beyond one a unit */
     int64_t live_bytes;
-    int moments; /**< moment arrays kept */
+    int moments;           /**< moment arrays kept, */
+    bool narrow_moments;   /**< of 2 bytes an element instead of 4 */
+    bool no_masters;       /**< 16-bit working copies are all there is of their weights */
+    zero_dtype comm_dtype; /**< in which gradients travel; ZERO_DTYPE_DEFAULT: as they are */
 };
 
 struct eng_placement {

@@ -64,6 +64,20 @@ static void write_choices(struct base_text *text, const struct eng_config *confi
         base_text_add(text, "  reduction    canonical, in the order of the micro-batches\n");
 }
 
+/** What is kept, or travels, in fewer bits than the tensors ask for. */
+static void write_precision(struct base_text *text, const struct eng_config *config)
+{
+    if (config->comm_dtype != ZERO_DTYPE_DEFAULT)
+        base_text_add(text, "  gradients    travel as %s, rounded to nearest\n",
+                      eng_dtype_name(config->comm_dtype));
+    if (config->no_masters)
+        base_text_add(text, "  weights      of bf16 and f16 tensors have no masters: rounded "
+                            "stochastically at every update\n");
+    if (config->moment_dtype != ZERO_F32)
+        base_text_add(text, "  moments      %s, rounded stochastically at every update\n",
+                      eng_dtype_name(config->moment_dtype));
+}
+
 static void write_transport(struct base_text *text, const struct eng_plan_facts *facts)
 {
     char size[32];
@@ -153,6 +167,7 @@ char *eng_plan_text(const struct eng_plan *plan, const struct eng_plan_facts *fa
         return NULL;
     write_model(&text, facts);
     write_choices(&text, facts->config);
+    write_precision(&text, facts->config);
     write_borrowed(&text, facts->model);
     write_transport(&text, facts);
     write_memory(&text, plan, facts->config);

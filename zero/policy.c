@@ -8,12 +8,12 @@
 /* ------------------------------------------------------------------ at commit */
 
 /** Whether a gradient can overflow where fp32 does not. */
-static bool has_f16(const struct eng_model *model)
+static bool has_f16(const struct eng_config *config, const struct eng_model *model)
 {
     for (size_t p = 0; p < model->param_count; p++)
-        if (model->params[p].dtype == ZERO_F16)
+        if (model->params[p].dtype == ZERO_F16 || model->params[p].grad_dtype == ZERO_F16)
             return true;
-    return false;
+    return config->comm_dtype == ZERO_F16;
 }
 
 /** Values that were asked for and that nothing would come of. */
@@ -35,7 +35,7 @@ static zero_result check_effect(const struct eng_config *config, struct base_err
 zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model *model,
                                struct eng_scale *scale, struct base_error *error)
 {
-    const bool f16 = has_f16(model);
+    const bool f16 = has_f16(config, model);
     if (config->loss_scale == ENG_LOSS_SCALE_AUTO)
         config->loss_scale = f16 ? ENG_LOSS_SCALE_DYNAMIC : ENG_LOSS_SCALE_OFF;
     const bool dynamic = config->loss_scale == ENG_LOSS_SCALE_DYNAMIC;

@@ -105,9 +105,10 @@ static void record(zero_ctx *z, const struct eng_verdict *verdict, double max_no
 
 void eng_step_prepare(zero_ctx *z, double gradient_scale)
 {
+    z->prepared = z->updates + 1;
     for (size_t g = 0; g < z->model.group_count; g++) {
         const struct eng_group *group = &z->model.groups[g];
-        group->optimizer->prepare(&group->choice, &z->hyper[g], z->updates + 1, gradient_scale,
+        group->optimizer->prepare(&group->choice, &z->hyper[g], z->prepared, gradient_scale,
                                   &z->scalars[g]);
     }
 }

@@ -45,8 +45,8 @@ typedef enum zero_result {
 #undef ZERO_RESULT_ENUM
 } zero_result;
 
-/** Element types. 0 stands for "the default" in configuration. Parameters and gradients are f32 or
- * bf16; collectives know all of them. */
+/** Element types. 0 stands for "the default" in configuration. Parameters and gradients are f32,
+ * bf16 or f16; collectives know all of them. */
 typedef enum zero_dtype {
     ZERO_DTYPE_DEFAULT = 0,
     ZERO_F32 = 1,

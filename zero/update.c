@@ -23,6 +23,7 @@ static size_t cut_run(const zero_ctx *z, const struct eng_slice *slice, int owne
     for (; at < end; at += SEGMENT_ELEMENTS, made++)
         if (segments)
             segments[made] = (struct eng_segment){
+                .slice = slice,
                 .section = slice->section,
                 .group = z->model.params[slice->param].group,
                 .first = at,
@@ -86,25 +87,45 @@ zero_result eng_segments_make(zero_ctx *z)
     return ZERO_OK;
 }
 
-void eng_update_segment(zero_ctx *z, const struct eng_segment *segment)
+struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment, size_t first,
+                                 size_t count, const float *gradient)
 {
+    const size_t s = segment->section;
+    const zero_dtype dtype = z->layout.sections[s].dtype;
+    struct eng_update run = {.count = count, .gradient = gradient, .past_caches = z->past_caches};
+    if (z->placement.sections[s].master)
+        run.weight = eng_weights(z, s, first);
+    if (z->placement.sections[s].master && dtype != ZERO_F32) {
+        run.work = (uint16_t *)(void *)eng_home(z, s, first / ENG_GRANULE);
+        run.work_dtype = dtype;
+    }
+    const int moments = z->model.groups[segment->group].optimizer->moments;
+    for (int k = 0; k < moments && z->config.moment_dtype == ZERO_F32; k++)
+        run.moment[k] = eng_moments(z, k, s, first);
+    return run;
+}
+
+/** All of it at once: nothing has to be unpacked. */
+static void update_wide(const zero_ctx *z, const struct eng_segment *segment)
+{
+    const struct eng_update run =
+        eng_update_run(z, segment, segment->first, segment->count, segment->gradient);
     const struct eng_group *group = &z->model.groups[segment->group];
-    if (group->frozen)
+    group->optimizer->update(&group->choice, z->kernels, &z->scalars[segment->group], &run);
+}
+
+void eng_update_segment(const zero_ctx *z, const struct eng_segment *segment)
+{
+    if (z->model.groups[segment->group].frozen)
         return;
-    struct eng_update run = {
-        .count = segment->count,
-        .gradient = segment->gradient,
-        .weight = eng_weights(z, segment->section, segment->first),
-        .past_caches = z->past_caches,
-    };
-    for (int k = 0; k < group->optimizer->moments; k++)
-        run.moment[k] = eng_moments(z, k, segment->section, segment->first);
-    run.work_dtype = z->layout.sections[segment->section].dtype;
-    if (run.work_dtype != ZERO_F32)
-        run.work = (uint16_t *)(void *)eng_home(z, segment->section, segment->first / ENG_GRANULE);
+    const bool wide =
+        z->placement.sections[segment->section].master && z->config.moment_dtype == ZERO_F32;
     struct eng_fp_state saved;
     eng_fp_enter(&saved);
-    group->optimizer->update(&group->choice, z->kernels, &z->scalars[segment->group], &run);
+    if (wide)
+        update_wide(z, segment);
+    else
+        eng_update_rounded(z, segment);
     eng_fp_leave(&saved);
 }
 

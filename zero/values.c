@@ -76,30 +76,30 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
         return ZERO_OK;
     }
     const size_t at = (size_t)slice->index * param->slice_numel + first;
-    if (param->dtype == ZERO_F32)
-        memcpy(out, (const float *)param->data + at, count * sizeof *out);
-    else
-        z->kernels->from_bf16(count, (const uint16_t *)param->data + at, out);
+    const unsigned char *data = param->data;
+    eng_widen(z->kernels, param->dtype, data + at * eng_dtype_size(param->dtype), count, out);
     return ZERO_OK;
 }
 
 void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, const float *values)
 {
-    if (eng_has_master(z, section))
+    const zero_dtype dtype = z->layout.sections[section].dtype;
+    if (z->placement.sections[section].master)
         memcpy(eng_weights(z, section, element), values, count * sizeof *values);
-    if (z->layout.sections[section].dtype != ZERO_BF16)
+    if (dtype == ZERO_F32)
         return;
-    uint16_t *granule = (uint16_t *)(void *)eng_home(z, section, element / ENG_GRANULE);
-    z->kernels->to_bf16(count, values, granule + element % ENG_GRANULE);
+    unsigned char *granule = eng_home(z, section, element / ENG_GRANULE);
+    eng_narrow(z->kernels, dtype, values, count,
+               granule + element % ENG_GRANULE * eng_dtype_size(dtype));
 }
 
 void eng_values_get(const zero_ctx *z, size_t section, size_t element, size_t count, float *values)
 {
-    const uint16_t *granule = (uint16_t *)(void *)eng_home(z, section, element / ENG_GRANULE);
-    if (eng_has_master(z, section))
-        memcpy(values, eng_weights(z, section, element), count * sizeof *values);
-    else
-        z->kernels->from_bf16(count, granule + element % ENG_GRANULE, values);
+    size_t size;
+    const void *weights = eng_best_weights(z, section, element, &size);
+    const bool wide = z->placement.sections[section].master;
+    eng_widen(z->kernels, wide ? ZERO_F32 : z->layout.sections[section].dtype, weights, count,
+              values);
 }
 
 /** The values of a rank's run of a section become weights and working copy. */

@@ -58,7 +58,7 @@ void eng_verify_hash(zero_ctx *z, zero_unit unit, const unsigned char *gradient)
     const struct eng_unit_layout *u = &z->layout.units[unit];
     for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
+        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
         const unsigned char *data = gradient + z->placement.sections[slice->section].grad_offset +
                                     slice->granule * ENG_GRANULE * size;
         // What is frozen may hold anything.

@@ -211,6 +211,16 @@ static void set_micro_batches(zero_config *config)
     config->micro_batches = MICRO_BATCHES + 1;
 }
 
+static void set_comm_dtype(zero_config *config)
+{
+    config->comm_dtype = ZERO_BF16;
+}
+
+static void set_moments(zero_config *config)
+{
+    config->moments = "bf16";
+}
+
 static void set_stage(zero_config *config)
 {
     config->stage = config->stage ? config->stage - 1 : 1;
@@ -272,6 +282,8 @@ static void settings_are_compared(void **state)
         {.name = "persist_numel", .configure = set_persist, .says = "persist_numel"},
         {.name = "live_bytes", .configure = set_live, .says = "live_bytes"},
         {.name = "seed", .configure = set_seed, .says = "seed"},
+        {.name = "comm_dtype", .configure = set_comm_dtype, .says = "comm_dtype"},
+        {.name = "moments", .configure = set_moments, .says = "moments"},
         {.name = "nonfinite", .configure = set_nonfinite, .says = "nonfinite"},
         {.name = "loss_scale", .configure = set_loss_scale, .says = "loss_scale"},
         {.name = "paranoid", .configure = set_paranoid, .says = "paranoid"},
@@ -290,6 +302,12 @@ static void other_name(zero_param_desc tensors[TENSORS + 1], int *count)
 {
     (void)count;
     tensors[2].name = "other";
+}
+
+static void other_grad_dtype(zero_param_desc tensors[TENSORS + 1], int *count)
+{
+    (void)count;
+    tensors[3].grad_dtype = ZERO_BF16;
 }
 
 static void other_dtype(zero_param_desc tensors[TENSORS + 1], int *count)
@@ -349,6 +367,7 @@ static void models_are_compared(void **state)
     (void)state;
     const struct deviation deviations[] = {
         {.name = "another name", .register_other = other_name, .says = "tensor 2"},
+        {.name = "another grad_dtype", .register_other = other_grad_dtype, .says = "tensor 3 (d"},
         {.name = "another dtype", .register_other = other_dtype, .says = "tensor 2 (c"},
         {.name = "another shape", .register_other = other_shape, .says = "tensor 2 (c"},
         {.name = "another ndim", .register_other = same_size, .says = "tensor 2 (c"},

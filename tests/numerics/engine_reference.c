@@ -50,7 +50,7 @@ static bool slice_matches(struct team_rank *rank, struct training *training, zer
         const float actual = synthetic_element(dtype, work, e);
         if (!matches(training, expected, (double)actual, tensor->name, e))
             return false;
-        if (dtype == ZERO_BF16)
+        if (dtype != ZERO_F32 || training->model.comm_dtype != ZERO_DTYPE_DEFAULT)
             synthetic_reference_adopt(&training->reference, p, slice, e, actual);
     }
     return true;
@@ -135,8 +135,7 @@ static bool train(struct team_rank *rank, void *user)
 {
     struct training *training = user;
     rank->config.stage = training->stage;
-    rank->config.micro_batches = training->model.micro_batches;
-    rank->config.sum_group = training->model.sum_group;
+    synthetic_configure(&training->model, &rank->config);
     rank->config.reduction = training->reduction;
     if (!team_open(rank))
         return false;
@@ -221,12 +220,33 @@ static void two_ranks_mixed(void **state)
     compare(ZERO_DTYPE_DEFAULT, 5, true, 2, 1);
 }
 
+static void three_ranks_f16(void **state)
+{
+    (void)state;
+    compare(ZERO_F16, 5, true, 3, 1);
+}
+
+/** Gradients of another type than their tensors, which travel in a third one. */
+static void gradients_of_other_types(void **state)
+{
+    (void)state;
+    static const struct synthetic models[] = {
+        {.dtype = ZERO_BF16, .micro_batches = 5, .grad_dtype = ZERO_F32, .tied = true},
+        {.dtype = ZERO_F32, .micro_batches = 5, .comm_dtype = ZERO_BF16, .tied = true},
+        {.micro_batches = 4, .grad_dtype = ZERO_F16, .comm_dtype = ZERO_F32},
+        {.dtype = ZERO_F16, .micro_batches = 4, .grad_dtype = ZERO_F32, .comm_dtype = ZERO_BF16},
+    };
+    for (int i = 0; i < 4; i++)
+        compare_model(&models[i], 1 + i % 3, 3 - i, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank),         cmocka_unit_test(three_ranks_f32),
         cmocka_unit_test(three_ranks_bf16), cmocka_unit_test(two_ranks_mixed),
         cmocka_unit_test(native_sums),      cmocka_unit_test(sums_of_blocks),
+        cmocka_unit_test(three_ranks_f16),  cmocka_unit_test(gradients_of_other_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,25 @@ zero_dtype synthetic_dtype(const struct synthetic *model, const struct synthetic
     return tensor->narrow ? ZERO_BF16 : ZERO_F32;
 }
 
+zero_dtype synthetic_grad_dtype(const struct synthetic *model,
+                                const struct synthetic_tensor *tensor)
+{
+    return model->grad_dtype != ZERO_DTYPE_DEFAULT && tensor->narrow
+               ? model->grad_dtype
+               : synthetic_dtype(model, tensor);
+}
+
+void synthetic_configure(const struct synthetic *model, zero_config *config)
+{
+    config->micro_batches = model->micro_batches;
+    config->sum_group = model->sum_group;
+    config->comm_dtype = model->comm_dtype;
+    config->loss_scale = "off"; // the model's loss is as it is, with f16, too
+    config->nonfinite = ZERO_NONFINITE_ERROR;
+    config->master = model->no_masters ? "none" : NULL;
+    config->moments = model->narrow_moments ? "bf16" : NULL;
+}
+
 // 24 random bits as a number in [-1, 1).
 static double draw(enum purpose purpose, uint64_t which, zero_param param, int32_t slice,
                    uint64_t element)
@@ -85,6 +104,32 @@ double synthetic_max_norm(void)
     return 2.0;
 }
 
+/* ------------------------------------------------------------------ elements */
+
+float synthetic_element(zero_dtype dtype, const void *array, uint64_t element)
+{
+    if (dtype == ZERO_F32)
+        return ((const float *)array)[element];
+    const uint16_t half = ((const uint16_t *)array)[element];
+    return dtype == ZERO_BF16 ? base_f32_from_bf16(half) : base_f32_from_f16(half);
+}
+
+static void put(zero_dtype dtype, void *array, uint64_t element, float value)
+{
+    if (dtype == ZERO_F32)
+        ((float *)array)[element] = value;
+    else
+        ((uint16_t *)array)[element] =
+            dtype == ZERO_BF16 ? base_bf16_from_f32(value) : base_f16_from_f32(value);
+}
+
+float synthetic_round(zero_dtype dtype, float value)
+{
+    float room;
+    put(dtype, &room, 0, value);
+    return synthetic_element(dtype, &room, 0);
+}
+
 /* ------------------------------------------------------------------ registration */
 
 static zero_result fill(void *user, const char *name, int32_t slice, uint64_t first, uint64_t count,
@@ -112,6 +157,7 @@ static zero_result add_tensor(zero_ctx *z, const struct synthetic *model, zero_p
     zero_param_desc desc = zero_param_default();
     desc.name = tensor->name;
     desc.dtype = synthetic_dtype(model, tensor);
+    desc.grad_dtype = synthetic_grad_dtype(model, tensor);
     desc.ndim = tensor->ndim;
     memcpy(desc.shape, tensor->shape, sizeof tensor->shape);
     desc.unit = tensor->unit;
@@ -124,9 +170,10 @@ static zero_result add_tensor(zero_ctx *z, const struct synthetic *model, zero_p
         for (uint64_t i = 0; i < numel * (uint64_t)tensor->slices; i++) {
             data->wide[param][i] =
                 (float)synthetic_first_value(param, (int32_t)(i / numel), i % numel);
-            data->half[param][i] = base_bf16_from_f32(data->wide[param][i]);
+            put(desc.dtype, desc.dtype == ZERO_F32 ? (void *)data->wide[param] : data->half[param],
+                i, data->wide[param][i]);
         }
-        desc.data = desc.dtype == ZERO_BF16 ? (void *)data->half[param] : data->wide[param];
+        desc.data = desc.dtype == ZERO_F32 ? (void *)data->wide[param] : data->half[param];
     }
     desc.frozen = model->frozen >> param & 1;
     if (model->borrow)
@@ -172,12 +219,6 @@ static bool in_unit(const struct synthetic_tensor *tensor, zero_unit unit, int32
     return *slice >= 0 && *slice < tensor->slices;
 }
 
-float synthetic_element(zero_dtype dtype, const void *array, uint64_t element)
-{
-    return dtype == ZERO_BF16 ? base_f32_from_bf16(((const uint16_t *)array)[element])
-                              : ((const float *)array)[element];
-}
-
 // h = h / 2 + the mean of w * pattern, tensor by tensor.
 static void forward_unit(struct pass *pass, zero_unit unit)
 {
@@ -194,14 +235,6 @@ static void forward_unit(struct pass *pass, zero_unit unit)
             sum += (double)synthetic_element(dtype, weights, e) * synthetic_pattern(p, slice, e);
         pass->h = 0.5 * pass->h + sum / (double)numel;
     }
-}
-
-static void put(zero_dtype dtype, void *array, uint64_t element, float value)
-{
-    if (dtype == ZERO_BF16)
-        ((uint16_t *)array)[element] = base_bf16_from_f32(value);
-    else
-        ((float *)array)[element] = value;
 }
 
 static void put_faults(const struct pass *pass, zero_param param, int32_t slice, zero_dtype dtype,
@@ -231,6 +264,7 @@ static void backward_tensor(const struct pass *pass, zero_param param, int32_t s
 {
     const struct synthetic_tensor *tensor = &synthetic_tensors[param];
     const zero_dtype dtype = synthetic_dtype(pass->model, tensor);
+    const zero_dtype grad_dtype = synthetic_grad_dtype(pass->model, tensor);
     const void *weights = zero_param_ptr(pass->z, param, slice);
     void *gradient = zero_grad_ptr(pass->z, param, slice);
     const uint64_t step = pass->micro.step, micro = pass->micro.index;
@@ -239,10 +273,10 @@ static void backward_tensor(const struct pass *pass, zero_param param, int32_t s
         const double w = (double)synthetic_element(dtype, weights, e);
         const double value = 0.1 * w + 0.05 * pass->h * synthetic_pattern(param, slice, e) +
                              synthetic_noise(step, micro, param, slice, e);
-        const float before = synthetic_element(dtype, gradient, e);
-        put(dtype, gradient, e, used ? before + (float)(part * value) : NAN);
+        const float before = synthetic_element(grad_dtype, gradient, e);
+        put(grad_dtype, gradient, e, used ? before + (float)(part * value) : NAN);
     }
-    put_faults(pass, param, slice, dtype, gradient);
+    put_faults(pass, param, slice, grad_dtype, gradient);
 }
 
 static void backward_unit(struct pass *pass, zero_unit unit, double part)
@@ -425,6 +459,15 @@ zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t 
     return result;
 }
 
+static bool same_numerics(const struct synthetic *a, const struct synthetic *b)
+{
+    return a->dtype == b->dtype && a->micro_batches == b->micro_batches &&
+           a->sum_group == b->sum_group && a->grad_dtype == b->grad_dtype &&
+           a->comm_dtype == b->comm_dtype && a->no_masters == b->no_masters &&
+           a->narrow_moments == b->narrow_moments && a->absent == b->absent &&
+           a->frozen == b->frozen && a->paused == b->paused && a->unclipped == b->unclipped;
+}
+
 const char *synthetic_golden(const struct synthetic *model)
 {
     static const struct {
@@ -461,14 +504,37 @@ const char *synthetic_golden(const struct synthetic *model)
          "a5632970befbf182e60b13b9e3fe58f3"},
         {{.micro_batches = 8, .sum_group = 4, .unclipped = true},
          "6891d44151fd80ed0cbd02c3cab02ec6"},
+        {{.dtype = ZERO_F16, .micro_batches = 5}, "1979a5fec42dfeabf10aa6ec217d5576"},
+        {{.dtype = ZERO_BF16, .micro_batches = 5, .grad_dtype = ZERO_F32},
+         "8e63f44ea4d9cc58a2da6917dfccb600"},
+        {{.dtype = ZERO_BF16, .micro_batches = 8, .grad_dtype = ZERO_F32, .comm_dtype = ZERO_BF16},
+         "a4a3996561eed531d2379ebabe375259"},
+        {{.micro_batches = 5, .sum_group = 2, .comm_dtype = ZERO_F16},
+         "20395b4d14e4929a2204ac371daf759b"},
+        {{.dtype = ZERO_BF16, .micro_batches = 5, .no_masters = true},
+         "9f7bca7c1a541d106a24cca037dea8f3"},
+        {{.dtype = ZERO_F16, .micro_batches = 8, .no_masters = true, .narrow_moments = true},
+         "d44983f45012a46521129013be68179e"},
+        {{.dtype = ZERO_F32, .micro_batches = 5, .narrow_moments = true},
+         "6002afea33354bcf6660faedbcb73781"},
+        {{.dtype = ZERO_F16,
+          .micro_batches = 5,
+          .sum_group = 2,
+          .grad_dtype = ZERO_F32,
+          .comm_dtype = ZERO_BF16,
+          .no_masters = true,
+          .narrow_moments = true},
+         "fb03dc6afd502bd4ba6b923ae61ac565"},
+        {{.dtype = ZERO_F16,
+          .micro_batches = 5,
+          .grad_dtype = ZERO_BF16,
+          .no_masters = true,
+          .narrow_moments = true,
+          .unclipped = true},
+         "e8f31a1154b8cc7851a541ce1a9a8596"},
     };
     for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++)
-        if (golden[i].model.dtype == model->dtype &&
-            golden[i].model.micro_batches == model->micro_batches &&
-            golden[i].model.sum_group == model->sum_group &&
-            golden[i].model.frozen == model->frozen && golden[i].model.absent == model->absent &&
-            golden[i].model.paused == model->paused &&
-            golden[i].model.unclipped == model->unclipped)
+        if (same_numerics(&golden[i].model, model))
             return golden[i].digest;
     return NULL;
 }

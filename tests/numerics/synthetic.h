@@ -30,7 +30,7 @@ struct synthetic_tensor {
     int32_t slices; /**< > 1: stacked */
     zero_group group;
     enum synthetic_first first;
-    bool narrow; /**< bf16 where types are mixed */
+    bool narrow; /**< bf16 where types are mixed, and with a grad_dtype where there is one */
 };
 
 extern const struct synthetic_tensor synthetic_tensors[SYNTHETIC_TENSORS];
@@ -55,10 +55,13 @@ struct synthetic_memory {
 struct synthetic {
     zero_dtype dtype; /**< of all tensors; ZERO_DTYPE_DEFAULT: mixed */
     int32_t micro_batches;
-    int32_t sum_group; /**< 0: 1 */
-    bool tied;         /**< unit 0 stays open during the whole of backward */
-    bool absent;       /**< some micro-batches have no gradient of some units, */
-    bool none;         /**< and say so, instead of handing zeros over; the same bits */
+    int32_t sum_group;     /**< 0: 1 */
+    zero_dtype grad_dtype; /**< of the narrow tensors; ZERO_DTYPE_DEFAULT: their own */
+    zero_dtype comm_dtype;
+    bool no_masters, narrow_moments; /**< master=none, moments=bf16 */
+    bool tied;                       /**< unit 0 stays open during the whole of backward */
+    bool absent;                     /**< some micro-batches have no gradient of some units, */
+    bool none; /**< and say so, instead of handing zeros over; the same bits */
     /** The caller's memory for working copies and gradients of all tensors, or NULL: the engine's;
      * the same bits. */
     struct synthetic_memory *borrow, *own;
@@ -77,6 +80,12 @@ uint64_t synthetic_numel(const struct synthetic_tensor *tensor);
 
 /** Type of a tensor in this model. */
 zero_dtype synthetic_dtype(const struct synthetic *model, const struct synthetic_tensor *tensor);
+/** And of its gradient. */
+zero_dtype synthetic_grad_dtype(const struct synthetic *model,
+                                const struct synthetic_tensor *tensor);
+
+/** Sets what of the configuration is part of the numerics. */
+void synthetic_configure(const struct synthetic *model, zero_config *config);
 
 /** The formula's ingredients, in [-1, 1) times a size; exact in fp32. */
 double synthetic_first_value(zero_param param, int32_t slice, uint64_t element);
@@ -104,12 +113,15 @@ zero_result synthetic_evaluate(zero_ctx *z, const struct synthetic *model, int32
 /** All micro-batches of a step, then zero_step(). The first failure of all calls. */
 zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t step);
 
+/** An fp32 value rounded to a type, to nearest even. */
+float synthetic_round(zero_dtype dtype, float value);
+
 /** An element of an array of this type, widened. */
 float synthetic_element(zero_dtype dtype, const void *array, uint64_t element);
 
-/** The fingerprint after 20 steps as hex, for a dtype, number of micro-batches and sum_group; the
- * same whether tied or announced or not, and however a missing gradient is told; besides, for what
- * is absent, paused and not clipped. NULL if there is none. */
+/** The fingerprint after 20 steps as hex, for a model's precision, number of micro-batches and
+ * sum_group; the same whether tied or announced or not, and however a missing gradient is told;
+ * besides, for what is absent, paused and not clipped. NULL if there is none. */
 const char *synthetic_golden(const struct synthetic *model);
 
 /** Tensors to freeze: a part of the tied unit, of the stacked ones, and all of the last. */

@@ -1,7 +1,5 @@
 #include "tests/numerics/synthetic_reference.h"
 
-#include "base/bfloat16.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,23 +7,25 @@
 // What is computed in fp64 by either side is off by less than this, relative.
 static const long double lost = 0x1p-45L;
 
-static long double bf16(long double value)
+static long double rounded(zero_dtype dtype, long double value)
 {
-    return base_f32_from_bf16(base_bf16_from_f32((float)value));
+    return synthetic_round(dtype, (float)value);
 }
 
-// Rounded to bf16: exactly, unless the bound reaches over a point where rounding changes.
-static struct reference_value narrowed(struct reference_value x)
+// Rounded to 16 bits: exactly, unless the bound reaches over a point where rounding changes.
+static struct reference_value narrowed(zero_dtype dtype, struct reference_value x)
 {
-    const long double value = bf16(x.value);
-    const long double above = bf16(x.value + x.error) - value;
-    const long double below = value - bf16(x.value - x.error);
+    if (dtype == ZERO_F32)
+        return x;
+    const long double value = rounded(dtype, x.value);
+    const long double above = rounded(dtype, x.value + x.error) - value;
+    const long double below = value - rounded(dtype, x.value - x.error);
     return (struct reference_value){value, fmaxl(above, below)};
 }
 
-static bool is_bf16(const struct synthetic_reference *reference, zero_param param)
+static zero_dtype dtype_of(const struct synthetic_reference *reference, zero_param param)
 {
-    return synthetic_dtype(reference->model, &synthetic_tensors[param]) == ZERO_BF16;
+    return synthetic_dtype(reference->model, &synthetic_tensors[param]);
 }
 
 static size_t place(zero_param param, int32_t slice, uint64_t element)
@@ -58,7 +58,7 @@ static void publish(struct synthetic_reference *reference)
         const size_t count = place(p, synthetic_tensors[p].slices, 0);
         for (size_t i = 0; i < count; i++) {
             const struct reference_value weight = reference->elements[p][i].weight;
-            reference->work[p][i] = is_bf16(reference, p) ? narrowed(weight) : weight;
+            reference->work[p][i] = narrowed(dtype_of(reference, p), weight);
         }
     }
 }
@@ -80,8 +80,9 @@ bool synthetic_reference_init(struct synthetic_reference *reference, const struc
             const uint64_t numel = synthetic_numel(tensor);
             const double first = synthetic_first_value(p, (int32_t)(i / numel), i % numel);
             // An array has the type of the working copy, a fill function gives fp32.
-            const bool rounded = tensor->first == FIRST_DATA && is_bf16(reference, p);
-            reference->elements[p][i].weight.value = rounded ? bf16(first) : first;
+            const bool array = tensor->first == FIRST_DATA;
+            reference->elements[p][i].weight.value =
+                array ? rounded(dtype_of(reference, p), first) : first;
         }
     }
     publish(reference);
@@ -123,6 +124,14 @@ static struct reference_value forward(const struct synthetic_reference *referenc
     return h;
 }
 
+// A gradient as its owner receives it.
+static struct reference_value travelling(const struct synthetic_reference *reference,
+                                         struct reference_value gradient)
+{
+    const zero_dtype dtype = reference->model->comm_dtype;
+    return dtype == ZERO_DTYPE_DEFAULT ? gradient : narrowed(dtype, gradient);
+}
+
 // What one micro-batch contributes to one element, as it is sent.
 static struct reference_value contribution(const struct synthetic_reference *reference,
                                            uint64_t micro, struct reference_value h,
@@ -134,18 +143,15 @@ static struct reference_value contribution(const struct synthetic_reference *ref
     const long double value = 0.1L * w.value + 0.05L * h.value * pattern + noise;
     const long double error =
         0.1L * w.error + 0.05L * h.error * fabs(pattern) + lost * (fabsl(value) + 1);
-    const bool narrow = is_bf16(reference, param);
-    if (synthetic_tensors[param].unit > 0) {
-        const struct reference_value whole = reference_round(value, error);
-        return narrow ? narrowed(whole) : whole;
-    }
-    struct reference_value first = reference_round(0.75L * value, 0.75L * error);
-    if (narrow)
-        first = narrowed(first);
+    const zero_dtype dtype = synthetic_grad_dtype(reference->model, &synthetic_tensors[param]);
+    if (synthetic_tensors[param].unit > 0)
+        return travelling(reference, narrowed(dtype, reference_round(value, error)));
+    const struct reference_value first =
+        narrowed(dtype, reference_round(0.75L * value, 0.75L * error));
     const struct reference_value second = reference_round(0.25L * value, 0.25L * error);
     const struct reference_value both =
         reference_round(first.value + second.value, first.error + second.error);
-    return narrow ? narrowed(both) : both;
+    return travelling(reference, narrowed(dtype, both));
 }
 
 static void add_micro(struct synthetic_reference *reference, uint64_t micro)

@@ -37,9 +37,9 @@ struct reference_value synthetic_reference_work(const struct synthetic_reference
                                                 zero_param param, int32_t slice, uint64_t element);
 
 /**
- * Takes an element's working copy over from the program, where it is within its bound. For bf16:
- * where the bound reaches over a point of rounding, either result is right, and going on with both
- * would widen all bounds by what one of them is off.
+ * Takes an element's working copy over from the program, where it is within its bound. With 16
+ * bits: where the bound reaches over a point of rounding, either result is right, and going on with
+ * both would widen all bounds by what one of them is off.
  */
 void synthetic_reference_adopt(struct synthetic_reference *reference, zero_param param,
                                int32_t slice, uint64_t element, float work);

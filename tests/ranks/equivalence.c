@@ -2,8 +2,9 @@
 // set, number of threads and slots, copied or shared parameters, ends in the same bits, those
 // written down in synthetic_golden().
 //
-// Without arguments a part of the combinations is run, others at every number of ranks; with "all"
-// every one.
+// Without arguments a part of the combinations is run, others at every number of ranks; with
+// "precision" those of the models with f16 or with a precision of their own; with "all" every one
+// of both.
 #include "base/hash.h"
 #include "tests/numerics/synthetic.h"
 #include "tests/ranks/team.h"
@@ -47,7 +48,7 @@ static void hash_work(const struct team_rank *rank, const struct job *job, uint6
     for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++) {
         const struct synthetic_tensor *tensor = &synthetic_tensors[p];
         const uint64_t numel = synthetic_numel(tensor);
-        const size_t size = synthetic_dtype(&job->model, tensor) == ZERO_BF16 ? 2 : 4;
+        const size_t size = synthetic_dtype(&job->model, tensor) == ZERO_F32 ? 4 : 2;
         if ((job->stage > 0 || job->model.borrow || job->paranoid) && (int64_t)numel > persist) {
             hashes[p] = expected[p];
             continue;
@@ -61,8 +62,7 @@ static bool train_job(struct team_rank *rank, const struct job *job)
 {
     struct outcome *outcome = &job->outcomes[rank->rank];
     rank->config.stage = job->stage;
-    rank->config.micro_batches = job->model.micro_batches;
-    rank->config.sum_group = job->model.sum_group;
+    synthetic_configure(&job->model, &rank->config);
     rank->config.gather = job->gather;
     rank->config.prefetch_units = job->prefetch;
     rank->config.grad_units = job->grad_units;
@@ -103,17 +103,26 @@ static bool train(struct team_rank *rank, void *user)
     return good;
 }
 
+static void describe_model(const struct synthetic *model)
+{
+    fprintf(stderr, "dtype %d, V %d, G %d, grad_dtype %d, comm_dtype %d, master %s, moments %s\n",
+            model->dtype, model->micro_batches, model->sum_group, model->grad_dtype,
+            model->comm_dtype, model->no_masters ? "none" : "f32",
+            model->narrow_moments ? "bf16" : "f32");
+}
+
 static void describe(const struct job *job)
 {
     fprintf(stderr,
-            "%d ranks, stage %d, %s, %s, dtype %d, V %d, G %d, %s, prefetch %d, grad_units %d, "
-            "%s, cpu_threads %d, persist %lld, live %lld%s%s%s%s%s\n",
-            job->world, job->stage, job->transport, job->gather, job->model.dtype,
-            job->model.micro_batches, job->model.sum_group, job->model.tied ? "tied" : "not tied",
-            job->prefetch, job->grad_units, job->kernels, job->cpu_threads, (long long)job->persist,
-            (long long)job->live_bytes, job->model.ahead ? ", announced" : "",
+            "%d ranks, stage %d, %s, %s, %s, prefetch %d, grad_units %d, %s, cpu_threads %d, "
+            "persist %lld, live %lld%s%s%s%s%s\n",
+            job->world, job->stage, job->transport, job->gather,
+            job->model.tied ? "tied" : "not tied", job->prefetch, job->grad_units, job->kernels,
+            job->cpu_threads, (long long)job->persist, (long long)job->live_bytes,
+            job->model.ahead ? ", announced" : "",
             job->model.hostile ? ", hostile environment" : "", job->borrow ? ", borrowed" : "",
             job->own_gradient ? ", own gradients" : "", job->paranoid ? ", paranoid" : "");
+    describe_model(&job->model);
 }
 
 static void hex(const uint8_t digest[16], char text[33])
@@ -158,9 +167,10 @@ static struct outcome expected_outcome(const struct synthetic *model, struct out
     };
     run(&job, NULL);
     hex(outcomes[0].digest, digest);
-    if (!synthetic_golden(model) || strcmp(digest, synthetic_golden(model)) != 0)
-        fail_msg("dtype %d, V %d, G %d: the fingerprint is %s", model->dtype, model->micro_batches,
-                 model->sum_group, digest);
+    if (!synthetic_golden(model) || strcmp(digest, synthetic_golden(model)) != 0) {
+        describe_model(model);
+        fail_msg("the fingerprint is %s", digest);
+    }
     return outcomes[0];
 }
 
@@ -186,17 +196,24 @@ static void take_turns(struct job *job, unsigned turn)
 // Ways in which a rank comes by what others have updated.
 enum { COPIED_ON_DEMAND, COPIED_AHEAD, COPIED_FAR_AHEAD, SHARED, WAYS };
 
+// The models whose numerics are the default ones are run in more ways.
+static bool plain(const struct synthetic *model)
+{
+    return model->sum_group == 0 && model->grad_dtype == ZERO_DTYPE_DEFAULT &&
+           model->comm_dtype == ZERO_DTYPE_DEFAULT && !model->no_masters &&
+           !model->narrow_moments && !model->absent && !model->paused && !model->frozen;
+}
+
 // Every stage and way at one number of ranks.
 static void sweep_world(const struct synthetic *model, const struct outcome *expected, int world,
                         const char *transport, struct outcome *outcomes, unsigned *turn)
 {
-    const bool plain = !model->sum_group && !model->absent && !model->frozen && !model->paused;
     for (int32_t stage = 0; stage <= 3; stage++) {
         for (int way = 0; way < WAYS; way++) {
             if (way == SHARED && stage == 0)
                 continue;
             (*turn)++;
-            if (!every && (*turn + (unsigned)world) % (plain ? 5 : 10) != 0)
+            if (!every && (*turn + (unsigned)world) % (plain(model) ? 5 : 10) != 0)
                 continue;
             struct job job = {
                 .model = *model,
@@ -248,6 +265,12 @@ static void mixed_threads(void **state)
 {
     (void)state;
     sweep_plain(ZERO_DTYPE_DEFAULT, 8, "threads");
+}
+
+static void f16_threads(void **state)
+{
+    (void)state;
+    sweep_plain(ZERO_F16, 5, "threads");
 }
 
 static void f32_processes(void **state)
@@ -320,9 +343,48 @@ static void announced_steps(void **state)
         sweep(&models[i], i % 2 ? "threads" : "shm");
 }
 
+// Types of gradients and of what travels; weights and moments rounded stochastically.
+static void precisions(void **state)
+{
+    (void)state;
+    static const struct synthetic models[] = {
+        {.dtype = ZERO_BF16, .micro_batches = 5, .grad_dtype = ZERO_F32},
+        {.dtype = ZERO_BF16, .micro_batches = 8, .grad_dtype = ZERO_F32, .comm_dtype = ZERO_BF16},
+        {.micro_batches = 5, .sum_group = 2, .comm_dtype = ZERO_F16},
+        {.dtype = ZERO_BF16, .micro_batches = 5, .no_masters = true},
+        {.dtype = ZERO_F16, .micro_batches = 8, .no_masters = true, .narrow_moments = true},
+        {.dtype = ZERO_F32, .micro_batches = 5, .narrow_moments = true},
+        {.dtype = ZERO_F16,
+         .micro_batches = 5,
+         .sum_group = 2,
+         .grad_dtype = ZERO_F32,
+         .comm_dtype = ZERO_BF16,
+         .no_masters = true,
+         .narrow_moments = true},
+        {.dtype = ZERO_F16,
+         .micro_batches = 5,
+         .grad_dtype = ZERO_BF16,
+         .no_masters = true,
+         .narrow_moments = true,
+         .unclipped = true},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        sweep(&models[i], i % 2 ? "shm" : "threads");
+}
+
 int main(int argc, char **argv)
 {
     every = argc > 1 && strcmp(argv[1], "all") == 0;
+    const bool precision = argc > 1 && strcmp(argv[1], "precision") == 0;
+    const struct CMUnitTest narrow[] = {
+        cmocka_unit_test(f16_threads),
+        cmocka_unit_test(precisions),
+    };
+    if (every || precision) {
+        const int failed = cmocka_run_group_tests(narrow, NULL, NULL);
+        if (failed || precision)
+            return failed;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_threads),     cmocka_unit_test(bf16_threads),
         cmocka_unit_test(mixed_threads),   cmocka_unit_test(f32_processes),

@@ -27,6 +27,7 @@ struct job {
     struct toy toy;
     int stage;
     bool shared; /**< gather=shared, else copy */
+    bool narrow; /**< gradients that travel in another type; no masters; moments of 16 bits */
     pthread_barrier_t barrier;
     size_t before[WORLD];  /**< before zero_open() */
     size_t at_rest[WORLD]; /**< after the last step */
@@ -106,6 +107,9 @@ static bool measure_job(struct team_rank *rank, void *user)
     const int r = rank->rank;
     rank->config.stage = job->stage;
     rank->config.gather = job->shared ? "shared" : "copy";
+    rank->config.comm_dtype = job->narrow ? ZERO_BF16 : ZERO_DTYPE_DEFAULT;
+    rank->config.master = job->narrow ? "none" : NULL;
+    rank->config.moments = job->narrow ? "bf16" : NULL;
     rank->config.open_units = 2;
     rank->config.prefetch_units = 1;
     rank->config.grad_units = 2;
@@ -140,13 +144,19 @@ static bool near(size_t a, size_t b)
     return ratio > 0.995 && ratio < 1.005;
 }
 
+static void measure_ranks(struct job *job)
+{
+    if (!team_run("shm", WORLD, measure_job, job))
+        fail_msg("stage %d, %s, dtype %d", job->stage, job->shared ? "shared" : "copied",
+                 (int)job->toy.dtype);
+    assert_true(sum(job->before) > 0);
+}
+
 static struct job *measured_job(int stage, bool shared, zero_dtype dtype, int layers,
                                 uint64_t embed)
 {
     struct job *job = make_job(stage, shared, dtype, layers, embed);
-    if (!team_run("shm", WORLD, measure_job, job))
-        fail_msg("stage %d, %s, dtype %d", stage, shared ? "shared" : "copied", (int)dtype);
-    assert_true(sum(job->before) > 0);
+    measure_ranks(job);
     return job;
 }
 
@@ -158,18 +168,20 @@ static void need_plain_memory(void)
     skip();
 }
 
-static void compare_with_plan(int stage, bool shared, zero_dtype dtype)
+/** Frees the job. */
+static void compare_with_plan(struct job *job)
 {
-    struct job *job = measured_job(stage, shared, dtype, 40, LAYER);
+    measure_ranks(job);
     const size_t plan = sum(job->plan), before = sum(job->before);
     const size_t rest = sum(job->at_rest) - before, peak = sum(job->peak) - before;
-    print_message("stage %d, %s, %s: planned %.1f MiB, at rest %.1f, peak %.1f\n", stage,
-                  shared ? "shared" : "copied", dtype == ZERO_BF16 ? "bf16" : "f32",
-                  (double)plan / 1048576, (double)rest / 1048576, (double)peak / 1048576);
+    print_message("stage %d, %s, %s%s: planned %.1f MiB, at rest %.1f, peak %.1f\n", job->stage,
+                  job->shared ? "shared" : "copied", job->toy.dtype == ZERO_F32 ? "f32" : "16 bits",
+                  job->narrow ? " only" : "", (double)plan / 1048576, (double)rest / 1048576,
+                  (double)peak / 1048576);
     assert_true(plan >= (size_t)64 << 20);
     assert_true(near(rest, plan));
     assert_true(near(peak, plan));
-    if (shared)
+    if (job->shared)
         assert_int_equal(job->gathered[0], 0);
     free_job(job);
 }
@@ -181,7 +193,19 @@ static void the_plan_is_what_is_used(void **state)
     for (int stage = 0; stage <= 3; stage++)
         for (int i = 0; i < 4; i++)
             if (stage > 0 || i < 2)
-                compare_with_plan(stage, i >= 2, i % 2 ? ZERO_BF16 : ZERO_F32);
+                compare_with_plan(make_job(stage, i >= 2, i % 2 ? ZERO_BF16 : ZERO_F32, 40, LAYER));
+}
+
+static void the_plan_of_other_precisions_is_what_is_used(void **state)
+{
+    (void)state;
+    need_plain_memory();
+    for (int stage = 0; stage <= 3; stage++) {
+        struct job *job = make_job(stage, stage % 2, ZERO_F16, 40, LAYER);
+        job->narrow = true;
+        job->toy.grad_dtype = ZERO_F32;
+        compare_with_plan(job);
+    }
 }
 
 /** Beyond a rank's share of the state, stage 3 needs slots: for the largest units, not for all. */
@@ -219,6 +243,7 @@ struct quiet {
     struct toy toy;
     int stage;
     const char *gather;
+    bool narrow;
 };
 
 /** Where standard output and error went before, and where they go meanwhile. */
@@ -256,6 +281,8 @@ static bool quiet_steps(struct team_rank *rank, void *user)
     struct sink sink;
     rank->config.stage = job->stage;
     rank->config.gather = job->gather;
+    rank->config.master = job->narrow ? "none" : NULL;
+    rank->config.moments = job->narrow ? "bf16" : NULL;
     rank->config.cpu_threads = 2;
     rank->config.log_level = 0; // the default: errors and warnings to standard error
     if (!toy_open(rank, &job->toy) || !toy_train(rank, &job->toy, 2))
@@ -298,6 +325,7 @@ static void a_step_asks_for_nothing(void **state)
             struct quiet job = {
                 .toy = toy_odd, .stage = i < 4 ? i : i - 3, .gather = i < 4 ? "copy" : "shared"};
             job.toy.dtype = i % 2 ? ZERO_F32 : ZERO_BF16;
+            job.narrow = i % 4 == 2;
             if (!team_run(places[p].transport, places[p].world, quiet_steps, &job))
                 fail_msg("%s, world %d, stage %d, %s", places[p].transport, places[p].world,
                          job.stage, job.gather);
@@ -338,6 +366,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(allocations_are_seen),
         cmocka_unit_test(the_plan_is_what_is_used),
+        cmocka_unit_test(the_plan_of_other_precisions_is_what_is_used),
         cmocka_unit_test(stage_3_grows_with_the_largest_unit),
         cmocka_unit_test(a_step_asks_for_nothing),
     };

@@ -36,7 +36,7 @@ static const struct synthetic_fault three_faults[SYNTHETIC_FAULTS] = {
 static bool open_and_commit(struct team_rank *rank, const struct job *job)
 {
     rank->config.stage = job->stage;
-    rank->config.micro_batches = MICRO_BATCHES;
+    synthetic_configure(&job->model, &rank->config);
     rank->config.nonfinite = job->policy;
     if (!team_open(rank))
         return false;
@@ -54,7 +54,7 @@ static void copy_unit(const struct team_rank *rank, const struct job *job, zero_
         const int32_t slice = unit - tensor->unit;
         if (slice < 0 || slice >= tensor->slices)
             continue;
-        const size_t size = synthetic_dtype(&job->model, tensor) == ZERO_BF16 ? 2 : 4;
+        const size_t size = synthetic_dtype(&job->model, tensor) == ZERO_F32 ? 4 : 2;
         memcpy(snapshot->bytes[p][slice], zero_param_ptr(rank->z, p, slice),
                synthetic_numel(tensor) * size);
     }
@@ -238,6 +238,22 @@ static struct job overflowing(zero_dtype dtype, zero_nonfinite policy)
     };
 }
 
+// A gradient that is finite, but not in the type in which it travels.
+static struct job overflowing_on_its_way(zero_dtype dtype, zero_dtype grad_dtype)
+{
+    return (struct job){
+        .model = {.dtype = dtype,
+                  .grad_dtype = grad_dtype,
+                  .comm_dtype = ZERO_F16,
+                  .micro_batches = MICRO_BATCHES,
+                  .faults = {{true, BAD_STEP, 1, 2, 1, 1024, 65519.0f},
+                             {true, BAD_STEP, 2, 2, 1, 1024, 65520.0f}}},
+        .policy = ZERO_NONFINITE_ERROR,
+        .expected = {.bad_param = 2, .bad_slice = 1, .bad_element = 1024, .bad_micro = 2},
+        .message = "block.weight, slice 1, element 1024, is not finite in micro-batch 2",
+    };
+}
+
 static void everywhere(struct job *job, team_fn fn)
 {
     for (int world = 1; world <= MOST_RANKS; world += world < 3 ? 1 : 2)
@@ -284,6 +300,18 @@ static void sum_overflows(void **state)
     struct job job = overflowing(ZERO_F32, ZERO_NONFINITE_ERROR);
     everywhere(&job, stops);
     job = overflowing(ZERO_F32, ZERO_NONFINITE_SKIP);
+    everywhere(&job, skips);
+}
+
+static void rounding_overflows(void **state)
+{
+    (void)state;
+    struct job job = overflowing_on_its_way(ZERO_F32, ZERO_DTYPE_DEFAULT);
+    everywhere(&job, stops);
+    job = overflowing_on_its_way(ZERO_BF16, ZERO_F32);
+    everywhere(&job, stops);
+    job = overflowing_on_its_way(ZERO_F16, ZERO_F32);
+    job.policy = ZERO_NONFINITE_SKIP;
     everywhere(&job, skips);
 }
 
@@ -378,6 +406,7 @@ int main(void)
         cmocka_unit_test(large_gradients),
         cmocka_unit_test(wherever_it_is),
         cmocka_unit_test(a_sum_of_bf16_overflows),
+        cmocka_unit_test(rounding_overflows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,10 +45,27 @@ zero_dtype toy_dtype(const struct toy *toy, const struct toy_tensor *tensor)
     return tensor->wide ? ZERO_F32 : toy->dtype;
 }
 
+zero_dtype toy_grad_dtype(const struct toy *toy, const struct toy_tensor *tensor)
+{
+    return toy->grad_dtype == ZERO_DTYPE_DEFAULT || tensor->wide ? toy_dtype(toy, tensor)
+                                                                 : toy->grad_dtype;
+}
+
 float toy_element(zero_dtype dtype, const void *array, uint64_t element)
 {
-    return dtype == ZERO_F32 ? ((const float *)array)[element]
-                             : base_f32_from_bf16(((const uint16_t *)array)[element]);
+    if (dtype == ZERO_F32)
+        return ((const float *)array)[element];
+    const uint16_t half = ((const uint16_t *)array)[element];
+    return dtype == ZERO_BF16 ? base_f32_from_bf16(half) : base_f32_from_f16(half);
+}
+
+static void put_element(zero_dtype dtype, void *array, uint64_t element, float value)
+{
+    if (dtype == ZERO_F32)
+        ((float *)array)[element] = value;
+    else
+        ((uint16_t *)array)[element] =
+            dtype == ZERO_BF16 ? base_bf16_from_f32(value) : base_f16_from_f32(value);
 }
 
 static zero_result fill(void *user, const char *name, int32_t slice, uint64_t first, uint64_t count,
@@ -68,6 +85,7 @@ bool toy_register(struct team_rank *rank, const struct toy *toy)
         zero_param_desc desc = zero_param_default();
         desc.name = tensor->name;
         desc.dtype = toy_dtype(toy, tensor);
+        desc.grad_dtype = toy_grad_dtype(toy, tensor);
         desc.unit = tensor->unit;
         desc.unit_count = tensor->slices;
         desc.group = tensor->group;
@@ -118,18 +136,15 @@ double toy_unit_sum(const struct team_rank *rank, const struct toy *toy, zero_un
 static void add_gradient(const struct toy *toy, const struct toy_tensor *tensor,
                          const zero_micro *micro, float factor, const void *weights, void *gradient)
 {
-    const zero_dtype dtype = toy_dtype(toy, tensor);
+    const zero_dtype dtype = toy_dtype(toy, tensor), grad_dtype = toy_grad_dtype(toy, tensor);
     if (toy->raw)
-        memset(gradient, 0, tensor->numel * (dtype == ZERO_F32 ? 4 : 2));
+        memset(gradient, 0, tensor->numel * (grad_dtype == ZERO_F32 ? 4 : 2));
     uint64_t phase = micro->index * 13 + micro->step * 3;
     for (uint64_t k = 0; k < tensor->numel; k++) {
         phase = (phase + 7) % 11;
         const float value =
             (toy_element(dtype, weights, k) * 0.1f + (float)phase * 0.01f - 0.05f) * factor;
-        if (dtype == ZERO_F32)
-            ((float *)gradient)[k] += value;
-        else
-            ((uint16_t *)gradient)[k] = base_bf16_from_f32(value + toy_element(dtype, gradient, k));
+        put_element(grad_dtype, gradient, k, value + toy_element(grad_dtype, gradient, k));
     }
 }
 

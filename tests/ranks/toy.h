@@ -25,7 +25,8 @@ struct toy {
     int unit_count;
     int micro_batches;
     zero_dtype dtype;
-    uint64_t salt;                 /**< other first values */
+    zero_dtype grad_dtype; /**< of tensors that are not wide; ZERO_DTYPE_DEFAULT: their own */
+    uint64_t salt;         /**< other first values */
     const zero_group_desc *groups; /**< of the two groups; NULL: defaults */
     float boost;     /**< > 0: gradients are so much larger until the step divides it away */
     unsigned frozen; /**< a bit a tensor: registered so */
@@ -71,7 +72,8 @@ double toy_unit_sum(const struct team_rank *rank, const struct toy *toy, zero_un
 /** Element of an array of `dtype`, widened. */
 float toy_element(zero_dtype dtype, const void *array, uint64_t element);
 
-/** The tensor's dtype in this model. */
+/** The tensor's dtype in this model, and its gradient's. */
 zero_dtype toy_dtype(const struct toy *toy, const struct toy_tensor *tensor);
+zero_dtype toy_grad_dtype(const struct toy *toy, const struct toy_tensor *tensor);
 
 #endif

@@ -77,6 +77,11 @@ static void defaults_are_those_of_the_manual(void **state)
         assert_string_equal(config.reduction, "canonical");
         assert_false(config.native);
         assert_int_equal(config.sum_group, 1);
+        assert_int_equal(config.comm_dtype, ZERO_DTYPE_DEFAULT);
+        assert_string_equal(config.master, "f32");
+        assert_false(config.no_masters);
+        assert_string_equal(config.moments, "f32");
+        assert_int_equal(config.moment_dtype, ZERO_F32);
         assert_int_equal(config.stall_s, 30);
         assert_int_equal(config.memory_limit, ENG_KEY_AUTO);
         assert_int_equal(config.log.level, ZERO_LOG_WARN);
@@ -113,6 +118,9 @@ static void the_struct_is_read(void **state)
     user.kernels = "ref";
     user.gather = "copy";
     user.sum_group = 8;
+    user.comm_dtype = ZERO_F16;
+    user.master = "none";
+    user.moments = "bf16";
     user.stall_s = ZERO_OFF;
     user.memory_limit = ZERO_OFF;
     user.log_level = ZERO_OFF;
@@ -141,6 +149,11 @@ static void the_struct_is_read(void **state)
     assert_string_equal(config.gather, "copy");
     assert_false(config.shared);
     assert_int_equal(config.sum_group, 8);
+    assert_int_equal(config.comm_dtype, ZERO_F16);
+    assert_string_equal(config.master, "none");
+    assert_true(config.no_masters);
+    assert_string_equal(config.moments, "bf16");
+    assert_int_equal(config.moment_dtype, ZERO_BF16);
     assert_int_equal(config.stall_s, 0);
     assert_int_equal(config.memory_limit, 0);
     assert_int_equal(config.log.level, 0);
@@ -194,6 +207,9 @@ static void fields_out_of_range_are_refused(void **state)
     REFUSED(reduction, "fast", "takes canonical, native");
     REFUSED(sum_group, 3, "sum_group=3: it must be a power of two");
     REFUSED(sum_group, -2, "sum_group");
+    REFUSED(comm_dtype, ZERO_F64, "takes default, f32, bf16, f16");
+    REFUSED(master, "f16", "takes f32, none");
+    REFUSED(moments, "f16", "takes f32, bf16");
     REFUSED(stall_s, -2, "stall_s");
     REFUSED(memory_limit, -2, "takes 1 to 1152921504606846976, auto or off");
     REFUSED(reserved, 1, "reserved");

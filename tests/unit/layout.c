@@ -93,6 +93,7 @@ static void slices_fill_their_sections(void **state)
             assert_int_equal(slice->granule, next);
             assert_int_equal(slice->granules, (slice->numel + 1023) / 1024);
             assert_int_equal(param->dtype, layout.sections[s].dtype);
+            assert_int_equal(param->grad_dtype, layout.sections[s].grad_dtype);
             assert_int_equal(param->slice_numel <= 1024, layout.sections[s].persistent);
             assert_int_equal(param->unit + slice->index, layout.sections[s].unit);
             assert_ptr_equal(eng_layout_slice(&layout, &model, slice->param, slice->index), slice);
@@ -124,6 +125,48 @@ static void more_ranks_than_granules_is_refused(void **state)
     assert_int_equal(eng_layout_make(&layout, &model, 3, 0, &error), ZERO_E_INVALID);
     assert_non_null(strstr(error.message, "2 granules"));
     assert_null(layout.sections);
+    eng_model_free(&model);
+}
+
+/** What travels and what the program writes lie beside each other, one buffer where the types are
+ * the same; sections don't overlap. */
+static void gradients_have_a_buffer_a_type(void **state)
+{
+    (void)state;
+    static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
+    struct eng_model model = {0};
+    struct eng_layout layout;
+    struct eng_placement placement;
+    struct base_error error = {0};
+    for (int i = 0; i < 9; i++) {
+        zero_param_desc desc = zero_param_default();
+        const char name[] = {(char)('a' + i), 0};
+        desc.name = name;
+        desc.ndim = 1;
+        desc.shape[0] = 2048;
+        desc.dtype = dtypes[i / 3];
+        desc.grad_dtype = dtypes[i % 3];
+        assert_int_equal(eng_model_add_param(&model, NULL, &desc, &error), ZERO_OK);
+    }
+    assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
+    assert_int_equal(eng_layout_make(&layout, &model, 2, -1, &error), ZERO_OK);
+    assert_int_equal(layout.section_count, 9);
+    const struct eng_limits limits = {
+        .grad_units = 1, .open_units = 1, .moments = 1, .comm_dtype = ZERO_BF16};
+    assert_int_equal(eng_placement_make(&placement, &layout, 0, &limits, &error), ZERO_OK);
+    size_t next = 0;
+    for (size_t s = 0; s < 9; s++) {
+        const struct eng_section_place *place = &placement.sections[s];
+        const zero_dtype dtype = layout.sections[s].grad_dtype;
+        assert_int_equal(place->comm_dtype, ZERO_BF16);
+        assert_int_equal(place->comm_offset, next);
+        next += dtype == ZERO_BF16 ? 0 : 2048 * 2;
+        assert_int_equal(place->grad_offset, next);
+        next += 2048 * eng_dtype_size(dtype);
+    }
+    assert_int_equal(placement.grads.bytes, next);
+    eng_placement_free(&placement);
+    eng_layout_free(&layout);
     eng_model_free(&model);
 }
 
@@ -251,6 +294,7 @@ int main(void)
         cmocka_unit_test(every_granule_has_one_owner),
         cmocka_unit_test(slices_fill_their_sections),
         cmocka_unit_test(more_ranks_than_granules_is_refused),
+        cmocka_unit_test(gradients_have_a_buffer_a_type),
         cmocka_unit_test(any_open_units_fit),
         cmocka_unit_test(bytes_a_parameter),
         cmocka_unit_test(units_have_names),

@@ -38,6 +38,8 @@ static void tensors_are_checked(void **state)
     assert_int_equal(eng_model_add_param(&model, &id, &desc, &error), ZERO_OK);
     assert_int_equal(id, 0);
     assert_int_equal(model.params[0].slice_numel, 15);
+    assert_int_equal(model.params[0].dtype, ZERO_F32);
+    assert_int_equal(model.params[0].grad_dtype, ZERO_F32);
     refuse(&model, &desc, "already");
 #define REFUSE(field, value, says)                                                                 \
     do {                                                                                           \
@@ -51,6 +53,9 @@ static void tensors_are_checked(void **state)
     REFUSE(name, "a b", "name");
     REFUSE(name, "a\n", "name");
     REFUSE(dtype, (zero_dtype)9, "dtype 9");
+    REFUSE(dtype, ZERO_F64, "dtype 4, grad_dtype 0: tensors and gradients are f32, bf16 or f16");
+    REFUSE(grad_dtype, ZERO_F64, "dtype 0, grad_dtype 4");
+    REFUSE(grad_dtype, (zero_dtype)-1, "grad_dtype -1");
     REFUSE(ndim, -1, "ndim -1");
     REFUSE(ndim, ZERO_MAX_DIMS + 1, "ndim 9");
     REFUSE(shape[1], 0, "extent 1");
@@ -63,13 +68,14 @@ static void tensors_are_checked(void **state)
     REFUSE(group, -1, "group -1");
     REFUSE(struct_size, 2, "struct_size");
     REFUSE(frozen, 2, "frozen is 2");
-    REFUSE(reserved, 1, "reserved is 1");
 #undef REFUSE
     refuse(&model, NULL, "description");
     desc = good();
     desc.name = "x";
     desc.unit_count = 3;
+    desc.dtype = ZERO_F16;
     assert_int_equal(eng_model_add_param(&model, &id, &desc, &error), ZERO_OK);
+    assert_int_equal(model.params[id].grad_dtype, ZERO_F16);
     assert_int_equal(model.params[id].slice_count, 3);
     assert_int_equal(model.params[id].slice_numel, 5);
     assert_int_equal(model.unit_count, 3);

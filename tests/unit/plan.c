@@ -303,6 +303,55 @@ static void spare_bytes_become_slots(void **state)
     plan_no_more();
 }
 
+/** Gradients that travel in another type have a second buffer; weights and moments of 16 bits. */
+static void precision_changes_the_rows(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++) {
+        plan_for(3);
+        zero_config config = config_of(stage);
+        config.comm_dtype = ZERO_F16;
+        config.master = "none";
+        config.moments = "bf16";
+        zero_ctx *z = planned(&config);
+        const struct rows rows = parse_rows(zero_plan_text(z));
+        struct rows expected = expected_rows(3, stage, false, 6, 4);
+        expected.bytes[MOMENTS] /= 2;
+        expected.bytes[MASTERS] = 0;
+        // Two bytes an element more: f32 and bf16 gradients are rounded to f16 alike. Then the four
+        // slots of 10 granules of bf16 are alone in their size, and the 5 of f32 are, too.
+        if (stage < 2)
+            expected.bytes[GRADIENTS] += (40 + 4 * 10 + 5) * GRANULE * 2;
+        else
+            expected.bytes[GRADIENTS] = 40 * GRANULE * 6 + 4 * 10 * GRANULE * 4 + 5 * GRANULE * 6;
+        compare_rows(&rows, &expected, 3, stage);
+        assert_non_null(strstr(zero_plan_text(z), "gradients    travel as f16"));
+        assert_non_null(strstr(zero_plan_text(z), "have no masters"));
+        assert_non_null(strstr(zero_plan_text(z), "moments      bf16"));
+        zero_close(z);
+    }
+    plan_no_more();
+}
+
+/** The working copy of f32 is the master. */
+static void no_masters_of_f32_is_refused(void **state)
+{
+    (void)state;
+    zero_config config = config_of(0);
+    config.master = "none";
+    zero_ctx *z = NULL;
+    assert_int_equal(zero_open(&z, &config), ZERO_OK);
+    zero_param_desc desc = zero_param_default();
+    desc.name = "w";
+    desc.ndim = 1;
+    desc.shape[0] = 5;
+    desc.grad_dtype = ZERO_BF16;
+    assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
+    assert_int_equal(zero_commit(z), ZERO_E_INVALID);
+    assert_non_null(strstr(zero_last_error(z), "master=none, but all 1 tensors are f32"));
+    zero_close(z);
+}
+
 /** The real thing: the same rows. */
 static void what_is_planned_is_what_commit_does(void **state)
 {
@@ -501,6 +550,8 @@ int main(void)
         cmocka_unit_test(unfinished_blocks_need_memory),
         cmocka_unit_test(native_sums_need_spare_slots),
         cmocka_unit_test(spare_bytes_become_slots),
+        cmocka_unit_test(precision_changes_the_rows),
+        cmocka_unit_test(no_masters_of_f32_is_refused),
         cmocka_unit_test(what_is_planned_is_what_commit_does),
         cmocka_unit_test(a_plan_allocates_nothing),
         cmocka_unit_test(the_plan_is_handed_over),

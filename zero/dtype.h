@@ -1,0 +1,34 @@
+/**
+ * Element types of tensors and gradients, and what converts between them.
+ */
+#ifndef ZERO_DTYPE_H
+#define ZERO_DTYPE_H
+
+#include "zero/kernels/kernels.h"
+#include "zero/types.h"
+
+#include <stddef.h>
+
+/** Types of tensors, gradients and what travels: ZERO_F32 .. ZERO_F16. */
+#define ENG_DTYPES 3
+
+/** Bytes of an element; 0 for what no tensor can have. */
+size_t eng_dtype_size(zero_dtype dtype);
+
+/** "f32", "bf16", "f16"; "?" for what no tensor can have. */
+const char *eng_dtype_name(zero_dtype dtype);
+
+/** Any of the types to fp32, exact; NaN canonical where it was narrow. `from` and `to` don't
+ * overlap, here and below. */
+void eng_widen(const struct eng_kernels *kernels, zero_dtype dtype, const void *from, size_t count,
+               float *to);
+
+/** fp32 to any of the types, to nearest even. */
+void eng_narrow(const struct eng_kernels *kernels, zero_dtype dtype, const float *from,
+                size_t count, void *to);
+
+/** Any of the types to any other, rounded once, to nearest even. */
+void eng_convert(const struct eng_kernels *kernels, zero_dtype from_dtype, const void *from,
+                 zero_dtype to_dtype, void *to, size_t count);
+
+#endif
