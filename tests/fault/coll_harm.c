@@ -13,7 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TURNS = 20000, PATIENCE_S = 30 };
+// A rank that touches gigabytes takes its time before the others meet it.
+enum { TURNS = 20000, PATIENCE_S = 30, TOUCHING_S = 120 };
 
 struct verdict {
     zero_result result;
@@ -295,7 +296,8 @@ static void be_rank(const struct harm *harm, const char *job, int number)
                                        .world = harm->world,
                                        .job = job,
                                        .name = "harm",
-                                       .timeout_ns = UINT64_C(20000000000),
+                                       .timeout_ns = UINT64_C(1000000000) *
+                                                     (harm->touched > 0 ? TOUCHING_S : 20),
                                        .stall_ns = harm->stall_ns};
     if (harm->operation->opened_with)
         base_fault_set(harm->operation->opened_with, NULL);
@@ -329,7 +331,8 @@ void harm_start(struct harm *harm)
     for (int rank = 0; rank < harm->world; rank++) {
         harm->pids[rank] = fork();
         if (harm->pids[rank] == 0) {
-            alarm(PATIENCE_S); // also of what it becomes
+            // Also of what it becomes.
+            alarm(PATIENCE_S + (harm->touched > 0 ? TOUCHING_S : 0));
             be_rank(harm, job, rank);
             _exit(0);
         }
