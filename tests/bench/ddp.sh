@@ -48,7 +48,10 @@ theirs() {
 
 for round in 1 2 3 4 5; do
     a="$(ours)" b="$(theirs)"
-    [ "$a" ] && [ "$b" ] || { echo "$0: a run failed" >&2; exit 1; }
+    if [ -z "$a" ] || [ -z "$b" ]; then
+        echo "$0: a run of round $round failed" >&2
+        exit 1
+    fi
     echo "$a $b" | awk '{printf "%.3f zero %d, DDP %d tokens/s\n", $1 / $2, $1, $2}'
 done | tee "$texts/ratios"
 sort -n "$texts/ratios" | awk 'NR == 3 {printf "gpt2, 2 ranks, over DDP with gloo: %.3f, target 1\n", $1}'
