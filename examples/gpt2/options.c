@@ -24,7 +24,8 @@ struct spec {
 static const struct spec specs[] = {
     {"stage", "0..3", INTEGER, AT(stage), 0, 3, "0",
      "what is sharded: 1 optimizer state, 2 gradients, 3 parameters"},
-    {"dtype", "f32|bf16", CHOICE, AT(dtype), 0, 0, "f32", "of working copies and gradients"},
+    {"dtype", "f32|bf16|f16", CHOICE, AT(dtype), 0, 0, "f32",
+     "of working copies and gradients; f16 has a dynamic loss scale"},
     {"layers", "N", INTEGER, AT(dims.layers), 1, 4096, "4", "blocks"},
     {"heads", "N", INTEGER, AT(dims.heads), 1, 4096, "4", "attention heads"},
     {"width", "N", INTEGER, AT(dims.width), 1, 65536, "128", "of the residual stream"},

@@ -12,7 +12,7 @@
 /** Exit codes, as --help documents them. */
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-enum dtype_choice { DTYPE_F32, DTYPE_BF16 };
+enum dtype_choice { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
 enum optimizer_choice {
     OPTIMIZER_ADAMW,
     OPTIMIZER_ADAM,

@@ -17,7 +17,9 @@ double clock_seconds(void)
 
 static zero_dtype dtype_of(const struct options *o)
 {
-    return o->dtype == DTYPE_BF16 ? ZERO_BF16 : ZERO_F32;
+    static const zero_dtype dtypes[] = {
+        [DTYPE_F32] = ZERO_F32, [DTYPE_BF16] = ZERO_BF16, [DTYPE_F16] = ZERO_F16};
+    return dtypes[o->dtype];
 }
 
 // Errors come back as results, and are said once, at the end.

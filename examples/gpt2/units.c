@@ -1,6 +1,7 @@
 #include "units.h"
 
 #include "bf16.h"
+#include "f16.h"
 #include "real.h"
 
 #include <stdlib.h>
@@ -22,7 +23,8 @@ struct units {
     uint64_t seed;
     struct pool *pool;
     struct unit_entry *entry;
-    // At bf16, for a unit of each kind:
+    // At bf16 and f16: how to convert, and for a unit of each kind its copies in fp32.
+    pool_part widen, round;
     float *weights[UNIT_KINDS], *gradients[UNIT_KINDS];
     size_t bytes;
 };
@@ -102,6 +104,55 @@ static zero_result allocate_copies(struct units *units)
     return ZERO_OK;
 }
 
+struct conversion {
+    float *wide;
+    uint16_t *half;
+    const float *from_wide;
+    const uint16_t *from_half;
+};
+
+INLINED void widen_all(void *arg, size_t first, size_t count, float (*widen)(uint16_t))
+{
+    const struct conversion *c = arg;
+    float *restrict to = c->wide + first;
+    const uint16_t *from = c->from_half + first;
+    for (size_t i = 0; i < count; i++)
+        to[i] = widen(from[i]);
+}
+
+INLINED void round_all(void *arg, size_t first, size_t count, uint16_t (*round_one)(float))
+{
+    const struct conversion *c = arg;
+    uint16_t *restrict to = c->half + first;
+    const float *from = c->from_wide + first;
+    for (size_t i = 0; i < count; i++)
+        to[i] = round_one(from[i]);
+}
+
+BEST_ISA
+static void widen_bf16(void *arg, size_t first, size_t count)
+{
+    widen_all(arg, first, count, bf16_widen);
+}
+
+BEST_ISA
+static void round_bf16(void *arg, size_t first, size_t count)
+{
+    round_all(arg, first, count, bf16_round);
+}
+
+BEST_ISA
+static void widen_f16(void *arg, size_t first, size_t count)
+{
+    widen_all(arg, first, count, f16_widen);
+}
+
+BEST_ISA
+static void round_f16(void *arg, size_t first, size_t count)
+{
+    round_all(arg, first, count, f16_round);
+}
+
 zero_result units_create(struct units **out, zero_ctx *z, const struct dims *dims, zero_dtype dtype,
                          const zero_group_desc *optimizer, uint64_t seed, struct pool *pool)
 {
@@ -110,12 +161,14 @@ zero_result units_create(struct units **out, zero_ctx *z, const struct dims *dim
     if (!units)
         return ZERO_E_NOMEM;
     *units = (struct units){.z = z, .dims = *dims, .dtype = dtype, .seed = seed, .pool = pool};
+    units->widen = dtype == ZERO_F16 ? widen_f16 : widen_bf16;
+    units->round = dtype == ZERO_F16 ? round_f16 : round_bf16;
     zero_result result = ZERO_E_NOMEM;
     units->entry = calloc((size_t)unit_count(dims), sizeof *units->entry);
     if (!units->entry)
         goto fail;
     result = add_all(units, optimizer);
-    if (result == ZERO_OK && dtype == ZERO_BF16)
+    if (result == ZERO_OK && dtype != ZERO_F32)
         result = allocate_copies(units);
     if (result)
         goto fail;
@@ -143,33 +196,6 @@ size_t units_bytes(const struct units *units)
     return units->bytes;
 }
 
-struct conversion {
-    float *wide;
-    uint16_t *half;
-    const float *from_wide;
-    const uint16_t *from_half;
-};
-
-BEST_ISA
-static void widen_range(void *arg, size_t first, size_t count)
-{
-    const struct conversion *c = arg;
-    float *restrict to = c->wide + first;
-    const uint16_t *from = c->from_half + first;
-    for (size_t i = 0; i < count; i++)
-        to[i] = bf16_widen(from[i]);
-}
-
-BEST_ISA
-static void round_range(void *arg, size_t first, size_t count)
-{
-    const struct conversion *c = arg;
-    uint16_t *restrict to = c->half + first;
-    const float *from = c->from_wide + first;
-    for (size_t i = 0; i < count; i++)
-        to[i] = bf16_round(from[i]);
-}
-
 // Where tensor `index` lies in a copy of its unit.
 static float *part_of(float *copy, const struct unit_entry *entry, int index)
 {
@@ -192,7 +218,7 @@ zero_result units_open(struct units *units, int unit, struct unit_weights *weigh
         }
         float *copy = part_of(units->weights[kind_of(units, unit)], entry, i);
         struct conversion c = {.wide = copy, .from_half = from};
-        pool_run_parts(units->pool, widen_range, &c, tensor_numel(&entry->tensor[i]),
+        pool_run_parts(units->pool, units->widen, &c, tensor_numel(&entry->tensor[i]),
                        ELEMENTS_A_TASK);
         weights->tensor[i] = copy;
     }
@@ -220,11 +246,11 @@ zero_result units_open_gradient(struct units *units, int unit, struct unit_gradi
 zero_result units_close_gradient(struct units *units, int unit)
 {
     const struct unit_entry *entry = &units->entry[unit];
-    for (int i = 0; units->dtype == ZERO_BF16 && i < unit_tensors(&units->dims, unit); i++) {
+    for (int i = 0; units->dtype != ZERO_F32 && i < unit_tensors(&units->dims, unit); i++) {
         struct conversion c = {.half = zero_grad_ptr(units->z, entry->param[i], 0),
                                .from_wide =
                                    part_of(units->gradients[kind_of(units, unit)], entry, i)};
-        pool_run_parts(units->pool, round_range, &c, tensor_numel(&entry->tensor[i]),
+        pool_run_parts(units->pool, units->round, &c, tensor_numel(&entry->tensor[i]),
                        ELEMENTS_A_TASK);
     }
     return zero_grad_done(units->z, unit, NULL);

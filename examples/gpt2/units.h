@@ -1,8 +1,8 @@
 /**
  * units.h: the model's weights and gradients in zero's hands, a unit at a time.
  *
- * At f32 the model works on zero's memory. At bf16 a unit is widened to fp32 after its gather, and
- * its gradient is computed in fp32 and rounded when it is handed over.
+ * At f32 the model works on zero's memory. At bf16 and f16 a unit is widened to fp32 after its
+ * gather, and its gradient is computed in fp32 and rounded when it is handed over.
  */
 #ifndef GPT2_UNITS_H
 #define GPT2_UNITS_H
@@ -34,7 +34,7 @@ zero_result units_create(struct units **units, zero_ctx *z, const struct dims *d
 /** Accepts NULL. */
 void units_free(struct units *units);
 
-/** Bytes held here: fp32 copies at bf16. */
+/** Bytes held here: fp32 copies at bf16 and f16. */
 size_t units_bytes(const struct units *units);
 
 /** Gathers a unit; the weights are good until units_close(). */
