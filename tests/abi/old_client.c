@@ -13,46 +13,14 @@
 
 #include <cmocka.h>
 
+#include "one_rank.h"
+
 enum { TAIL = 64, ROOM = 1024, GARBAGE = 0x5a };
 
 /** The fields an older header ended with; what lies behind them is not the library's to read. */
 #define OLD_SIZE(type, last) (offsetof(type, last) + sizeof(((type *)NULL)->last))
 
 /* ------------------------------------------------------------------ what the library reads */
-
-static zero_config alone(void)
-{
-    zero_config config = zero_config_default();
-    config.world = 1;
-    config.log_level = ZERO_OFF;
-    return config;
-}
-
-static zero_ctx *open_one(void)
-{
-    const zero_config config = alone();
-    zero_ctx *z = NULL;
-    assert_int_equal(zero_open(&z, &config), ZERO_OK);
-    return z;
-}
-
-/** One tensor, of the group that is there or the default one. */
-static void commit_model(zero_ctx *z)
-{
-    zero_param_desc param = zero_param_default();
-    param.name = "w";
-    param.ndim = 1;
-    param.shape[0] = 5;
-    assert_int_equal(zero_add_param(z, NULL, &param), ZERO_OK);
-    assert_int_equal(zero_commit(z), ZERO_OK);
-}
-
-static zero_ctx *commit_one(void)
-{
-    zero_ctx *z = open_one();
-    commit_model(z);
-    return z;
-}
 
 /** Hands over a gradient of zeros. */
 static void finish_micro(zero_ctx *z)
@@ -63,7 +31,7 @@ static void finish_micro(zero_ctx *z)
 
 static void fill_config(void *memory)
 {
-    const zero_config config = alone();
+    const zero_config config = one_rank();
     memcpy(memory, &config, sizeof config);
 }
 
@@ -84,7 +52,7 @@ static void fill_group(void *memory)
 
 static zero_result give_group(const void *memory)
 {
-    zero_ctx *z = open_one();
+    zero_ctx *z = one_rank_open();
     const zero_result result = zero_add_group(z, NULL, memory);
     zero_close(z);
     return result;
@@ -101,7 +69,7 @@ static void fill_param(void *memory)
 
 static zero_result give_param(const void *memory)
 {
-    zero_ctx *z = open_one();
+    zero_ctx *z = one_rank_open();
     zero_result result = zero_add_param(z, NULL, memory);
     if (!result)
         result = zero_commit(z);
@@ -135,7 +103,7 @@ static void fill_args(void *memory)
 
 static zero_result give_args(const void *memory)
 {
-    zero_ctx *z = commit_one();
+    zero_ctx *z = one_rank_committed();
     assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
     finish_micro(z);
     const zero_result result = zero_step(z, memory, NULL);
@@ -147,16 +115,6 @@ static zero_result give_args(const void *memory)
 #define GIVEN(type, pointer) assert_int_equal((pointer)->struct_size, sizeof(type))
 
 static int runs;
-
-static void prepare(void *user, const zero_hyper *given, uint64_t updates, double gradient_scale,
-                    void *scalars)
-{
-    (void)user;
-    (void)given;
-    (void)updates;
-    (void)gradient_scale;
-    (void)scalars;
-}
 
 static void update(void *user, const void *scalars, const zero_optimizer_run *run)
 {
@@ -170,14 +128,14 @@ static void fill_optimizer(void *memory)
 {
     zero_optimizer_desc desc = zero_optimizer_default();
     desc.name = "own";
-    desc.prepare = prepare;
+    desc.prepare = one_rank_prepare;
     desc.update = update;
     memcpy(memory, &desc, sizeof desc);
 }
 
 static zero_result give_optimizer(const void *memory)
 {
-    zero_ctx *z = open_one();
+    zero_ctx *z = one_rank_open();
     const zero_result result = zero_add_optimizer(z, memory);
     if (result) {
         zero_close(z);
@@ -186,7 +144,7 @@ static zero_result give_optimizer(const void *memory)
     zero_group_desc group = zero_group_default();
     group.optimizer = "own";
     assert_int_equal(zero_add_group(z, NULL, &group), ZERO_OK);
-    commit_model(z);
+    one_rank_commit(z);
     train(z);
     assert_true(runs-- > 0);
     zero_close(z);
@@ -344,7 +302,7 @@ static void outputs_are_written_as_far_as_they_go(void **state)
     (void)state;
     for (int i = 0; i < OUTPUTS; i++) {
         _Alignas(16) unsigned char full[ROOM], memory[ROOM];
-        zero_ctx *z = commit_one();
+        zero_ctx *z = one_rank_committed();
         take(&outputs[i], z, outputs[i].size, full);
         for (size_t size = 4; size <= outputs[i].size + TAIL; size += 4) {
             take(&outputs[i], z, size, memory);
@@ -362,7 +320,7 @@ static void outputs_without_a_size_are_refused(void **state)
     (void)state;
     for (int i = 0; i < OUTPUTS; i++)
         for (uint32_t said = 0; said < sizeof said; said++) {
-            zero_ctx *z = commit_one();
+            zero_ctx *z = one_rank_committed();
             _Alignas(16) unsigned char memory[ROOM] = {0};
             memcpy(memory, &said, sizeof said);
             if (outputs[i].take(z, memory) != ZERO_E_INVALID)

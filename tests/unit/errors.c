@@ -16,35 +16,9 @@
 
 #include <cmocka.h>
 
+#include "tests/abi/one_rank.h"
+
 static struct temporary dir;
-
-static zero_config alone(void)
-{
-    zero_config config = zero_config_default();
-    config.world = 1;
-    config.log_level = ZERO_OFF;
-    return config;
-}
-
-static zero_ctx *open_one(void)
-{
-    const zero_config config = alone();
-    zero_ctx *z = NULL;
-    assert_int_equal(zero_open(&z, &config), ZERO_OK);
-    return z;
-}
-
-static zero_ctx *commit_one(void)
-{
-    zero_ctx *z = open_one();
-    zero_param_desc param = zero_param_default();
-    param.name = "w";
-    param.ndim = 1;
-    param.shape[0] = 5;
-    assert_int_equal(zero_add_param(z, NULL, &param), ZERO_OK);
-    assert_int_equal(zero_commit(z), ZERO_OK);
-    return z;
-}
 
 static zero_comm *join_one(void)
 {
@@ -79,27 +53,17 @@ static void close_failed(zero_ctx *z)
 static void registration_without_memory(void **state)
 {
     (void)state;
-    zero_ctx *z = open_one();
+    zero_ctx *z = one_rank_open();
     zero_param_desc param = zero_param_default();
     param.name = "w";
     no_memory();
     assert_int_equal(zero_add_param(z, NULL, &param), ZERO_E_NOMEM);
     close_failed(z);
 
-    z = open_one();
+    z = one_rank_open();
     no_memory();
     assert_int_equal(zero_add_group(z, NULL, NULL), ZERO_E_NOMEM);
     close_failed(z);
-}
-
-static void prepare(void *user, const zero_hyper *hyper, uint64_t updates, double gradient_scale,
-                    void *scalars)
-{
-    (void)user;
-    (void)hyper;
-    (void)updates;
-    (void)gradient_scale;
-    (void)scalars;
 }
 
 static void update(void *user, const void *scalars, const zero_optimizer_run *run)
@@ -112,10 +76,10 @@ static void update(void *user, const void *scalars, const zero_optimizer_run *ru
 static void optimizers_without_memory(void **state)
 {
     (void)state;
-    zero_ctx *z = open_one();
+    zero_ctx *z = one_rank_open();
     zero_optimizer_desc own = zero_optimizer_default();
     own.name = "own";
-    own.prepare = prepare;
+    own.prepare = one_rank_prepare;
     own.update = update;
     no_memory();
     assert_int_equal(zero_add_optimizer(z, &own), ZERO_E_NOMEM);
@@ -125,13 +89,13 @@ static void optimizers_without_memory(void **state)
 static void registration_after_commit_or_of_nonsense(void **state)
 {
     (void)state;
-    zero_ctx *z = open_one();
+    zero_ctx *z = one_rank_open();
     zero_param_desc param = zero_param_default();
     param.name = "with blank";
     assert_int_equal(zero_add_param(z, NULL, &param), ZERO_E_INVALID);
     assert_int_equal(zero_add_param(z, NULL, NULL), ZERO_E_INVALID);
     zero_close(z);
-    z = commit_one();
+    z = one_rank_committed();
     param.name = "late";
     assert_int_equal(zero_add_param(z, NULL, &param), ZERO_E_STATE);
     assert_int_equal(zero_add_group(z, NULL, NULL), ZERO_E_STATE);
@@ -156,7 +120,7 @@ static void teams(void **state)
 static void contexts_and_families_without_memory(void **state)
 {
     (void)state;
-    const zero_config config = alone();
+    const zero_config config = one_rank();
     zero_comm_config how = zero_comm_config_default();
     zero_ctx *z = (zero_ctx *)&dir;
     zero_comm *comm = (zero_comm *)&dir;
@@ -171,7 +135,7 @@ static void contexts_and_families_without_memory(void **state)
 static void who_is_missing_is_waited_for(void **state)
 {
     (void)state;
-    zero_config config = alone();
+    zero_config config = one_rank();
     zero_comm_config how = zero_comm_config_default();
     zero_ctx *z = (zero_ctx *)&dir;
     zero_comm *comm = (zero_comm *)&dir;
@@ -190,7 +154,7 @@ static void joining_needs_descriptors(void **state)
 {
     (void)state;
     struct rlimit before, none;
-    zero_config config = alone();
+    zero_config config = one_rank();
     zero_comm_config how = zero_comm_config_default();
     zero_ctx *z = (zero_ctx *)&dir;
     zero_comm *comm = (zero_comm *)&dir;
@@ -231,7 +195,7 @@ static void several_hosts_are_too_many(void **state)
 static void a_micro_batch_has_16_metrics(void **state)
 {
     (void)state;
-    zero_ctx *z = commit_one();
+    zero_ctx *z = one_rank_committed();
     char name[16];
     assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
     for (int i = 0; i < 16; i++) {
@@ -245,7 +209,7 @@ static void a_micro_batch_has_16_metrics(void **state)
 static void evaluations_without_memory(void **state)
 {
     (void)state;
-    zero_ctx *z = commit_one();
+    zero_ctx *z = one_rank_committed();
     no_memory();
     assert_int_equal(zero_eval_begin(z, 3), ZERO_E_NOMEM);
     close_failed(z);
@@ -256,15 +220,15 @@ static void calls_between_steps_without_memory(void **state)
 {
     (void)state;
     float value;
-    zero_ctx *z = commit_one();
+    zero_ctx *z = one_rank_committed();
     no_memory();
     assert_int_equal(zero_param_read(z, 0, 0, 0, 1, &value), ZERO_E_NOMEM);
     close_failed(z);
-    z = commit_one();
+    z = one_rank_committed();
     no_memory();
     assert_int_equal(zero_set_frozen(z, 0, 1), ZERO_E_NOMEM);
     close_failed(z);
-    z = commit_one();
+    z = one_rank_committed();
     // The first is for the comparison.
     assert_int_equal(base_fault_set("alloc@2", NULL), ZERO_OK);
     assert_int_equal(zero_set_micro_batches(z, 3), ZERO_E_NOMEM);
@@ -278,7 +242,7 @@ static void calls_between_steps_without_memory(void **state)
 static void a_file_of_an_unknown_type(void **state)
 {
     (void)state;
-    zero_ctx *z = commit_one();
+    zero_ctx *z = one_rank_committed();
     const char json[] = "{\"w\":{\"dtype\":\"Q9\",\"shape\":[5],\"data_offsets\":[0,20]}} ";
     const char path[] = "unknown.safetensors";
     uint8_t before[16], after[16], bytes[8 + sizeof json - 1 + 20] = {sizeof json - 1};
