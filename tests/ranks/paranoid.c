@@ -68,7 +68,8 @@ static void compare(struct job *job, int world)
     *paranoid = *job;
     paranoid->paranoid = true;
     if (!team_run(transport, world, train, paranoid))
-        fail_msg("%d ranks, stage %d, %s, %s", world, job->stage, job->gather, job->reduction);
+        fail_msg("%d ranks, stage %d, gather=%s, reduction=%s", world, job->stage,
+                 job->gather ? job->gather : "auto", job->reduction ? job->reduction : "canonical");
     for (int r = 0; r < world; r++)
         assert_memory_equal(paranoid->digest[r], plain.digest[0], 16);
     team_shared_free(paranoid, sizeof *paranoid);
