@@ -85,11 +85,11 @@ zero_result zero_param_read(zero_ctx *z, zero_param param, int32_t slice, uint64
 {
     if (!z)
         return ZERO_E_INVALID;
-    struct part part;
+    struct part part = {.slice = NULL};
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_param_read");
     if (!r)
         r = check_call(z, "zero_param_read", param, slice, first, count, values, &part);
-    if (!r)
+    if (!r && part.slice)
         r = read_part(z, &part, values);
     return eng_leave(z, r);
 }
@@ -120,11 +120,11 @@ zero_result zero_param_write(zero_ctx *z, zero_param param, int32_t slice, uint6
 {
     if (!z)
         return ZERO_E_INVALID;
-    struct part part;
+    struct part part = {.slice = NULL};
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_param_write");
     if (!r)
         r = check_call(z, "zero_param_write", param, slice, first, count, values, &part);
-    if (!r)
+    if (!r && part.slice)
         r = write_part(z, &part, values);
     return eng_leave(z, r);
 }

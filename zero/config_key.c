@@ -140,7 +140,7 @@ static zero_result refuse(const struct eng_key *key, const char *given, struct b
                       : key->off && !key->choices ? ", or off"
                                                   : "";
     char range[128] = "";
-    if (is_list(key)) {
+    if (is_list(key) && key->choices) {
         for (int64_t i = key->min; i <= key->max; i++) {
             const size_t used = strlen(range);
             snprintf(range + used, sizeof range - used, "%s%s", used ? ", " : "", key->choices[i]);

@@ -75,10 +75,9 @@ zero_result zero_metric_from(zero_ctx *z, const char *name, const float *value, 
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_metric_from");
     if (!r)
         r = eng_check_stream(z, stream);
-    if (!r && !value)
-        r = eng_fail(z, ZERO_E_INVALID, "zero_metric_from: value is NULL");
     if (!r)
-        r = give(z, name, (double)*value);
+        r = value ? give(z, name, (double)*value)
+                  : eng_fail(z, ZERO_E_INVALID, "zero_metric_from: value is NULL");
     return eng_leave(z, r);
 }
 

@@ -276,6 +276,7 @@ size_t data_held(const struct data *data, int context)
 void data_sample_held(const struct data *data, int context, uint64_t k, uint16_t *token,
                       uint16_t *target)
 {
-    const uint64_t window = k % data_held(data, context);
+    const size_t windows = data_held(data, context);
+    const uint64_t window = windows > 0 ? k % windows : 0;
     copy_window(data->token + data->count + window * (uint64_t)context, context, token, target);
 }

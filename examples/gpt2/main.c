@@ -136,9 +136,8 @@ static int run(struct job *job)
 {
     const struct options *o = &job->options;
     struct reason reason;
-    if (!data_load(&job->data, o->data, o->data_count, o->dims.vocab, o->dims.context, &reason))
-        complain(job, reason.text);
-    else if (o->eval && !data_hold(&job->data, o->dims.context, &reason))
+    if (!data_load(&job->data, o->data, o->data_count, o->dims.vocab, o->dims.context, &reason) ||
+        (o->eval && !data_hold(&job->data, o->dims.context, &reason)))
         complain(job, reason.text);
     else if (o->ranks > 1 || o->transport == TRANSPORT_THREADS)
         run_team(job, o->ranks);

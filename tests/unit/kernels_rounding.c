@@ -223,7 +223,8 @@ static void assert_mean(const struct format *format, float value, uint64_t strea
         if (fabs(ups[k] / DRAWS - part) > bound)
             fail_msg("%s: %a is rounded up with probability %g instead of %g", format->name,
                      (double)value, ups[k] / DRAWS, part);
-    const double n = DRAWS / COUNT * (COUNT - 1), both = part * part;
+    const long pairs_drawn = DRAWS / COUNT * (COUNT - 1);
+    const double n = (double)pairs_drawn, both = part * part;
     assert_true(fabs(pairs / n - both) <= 4.5 * sqrt(3 * both * (1 - both) / n));
 }
 
