@@ -489,6 +489,8 @@ void eng_take_gradients(zero_ctx *z, zero_unit unit);
 size_t eng_verify_bytes(const zero_ctx *z);
 zero_result eng_verify_make(zero_ctx *z, struct base_error *error);
 void eng_verify_free(zero_ctx *z);
+/** A step begins: no gradient has a hash. */
+void eng_verify_begin(zero_ctx *z);
 /** Whether the micro-batch under way is one that is computed again, and which that is. */
 bool eng_verifying(const zero_ctx *z);
 uint64_t eng_verify_index(const zero_ctx *z);

@@ -117,7 +117,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
         return r;
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
     struct eng_grad_slot *slot = &z->grad_slots[taken];
-    const bool first = !z->config.native || z->micro == 0;
+    const bool first = !z->config.native || z->micro == 0 || u->sum_slot < 0;
     if (first) {
         slot->unit = unit;
         u->sum_slot = taken;

@@ -72,6 +72,7 @@ static void start_over(zero_ctx *z)
     z->metrics.count = 0;
     if (z->evaluation.active)
         return;
+    eng_verify_begin(z);
     base_exact_sum_init(&z->squares);
     z->squares_overflow = false;
     z->bad = (struct eng_bad){.micro = UINT64_MAX};

@@ -40,6 +40,12 @@ void eng_verify_free(zero_ctx *z)
     base_free(z->hashes_all);
 }
 
+void eng_verify_begin(zero_ctx *z)
+{
+    if (z->config.verify_micro)
+        memset(z->hashes_mine, 0, hash_bytes(z));
+}
+
 bool eng_verifying(const zero_ctx *z)
 {
     return z->config.verify_micro && !z->evaluation.active && z->micro == z->micro_count;
@@ -100,6 +106,5 @@ zero_result eng_verify_compare(zero_ctx *z)
         z->config.micro_batches < z->config.world ? z->config.micro_batches : z->config.world;
     for (int index = 0; !r && index < counting; index++)
         r = compare(z, index);
-    memset(z->hashes_mine, 0, hash_bytes(z));
     return r;
 }

@@ -150,6 +150,53 @@ static void spare_buffers_are_limited(void **state)
     assert_true(team_run("threads", 2, open_spares, &job));
 }
 
+/** Steps in which everything is frozen, with no gradient in the first micro-batch, and in the
+ * second one that nobody needs, if `hands_over`; then others. */
+struct late {
+    struct job job;
+    bool hands_over;
+};
+
+static bool hand_over_late(struct team_rank *rank, void *user)
+{
+    struct late *late = user;
+    const struct toy *toy = &late->job.toy;
+    if (!open_job(rank, &late->job))
+        return false;
+    for (zero_group group = 0; group < 2; group++)
+        TEAM_OK(rank, zero_set_frozen(rank->z, group, 1));
+    for (int i = 0; i < zero_micro_count(rank->z); i++) {
+        TEAM_OK(rank, zero_micro_begin(rank->z, i, NULL));
+        for (zero_unit unit = 0; unit < UNITS && i > 0 && late->hands_over; unit++) {
+            TEAM_OK(rank, toy->raw ? zero_grad_open_raw(rank->z, unit, NULL)
+                                   : zero_grad_open(rank->z, unit, NULL));
+            TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
+        }
+    }
+    TEAM_OK(rank, toy_update(rank, toy));
+    for (zero_group group = 0; group < 2; group++)
+        TEAM_OK(rank, zero_set_frozen(rank->z, group, 0));
+    if (!toy_train(rank, toy, STEPS))
+        return false;
+    TEAM_OK(rank, zero_fingerprint(rank->z, late->job.digest[rank->rank]));
+    return true;
+}
+
+static void a_first_gradient_may_be_late(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        struct late late = {.job = job_of(ZERO_F32, 6, "native")};
+        late.job.stage = way & 1;
+        late.job.toy.raw = way & 2;
+        assert_true(team_run("threads", 2, hand_over_late, &late));
+        struct late other = late;
+        other.hands_over = true;
+        assert_true(team_run("threads", 2, hand_over_late, &other));
+        assert_memory_equal(other.job.digest, late.job.digest, sizeof late.job.digest);
+    }
+}
+
 /** A sum that is not finite is named by its rank. */
 static bool overflow(struct team_rank *rank, void *user)
 {
@@ -189,6 +236,7 @@ int main(void)
         cmocka_unit_test(one_micro_batch_a_rank_is_canonical),
         cmocka_unit_test(the_same_bits_at_one_world_size),
         cmocka_unit_test(spare_buffers_are_limited),
+        cmocka_unit_test(a_first_gradient_may_be_late),
         cmocka_unit_test(the_rank_of_a_bad_sum_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

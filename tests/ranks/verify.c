@@ -75,6 +75,42 @@ static void a_right_program_has_the_same_bits(void **state)
         }
 }
 
+/** Hands units over in one of the two micro-batches that are compared and not in the other, which a
+ * program may do while they are frozen: neither the other's nor an earlier step's gradient counts.
+ */
+static bool freeze_after_a_skip(struct team_rank *rank, void *user)
+{
+    const struct job *job = user;
+    if (!open_job(rank, job))
+        return false;
+    for (int i = 0; i < zero_micro_count(rank->z); i++)
+        if (!toy_micro(rank, &job->toy, i, NULL, NULL))
+            return false;
+    TEAM_OK(rank, zero_skip_step(rank->z));
+    for (zero_group group = 0; group < 2; group++)
+        TEAM_OK(rank, zero_set_frozen(rank->z, group, 1));
+    for (int i = 0; i < zero_micro_count(rank->z); i++) {
+        if (i == 0 && !toy_micro(rank, &job->toy, i, NULL, NULL))
+            return false;
+        if (i > 0)
+            TEAM_OK(rank, zero_micro_begin(rank->z, i, NULL));
+        if (i > 0)
+            TEAM_OK(rank, zero_metric(rank->z, "sum", 0));
+    }
+    TEAM_OK(rank, toy_update(rank, &job->toy));
+    return true;
+}
+
+static void what_is_frozen_after_a_skip_is_not_compared(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 2; world++) {
+        struct job job = {.toy = toy_odd, .gather = "copy", .verifies = true};
+        job.toy.micro_batches = world;
+        assert_true(team_run(team_threads(world), world, freeze_after_a_skip, &job));
+    }
+}
+
 /* ------------------------------------------------------------------ wrong ones */
 
 /** One micro-batch whose gradient in one element depends on what it must not. */
@@ -173,6 +209,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_right_program_has_the_same_bits),
+        cmocka_unit_test(what_is_frozen_after_a_skip_is_not_compared),
         cmocka_unit_test(what_a_gradient_depends_on_is_found),
         cmocka_unit_test(steps_are_not_announced),
     };
