@@ -26,8 +26,8 @@
  *    _DEVICE, _NONFINITE, _LIMIT on the step path) is sticky, and every rank's: every later call of
  *    any rank but the local getters and zero_close() returns the first one. It leaves no rank's
  *    weights and moments in the middle of an update, unless zero_step_ahead() began it. Pointers
- *    given out stay mapped until zero_close(), so calls of the hot path may go unchecked:
- * zero_step() refuses after a failure. zero_last_error() has the message with its numbers.
+ *    given out stay mapped until zero_close(), so calls of the hot path may go unchecked: after a
+ *    failure zero_step() refuses. zero_last_error() has the message with its numbers.
  *  - ZERO_E_INVALID and ZERO_E_STATE, where documented, change nothing.
  *  - Structs carry struct_size first. Fields are only ever appended. A larger struct of a newer
  *    caller is accepted if its unknown tail is zero. In *config* structs zero means "the default"
@@ -114,7 +114,9 @@ typedef struct zero_config {
     const char *reduction;    /**< "canonical" (default), or "native" (stages 0, 1; V a multiple of
                                    the world size): micro-batches of a rank are added up in its
                                    gradient buffer, in the gradient's dtype, and travel once a
-                                   step; the same bits at the same world size only */
+                                   step; the same bits at the same world size only, and with 16
+                                   bits if a gradient is opened the same way: what overwrites
+                                   (raw), or comes from `grad`, is rounded before it is added */
     int32_t sum_group;        /**< G, a power of two: canonical sums add blocks of G consecutive
                                    micro-batches first, then the blocks; part of the numerics;
                                    default 1 */
@@ -143,8 +145,10 @@ typedef struct zero_config {
                                     Same bits; default 0 */
     int32_t verify_micro;      /**< 1: each step has one more local micro-batch, in which a rank
                                     computes again the first one of the next rank (one rank: its
-                                    own). Its gradients are compared, tensor by tensor, and it has
-                                    no other effect; its metrics are ignored. A difference is
+                                    own), to the program a micro-batch like any other. Its gradients
+                                    are compared, tensor by tensor, and it has no other effect; its
+                                    metrics are ignored. reduction=native: at most grad_units of
+                                    them may be open at once. A difference is
                                     ZERO_E_DIVERGED from zero_step(), which names micro-batch,
                                     tensor and ranks: the program is not deterministic. Steps
                                     can't be announced. Same bits; default 0 */
@@ -257,8 +261,13 @@ typedef struct zero_group_desc {
     int32_t nesterov;      /**< 1: Nesterov's form; "sgd" only */
 } zero_group_desc;
 
-/** Hyper-parameters of one group for one step; literal. Fields that the group's optimizer does not
- * name play no part in the update. */
+/**
+ * Hyper-parameters of one group for one step; literal. Fields that the group's optimizer does not
+ * name play no part in the update. Of those that it does, lr, eps and weight_decay are 0 or more,
+ * the betas from 0 to below 1, also when rounded to fp32; lr * weight_decay of a decoupled decay is
+ * at most 1; Nesterov's form needs a beta1 above 0. With an eps of 0 an element whose gradients
+ * have all been 0 becomes a NaN.
+ */
 typedef struct zero_hyper {
     double lr, beta1, beta2, eps, weight_decay;
 } zero_hyper;
@@ -477,7 +486,7 @@ ZERO_API zero_result zero_grad_none(zero_ctx *z, zero_unit unit, zero_stream str
  * 0 .. V-1. *Local*, but the same names in the same order in every micro-batch of a step or
  * evaluation, on every rank, each once, at most 16; names of [A-Za-z0-9_.-], 1 .. 31 bytes.
  * zero-run shows "loss", and tokens a second if there is a metric "tokens", the number in a
- * micro-batch. ZERO_E_INVALID, ZERO_E_STATE, ZERO_E_LIMIT.
+ * micro-batch. ZERO_E_INVALID, ZERO_E_STATE; ZERO_E_LIMIT: a 17th; fatal.
  */
 ZERO_API zero_result zero_metric(zero_ctx *z, const char *name, double value);
 
@@ -613,6 +622,7 @@ ZERO_API zero_result zero_step_info(const zero_ctx *z, zero_step_result *info);
  * The 2-norm of scale / loss scale * sum of the step's gradients, as zero_step() with that scale
  * will report it; after the last micro-batch of a step, before zero_step(). *Collective, ordered*;
  * waits for the gradients and for the ranks. A non-finite gradient gives a non-finite norm.
+ * ZERO_E_STATE as for zero_step().
  */
 ZERO_API zero_result zero_grad_norm(zero_ctx *z, double scale, double *norm);
 
@@ -654,10 +664,10 @@ ZERO_API zero_result zero_eval_end(zero_ctx *z);
 /**
  * 128 bits that decide the future: master weights (the working copy where there are none) and
  * moments of every tensor, by name; step, updates, V, sum_group, seed, the last hyper-parameters,
- * which groups are frozen, the loss scale and its clean steps if there is one.
- * The same at every world size (but for reduction=native), stage, transport, way of gathering and
- * prefetch depth; two runs are the same run if their
- * fingerprints are. *Collective.* digest: 16 bytes, printed in order as hex.
+ * each group's optimizer and decay, which groups are frozen, the loss scale and its clean steps if
+ * there is one. The same at every world size (but for reduction=native), stage, transport, way of
+ * gathering and prefetch depth; two runs are the same run if their fingerprints are. *Collective.*
+ * digest: 16 bytes, printed in order as hex. ZERO_E_STATE: inside a step or an evaluation.
  */
 ZERO_API zero_result zero_fingerprint(zero_ctx *z, uint8_t digest[16]);
 

@@ -19,8 +19,10 @@
  *     multiply                   the high and the low words of the products with a constant
  *     load_halves                16-bit numbers, widened to words
  *     halves, pack, f16_of       WIDTH times 16 bits: the low ones of words; f16, nearest even
- *     store_halves, stream_halves, fence    to an array, unaligned; past the caches, aligned,
- * complete for other processors after the fence load_f16                   as floats
+ *     store_halves               to an array, unaligned
+ *     stream_halves              past the caches, aligned,
+ *     fence                      and behind this one complete for other processors
+ *     load_f16                   f16 of an array, as floats
  *
  * What does not fill a vector, or a draw of random numbers, is left to the definition (ref.c), so
  * nothing past `count` is read or written.

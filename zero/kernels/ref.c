@@ -1,6 +1,5 @@
-// The definition of the arithmetic: loop.h with vectors of one element. Compiled without
-// contraction
-// (-ffp-contract=off): an expression is fused where it says madd and nowhere else. The compiler may
+// The definition of the arithmetic: loop.h with vectors of one element. Compiled with
+// -ffp-contract=off: an expression is fused where it says madd and nowhere else. The compiler may
 // turn the loops into vectors, which changes no bit.
 #include "base/bfloat16.h"
 #include "zero/kernels/tables.h"
