@@ -191,6 +191,9 @@ static zero_result check_buffers(const struct eng_model *model, const zero_param
     if (desc->frozen && desc->grad)
         return zero_fail(error, ZERO_E_INVALID,
                          "tensor %s is frozen: it has no gradient to be in a buffer", desc->name);
+    if (desc->frozen && desc->grad_dtype != ZERO_DTYPE_DEFAULT)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "tensor %s is frozen: it has no gradient of a grad_dtype", desc->name);
     param->frozen = desc->frozen;
     param->borrow = desc->borrow;
     param->grad = desc->grad;

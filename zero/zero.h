@@ -308,7 +308,7 @@ typedef struct zero_param_desc {
                          and no moments: zero_grad_ptr() is NULL, and a unit of nothing else has no
                          gradient to hand over. 0: it trains */
     zero_dtype grad_dtype; /**< of the gradient, as zero_grad_ptr() gives it: f32, bf16, f16;
-                                default: dtype */
+                                default: dtype; with frozen the default only */
 } zero_param_desc;
 
 static inline zero_group_desc zero_group_default(void)

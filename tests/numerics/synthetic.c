@@ -157,7 +157,6 @@ static zero_result add_tensor(zero_ctx *z, const struct synthetic *model, zero_p
     zero_param_desc desc = zero_param_default();
     desc.name = tensor->name;
     desc.dtype = synthetic_dtype(model, tensor);
-    desc.grad_dtype = synthetic_grad_dtype(model, tensor);
     desc.ndim = tensor->ndim;
     memcpy(desc.shape, tensor->shape, sizeof tensor->shape);
     desc.unit = tensor->unit;
@@ -176,6 +175,8 @@ static zero_result add_tensor(zero_ctx *z, const struct synthetic *model, zero_p
         desc.data = desc.dtype == ZERO_F32 ? (void *)data->wide[param] : data->half[param];
     }
     desc.frozen = model->frozen >> param & 1;
+    if (!desc.frozen)
+        desc.grad_dtype = synthetic_grad_dtype(model, tensor);
     if (model->borrow)
         desc.borrow = model->borrow->tensors[param];
     if (model->own && !desc.frozen)

@@ -85,7 +85,6 @@ bool toy_register(struct team_rank *rank, const struct toy *toy)
         zero_param_desc desc = zero_param_default();
         desc.name = tensor->name;
         desc.dtype = toy_dtype(toy, tensor);
-        desc.grad_dtype = toy_grad_dtype(toy, tensor);
         desc.unit = tensor->unit;
         desc.unit_count = tensor->slices;
         desc.group = tensor->group;
@@ -93,6 +92,8 @@ bool toy_register(struct team_rank *rank, const struct toy *toy)
         desc.shape[0] = (uint64_t)tensor->slices;
         desc.shape[desc.ndim - 1] = tensor->numel;
         desc.frozen = toy->frozen >> p & 1;
+        if (!desc.frozen)
+            desc.grad_dtype = toy_grad_dtype(toy, tensor);
         desc.fill = fill;
         desc.fill_user = (void *)(uintptr_t)toy;
         TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));

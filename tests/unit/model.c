@@ -69,6 +69,13 @@ static void tensors_are_checked(void **state)
     REFUSE(struct_size, 2, "struct_size");
     REFUSE(frozen, 2, "frozen is 2");
 #undef REFUSE
+    for (zero_dtype dtype = ZERO_F32; dtype <= ZERO_F16; dtype++) {
+        desc = good();
+        desc.name = "x";
+        desc.frozen = 1;
+        desc.grad_dtype = dtype;
+        refuse(&model, &desc, "tensor x is frozen: it has no gradient of a grad_dtype");
+    }
     refuse(&model, NULL, "description");
     desc = good();
     desc.name = "x";
