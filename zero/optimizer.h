@@ -25,8 +25,10 @@ typedef struct zero_optimizer_run {
     uint32_t reserved;
     uint64_t count;
     const float *gradient; /**< the sum over micro-batches, neither scaled nor clipped */
-    float *moment[2];      /**< 0 at first */
-    float *weight;         /**< the master; the library rounds working copies */
+    float *moment[2];      /**< 0 at first; with moments=bf16 what is stored, widened, and rounded
+                                stochastically after the call */
+    float *weight;         /**< the master; the library rounds working copies. With master=none
+                                that of a bf16 or f16 tensor is the working copy, likewise */
 } zero_optimizer_run;
 
 /**
@@ -37,7 +39,8 @@ typedef struct zero_optimizer_run {
  */
 typedef struct zero_optimizer_desc {
     uint32_t struct_size;
-    int32_t moments;  /**< fp32 values of state an element: 0, 1 or 2 */
+    int32_t moments;  /**< values of state an element: 0, 1 or 2; update() sees fp32, and they are
+                           stored as the key `moments` says: fp32 or bf16 */
     const char *name; /**< for zero_group_desc.optimizer; 1 .. 63 printable bytes without blanks,
                            part of the fingerprint */
     void *user;       /**< first argument of the callbacks */

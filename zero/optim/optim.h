@@ -27,9 +27,9 @@ struct eng_choice {
 struct eng_optimizer {
     size_t size;
     const char *name;
-    int moments;      /**< fp32 values of state an element, beside the master weight */
-    zero_decay decay; /**< what ZERO_DECAY_DEFAULT stands for */
-    bool nesterov;    /**< knows Nesterov's form */
+    int moments;                    /**< values of state an element, beside the master weight */
+    zero_decay decay;               /**< what ZERO_DECAY_DEFAULT stands for */
+    bool nesterov;                  /**< knows Nesterov's form */
     const zero_optimizer_desc *own; /**< the program's; NULL if it is one of ours */
 
     /** Checks hyper-parameters; the message names field and value. ZERO_E_INVALID. */
