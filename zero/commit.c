@@ -107,18 +107,37 @@ static size_t compare_bytes(const zero_ctx *z)
     return models > settings ? models : settings;
 }
 
-/** master=none would have no effect on an f32 model. */
-static zero_result check_masters(const struct eng_config *config, const struct eng_model *model,
-                                 struct base_error *error)
+/** Values that would have no effect on any tensor. */
+static zero_result check_precision(const struct eng_config *config, const struct eng_model *model,
+                                   struct base_error *error)
 {
-    bool narrow = false;
-    for (size_t p = 0; p < model->param_count; p++)
-        narrow = narrow || (model->params[p].dtype != ZERO_F32 && !model->params[p].frozen);
-    if (config->no_masters && !narrow)
+    size_t narrow = 0, trained = 0, narrow_trained = 0, with_moments = 0;
+    for (size_t p = 0; p < model->param_count; p++) {
+        const struct eng_param *param = &model->params[p];
+        const bool is_narrow = param->dtype != ZERO_F32, trains = !param->frozen;
+        narrow += is_narrow;
+        trained += trains;
+        narrow_trained += is_narrow && trains;
+        with_moments += trains && model->groups[param->group].optimizer->moments > 0;
+    }
+    if (config->no_masters && narrow == 0)
         return zero_fail(error, ZERO_E_INVALID,
                          "master=none, but all %zu tensors are f32, which are their own master "
                          "weights: it is for bf16 and f16",
                          model->param_count);
+    if (config->no_masters && narrow_trained == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "master=none, but all %zu tensors of bf16 and f16 are frozen, and have no "
+                         "master weights anyway",
+                         narrow);
+    if (config->moment_dtype != ZERO_F32 && with_moments == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "moments=%s, but no optimizer of the %zu tensors that train keeps moments",
+                         config->moments, trained);
+    if (config->comm_dtype != ZERO_DTYPE_DEFAULT && trained == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "comm_dtype=%s, but all %zu tensors are frozen: no gradient travels",
+                         eng_dtype_name(config->comm_dtype), model->param_count);
     return ZERO_OK;
 }
 
@@ -131,7 +150,7 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
     z->planned_micro_batches = config->micro_batches;
     zero_result r = eng_model_complete(&z->model, error);
     if (!r)
-        r = check_masters(config, &z->model, error);
+        r = check_precision(config, &z->model, error);
     if (!r)
         r = eng_policy_resolve(&z->config, &z->model, &z->scale, error);
     if (!r)

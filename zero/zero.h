@@ -155,9 +155,10 @@ typedef struct zero_config {
     const char *master;    /**< master weights of bf16 and f16 tensors: "f32" (default), or "none":
                                 the working copy is all there is, updated in fp32 and stored by
                                 stochastic rounding. Saves 4 bytes a parameter. ZERO_E_INVALID
-                                from zero_commit() if every tensor is f32 */
+                                from zero_commit() if no tensor that trains is bf16 or f16 */
     const char *moments;   /**< of the optimizers: "f32" (default), or "bf16", stored by stochastic
-                                rounding: see "Rounding" below */
+                                rounding: see "Rounding" below. ZERO_E_INVALID from zero_commit()
+                                if no optimizer of a tensor that trains keeps moments */
     zero_dtype comm_dtype; /**< in what gradients travel: f32, bf16, f16; every contribution, this
                                 rank's own and those of one rank alone included, is rounded to it
                                 (to nearest even) before it is summed. Part of the numerics;

@@ -333,25 +333,6 @@ static void precision_changes_the_rows(void **state)
     plan_no_more();
 }
 
-/** The working copy of f32 is the master. */
-static void no_masters_of_f32_is_refused(void **state)
-{
-    (void)state;
-    zero_config config = config_of(0);
-    config.master = "none";
-    zero_ctx *z = NULL;
-    assert_int_equal(zero_open(&z, &config), ZERO_OK);
-    zero_param_desc desc = zero_param_default();
-    desc.name = "w";
-    desc.ndim = 1;
-    desc.shape[0] = 5;
-    desc.grad_dtype = ZERO_BF16;
-    assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
-    assert_int_equal(zero_commit(z), ZERO_E_INVALID);
-    assert_non_null(strstr(zero_last_error(z), "master=none, but all 1 tensors are f32"));
-    zero_close(z);
-}
-
 /** The real thing: the same rows. */
 static void what_is_planned_is_what_commit_does(void **state)
 {
@@ -551,7 +532,6 @@ int main(void)
         cmocka_unit_test(native_sums_need_spare_slots),
         cmocka_unit_test(spare_bytes_become_slots),
         cmocka_unit_test(precision_changes_the_rows),
-        cmocka_unit_test(no_masters_of_f32_is_refused),
         cmocka_unit_test(what_is_planned_is_what_commit_does),
         cmocka_unit_test(a_plan_allocates_nothing),
         cmocka_unit_test(the_plan_is_handed_over),
