@@ -21,7 +21,6 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
                           ? config->grad_units
                           : 0,
         .live_bytes = config->live_bytes,
-        .moments = eng_model_moments(&z->model),
         .narrow_moments = config->moment_dtype != ZERO_F32,
         .comm_dtype = config->comm_dtype,
         .no_masters = config->no_masters,
@@ -62,7 +61,7 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
         // At stage 0 every rank updates everything.
         if (rank == 0 || limits->stage > 0)
             tables = eng_memory_tables(z, &placement, limits->stage, rank);
-        eng_need_count(&need, &placement, limits->moments, tables, transport);
+        eng_need_count(&need, &placement, tables, transport);
         eng_placement_free(&placement);
         count_peaks(z, rank, early, &need);
         eng_plan_add(plan, rank, &need, rank == z->config.rank);

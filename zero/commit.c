@@ -118,7 +118,7 @@ static zero_result check_precision(const struct eng_config *config, const struct
         narrow += is_narrow;
         trained += trains;
         narrow_trained += is_narrow && trains;
-        with_moments += trains && model->groups[param->group].optimizer->moments > 0;
+        with_moments += eng_model_moments(model, p) > 0;
     }
     if (config->no_masters && narrow == 0)
         return zero_fail(error, ZERO_E_INVALID,

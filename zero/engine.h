@@ -191,8 +191,7 @@ struct zero_ctx {
     unsigned char *params, *grads;
     const unsigned char *params_view; /**< params as the program sees them */
     float *sums, *blocks, *masters;
-    unsigned char *moments[ENG_MAX_MOMENTS];
-    unsigned char *slots;
+    unsigned char *moments, *slots;
     struct eng_unit *units;
     struct eng_section_io *io;
     struct eng_gather_slot *gather_slots;

@@ -9,27 +9,34 @@
 struct kind {
     bool frozen, persistent;
     zero_dtype dtype, grad_dtype;
+    int moments;
 };
 
-#define KINDS (4 * ENG_DTYPES * ENG_DTYPES)
+#define MOMENTS (ENG_MAX_MOMENTS + 1)
+#define KINDS (4 * ENG_DTYPES * ENG_DTYPES * MOMENTS)
 
 /** Sections of a unit are ordered by kind: first what trains, of that what is sharded at stage 3,
- * of that f32 before bf16 before f16, and so the gradients. */
+ * of that f32 before bf16 before f16, so the gradients, and then by moments. */
 static struct kind kind_at(int number)
 {
+    const int types = number / MOMENTS, flags = types / (ENG_DTYPES * ENG_DTYPES);
     return (struct kind){
-        .frozen = number / (2 * ENG_DTYPES * ENG_DTYPES) != 0,
-        .persistent = number / (ENG_DTYPES * ENG_DTYPES) % 2 != 0,
-        .dtype = (zero_dtype)(ZERO_F32 + number / ENG_DTYPES % ENG_DTYPES),
-        .grad_dtype = (zero_dtype)(ZERO_F32 + number % ENG_DTYPES),
+        .frozen = flags / 2 != 0,
+        .persistent = flags % 2 != 0,
+        .dtype = (zero_dtype)(ZERO_F32 + types / ENG_DTYPES % ENG_DTYPES),
+        .grad_dtype = (zero_dtype)(ZERO_F32 + types % ENG_DTYPES),
+        .moments = number % MOMENTS,
     };
 }
 
-static bool of_kind(const struct eng_param *param, struct kind kind, int64_t persist_numel)
+static bool of_kind(const struct eng_model *model, size_t p, struct kind kind,
+                    int64_t persist_numel)
 {
+    const struct eng_param *param = &model->params[p];
     const bool persistent = persist_numel >= 0 && param->slice_numel <= (uint64_t)persist_numel;
-    return (param->frozen != 0) == kind.frozen && persistent == kind.persistent &&
-           param->dtype == kind.dtype && param->grad_dtype == kind.grad_dtype;
+    return param->frozen == kind.frozen && persistent == kind.persistent &&
+           param->dtype == kind.dtype && param->grad_dtype == kind.grad_dtype &&
+           eng_model_moments(model, p) == kind.moments;
 }
 
 /** The kinds of section that a model has, in their order. */
@@ -46,7 +53,7 @@ static void find_kinds(struct kinds *kinds, const struct eng_model *model, int64
     for (int number = 0; number < KINDS; number++) {
         const struct kind kind = kind_at(number);
         size_t p = 0;
-        while (p < model->param_count && !of_kind(&model->params[p], kind, persist_numel))
+        while (p < model->param_count && !of_kind(model, p, kind, persist_numel))
             p++;
         if (p < model->param_count)
             kinds->all[kinds->count++] = kind;
@@ -136,7 +143,7 @@ static void place_kind(struct eng_layout *layout, const struct eng_model *model,
     struct eng_section *section = &layout->sections[layout->section_count];
     for (size_t i = members->first[unit]; i < members->first[unit + 1]; i++) {
         const size_t p = members->params[i];
-        if (of_kind(&model->params[p], kind, persist_numel))
+        if (of_kind(model, p, kind, persist_numel))
             place_slice(layout, model, p, (zero_unit)unit, next_slice);
     }
     if (section->granules == 0)
@@ -146,6 +153,7 @@ static void place_kind(struct eng_layout *layout, const struct eng_model *model,
     section->grad_dtype = kind.grad_dtype;
     section->persistent = kind.persistent;
     section->frozen = kind.frozen;
+    section->moments = kind.moments;
     size_t *granules = kind.frozen ? &u->frozen : &u->granules;
     section->first = *granules;
     *granules += section->granules;

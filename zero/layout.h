@@ -8,8 +8,8 @@
  * to update; run r belongs to rank r, trailing ranks may own none.
  *
  * Slices of one unit are sorted (stably) into sections that share dtype, gradient's dtype,
- * residence and whether they are frozen, so that a section is one range of bytes and each
- * collective moves one section. No rank asks another.
+ * residence, whether they are frozen and how many moments their optimizers keep, so that a section
+ * is one range of bytes and each collective moves one section. No rank asks another.
  */
 #ifndef ZERO_LAYOUT_H
 #define ZERO_LAYOUT_H
@@ -34,6 +34,7 @@ struct eng_section {
     zero_dtype dtype, grad_dtype;
     bool persistent; /**< resident on every rank at stage 3 */
     bool frozen;     /**< registered so: never updated, no gradient */
+    int moments;     /**< values of optimizer state an element */
     size_t first;    /**< first granule, among the unit's that train, or are frozen, too */
     size_t granules;
     struct coll_span *elements; /**< what each rank owns, in elements of the section */

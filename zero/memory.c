@@ -33,8 +33,9 @@ const void *eng_best_weights(const zero_ctx *z, size_t section, size_t element, 
 void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
 {
     const struct eng_section_place *place = &z->placement.sections[section];
-    const size_t at = place->moments + place_index(element, place->state_first);
-    return z->moments[which] + at * eng_dtype_size(z->config.moment_dtype);
+    const size_t at = place->moments + (size_t)which * place->state_granules * ENG_GRANULE +
+                      place_index(element, place->state_first);
+    return z->moments + at * eng_dtype_size(z->config.moment_dtype);
 }
 
 /** Where an element of a section lies in the sums of its owner, which has them run by run. */
@@ -143,16 +144,13 @@ static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
 static zero_result allocate_private(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
-    const int moments = eng_model_moments(&z->model);
-    const size_t bytes =
-        p->gather.bytes + p->blocks_bytes + (size_t)moments * p->moments_bytes + p->masters_bytes;
+    const size_t bytes = p->gather.bytes + p->blocks_bytes + p->moments_bytes + p->masters_bytes;
     zero_result r = base_arena_init(&z->private_memory, bytes, 4096, error);
     if (r)
         return r;
     // Every size is a multiple of 2 KiB, which is alignment enough.
     z->slots = base_arena_alloc(&z->private_memory, p->gather.bytes, 64);
-    for (int k = 0; k < moments; k++)
-        z->moments[k] = base_arena_alloc(&z->private_memory, p->moments_bytes, 64);
+    z->moments = base_arena_alloc(&z->private_memory, p->moments_bytes, 64);
     z->masters = base_arena_alloc(&z->private_memory, p->masters_bytes, 64);
     z->blocks = base_arena_alloc(&z->private_memory, p->blocks_bytes, 64);
     return ZERO_OK;

@@ -346,13 +346,10 @@ void eng_model_borrowed(const struct eng_model *model, uint64_t *work, uint64_t 
     }
 }
 
-int eng_model_moments(const struct eng_model *model)
+int eng_model_moments(const struct eng_model *model, size_t p)
 {
-    int moments = 0;
-    for (size_t g = 0; g < model->group_count; g++)
-        if (model->groups[g].optimizer->moments > moments)
-            moments = model->groups[g].optimizer->moments;
-    return moments;
+    const struct eng_param *param = &model->params[p];
+    return param->frozen ? 0 : model->groups[param->group].optimizer->moments;
 }
 
 void eng_model_free(struct eng_model *model)

@@ -79,8 +79,8 @@ uint64_t eng_model_elements(const struct eng_model *model);
 /** Bytes of the caller's buffers: of working copies, and of gradients. */
 void eng_model_borrowed(const struct eng_model *model, uint64_t *work, uint64_t *gradients);
 
-/** Most moments any group's optimizer keeps. */
-int eng_model_moments(const struct eng_model *model);
+/** Values of state that tensor p's optimizer keeps for an element. */
+int eng_model_moments(const struct eng_model *model, size_t p);
 
 void eng_model_free(struct eng_model *model);
 

@@ -41,11 +41,10 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
     if (section->frozen)
         return;
     placement->sums_bytes += place->own_granules * granule_bytes(ZERO_F32);
-    if (limits->moments > 0) {
-        const zero_dtype dtype = limits->narrow_moments ? ZERO_BF16 : ZERO_F32;
-        place->moments = placement->moments_bytes / eng_dtype_size(dtype);
-        placement->moments_bytes += place->state_granules * granule_bytes(dtype);
-    }
+    const zero_dtype moment = limits->narrow_moments ? ZERO_BF16 : ZERO_F32;
+    place->moments = placement->moments_bytes / eng_dtype_size(moment);
+    placement->moments_bytes +=
+        (size_t)section->moments * place->state_granules * granule_bytes(moment);
     if (place->master && section->dtype != ZERO_F32) {
         place->masters = placement->masters_bytes / sizeof(float);
         placement->masters_bytes += place->state_granules * granule_bytes(ZERO_F32);

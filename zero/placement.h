@@ -10,8 +10,8 @@
  *    Of a section whose gradient travels in another dtype than the program writes it holds both.
  *  - sums: fp32 sums of this rank's runs, section by section; at stage 0 read by peers.
  *  - blocks: like sums: blocks of micro-batches that a round leaves unfinished.
- *  - moments: optimizer state, fp32 or bf16, a number of arrays alike; stage 0: of everything, else
- *    of this rank's runs.
+ *  - moments: optimizer state, fp32 or bf16, of a section one moment behind the other; stage 0: of
+ *    everything, else of this rank's runs.
  *  - masters: fp32 master weights of bf16 and f16 sections, unless there are none, like moments; an
  *    f32 working copy is its own.
  */
@@ -61,7 +61,7 @@ struct eng_section_place {
     size_t grad_offset;    /**< and of what the program writes: the same if the dtypes are */
     size_t window_offset;  /**< byte in the unit's window, if there are any */
     bool master;    /**< it has fp32 weights: masters, or an f32 working copy, which is its own */
-    size_t moments; /**< element of state_first in each moments array */
+    size_t moments; /**< element of state_first in moments, of the first one */
     size_t masters; /**< element of state_first in masters; 16-bit dtypes with masters only */
 };
 
@@ -82,7 +82,6 @@ struct eng_limits {
     int grad_units;
     int grad_spare; /**< stages 0, 1: slots of a class beyond one a unit */
     int64_t live_bytes;
-    int moments;           /**< moment arrays kept, */
     bool narrow_moments;   /**< of 2 bytes an element instead of 4 */
     bool no_masters;       /**< 16-bit working copies are all there is of their weights */
     zero_dtype comm_dtype; /**< in which gradients travel; ZERO_DTYPE_DEFAULT: as they are */
@@ -95,7 +94,7 @@ struct eng_placement {
     size_t windows_bytes; /**< paranoid: of as many units and gradients as may be open at once */
     size_t params_bytes;  /**< of the arena */
     size_t params_part;   /**< of it, what counts as this rank's: the ranks of a host add up */
-    size_t sums_bytes, blocks_bytes, moments_bytes /* each */, masters_bytes;
+    size_t sums_bytes, blocks_bytes, moments_bytes, masters_bytes;
 };
 
 /** Makes rank's placement. ZERO_E_NOMEM. After an error it is empty. */

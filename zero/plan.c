@@ -29,8 +29,8 @@ const char *eng_plan_gather(const struct eng_config *config)
     return config->stage == 0 ? "none" : config->shared ? "shared" : "copy";
 }
 
-void eng_need_count(struct eng_need *need, const struct eng_placement *placement, int moments,
-                    size_t tables, size_t transport)
+void eng_need_count(struct eng_need *need, const struct eng_placement *placement, size_t tables,
+                    size_t transport)
 {
     *need = (struct eng_need){.rows = {
                                   [ENG_FOR_PARAMS] = placement->params_part,
@@ -39,7 +39,7 @@ void eng_need_count(struct eng_need *need, const struct eng_placement *placement
                                   [ENG_FOR_SUMS] = placement->sums_bytes,
                                   [ENG_FOR_BLOCKS] = placement->blocks_bytes,
                                   [ENG_FOR_WINDOWS] = placement->windows_bytes,
-                                  [ENG_FOR_MOMENTS] = (size_t)moments * placement->moments_bytes,
+                                  [ENG_FOR_MOMENTS] = placement->moments_bytes,
                                   [ENG_FOR_MASTERS] = placement->masters_bytes,
                                   [ENG_FOR_TABLES] = tables,
                                   [ENG_FOR_TRANSPORT] = transport,

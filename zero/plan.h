@@ -80,10 +80,9 @@ struct eng_plan_facts {
     struct eng_plan_host host;
 };
 
-/** Sets rows and total of one rank: its placement with `moments` moment arrays, the engine's tables
- * and the transport. */
-void eng_need_count(struct eng_need *need, const struct eng_placement *placement, int moments,
-                    size_t tables, size_t transport);
+/** Sets rows and total of one rank: its placement, the engine's tables and the transport. */
+void eng_need_count(struct eng_need *need, const struct eng_placement *placement, size_t tables,
+                    size_t transport);
 
 /** Empties the plan and makes room for `world` ranks. ZERO_E_NOMEM. */
 zero_result eng_plan_begin(struct eng_plan *plan, int world, struct base_error *error);

@@ -62,9 +62,9 @@ size_t eng_segments_bytes(const zero_ctx *z, int stage, int rank)
 
 /** Whether what an update reads and writes drives the first working copies out of the caches again
  * before anybody reads them. */
-static bool exceeds_caches(const struct eng_placement *p, int moments)
+static bool exceeds_caches(const struct eng_placement *p)
 {
-    return p->params_part + p->sums_bytes + p->masters_bytes + (size_t)moments * p->moments_bytes >
+    return p->params_part + p->sums_bytes + p->masters_bytes + p->moments_bytes >
            coll_sum_cache_bytes();
 }
 
@@ -83,7 +83,7 @@ zero_result eng_segments_make(zero_ctx *z)
             made += cut_slice(z, &z->layout.slices[i], stage, rank, z->segments + made);
     }
     z->section_segments[z->layout.section_count] = made;
-    z->past_caches = exceeds_caches(&z->placement, eng_model_moments(&z->model));
+    z->past_caches = exceeds_caches(&z->placement);
     return ZERO_OK;
 }
 

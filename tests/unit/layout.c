@@ -94,6 +94,7 @@ static void slices_fill_their_sections(void **state)
             assert_int_equal(slice->granules, (slice->numel + 1023) / 1024);
             assert_int_equal(param->dtype, layout.sections[s].dtype);
             assert_int_equal(param->grad_dtype, layout.sections[s].grad_dtype);
+            assert_int_equal(layout.sections[s].moments, 2);
             assert_int_equal(param->slice_numel <= 1024, layout.sections[s].persistent);
             assert_int_equal(param->unit + slice->index, layout.sections[s].unit);
             assert_ptr_equal(eng_layout_slice(&layout, &model, slice->param, slice->index), slice);
@@ -151,8 +152,7 @@ static void gradients_have_a_buffer_a_type(void **state)
     assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
     assert_int_equal(eng_layout_make(&layout, &model, 2, -1, &error), ZERO_OK);
     assert_int_equal(layout.section_count, 9);
-    const struct eng_limits limits = {
-        .grad_units = 1, .open_units = 1, .moments = 1, .comm_dtype = ZERO_BF16};
+    const struct eng_limits limits = {.grad_units = 1, .open_units = 1, .comm_dtype = ZERO_BF16};
     assert_int_equal(eng_placement_make(&placement, &layout, 0, &limits, &error), ZERO_OK);
     size_t next = 0;
     for (size_t s = 0; s < 9; s++) {
@@ -187,7 +187,7 @@ static void any_open_units_fit(void **state)
     assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
     assert_int_equal(eng_layout_make(&layout, &model, 2, -1, &error), ZERO_OK);
     const struct eng_limits limits = {
-        .stage = 3, .open_units = 3, .prefetch_units = 0, .grad_units = 3, .moments = 2};
+        .stage = 3, .open_units = 3, .prefetch_units = 0, .grad_units = 3};
     assert_int_equal(eng_placement_make(&placement, &layout, 0, &limits, &error), ZERO_OK);
     const struct eng_slot_plan *plan = &placement.gather;
     int used[ENG_MAX_CLASSES] = {0}, held[3] = {-1, -1, -1};
@@ -234,18 +234,77 @@ static void bytes_a_parameter(void **state)
                                           .shared = shared,
                                           .open_units = 2,
                                           .prefetch_units = 1,
-                                          .grad_units = 2,
-                                          .moments = 2};
+                                          .grad_units = 2};
         assert_int_equal(eng_placement_make(&p, &layout, 1, &limits, &error), ZERO_OK);
         assert_int_equal(p.params_bytes, stage < 3 || shared ? 2 * params : 2 * params / 4);
         assert_int_equal(p.params_part, stage < 3 && !shared ? 2 * params : 2 * params / 4);
         assert_int_equal(p.grads.bytes, stage < 2 ? 2 * params : 2 * 2 * unit);
         assert_int_equal(p.sums_bytes, 4 * params / 4);
-        assert_int_equal(2 * p.moments_bytes + p.masters_bytes,
+        assert_int_equal(p.moments_bytes + p.masters_bytes,
                          stage == 0 ? 12 * params : 12 * params / 4);
         assert_int_equal(p.gather.bytes, stage < 3 || shared ? 0 : 3 * 2 * unit);
         assert_int_equal(p.blocks_bytes, 0);
         eng_placement_free(&p);
+    }
+    eng_layout_free(&layout);
+    eng_model_free(&model);
+}
+
+static void add_of_group(struct eng_model *model, const char *name, uint64_t granules,
+                         zero_group group, int32_t frozen)
+{
+    zero_param_desc desc = zero_param_default();
+    struct base_error error = {0};
+    desc.name = name;
+    desc.ndim = 1;
+    desc.shape[0] = granules * 1024;
+    desc.group = group;
+    desc.frozen = frozen;
+    assert_int_equal(eng_model_add_param(model, NULL, &desc, &error), ZERO_OK);
+}
+
+/** A small tensor with two moments does not make the others pay for two, in a unit either. */
+static void every_tensor_has_its_own_moments(void **state)
+{
+    (void)state;
+    static const char *const optimizers[] = {"sgd", "adamw", "lion"};
+    struct eng_model model = {0};
+    struct eng_layout layout;
+    struct base_error error = {0};
+    for (size_t g = 0; g < 3; g++) {
+        zero_group_desc desc = zero_group_default();
+        desc.optimizer = optimizers[g];
+        assert_int_equal(eng_model_add_group(&model, NULL, &desc, &error), ZERO_OK);
+    }
+    add_of_group(&model, "big", 24, 0, 0);
+    add_of_group(&model, "small", 6, 1, 0);
+    add_of_group(&model, "big.too", 12, 2, 0);
+    add_of_group(&model, "still", 8, 1, 1);
+    assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
+    assert_int_equal(eng_layout_make(&layout, &model, 2, -1, &error), ZERO_OK);
+    assert_int_equal(layout.section_count, 3);
+    for (int i = 0; i < 8; i++) {
+        struct eng_placement p;
+        const bool narrow = i % 2;
+        const int stage = i / 2;
+        const struct eng_limits limits = {
+            .stage = stage, .open_units = 1, .grad_units = 1, .narrow_moments = narrow};
+        size_t sum = 0;
+        for (int rank = 0; rank < 2; rank++) {
+            assert_int_equal(eng_placement_make(&p, &layout, rank, &limits, &error), ZERO_OK);
+            sum += p.moments_bytes;
+            // One moment behind the other, section by section.
+            size_t next = 0;
+            for (size_t s = 0; s < 2; s++) {
+                assert_int_equal(layout.sections[s].moments, s + 1);
+                assert_int_equal(p.sections[s].moments, next);
+                next += (s + 1) * p.sections[s].state_granules * 1024;
+            }
+            assert_int_equal(p.moments_bytes, next * (narrow ? 2 : 4));
+            eng_placement_free(&p);
+        }
+        const size_t all = (24 + 12 + 2 * 6) * 1024 * (narrow ? 2 : 4);
+        assert_int_equal(sum, stage == 0 ? 2 * all : all);
     }
     eng_layout_free(&layout);
     eng_model_free(&model);
@@ -297,6 +356,7 @@ int main(void)
         cmocka_unit_test(gradients_have_a_buffer_a_type),
         cmocka_unit_test(any_open_units_fit),
         cmocka_unit_test(bytes_a_parameter),
+        cmocka_unit_test(every_tensor_has_its_own_moments),
         cmocka_unit_test(units_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
