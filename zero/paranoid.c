@@ -40,7 +40,7 @@ static zero_result make(struct eng_windows *windows, const struct eng_placement 
         const struct eng_unit_place *unit = &placement->units[u];
         windows->offsets[u + 1] =
             windows->offsets[u] +
-            window_addresses(gradients ? unit->grad_bytes : unit->window_bytes);
+            window_addresses(gradients ? unit->grad_window_bytes : unit->window_bytes);
     }
     windows->bytes = windows->offsets[unit_count];
     void *base = mmap(NULL, TURNS * windows->bytes, PROT_NONE,
@@ -84,10 +84,15 @@ static unsigned char *window_of(const struct eng_windows *windows, zero_unit uni
     return windows->base + windows->turns[unit] * windows->bytes + windows->offsets[unit];
 }
 
+/** What of its addresses is opened: not the page behind it. */
+static size_t opened_bytes(const struct eng_windows *windows, zero_unit unit)
+{
+    return windows->offsets[unit + 1] - windows->offsets[unit] - window_addresses(0);
+}
+
 static zero_result protect(zero_ctx *z, const struct eng_windows *windows, zero_unit unit, int how)
 {
-    if (mprotect(window_of(windows, unit), windows->offsets[unit + 1] - windows->offsets[unit],
-                 how) == 0)
+    if (mprotect(window_of(windows, unit), opened_bytes(windows, unit), how) == 0)
         return ZERO_OK;
     return eng_fail(z, ZERO_E_NOMEM, "paranoid: no memory for a window of unit %d", unit);
 }
@@ -104,8 +109,7 @@ static zero_result close_window(zero_ctx *z, const struct eng_windows *windows, 
 {
     const zero_result r = protect(z, windows, unit, PROT_NONE);
     if (!r)
-        madvise(window_of(windows, unit), windows->offsets[unit + 1] - windows->offsets[unit],
-                MADV_DONTNEED);
+        madvise(window_of(windows, unit), opened_bytes(windows, unit), MADV_DONTNEED);
     return r;
 }
 
@@ -115,7 +119,7 @@ static size_t slice_offset(const zero_ctx *z, const struct eng_slice *slice, boo
     const struct eng_section_place *place = &z->placement.sections[slice->section];
     const struct eng_section *section = &z->layout.sections[slice->section];
     const size_t size = eng_dtype_size(gradient ? section->grad_dtype : section->dtype);
-    return (gradient ? place->grad_offset : place->window_offset) +
+    return (gradient ? place->grad_window_offset : place->window_offset) +
            slice->granule * ENG_GRANULE * size;
 }
 
@@ -162,8 +166,11 @@ static void copy_gradient(zero_ctx *z, zero_unit unit, bool to_window)
         const struct eng_slice *slice = &z->layout.slices[i];
         if (z->layout.sections[slice->section].frozen || eng_own_gradient(z, slice))
             continue;
+        const struct eng_section_place *place = &z->placement.sections[slice->section];
         const size_t offset = slice_offset(z, slice, true);
-        memcpy((to_window ? window : buffer) + offset, (to_window ? buffer : window) + offset,
+        unsigned char *in_window = window + offset;
+        unsigned char *in_buffer = buffer + place->grad_offset + offset - place->grad_window_offset;
+        memcpy(to_window ? in_window : in_buffer, to_window ? in_buffer : in_window,
                slice_bytes(z, slice, true));
     }
 }
@@ -174,7 +181,8 @@ zero_result eng_paranoid_grad_opened(zero_ctx *z, zero_unit unit, bool raw)
     if (r)
         return r;
     if (raw)
-        memset(window_of(&z->grad_windows, unit), UNWRITTEN, z->placement.units[unit].grad_bytes);
+        memset(window_of(&z->grad_windows, unit), UNWRITTEN,
+               z->placement.units[unit].grad_window_bytes);
     else
         copy_gradient(z, unit, true);
     return ZERO_OK;

@@ -76,6 +76,9 @@ static void unit_buffers(struct eng_placement *placement, const struct eng_layou
         place->window_offset = sizes->window_bytes;
         if (place->windowed && limits->paranoid)
             sizes->window_bytes += bytes;
+        place->grad_window_offset = sizes->grad_window_bytes;
+        if (!section->frozen && limits->paranoid)
+            sizes->grad_window_bytes += section->granules * granule_bytes(section->grad_dtype);
     }
 }
 
@@ -90,7 +93,7 @@ static size_t open_windows(const struct eng_placement *placement, size_t unit_co
         int alike = 0;
         for (size_t u = 0; u < unit_count; u++) {
             const struct eng_unit_place *unit = &placement->units[u];
-            const size_t bytes = gradients ? unit->grad_bytes : unit->window_bytes;
+            const size_t bytes = gradients ? unit->grad_window_bytes : unit->window_bytes;
             if (bytes >= below || bytes < largest)
                 continue;
             alike = bytes > largest ? 1 : alike + 1;

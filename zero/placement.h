@@ -59,7 +59,8 @@ struct eng_section_place {
     zero_dtype comm_dtype; /**< in which its gradient travels */
     size_t comm_offset;    /**< byte in a gradient slot: of what travels, */
     size_t grad_offset;    /**< and of what the program writes: the same if the dtypes are */
-    size_t window_offset;  /**< byte in the unit's window, if there are any */
+    size_t window_offset;  /**< byte in the unit's window of what is gathered, if there are any, */
+    size_t grad_window_offset; /**< and in that of its gradient */
     bool master;    /**< it has fp32 weights: masters, or an f32 working copy, which is its own */
     size_t moments; /**< element of state_first in moments, of the first one */
     size_t masters; /**< element of state_first in masters; 16-bit dtypes with masters only */
@@ -69,7 +70,8 @@ struct eng_section_place {
 struct eng_unit_place {
     size_t gather_bytes; /**< of its sharded sections */
     size_t grad_bytes;
-    size_t window_bytes; /**< paranoid: of its windowed sections, else 0 */
+    size_t window_bytes;      /**< paranoid: of its windowed sections, else 0, */
+    size_t grad_window_bytes; /**< and of its gradients as the program writes them */
 };
 
 struct eng_limits {
@@ -91,9 +93,11 @@ struct eng_placement {
     struct eng_section_place *sections; /**< parallel to the layout's */
     struct eng_unit_place *units;       /**< parallel to the layout's */
     struct eng_slot_plan gather, grads;
-    size_t windows_bytes; /**< paranoid: of as many units and gradients as may be open at once */
-    size_t params_bytes;  /**< of the arena */
-    size_t params_part;   /**< of it, what counts as this rank's: the ranks of a host add up */
+    /** Paranoid: of as many units and gradients as may be open at once, in whole pages, with room
+     * for tensors in buffers of the caller's, too. */
+    size_t windows_bytes;
+    size_t params_bytes; /**< of the arena */
+    size_t params_part;  /**< of it, what counts as this rank's: the ranks of a host add up */
     size_t sums_bytes, blocks_bytes, moments_bytes, masters_bytes;
 };
 

@@ -19,6 +19,7 @@ struct job {
     struct toy toy;
     int stage;
     const char *gather, *reduction;
+    zero_dtype comm_dtype;
     bool paranoid;
     uint8_t digest[MOST_RANKS][16];
 };
@@ -39,6 +40,7 @@ static bool train(struct team_rank *rank, void *user)
     rank->config.stage = job->stage;
     rank->config.gather = job->gather;
     rank->config.reduction = job->reduction;
+    rank->config.comm_dtype = job->comm_dtype;
     rank->config.open_units = 1;
     rank->config.grad_units = 1;
     rank->config.paranoid = job->paranoid;
@@ -85,6 +87,8 @@ static void a_right_program_has_the_same_bits(void **state)
             job.gather = way % 2 && stage > 0 ? "shared" : "copy";
             job.toy.dtype = way % 3 ? ZERO_BF16 : ZERO_F32;
             job.toy.raw = way / 2;
+            // What travels is another buffer then, and has no window.
+            job.comm_dtype = way == 1 ? ZERO_F32 : way == 3 ? ZERO_BF16 : ZERO_DTYPE_DEFAULT;
             compare(&job, world);
         }
 }
@@ -142,6 +146,14 @@ static bool writes_parameters(zero_ctx *z)
     return true;
 }
 
+static bool reads_behind_parameters(zero_ctx *z)
+{
+    if (!gathered(z))
+        return false;
+    sink = weights(z)[5 * 1024];
+    return true;
+}
+
 static float *opened(zero_ctx *z, bool raw)
 {
     const zero_result r = raw ? zero_grad_open_raw(z, UNIT, NULL) : zero_grad_open(z, UNIT, NULL);
@@ -163,6 +175,15 @@ static bool reads_a_closed_gradient(zero_ctx *z)
     if (!gradient || zero_grad_done(z, UNIT, NULL) != ZERO_OK)
         return false;
     sink = gradient[4999];
+    return true;
+}
+
+static bool writes_behind_a_gradient(zero_ctx *z)
+{
+    float *gradient = zero_micro_begin(z, 0, NULL) == ZERO_OK ? opened(z, false) : NULL;
+    if (!gradient)
+        return false;
+    gradient[5 * 1024] = 1;
     return true;
 }
 
@@ -189,6 +210,13 @@ static int run_wrong(bool (*wrong)(zero_ctx *z), int stage, bool paranoid)
     return status;
 }
 
+static void expect_fault(const char *name, bool (*wrong)(zero_ctx *z), int stage)
+{
+    const int status = run_wrong(wrong, stage, true);
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV)
+        fail_msg("%s, stage %d: wait status 0x%x", name, stage, (unsigned)status);
+}
+
 static void a_wrong_program_faults(void **state)
 {
     (void)state;
@@ -203,15 +231,21 @@ static void a_wrong_program_faults(void **state)
         {"reads a closed gradient", reads_a_closed_gradient},
     };
     for (int stage = 0; stage <= 3; stage++)
-        for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
-            const int status = run_wrong(programs[i].wrong, stage, true);
-            if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV)
-                fail_msg("%s, stage %d: wait status 0x%x", programs[i].name, stage,
-                         (unsigned)status);
-        }
+        for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+            expect_fault(programs[i].name, programs[i].wrong, stage);
     // What makes it worth its while: at stage 0 nothing of it shows by itself.
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         assert_int_equal(run_wrong(programs[i].wrong, 0, false), 0);
+}
+
+/** Behind a window's last granule nothing is open, though other windows may follow. */
+static void a_window_ends_with_its_unit(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++) {
+        expect_fault("reads behind parameters", reads_behind_parameters, stage);
+        expect_fault("writes behind a gradient", writes_behind_a_gradient, stage);
+    }
 }
 
 /* ------------------------------------------------------------------ what needs no fault */
@@ -315,6 +349,7 @@ int main(void)
         cmocka_unit_test(a_right_program_has_the_same_bits),
         cmocka_unit_test(so_it_has_where_micro_batches_are_added_up_first),
         cmocka_unit_test(a_wrong_program_faults),
+        cmocka_unit_test(a_window_ends_with_its_unit),
         cmocka_unit_test(addresses_are_given_as_at_stage_3),
         cmocka_unit_test(limits_hold_at_every_stage),
         cmocka_unit_test(what_a_raw_gradient_leaves_out_is_named),
