@@ -50,29 +50,23 @@ static zero_result change(zero_ctx *z, int32_t micro_batches)
 {
     const int32_t before = z->config.micro_batches;
     struct base_error error = {0};
-    struct eng_plan plan = {0};
     set_total(z, micro_batches);
     unsigned char *mine = base_calloc(1, eng_verdict_bytes(z));
     unsigned char *all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
     if (!mine || !all)
         zero_fail(&error, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches",
                   micro_batches);
-    else
-        eng_budget_again(z, &plan, &error);
-    const zero_result r = eng_agree(z, &error, call);
+    const zero_result r = eng_budget_renew(z, call, &error);
     if (r) {
         set_total(z, before);
         base_free(mine);
         base_free(all);
-        eng_plan_free(&plan);
         return r;
     }
     base_free(z->verdict_mine);
     base_free(z->verdict_all);
-    eng_plan_free(&z->plan);
     z->verdict_mine = mine;
     z->verdict_all = all;
-    z->plan = plan;
     return ZERO_OK;
 }
 

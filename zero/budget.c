@@ -37,9 +37,10 @@ static size_t transport_bytes(const zero_ctx *z)
     return counters.memory_bytes;
 }
 
-static void count_peaks(const zero_ctx *z, int rank, size_t early, struct eng_need *need)
+static void count_peaks(const zero_ctx *z, int rank, struct eng_need *need)
 {
-    const size_t before = eng_layout_bytes(&z->layout) + need->rows[ENG_FOR_TRANSPORT] + early;
+    const size_t before =
+        eng_layout_bytes(&z->layout) + need->rows[ENG_FOR_TRANSPORT] + eng_commit_bytes(z);
     need->peaks[ENG_PEAK_COMMIT] = before > need->total ? before : need->total;
     need->peaks[ENG_PEAK_STEP] = need->total;
     need->peaks[ENG_PEAK_SAVE] = need->total + eng_export_bytes(z, rank);
@@ -47,7 +48,7 @@ static void count_peaks(const zero_ctx *z, int rank, size_t early, struct eng_ne
 }
 
 /** Adds up every rank's placement. */
-static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits, size_t early,
+static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
                              struct eng_plan *plan, struct base_error *error)
 {
     const size_t transport = transport_bytes(z);
@@ -63,29 +64,45 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
             tables = eng_memory_tables(z, &placement, limits->stage, rank);
         eng_need_count(&need, &placement, tables, transport);
         eng_placement_free(&placement);
-        count_peaks(z, rank, early, &need);
+        count_peaks(z, rank, &need);
         eng_plan_add(plan, rank, &need, rank == z->config.rank);
     }
     return ZERO_OK;
 }
 
-zero_result eng_budget_make(zero_ctx *z, size_t early, struct base_error *error)
+zero_result eng_budget_make(zero_ctx *z, struct base_error *error)
 {
     const struct eng_limits limits = limits_of(z, z->config.stage, z->config.shared);
     zero_result r = eng_placement_make(&z->placement, &z->layout, z->config.rank, &limits, error);
     if (!r)
         r = eng_plan_begin(&z->plan, z->config.world, error);
-    return r ? r : add_ranks(z, &limits, early, &z->plan, error);
+    return r ? r : add_ranks(z, &limits, &z->plan, error);
 }
 
-zero_result eng_budget_again(const zero_ctx *z, struct eng_plan *plan, struct base_error *error)
+/** The plan of what is placed and of the tables that are needed now, with its text. */
+static zero_result make_again(const zero_ctx *z, struct eng_plan *plan, struct base_error *error)
 {
     const struct eng_limits limits = limits_of(z, z->config.stage, z->config.shared);
     zero_result r = eng_plan_begin(plan, z->config.world, error);
     if (!r)
-        r = add_ranks(z, &limits, 0, plan, error);
+        r = add_ranks(z, &limits, plan, error);
     plan->fit = z->plan.fit;
     return r ? r : eng_budget_write(z, plan, error);
+}
+
+zero_result eng_budget_renew(zero_ctx *z, const char *call, struct base_error *error)
+{
+    struct eng_plan plan = {0};
+    if (!error->result)
+        make_again(z, &plan, error);
+    const zero_result r = eng_agree(z, error, call);
+    if (r) {
+        eng_plan_free(&plan);
+        return r;
+    }
+    eng_plan_free(&z->plan);
+    z->plan = plan;
+    return ZERO_OK;
 }
 
 zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct base_error *error)
@@ -110,7 +127,7 @@ zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *
     struct eng_plan plan;
     zero_result r = eng_plan_begin(&plan, z->config.world, error);
     if (!r)
-        r = add_ranks(z, &limits, 0, &plan, error);
+        r = add_ranks(z, &limits, &plan, error);
     *sum = plan.peaks[eng_plan_worst(&plan)].sum;
     eng_plan_free(&plan);
     return r;

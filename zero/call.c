@@ -2,11 +2,11 @@
 
 #include "zero/engine.h"
 
-#include "base/arena.h"
 #include "base/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 /** Messages of calls that have no context: one a thread. */
 static _Thread_local struct base_error thread_error;
@@ -131,17 +131,14 @@ zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *wh
 
 zero_result eng_same(zero_ctx *z, uint64_t value, const char *what)
 {
-    const int world = coll_world(z->comm);
-    uint64_t *all = base_calloc((size_t)world, sizeof *all);
-    if (!all)
-        return eng_fail(z, ZERO_E_NOMEM, "no memory to compare %s on %d ranks", what, world);
+    // Allocated at commit, so that comparing cannot fail on one rank alone; free between steps.
+    unsigned char *all = z->verdict_all;
     zero_result r = coll_exchange(z->comm, &value, sizeof value, all);
     if (r)
-        r = eng_comm_failed(z, r);
-    for (int rank = 1; !r && rank < world; rank++)
-        if (all[rank] != all[0])
+        return eng_comm_failed(z, r);
+    for (int rank = 1; !r && rank < z->config.world; rank++)
+        if (memcmp(all + (size_t)rank * sizeof value, all, sizeof value) != 0)
             r = eng_fail_agreed(z, ZERO_E_DIVERGED, "ranks 0 and %d differ in %s", rank, what);
-    base_free(all);
     return r;
 }
 

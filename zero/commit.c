@@ -98,8 +98,8 @@ out:
     return r;
 }
 
-/** What ranks use to compare: before arenas are allocated. */
-static size_t compare_bytes(const zero_ctx *z)
+/** What ranks use to compare. */
+size_t eng_commit_bytes(const zero_ctx *z)
 {
     const size_t world = (size_t)z->config.world;
     const size_t models = (1 + world) * z->model.param_count * sizeof(uint64_t);
@@ -155,7 +155,7 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
         r = eng_policy_resolve(&z->config, &z->model, &z->scale, error);
     if (!r)
         r = eng_layout_make(&z->layout, &z->model, config->world, config->persist_numel, error);
-    return r ? r : eng_budget_make(z, compare_bytes(z), error);
+    return r ? r : eng_budget_make(z, error);
 }
 
 /** Three texts, each ended by a zero: the plan for people, the plan as JSON, and why it does not

@@ -279,8 +279,8 @@ zero_result eng_comm_failed(zero_ctx *z, zero_result result);
  * and its message as the last error, on every rank. Not sticky. `what` names the undertaking. */
 zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *what);
 
-/** Collective, ordered: ZERO_E_DIVERGED, fatal, unless every rank gives the same value; `what` says
- * what they gave. */
+/** Collective, ordered, between steps: ZERO_E_DIVERGED, fatal, unless every rank gives the same
+ * value; `what` says what they gave. */
 zero_result eng_same(zero_ctx *z, uint64_t value, const char *what);
 
 /* ---- watch.c */
@@ -325,13 +325,18 @@ const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t eleme
 /** This rank's unfinished blocks of a section; NULL if no round leaves any. */
 float *eng_own_blocks(const zero_ctx *z, size_t section);
 
+/* ---- commit.c */
+
+/** Bytes that zero_commit() uses beside layout and transport before the rows are allocated. */
+size_t eng_commit_bytes(const zero_ctx *z);
+
 /* ---- budget.c, fit.c */
 
-/** This rank's placement, and what each rank needs. `early` are the bytes that zero_commit() uses
- * beside layout and transport before the rows are allocated. */
-zero_result eng_budget_make(zero_ctx *z, size_t early, struct base_error *error);
-/** Makes a plan of what is placed and of the tables that V now asks for, with its text. */
-zero_result eng_budget_again(const zero_ctx *z, struct eng_plan *plan, struct base_error *error);
+/** This rank's placement, and what each rank needs. */
+zero_result eng_budget_make(zero_ctx *z, struct base_error *error);
+/** Collective: makes the plan again, with the tables that are needed now, unless `error` has a
+ * failure. On any rank's failure all of them keep the plan they have: see eng_agree(). */
+zero_result eng_budget_renew(zero_ctx *z, const char *call, struct base_error *error);
 /** Makes the plan's text and JSON, with what is known of the host by now. */
 zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct base_error *error);
 /** What eng_budget_make() does, for another stage or way of gathering: what all ranks need
@@ -590,6 +595,8 @@ void eng_metric_evaluation_line(zero_ctx *z);
 
 /** Where the values of its metrics are kept: [metric][local micro-batch]. */
 double *eng_evaluation_metrics(const zero_ctx *z);
+/** Bytes of that memory, which grows with the largest evaluation so far. */
+size_t eng_evaluation_bytes(const zero_ctx *z);
 void eng_evaluation_free(zero_ctx *z);
 
 #endif

@@ -61,22 +61,43 @@ static zero_result compare_counts(zero_ctx *z, int32_t count)
     return ZERO_OK;
 }
 
-/** Room for the metrics of `count` micro-batches a rank. */
+/** Bytes of a rank's part. */
+static size_t part_bytes(int room)
+{
+    return HASH_BYTES + ENG_MAX_METRICS * (size_t)room * sizeof(double);
+}
+
+size_t eng_evaluation_bytes(const zero_ctx *z)
+{
+    const int room = z->evaluation.room;
+    return room > 0 ? ((size_t)z->config.world + 1) * part_bytes(room) : 0;
+}
+
+/** All ranks have room for the metrics of `count` micro-batches each, and a plan that has it, or
+ * none changes anything. */
 static zero_result make_room(zero_ctx *z, int count)
 {
     struct eng_evaluation *evaluation = &z->evaluation;
-    if (count <= evaluation->room)
+    const int before = evaluation->room;
+    if (count <= before)
         return ZERO_OK;
-    const size_t bytes = HASH_BYTES + ENG_MAX_METRICS * (size_t)count * sizeof(double);
+    struct base_error error = {0};
+    unsigned char *mine = base_calloc(1, part_bytes(count));
+    unsigned char *all = base_calloc((size_t)z->config.world, part_bytes(count));
+    if (!mine || !all)
+        zero_fail(&error, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches a rank",
+                  count);
+    evaluation->room = count;
+    const zero_result r = eng_budget_renew(z, "zero_eval_begin", &error);
+    if (r) {
+        evaluation->room = before;
+        base_free(mine);
+        base_free(all);
+        return r;
+    }
     eng_evaluation_free(z);
-    *evaluation = (struct eng_evaluation){
-        .room = count,
-        .mine = base_calloc(1, bytes),
-        .all = base_calloc((size_t)z->config.world, bytes),
-    };
-    if (!evaluation->mine || !evaluation->all)
-        return eng_fail(z, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches a rank",
-                        count);
+    evaluation->mine = mine;
+    evaluation->all = all;
     return ZERO_OK;
 }
 

@@ -373,8 +373,8 @@ ZERO_API zero_result zero_commit(zero_ctx *z);
 
 /** *Local*, after commit: the plan as text; bytes a rank by purpose (of memory that the ranks of a
  * host share, this rank's part), how ranks come by parameters and gradients and why, and every
- * effective configuration value with its source. Valid until close or zero_set_micro_batches(); ""
- * before commit. */
+ * effective configuration value with its source. Valid until close, zero_set_micro_batches(), or a
+ * zero_eval_begin() that allocates; "" before commit. */
 ZERO_API const char *zero_plan_text(const zero_ctx *z);
 
 /** *Local*, after commit: the plan as one JSON object, whose schema zero(7) describes: exact bytes
@@ -644,11 +644,13 @@ ZERO_API zero_result zero_grad_norm(zero_ctx *z, double scale, double *norm);
  * Micro-batch l is computed by rank l mod world, so its metrics and their means do not depend on
  * the number of ranks; micro.counts is 0 in the duplicates of a last round that is not full.
  * Evaluations have an order of gathers of their own that is replayed ahead (stage 3, gather=copy),
- * and leave that of training alone. Memory for the metrics (128 bytes a micro-batch) is allocated
- * by the first evaluation of a size.
+ * and leave that of training alone. Memory for the metrics, on each rank 128 bytes a micro-batch
+ * and 128 more for each of its own, is allocated by the first evaluation of a size, and in the plan
+ * from then on.
  *
- * ZERO_E_INVALID: count; ZERO_E_STATE: in a step or an evaluation, or a unit is gathered; nothing
- * changed. ZERO_E_DIVERGED: ranks gave different counts; ZERO_E_NOMEM; fatal.
+ * ZERO_E_INVALID: count; ZERO_E_STATE: in a step or an evaluation, or a unit is gathered;
+ * ZERO_E_NOMEM (not fatal here). After these nothing has changed. ZERO_E_DIVERGED: ranks gave
+ * different counts; fatal.
  */
 ZERO_API zero_result zero_eval_begin(zero_ctx *z, int32_t count);
 
@@ -708,7 +710,7 @@ ZERO_API zero_result zero_set_micro_batches(zero_ctx *z, int32_t micro_batches);
  * every rank. *Collective, ordered*, between steps.
  * ZERO_E_INVALID: no such slice or elements, or values is NULL (but for 0 elements); ZERO_E_STATE:
  * inside a step, or a unit is gathered. ZERO_E_DIVERGED: ranks asked for different elements;
- * ZERO_E_NOMEM; both fatal.
+ * fatal.
  */
 ZERO_API zero_result zero_param_read(zero_ctx *z, zero_param param, int32_t slice, uint64_t first,
                                      uint64_t count, float *values);
@@ -733,7 +735,7 @@ ZERO_API zero_result zero_param_write(zero_ctx *z, zero_param param, int32_t sli
  * are part of the fingerprint.
  *
  * ZERO_E_INVALID: there is no such group; ZERO_E_STATE: inside a step, or a unit is gathered
- * (nothing changed). ZERO_E_DIVERGED: ranks gave different arguments; ZERO_E_NOMEM; both fatal.
+ * (nothing changed). ZERO_E_DIVERGED: ranks gave different arguments; fatal.
  */
 ZERO_API zero_result zero_set_frozen(zero_ctx *z, zero_group group, int32_t frozen);
 
