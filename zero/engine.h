@@ -552,6 +552,8 @@ struct eng_verdict {
     bool finite;
     struct eng_bad bad;
 };
+/** coll_exchange() whose wait is in the statistics. */
+zero_result eng_exchange(zero_ctx *z, const void *mine, size_t bytes, void *all);
 size_t eng_verdict_bytes(const zero_ctx *z);
 /** Where this step's metrics are kept: [metric][local micro-batch]. */
 double *eng_verdict_metrics(const zero_ctx *z);

@@ -3,7 +3,6 @@
 #include "zero/engine.h"
 
 #include "base/arena.h"
-#include "base/clock.h"
 
 #include <string.h>
 
@@ -20,15 +19,6 @@ void eng_evaluation_free(zero_ctx *z)
 {
     base_free(z->evaluation.mine);
     base_free(z->evaluation.all);
-}
-
-/** coll_exchange() whose wait is in the statistics. */
-static zero_result exchange(zero_ctx *z, const void *mine, size_t bytes, void *all)
-{
-    const uint64_t begin = base_clock_ns();
-    const zero_result r = coll_exchange(z->comm, mine, bytes, all);
-    eng_stretch(z, CONTROL_VERDICT, -1, begin, &z->stats.step_wait_s);
-    return r ? eng_comm_failed(z, r) : ZERO_OK;
 }
 
 /** The first rank whose number at the start of its bytes differs from that of rank 0, and both
@@ -50,7 +40,7 @@ static zero_result compare_counts(zero_ctx *z, int32_t count)
 {
     const uint64_t mine = (uint64_t)count;
     uint64_t values[2];
-    const zero_result r = exchange(z, &mine, sizeof mine, z->verdict_all);
+    const zero_result r = eng_exchange(z, &mine, sizeof mine, z->verdict_all);
     if (r)
         return r;
     const int other = first_other(z, z->verdict_all, sizeof mine, values);
@@ -129,7 +119,7 @@ static zero_result average(zero_ctx *z)
     const size_t stride = HASH_BYTES + eng_metric_bytes(z, z->metrics.count);
     uint64_t values[2];
     memcpy(evaluation->mine, &hash, sizeof hash);
-    const zero_result r = exchange(z, evaluation->mine, stride, evaluation->all);
+    const zero_result r = eng_exchange(z, evaluation->mine, stride, evaluation->all);
     if (r)
         return r;
     const int other = first_other(z, evaluation->all, stride, values);

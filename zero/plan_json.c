@@ -38,9 +38,8 @@ static json_t *describe_choices(const struct eng_plan_facts *facts)
     return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s?}", "kernels", facts->kernels->name,
                      "transport", config->transport, "gather", eng_plan_gather(config), "reduction",
                      config->reduction, "sum_group", config->sum_group, "micro_batches",
-                     config->micro_batches, "micro_batches_per_rank",
-                     (config->micro_batches + config->world - 1) / config->world, "private_memory",
-                     facts->host.private_path);
+                     config->micro_batches, "micro_batches_per_rank", eng_config_rounds(config),
+                     "private_memory", facts->host.private_path);
 }
 
 /** An object of spreads: what each row, or each moment, needs. */

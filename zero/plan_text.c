@@ -33,7 +33,7 @@ static void write_model(struct base_text *text, const struct eng_plan_facts *fac
     base_text_add(text, "  layout       %zu granules of %d elements\n", facts->layout->granules,
                   ENG_GRANULE);
     base_text_add(text, "  micro-batches %d a step, at most %d a rank\n", config->micro_batches,
-                  (config->micro_batches + config->world - 1) / config->world);
+                  eng_config_rounds(config));
     base_text_add(text, "  kernels      %s\n", facts->kernels->name);
 }
 

@@ -23,6 +23,14 @@ double *eng_verdict_metrics(const zero_ctx *z)
     return (double *)(void *)(z->verdict_mine + sizeof(struct ballot));
 }
 
+zero_result eng_exchange(zero_ctx *z, const void *mine, size_t bytes, void *all)
+{
+    const uint64_t begin = base_clock_ns();
+    const zero_result r = coll_exchange(z->comm, mine, bytes, all);
+    eng_stretch(z, CONTROL_VERDICT, -1, begin, &z->stats.step_wait_s);
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}
+
 static zero_result check_args(zero_ctx *z, size_t stride)
 {
     struct ballot first, other;
@@ -73,12 +81,9 @@ zero_result eng_verdict(zero_ctx *z, double scale, uint64_t args_hash, bool fina
     const size_t metrics = final ? eng_metric_bytes(z, z->metrics.count) : 0;
     const size_t stride = sizeof ballot + metrics;
     memcpy(z->verdict_mine, &ballot, sizeof ballot);
-    const uint64_t begin = base_clock_ns();
-    zero_result r = coll_exchange(z->comm, z->verdict_mine, stride, z->verdict_all);
-    eng_stretch(z, CONTROL_VERDICT, -1, begin, &z->stats.step_wait_s);
-    if (r)
-        return eng_comm_failed(z, r);
-    r = check_args(z, stride);
+    zero_result r = eng_exchange(z, z->verdict_mine, stride, z->verdict_all);
+    if (!r)
+        r = check_args(z, stride);
     if (r)
         return r;
     count_ballots(z, stride, scale, verdict);

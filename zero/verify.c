@@ -5,7 +5,6 @@
 #include "zero/engine.h"
 
 #include "base/arena.h"
-#include "base/clock.h"
 
 #include <string.h>
 
@@ -97,11 +96,9 @@ zero_result eng_verify_compare(zero_ctx *z)
 {
     if (!z->config.verify_micro)
         return ZERO_OK;
-    const uint64_t begin = base_clock_ns();
-    zero_result r = coll_exchange(z->comm, z->hashes_mine, hash_bytes(z), z->hashes_all);
-    eng_stretch(z, CONTROL_VERDICT, -1, begin, &z->stats.step_wait_s);
+    zero_result r = eng_exchange(z, z->hashes_mine, hash_bytes(z), z->hashes_all);
     if (r)
-        return eng_comm_failed(z, r);
+        return r;
     const int counting =
         z->config.micro_batches < z->config.world ? z->config.micro_batches : z->config.world;
     for (int index = 0; !r && index < counting; index++)
