@@ -4,21 +4,51 @@
 # Every test carries its folder's name (unit, ranks, fault, ...) as a label. Two more have a meaning:
 # `slow` runs nightly only, `threads` also under the thread sanitizer.
 
-# zero_test_program(<name> SOURCES <files...> [FOLDERS <folder targets...>] [LIBS <libraries...>])
+# zero_test_part(<result> <file>): the objects of a file that several programs share.
+function(zero_test_part result file)
+  get_filename_component(path ${file} ABSOLUTE)
+  file(RELATIVE_PATH part ${PROJECT_SOURCE_DIR} ${path})
+  string(MAKE_C_IDENTIFIER ${part} part)
+  if(NOT TARGET ${part})
+    add_library(${part} OBJECT ${path})
+    zero_may_include(${part} tests zero checkpoint offload collectives base)
+    target_include_directories(${part} SYSTEM PRIVATE
+                               $<TARGET_PROPERTY:PkgConfig::cmocka,INTERFACE_INCLUDE_DIRECTORIES>)
+  endif()
+  set(${result} ${part} PARENT_SCOPE)
+endfunction()
+
+# zero_test_program(<name> SOURCES <files...> [PARTS <files...>] [FOLDERS <folder targets...>]
+#                   [LIBS <libraries...>])
 #
 # A program linked with internals: it may include every header of the tree as "folder/file.h", and
-# tests' own as "tests/...". FOLDERS names the highest folder libraries it needs, such as
-# zero_base; what stands below them comes along. Default: zero_core, that is everything.
+# tests' own as "tests/...". PARTS are files that other programs have too; they are compiled once.
+# FOLDERS names the highest folder libraries it needs, such as zero_base; what stands below them
+# comes along. Default: zero_core, that is everything.
 function(zero_test_program name)
-  cmake_parse_arguments(arg "" "" "SOURCES;FOLDERS;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;PARTS;FOLDERS;LIBS" ${ARGN})
   if(NOT arg_FOLDERS)
     set(arg_FOLDERS zero_core)
   endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/tests)
   zero_may_include(${name} tests zero checkpoint offload collectives base)
+  foreach(file IN LISTS arg_PARTS)
+    zero_test_part(part ${file})
+    target_link_libraries(${name} PRIVATE ${part})
+  endforeach()
   zero_link_folders(${name} ${arg_FOLDERS})
   target_link_libraries(${name} PRIVATE ${arg_LIBS})
+endfunction()
+
+# zero_built_for(<labels> <targets...>): the target programs.<label> is all that a label's tests run.
+function(zero_built_for labels)
+  foreach(label IN LISTS labels)
+    if(NOT TARGET programs.${label})
+      add_custom_target(programs.${label})
+    endif()
+    add_dependencies(programs.${label} ${ARGN})
+  endforeach()
 endfunction()
 
 function(zero_set_test_properties name timeout processors labels)
@@ -29,12 +59,13 @@ function(zero_set_test_properties name timeout processors labels)
                        LABELS "${labels}" SKIP_RETURN_CODE 77)
 endfunction()
 
-# zero_add_unit_test(<name> SOURCES <files...> [FOLDERS <folder targets...>] [LIBS <libraries...>]
-#                    [ARGS <args...>] [LABELS <labels...>] [TIMEOUT <seconds>] [PROCESSORS <n>])
+# zero_add_unit_test(<name> SOURCES <files...> [PARTS <files...>] [FOLDERS <folder targets...>]
+#                    [LIBS <libraries...>] [ARGS <args...>] [LABELS <labels...>]
+#                    [TIMEOUT <seconds>] [PROCESSORS <n>])
 #
 # A cmocka program, built as zero_test_program() does and run once. Default time-out: 60 s.
 function(zero_add_unit_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT;PROCESSORS" "SOURCES;FOLDERS;LIBS;ARGS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT;PROCESSORS" "SOURCES;PARTS;FOLDERS;LIBS;ARGS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
@@ -42,8 +73,9 @@ function(zero_add_unit_test name)
     set(arg_PROCESSORS 1)
   endif()
   get_filename_component(kind ${CMAKE_CURRENT_SOURCE_DIR} NAME)
-  zero_test_program(${name} SOURCES ${arg_SOURCES} FOLDERS ${arg_FOLDERS}
+  zero_test_program(${name} SOURCES ${arg_SOURCES} PARTS ${arg_PARTS} FOLDERS ${arg_FOLDERS}
                     LIBS PkgConfig::cmocka ${arg_LIBS})
+  zero_built_for("${kind};${arg_LABELS}" ${name})
   add_test(NAME ${name} COMMAND ${name} ${arg_ARGS})
   zero_set_test_properties(${name} ${arg_TIMEOUT} ${arg_PROCESSORS} "${kind};${arg_LABELS}")
 endfunction()
@@ -59,6 +91,7 @@ function(zero_add_rank_test name)
     set(arg_TIMEOUT 60)
   endif()
   get_filename_component(kind ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  zero_built_for("${kind};${arg_LABELS}" zero-run ${arg_PROGRAM})
   foreach(ranks IN LISTS arg_RANKS)
     add_test(NAME ${name}.n${ranks}
              COMMAND $<TARGET_FILE:zero-run> -n ${ranks} ${arg_RUN_ARGS} --

@@ -26,7 +26,7 @@ step_ci() {
     ctest --preset ci -j "$jobs"
 }
 
-# clang sees what gcc does not, and its numbers are the same; tidy reads its command lines.
+# Its numbers are gcc's. What it sees that gcc does not tidy shows, which reads its command lines.
 step_clang() {
     build ci-clang
     ctest --preset ci-clang -j "$jobs"
