@@ -1,6 +1,7 @@
 /* Every allocation of a context's life fails once: an error with a message on every rank, in time,
  * and nothing left behind. */
 #include "tests/ranks/team.h"
+#include "tests/sanitizer.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -264,18 +265,19 @@ static bool judge(const struct attempt *attempt, zero_result expected)
     return attempt->fired > 0;
 }
 
-/** Fails hit 1, 2, ... of `point` until there is no such hit any more; returns how many struck. */
-static int sweep(const struct attempt *like, const char *point, const char *suffix)
+/** Fails hit 1, 1 + stride, ... of `point` until there is no such hit any more; returns how many
+ * struck. */
+static int sweep(const struct attempt *like, const char *point, const char *suffix, int stride)
 {
     struct attempt *attempts = team_shared(BATCH * sizeof *attempts);
     assert_non_null(attempts);
     int struck = 0;
     bool more = true;
-    for (int first = 1; more && first < MOST_HITS; first += BATCH) {
+    for (int first = 1; more && first < MOST_HITS; first += BATCH * stride) {
         for (int i = 0; i < BATCH; i++) {
             attempts[i] = *like;
-            snprintf(attempts[i].fault, sizeof attempts[i].fault, "%s@%d%s", point, first + i,
-                     suffix);
+            snprintf(attempts[i].fault, sizeof attempts[i].fault, "%s@%d%s", point,
+                     first + i * stride, suffix);
             start(&attempts[i]);
         }
         for (int i = 0; i < BATCH; i++) {
@@ -292,17 +294,17 @@ static void of_one_rank(void **state)
 {
     (void)state;
     const struct attempt like = {.transport = "self", .world = 1, .stage = 3};
-    assert_true(sweep(&like, "alloc", "") > 30);
-    assert_true(sweep(&like, "alloc", "+") > 30);
-    assert_int_equal(sweep(&like, "thread", ""), 1);
+    assert_true(sweep(&like, "alloc", "", 1) > 30);
+    assert_true(sweep(&like, "alloc", "+", TEST_STRIDE) > 30 / TEST_STRIDE);
+    assert_int_equal(sweep(&like, "thread", "", 1), 1);
 }
 
 static void of_one_of_two_threads(void **state)
 {
     (void)state;
     const struct attempt like = {.transport = "threads", .world = 2, .stage = 3};
-    assert_true(sweep(&like, "alloc", "") > 60);
-    assert_true(sweep(&like, "alloc", "+") > 60);
+    assert_true(sweep(&like, "alloc", "", TEST_STRIDE) > 60 / TEST_STRIDE);
+    assert_true(sweep(&like, "alloc", "+", TEST_STRIDE) > 60 / TEST_STRIDE);
 }
 
 static void of_one_of_two_processes(void **state)
@@ -314,15 +316,15 @@ static void of_one_of_two_processes(void **state)
                                      .faulty = faulty,
                                      .stage = 2 * faulty,
                                      .gather = "copy"};
-        assert_true(sweep(&like, "alloc", "") > 30);
+        assert_true(sweep(&like, "alloc", "", TEST_STRIDE) > 30 / TEST_STRIDE);
         // A block and three arenas, and as many of the other rank.
-        assert_int_equal(sweep(&like, "shm.allocate", ""), 4);
-        assert_int_equal(sweep(&like, "shm.map", ""), 8);
+        assert_int_equal(sweep(&like, "shm.allocate", "", 1), 4);
+        assert_int_equal(sweep(&like, "shm.map", "", 1), 8);
     }
     // A shared arena is allocated run by run, and mapped twice.
     const struct attempt shared = {.transport = "shm", .world = 2, .stage = 2, .gather = "shared"};
-    assert_true(sweep(&shared, "shm.allocate", "") > 4);
-    assert_int_equal(sweep(&shared, "shm.map", ""), 8);
+    assert_true(sweep(&shared, "shm.allocate", "", 1) > 4);
+    assert_int_equal(sweep(&shared, "shm.map", "", 1), 8);
 }
 
 int main(void)

@@ -3,6 +3,7 @@
 // nothing.
 #include "tests/ranks/team.h"
 #include "tests/ranks/toy.h"
+#include "tests/sanitizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,7 +82,8 @@ static void same_everywhere(struct job job)
     memcpy(expected, job.digest[0], sizeof expected);
     for (int world = 1; world <= MOST_RANKS; world++)
         for (job.stage = 0; job.stage <= 3; job.stage++)
-            run(&job, world, expected);
+            if (test_takes(world - 1 + job.stage))
+                run(&job, world, expected);
 }
 
 static void the_bits_are_those_of_one_run(void **state)
@@ -104,6 +106,8 @@ static void a_change_before_the_first_step_leaves_no_trace(void **state)
     struct job changed = {.toy = toy_odd, .first = 2, .changes = {7, 7}};
     for (int world = 1; world <= MOST_RANKS; world++)
         for (int stage = 0; stage <= 3; stage++) {
+            if (!test_takes(world - 1 + stage))
+                continue;
             never.stage = changed.stage = stage;
             run(&never, world, NULL);
             run(&changed, world, never.digest[0]);

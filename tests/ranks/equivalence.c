@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "tests/numerics/synthetic.h"
 #include "tests/ranks/team.h"
+#include "tests/sanitizer.h"
 #include "zero/kernels/kernels.h"
 
 #include <setjmp.h>
@@ -208,12 +209,13 @@ static bool plain(const struct synthetic *model)
 static void sweep_world(const struct synthetic *model, const struct outcome *expected, int world,
                         const char *transport, struct outcome *outcomes, unsigned *turn)
 {
+    const unsigned stride = (unsigned)TEST_STRIDE * (plain(model) ? 5U : 10U);
     for (int32_t stage = 0; stage <= 3; stage++) {
         for (int way = 0; way < WAYS; way++) {
             if (way == SHARED && stage == 0)
                 continue;
             (*turn)++;
-            if (!every && (*turn + (unsigned)world) % (plain(model) ? 5 : 10) != 0)
+            if (!every && (*turn + (unsigned)world) % stride != 0)
                 continue;
             struct job job = {
                 .model = *model,

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "tests/numerics/synthetic.h"
 #include "tests/ranks/team.h"
+#include "tests/sanitizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -110,7 +111,7 @@ static void sweep(const struct synthetic *model, int world, const struct outcome
             job.prefetch = way == 0 ? ZERO_OFF : 1 + world % 2;
             job.live_bytes = world % 3 == 2 ? 6000 : 0;
             job.model.tied = (stage + world) % 2;
-            if (stage == 0 && way == 2)
+            if ((stage == 0 && way == 2) || !test_takes(world + stage + way))
                 continue;
             run(&job, team_threads(world), world);
             compare(&job, world, expected);

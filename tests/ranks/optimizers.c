@@ -1,6 +1,7 @@
 // Optimizers in the engine: several in one model, and the program's own (<zero/optimizer.h>), give
 // the same bits at every number of ranks and stage.
 #include "tests/ranks/toy.h"
+#include "tests/sanitizer.h"
 
 #include <zero/optimizer.h>
 
@@ -125,6 +126,8 @@ static void assert_same_everywhere(struct training *training)
     memcpy(expected, training->digest, sizeof expected);
     for (int world = 1; world <= MOST_RANKS; world++)
         for (int stage = 0; stage <= 3; stage++) {
+            if (!test_takes(world - 1 + stage))
+                continue;
             training->threads = 1 + (world + stage) % 2;
             run(training, world, stage);
             if (memcmp(training->digest, expected, sizeof expected) != 0)

@@ -1,4 +1,5 @@
 #include "tests/ranks/process_memory.h"
+#include "tests/sanitizer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,15 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
-
-#ifdef SANITIZED
+#ifdef TEST_SANITIZED
 
 static uint64_t allocations(void)
 {

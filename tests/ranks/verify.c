@@ -1,6 +1,7 @@
 /* verify_micro=1: a program whose gradient depends on anything but parameters, step and micro-batch
  * is told so, at every stage; one that is right trains as ever. */
 #include "tests/ranks/toy.h"
+#include "tests/sanitizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,6 +60,8 @@ static void a_right_program_has_the_same_bits(void **state)
     for (int world = 1; world <= MOST_RANKS; world++)
         for (int way = 0; way < 6; way++) {
             static struct job plain, job;
+            if (!test_takes(world - 1 + way))
+                continue;
             plain = (struct job){.toy = toy_odd, .stage = way < 4 ? way : way - 4};
             plain.toy.dtype = (world + way) % 2 ? ZERO_BF16 : ZERO_F32;
             plain.toy.micro_batches = way < 4 ? 3 : 2 * world;
@@ -169,6 +172,8 @@ static void what_a_gradient_depends_on_is_found(void **state)
         for (int world = fault == RANK ? 2 : 1; world <= 3; world++)
             for (int way = 0; way < 8; way++) {
                 const bool native = way >= 6;
+                if (!test_takes((int)fault + world - 1 + way))
+                    continue;
                 struct job job = {.toy = toy_odd, .fault = fault};
                 job.stage = native ? way - 6 : way % 4;
                 job.reduction = native ? "native" : "canonical";

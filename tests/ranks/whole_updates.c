@@ -8,6 +8,7 @@
 
 #include "base/fault.h"
 #include "base/hash.h"
+#include "tests/sanitizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -137,7 +138,7 @@ static void kill_everywhere(int stage, const char *gather, int stride)
     team_shared_free(job, sizeof *job);
 }
 
-static int stride = 7;
+static int stride = 7 * TEST_STRIDE;
 
 static void a_death_leaves_whole_updates(void **state)
 {

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "collectives/internal.h"
+#include "tests/sanitizer.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <setjmp.h>
@@ -261,7 +262,7 @@ static bool fill(struct coll_comm *root, void *user)
     return true;
 }
 
-static int rounds = 100;
+static int rounds = 100 / TEST_STRIDE;
 
 static void test_room(void **state)
 {
