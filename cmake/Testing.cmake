@@ -64,6 +64,7 @@ endfunction()
 #                    [TIMEOUT <seconds>] [PROCESSORS <n>])
 #
 # A cmocka program, built as zero_test_program() does and run once. Default time-out: 60 s.
+# PROCESSORS is how many it keeps busy: 1 (the default) for ranks that mostly wait or sleep.
 function(zero_add_unit_test name)
   cmake_parse_arguments(arg "" "TIMEOUT;PROCESSORS" "SOURCES;PARTS;FOLDERS;LIBS;ARGS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
