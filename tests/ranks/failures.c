@@ -2,6 +2,8 @@
  * call needs of the others. */
 #include "tests/ranks/toy.h"
 
+#include <zero/optimizer.h>
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -12,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { WORLD = 3, CULPRIT = 1, CALLS = 19 };
+enum { WORLD = 3, CULPRIT = 1, IN_STEP = 14, CALLS = IN_STEP + 15 };
 
 enum how { ABORT_FROM_A_THREAD, TOO_MANY_UNITS, OTHER_ARGUMENTS, DEATH };
 
@@ -27,12 +29,11 @@ struct job {
 
 /* ------------------------------------------------------------------ every call */
 
-static zero_result call(zero_ctx *z, int which)
+static zero_result call_in_step(zero_ctx *z, int which)
 {
     double value = 0;
-    uint8_t digest[16];
-    zero_step_args args = zero_step_args_default();
-    zero_param_desc desc = zero_param_default();
+    const float metric = 1;
+    const zero_step_args args = zero_step_args_default();
     switch (which) {
     case 0:
         return zero_micro_begin(z, 0, NULL);
@@ -47,32 +48,68 @@ static zero_result call(zero_ctx *z, int which)
     case 5:
         return zero_grad_done(z, 0, NULL);
     case 6:
-        return zero_metric(z, "sum", 1);
-    case 7:
-        return zero_step(z, &args, NULL);
-    case 8:
-        return zero_step(z, NULL, NULL);
-    case 9:
-        return zero_grad_norm(z, 1, &value);
-    case 10:
-        return zero_fingerprint(z, digest);
-    case 11:
-        return zero_export(z, "nowhere/at.all");
-    case 12:
-        return zero_import(z, "nowhere/at.all", NULL);
-    case 13:
-        return zero_allreduce(z, &value, 1, ZERO_SUM);
-    case 14:
-        return zero_barrier(z);
-    case 15:
         return zero_grad_none(z, 0, NULL);
-    case 16:
+    case 7:
+        return zero_metric(z, "sum", 1);
+    case 8:
+        return zero_metric_from(z, "sum", &metric, NULL);
+    case 9:
+        return zero_step_ahead(z, &args);
+    case 10:
+        return zero_grad_norm(z, 1, &value);
+    case 11:
+        return zero_skip_step(z);
+    case 12:
+        return zero_step(z, &args, NULL);
+    default:
+        return zero_step(z, NULL, NULL);
+    }
+}
+
+static zero_result call_outside(zero_ctx *z, int which)
+{
+    double value = 0;
+    float element = 0;
+    uint8_t digest[16];
+    zero_optimizer_desc optimizer = zero_optimizer_default();
+    zero_param_desc desc = zero_param_default();
+    switch (which) {
+    case 0:
+        return zero_eval_begin(z, 1);
+    case 1:
+        return zero_eval_end(z);
+    case 2:
+        return zero_fingerprint(z, digest);
+    case 3:
+        return zero_export(z, "nowhere/at.all");
+    case 4:
+        return zero_import(z, "nowhere/at.all", NULL);
+    case 5:
+        return zero_set_micro_batches(z, 2);
+    case 6:
+        return zero_param_read(z, 0, 0, 0, 1, &element);
+    case 7:
+        return zero_param_write(z, 0, 0, 0, 1, &element);
+    case 8:
         return zero_set_frozen(z, 0, 1);
-    case 17:
+    case 9:
+        return zero_allreduce(z, &value, 1, ZERO_SUM);
+    case 10:
+        return zero_barrier(z);
+    case 11:
         return zero_add_param(z, NULL, &desc);
+    case 12:
+        return zero_add_group(z, NULL, NULL);
+    case 13:
+        return zero_add_optimizer(z, &optimizer);
     default:
         return zero_commit(z);
     }
+}
+
+static zero_result call(zero_ctx *z, int which)
+{
+    return which < IN_STEP ? call_in_step(z, which) : call_outside(z, which - IN_STEP);
 }
 
 /** Whether all calls return what they should, twice over, and the getters still answer. */
@@ -89,7 +126,9 @@ static bool all_refuse(const struct team_rank *rank, const struct job *job)
     }
     zero_statistics stats = {.struct_size = sizeof stats};
     TEAM_CHECK(zero_stats(z, &stats) == ZERO_OK);
-    TEAM_CHECK(zero_param_ptr(z, 0, 0) && zero_world(z) == WORLD && zero_plan_text(z)[0]);
+    TEAM_CHECK(zero_param_ptr(z, 0, 0) && zero_world(z) == WORLD);
+    TEAM_CHECK(zero_plan_text(z)[0] && zero_plan_json(z)[0]);
+    TEAM_CHECK(zero_loss_scale(z) == 1 && zero_micro_total(z) == toy_odd.micro_batches);
     return true;
 }
 
