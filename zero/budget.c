@@ -39,8 +39,8 @@ static size_t transport_bytes(const zero_ctx *z)
 
 static void count_peaks(const zero_ctx *z, int rank, struct eng_need *need)
 {
-    const size_t before =
-        eng_layout_bytes(&z->layout) + need->rows[ENG_FOR_TRANSPORT] + eng_commit_bytes(z);
+    const size_t before = eng_layout_bytes(&z->layout) + eng_placement_bytes(&z->layout) +
+                          need->rows[ENG_FOR_TRANSPORT] + eng_commit_bytes(z);
     need->peaks[ENG_PEAK_COMMIT] = before > need->total ? before : need->total;
     need->peaks[ENG_PEAK_STEP] = need->total;
     need->peaks[ENG_PEAK_SAVE] = need->total + eng_export_bytes(z, rank);

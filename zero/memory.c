@@ -178,8 +178,9 @@ static void lay_slots(zero_ctx *z)
 size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placement, int stage,
                          int rank)
 {
-    return eng_layout_bytes(&z->layout) + eng_segments_bytes(z, stage, rank) +
-           z->layout.unit_count * sizeof *z->units + z->layout.section_count * sizeof *z->io +
+    return eng_layout_bytes(&z->layout) + eng_placement_bytes(&z->layout) +
+           eng_segments_bytes(z, stage, rank) + z->layout.unit_count * sizeof *z->units +
+           z->layout.section_count * sizeof *z->io +
            (size_t)placement->gather.slot_count * sizeof *z->gather_slots +
            (size_t)placement->grads.slot_count * sizeof *z->grad_slots +
            z->model.group_count * (sizeof *z->hyper + sizeof *z->scalars) +

@@ -183,6 +183,13 @@ out:
     return r;
 }
 
+size_t eng_placement_bytes(const struct eng_layout *layout)
+{
+    // A class of each unit for what is gathered, and one for gradients.
+    return layout->section_count * sizeof(struct eng_section_place) +
+           layout->unit_count * (sizeof(struct eng_unit_place) + 2);
+}
+
 void eng_placement_free(struct eng_placement *placement)
 {
     base_free(placement->sections);

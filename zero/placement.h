@@ -105,6 +105,9 @@ struct eng_placement {
 zero_result eng_placement_make(struct eng_placement *placement, const struct eng_layout *layout,
                                int rank, const struct eng_limits *limits, struct base_error *error);
 
+/** Bytes of a placement's own tables. */
+size_t eng_placement_bytes(const struct eng_layout *layout);
+
 void eng_placement_free(struct eng_placement *placement);
 
 #endif

@@ -1,0 +1,249 @@
+/* Every byte of the plan is allocated by zero_commit(), and no other: arenas and private memory row
+ * by row, tables by counting what base_calloc() gave. Linked with --wrap=base_calloc and base_free.
+ */
+#include "tests/ranks/toy.h"
+
+#include "base/arena.h"
+#include "zero/engine.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MOST_RANKS = 3, MOST_PIECES = 16384, OWN = 3000 };
+
+/* ------------------------------------------------------------------ what base_calloc() gave */
+
+static struct {
+    pthread_mutex_t mutex;
+    struct {
+        void *memory;
+        size_t bytes;
+    } pieces[MOST_PIECES];
+    size_t count, bytes;
+    bool full;
+} live = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+void *__real_base_calloc(size_t count, size_t size);
+void __real_base_free(void *memory);
+void *__wrap_base_calloc(size_t count, size_t size);
+void __wrap_base_free(void *memory);
+
+void *__wrap_base_calloc(size_t count, size_t size)
+{
+    void *memory = __real_base_calloc(count, size);
+    pthread_mutex_lock(&live.mutex);
+    live.full = live.full || live.count == MOST_PIECES;
+    if (memory && !live.full) {
+        live.pieces[live.count].memory = memory;
+        live.pieces[live.count++].bytes = count * size;
+        live.bytes += count * size;
+    }
+    pthread_mutex_unlock(&live.mutex);
+    return memory;
+}
+
+void __wrap_base_free(void *memory)
+{
+    pthread_mutex_lock(&live.mutex);
+    for (size_t i = live.count; memory && i-- > 0;)
+        if (live.pieces[i].memory == memory) {
+            live.bytes -= live.pieces[i].bytes;
+            live.pieces[i] = live.pieces[--live.count];
+            break;
+        }
+    pthread_mutex_unlock(&live.mutex);
+    __real_base_free(memory);
+}
+
+static size_t live_bytes(void)
+{
+    pthread_mutex_lock(&live.mutex);
+    const size_t bytes = live.bytes;
+    pthread_mutex_unlock(&live.mutex);
+    return bytes;
+}
+
+/* ------------------------------------------------------------------ a job */
+
+/** What a job asks for beside its stage. */
+struct options {
+    const char *name, *gather, *reduction, *master, *moments, *loss_scale;
+    zero_dtype dtype, comm_dtype;
+    int sum_group, paranoid, verify_micro;
+    unsigned frozen;
+    bool own; /**< a tensor in the caller's memory */
+    bool optimizers;
+};
+
+struct job {
+    const struct options *options;
+    struct toy toy;
+    int stage;
+    pthread_barrier_t barrier;
+    size_t before, after;      /**< of all ranks */
+    size_t tables[MOST_RANKS]; /**< planned */
+};
+
+static float own_weights[MOST_RANKS][OWN], own_gradients[MOST_RANKS][OWN];
+
+static bool open_job(struct team_rank *rank, const struct job *job)
+{
+    const struct options *options = job->options;
+    rank->config.stage = job->stage;
+    rank->config.gather = options->gather;
+    rank->config.reduction = options->reduction;
+    rank->config.master = options->master;
+    rank->config.moments = options->moments;
+    rank->config.loss_scale = options->loss_scale;
+    rank->config.comm_dtype = options->comm_dtype;
+    rank->config.sum_group = options->sum_group;
+    rank->config.paranoid = options->paranoid;
+    rank->config.verify_micro = options->verify_micro;
+    rank->config.micro_batches = 2 * rank->world;
+    rank->config.open_units = 2;
+    rank->config.grad_units = 2;
+    if (!team_open(rank) || !toy_register(rank, &job->toy))
+        return false;
+    if (!options->own)
+        return true;
+    zero_param_desc desc = zero_param_vector("own", OWN, NULL);
+    desc.unit = job->toy.unit_count;
+    desc.borrow = job->stage < 3 ? own_weights[rank->rank] : NULL;
+    desc.grad = job->stage < 2 ? own_gradients[rank->rank] : NULL;
+    TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
+    return true;
+}
+
+/** What all ranks have while none allocates. */
+static size_t count_all(struct job *job)
+{
+    pthread_barrier_wait(&job->barrier);
+    const size_t bytes = live_bytes();
+    pthread_barrier_wait(&job->barrier);
+    return bytes;
+}
+
+static bool rows_are_allocated(const zero_ctx *z)
+{
+    const struct eng_spread *rows = z->plan.rows;
+    size_t total = 0;
+    for (int i = 0; i < ENG_PURPOSES; i++)
+        total += rows[i].mine;
+    TEAM_CHECK(z->plan.total.mine == total);
+    const struct eng_spread *params = &rows[ENG_FOR_PARAMS];
+    TEAM_CHECK(coll_arena_size(z->params_arena) == (z->config.shared ? params->sum : params->mine));
+    // An arena of nothing has an address, too.
+    const size_t grads = rows[ENG_FOR_GRADIENTS].mine, sums = rows[ENG_FOR_SUMS].mine;
+    TEAM_CHECK(coll_arena_size(z->grads_arena) == (grads ? grads : 1));
+    TEAM_CHECK(coll_arena_size(z->sums_arena) == (sums ? sums : 1));
+    TEAM_CHECK(z->private_memory.size == rows[ENG_FOR_GATHERED].mine + rows[ENG_FOR_BLOCKS].mine +
+                                             rows[ENG_FOR_MOMENTS].mine +
+                                             rows[ENG_FOR_MASTERS].mine);
+    TEAM_CHECK(z->private_memory.used == z->private_memory.size);
+    struct coll_counters counters;
+    coll_counters(z->comm, &counters);
+    TEAM_CHECK(rows[ENG_FOR_TRANSPORT].mine == counters.memory_bytes);
+    return true;
+}
+
+static bool commit_and_count(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    const bool opened = open_job(rank, job);
+    const size_t before = count_all(job);
+    const zero_result committed = opened ? zero_commit(rank->z) : ZERO_E_STATE;
+    const size_t after = count_all(job);
+    TEAM_CHECK(opened);
+    TEAM_OK(rank, committed);
+    if (rank->rank == 0) {
+        job->before = before;
+        job->after = after;
+    }
+    job->tables[rank->rank] = rank->z->plan.rows[ENG_FOR_TABLES].mine;
+    return rows_are_allocated(rank->z);
+}
+
+/* ------------------------------------------------------------------ all of them */
+
+static const struct toy_tensor many[] = {
+    {.name = "stack", .unit = 0, .slices = 40, .numel = 3000},
+    {.name = "small", .unit = 3, .slices = 20, .numel = 9, .group = 1, .wide = true},
+};
+static const struct toy large = {.tensors = many, .tensor_count = 2, .unit_count = 40};
+
+static const struct options all[] = {
+    {.name = "copy", .gather = "copy"},
+    {.name = "shared", .gather = "auto"},
+    {.name = "bf16", .gather = "copy", .dtype = ZERO_BF16},
+    {.name = "no masters, moments of 16 bits",
+     .gather = "auto",
+     .dtype = ZERO_BF16,
+     .master = "none",
+     .moments = "bf16"},
+    {.name = "f16 on its way", .gather = "copy", .comm_dtype = ZERO_F16, .loss_scale = "off"},
+    {.name = "frozen", .gather = "copy", .dtype = ZERO_BF16, .frozen = 1},
+    {.name = "caller's memory", .gather = "auto", .own = true},
+    {.name = "verify_micro", .gather = "copy", .verify_micro = 1},
+    {.name = "paranoid",
+     .gather = "auto",
+     .dtype = ZERO_F16,
+     .loss_scale = "off",
+     .comm_dtype = ZERO_F32,
+     .paranoid = 1},
+    {.name = "native", .gather = "copy", .reduction = "native"},
+    {.name = "blocks", .gather = "auto", .sum_group = 4},
+    {.name = "several optimizers", .gather = "copy", .optimizers = true},
+};
+
+/** What base_calloc() gave beside the tables, for all ranks together. */
+static size_t beside(const struct options *options, const struct toy *toy, int world, int stage)
+{
+    zero_group_desc groups[] = {zero_group_default(), zero_group_default()};
+    groups[1].optimizer = "sgd";
+    struct job job = {.options = options, .toy = *toy, .stage = stage};
+    job.toy.dtype = options->dtype;
+    job.toy.frozen = options->frozen;
+    job.toy.groups = options->optimizers ? groups : NULL;
+    pthread_barrier_init(&job.barrier, NULL, (unsigned)world);
+    if (!team_run(team_threads(world), world, commit_and_count, &job))
+        fail_msg("%s, world %d, stage %d", options->name, world, stage);
+    pthread_barrier_destroy(&job.barrier);
+    assert_false(live.full);
+    size_t bytes = job.after - job.before;
+    for (int r = 0; r < world; r++)
+        bytes -= job.tables[r];
+    return bytes;
+}
+
+/** The texts of the plan, and what the transport keeps of each arena, which is a little less if it
+ * is shared, do not depend on the model. */
+static void the_plan_is_exact(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= MOST_RANKS; world += 2) {
+        size_t expected[2] = {0};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            for (int stage = 0; stage <= (all[i].reduction ? 1 : 3); stage++)
+                for (int m = 0; m < 2; m++) {
+                    const size_t bytes = beside(&all[i], m ? &large : &toy_odd, world, stage);
+                    size_t *same = &expected[stage > 0 && strcmp(all[i].gather, "auto") == 0];
+                    if (*same == 0)
+                        *same = bytes;
+                    if (bytes != *same)
+                        fail_msg("%s, world %d, stage %d, model %d: %zu bytes, not %zu",
+                                 all[i].name, world, stage, m, bytes, *same);
+                }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_plan_is_exact),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
