@@ -222,6 +222,24 @@ zero_dtype coll_accumulator_dtype(zero_dtype dtype);
  */
 typedef void (*coll_tile_fn)(void *user, size_t first, size_t count, const void *sum);
 
+/** A tile's contributions, before anything was added. */
+struct coll_contributions {
+    const void *before; /**< sums so far, of the accumulator's type, at the tile; NULL: none */
+    zero_dtype dtype;   /**< of the sources */
+    int count;
+    const void *const *sources; /**< in the order in which they are added */
+    size_t first;               /**< element of each source that is the tile's first */
+};
+
+/**
+ * Takes a tile over, sums and all: called like the tile function, and before a tile is summed, with
+ * the memory of peers as it lies there. Returns how many elements it took, `count` or a multiple of
+ * 1,024: they are written to no accumulator and shown to nobody. With the rest goes on what would
+ * have happened without this function. Never called with a sum_group.
+ */
+typedef size_t (*coll_take_fn)(void *user, size_t first, size_t count,
+                               const struct coll_contributions *from);
+
 /**
  * A contribution that is not finite: its lowest such element, relative to the owner's span. Called
  * once for each contributor that has one, before the tile function of the tile it lies in. Never
@@ -264,6 +282,7 @@ struct coll_reduce_scatter {
     float *block;                  /**< with sum_group: like the accumulator; needed where a block
                                         is left unfinished, else NULL */
     coll_tile_fn tile;             /**< may be NULL */
+    coll_take_fn take;             /**< may be NULL */
     coll_nonfinite_fn nonfinite;   /**< may be NULL: then nothing is checked */
     void *user;
     struct coll_label label;

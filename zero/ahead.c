@@ -131,28 +131,67 @@ bool eng_ahead_begin(zero_ctx *z, size_t section)
            (z->placement.sections[section].residence != ENG_REPLICATED || z->config.world == 1);
 }
 
-static size_t least(size_t a, size_t b)
+/** The next part of a section's update that lies in elements `at` .. end-1; false: there is none.
+ */
+static bool next_part(struct eng_section_io *io, size_t at, size_t end, struct eng_segment *part)
 {
-    return a < b ? a : b;
+    const zero_ctx *z = io->z;
+    if (io->next_segment == z->section_segments[io->section + 1])
+        return false;
+    *part = z->segments[io->next_segment];
+    const size_t part_end = part->first + part->count;
+    part->first = part->first > at ? part->first : at;
+    if (part->first >= end)
+        return false;
+    part->count = (part_end < end ? part_end : end) - part->first;
+    if (part_end <= end)
+        io->next_segment++;
+    return true;
+}
+
+/** Whether the step fails for what was seen: at least no weight becomes a NaN. */
+static bool hopeless(const zero_ctx *z)
+{
+    return z->bad.micro != UINT64_MAX || z->squares_overflow;
+}
+
+/** Element of the section at which this rank's run begins. */
+static size_t run_begin(const struct eng_section_io *io)
+{
+    return io->z->placement.sections[io->section].own_first * ENG_GRANULE;
 }
 
 void eng_ahead_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum)
 {
-    zero_ctx *z = io->z;
-    if (z->bad.micro != UINT64_MAX || z->squares_overflow)
-        return; // the step fails: at least no weight becomes a NaN
-    const size_t begin = z->placement.sections[io->section].own_first * ENG_GRANULE + first;
-    const size_t end = begin + count, last = z->section_segments[io->section + 1];
-    for (; io->next_segment < last; io->next_segment++) {
-        struct eng_segment part = z->segments[io->next_segment];
-        const size_t part_end = part.first + part.count;
-        part.first = part.first > begin ? part.first : begin;
-        if (part.first >= end)
-            return;
-        part.count = least(part_end, end) - part.first;
+    const size_t begin = run_begin(io) + first, end = begin + count;
+    struct eng_segment part;
+    if (hopeless(io->z))
+        return;
+    for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
         part.gradient = sum + (part.first - begin);
-        eng_update_segment(z, &part);
-        if (part_end > end)
-            return;
+        eng_update_segment(io->z, &part);
     }
+}
+
+size_t eng_ahead_take(void *user, size_t first, size_t count, const struct coll_contributions *from)
+{
+    struct eng_section_io *io = user;
+    const size_t begin = run_begin(io) + first, end = begin + count;
+    struct eng_segment part;
+    if (hopeless(io->z))
+        return 0;
+    for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
+        const size_t offset = part.first - begin;
+        const struct eng_contributions contributions = {
+            .before = from->before ? (const float *)from->before + offset : NULL,
+            .dtype = from->dtype,
+            .sources = from->sources,
+            .count = from->count,
+            .first = from->first + offset,
+        };
+        const size_t done = eng_update_summed(io->z, &part, &contributions);
+        if (done < part.count) // sums that are not finite: the step fails, and who is to blame is
+            return 0;          // found by looking at the tile
+    }
+    return count;
 }

@@ -75,6 +75,7 @@ struct eng_section_io {
     unsigned turn; /**< which of the gathers was started last */
     bool reduce_started;
     bool publish_pending;
+    bool sums;           /**< its updates can add contributions up themselves */
     bool ahead;          /**< the reduction under way, or complete, updates too */
     size_t next_segment; /**< that it updates next */
 };
@@ -442,6 +443,9 @@ zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit);
 bool eng_ahead_begin(zero_ctx *z, size_t section);
 /** Updates the elements first .. first+count-1 of this rank's run of a section. */
 void eng_ahead_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum);
+/** The same for contributions: a coll_take_fn whose user is the section's eng_section_io. */
+size_t eng_ahead_take(void *user, size_t first, size_t count,
+                      const struct coll_contributions *from);
 
 /* ---- gather.c */
 
@@ -452,6 +456,8 @@ const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *sli
 
 /** Waits until every reduction of this step is complete here. */
 zero_result eng_grad_finish(zero_ctx *z);
+/** Adds the sum of a granule's squares to those of the step. */
+void eng_add_square_sum(zero_ctx *z, double squares);
 /** Makes *to the earlier one of both. */
 void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
 /** Micro-batches of the step or evaluation under way, over all ranks and of each. */
@@ -573,6 +579,10 @@ void eng_policy_clean(zero_ctx *z);
 zero_result eng_update_all(zero_ctx *z);
 /** Updates a run of elements. */
 void eng_update_segment(const zero_ctx *z, const struct eng_segment *segment);
+/** The same with the sum of contributions as gradient, whose squares are added to the step's, as
+ * far as sums are finite: returns how many elements. Where io->sums of its section. */
+size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
+                         const struct eng_contributions *from);
 /** The optimizer's view of some elements of a segment, from element `first` of the section on, all
  * in memory; what is there with 16 bits only is left out. */
 struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment, size_t first,

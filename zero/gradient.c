@@ -131,6 +131,14 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     return z->config.paranoid ? eng_paranoid_grad_opened(z, unit, purpose == TO_WRITE) : ZERO_OK;
 }
 
+void eng_add_square_sum(zero_ctx *z, double squares)
+{
+    if (squares <= 1e300) // sums of fp32 squares stay far below; NaN and infinity do not
+        base_exact_sum_add(&z->squares, squares);
+    else
+        z->squares_overflow = true;
+}
+
 /** Squares of the finished sums, while they are in cache. */
 static void sum_tile(void *user, size_t first, size_t count, const void *tile)
 {
@@ -140,11 +148,7 @@ static void sum_tile(void *user, size_t first, size_t count, const void *tile)
     (void)first;
     for (size_t i = 0; i < count; i += ENG_GRANULE) {
         const size_t n = count - i < ENG_GRANULE ? count - i : ENG_GRANULE;
-        const double squares = z->kernels->sum_squares(n, sum + i);
-        if (squares <= 1e300) // sums of fp32 squares stay far below; NaN and infinity do not
-            base_exact_sum_add(&z->squares, squares);
-        else
-            z->squares_overflow = true;
+        eng_add_square_sum(z, z->kernels->sum_squares(n, sum + i));
     }
 }
 
@@ -226,6 +230,7 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
         .tile = io->ahead ? update_tile
                 : last    ? sum_tile
                           : NULL,
+        .take = io->ahead && io->sums ? eng_ahead_take : NULL,
         .nonfinite = found_nonfinite,
         .user = io,
         .label = eng_unit_label(z, section->unit),

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "collectives/sum/sum.h"
 
-#define SEGMENT_ELEMENTS (64 * (size_t)ENG_GRANULE)
+enum { SEGMENT_GRANULES = 64, SEGMENT_ELEMENTS = SEGMENT_GRANULES * ENG_GRANULE };
 
 static size_t least(size_t a, size_t b)
 {
@@ -31,6 +31,12 @@ static size_t cut_run(const zero_ctx *z, const struct eng_slice *slice, int owne
                 .gradient = eng_sums(z, owner, slice->section, at),
             };
     return made;
+}
+
+/** Whether all an update needs is in memory as fp32. */
+static bool is_wide(const zero_ctx *z, size_t section)
+{
+    return z->placement.sections[section].master && z->config.moment_dtype == ZERO_F32;
 }
 
 /** What a rank updates of a slice: at stage 0 everything, else what it owns. */
@@ -68,6 +74,18 @@ static bool exceeds_caches(const struct eng_placement *p)
            coll_sum_cache_bytes();
 }
 
+/** Whether every update of a section can add contributions up itself: kernels do, on what needs no
+ * rounding in between. */
+static bool sums(const zero_ctx *z, size_t s)
+{
+    if (!is_wide(z, s))
+        return false;
+    for (size_t i = z->section_segments[s]; i < z->section_segments[s + 1]; i++)
+        if (!z->model.groups[z->segments[i].group].optimizer->update_sum)
+            return false;
+    return true;
+}
+
 zero_result eng_segments_make(zero_ctx *z)
 {
     const int stage = z->config.stage, rank = z->config.rank;
@@ -83,6 +101,8 @@ zero_result eng_segments_make(zero_ctx *z)
             made += cut_slice(z, &z->layout.slices[i], stage, rank, z->segments + made);
     }
     z->section_segments[z->layout.section_count] = made;
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        z->io[s].sums = sums(z, s);
     z->past_caches = exceeds_caches(&z->placement);
     return ZERO_OK;
 }
@@ -118,15 +138,31 @@ void eng_update_segment(const zero_ctx *z, const struct eng_segment *segment)
 {
     if (z->model.groups[segment->group].frozen)
         return;
-    const bool wide =
-        z->placement.sections[segment->section].master && z->config.moment_dtype == ZERO_F32;
     struct eng_fp_state saved;
     eng_fp_enter(&saved);
-    if (wide)
+    if (is_wide(z, segment->section))
         update_wide(z, segment);
     else
         eng_update_rounded(z, segment);
     eng_fp_leave(&saved);
+}
+
+size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
+                         const struct eng_contributions *from)
+{
+    const struct eng_group *group = &z->model.groups[segment->group];
+    if (group->frozen)
+        return segment->count;
+    double squares[SEGMENT_GRANULES];
+    const struct eng_update run = eng_update_run(z, segment, segment->first, segment->count, NULL);
+    struct eng_fp_state saved;
+    eng_fp_enter(&saved);
+    const size_t done =
+        group->optimizer->update_sum(z->kernels, &z->scalars[segment->group], &run, from, squares);
+    eng_fp_leave(&saved);
+    for (size_t i = 0; i * ENG_GRANULE < segment->count && done == segment->count; i++)
+        eng_add_square_sum(z, squares[i]);
+    return done;
 }
 
 /** A section's update, dealt out over the pool's threads. */

@@ -118,9 +118,26 @@ static unsigned char *place_of_sum(const struct coll_comm *comm,
     return accumulator;
 }
 
+/** Offers a tile to whoever takes it over: returns how much of it was taken. */
+static size_t give_tile(const struct coll_comm *comm, const struct coll_reduce_scatter *op,
+                        const struct tile *tile)
+{
+    if (!op->take || grouped(op))
+        return 0;
+    const size_t size = coll_dtype_bytes(coll_accumulator_dtype(op->dtype));
+    const struct coll_contributions from = {
+        .before = op->store ? NULL : (const unsigned char *)op->accumulator + tile->first * size,
+        .dtype = op->dtype,
+        .count = op->contributors,
+        .sources = coll_direct_of(comm)->sources,
+        .first = tile->at,
+    };
+    return op->take(op->user, tile->first, tile->count, &from);
+}
+
 /** Sums a tile and shows it to whoever asked for it. */
-static void reduce_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
-                        const struct tile *tile, enum coll_sum_to to)
+static void sum_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
+                     const struct tile *tile, enum coll_sum_to to)
 {
     const struct direct *direct = coll_direct_of(comm);
     const size_t size = coll_dtype_bytes(coll_accumulator_dtype(op->dtype));
@@ -137,6 +154,16 @@ static void reduce_tile(struct coll_comm *comm, const struct coll_reduce_scatter
         look(op->user, tile->first, tile->count, sum);
     if (accumulator && sum != accumulator && grouped(op))
         direct->kernels->copy(accumulator, sum, tile->count * size, COLL_SUM_MEMORY);
+}
+
+static void reduce_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
+                        const struct tile *tile, enum coll_sum_to to)
+{
+    const size_t taken = give_tile(comm, op, tile);
+    const struct tile rest = {tile->first + taken, tile->at + taken, tile->count - taken,
+                              tile->far};
+    if (rest.count > 0)
+        sum_tile(comm, op, &rest, to);
 }
 
 /** Sums the elements first .. first+count-1 of the span, which direct->sources show. */

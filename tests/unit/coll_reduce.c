@@ -142,6 +142,7 @@ struct seen {
     const struct config *config;
     size_t next;                  /**< element that the tile function is to be shown next */
     size_t nonfinite[MOST_WORLD]; /**< of each contributor, SIZE_MAX: none */
+    bool half;                    /**< take_tile() leaves something */
     bool good;
 };
 
@@ -152,6 +153,27 @@ static void see_tile(void *user, size_t first, size_t count, const void *sum)
     seen->good &= first == seen->next && first % 1024 == 0 && count > 0;
     memcpy(seen->bench->shown + first * size, sum, count * size);
     seen->next = first + count;
+}
+
+/** Adds up what it is offered: all of it, or, where nobody keeps the sum, only the first half. */
+static size_t take_tile(void *user, size_t first, size_t count,
+                        const struct coll_contributions *from)
+{
+    struct seen *seen = user;
+    const zero_dtype dtype = from->dtype;
+    const size_t size = sum_bytes(dtype);
+    const size_t taken = seen->half ? count / 2048 * 1024 : count;
+    unsigned char *sum = seen->bench->shown + first * size;
+    seen->good &= first == seen->next && count > 0 && dtype == seen->config->dtype &&
+                  (from->before == NULL) == seen->config->store;
+    if (from->before)
+        memcpy(sum, from->before, taken * size);
+    for (int k = 0; k < from->count; k++)
+        combine(COLL_SUM, dtype, sum,
+                (const unsigned char *)from->sources[k] + from->first * dtype_bytes(dtype), taken,
+                !from->before && k == 0);
+    seen->next = first + taken;
+    return taken;
 }
 
 static void see_nonfinite(void *user, int contributor, size_t element)
@@ -193,11 +215,12 @@ static bool reduce_once(struct bench *bench, const struct config *config)
     memcpy(bench->expected, accumulator, bytes);
     contribute(config, rank, source, 0, config->count + config->shift);
     set_threshold(bench, config);
-    struct seen seen = {.bench = bench, .config = config, .good = true};
+    const bool look = config->seed % 4 != 0, shown_only = config->store && config->seed % 4 == 1;
+    const bool take = look && config->badness == NOTHING && config->seed % 3 == 0;
+    struct seen seen = {.bench = bench, .config = config, .half = shown_only, .good = true};
     memset(seen.nonfinite, 0xff, sizeof seen.nonfinite);
     struct coll_request request = {0};
-    const bool look = config->seed % 4 != 0, shown_only = config->store && config->seed % 4 == 1;
-    if (shown_only)
+    if (shown_only || take)
         memcpy(bench->contents, accumulator, bytes);
     const struct coll_reduce_scatter op = {.source = source,
                                            .dtype = config->dtype,
@@ -207,15 +230,16 @@ static bool reduce_once(struct bench *bench, const struct config *config)
                                            .together = config->seed % 5 == 0,
                                            .store = config->store,
                                            .tile = look ? see_tile : NULL,
+                                           .take = take ? take_tile : NULL,
                                            .nonfinite = see_nonfinite,
                                            .user = &seen,
                                            .label = {.what = "sum", .number = config->seed}};
     CHECK_OK(bench->comm, coll_reduce_scatter_start(bench->comm, &op, &request));
     CHECK_OK(bench->comm, coll_wait(bench->comm, &request));
     CHECK(seen.good && seen.next == (look ? spans[rank].count : 0));
-    CHECK(!shown_only || memcmp(accumulator, bench->contents, bytes) == 0);
+    CHECK(!(shown_only || take) || memcmp(accumulator, bench->contents, bytes) == 0);
     CHECK(expect(bench, config, &spans[rank], &seen));
-    CHECK(shown_only || memcmp(accumulator, bench->expected, bytes) == 0);
+    CHECK(shown_only || take || memcmp(accumulator, bench->expected, bytes) == 0);
     CHECK(!look || memcmp(bench->shown, bench->expected, bytes) == 0);
     CHECK(marked(accumulator - PAD, bytes + 2 * PAD));
     CHECK_OK(bench->comm, coll_drain(bench->comm, &request));

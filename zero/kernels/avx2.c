@@ -89,6 +89,26 @@ INLINE vector canonical(vector x)
     return _mm256_blendv_ps(x, float_of(_mm256_set1_epi32(ENG_NAN_F32)), nan);
 }
 
+INLINE bool all_finite(vector x)
+{
+    const vector zero_or_nan = _mm256_sub_ps(x, x);
+    return _mm256_movemask_ps(_mm256_cmp_ps(zero_or_nan, zero_or_nan, _CMP_UNORD_Q)) == 0;
+}
+
+/** lane[k] + x[k] * x[k] for four of them. */
+INLINE __m256d plus_squares(__m256d lane, __m128 x)
+{
+    const __m256d wide = _mm256_cvtps_pd(x);
+    return _mm256_fmadd_pd(wide, wide, lane);
+}
+
+INLINE void add_squares(double *lane, vector x)
+{
+    const __m128 low = _mm256_castps256_ps128(x), high = _mm256_extractf128_ps(x, 1);
+    _mm256_storeu_pd(lane, plus_squares(_mm256_loadu_pd(lane), low));
+    _mm256_storeu_pd(lane + 4, plus_squares(_mm256_loadu_pd(lane + 4), high));
+}
+
 /* ------------------------------------------------------------------ words */
 
 INLINE words word(uint32_t x)
@@ -201,23 +221,16 @@ INLINE vector load_f16(const uint16_t *x)
 
 #include "zero/kernels/loop.h"
 
-// lane[k] += x[k] * x[k] for four of them.
-static __m256d add_squares(__m256d lane, const float *x)
-{
-    const __m256d wide = _mm256_cvtps_pd(_mm_loadu_ps(x));
-    return _mm256_fmadd_pd(wide, wide, lane);
-}
-
 static double sum_squares(size_t count, const float *x)
 {
     __m256d a = _mm256_setzero_pd(), b = a, c = a, d = a;
     const size_t end = count - count % ENG_SUM_LANES;
     for (size_t i = 0; i < end; i += ENG_SUM_LANES) {
         eng_prefetch(x + i);
-        a = add_squares(a, x + i);
-        b = add_squares(b, x + i + 4);
-        c = add_squares(c, x + i + 8);
-        d = add_squares(d, x + i + 12);
+        a = plus_squares(a, _mm_loadu_ps(x + i));
+        b = plus_squares(b, _mm_loadu_ps(x + i + 4));
+        c = plus_squares(c, _mm_loadu_ps(x + i + 8));
+        d = plus_squares(d, _mm_loadu_ps(x + i + 12));
     }
     double lane[ENG_SUM_LANES];
     _mm256_storeu_pd(lane, a);
@@ -236,6 +249,10 @@ const struct eng_kernels eng_kernels_avx2 = {
                [ENG_RULE_SGD] = update_sgd,
                [ENG_RULE_LION] = update_lion,
                [ENG_RULE_ADAGRAD] = update_adagrad},
+    .update_sum = {[ENG_RULE_ADAM] = update_sum_adam,
+                   [ENG_RULE_SGD] = update_sum_sgd,
+                   [ENG_RULE_LION] = update_sum_lion,
+                   [ENG_RULE_ADAGRAD] = update_sum_adagrad},
     .sum_squares = sum_squares,
     .to_bf16 = to_bf16,
     .from_bf16 = from_bf16,

@@ -89,6 +89,20 @@ INLINE vector canonical(vector x)
     return _mm512_mask_mov_ps(x, nan, float_of(_mm512_set1_epi32(ENG_NAN_F32)));
 }
 
+INLINE bool all_finite(vector x)
+{
+    enum { NAN_OR_INFINITY = 0x99 };
+    return _mm512_fpclass_ps_mask(x, NAN_OR_INFINITY) == 0;
+}
+
+INLINE void add_squares(double *lane, vector x)
+{
+    const __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+    const __m512d b = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+    _mm512_storeu_pd(lane, _mm512_fmadd_pd(a, a, _mm512_loadu_pd(lane)));
+    _mm512_storeu_pd(lane + 8, _mm512_fmadd_pd(b, b, _mm512_loadu_pd(lane + 8)));
+}
+
 /* ------------------------------------------------------------------ words */
 
 INLINE words word(uint32_t x)
@@ -227,6 +241,10 @@ const struct eng_kernels eng_kernels_avx512 = {
                [ENG_RULE_SGD] = update_sgd,
                [ENG_RULE_LION] = update_lion,
                [ENG_RULE_ADAGRAD] = update_adagrad},
+    .update_sum = {[ENG_RULE_ADAM] = update_sum_adam,
+                   [ENG_RULE_SGD] = update_sum_sgd,
+                   [ENG_RULE_LION] = update_sum_lion,
+                   [ENG_RULE_ADAGRAD] = update_sum_adagrad},
     .sum_squares = sum_squares,
     .to_bf16 = to_bf16,
     .from_bf16 = from_bf16,

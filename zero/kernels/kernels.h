@@ -62,6 +62,22 @@ struct eng_update {
 /** Updates a run of elements. */
 typedef void (*eng_update_fn)(const struct eng_rule_scalars *scalars, const struct eng_update *run);
 
+/** Whose sum is the gradient of a run: what each micro-batch contributes, as it came. */
+struct eng_contributions {
+    const float *before;        /**< sums so far, from the run's first element on; NULL: none */
+    zero_dtype dtype;           /**< of the sources: ZERO_F32, ZERO_BF16 or ZERO_F16 */
+    const void *const *sources; /**< the first of which is added first */
+    int count;                  /**< at least 1 */
+    size_t first;               /**< element of each source that is the run's first */
+};
+
+/** Updates a run that begins with a granule, as far as the sums are finite; run->gradient is not
+ * read. squares: sum_squares() of each granule's sums, as far as they were all finite. Returns how
+ * many elements it took; no other was touched. */
+typedef size_t (*eng_update_sum_fn)(const struct eng_rule_scalars *scalars,
+                                    const struct eng_update *run,
+                                    const struct eng_contributions *from, double *squares);
+
 struct eng_kernels {
     size_t size;
     const char *name; /**< "ref", "avx2", "avx512" */
@@ -97,6 +113,10 @@ struct eng_kernels {
      * where m is moment[0] and v moment[1].
      */
     eng_update_fn update[ENG_RULES];
+
+    /** The same bits as those of three passes, one that adds (plain fp32 additions in order), one
+     * that squares, and update[]. */
+    eng_update_sum_fn update_sum[ENG_RULES];
 
     /**
      * Sum of squares of count <= ENG_GRANULE elements in fp64: lane i mod 16 adds the squares of

@@ -8,6 +8,8 @@
  *     mul, madd, nmadd           a * b; fma(a, b, c); fma(-a, b, c)
  *     add, quotient, root        a + b; a / b; the square root
  *     sign                       -1 or 1; a zero and a NaN stay what they are
+ *     all_finite                 whether all elements are
+ *     add_squares                of the elements, to WIDTH doubles
  *     canonical                  the value, but one NaN for all
  *     bits_of, float_of          a vector's bits, and back
  *     word, lanes                one word everywhere; 0, 1, ..., WIDTH - 1
@@ -166,11 +168,12 @@ INLINE void store_work(const struct eng_update *run, size_t i, vector weight, bo
 }
 
 /** What is left of a run behind its first elements. */
-static struct eng_update rest_of(const struct eng_update *run, int moments, size_t first)
+static struct eng_update rest_of(const struct eng_update *run, int moments, size_t first,
+                                 const float *gradient)
 {
     struct eng_update rest = *run;
     rest.count -= first;
-    rest.gradient += first;
+    rest.gradient = gradient;
     for (int k = 0; k < moments; k++)
         rest.moment[k] += first;
     rest.weight += first;
@@ -179,11 +182,9 @@ static struct eng_update rest_of(const struct eng_update *run, int moments, size
     return rest;
 }
 
-INLINE void update(enum eng_rule which, int moments,
-                   void (*rule)(const struct constants *, struct elements *),
-                   const struct eng_rule_scalars *scalars, const struct eng_update *run)
+INLINE struct constants constants_of(const struct eng_rule_scalars *scalars)
 {
-    const struct constants c = {
+    return (struct constants){
         .gradient_scale = spread(scalars->gradient_scale),
         .beta1 = spread(scalars->beta1),
         .one_minus_beta1 = spread(scalars->one_minus_beta1),
@@ -196,46 +197,203 @@ INLINE void update(enum eng_rule which, int moments,
         .l2 = scalars->l2,
         .nesterov = scalars->nesterov,
     };
+}
+
+/** Whether the working copy is stored past the caches. */
+INLINE bool streams(const struct eng_update *run)
+{
+    return run->past_caches && (uintptr_t)run->work % sizeof(halves) == 0;
+}
+
+/** An optimizer's arithmetic and what it works with. */
+struct rule {
+    enum eng_rule which;
+    int moments;
+    void (*apply)(const struct constants *c, struct elements *x);
+};
+
+static const struct rule rule_adam = {ENG_RULE_ADAM, 2, adam};
+static const struct rule rule_sgd = {ENG_RULE_SGD, 1, sgd};
+static const struct rule rule_lion = {ENG_RULE_LION, 1, lion};
+static const struct rule rule_adagrad = {ENG_RULE_ADAGRAD, 1, adagrad};
+
+/** Updates the vector at element i. */
+INLINE void update_vector(const struct rule *rule, const struct constants *c,
+                          const struct eng_update *u, size_t i, vector gradient, bool stream)
+{
+    struct elements x = {.gradient = gradient, .weight = load(u->weight + i)};
+    for (int k = 0; k < rule->moments; k++)
+        x.moment[k] = load(u->moment[k] + i);
+    rule->apply(c, &x);
+    for (int k = 0; k < rule->moments; k++)
+        store(u->moment[k] + i, canonical(x.moment[k]));
+    store(u->weight + i, canonical(x.weight));
+    if (u->work)
+        store_work(u, i, x.weight, stream);
+}
+
+INLINE void update(const struct rule *rule, const struct eng_rule_scalars *scalars,
+                   const struct eng_update *run)
+{
+    const struct constants c = constants_of(scalars);
     const struct eng_update u = *run; // a copy that no store can change
-    const bool stream = u.past_caches && (uintptr_t)u.work % sizeof(halves) == 0;
+    const bool stream = streams(&u);
     const size_t end = u.count - u.count % WIDTH;
-    for (size_t i = 0; i < end; i += WIDTH) {
-        struct elements x = {.gradient = load(u.gradient + i), .weight = load(u.weight + i)};
-        for (int k = 0; k < moments; k++)
-            x.moment[k] = load(u.moment[k] + i);
-        rule(&c, &x);
-        for (int k = 0; k < moments; k++)
-            store(u.moment[k] + i, canonical(x.moment[k]));
-        store(u.weight + i, canonical(x.weight));
-        if (u.work)
-            store_work(&u, i, x.weight, stream);
-    }
+    for (size_t i = 0; i < end; i += WIDTH)
+        update_vector(rule, &c, &u, i, load(u.gradient + i), stream);
     if (stream)
         fence();
     if (end < u.count) {
-        const struct eng_update rest = rest_of(&u, moments, end);
-        eng_kernels_ref.update[which](scalars, &rest);
+        const struct eng_update rest = rest_of(&u, rule->moments, end, u.gradient + end);
+        eng_kernels_ref.update[rule->which](scalars, &rest);
     }
 }
 
+/* ------------------------------------------------------------------ updates with a sum */
+
+/** A vector of a contribution. */
+INLINE vector widened(zero_dtype dtype, const void *source, size_t i)
+{
+    const uint16_t *narrow = (const uint16_t *)source + i;
+    switch (dtype) {
+    case ZERO_BF16:
+        eng_prefetch(narrow);
+        return float_of(left(load_halves(narrow), 16));
+    case ZERO_F16:
+        eng_prefetch(narrow);
+        return load_f16(narrow);
+    default:
+        return load((const float *)source + i);
+    }
+}
+
+INLINE vector contributed(const struct eng_contributions *from, zero_dtype dtype, size_t i)
+{
+    vector total = widened(dtype, from->sources[0], from->first + i);
+    if (from->before)
+        total = add(load(from->before + i), total);
+    for (int k = 1; k < from->count; k++)
+        total = add(total, widened(dtype, from->sources[k], from->first + i));
+    return total;
+}
+
+/** The vectors at i .. end-1, all of one granule, as far as they are finite: returns how far. All
+ * streams of memory are read side by side, which no two passes over a tile in cache come near to
+ * (tests/bench/bench_step.c). */
+INLINE size_t update_vectors(const struct rule *rule, const struct constants *c,
+                             const struct eng_update *u, const struct eng_contributions *from,
+                             zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES])
+{
+    const bool stream = streams(u);
+    for (; i < end; i += WIDTH) {
+        const vector total = contributed(from, dtype, i);
+        if (__builtin_expect(!all_finite(total), false))
+            break;
+        add_squares(lane + i % ENG_SUM_LANES, total);
+        update_vector(rule, c, u, i, total, stream);
+    }
+    return i;
+}
+
+/** The same, with a loop for each dtype. */
+INLINE size_t update_whole(const struct rule *rule, const struct constants *c,
+                           const struct eng_update *u, const struct eng_contributions *from,
+                           size_t i, size_t end, double lane[ENG_SUM_LANES])
+{
+    switch (from->dtype) {
+    case ZERO_BF16:
+        return update_vectors(rule, c, u, from, ZERO_BF16, i, end, lane);
+    case ZERO_F16:
+        return update_vectors(rule, c, u, from, ZERO_F16, i, end, lane);
+    default:
+        return update_vectors(rule, c, u, from, ZERO_F32, i, end, lane);
+    }
+}
+
+/** The elements from i on, which end a run and don't fill a vector: returns how far. */
+INLINE size_t update_rest(const struct rule *rule, const struct eng_rule_scalars *scalars,
+                          const struct eng_update *u, const struct eng_contributions *from,
+                          size_t i, double lane[ENG_SUM_LANES])
+{
+    float total[ENG_SUM_LANES];
+    const size_t at = i % ENG_SUM_LANES;
+    struct eng_update rest = rest_of(u, rule->moments, i, total + at);
+    rest.count = eng_add_contributions(from, i, rest.count, total + at);
+    eng_add_squares(lane, at, at + rest.count, total);
+    eng_kernels_ref.update[rule->which](scalars, &rest);
+    return i + rest.count;
+}
+
+INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars *scalars,
+                         const struct eng_update *run, const struct eng_contributions *from,
+                         double *squares)
+{
+    const struct constants c = constants_of(scalars);
+    const struct eng_update u = *run;
+    const struct eng_contributions parts = *from;
+    size_t i = 0;
+    for (size_t granule = 0; granule < u.count; granule += ENG_GRANULE) {
+        double lane[ENG_SUM_LANES] = {0};
+        const size_t left = u.count - granule;
+        const size_t end = granule + (left < ENG_GRANULE ? left : ENG_GRANULE);
+        const size_t whole = end - end % WIDTH;
+        i = update_whole(rule, &c, &u, &parts, granule, whole, lane);
+        if (i == whole && whole < end)
+            i = update_rest(rule, scalars, &u, &parts, whole, lane);
+        if (i < end)
+            break;
+        *squares++ = eng_add_lanes(lane);
+    }
+    if (streams(&u))
+        fence();
+    return i;
+}
+
+/* ------------------------------------------------------------------ functions of the table */
+
 static void update_adam(const struct eng_rule_scalars *scalars, const struct eng_update *run)
 {
-    update(ENG_RULE_ADAM, 2, adam, scalars, run);
+    update(&rule_adam, scalars, run);
 }
 
 static void update_sgd(const struct eng_rule_scalars *scalars, const struct eng_update *run)
 {
-    update(ENG_RULE_SGD, 1, sgd, scalars, run);
+    update(&rule_sgd, scalars, run);
 }
 
 static void update_lion(const struct eng_rule_scalars *scalars, const struct eng_update *run)
 {
-    update(ENG_RULE_LION, 1, lion, scalars, run);
+    update(&rule_lion, scalars, run);
 }
 
 static void update_adagrad(const struct eng_rule_scalars *scalars, const struct eng_update *run)
 {
-    update(ENG_RULE_ADAGRAD, 1, adagrad, scalars, run);
+    update(&rule_adagrad, scalars, run);
+}
+
+static size_t update_sum_adam(const struct eng_rule_scalars *scalars, const struct eng_update *run,
+                              const struct eng_contributions *from, double *squares)
+{
+    return update_sum(&rule_adam, scalars, run, from, squares);
+}
+
+static size_t update_sum_sgd(const struct eng_rule_scalars *scalars, const struct eng_update *run,
+                             const struct eng_contributions *from, double *squares)
+{
+    return update_sum(&rule_sgd, scalars, run, from, squares);
+}
+
+static size_t update_sum_lion(const struct eng_rule_scalars *scalars, const struct eng_update *run,
+                              const struct eng_contributions *from, double *squares)
+{
+    return update_sum(&rule_lion, scalars, run, from, squares);
+}
+
+static size_t update_sum_adagrad(const struct eng_rule_scalars *scalars,
+                                 const struct eng_update *run, const struct eng_contributions *from,
+                                 double *squares)
+{
+    return update_sum(&rule_adagrad, scalars, run, from, squares);
 }
 
 static void to_bf16(size_t count, const float *x, uint16_t *out)

@@ -85,6 +85,16 @@ INLINE vector canonical(vector x)
     return isnan(x) ? float_of(ENG_NAN_F32) : x;
 }
 
+INLINE bool all_finite(vector x)
+{
+    return isfinite(x);
+}
+
+INLINE void add_squares(double *lane, vector x)
+{
+    *lane = fma(x, x, *lane);
+}
+
 /* ------------------------------------------------------------------ words */
 
 INLINE words word(uint32_t x)
@@ -209,10 +219,22 @@ uint16_t eng_round_f16_one(uint64_t key, uint64_t element, float x)
     return (uint16_t)stochastic_f16(bits_of(x), random[element % DRAW_F16 / ENG_DRAW_LANES]);
 }
 
+size_t eng_add_contributions(const struct eng_contributions *from, size_t first, size_t count,
+                             float *sum)
+{
+    size_t i = 0;
+    for (; i < count; i++) {
+        sum[i] = contributed(from, from->dtype, first + i);
+        if (!all_finite(sum[i]))
+            break;
+    }
+    return i;
+}
+
 void eng_add_squares(double lane[ENG_SUM_LANES], size_t first, size_t count, const float *x)
 {
     for (size_t i = first; i < count; i++)
-        lane[i % ENG_SUM_LANES] = fma(x[i], x[i], lane[i % ENG_SUM_LANES]);
+        add_squares(&lane[i % ENG_SUM_LANES], x[i]);
 }
 
 double eng_add_lanes(double lane[ENG_SUM_LANES])
@@ -238,6 +260,10 @@ const struct eng_kernels eng_kernels_ref = {
                [ENG_RULE_SGD] = update_sgd,
                [ENG_RULE_LION] = update_lion,
                [ENG_RULE_ADAGRAD] = update_adagrad},
+    .update_sum = {[ENG_RULE_ADAM] = update_sum_adam,
+                   [ENG_RULE_SGD] = update_sum_sgd,
+                   [ENG_RULE_LION] = update_sum_lion,
+                   [ENG_RULE_ADAGRAD] = update_sum_adagrad},
     .sum_squares = sum_squares,
     .to_bf16 = to_bf16,
     .from_bf16 = from_bf16,

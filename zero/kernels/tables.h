@@ -36,6 +36,11 @@ static inline void eng_prefetch(const void *x)
 uint16_t eng_round_bf16_one(uint64_t key, uint64_t element, float x);
 uint16_t eng_round_f16_one(uint64_t key, uint64_t element, float x);
 
+/** Adds contributions: elements first .. first+count-1 of a run, in order, as far as the sums are
+ * finite. Returns how many. *Local.* */
+size_t eng_add_contributions(const struct eng_contributions *from, size_t first, size_t count,
+                             float *sum);
+
 /** Adds the squares of elements first .. count-1 of x to their lanes. *Local.* */
 void eng_add_squares(double lanes[ENG_SUM_LANES], size_t first, size_t count, const float *x);
 

@@ -15,4 +15,5 @@ const struct eng_optimizer eng_optimizer_adamw = {
     .check = check,
     .prepare = eng_adam_prepare,
     .update = eng_rule_update,
+    .update_sum = eng_rule_update_sum,
 };

@@ -28,4 +28,5 @@ const struct eng_optimizer eng_optimizer_lion = {
     .check = check,
     .prepare = prepare,
     .update = eng_rule_update,
+    .update_sum = eng_rule_update_sum,
 };

@@ -111,6 +111,14 @@ void eng_rule_update(const struct eng_choice *choice, const struct eng_kernels *
     kernels->update[scalars->built_in.rule](&scalars->built_in, run);
 }
 
+size_t eng_rule_update_sum(const struct eng_kernels *kernels, const union eng_scalars *scalars,
+                           const struct eng_update *run, const struct eng_contributions *from,
+                           double *squares)
+{
+    const enum eng_rule rule = scalars->built_in.rule;
+    return kernels->update_sum[rule](&scalars->built_in, run, from, squares);
+}
+
 double eng_power(double base, uint64_t exponent)
 {
     double power = 1.0;

@@ -44,6 +44,11 @@ struct eng_optimizer {
     /** Updates a run of elements with the kernels given. */
     void (*update)(const struct eng_choice *choice, const struct eng_kernels *kernels,
                    const union eng_scalars *scalars, const struct eng_update *run);
+
+    /** The kernels' update_sum; NULL if the optimizer wants its gradient summed. */
+    size_t (*update_sum)(const struct eng_kernels *kernels, const union eng_scalars *scalars,
+                         const struct eng_update *run, const struct eng_contributions *from,
+                         double *squares);
 };
 
 extern const struct eng_optimizer eng_optimizer_adamw, eng_optimizer_adam, eng_optimizer_sgd,
@@ -80,6 +85,11 @@ void eng_rule_prepare(enum eng_rule rule, const struct eng_choice *choice, const
 /** update() of every optimizer that has a rule. */
 void eng_rule_update(const struct eng_choice *choice, const struct eng_kernels *kernels,
                      const union eng_scalars *scalars, const struct eng_update *run);
+
+/** update_sum() of every optimizer that has a rule. */
+size_t eng_rule_update_sum(const struct eng_kernels *kernels, const union eng_scalars *scalars,
+                           const struct eng_update *run, const struct eng_contributions *from,
+                           double *squares);
 
 /** check() and prepare() of Adam, whose two files differ in name and default decay. */
 zero_result eng_adam_check(const char *name, const struct eng_choice *choice,
