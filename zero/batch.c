@@ -39,9 +39,10 @@ static zero_result check(zero_ctx *z, const struct eng_config *next)
     return r ? r : check_memory(z, next);
 }
 
-static void set_total(zero_ctx *z, int32_t micro_batches)
+static void set_total(zero_ctx *z, int32_t micro_batches, enum eng_source source)
 {
     z->config.micro_batches = micro_batches;
+    eng_config_set_source(&z->config, "micro_batches", source);
     z->micro_count = eng_config_rounds(&z->config);
 }
 
@@ -49,8 +50,9 @@ static void set_total(zero_ctx *z, int32_t micro_batches)
 static zero_result change(zero_ctx *z, int32_t micro_batches)
 {
     const int32_t before = z->config.micro_batches;
+    const enum eng_source source = eng_config_source(&z->config, "micro_batches");
     struct base_error error = {0};
-    set_total(z, micro_batches);
+    set_total(z, micro_batches, ENG_SOURCE_CALL);
     unsigned char *mine = base_calloc(1, eng_verdict_bytes(z));
     unsigned char *all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
     if (!mine || !all)
@@ -58,7 +60,7 @@ static zero_result change(zero_ctx *z, int32_t micro_batches)
                   micro_batches);
     const zero_result r = eng_budget_renew(z, call, &error);
     if (r) {
-        set_total(z, before);
+        set_total(z, before, source);
         base_free(mine);
         base_free(all);
         return r;

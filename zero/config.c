@@ -482,9 +482,19 @@ bool eng_config_leaves_blocks(const struct eng_config *config)
     return config->micro_batches > config->world && config->world % config->sum_group != 0;
 }
 
+enum eng_source eng_config_source(const struct eng_config *config, const char *key)
+{
+    return config->sources[eng_key_find(key, strlen(key))];
+}
+
+void eng_config_set_source(struct eng_config *config, const char *key, enum eng_source source)
+{
+    config->sources[eng_key_find(key, strlen(key))] = source;
+}
+
 bool eng_config_given(const struct eng_config *config, const char *key)
 {
-    return config->sources[eng_key_find(key, strlen(key))] != ENG_SOURCE_DEFAULT;
+    return eng_config_source(config, key) != ENG_SOURCE_DEFAULT;
 }
 
 static void source_name(const struct eng_config *config, int index, char *name, size_t size)
@@ -501,6 +511,9 @@ static void source_name(const struct eng_config *config, int index, char *name, 
         break;
     case ENG_SOURCE_OPTION:
         snprintf(name, size, "-o");
+        break;
+    case ENG_SOURCE_CALL:
+        snprintf(name, size, "zero_set_micro_batches");
         break;
     }
 }

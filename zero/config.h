@@ -41,6 +41,7 @@ enum eng_source {
     ENG_SOURCE_STRUCT,
     ENG_SOURCE_ENVIRONMENT, /**< ZERO_<KEY> */
     ENG_SOURCE_OPTION,      /**< ZERO_OPTIONS: zero-run -o key=value */
+    ENG_SOURCE_CALL,        /**< zero_set_micro_batches() */
 };
 
 /** Effective values: no field means "the default" any more, and where zero_config has ZERO_OFF for
@@ -116,7 +117,10 @@ bool eng_config_leaves_blocks(const struct eng_config *config);
 /** Whether reduction, sum_group, stage and micro_batches go together. ZERO_E_INVALID. */
 zero_result eng_config_check_reduction(const struct eng_config *config, struct base_error *error);
 
-/** Whether anybody gave a value for the key of this name. */
+/** Where the value of the key of this name came from. */
+enum eng_source eng_config_source(const struct eng_config *config, const char *key);
+void eng_config_set_source(struct eng_config *config, const char *key, enum eng_source source);
+/** Whether anybody gave one. */
 bool eng_config_given(const struct eng_config *config, const char *key);
 
 /** One effective value, as -o would take it, and where it came from. */

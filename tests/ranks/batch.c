@@ -38,12 +38,15 @@ static bool open_toy(struct team_rank *rank, const struct job *job, struct toy *
 
 static bool set(struct team_rank *rank, struct toy *toy, int32_t micro_batches)
 {
-    char line[64];
+    char line[80];
     TEAM_OK(rank, zero_set_micro_batches(rank->z, micro_batches));
     toy->micro_batches = micro_batches;
     TEAM_CHECK(zero_micro_total(rank->z) == micro_batches);
     TEAM_CHECK(zero_micro_count(rank->z) == (micro_batches + rank->world - 1) / rank->world);
     snprintf(line, sizeof line, "  micro-batches %d a step", micro_batches);
+    TEAM_CHECK(strstr(zero_plan_text(rank->z), line));
+    snprintf(line, sizeof line, "  %-18s %-16d (zero_set_micro_batches)", "micro_batches",
+             micro_batches);
     TEAM_CHECK(strstr(zero_plan_text(rank->z), line));
     return true;
 }
