@@ -6,9 +6,10 @@ enum { TILE = 64 * 1024 }; // elements of one call of the kernel, as in the engi
 
 const zero_hyper local_hyper = {1e-6, 0.9, 0.999, 1e-8, 0.1};
 
-void local_update(const struct local_state *state)
+void local_update(struct local_state *state)
 {
-    const struct eng_kernels *kernels = eng_kernels_find("auto");
+    if (!state->kernels) // looking for them reads system files
+        state->kernels = eng_kernels_find("auto");
     const struct eng_choice choice = {.decay = ZERO_DECAY_DECOUPLED};
     union eng_scalars scalars;
     struct eng_fp_state saved;
@@ -23,7 +24,7 @@ void local_update(const struct local_state *state)
             .work = state->work ? state->work + i : NULL,
             .work_dtype = ZERO_BF16,
         };
-        eng_optimizer_adamw.update(&choice, kernels, &scalars, &run);
+        eng_optimizer_adamw.update(&choice, state->kernels, &scalars, &run);
     }
     eng_fp_leave(&saved);
 }

@@ -7,17 +7,20 @@
 
 #include <zero/zero.h>
 
+struct eng_kernels;
+
 /** Elements and their state. */
 struct local_state {
     size_t count;
     float *gradient, *moment[2], *weight;
-    uint16_t *work; /**< bf16 working copy, or NULL */
+    uint16_t *work;                    /**< bf16 working copy, or NULL */
+    const struct eng_kernels *kernels; /**< NULL at first: found by the first update */
 };
 
 /** Hyper-parameters of every benchmark. */
 extern const zero_hyper local_hyper;
 
 /** One update, by the fastest kernel. */
-void local_update(const struct local_state *state);
+void local_update(struct local_state *state);
 
 #endif
