@@ -76,6 +76,11 @@ static zero_result fill(void *user, const char *name, int32_t slice, uint64_t fi
     return ZERO_OK;
 }
 
+static bool is_frozen(const struct toy *toy, int p)
+{
+    return toy->frozen >> p & 1;
+}
+
 bool toy_register(struct team_rank *rank, const struct toy *toy)
 {
     for (int g = 0; g < 2; g++)
@@ -91,9 +96,11 @@ bool toy_register(struct team_rank *rank, const struct toy *toy)
         desc.ndim = tensor->slices > 1 ? 2 : 1;
         desc.shape[0] = (uint64_t)tensor->slices;
         desc.shape[desc.ndim - 1] = tensor->numel;
-        desc.frozen = toy->frozen >> p & 1;
+        desc.frozen = is_frozen(toy, p);
         if (!desc.frozen)
             desc.grad_dtype = toy_grad_dtype(toy, tensor);
+        desc.borrow = toy->borrow ? toy->borrow[p] : NULL;
+        desc.grad = toy->own && !desc.frozen ? toy->own[p] : NULL;
         desc.fill = fill;
         desc.fill_user = (void *)(uintptr_t)toy;
         TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
@@ -149,23 +156,50 @@ static void add_gradient(const struct toy *toy, const struct toy_tensor *tensor,
     }
 }
 
-static bool backward_unit(struct team_rank *rank, const struct toy *toy, zero_unit unit,
+/** What is done about a unit's gradient. */
+enum way { HAND_OVER, SAY_NONE, DO_NOTHING };
+
+static enum way way_of(const struct toy *toy, zero_unit unit, const zero_micro *micro)
+{
+    bool trains = false;
+    for (int p = 0; p < toy->tensor_count; p++)
+        trains |= slice_in(&toy->tensors[p], unit) >= 0 && !is_frozen(toy, p);
+    if (!trains)
+        return DO_NOTHING;
+    return toy->absent && (micro->step * 5 + micro->index * 2 + (uint64_t)unit) % 4 == 1
+               ? SAY_NONE
+               : HAND_OVER;
+}
+
+static bool add_gradients(struct team_rank *rank, const struct toy *toy, zero_unit unit,
                           const zero_micro *micro)
 {
     const float factor = (float)zero_loss_scale(rank->z) * (toy->boost > 0 ? toy->boost : 1.0f);
-    TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
     TEAM_OK(rank, toy->raw ? zero_grad_open_raw(rank->z, unit, NULL)
                            : zero_grad_open(rank->z, unit, NULL));
     for (int p = 0; p < toy->tensor_count; p++) {
         const struct toy_tensor *tensor = &toy->tensors[p];
         const int slice = slice_in(tensor, unit);
-        if (slice >= 0)
+        if (slice >= 0 && !is_frozen(toy, p))
             add_gradient(toy, tensor, micro, factor, zero_param_ptr(rank->z, p, slice),
                          zero_grad_ptr(rank->z, p, slice));
     }
+    return true;
+}
+
+static bool backward_unit(struct team_rank *rank, const struct toy *toy, zero_unit unit,
+                          const zero_micro *micro)
+{
+    const enum way way = way_of(toy, unit, micro);
+    TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
+    if (way == HAND_OVER && !add_gradients(rank, toy, unit, micro))
+        return false;
     if (toy->ahead)
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
-    TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
+    if (way == HAND_OVER)
+        TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
+    if (way == SAY_NONE)
+        TEAM_OK(rank, zero_grad_none(rank->z, unit, NULL));
     if (!toy->ahead)
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     return true;

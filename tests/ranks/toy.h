@@ -30,9 +30,11 @@ struct toy {
     const zero_group_desc *groups; /**< of the two groups; NULL: defaults */
     float boost;     /**< > 0: gradients are so much larger until the step divides it away */
     unsigned frozen; /**< a bit a tensor: registered so */
+    bool absent;     /**< some micro-batches have no gradient of some units, and say so */
     bool raw;        /**< gradients overwrite what their buffer holds, instead of adding to it */
     bool unclipped;
-    bool ahead; /**< announces its steps; needs `unclipped` */
+    bool ahead;           /**< announces its steps; needs `unclipped` */
+    void **borrow, **own; /**< the caller's working copy and gradient of each tensor; NULL: none */
 };
 
 enum { TOY_UNITS_MAX = 64 };
