@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/fault.h"
 
+#include <zero/optimizer.h>
+
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,12 +49,40 @@ static zero_result fill(void *user, const char *name, int32_t slice, uint64_t fi
     return ZERO_OK;
 }
 
-/** More groups and tensors than a first table holds. */
+static void prepare(void *user, const zero_hyper *hyper, uint64_t updates, double gradient_scale,
+                    void *scalars)
+{
+    (void)user;
+    (void)updates;
+    const float step = (float)(hyper->lr * gradient_scale);
+    memcpy(scalars, &step, sizeof step);
+}
+
+static void update(void *user, const void *scalars, const zero_optimizer_run *run)
+{
+    (void)user;
+    for (uint64_t i = 0; i < run->count; i++)
+        run->weight[i] -= *(const float *)scalars * run->gradient[i];
+}
+
+/** Optimizers of the program's own, groups and tensors: more than a first table holds. */
 static zero_result add_model(zero_ctx *z)
 {
     zero_result r = ZERO_OK;
-    for (int g = 0; !r && g < 17; g++)
-        r = zero_add_group(z, NULL, NULL);
+    zero_optimizer_desc own = zero_optimizer_default();
+    own.prepare = prepare;
+    own.update = update;
+    for (int n = 0; !r && n < 9; n++) {
+        char name[16];
+        snprintf(name, sizeof name, "own%d", n);
+        own.name = name;
+        r = zero_add_optimizer(z, &own);
+    }
+    for (int g = 0; !r && g < 17; g++) {
+        zero_group_desc group = zero_group_default();
+        group.optimizer = g % 5 == 4 ? "own8" : NULL;
+        r = zero_add_group(z, NULL, &group);
+    }
     for (int p = 0; !r && p < 18; p++) {
         char name[16];
         zero_param_desc desc = zero_param_default();
@@ -63,6 +93,7 @@ static zero_result add_model(zero_ctx *z)
         desc.shape[0] = (uint64_t)(500 + 100 * p);
         desc.unit = p % UNITS;
         desc.group = p % 17;
+        desc.frozen = p % 9 == 8;
         desc.fill = fill;
         r = zero_add_param(z, NULL, &desc);
     }
@@ -141,6 +172,7 @@ static void live(struct team_rank *rank, struct attempt *attempt)
                  {"step 2", train},
                  {"zero_set_micro_batches", more_micro_batches},
                  {"zero_eval", evaluate},
+                 {"step 3", train},
                  {"zero_param", write_back},
                  {"zero_fingerprint", digest}};
     const int r = rank->rank;
@@ -194,6 +226,8 @@ static bool live_and_look(struct team_rank *rank, void *user)
     rank->config.gather = attempt->gather;
     rank->config.micro_batches = 2 * rank->world;
     rank->config.cpu_threads = 2;
+    rank->config.paranoid = rank->world == 1;
+    rank->config.verify_micro = attempt->stage == 3;
     rank->config.timeout_s = TIMEOUT_S;
     const int descriptors = open_descriptors();
     if (rank->rank == attempt->faulty)
