@@ -20,18 +20,22 @@
 enum { WORLD = 2, STEPS = 2 };
 
 /** Elements of a layer, and of the two small tensors of a layer, one of which stays resident. */
-enum { LAYER = 256 * 1024, SMALL = 2000, TINY = 500 };
+enum { TENSORS = 4, LAYER = 256 * 1024, SMALL = 2000, TINY = 500 };
 
 struct job {
-    struct toy_tensor tensors[4];
+    struct toy_tensor tensors[TENSORS];
     struct toy toy;
     int stage;
-    bool shared; /**< gather=shared, else copy */
-    bool narrow; /**< gradients that travel in another type; no masters; moments of 16 bits */
+    bool shared;      /**< gather=shared, else copy */
+    bool narrow;      /**< gradients that travel in another type; no masters; moments of 16 bits */
+    bool borrow, own; /**< working copies, gradients in the caller's memory as well */
+    bool paranoid, verify;
+    int32_t evaluates; /**< micro-batches of evaluations at the end; 0: none */
     pthread_barrier_t barrier;
-    size_t before[WORLD];  /**< before zero_open() */
-    size_t at_rest[WORLD]; /**< after the last step */
-    size_t peak[WORLD];    /**< the most inside a step */
+    size_t before[WORLD];    /**< before zero_open() */
+    size_t at_rest[WORLD];   /**< after the last step, */
+    size_t evaluated[WORLD]; /**< and after the last evaluation */
+    size_t peak[WORLD];      /**< the most inside a step */
     size_t plan[WORLD];
     size_t gathered[WORLD]; /**< the plan's bytes of gathered units, */
     size_t slots[WORLD];    /**< and of these and gradients */
@@ -50,7 +54,7 @@ static struct job *make_job(int stage, bool shared, zero_dtype dtype, int layers
     };
     memcpy(job->tensors, tensors, sizeof tensors);
     job->toy = (struct toy){.tensors = job->tensors,
-                            .tensor_count = 4,
+                            .tensor_count = TENSORS,
                             .unit_count = 1 + layers,
                             .micro_batches = WORLD,
                             .dtype = dtype};
@@ -88,16 +92,48 @@ static size_t planned(const zero_ctx *z, const char *purpose)
 }
 
 /** A step whose memory is looked at between its calls. */
-static bool measured_step(struct team_rank *rank, struct job *job)
+static bool measured_step(struct team_rank *rank, struct job *job, const struct toy *toy)
 {
     size_t *peak = &job->peak[rank->rank];
     for (int i = 0; i < zero_micro_count(rank->z); i++) {
-        if (!toy_micro(rank, &job->toy, i, NULL, NULL))
+        if (!toy_micro(rank, toy, i, NULL, NULL))
             return false;
         const size_t now = measure(job);
         *peak = now > *peak ? now : *peak;
     }
-    TEAM_OK(rank, toy_update(rank, &job->toy));
+    TEAM_OK(rank, toy_update(rank, toy));
+    return true;
+}
+
+/** The caller's memory for a copy of every tensor, all of it in use; the process ends with it. */
+static bool make_buffers(const struct job *job, void *buffers[TENSORS])
+{
+    for (int p = 0; p < TENSORS; p++) {
+        const struct toy_tensor *tensor = &job->tensors[p];
+        const size_t bytes = (size_t)tensor->slices * tensor->numel * 4;
+        buffers[p] = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+        TEAM_CHECK(buffers[p]);
+        memset(buffers[p], 0, bytes);
+    }
+    return true;
+}
+
+/** The same evaluation twice: what the first one needed is there for the second. */
+static bool evaluate(struct team_rank *rank, struct job *job)
+{
+    uint64_t allocations = 0;
+    for (int turn = 0; turn < 2 && job->evaluates; turn++) {
+        TEAM_OK(rank, zero_eval_begin(rank->z, job->evaluates));
+        TEAM_CHECK(turn == 0 || base_allocation_count() == allocations);
+        allocations = base_allocation_count();
+        for (int i = 0; i < zero_micro_count(rank->z); i++) {
+            TEAM_OK(rank, zero_micro_begin(rank->z, i, NULL));
+            for (char name[] = "a"; *name <= 'p'; ++*name)
+                TEAM_OK(rank, zero_metric(rank->z, name, i));
+        }
+        TEAM_OK(rank, zero_eval_end(rank->z));
+        job->evaluated[rank->rank] = measure(job);
+    }
     return true;
 }
 
@@ -105,6 +141,14 @@ static bool measure_job(struct team_rank *rank, void *user)
 {
     struct job *job = user;
     const int r = rank->rank;
+    struct toy toy = job->toy;
+    void *work[TENSORS], *gradients[TENSORS];
+    if (job->borrow && !make_buffers(job, toy.borrow = work))
+        return false;
+    if (job->own && !make_buffers(job, toy.own = gradients))
+        return false;
+    rank->config.paranoid = job->paranoid;
+    rank->config.verify_micro = job->verify;
     rank->config.stage = job->stage;
     rank->config.gather = job->shared ? "shared" : "copy";
     rank->config.comm_dtype = job->narrow ? ZERO_BF16 : ZERO_DTYPE_DEFAULT;
@@ -114,16 +158,20 @@ static bool measure_job(struct team_rank *rank, void *user)
     rank->config.prefetch_units = 1;
     rank->config.grad_units = 2;
     job->before[r] = measure(job);
-    if (!toy_open(rank, &job->toy))
+    if (!toy_open(rank, &toy))
         return false;
     for (int s = 0; s < STEPS; s++)
-        if (!measured_step(rank, job))
+        if (!measured_step(rank, job, &toy))
             return false;
     job->at_rest[r] = measure(job);
+    if (!evaluate(rank, job))
+        return false;
     zero_statistics stats = {.struct_size = sizeof stats};
     TEAM_OK(rank, zero_stats(rank->z, &stats));
     TEAM_CHECK(stats.step_allocations == 0);
     job->plan[r] = stats.allocated_bytes;
+    if (job->paranoid) // windows have memory while they are open
+        job->plan[r] -= planned(rank->z, "windows");
     job->gathered[r] = planned(rank->z, "gathered units");
     job->slots[r] = job->gathered[r] + planned(rank->z, "gradients ");
     return true;
@@ -181,6 +229,10 @@ static void compare_with_plan(struct job *job)
     assert_true(plan >= (size_t)64 << 20);
     assert_true(near(rest, plan));
     assert_true(near(peak, plan));
+    // Of an evaluation, 16 metrics: what this rank gives, and what all of them gave.
+    const size_t more = (WORLD + 1) * (size_t)job->evaluates * 16 * sizeof(double);
+    if (job->evaluates)
+        assert_true(near(sum(job->evaluated) - sum(job->at_rest), more));
     if (job->shared)
         assert_int_equal(job->gathered[0], 0);
     free_job(job);
@@ -204,6 +256,26 @@ static void the_plan_of_other_precisions_is_what_is_used(void **state)
         struct job *job = make_job(stage, stage % 2, ZERO_F16, 40, LAYER);
         job->narrow = true;
         job->toy.grad_dtype = ZERO_F32;
+        compare_with_plan(job);
+    }
+}
+
+/** Tensors without gradient and state, and what lies twice because the caller has it, too. */
+static void the_plan_of_parts_is_what_is_used(void **state)
+{
+    (void)state;
+    need_plain_memory();
+    for (int stage = 0; stage <= 3; stage++) {
+        const bool half = stage % 2;
+        const uint64_t embed = (stage == 0 ? 4 : 20) * LAYER;
+        struct job *job = make_job(stage, half, half ? ZERO_BF16 : ZERO_F32, 60, embed);
+        // The layers: what trains is their small tensors and the embedding.
+        job->toy.frozen = stage != 2 ? 1 << 1 : 0;
+        job->borrow = stage < 3;
+        job->own = stage < 2;
+        job->verify = half;
+        job->paranoid = stage >= 2;
+        job->evaluates = 1 << 16;
         compare_with_plan(job);
     }
 }
@@ -367,6 +439,7 @@ int main(void)
         cmocka_unit_test(allocations_are_seen),
         cmocka_unit_test(the_plan_is_what_is_used),
         cmocka_unit_test(the_plan_of_other_precisions_is_what_is_used),
+        cmocka_unit_test(the_plan_of_parts_is_what_is_used),
         cmocka_unit_test(stage_3_grows_with_the_largest_unit),
         cmocka_unit_test(a_step_asks_for_nothing),
     };

@@ -2,6 +2,7 @@
  * refused by all ranks alike, before anything is allocated. */
 #include "tests/ranks/process_memory.h"
 #include "tests/ranks/toy.h"
+#include "zero/engine.h"
 
 #include <jansson.h>
 #include <setjmp.h>
@@ -104,6 +105,8 @@ static bool compare_plans(struct team_rank *rank, json_t *planned, json_t *made)
     json_object_foreach(peaks, key, peak) if (number(peaks, key, "bytes") > most) most =
         number(peaks, key, "bytes");
     TEAM_CHECK((size_t)json_integer_value(json_array_get(ranks, (size_t)rank->rank)) == most);
+    TEAM_CHECK(number(rows, "tables", "bytes") ==
+               eng_memory_tables(rank->z, &rank->z->placement, rank->config.stage, rank->rank));
     zero_statistics stats = {.struct_size = sizeof stats};
     TEAM_OK(rank, zero_stats(rank->z, &stats));
     TEAM_CHECK(stats.allocated_bytes == number(now, "total", "bytes"));

@@ -69,8 +69,14 @@ static zero_config config_of(int stage)
     return config;
 }
 
-static zero_ctx *open_units(const zero_config *config)
+/** What is registered frozen, and lent by the caller: a bit a unit. */
+struct parts {
+    unsigned frozen, borrowed;
+};
+
+static zero_ctx *open_parts(const zero_config *config, struct parts parts)
 {
+    static float lent[2][40 * GRANULE];
     zero_ctx *z = NULL;
     if (zero_open(&z, config))
         fail_msg("%s", zero_last_error(NULL));
@@ -84,10 +90,18 @@ static zero_ctx *open_units(const zero_config *config)
         desc.shape[0] = units[u].granules;
         desc.shape[1] = GRANULE - (u == 5); // its last granule isn't full
         desc.unit = u;
+        desc.frozen = parts.frozen >> u & 1;
+        desc.borrow = parts.borrowed >> u & 1 ? lent[0] : NULL;
+        desc.grad = desc.borrow && config->stage < 2 && !desc.frozen ? lent[1] : NULL;
         assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
     }
     assert_string_equal(zero_plan_text(z), "");
     return z;
+}
+
+static zero_ctx *open_units(const zero_config *config)
+{
+    return open_parts(config, (struct parts){0});
 }
 
 /** The same number for people stands behind it. */
@@ -204,15 +218,20 @@ static void plan_no_more(void)
 }
 
 /** Opens, plans, and gives the text; what comes next is refused. */
-static zero_ctx *planned(const zero_config *config)
+static zero_ctx *planned_parts(const zero_config *config, struct parts parts)
 {
-    zero_ctx *z = open_units(config);
+    zero_ctx *z = open_parts(config, parts);
     const zero_result result = zero_commit(z);
     if (result != ZERO_PLANNED)
         fail_msg("zero_commit: %d: %s", result, zero_last_error(z));
     assert_int_equal(zero_gather(z, 0, NULL), ZERO_PLANNED);
     assert_null(zero_param_ptr(z, 0, 0));
     return z;
+}
+
+static zero_ctx *planned(const zero_config *config)
+{
+    return planned_parts(config, (struct parts){0});
 }
 
 static void every_row_is_what_the_layout_says(void **state)
@@ -329,6 +348,61 @@ static void precision_changes_the_rows(void **state)
         assert_non_null(strstr(zero_plan_text(z), "have no masters"));
         assert_non_null(strstr(zero_plan_text(z), "moments      bf16"));
         zero_close(z);
+    }
+    plan_no_more();
+}
+
+/** A frozen tensor has a working copy only; what the caller lends is in no row. */
+static void parts_change_the_rows(void **state)
+{
+    (void)state;
+    // Those of f32 and the last of bf16: the others are of one size.
+    const struct parts parts = {.frozen = 1u | 1u << 4 | 1u << 5, .borrowed = 1u << 1 | 1u << 4};
+    for (int world = 1; world <= 4; world++)
+        for (int stage = 0; stage <= 3; stage++) {
+            const size_t own = (10 + (size_t)world - 1) / (size_t)world * GRANULE;
+            const size_t state_elements = 3 * (stage == 0 ? 10 * GRANULE : own);
+            plan_for(world);
+            zero_config config = config_of(stage);
+            struct rows expected = expected_rows(world, stage, false, 6, 4);
+            expected.bytes[GRADIENTS] = 3 * 10 * GRANULE * 2;
+            expected.bytes[SUMS] = 3 * own * 4;
+            expected.bytes[MOMENTS] = 2 * state_elements * 4;
+            expected.bytes[MASTERS] = state_elements * 4;
+            const struct parts given = {parts.frozen, stage < 3 ? parts.borrowed : 0};
+            zero_ctx *z = planned_parts(&config, given);
+            const struct rows rows = parse_rows(zero_plan_text(z));
+            compare_rows(&rows, &expected, world, stage);
+            zero_close(z);
+        }
+    plan_no_more();
+}
+
+static size_t tables_of(const zero_config *config)
+{
+    zero_ctx *z = planned(config);
+    const struct rows rows = parse_rows(zero_plan_text(z));
+    zero_close(z);
+    return rows.bytes[TABLES];
+}
+
+/** verify_micro: hashes of each tensor, twice, of every rank and this one, and what a further
+ * micro-batch adds to the metrics. paranoid: where windows are. */
+static void options_have_tables(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 5; world += 2) {
+        plan_for(world);
+        zero_config config = config_of(3);
+        const size_t plain = tables_of(&config), ranks = (size_t)world + 1;
+        config.micro_batches = 2 * world; // one more a rank
+        const size_t metrics = tables_of(&config) - plain;
+        config.micro_batches = 0;
+        config.verify_micro = 1;
+        assert_int_equal(tables_of(&config) - plain, metrics + ranks * 2 * UNITS * 8);
+        config.verify_micro = 0;
+        config.paranoid = 1;
+        assert_int_equal(tables_of(&config) - plain, 2 * ((UNITS + 1) * sizeof(size_t) + UNITS));
     }
     plan_no_more();
 }
@@ -532,6 +606,8 @@ int main(void)
         cmocka_unit_test(native_sums_need_spare_slots),
         cmocka_unit_test(spare_bytes_become_slots),
         cmocka_unit_test(precision_changes_the_rows),
+        cmocka_unit_test(parts_change_the_rows),
+        cmocka_unit_test(options_have_tables),
         cmocka_unit_test(what_is_planned_is_what_commit_does),
         cmocka_unit_test(a_plan_allocates_nothing),
         cmocka_unit_test(the_plan_is_handed_over),

@@ -4,6 +4,7 @@
 
 #include "base/memory_limits.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -104,6 +105,25 @@ static const char *text(json_t *object, const char *path)
     return json_string_value(object);
 }
 
+/** The text says the same as the JSON of what a rank has at most, and of the host. */
+static void compare_with_text(const zero_ctx *z, json_t *plan)
+{
+    static const char *const moments[][2] = {{"zero_commit", "commit"},
+                                             {"a step", "step"},
+                                             {"zero_export", "save"},
+                                             {"zero_import", "load"}};
+    const char *line = strstr(zero_plan_text(z), "\nat most");
+    char expected[64];
+    for (int i = 0; i < 4; i++) {
+        line = strchr(line + 1, '\n');
+        snprintf(expected, sizeof expected, "\n  %-34s %-6s %16" PRIu64 " ", moments[i][0], "host",
+                 number(at(at(plan, "memory.peaks"), moments[i][1]), "bytes"));
+        assert_memory_equal(line, expected, strlen(expected));
+    }
+    snprintf(expected, sizeof expected, "(rank %" PRIu64 ")\n", number(plan, "host.largest_rank"));
+    assert_true(number(plan, "world") == 1 || strstr(line, expected));
+}
+
 /** A plan made for `world` ranks that are not there. */
 static json_t *planned(const zero_config *config, int world)
 {
@@ -111,6 +131,7 @@ static json_t *planned(const zero_config *config, int world)
     zero_ctx *z = open_model(config);
     assert_int_equal(zero_commit(z), ZERO_PLANNED);
     json_t *plan = parse(z);
+    compare_with_text(z, plan);
     zero_close(z);
     plan_no_more(NULL);
     return plan;
@@ -119,7 +140,8 @@ static json_t *planned(const zero_config *config, int world)
 static void the_schema_is_that_of_the_manual(void **state)
 {
     (void)state;
-    const zero_config config = config_of(2, "copy");
+    zero_config config = config_of(2, "copy");
+    config.micro_batches = 7;
     json_t *plan = planned(&config, WORLD);
     assert_string_equal(text(plan, "schema"), "zero-plan");
     assert_int_equal(number(plan, "version"), 1);
@@ -137,7 +159,8 @@ static void the_schema_is_that_of_the_manual(void **state)
     assert_string_equal(text(plan, "choices.reduction"), "canonical");
     assert_string_equal(text(plan, "choices.transport"), "shm");
     assert_true(json_is_null(at(plan, "choices.private_memory")));
-    assert_int_equal(number(plan, "choices.micro_batches_per_rank"), 1);
+    assert_int_equal(number(plan, "choices.micro_batches"), 7);
+    assert_int_equal(number(plan, "choices.micro_batches_per_rank"), 3);
     assert_true(json_is_false(at(plan, "memory.working_copies_shared")));
     assert_int_equal(number(plan, "memory.borrowed.working_copies"), 0);
     assert_int_equal(number(plan, "memory.borrowed.gradients"), 0);
@@ -151,7 +174,7 @@ static void the_schema_is_that_of_the_manual(void **state)
     json_decref(plan);
 }
 
-/** Rows add up to totals, and peaks are no less. */
+/** Rows add up to totals, and peaks are no less: a file takes a chunk of elements, or a header. */
 static void check_sums(json_t *plan)
 {
     static const char *const fields[] = {"bytes", "sum"};
@@ -165,7 +188,16 @@ static void check_sums(json_t *plan)
         json_object_foreach(at(plan, "memory.peaks"), key, row)
             assert_true(number(row, fields[f]) >= total);
     }
-    assert_true(number(plan, "host.need") >= number(plan, "memory.total.sum"));
+    const uint64_t total = number(plan, "memory.total.bytes");
+    assert_true(number(plan, "memory.peaks.save.bytes") >= total + 64 * GRANULE * 4);
+    assert_true(number(plan, "memory.peaks.load.bytes") > total);
+    json_t *peaks = at(plan, "memory.peaks"), *worst = at(peaks, text(plan, "host.need_at"));
+    uint64_t most = 0;
+    json_object_foreach(peaks, key, row) most =
+        number(row, "sum") > most ? number(row, "sum") : most;
+    assert_int_equal(number(worst, "sum"), most);
+    assert_int_equal(number(plan, "host.largest_rank"), number(worst, "largest_rank"));
+    assert_int_equal(number(plan, "host.need"), most);
 }
 
 /** Every row's min, max and sum are those of what each rank says of itself. */
@@ -270,6 +302,7 @@ static void a_plan_that_does_not_fit_is_a_plan(void **state)
         assert_true(i ? json_is_null(at(plan, "host.fits")) : json_is_false(at(plan, "host.fits")));
         assert_true(i ? json_is_null(at(plan, "host.reason"))
                       : strstr(text(plan, "host.reason"), "; stage=1 would need ") != NULL);
+        assert_true(i || !strstr(text(plan, "host.reason"), "; stage=0"));
         assert_non_null(strstr(zero_plan_text(z), i ? "fits         not checked: memory_limit=off"
                                                     : "fits         no: 64 ranks at stage 0: "));
         json_decref(plan);
@@ -277,13 +310,13 @@ static void a_plan_that_does_not_fit_is_a_plan(void **state)
     }
 }
 
-/** 1 GiB of moments, and room for 64 MiB of addresses. */
-static void addresses_are_counted(void **state)
+/** The plan of two ranks with 1 GiB of moments, made where a process has room for so many bytes of
+ * addresses; 0: for any number. */
+static json_t *plan_large(const char *gather, uint64_t room)
 {
-    (void)state;
-    struct rlimit before;
+    struct rlimit before, tight;
     struct base_memory_limits limits;
-    const zero_config config = config_of(1, NULL);
+    const zero_config config = config_of(1, gather);
     plan_for(2);
     zero_ctx *z = open_model(&config);
     zero_param_desc desc = zero_param_default();
@@ -293,18 +326,54 @@ static void addresses_are_counted(void **state)
     assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
     base_memory_limits(&limits, "");
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
-    const struct rlimit tight = {limits.address_used + (64 << 20), before.rlim_max};
+    tight = before;
+    if (room)
+        tight.rlim_cur = limits.address_used + room;
     assert_int_equal(setrlimit(RLIMIT_AS, &tight), 0);
     const zero_result result = zero_commit(z);
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
     assert_int_equal(result, ZERO_PLANNED);
     json_t *plan = parse(z);
-    assert_true(json_is_false(at(plan, "host.fits")));
-    if (limits.available > UINT64_C(8) << 30)
-        assert_string_equal(text(plan, "host.limited_by"),
-                            "address space of a process (ulimit -v)");
-    json_decref(plan);
     zero_close(z);
+    return plan;
+}
+
+/** What a rank maps: its own, arenas of the other one, and shared parameters a second time. */
+static uint64_t addresses_of(json_t *plan)
+{
+    static const char *const arenas[] = {"working_copies", "gradients", "gradient_sums"};
+    json_t *rows = at(plan, "memory.tiers.host");
+    uint64_t bytes = number(at(at(plan, "memory.peaks"), text(plan, "host.need_at")), "bytes");
+    for (int i = 0; i < 3; i++) {
+        json_t *row = at(rows, arenas[i]);
+        bytes += number(row, "sum") - number(row, "bytes");
+    }
+    if (json_is_true(at(plan, "memory.working_copies_shared")))
+        bytes += number(at(rows, "working_copies"), "sum");
+    return bytes;
+}
+
+/** As many addresses as are needed suffice, a little less does not. */
+static void addresses_are_counted(void **state)
+{
+    (void)state;
+    const uint64_t little = 4 << 20;
+    for (int i = 0; i < 2; i++) {
+        const char *gather = i ? "shared" : "copy";
+        json_t *plan = plan_large(gather, 0);
+        const uint64_t needed = addresses_of(plan);
+        const bool enough = json_is_true(at(plan, "host.fits"));
+        json_decref(plan);
+        plan = plan_large(gather, needed + little);
+        assert_true(json_is_true(at(plan, "host.fits")) == enough);
+        json_decref(plan);
+        plan = plan_large(gather, needed - little);
+        assert_true(json_is_false(at(plan, "host.fits")));
+        if (enough)
+            assert_string_equal(text(plan, "host.limited_by"),
+                                "address space of a process (ulimit -v)");
+        json_decref(plan);
+    }
 }
 
 int main(void)
