@@ -23,10 +23,11 @@ enum way {
 };
 
 struct job {
-    zero_dtype dtype;
+    zero_dtype dtype, grad_dtype;
     int stage, world;
     const char *gather;
     bool paranoid;
+    bool together; /**< small tensors are in one section with large ones */
     enum way way;
     zero_group group; /**< the one that doesn't change */
     double norm[STEPS];
@@ -109,7 +110,7 @@ static bool micro_batch(struct team_rank *rank, const struct toy *toy, const str
                 continue;
             }
             for (uint64_t k = 0; slice >= 0 && k < tensor->numel; k++)
-                put(toy_dtype(toy, tensor), zero_grad_ptr(rank->z, p, slice), k,
+                put(toy_grad_dtype(toy, tensor), zero_grad_ptr(rank->z, p, slice), k,
                     !still                ? gradient_of(&micro, p, k)
                     : job->way == STOPPED ? 0.0f
                                           : NAN);
@@ -124,11 +125,13 @@ static bool train(struct team_rank *rank, void *user)
     struct job *job = user;
     struct toy toy = toy_odd;
     toy.dtype = job->dtype;
+    toy.grad_dtype = job->grad_dtype;
     for (int p = 0; p < TENSORS && job->way == REGISTERED; p++)
         toy.frozen |= (unsigned)(toy.tensors[p].group == job->group) << p;
     rank->config.stage = job->stage;
     rank->config.gather = job->gather;
     rank->config.paranoid = job->paranoid;
+    rank->config.persist_numel = job->together ? ZERO_OFF : 0;
     if (!toy_open(rank, &toy) || !copy_weights(rank, &toy, job->first))
         return false;
     if (job->way == FROZEN)
@@ -168,6 +171,7 @@ static void others_train_as_if_it_had_no_gradient(void **state)
     static struct job frozen, stopped;
     for (int variant = 0; variant < 4; variant++) {
         stopped = (struct job){.dtype = variant & 1 ? ZERO_BF16 : ZERO_F32,
+                               .grad_dtype = variant == 3 ? ZERO_F32 : ZERO_DTYPE_DEFAULT,
                                .world = 1,
                                .gather = "copy",
                                .way = STOPPED,
@@ -181,6 +185,7 @@ static void others_train_as_if_it_had_no_gradient(void **state)
             frozen = stopped;
             frozen.way = i < 7 ? FROZEN : REGISTERED;
             frozen.paranoid = i % 3 == 1;
+            frozen.together = i % 2;
             frozen.stage = turn < 4 ? turn : turn - 3;
             frozen.gather = turn < 4 ? "copy" : "shared";
             frozen.world = 1 + (i + variant) % MOST_RANKS;

@@ -47,7 +47,10 @@ static bool train(struct team_rank *rank, void *user)
     if (!toy_open(rank, &job->toy))
         return false;
     // One unit and one gradient: five granules each, in whole pages.
-    const size_t windows = job->toy.dtype == ZERO_F32 ? 2 * 20480 : 2 * 12288;
+    const struct toy_tensor *largest = &job->toy.tensors[PARAM];
+    const size_t of_f32 = 20480, of_half = 12288;
+    const size_t windows = (toy_dtype(&job->toy, largest) == ZERO_F32 ? of_f32 : of_half) +
+                           (toy_grad_dtype(&job->toy, largest) == ZERO_F32 ? of_f32 : of_half);
     TEAM_CHECK(windows_bytes(rank->z) == (job->paranoid ? windows : 0));
     if (!toy_train(rank, &job->toy, STEPS))
         return false;
@@ -86,6 +89,7 @@ static void a_right_program_has_the_same_bits(void **state)
             struct job job = {.toy = toy_odd, .stage = stage};
             job.gather = way % 2 && stage > 0 ? "shared" : "copy";
             job.toy.dtype = way % 3 ? ZERO_BF16 : ZERO_F32;
+            job.toy.grad_dtype = way == 1 ? ZERO_F32 : ZERO_DTYPE_DEFAULT;
             job.toy.raw = way / 2;
             // What travels is another buffer then, and has no window.
             job.comm_dtype = way == 1 ? ZERO_F32 : way == 3 ? ZERO_BF16 : ZERO_DTYPE_DEFAULT;
