@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -36,9 +37,20 @@ static bool open_toy(struct team_rank *rank, const struct job *job, struct toy *
     return toy_open(rank, toy);
 }
 
+/** Bytes of the plan's row. */
+static size_t planned(const zero_ctx *z, const char *purpose)
+{
+    const char *row = strstr(zero_plan_text(z), purpose);
+    const char *host = row ? strstr(row, " host ") : NULL;
+    return host ? (size_t)strtoull(host + 6, NULL, 10) : SIZE_MAX;
+}
+
+/** What depends on V in the plan follows it, but for memory that was decided for at commit. */
 static bool set(struct team_rank *rank, struct toy *toy, int32_t micro_batches)
 {
     char line[80];
+    const size_t gradients = planned(rank->z, "\n  gradients  "),
+                 blocks = planned(rank->z, "\n  unfinished blocks");
     TEAM_OK(rank, zero_set_micro_batches(rank->z, micro_batches));
     toy->micro_batches = micro_batches;
     TEAM_CHECK(zero_micro_total(rank->z) == micro_batches);
@@ -48,6 +60,9 @@ static bool set(struct team_rank *rank, struct toy *toy, int32_t micro_batches)
     snprintf(line, sizeof line, "  %-18s %-16d (zero_set_micro_batches)", "micro_batches",
              micro_batches);
     TEAM_CHECK(strstr(zero_plan_text(rank->z), line));
+    TEAM_CHECK(strstr(zero_plan_text(rank->z), "\n  fits         yes\n"));
+    TEAM_CHECK(planned(rank->z, "\n  gradients  ") == gradients);
+    TEAM_CHECK(planned(rank->z, "\n  unfinished blocks") == blocks);
     return true;
 }
 
@@ -135,6 +150,11 @@ static void native_sums_change_too(void **state)
             memcpy(expected, job.digest[0], sizeof expected);
             job.stage = 1;
             run(&job, world, expected);
+            // One on each rank needs nothing that was not there for one on each.
+            job.first = world;
+            memset(job.changes, 0, sizeof job.changes);
+            job.changes[0] = world;
+            run(&job, world, NULL);
         }
 }
 
@@ -154,6 +174,7 @@ static bool refuses(struct team_rank *rank, void *user)
         TEAM_CHECK(zero_set_micro_batches(rank->z, job->changes[i]) == ZERO_E_INVALID);
         TEAM_CHECK(strstr(zero_last_error(rank->z), job->refused));
     }
+    TEAM_CHECK(zero_set_micro_batches(rank->z, 0) == ZERO_E_INVALID);
     TEAM_OK(rank, zero_fingerprint(rank->z, after));
     TEAM_CHECK(memcmp(before, after, sizeof before) == 0);
     TEAM_CHECK(strcmp(plan, zero_plan_text(rank->z)) == 0);
