@@ -4,8 +4,6 @@
 #include "zero/kernels/kernels.h"
 
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 
 /** Of the schema that zero(7) describes; a number is added where fields change their meaning. */
 enum { SCHEMA_VERSION = 1 };
@@ -14,6 +12,24 @@ enum { SCHEMA_VERSION = 1 };
 static json_t *bytes_or_null(uint64_t bytes)
 {
     return bytes > INT64_MAX ? json_null() : json_integer((json_int_t)bytes);
+}
+
+/** The object with a value more; NULL: no memory for it, or for what was to have it. */
+static json_t *with(json_t *object, const char *key, json_t *value)
+{
+    if (json_object_set_new(object, key, value) == 0)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+/** The same of an array. */
+static json_t *with_next(json_t *array, json_t *value)
+{
+    if (json_array_append_new(array, value) == 0)
+        return array;
+    json_decref(array);
+    return NULL;
 }
 
 static json_t *describe_spread(const struct eng_spread *spread)
@@ -48,7 +64,7 @@ static json_t *describe_spreads(const struct eng_spread *spreads, const struct e
 {
     json_t *object = json_object();
     for (int i = 0; i < count; i++)
-        json_object_set_new(object, names[i].key, describe_spread(&spreads[i]));
+        object = with(object, names[i].key, describe_spread(&spreads[i]));
     return object;
 }
 
@@ -63,9 +79,8 @@ static json_t *describe_borrowed(const struct eng_model *model)
 
 static json_t *describe_memory(const struct eng_plan *plan, const struct eng_plan_facts *facts)
 {
-    json_t *tiers = json_object();
     json_t *rows = describe_spreads(plan->rows, eng_purpose_names, ENG_PURPOSES);
-    json_object_set_new(tiers, "host", rows);
+    json_t *tiers = with(json_object(), "host", rows);
     return json_pack("{s:o, s:o, s:b, s:o, s:o}", "tiers", tiers, "total",
                      describe_spread(&plan->total), "working_copies_shared", facts->config->shared,
                      "borrowed", describe_borrowed(facts->model), "peaks",
@@ -76,7 +91,7 @@ static json_t *describe_slots(const struct eng_slot_plan *slots)
 {
     json_t *list = json_array();
     for (int c = 0; c < slots->class_count; c++)
-        json_array_append_new(
+        list = with_next(
             list, json_pack("{s:I, s:i, s:i}", "bytes", (json_int_t)slots->classes[c].bytes,
                             "slots", slots->classes[c].slots, "units", slots->classes[c].units));
     return list;
@@ -90,7 +105,7 @@ static json_t *describe_host(const struct eng_plan *plan)
         fit->verdict == ENG_FITS_UNCHECKED ? json_null() : json_boolean(fit->verdict == ENG_FITS);
     json_t *ranks = json_array();
     for (int r = 0; r < plan->world; r++)
-        json_array_append_new(ranks, json_integer((json_int_t)plan->ranks[r]));
+        ranks = with_next(ranks, json_integer((json_int_t)plan->ranks[r]));
     return json_pack(
         "{s:i, s:o, s:I, s:s, s:i, s:o, s:s?, s:o, s:o, s:s?, s:o, s:o}", "ranks", plan->world,
         "rank_bytes", ranks, "need", (json_int_t)plan->peaks[worst].sum, "need_at",
@@ -107,8 +122,8 @@ static json_t *describe_config(const struct eng_config *config)
     struct eng_config_entry entry;
     json_t *object = json_object();
     for (int i = 0; eng_config_entry(config, i, &entry); i++)
-        json_object_set_new(object, entry.key,
-                            json_pack("{s:s, s:s}", "value", entry.value, "source", entry.source));
+        object = with(object, entry.key,
+                      json_pack("{s:s, s:s}", "value", entry.value, "source", entry.source));
     return object;
 }
 
@@ -128,11 +143,14 @@ static json_t *describe(const struct eng_plan *plan, const struct eng_plan_facts
 
 char *eng_plan_json(const struct eng_plan *plan, const struct eng_plan_facts *facts)
 {
-    // Any part there was no memory for makes the whole NULL.
+    // Any part there was no memory for makes the whole NULL; json_dumps() might leave a key out.
     json_t *root = describe(plan, facts);
-    char *dumped = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    char *json = dumped ? base_strdup(dumped) : NULL;
-    free(dumped);
+    const size_t size = json_dumpb(root, NULL, 0, JSON_INDENT(2));
+    char *json = size > 0 ? base_calloc(size + 1, 1) : NULL;
+    if (json && json_dumpb(root, json, size, JSON_INDENT(2)) != size) {
+        base_free(json);
+        json = NULL;
+    }
     json_decref(root);
     return json;
 }

@@ -250,6 +250,52 @@ static void the_plan_is_what_commit_makes(void **state)
     }
 }
 
+/** Allocations of JSON until one fails. */
+static long countdown;
+
+static void *fail_once(size_t bytes)
+{
+    return --countdown == 0 ? NULL : malloc(bytes);
+}
+
+/** Each allocation fails once: the plan is whole, or an error. */
+static void no_part_is_left_out(void **state)
+{
+    (void)state;
+    const zero_config config = config_of(3, "copy");
+    json_t *whole = planned(&config, 2);
+    int failures = 0;
+    json_set_alloc_funcs(fail_once, free);
+    for (long n = 1;; n += 3) {
+        plan_for(2);
+        zero_ctx *z = open_model(&config);
+        countdown = n;
+        const zero_result result = zero_commit(z);
+        const bool struck = countdown <= 0;
+        countdown = 0;
+        if (result == ZERO_E_NOMEM) {
+            assert_non_null(strstr(zero_last_error(z), "no memory for the plan's text"));
+            failures++;
+        } else {
+            assert_int_equal(result, ZERO_PLANNED);
+            json_t *plan = parse(z);
+            json_object_del(at(plan, "host"), "memory_available"); // changes all the time
+            json_object_del(at(whole, "host"), "memory_available");
+            json_object_del(at(plan, "host"), "left");
+            json_object_del(at(whole, "host"), "left");
+            if (!json_equal(plan, whole))
+                fail_msg("allocation %ld: the plan lacks a part", n);
+            json_decref(plan);
+        }
+        zero_close(z);
+        if (!struck)
+            break;
+    }
+    json_set_alloc_funcs(malloc, free);
+    assert_true(failures > 100);
+    json_decref(whole);
+}
+
 /* ------------------------------------------------------------------ what does not fit */
 
 static void a_limit_that_is_given_holds(void **state)
@@ -382,6 +428,7 @@ int main(void)
         cmocka_unit_test_teardown(the_schema_is_that_of_the_manual, plan_no_more),
         cmocka_unit_test_teardown(ranks_are_added_up, plan_no_more),
         cmocka_unit_test_teardown(the_plan_is_what_commit_makes, plan_no_more),
+        cmocka_unit_test_teardown(no_part_is_left_out, plan_no_more),
         cmocka_unit_test_teardown(a_limit_that_is_given_holds, plan_no_more),
         cmocka_unit_test_teardown(a_plan_that_does_not_fit_is_a_plan, plan_no_more),
         cmocka_unit_test_teardown(addresses_are_counted, plan_no_more),
