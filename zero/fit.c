@@ -73,11 +73,19 @@ static void consider_all(const zero_ctx *z, struct eng_fit *fit, const struct de
              addresses(z), "address space of a process (ulimit -v)");
 }
 
+/** The highest stage that the program could take as it is. */
+static int last_stage(const zero_ctx *z)
+{
+    uint64_t work, gradients;
+    eng_model_borrowed(&z->model, &work, &gradients);
+    return z->config.native || gradients ? 1 : work ? 2 : 3;
+}
+
 /** Settings that would need less, with their numbers: the mildest first. */
 static void suggest(const zero_ctx *z, struct base_text *text)
 {
     uint64_t least = host_demand(z);
-    const int last = z->config.native ? 1 : 3;
+    const int last = last_stage(z);
     char size[32];
     for (int stage = z->config.stage; stage <= last; stage++) {
         size_t sum;

@@ -356,6 +356,34 @@ static void a_plan_that_does_not_fit_is_a_plan(void **state)
     }
 }
 
+/** A stage that refuses the program's buffers is no help. */
+static void only_stages_that_can_be_taken_are_suggested(void **state)
+{
+    (void)state;
+    static float gradient;
+    zero_config config = config_of(0, NULL);
+    plan_for(64);
+    for (int i = 0; i < 2; i++) {
+        zero_ctx *z = NULL;
+        assert_int_equal(zero_open(&z, &config), ZERO_OK);
+        zero_param_desc desc = zero_param_default();
+        desc.name = "large";
+        desc.ndim = 2;
+        desc.shape[0] = 64;
+        desc.shape[1] = UINT64_C(1) << 34;
+        desc.unit_count = 64;
+        desc.grad = i ? &gradient : NULL;
+        assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
+        assert_int_equal(zero_commit(z), ZERO_PLANNED);
+        json_t *plan = parse(z);
+        const char *reason = text(plan, "host.reason");
+        assert_non_null(strstr(reason, "; stage=1 would need "));
+        assert_int_equal(strstr(reason, "; stage=2 would need ") != NULL, !i);
+        json_decref(plan);
+        zero_close(z);
+    }
+}
+
 /** The plan of two ranks with 1 GiB of moments, made where a process has room for so many bytes of
  * addresses; 0: for any number. */
 static json_t *plan_large(const char *gather, uint64_t room)
@@ -431,6 +459,7 @@ int main(void)
         cmocka_unit_test_teardown(no_part_is_left_out, plan_no_more),
         cmocka_unit_test_teardown(a_limit_that_is_given_holds, plan_no_more),
         cmocka_unit_test_teardown(a_plan_that_does_not_fit_is_a_plan, plan_no_more),
+        cmocka_unit_test_teardown(only_stages_that_can_be_taken_are_suggested, plan_no_more),
         cmocka_unit_test_teardown(addresses_are_counted, plan_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
