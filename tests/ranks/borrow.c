@@ -27,7 +27,7 @@ struct buffers {
 };
 
 struct job {
-    zero_dtype dtype;
+    zero_dtype dtype, grad_dtype;
     int stage, world, micro_batches;
     const char *reduction;
     bool borrow, own_gradient, raw;
@@ -39,10 +39,25 @@ static size_t size_of(const struct job *job)
     return job->dtype == ZERO_BF16 ? 2 : 4;
 }
 
-/** Where a slice begins in an array of its tensor. */
+static zero_dtype gradient_dtype(const struct job *job)
+{
+    return job->grad_dtype == ZERO_DTYPE_DEFAULT ? job->dtype : job->grad_dtype;
+}
+
+static size_t gradient_size(const struct job *job)
+{
+    return gradient_dtype(job) == ZERO_BF16 ? 2 : 4;
+}
+
+/** Where a slice's working copy, or its gradient, begins in an array of its tensor. */
 static void *at_slice(const struct job *job, void *array, int p, int slice)
 {
     return (unsigned char *)array + (size_t)slice * tensors[p].numel * size_of(job);
+}
+
+static void *at_gradient(const struct job *job, void *array, int p, int slice)
+{
+    return (unsigned char *)array + (size_t)slice * tensors[p].numel * gradient_size(job);
 }
 
 static zero_result fill(void *user, const char *name, int32_t slice, uint64_t first, uint64_t count,
@@ -59,6 +74,7 @@ static zero_param_desc describe(const struct job *job, struct buffers *buffers, 
     zero_param_desc desc = zero_param_default();
     desc.name = tensors[p].name;
     desc.dtype = job->dtype;
+    desc.grad_dtype = job->grad_dtype;
     desc.unit = tensors[p].unit;
     desc.unit_count = tensors[p].slices;
     desc.ndim = tensors[p].slices > 1 ? 2 : 1;
@@ -101,8 +117,8 @@ static void add_gradient(const struct job *job, const zero_micro *micro, const v
     for (uint64_t k = 0; k < numel; k++) {
         const float value = get(job->dtype, weights, k) * 0.1f +
                             (float)((micro->index * 5 + micro->step * 3 + k) % 11) * 0.03f;
-        const float sum = overwrite ? value : value + get(job->dtype, gradient, k);
-        if (job->dtype == ZERO_F32)
+        const float sum = overwrite ? value : value + get(gradient_dtype(job), gradient, k);
+        if (gradient_dtype(job) == ZERO_F32)
             ((float *)gradient)[k] = sum;
         else
             ((uint16_t *)gradient)[k] = base_bf16_from_f32(sum);
@@ -134,7 +150,7 @@ static bool backward_unit(struct team_rank *rank, const struct job *job, struct 
     for (int p = 0; p < 2 && job->own_gradient; p++)
         if (in_unit(p, unit, &slice))
             add_gradient(job, micro, zero_param_ptr(z, p, slice),
-                         at_slice(job, buffers->grad[p], p, slice), tensors[p].numel, false);
+                         at_gradient(job, buffers->grad[p], p, slice), tensors[p].numel, false);
     TEAM_OK(rank, job->raw ? zero_grad_open_raw(z, unit, NULL) : zero_grad_open(z, unit, NULL));
     for (int p = 0; p < TENSORS; p++) {
         if (!in_unit(p, unit, &slice))
@@ -142,7 +158,7 @@ static bool backward_unit(struct team_rank *rank, const struct job *job, struct 
         void *gradient = zero_grad_ptr(z, p, slice);
         TEAM_CHECK(gradient);
         if (p < 2 && job->own_gradient)
-            TEAM_CHECK(gradient == at_slice(job, buffers->grad[p], p, slice));
+            TEAM_CHECK(gradient == at_gradient(job, buffers->grad[p], p, slice));
         else
             add_gradient(job, micro, zero_param_ptr(z, p, slice), gradient, tensors[p].numel,
                          job->raw);
@@ -151,8 +167,8 @@ static bool backward_unit(struct team_rank *rank, const struct job *job, struct 
     for (int p = 0; p < 2; p++)
         if (in_unit(p, unit, &slice)) {
             TEAM_CHECK(!zero_grad_ptr(z, p, slice));
-            TEAM_CHECK(all_zero(at_slice(job, buffers->grad[p], p, slice),
-                                tensors[p].numel * size_of(job)));
+            TEAM_CHECK(all_zero(at_gradient(job, buffers->grad[p], p, slice),
+                                tensors[p].numel * gradient_size(job)));
         }
     TEAM_OK(rank, zero_release(z, unit, NULL));
     return true;
@@ -206,9 +222,10 @@ static void run(struct job *job)
 static void nothing_else_changes(void **state)
 {
     (void)state;
-    for (int dtype = 0; dtype < 2; dtype++) {
+    static const zero_dtype dtypes[][2] = {{ZERO_F32}, {ZERO_BF16}, {ZERO_BF16, ZERO_F32}};
+    for (int d = 0; d < 3; d++) {
         const struct job plain = {
-            .dtype = dtype ? ZERO_BF16 : ZERO_F32, .world = 1, .micro_batches = 4};
+            .dtype = dtypes[d][0], .grad_dtype = dtypes[d][1], .world = 1, .micro_batches = 4};
         struct job expected = plain;
         run(&expected);
         for (int turn = 0; turn < 18; turn++) {
