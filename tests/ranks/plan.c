@@ -86,6 +86,20 @@ static size_t number(json_t *object, const char *name, const char *field)
     return (size_t)json_integer_value(json_object_get(json_object_get(object, name), field));
 }
 
+/** Of the rank that is said to have most, what it has is that. */
+static bool most_is_had(const struct team_rank *rank, json_t *spreads)
+{
+    const char *key;
+    json_t *spread;
+    bool good = true;
+    json_object_foreach(spreads, key, spread)
+    {
+        const bool here = number(spreads, key, "largest_rank") == (size_t)rank->rank;
+        good &= !here || number(spreads, key, "bytes") == number(spreads, key, "max");
+    }
+    return good;
+}
+
 static bool compare_plans(struct team_rank *rank, json_t *planned, json_t *made)
 {
     json_t *before = json_object_get(planned, "memory"), *now = json_object_get(made, "memory");
@@ -102,6 +116,7 @@ static bool compare_plans(struct team_rank *rank, json_t *planned, json_t *made)
     json_t *peaks = json_object_get(now, "peaks"), *peak;
     const char *key;
     size_t most = 0;
+    TEAM_CHECK(most_is_had(rank, rows) && most_is_had(rank, peaks));
     json_object_foreach(peaks, key, peak) if (number(peaks, key, "bytes") > most) most =
         number(peaks, key, "bytes");
     TEAM_CHECK((size_t)json_integer_value(json_array_get(ranks, (size_t)rank->rank)) == most);
