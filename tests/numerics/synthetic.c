@@ -5,6 +5,7 @@
 #include "zero/random.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xmmintrin.h>
 
@@ -13,6 +14,9 @@ enum {
     SEED = 11,
     HOSTILE = 0x8040 | 0x4000, // flush to zero, denormals are zero, round upwards
 };
+
+#define FIXED_SCALE "1024"
+#define OVERFLOWING_SCALE 0x1p13
 
 // What the random numbers of one element are drawn for.
 enum purpose { FOR_FIRST, FOR_PATTERN, FOR_NOISE, FOR_INPUT };
@@ -54,10 +58,25 @@ void synthetic_configure(const struct synthetic *model, zero_config *config)
     config->micro_batches = model->micro_batches;
     config->sum_group = model->sum_group;
     config->comm_dtype = model->comm_dtype;
-    config->loss_scale = "off"; // the model's loss is as it is, with f16, too
-    config->nonfinite = ZERO_NONFINITE_ERROR;
+    const bool dynamic = model->scaled && model->skips;
+    config->loss_scale = dynamic ? "dynamic" : model->scaled ? FIXED_SCALE : "off"; // f16, too
+    config->loss_scale_init = dynamic ? (int64_t)synthetic_loss_scale(model) : 0;
+    config->loss_scale_window = dynamic ? SYNTHETIC_WINDOW : 0;
+    config->nonfinite = model->skips ? ZERO_NONFINITE_SKIP : ZERO_NONFINITE_ERROR;
     config->master = model->no_masters ? "none" : NULL;
     config->moments = model->narrow_moments ? "bf16" : NULL;
+}
+
+double synthetic_loss_scale(const struct synthetic *model)
+{
+    if (!model->scaled)
+        return 1.0;
+    return model->skips && model->dtype == ZERO_F16 ? OVERFLOWING_SCALE : strtod(FIXED_SCALE, NULL);
+}
+
+bool synthetic_passed(const struct synthetic *model, uint64_t step)
+{
+    return model->passes && step % 3 == 1;
 }
 
 // 24 random bits as a number in [-1, 1).
@@ -92,11 +111,25 @@ double synthetic_input(uint64_t step, uint64_t micro)
     return draw(FOR_INPUT, step << 16 | micro, 0, 0, 0);
 }
 
-void synthetic_hyper(uint64_t step, zero_hyper hyper[SYNTHETIC_GROUPS])
+void synthetic_hyper(const struct synthetic *model, uint64_t step,
+                     zero_hyper hyper[SYNTHETIC_GROUPS])
 {
     const double n = (double)(step + 1);
-    hyper[0] = (zero_hyper){1e-2 / n, 0.9, 0.95, 1e-8, 0.1};
+    hyper[0] = (zero_hyper){1e-2 / n, 0.9, 0.95, 1e-8, model->undecayed ? 0.0 : 0.1};
     hyper[1] = (zero_hyper){3e-3 * n, 0.8, 0.999, 1e-6, 0.0};
+}
+
+zero_group_desc synthetic_group(const struct synthetic *model, zero_group group)
+{
+    static const char *const names[] = {"adamw", "adam", "sgd", "sgd", "lion", "adagrad"};
+    const enum synthetic_optimizer optimizer = model->optimizer[group];
+    const bool decoupled = optimizer == SYNTHETIC_ADAMW || optimizer == SYNTHETIC_LION;
+    zero_group_desc desc = zero_group_default();
+    desc.optimizer = names[optimizer];
+    desc.nesterov = optimizer == SYNTHETIC_NESTEROV;
+    if (model->other_decay)
+        desc.decay = decoupled ? ZERO_DECAY_L2 : ZERO_DECAY_DECOUPLED;
+    return desc;
 }
 
 double synthetic_max_norm(void)
@@ -188,8 +221,10 @@ zero_result synthetic_commit(zero_ctx *z, const struct synthetic *model)
 {
     struct data data;
     zero_result result = ZERO_OK;
-    for (int g = 0; g < SYNTHETIC_GROUPS && result == ZERO_OK; g++)
-        result = zero_add_group(z, NULL, NULL);
+    for (zero_group g = 0; g < SYNTHETIC_GROUPS && result == ZERO_OK; g++) {
+        const zero_group_desc desc = synthetic_group(model, g);
+        result = zero_add_group(z, NULL, &desc);
+    }
     for (zero_param p = 0; p < SYNTHETIC_TENSORS && result == ZERO_OK; p++)
         result = add_tensor(z, model, p, &data);
     return result == ZERO_OK ? zero_commit(z) : result;
@@ -269,13 +304,14 @@ static void backward_tensor(const struct pass *pass, zero_param param, int32_t s
     const void *weights = zero_param_ptr(pass->z, param, slice);
     void *gradient = zero_grad_ptr(pass->z, param, slice);
     const uint64_t step = pass->micro.step, micro = pass->micro.index;
+    const double scaled_part = part * zero_loss_scale(pass->z);
     const bool used = pass->micro.counts && !is_paused(pass, param);
     for (uint64_t e = 0; e < synthetic_numel(tensor); e++) {
         const double w = (double)synthetic_element(dtype, weights, e);
         const double value = 0.1 * w + 0.05 * pass->h * synthetic_pattern(param, slice, e) +
                              synthetic_noise(step, micro, param, slice, e);
         const float before = synthetic_element(grad_dtype, gradient, e);
-        put(grad_dtype, gradient, e, used ? before + (float)(part * value) : NAN);
+        put(grad_dtype, gradient, e, used ? before + (float)(scaled_part * value) : NAN);
     }
     put_faults(pass, param, slice, grad_dtype, gradient);
 }
@@ -381,7 +417,7 @@ static void backward(struct pass *pass)
 static zero_step_args step_args(const struct synthetic *model, uint64_t step, zero_hyper *hyper)
 {
     zero_step_args args = zero_step_args_default();
-    synthetic_hyper(step, hyper);
+    synthetic_hyper(model, step, hyper);
     args.group_count = SYNTHETIC_GROUPS;
     args.hyper = hyper;
     args.scale = 1.0 / model->micro_batches;
@@ -413,7 +449,7 @@ zero_result synthetic_micro(zero_ctx *z, const struct synthetic *model, int32_t 
         return pass.result;
     forward(&pass, synthetic_input(pass.micro.step, pass.micro.index));
     give_metrics(&pass);
-    if (model->ahead && i == zero_micro_count(z) - 1)
+    if (model->ahead && i == zero_micro_count(z) - 1 && !synthetic_passed(model, pass.micro.step))
         good(&pass, announce(&pass));
     if (pass.result == ZERO_OK)
         backward(&pass);
@@ -454,7 +490,9 @@ zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t 
     zero_result result = pause(z, model, step);
     for (int32_t i = 0; i < zero_micro_count(z) && result == ZERO_OK; i++)
         result = synthetic_micro(z, model, i);
-    if (result == ZERO_OK)
+    if (result == ZERO_OK && synthetic_passed(model, step))
+        result = zero_skip_step(z);
+    else if (result == ZERO_OK)
         result = zero_step(z, model->ahead && step % 2 ? NULL : &args, NULL);
     _mm_setcsr(environment);
     return result;
@@ -466,7 +504,10 @@ static bool same_numerics(const struct synthetic *a, const struct synthetic *b)
            a->sum_group == b->sum_group && a->grad_dtype == b->grad_dtype &&
            a->comm_dtype == b->comm_dtype && a->no_masters == b->no_masters &&
            a->narrow_moments == b->narrow_moments && a->absent == b->absent &&
-           a->frozen == b->frozen && a->paused == b->paused && a->unclipped == b->unclipped;
+           a->frozen == b->frozen && a->paused == b->paused && a->unclipped == b->unclipped &&
+           memcmp(a->optimizer, b->optimizer, sizeof a->optimizer) == 0 &&
+           a->undecayed == b->undecayed && a->other_decay == b->other_decay &&
+           a->scaled == b->scaled && a->skips == b->skips && a->passes == b->passes;
 }
 
 const char *synthetic_golden(const struct synthetic *model)

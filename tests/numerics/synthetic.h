@@ -2,7 +2,8 @@
  * A model whose gradients are a formula: of the parameters, the step and the micro-batch, and of
  * nothing else. It trains in milliseconds, uses every feature of a unit (tied, stacked, persistent,
  * scalar, mixed types, two groups), and all its arithmetic is ours, so that its bits are known
- * (synthetic_golden) and its values can be followed in higher precision (synthetic_reference.h).
+ * (synthetic_golden, synthetic_matrix.h) and its values can be followed in higher precision
+ * (synthetic_reference.h).
  *
  * Forward goes through the units and carries a number h along; backward gives element e of a tensor
  *     0.1 * w[e] + 0.05 * h * pattern(e) + noise(step, micro-batch, e)
@@ -47,6 +48,17 @@ struct synthetic_fault {
 
 enum { SYNTHETIC_FAULTS = 3 };
 
+/** What updates a group's tensors; weights decay in the optimizer's own way unless told otherwise.
+ */
+enum synthetic_optimizer {
+    SYNTHETIC_ADAMW,
+    SYNTHETIC_ADAM,
+    SYNTHETIC_SGD, /**< with momentum */
+    SYNTHETIC_NESTEROV,
+    SYNTHETIC_LION,
+    SYNTHETIC_ADAGRAD,
+};
+
 /** An array for each tensor, of either type. */
 struct synthetic_memory {
     uint32_t tensors[SYNTHETIC_TENSORS][3 * 1025];
@@ -72,7 +84,15 @@ struct synthetic {
     bool hostile;
     struct synthetic_fault faults[SYNTHETIC_FAULTS];
     bool unclipped; /**< other bits */
-    bool ahead;     /**< every step is announced before its last backward; needs `unclipped` */
+    bool ahead;     /**< every step but those that are passed over is announced before its last
+                         backward; needs `unclipped` */
+    enum synthetic_optimizer optimizer[SYNTHETIC_GROUPS];
+    bool undecayed, other_decay; /**< no decay; L2 instead of decoupled, or the reverse */
+    /** Multiplied by a loss scale: a fixed one, or with `skips` a dynamic one, which is small, or
+     * for f16 so large that it overflows at first and again each time it has grown. */
+    bool scaled;
+    bool skips;  /**< steps that are not finite are skipped; else they are an error */
+    bool passes; /**< the program itself skips some steps: synthetic_passed() */
 };
 
 /** Elements of one slice. */
@@ -96,7 +116,17 @@ double synthetic_noise(uint64_t step, uint64_t micro, zero_param param, int32_t 
 double synthetic_input(uint64_t step, uint64_t micro);
 
 /** Hyper-parameters of a step (from 0), one a group. */
-void synthetic_hyper(uint64_t step, zero_hyper hyper[SYNTHETIC_GROUPS]);
+void synthetic_hyper(const struct synthetic *model, uint64_t step,
+                     zero_hyper hyper[SYNTHETIC_GROUPS]);
+
+/** The registered form of a group: its optimizer and how its weights decay. */
+zero_group_desc synthetic_group(const struct synthetic *model, zero_group group);
+
+/** The loss scale a model starts with; 1: it has none. */
+double synthetic_loss_scale(const struct synthetic *model);
+
+/** Whether the program ends a step without an update. */
+bool synthetic_passed(const struct synthetic *model, uint64_t step);
 
 /** Clipping, unless it is off: some steps are above it, some below. */
 double synthetic_max_norm(void);
@@ -110,7 +140,8 @@ zero_result synthetic_micro(zero_ctx *z, const struct synthetic *model, int32_t 
 /** A whole evaluation, with the same metrics, of inputs that are no step's. */
 zero_result synthetic_evaluate(zero_ctx *z, const struct synthetic *model, int32_t count);
 
-/** All micro-batches of a step, then zero_step(). The first failure of all calls. */
+/** All micro-batches of a step, then zero_step() or zero_skip_step(). The first failure of all
+ * calls. */
 zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t step);
 
 /** An fp32 value rounded to a type, to nearest even. */
@@ -131,5 +162,8 @@ enum { SYNTHETIC_TIED = 1 << 1, SYNTHETIC_BIASES = 1 << 3, SYNTHETIC_TAIL = 1 <<
 enum { SYNTHETIC_STEPS = 20, SYNTHETIC_PAUSE = 5, SYNTHETIC_RESUME = 12 };
 
 enum { SYNTHETIC_HELD_OUT = 1000 };
+
+/** Clean steps in a row that double a dynamic loss scale. */
+enum { SYNTHETIC_WINDOW = 2 };
 
 #endif

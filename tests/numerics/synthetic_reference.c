@@ -207,7 +207,7 @@ void synthetic_reference_step(struct synthetic_reference *reference)
     static const struct reference_optimizer adamw = {.formula = REFERENCE_ADAM};
     const struct reference_value factor =
         reference_round(scale * reference->clip.value, scale * (reference->clip.error + lost));
-    synthetic_hyper(reference->step, hyper);
+    synthetic_hyper(reference->model, reference->step, hyper);
     for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++) {
         const size_t count = place(p, synthetic_tensors[p].slices, 0);
         for (size_t i = 0; i < count; i++)

@@ -4,9 +4,12 @@
 //
 // Without arguments a part of the combinations is run, others at every number of ranks; with
 // "precision" those of the models with f16 or with a precision of their own; with "all" every one
-// of both.
+// of both. With "matrix" a part of every optimizer, precision and policy (synthetic_matrix.h), in
+// which any two settings meet; with "matrix" and an optimizer all of that one's; with "golden" its
+// fingerprints are printed.
 #include "base/hash.h"
-#include "tests/numerics/synthetic.h"
+#include "tests/numerics/pairs.h"
+#include "tests/numerics/synthetic_matrix.h"
 #include "tests/ranks/team.h"
 #include "tests/sanitizer.h"
 #include "zero/kernels/kernels.h"
@@ -31,6 +34,7 @@ struct job {
     struct synthetic model;
     const char *transport, *kernels, *gather;
     int world;
+    uint64_t steps;
     int32_t stage, prefetch, grad_units, cpu_threads, paranoid;
     int64_t persist, live_bytes;
     bool borrow, own_gradient;      // working copies, gradients in the caller's memory
@@ -51,7 +55,7 @@ static void hash_work(const struct team_rank *rank, const struct job *job, uint6
         const uint64_t numel = synthetic_numel(tensor);
         const size_t size = synthetic_dtype(&job->model, tensor) == ZERO_F32 ? 4 : 2;
         if ((job->stage > 0 || job->model.borrow || job->paranoid) && (int64_t)numel > persist) {
-            hashes[p] = expected[p];
+            hashes[p] = expected ? expected[p] : 0;
             continue;
         }
         for (int32_t slice = 0; slice < tensor->slices; slice++)
@@ -75,7 +79,7 @@ static bool train_job(struct team_rank *rank, const struct job *job)
     if (!team_open(rank))
         return false;
     TEAM_OK(rank, synthetic_commit(rank->z, &job->model));
-    for (uint64_t step = 0; step < SYNTHETIC_STEPS; step++) {
+    for (uint64_t step = 0; step < job->steps; step++) {
         zero_step_result info = {.struct_size = sizeof info};
         TEAM_OK(rank, synthetic_step(rank->z, &job->model, step));
         TEAM_OK(rank, zero_step_info(rank->z, &info));
@@ -110,6 +114,10 @@ static void describe_model(const struct synthetic *model)
             model->dtype, model->micro_batches, model->sum_group, model->grad_dtype,
             model->comm_dtype, model->no_masters ? "none" : "f32",
             model->narrow_moments ? "bf16" : "f32");
+    fprintf(stderr, "optimizers %s and %s%s%s%s%s\n", synthetic_group(model, 0).optimizer,
+            synthetic_group(model, 1).optimizer, model->scaled ? ", loss scale" : "",
+            model->unclipped ? ", not clipped" : "", model->skips ? ", steps that are skipped" : "",
+            model->passes ? ", steps that the program skips" : "");
 }
 
 static void describe(const struct job *job)
@@ -140,7 +148,9 @@ static void run(struct job *job, const struct outcome *expected)
         describe(job);
         fail();
     }
-    for (int r = 0; expected && r < job->world; r++) {
+    if (!expected)
+        expected = &job->outcomes[0];
+    for (int r = 0; r < job->world; r++) {
         if (memcmp(&job->outcomes[r], expected, sizeof *expected) == 0)
             continue;
         char got[33];
@@ -154,25 +164,28 @@ static void run(struct job *job, const struct outcome *expected)
 }
 
 // The plainest way: one rank, the definition of the arithmetic, nothing ahead.
-static struct outcome expected_outcome(const struct synthetic *model, struct outcome *outcomes)
+static struct job plain_job(const struct synthetic *model, uint64_t steps, struct outcome *outcomes)
 {
-    char digest[33];
-    struct job job = {
+    return (struct job){
         .model = *model,
         .transport = "self",
         .kernels = "ref",
         .gather = "copy",
         .world = 1,
+        .steps = steps,
         .prefetch = ZERO_OFF,
         .outcomes = outcomes,
     };
-    run(&job, NULL);
-    hex(outcomes[0].digest, digest);
-    if (!synthetic_golden(model) || strcmp(digest, synthetic_golden(model)) != 0) {
-        describe_model(model);
-        fail_msg("the fingerprint is %s", digest);
-    }
-    return outcomes[0];
+}
+
+static void check_golden(const struct job *job, const char *golden)
+{
+    char digest[33];
+    hex(job->outcomes[0].digest, digest);
+    if (golden && strcmp(digest, golden) == 0)
+        return;
+    describe(job);
+    fail_msg("the fingerprint is %s instead of %s", digest, golden ? golden : "none");
 }
 
 // Settings that take their turns; none may change a bit.
@@ -222,6 +235,7 @@ static void sweep_world(const struct synthetic *model, const struct outcome *exp
                 .transport = world == 1 && strcmp(transport, "threads") == 0 ? "self" : transport,
                 .gather = way == SHARED ? "shared" : "copy",
                 .world = world,
+                .steps = SYNTHETIC_STEPS,
                 .stage = stage,
                 .prefetch = way == COPIED_ON_DEMAND ? ZERO_OFF : way % 3,
                 .outcomes = outcomes,
@@ -236,7 +250,10 @@ static void sweep(const struct synthetic *model, const char *transport)
 {
     struct outcome *outcomes = team_shared(MOST_RANKS * sizeof *outcomes);
     assert_non_null(outcomes);
-    const struct outcome expected = expected_outcome(model, outcomes);
+    struct job plain = plain_job(model, SYNTHETIC_STEPS, outcomes);
+    run(&plain, NULL);
+    check_golden(&plain, synthetic_golden(model));
+    const struct outcome expected = outcomes[0];
     unsigned turn = (unsigned)model->dtype * 7 + (unsigned)model->micro_batches;
     for (int world = 1; world <= MOST_RANKS; world++)
         sweep_world(model, &expected, world, transport, outcomes, &turn);
@@ -374,8 +391,124 @@ static void precisions(void **state)
         sweep(&models[i], i % 2 ? "shm" : "threads");
 }
 
+/* ------------------------------------------------------------------ the matrix */
+
+enum dimension { OPTIMIZER, PRECISION, POLICY, STAGE, WORLD, AHEAD, GATHER, TRANSPORT, DIMENSIONS };
+
+static const char *only; // the optimizer all of whose jobs are run
+
+static bool possible(const int *choice)
+{
+    const bool may_announce = choice[POLICY] == MATRIX_UNCLIPPED || choice[POLICY] == MATRIX_PASSES;
+    return (choice[AHEAD] == 0 || may_announce) && (choice[GATHER] == 0 || choice[STAGE] > 0);
+}
+
+static const struct pairs matrix = {
+    .dims = DIMENSIONS,
+    .sizes = {MATRIX_OPTIMIZERS, MATRIX_PRECISIONS, MATRIX_POLICIES, 4, MOST_RANKS, 2, 2, 2},
+    .possible = possible,
+};
+
+static struct job matrix_job(const int *choice, unsigned turn, struct outcome *outcomes)
+{
+    const int world = 1 + choice[WORLD];
+    struct job job = {
+        .model = matrix_model(choice[OPTIMIZER], choice[PRECISION], choice[POLICY]),
+        .transport = choice[TRANSPORT] ? "shm" : team_threads(world),
+        .gather = choice[GATHER] ? "shared" : "copy",
+        .world = world,
+        .steps = MATRIX_STEPS,
+        .stage = choice[STAGE],
+        .prefetch = turn % 3 == 0 ? ZERO_OFF : (int32_t)(turn % 3),
+        .outcomes = outcomes,
+    };
+    take_turns(&job, turn);
+    job.model.ahead = choice[AHEAD];
+    return job;
+}
+
+// The plain way of a choice's model, whose fingerprint is the one written down.
+static struct outcome matrix_outcome(const int *choice, struct outcome *outcomes)
+{
+    const struct synthetic model =
+        matrix_model(choice[OPTIMIZER], choice[PRECISION], choice[POLICY]);
+    struct job job = plain_job(&model, MATRIX_STEPS, outcomes);
+    run(&job, NULL);
+    check_golden(&job, matrix_golden(choice[OPTIMIZER], choice[PRECISION], choice[POLICY]));
+    return outcomes[0];
+}
+
+static void part_of_matrix(void **state)
+{
+    (void)state;
+    struct outcome *outcomes = team_shared(MOST_RANKS * sizeof *outcomes);
+    assert_non_null(outcomes);
+    struct pairs sweep = matrix;
+    int choice[PAIRS_DIMS];
+    unsigned turn = 0;
+    for (; pairs_next(&sweep, choice); turn++) {
+        if (!test_takes((int)turn))
+            continue;
+        struct job job = matrix_job(choice, turn, outcomes);
+        run(&job, NULL);
+        check_golden(&job, matrix_golden(choice[OPTIMIZER], choice[PRECISION], choice[POLICY]));
+    }
+    print_message("%u jobs\n", turn);
+    team_shared_free(outcomes, MOST_RANKS * sizeof *outcomes);
+}
+
+static void matrix_of_one_optimizer(void **state)
+{
+    (void)state;
+    struct outcome *outcomes = team_shared(MOST_RANKS * sizeof *outcomes);
+    assert_non_null(outcomes);
+    const int optimizer = matrix_find(matrix_optimizers, MATRIX_OPTIMIZERS, only);
+    struct outcome expected = {0};
+    int choice[PAIRS_DIMS], precision = -1, policy = -1;
+    unsigned turn = 0;
+    assert_true(optimizer >= 0);
+    for (pairs_begin(&matrix, choice); pairs_each(&matrix, choice); turn++) {
+        if (choice[OPTIMIZER] != optimizer)
+            continue;
+        if (choice[PRECISION] != precision || choice[POLICY] != policy)
+            expected = matrix_outcome(choice, outcomes);
+        precision = choice[PRECISION];
+        policy = choice[POLICY];
+        struct job job = matrix_job(choice, turn, outcomes);
+        run(&job, &expected);
+    }
+    team_shared_free(outcomes, MOST_RANKS * sizeof *outcomes);
+}
+
+// As matrix_golden() has them.
+static void print_golden(void **state)
+{
+    (void)state;
+    static struct outcome outcomes[MOST_RANKS];
+    for (int o = 0; o < MATRIX_OPTIMIZERS; o++)
+        for (int p = 0; p < MATRIX_PRECISIONS; p++)
+            for (int q = 0; q < MATRIX_POLICIES; q++) {
+                char digest[33];
+                const struct synthetic model = matrix_model(o, p, q);
+                struct job job = plain_job(&model, MATRIX_STEPS, outcomes);
+                run(&job, NULL);
+                hex(outcomes[0].digest, digest);
+                printf("%s\"%s\", // %s, %s, %s\n", q == 0 ? "{" : "", digest, matrix_optimizers[o],
+                       matrix_precisions[p], matrix_policies[q]);
+            }
+}
+
 int main(int argc, char **argv)
 {
+    const struct CMUnitTest part[] = {cmocka_unit_test(part_of_matrix)};
+    const struct CMUnitTest whole[] = {cmocka_unit_test(matrix_of_one_optimizer)};
+    const struct CMUnitTest golden[] = {cmocka_unit_test(print_golden)};
+    only = argc > 2 ? argv[2] : NULL;
+    if (argc > 1 && strcmp(argv[1], "golden") == 0)
+        return cmocka_run_group_tests(golden, NULL, NULL);
+    if (argc > 1 && strcmp(argv[1], "matrix") == 0)
+        return only ? cmocka_run_group_tests(whole, NULL, NULL)
+                    : cmocka_run_group_tests(part, NULL, NULL);
     every = argc > 1 && strcmp(argv[1], "all") == 0;
     const bool precision = argc > 1 && strcmp(argv[1], "precision") == 0;
     const struct CMUnitTest narrow[] = {

@@ -176,7 +176,7 @@ static bool measures(struct team_rank *rank, void *user)
         TEAM_OK(rank, zero_grad_norm(rank->z, 0.25, &norm));
         TEAM_OK(rank, zero_grad_norm(rank->z, 0.25, &again));
         TEAM_OK(rank, zero_grad_norm(rank->z, 0.5, &twice));
-        synthetic_hyper(step, hyper);
+        synthetic_hyper(&job->model, step, hyper);
         args.group_count = SYNTHETIC_GROUPS;
         args.hyper = hyper;
         args.scale = 0.25;

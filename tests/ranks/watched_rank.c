@@ -29,7 +29,7 @@ static zero_result step(zero_ctx *z, uint64_t number)
     zero_hyper hyper[SYNTHETIC_GROUPS];
     zero_step_args args = zero_step_args_default();
     zero_result result = ZERO_OK;
-    synthetic_hyper(number, hyper);
+    synthetic_hyper(&model, number, hyper);
     args.group_count = SYNTHETIC_GROUPS;
     args.hyper = hyper;
     args.scale = 1.0 / model.micro_batches;
