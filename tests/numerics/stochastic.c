@@ -1,6 +1,7 @@
 // Weights without masters and bf16 moments: every bit of them against a training written out here,
 // at every number of ranks; and what stochastic rounding is for, that small steps are not lost.
-#include "base/hash.h"
+#include "tests/numerics/own_state.h"
+#include "tests/numerics/rounding_reference.h"
 #include "tests/ranks/team.h"
 #include "tests/unit/temporary.h"
 #include "zero/engine.h"
@@ -63,55 +64,19 @@ static float gradient(uint64_t step, uint64_t micro, zero_param p, uint64_t e)
 
 static const zero_hyper hyper = {2e-3, 0.9, 0.95, 1e-8, 0.01};
 
-/* ------------------------------------------------------------------ rounding, by its meaning */
-
-// The distance of a type's numbers at `magnitude`, which is at least the least of them.
-static double spacing(zero_dtype dtype, double magnitude)
-{
-    const int digits = dtype == ZERO_BF16 ? 8 : 11, least = dtype == ZERO_BF16 ? -133 : -24;
-    int exponent;
-    frexp(magnitude, &exponent); // magnitude = [0.5, 1) * 2^exponent
-    return ldexp(1.0, exponent - digits > least ? exponent - digits : least);
-}
-
-// Random bits of an element as a number in [0, 1): kernels.h says which they are.
-static double chance(zero_dtype dtype, uint64_t key, uint64_t e)
-{
-    if (dtype == ZERO_BF16) {
-        const zero_philox_block block = zero_philox(key, 0, e / 128 * 16 + e % 16);
-        const unsigned half = (unsigned)(e % 128 / 16);
-        return ldexp((double)(block.word[half / 2] >> (half % 2 * 16) & 0xffff), -16);
-    }
-    const zero_philox_block block = zero_philox(key, 0, e / 64 * 16 + e % 16);
-    return ldexp((double)(block.word[e % 64 / 16] >> 1), -31);
-}
-
-// Away from zero if what is left of the number and chance make a whole.
-static float stochastic(zero_dtype dtype, uint64_t key, uint64_t e, float value)
-{
-    const double unit = spacing(dtype, fabs((double)value));
-    const double below = floor(fabs((double)value) / unit);
-    const double left = floor(ldexp(fabs((double)value) / unit - below, 31)) * 0x1p-31;
-    const double rounded = unit * (below + (left + chance(dtype, key, e) >= 1.0));
-    return (float)copysign(rounded, (double)value);
-}
-
-static uint64_t key_of(zero_param p, int32_t slice, uint64_t updates, uint64_t purpose)
-{
-    const uint64_t parts[] = {SEED, (uint64_t)slice, updates, purpose};
-    const char *name = tensors[p].name;
-    return base_hash64(parts, sizeof parts, base_hash64(name, strlen(name), 0));
-}
+/* ------------------------------------------------------------------ the reference */
 
 static float nearest(zero_dtype dtype, float value)
 {
-    if (dtype == ZERO_F32)
-        return value;
-    const double unit = spacing(dtype, fabs((double)value));
-    return (float)(nearbyint((double)value / unit) * unit);
+    return (float)rounding_nearest(dtype, value);
 }
 
-/* ------------------------------------------------------------------ the reference */
+static float stochastic(zero_dtype dtype, zero_param p, int32_t slice, uint64_t updates,
+                        uint64_t purpose, uint64_t e, float value)
+{
+    const uint64_t key = rounding_key(SEED, tensors[p].name, slice, updates, purpose);
+    return (float)rounding_stochastic(dtype, key, e, value);
+}
 
 static void first_state(const struct job *job)
 {
@@ -152,10 +117,10 @@ static void reference_step(const struct job *job, uint64_t step)
             update_element(&s->weight[i], &s->m[i], &s->v[i], sum, step + 1);
             if (bare && tensor->dtype != ZERO_F32)
                 s->weight[i] =
-                    stochastic(tensor->dtype, key_of(p, slice, step + 1, 0), e, s->weight[i]);
+                    stochastic(tensor->dtype, p, slice, step + 1, ROUNDED_WEIGHT, e, s->weight[i]);
             if (narrow) {
-                s->m[i] = stochastic(ZERO_BF16, key_of(p, slice, step + 1, 1), e, s->m[i]);
-                s->v[i] = stochastic(ZERO_BF16, key_of(p, slice, step + 1, 2), e, s->v[i]);
+                s->m[i] = stochastic(ZERO_BF16, p, slice, step + 1, ROUNDED_MOMENT, e, s->m[i]);
+                s->v[i] = stochastic(ZERO_BF16, p, slice, step + 1, ROUNDED_MOMENT + 1, e, s->v[i]);
             }
         }
     }
@@ -266,38 +231,26 @@ static bool work_matches(struct team_rank *rank, const struct job *job)
     return true;
 }
 
-// Moments and master weights of what this rank has the state of.
-static bool state_matches(const struct team_rank *rank, const struct job *job)
+static bool element_matches(void *user, const struct own_element *own)
 {
-    const zero_ctx *z = rank->z;
-    for (size_t i = 0; i < z->layout.slice_count; i++) {
-        const struct eng_slice *slice = &z->layout.slices[i];
-        const struct eng_section_place *place = &z->placement.sections[slice->section];
-        const struct state *state = &job->states[slice->param];
-        for (size_t e = 0; e < slice->numel; e++) {
-            const size_t granule = slice->granule + e / ENG_GRANULE;
-            if (granule < place->state_first ||
-                granule >= place->state_first + place->state_granules)
-                continue;
-            const size_t at = slice->granule * ENG_GRANULE + e;
-            const size_t n = (size_t)slice->index * slice->numel + e;
-            const struct tensor *tensor = &tensors[slice->param];
-            const zero_dtype dtype = z->config.moment_dtype;
-            float weight;
-            eng_values_get(z, slice->section, at, 1, &weight);
-            TEAM_CHECK(same(state->weight[n], weight, tensor, n, "master"));
-            TEAM_CHECK(same(state->m[n], element(dtype, eng_moments(z, 0, slice->section, at), 0),
-                            tensor, n, "m"));
-            TEAM_CHECK(same(state->v[n], element(dtype, eng_moments(z, 1, slice->section, at), 0),
-                            tensor, n, "v"));
-        }
-    }
-    return true;
+    const struct job *job = user;
+    const struct tensor *tensor = &tensors[own->param];
+    const struct state *state = &job->states[own->param];
+    const uint64_t i = (uint64_t)own->slice * tensor->numel + own->element;
+    return same(state->weight[i], own->weight, tensor, i, "master") &&
+           same(state->m[i], own->moment[0], tensor, i, "m") &&
+           same(state->v[i], own->moment[1], tensor, i, "v");
+}
+
+// Moments and master weights of what this rank has the state of.
+static bool state_matches(const struct team_rank *rank, struct job *job)
+{
+    return own_state_each(rank->z, element_matches, job);
 }
 
 static bool train(struct team_rank *rank, void *user)
 {
-    const struct job *job = user;
+    struct job *job = user;
     rank->config.stage = job->stage;
     rank->config.micro_batches = MICRO_BATCHES;
     rank->config.seed = SEED;
