@@ -443,9 +443,13 @@ static void addresses_are_counted(void **state)
         json_decref(plan);
         plan = plan_large(gather, needed - little);
         assert_true(json_is_false(at(plan, "host.fits")));
-        if (enough)
+        if (enough) {
             assert_string_equal(text(plan, "host.limited_by"),
                                 "address space of a process (ulimit -v)");
+            assert_true(number(plan, "host.left") < number(plan, "host.limit"));
+            assert_true(number(plan, "host.left") <= needed - little);
+            assert_true(number(plan, "host.left") >= needed - 2 * little);
+        }
         json_decref(plan);
     }
 }
