@@ -81,6 +81,16 @@ static bool find_mount(const char *text, bool second, char *root, char *point)
     return false;
 }
 
+// Our group's path below the one that the mount shows as its root; "" if it is that one, or is not
+// below it at all.
+static const char *below_mount(const char *path, const char *mount_root)
+{
+    const size_t shown = strcmp(mount_root, "/") ? strlen(mount_root) : 0;
+    const char *below = path + shown;
+    const bool inside = strncmp(path, mount_root, shown) == 0 && *below == '/';
+    return inside && strcmp(below, "/") ? below : "";
+}
+
 bool base_control_group_find(struct base_control_group *group, const char *root, bool second)
 {
     char groups[8192], mounts[65536], path[256], mount_root[256], point[256];
@@ -90,10 +100,8 @@ bool base_control_group_find(struct base_control_group *group, const char *root,
         !find_path(groups, second, path, sizeof path) ||
         !find_mount(mounts, second, mount_root, point))
         return false;
-    const size_t shown = strcmp(mount_root, "/") ? strlen(mount_root) : 0;
-    const char *below = strncmp(path, mount_root, shown) ? "" : path + shown;
     const int length = snprintf(group->directory, sizeof group->directory, "%s%s%s", root, point,
-                                strcmp(below, "/") ? below : "");
+                                below_mount(path, mount_root));
     group->mount = strlen(root) + strlen(point);
     return length > 0 && (size_t)length < sizeof group->directory;
 }

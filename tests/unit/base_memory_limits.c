@@ -93,6 +93,25 @@ static void the_tightest_group_counts(void **state)
     expect_group("cg", 300000000, 290000000);
 }
 
+/** A container's mount shows one group as its root: ours is that one, below it, or elsewhere. */
+static void a_mount_shows_a_part(void **state)
+{
+    (void)state;
+    assert_true(temporary_folder(&dir, "part"));
+    assert_true(temporary_folder(&dir, "part/step"));
+    write_file("part/memory.max", "9000000\n");
+    write_file("part/step/memory.max", "7000000\n");
+    write_file("proc/self/mountinfo", "30 22 0:26 /box /part rw - cgroup2 cgroup2 rw\n");
+    write_file("proc/self/cgroup", "0::/box/step\n");
+    expect_group("part/step", 7000000, 0);
+    write_file("proc/self/cgroup", "0::/box\n");
+    expect_group("part", 9000000, 0);
+    write_file("proc/self/cgroup", "0::/box/step-by-step\n");
+    expect_group("part", 9000000, 0);
+    write_file("proc/self/cgroup", "0::/boxes\n"); // is no group below /box
+    expect_group("part", 9000000, 0);
+}
+
 static void version_1_counts_what_is_below(void **state)
 {
     (void)state;
@@ -147,6 +166,7 @@ int main(void)
         cmocka_unit_test(nothing_is_known_of_an_empty_host),
         cmocka_unit_test(the_host_says_what_is_available),
         cmocka_unit_test(the_tightest_group_counts),
+        cmocka_unit_test(a_mount_shows_a_part),
         cmocka_unit_test(version_1_counts_what_is_below),
         cmocka_unit_test(addresses_are_limited),
     };
