@@ -198,6 +198,7 @@ struct zero_ctx {
     struct eng_gather_slot *gather_slots;
     struct eng_grad_slot *grad_slots;
     struct eng_windows param_windows, grad_windows; /**< if paranoid */
+    void *nowhere;                                  /**< see eng_nowhere() */
     uint64_t *hashes_mine, *hashes_all;             /**< verify_micro: see verify.c */
     struct eng_segment *segments;
     size_t *section_segments; /**< first segment of each section, one more at the end */
@@ -323,6 +324,10 @@ void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element);
 float *eng_own_sums(const zero_ctx *z, size_t section, size_t element);
 /** The sums of the rank that owns the element; of others at stage 0 only. */
 const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element);
+/** Where a program that goes on after a fatal error reads and writes without harm: zeros at first,
+ * as large as the largest slice, nobody else's. NULL without such an error, or if there is none to
+ * be had. */
+void *eng_nowhere(zero_ctx *z);
 /** This rank's unfinished blocks of a section; NULL if no round leaves any. */
 float *eng_own_blocks(const zero_ctx *z, size_t section);
 

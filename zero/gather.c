@@ -118,7 +118,7 @@ const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
         return NULL;
     const bool windowed = z->placement.sections[slice->section].windowed;
     if (windowed && z->units[z->layout.sections[slice->section].unit].holds == 0)
-        return NULL;
+        return eng_nowhere(z);
     const void *borrowed = eng_borrowed(z, slice);
     if (borrowed)
         return borrowed;

@@ -357,6 +357,8 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
     if (!unit->grad_open || section->frozen)
         return NULL;
     void *own = eng_own_gradient(z, slice);
+    if (!unit->grad_open)
+        return eng_nowhere(z);
     if (own)
         return own;
     if (z->config.paranoid)

@@ -1,5 +1,7 @@
 #include "zero/engine.h"
 
+#include <sys/mman.h>
+
 static size_t place_index(size_t element, size_t first_granule)
 {
     return element - first_granule * ENG_GRANULE;
@@ -235,8 +237,29 @@ zero_result eng_memory_allocate(zero_ctx *z)
     return r ? eng_fail_from(z, &error) : ZERO_OK;
 }
 
+static size_t nowhere_bytes(const zero_ctx *z)
+{
+    size_t granules = 0;
+    for (size_t i = 0; i < z->layout.slice_count; i++)
+        if (z->layout.slices[i].granules > granules)
+            granules = z->layout.slices[i].granules;
+    return granules * ENG_GRANULE * sizeof(float);
+}
+
+void *eng_nowhere(zero_ctx *z)
+{
+    if (!z->fatal || z->nowhere)
+        return z->nowhere;
+    void *memory = mmap(NULL, nowhere_bytes(z), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    z->nowhere = memory == MAP_FAILED ? NULL : memory;
+    return z->nowhere;
+}
+
 void eng_memory_free(zero_ctx *z)
 {
+    if (z->nowhere)
+        munmap(z->nowhere, nowhere_bytes(z));
     base_arena_free(&z->private_memory);
     eng_paranoid_free(z);
     eng_verify_free(z);

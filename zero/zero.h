@@ -26,9 +26,12 @@
  *    _DEVICE, _NONFINITE, _LIMIT on the step path) is sticky, and every rank's: every later call of
  *    any rank but the local getters and zero_close() returns the first one. It leaves no rank's
  *    weights and moments in the middle of an update, unless zero_step_ahead() began it. Pointers
- *    given out stay mapped until zero_close(), so calls of the hot path may go unchecked: after a
- *    failure zero_step() refuses. zero_last_error() has the message with its numbers.
- *  - ZERO_E_INVALID and ZERO_E_STATE, where documented, change nothing.
+ *    given out stay mapped until zero_close(), and those asked for after a fatal error lead to
+ *    memory nobody else uses: so the calls between zero_micro_begin() and zero_step() may go
+ *    unchecked, and zero_step() refuses. zero_last_error() has the message with its numbers.
+ *  - ZERO_E_INVALID and ZERO_E_STATE, where documented, change nothing. They are errors of the
+ *    program, found the first time it runs, and pointers are NULL where it has no right to any:
+ *    while it is new, check every call.
  *  - Structs carry struct_size first. Fields are only ever appended. A larger struct of a newer
  *    caller is accepted if its unknown tail is zero. In *config* structs zero means "the default"
  *    and ZERO_OFF "none"; hyper-parameters and step arguments are literal.
@@ -436,7 +439,8 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
  * to zero_release(); slices of at most persist_numel elements are so from commit to close, but for
  * the time inside zero_step(), zero_import() and zero_param_write(). In a step that is announced
  * (zero_step_ahead()) nothing else is readable once its gradient was handed over. NULL if param or
- * slice does not exist, or at stage 3 if the unit is not gathered and the slice is not that small.
+ * slice does not exist, or at stage 3 if the unit is not gathered and the slice is not that small;
+ * after a fatal error then memory of the slice's size with no values of it.
  *
  * With gather=shared all ranks of the host read the same memory, whose owners write it while this
  * rank is inside one of these calls, or, in a step that is announced, after zero_grad_done():
@@ -461,7 +465,8 @@ ZERO_API zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream str
  * handed over: ZERO_E_LIMIT if grad_units of its size are open. */
 ZERO_API zero_result zero_grad_open_raw(zero_ctx *z, zero_unit unit, zero_stream stream);
 
-/** The gradient of a slice; *local*; valid while its unit's gradient is open, else NULL. */
+/** The gradient of a slice; *local*; valid while its unit's gradient is open, else NULL; after a
+ * fatal error then memory of its size that goes nowhere. */
 ZERO_API void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t slice);
 
 /**

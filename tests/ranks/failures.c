@@ -18,9 +18,17 @@ enum { WORLD = 3, CULPRIT = 1, IN_STEP = 14, CALLS = IN_STEP + 15 };
 
 enum how { ABORT_FROM_A_THREAD, TOO_MANY_UNITS, OTHER_ARGUMENTS, DEATH };
 
+/** Ways to run a context. */
+static const struct setting {
+    int stage;
+    const char *gather;
+    int paranoid;
+} settings[] = {{0, NULL, 0}, {1, NULL, 0},   {2, NULL, 0},
+                {3, NULL, 0}, {3, "copy", 0}, {1, NULL, 1}};
+
 struct job {
     enum how how;
-    int stage;
+    struct setting setting;
     zero_result expected;
     const char *says;
     atomic_int done;
@@ -112,6 +120,29 @@ static zero_result call(zero_ctx *z, int which)
     return which < IN_STEP ? call_in_step(z, which) : call_outside(z, which - IN_STEP);
 }
 
+/** What a program does with every tensor that checks nothing but zero_step(). */
+static bool go_on_unchecked(const struct team_rank *rank)
+{
+    zero_ctx *z = rank->z;
+    for (int t = 0; t < toy_odd.tensor_count; t++) {
+        const struct toy_tensor *tensor = &toy_odd.tensors[t];
+        for (int s = 0; s < tensor->slices; s++) {
+            zero_gather(z, tensor->unit + s, NULL);
+            zero_grad_open(z, tensor->unit + s, NULL);
+            const float *weight = zero_param_ptr(z, t, s);
+            float *gradient = zero_grad_ptr(z, t, s);
+            TEAM_CHECK(weight && gradient);
+            TEAM_CHECK((uintptr_t)weight % 2048 == 0 && (uintptr_t)gradient % 2048 == 0);
+            for (uint64_t i = 0; i < tensor->numel; i++)
+                gradient[i] += weight[i];
+            zero_grad_done(z, tensor->unit + s, NULL);
+            zero_release(z, tensor->unit + s, NULL);
+        }
+        TEAM_CHECK(!zero_param_ptr(z, t, tensor->slices) && !zero_grad_ptr(z, t, tensor->slices));
+    }
+    return true;
+}
+
 /** Whether all calls return what they should, twice over, and the getters still answer. */
 static bool all_refuse(const struct team_rank *rank, const struct job *job)
 {
@@ -129,7 +160,7 @@ static bool all_refuse(const struct team_rank *rank, const struct job *job)
     TEAM_CHECK(zero_param_ptr(z, 0, 0) && zero_world(z) == WORLD);
     TEAM_CHECK(zero_plan_text(z)[0] && zero_plan_json(z)[0]);
     TEAM_CHECK(zero_loss_scale(z) == 1 && zero_micro_total(z) == toy_odd.micro_batches);
-    return true;
+    return go_on_unchecked(rank);
 }
 
 /* ------------------------------------------------------------------ how it comes about */
@@ -175,7 +206,9 @@ static bool fail_together(struct team_rank *rank, void *user)
     struct job *job = user;
     pthread_t thread;
     const bool aborts = rank->rank == CULPRIT && job->how == ABORT_FROM_A_THREAD;
-    rank->config.stage = job->stage;
+    rank->config.stage = job->setting.stage;
+    rank->config.gather = job->setting.gather;
+    rank->config.paranoid = job->setting.paranoid;
     if (!toy_open(rank, &toy_odd))
         return false;
     if (aborts)
@@ -195,15 +228,18 @@ static bool fail_together(struct team_rank *rank, void *user)
 
 static void fail_over(const char *transport, enum how how, zero_result expected, const char *says)
 {
-    for (int stage = 0; stage <= 3; stage++) {
-        if (how == TOO_MANY_UNITS && stage < 3)
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        const struct setting *setting = &settings[i];
+        if (how == TOO_MANY_UNITS && setting->stage < 3 && !setting->paranoid)
             continue; // without a limit
+        if (how == TOO_MANY_UNITS && setting->gather)
+            continue; // the culprit's gathers are another order of operations first
         struct job *job = team_shared(sizeof *job);
-        *job = (struct job){.how = how, .stage = stage, .expected = expected, .says = says};
+        *job = (struct job){.how = how, .setting = *setting, .expected = expected, .says = says};
         const bool ran = team_run(transport, WORLD, fail_together, job);
         for (int r = 0; r < WORLD; r++)
             if ((!ran && how != DEATH) || (!job->good[r] && !(how == DEATH && r == CULPRIT)))
-                fail_msg("%s, stage %d, rank %d", transport, stage, r);
+                fail_msg("%s, stage %d, setting %zu, rank %d", transport, setting->stage, i, r);
         team_shared_free(job, sizeof *job);
     }
 }

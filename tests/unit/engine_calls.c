@@ -195,7 +195,11 @@ static void limits_are_named_and_fatal(void **state)
     float expected[NUMEL];
     fill(NULL, "u4", 0, 0, NUMEL, expected);
     assert_memory_equal(zero_param_ptr(z, 4, 0), expected, sizeof expected);
-    assert_null(zero_param_ptr(z, 5, 0));
+    const float *nowhere = zero_param_ptr(z, 5, 0);
+    assert_non_null(nowhere);
+    for (size_t i = 0; i < NUMEL; i++)
+        assert_true(nowhere[i] == 0);
+    assert_null(zero_param_ptr(z, UNITS, 0));
     zero_close(z);
 
     z = open_stage(2, 1, ZERO_NONFINITE_DEFAULT);
