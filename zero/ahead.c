@@ -26,8 +26,8 @@ static zero_result check_policy(zero_ctx *z, const zero_step_args *args)
                         args->max_norm);
     if (z->config.nonfinite == ZERO_NONFINITE_SKIP)
         return eng_fail(z, ZERO_E_INVALID,
-                        "zero_step_ahead with nonfinite=skip: whether to skip is not known before "
-                        "the update");
+                        "zero_step_ahead with nonfinite=skip, the default with a loss scale: "
+                        "whether to skip is not known before the update; take nonfinite=error");
     return ZERO_OK;
 }
 
@@ -49,8 +49,8 @@ static zero_result check_window(zero_ctx *z)
     for (size_t u = 0; u < z->layout.unit_count; u++)
         if (z->units[u].grad_open || z->units[u].grad_handed)
             return eng_fail(z, ZERO_E_STATE,
-                            "zero_step_ahead after the gradient of unit %zu was %s", u,
-                            z->units[u].grad_open ? "opened" : "handed over");
+                            "zero_step_ahead after the gradient of unit %zu (%s) was %s", u,
+                            z->units[u].name, z->units[u].grad_open ? "opened" : "handed over");
     return ZERO_OK;
 }
 
@@ -112,9 +112,9 @@ zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit)
     const struct eng_unit *u = &z->units[unit];
     if (u->holds > 0)
         return eng_fail(z, ZERO_E_STATE,
-                        "gradient of unit %d handed over in a step that is announced, but the unit "
-                        "is gathered: release it first",
-                        unit);
+                        "gradient of unit %d (%s) handed over in a step that is announced, but the "
+                        "unit is gathered: release it first",
+                        unit, u->name);
     // From its owners' memory, which they may write when this rank has handed over.
     zero_result r = u->slot >= 0 ? eng_slot_settle(z, &z->gather_slots[u->slot]) : ZERO_OK;
     return r ? r : eng_publish_wait(z, unit);

@@ -156,8 +156,9 @@ static zero_result refuse(const struct eng_key *key, const char *given, struct b
         snprintf(range + used, sizeof range - used, "%s%" PRId64 " to %" PRId64, used ? "or " : "",
                  key->min, key->max);
     }
-    return zero_fail(error, ZERO_E_INVALID, "%s: %s (%s) takes %s%s", given, key->name, key->doc,
-                     range, off);
+    return zero_fail(error, ZERO_E_INVALID, "%s: %s (%s) takes %s%s%s", given, key->name, key->doc,
+                     range, off,
+                     key->kind == ENG_KEY_BYTES ? "; KiB, MiB or GiB may follow a number" : "");
 }
 
 static int64_t choice_index(const struct eng_key *key, const char *text)

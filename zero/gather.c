@@ -45,9 +45,9 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
     struct eng_unit *u = &z->units[unit];
     if (eng_ahead_closed(z, unit))
         return eng_fail(z, ZERO_E_STATE,
-                        "gather of unit %d, whose gradient was handed over in a step that is "
+                        "gather of unit %d (%s), whose gradient was handed over in a step that is "
                         "announced",
-                        unit);
+                        unit, u->name);
     z->gathers_seen++;
     const uint64_t begin = base_clock_ns();
     zero_result r = ZERO_OK;
@@ -76,7 +76,8 @@ static zero_result release(zero_ctx *z, zero_unit unit)
 {
     struct eng_unit *u = &z->units[unit];
     if (u->holds == 0)
-        return eng_fail(z, ZERO_E_STATE, "release of unit %d, which is not gathered", unit);
+        return eng_fail(z, ZERO_E_STATE, "release of unit %d (%s), which is not gathered", unit,
+                        u->name);
     zero_result r = ZERO_OK;
     if (--u->holds == 0) {
         z->held_units--;

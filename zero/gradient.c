@@ -98,15 +98,16 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
 {
     struct eng_unit *u = &z->units[unit];
     if (z->micro < 0 || z->evaluation.active)
-        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d opened %s", unit,
-                        z->micro < 0 ? "outside a micro-batch" : "in an evaluation");
+        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d (%s) opened %s", unit, u->name,
+                        z->evaluation.active ? "in an evaluation"
+                                             : "outside a micro-batch: zero_micro_begin() is due");
     if (z->placement.grads.class_of_unit[unit] < 0)
         return eng_fail(z, ZERO_E_STATE,
                         "unit %d (%s) has no gradient: each of its tensors was registered frozen",
                         unit, u->name);
     if (u->grad_open || u->grad_handed)
-        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d is %s already in micro-batch %d",
-                        unit, u->grad_open ? "open" : "handed over", z->micro);
+        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d (%s) is %s already in micro-batch %d",
+                        unit, u->name, u->grad_open ? "open" : "handed over", z->micro);
     const bool limited = z->config.stage >= 2 || z->config.paranoid;
     if (limited && z->open_grads >= z->config.grad_units)
         return too_many_open(z, unit);
@@ -307,8 +308,8 @@ static zero_result open_raw(zero_ctx *z, zero_unit unit)
 static zero_result hand_over(zero_ctx *z, zero_unit unit)
 {
     if (!z->units[unit].grad_open)
-        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d handed over, but it is not open",
-                        unit);
+        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d (%s) handed over, but it is not open",
+                        unit, z->units[unit].name);
     const zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
     if (r)
         return r;
@@ -354,11 +355,11 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
         return NULL;
     const struct eng_section *section = &z->layout.sections[slice->section];
     const struct eng_unit *unit = &z->units[section->unit];
-    if (!unit->grad_open || section->frozen)
+    if (section->frozen)
         return NULL;
-    void *own = eng_own_gradient(z, slice);
     if (!unit->grad_open)
         return eng_nowhere(z);
+    void *own = eng_own_gradient(z, slice);
     if (own)
         return own;
     if (z->config.paranoid)

@@ -47,7 +47,8 @@ static zero_result give(zero_ctx *z, const char *name, double value)
                         "a metric's name is 1 .. %d of [A-Za-z0-9_.-], not \"%.40s\"",
                         ENG_METRIC_NAME - 1, name ? name : "");
     if (z->micro < 0)
-        return eng_fail(z, ZERO_E_STATE, "metric %s given outside a micro-batch", name);
+        return eng_fail(z, ZERO_E_STATE,
+                        "metric %s given outside a micro-batch: zero_micro_begin() is due", name);
     const zero_result r = name_metric(z, name);
     if (r)
         return r;

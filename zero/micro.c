@@ -37,13 +37,17 @@ zero_result eng_micro_check(zero_ctx *z, const char *call)
     for (size_t u = 0; u < z->layout.unit_count; u++) {
         const struct eng_unit *unit = &z->units[u];
         if (unit->grad_open)
-            return eng_fail(z, ZERO_E_STATE, "%s: the gradient of unit %zu is open", call, u);
+            return eng_fail(z, ZERO_E_STATE,
+                            "%s: the gradient of unit %zu (%s) is open: zero_grad_done() is due",
+                            call, u, unit->name);
         if (unit->holds > 0)
-            return eng_fail(z, ZERO_E_STATE, "%s: unit %zu is gathered", call, u);
+            return eng_fail(z, ZERO_E_STATE, "%s: unit %zu (%s) is gathered: zero_release() is due",
+                            call, u, unit->name);
         if (z->micro >= 0 && !z->evaluation.active && unit->trains && !unit->grad_handed)
             return eng_fail(z, ZERO_E_STATE,
-                            "%s: no gradient of unit %zu was handed over in micro-batch %d", call,
-                            u, z->micro);
+                            "%s: no gradient of unit %zu (%s) was handed over in micro-batch %d: "
+                            "zero_grad_done(), or zero_grad_none(), is due",
+                            call, u, unit->name, z->micro);
     }
     if (z->micro > 0 && z->metric_next < z->metrics.count)
         return eng_fail(z, ZERO_E_STATE, "%s: metric %s was not given in micro-batch %d", call,

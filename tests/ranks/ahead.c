@@ -231,7 +231,7 @@ static bool refused_inside(struct team_rank *rank, const struct toy *toy)
     REFUSED(rank, zero_grad_done(rank->z, UNIT, NULL), ZERO_E_STATE, "release it first");
     TEAM_OK(rank, zero_release(rank->z, UNIT, NULL));
     TEAM_OK(rank, zero_grad_done(rank->z, UNIT, NULL));
-    REFUSED(rank, zero_gather(rank->z, UNIT, NULL), ZERO_E_STATE, "unit 2, whose gradient");
+    REFUSED(rank, zero_gather(rank->z, UNIT, NULL), ZERO_E_STATE, "unit 2 (above), whose gradient");
     REFUSED(rank, toy_announce(rank, toy), ZERO_E_STATE, "announced already");
     TEAM_OK(rank, zero_gather(rank->z, BESIDE, NULL));
     TEAM_OK(rank, zero_release(rank->z, BESIDE, NULL));
@@ -271,7 +271,7 @@ static bool refuse(struct team_rank *rank, void *user)
     REFUSED(rank, toy_update(rank, &other), ZERO_E_INVALID, "other arguments");
     double norm;
     TEAM_OK(rank, zero_grad_norm(rank->z, 1, &norm));
-    REFUSED(rank, zero_gather(rank->z, UNIT, NULL), ZERO_E_STATE, "unit 2, whose gradient");
+    REFUSED(rank, zero_gather(rank->z, UNIT, NULL), ZERO_E_STATE, "unit 2 (above), whose gradient");
     TEAM_OK(rank, toy_update(rank, toy));
     TEAM_OK(rank, zero_gather(rank->z, UNIT, NULL));
     TEAM_OK(rank, zero_release(rank->z, UNIT, NULL));
@@ -279,10 +279,10 @@ static bool refuse(struct team_rank *rank, void *user)
     TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
     TEAM_OK(rank, zero_grad_open(rank->z, UNIT, NULL));
     if (zero_micro_count(rank->z) == 1)
-        REFUSED(rank, toy_announce(rank, toy), ZERO_E_STATE, "unit 2 was opened");
+        REFUSED(rank, toy_announce(rank, toy), ZERO_E_STATE, "unit 2 (above) was opened");
     TEAM_OK(rank, zero_grad_done(rank->z, UNIT, NULL));
     if (zero_micro_count(rank->z) == 1)
-        REFUSED(rank, toy_announce(rank, toy), ZERO_E_STATE, "unit 2 was handed over");
+        REFUSED(rank, toy_announce(rank, toy), ZERO_E_STATE, "unit 2 (above) was handed over");
     return true;
 }
 

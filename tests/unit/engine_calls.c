@@ -148,7 +148,7 @@ static void calls_out_of_order_change_nothing(void **state)
     micro_batch(z, 1, 1);
     assert_int_equal(zero_gather(z, 3, NULL), ZERO_OK);
     assert_int_equal(step(z, 0), ZERO_E_STATE);
-    says(z, "unit 3 is gathered");
+    says(z, "unit 3 (u3) is gathered: zero_release() is due");
     assert_int_equal(zero_release(z, 3, NULL), ZERO_OK);
     assert_int_equal(step(z, 0), ZERO_OK);
     assert_int_equal(zero_step_info(z, &info), ZERO_OK);
@@ -174,7 +174,7 @@ static void a_missing_gradient_is_named(void **state)
     says(z, "unit 4");
     assert_int_equal(zero_grad_open(z, 4, NULL), ZERO_OK);
     assert_int_equal(step(z, 0), ZERO_E_STATE);
-    says(z, "unit 4 is open");
+    says(z, "unit 4 (u4) is open: zero_grad_done() is due");
     assert_int_equal(zero_grad_done(z, 4, NULL), ZERO_OK);
     assert_int_equal(step(z, 0), ZERO_OK);
     zero_close(z);
@@ -248,7 +248,7 @@ static void no_gradient_is_one_of_zeros(void **state)
     for (int stage = 0; stage <= 3; stage++) {
         zero_ctx *z = open_stage(stage, 2, ZERO_NONFINITE_DEFAULT);
         assert_int_equal(zero_grad_none(z, 0, NULL), ZERO_E_STATE);
-        says(z, "outside a micro-batch");
+        says(z, "outside a micro-batch: zero_micro_begin() is due");
         micro_batch(z, 0, 1);
         assert_int_equal(zero_micro_begin(z, 1, NULL), ZERO_OK);
         for (int u = 0; u < UNITS; u++) {
@@ -420,7 +420,7 @@ static void an_evaluation_begins_between_steps(void **state)
     says(z, "1 to 1048576");
     assert_int_equal(zero_gather(z, 2, NULL), ZERO_OK);
     assert_int_equal(zero_eval_begin(z, 2), ZERO_E_STATE);
-    says(z, "unit 2 is gathered");
+    says(z, "unit 2 (u2) is gathered");
     assert_int_equal(zero_release(z, 2, NULL), ZERO_OK);
     assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
     assert_int_equal(zero_eval_begin(z, 2), ZERO_E_STATE);
