@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { ROOM = 32768 };
 
@@ -25,15 +26,21 @@ const char *eng_human(uint64_t bytes, char out[32])
 static void write_model(struct base_text *text, const struct eng_plan_facts *facts)
 {
     const struct eng_config *config = facts->config;
-    base_text_add(text, "plan of rank %d of %d, stage %d\n", config->rank, config->world,
+    base_text_add(text, "plan of rank %d of %d, stage %d", config->rank, config->world,
                   config->stage);
+    if (strcmp(config->name, ENG_CONTEXT_NAME) != 0)
+        base_text_add(text, ", context %s", config->name);
+    base_text_add(text, "\n");
     base_text_add(text, "  model        %" PRIu64 " elements, %zu tensors, %zu units, %zu groups\n",
                   eng_model_elements(facts->model), facts->model->param_count,
                   facts->layout->unit_count, facts->model->group_count);
     base_text_add(text, "  layout       %zu granules of %d elements\n", facts->layout->granules,
                   ENG_GRANULE);
-    base_text_add(text, "  micro-batches %d a step, at most %d a rank\n", config->micro_batches,
-                  eng_config_rounds(config));
+    base_text_add(text, "  micro-batches %d a step, at most %d a rank%s\n", config->micro_batches,
+                  eng_config_rounds(config),
+                  eng_config_given(config, "micro_batches")
+                      ? ""
+                      : ": as many as ranks, as micro_batches is not set");
     base_text_add(text, "  kernels      %s\n", facts->kernels->name);
 }
 
