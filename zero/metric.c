@@ -18,6 +18,17 @@ static bool valid_name(const char *name)
     return length > 0 && length < ENG_METRIC_NAME && strspn(name, allowed) == length;
 }
 
+/** Whether the lines for zero-run have a key of that name already. */
+static bool taken_name(const char *name)
+{
+    static const char *const keys[] = {"step", "updates", "context", "eval",      "norm",
+                                       "clip", "skipped", "lr",      "loss_scale"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(keys[i], name) == 0)
+            return true;
+    return false;
+}
+
 /** Enters the name in the first micro-batch of a step, compares it in the later ones. */
 static zero_result name_metric(zero_ctx *z, const char *name)
 {
@@ -30,6 +41,10 @@ static zero_result name_metric(zero_ctx *z, const char *name)
                         "metric %s in micro-batch %d, where micro-batch 0 had %s at this place",
                         name, z->micro, m < metrics->count ? metrics->list[m].name : "none");
     }
+    if (taken_name(name))
+        return eng_fail(z, ZERO_E_INVALID,
+                        "metric %s: the lines that zero-run writes have a value of that name",
+                        name);
     if (m == ENG_MAX_METRICS)
         return eng_fail(z, ZERO_E_LIMIT, "metric %s: there are %d already", name, m);
     for (int k = 0; k < m; k++)

@@ -492,9 +492,10 @@ ZERO_API zero_result zero_grad_none(zero_ctx *z, zero_unit unit, zero_stream str
  * Gives the metric `name` of the current micro-batch: zero_metric_mean() has the mean over all V
  * of them after zero_step() (of an evaluation: after zero_eval_end()), summed in fp64 in the order
  * 0 .. V-1. *Local*, but the same names in the same order in every micro-batch of a step or
- * evaluation, on every rank, each once, at most 16; names of [A-Za-z0-9_.-], 1 .. 31 bytes.
- * zero-run shows "loss", and tokens a second if there is a metric "tokens", the number in a
- * micro-batch. ZERO_E_INVALID, ZERO_E_STATE; ZERO_E_LIMIT: a 17th; fatal.
+ * evaluation, on every rank, each once, at most 16; names of [A-Za-z0-9_.-], 1 .. 31 bytes, but not
+ * what zero-run's metrics have anyway (step, updates, context, eval, norm, clip, skipped, lr,
+ * loss_scale). zero-run shows "loss", and tokens a second if there is a metric "tokens", the number
+ * in a micro-batch. ZERO_E_INVALID, ZERO_E_STATE; ZERO_E_LIMIT: a 17th; fatal.
  */
 ZERO_API zero_result zero_metric(zero_ctx *z, const char *name, double value);
 

@@ -198,6 +198,8 @@ static void a_micro_batch_has_16_metrics(void **state)
     zero_ctx *z = one_rank_committed();
     char name[16];
     assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
+    assert_int_equal(zero_metric(z, "norm", 1), ZERO_E_INVALID);
+    assert_non_null(strstr(zero_last_error(z), "metric norm"));
     for (int i = 0; i < 16; i++) {
         snprintf(name, sizeof name, "metric%d", i);
         assert_int_equal(zero_metric(z, name, i), ZERO_OK);
