@@ -22,6 +22,8 @@ zero_result eng_watch_open(zero_ctx *z, struct base_error *error)
 
 void eng_watch_close(zero_ctx *z)
 {
+    if (z->watch.area)
+        control_reports_no_more(z->watch.area, z);
     control_detach(z->watch.segment);
     z->watch = (struct eng_watch){.segment = NULL};
 }
@@ -64,8 +66,11 @@ static uint64_t since_last(double now, double before)
     return now > before ? (uint64_t)((now - before) * 1e9) : 0;
 }
 
+/** Of several contexts of a process one reports, or their lines would take turns. */
 static void write_status(zero_ctx *z, uint64_t now_ns)
 {
+    if (!control_reports(z->watch.area, z))
+        return;
     const zero_statistics *now = &z->stats, *before = &z->watch.before;
     struct control_status status = {
         .step = z->step,
@@ -79,6 +84,8 @@ static void write_status(zero_ctx *z, uint64_t now_ns)
         .planned_bytes = z->plan.total.mine,
         .metric_count = (uint32_t)z->means.count,
     };
+    if (strcmp(z->config.name, ENG_CONTEXT_NAME) != 0)
+        control_copy_name(status.context, sizeof status.context, z->config.name);
     for (int m = 0; m < z->means.count; m++) {
         const struct eng_metric *metric = &z->means.list[m];
         control_copy_name(status.metrics[m].name, sizeof status.metrics[m].name, metric->name);

@@ -77,8 +77,8 @@ struct control_metric {
     double mean;
 };
 
-/** Where a rank's training stands, as the context that finished a step last has it. Its stamp
- * counts, and is odd while somebody writes. */
+/** Where a rank's training stands, as the context that reports has it: see control_reports(). Its
+ * stamp counts, and is odd while somebody writes. */
 struct control_status {
     alignas(CONTROL_LINE) _Atomic uint64_t stamp;
     uint64_t step;            /**< steps finished */
@@ -91,6 +91,7 @@ struct control_status {
     uint64_t micro_batches;   /**< V */
     uint64_t planned_bytes;   /**< of this rank, as the plan has it */
     uint32_t metric_count;
+    char context[CONTROL_NAME_BYTES]; /**< its name, cut; "" if it has none */
     struct control_metric metrics[CONTROL_METRICS];
 };
 
@@ -101,6 +102,7 @@ struct control_rank {
     _Atomic uint32_t trace;                 /**< the segment's */
     _Atomic uint64_t lost_ns;               /**< when it has first noticed a rank's end; 0: never */
     _Atomic uint32_t lost;                  /**< one more than that rank's number, a moment later */
+    _Atomic uint64_t reporter;              /**< who writes the status; 0: nobody yet */
     struct control_status status;
     struct control_record ring[CONTROL_RECORDS];
 };
@@ -169,6 +171,13 @@ bool control_read(const struct control_rank *area, uint64_t number, struct contr
 
 /** The process that has attached as this rank, 0 if none has. *Local*, any process. */
 uint32_t control_pid(const struct control_rank *area);
+
+/** Whether `who` is the one of this process's contexts that writes the status: the first that asks,
+ * until it leaves off. *Local*, any thread. */
+bool control_reports(struct control_rank *area, const void *who);
+
+/** It writes no more, if it did. *Local*, any thread. */
+void control_reports_no_more(struct control_rank *area, const void *who);
 
 /** Writes the status, but for its stamp; loses it if another thread is writing one. *Local*, any
  * thread. */

@@ -171,6 +171,21 @@ bool control_read(const struct control_rank *area, uint64_t number, struct contr
     return false;
 }
 
+bool control_reports(struct control_rank *area, const void *who)
+{
+    uint64_t reporter = 0;
+    return atomic_compare_exchange_strong_explicit(&area->reporter, &reporter, (uintptr_t)who,
+                                                   memory_order_relaxed, memory_order_relaxed) ||
+           reporter == (uintptr_t)who;
+}
+
+void control_reports_no_more(struct control_rank *area, const void *who)
+{
+    uint64_t reporter = (uintptr_t)who;
+    atomic_compare_exchange_strong_explicit(&area->reporter, &reporter, 0, memory_order_relaxed,
+                                            memory_order_relaxed);
+}
+
 void control_status_write(struct control_rank *area, const struct control_status *status)
 {
     struct control_status *shared = &area->status;
@@ -199,6 +214,7 @@ bool control_status_read(const struct control_rank *area, struct control_status 
             continue;
         if (status->metric_count > CONTROL_METRICS)
             status->metric_count = CONTROL_METRICS;
+        status->context[sizeof status->context - 1] = '\0';
         for (uint32_t m = 0; m < status->metric_count; m++)
             status->metrics[m].name[CONTROL_NAME_BYTES - 1] = '\0';
         return true;

@@ -23,6 +23,7 @@ static void read_shared(const struct control_status *status, struct run_progress
     const struct control_metric *loss = find_metric(status, "loss");
     const struct control_metric *tokens = find_metric(status, "tokens");
     progress->step = status->step;
+    memcpy(progress->context, status->context, sizeof progress->context);
     if (loss) {
         progress->has_loss = true;
         progress->loss = loss->mean;
@@ -157,6 +158,8 @@ static void add_memory(const struct run_progress *progress, struct base_text *te
 
 void run_progress_text(const struct run_progress *progress, struct base_text *text)
 {
+    if (*progress->context)
+        base_text_add(text, "%s: ", progress->context);
     base_text_add(text, "step %" PRIu64, progress->step);
     if (progress->has_loss)
         base_text_add(text, ", loss %.5g", progress->loss);

@@ -31,8 +31,9 @@ void run_blame(const struct control_segment *segment, int failed, uint64_t now_n
 
 /** How the training goes. */
 struct run_progress {
-    uint64_t step; /**< finished ones; 0: nothing is known yet */
-    double step_s; /**< duration of one, mean of the ranks */
+    char context[CONTROL_NAME_BYTES]; /**< whose; "" if it has no name */
+    uint64_t step;                    /**< finished ones; 0: nothing is known yet */
+    double step_s;                    /**< duration of one, mean of the ranks */
     bool has_loss, has_tokens;
     double loss;
     double tokens;                          /**< a step */
@@ -49,8 +50,8 @@ void run_progress_read(const struct control_segment *segment, struct run_progres
 void run_progress_memory(const struct control_segment *segment, const char *proc,
                          struct run_progress *progress);
 
-/** "step 1200, loss 3.2145, 52.1k tokens/s, 39.3 ms a step, 1.2 GiB; gather 3 %, reduce 12 %,
- * verdict 1 %, update 20 %, rest 64 %". */
+/** "actor: " if it is a context that has a name, and "step 1200, loss 3.2145, 52.1k tokens/s, 39.3
+ * ms a step, 1.2 GiB; gather 3 %, reduce 12 %, verdict 1 %, update 20 %, rest 64 %". */
 void run_progress_text(const struct run_progress *progress, struct base_text *text);
 
 /* ------------------------------------------------------------------ trace.c */

@@ -316,6 +316,18 @@ static void progress_is_one_line(void **state)
                     "25 %, verdict 1 %, update 0 %, rest 64 %");
 }
 
+static void a_context_that_has_a_name_is_named(void **state)
+{
+    (void)state;
+    make_segment(1);
+    struct control_status status = {.step = 7, .step_ns = 2 * MS};
+    memset(status.context, 'x', sizeof status.context); // no zero at the end
+    memcpy(status.context, "actor", sizeof "actor");
+    control_status_write(&segment->ranks[0], &status);
+    expect_progress("actor: step 7, 2.00 ms a step; gather 0 %, reduce 0 %, verdict 0 %, "
+                    "update 0 %, rest 100 %");
+}
+
 static void without_metrics_there_is_time(void **state)
 {
     (void)state;
@@ -615,6 +627,7 @@ int main(void)
         WITH_SEGMENT(messages_name_the_other_side),
         WITH_SEGMENT(garbage_is_no_blame),
         WITH_SEGMENT(progress_is_one_line),
+        WITH_SEGMENT(a_context_that_has_a_name_is_named),
         WITH_SEGMENT(without_metrics_there_is_time),
         WITH_SEGMENT(memory_is_added_up),
         WITH_SEGMENT(an_empty_trace_is_valid),
