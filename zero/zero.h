@@ -345,7 +345,8 @@ static inline zero_param_desc zero_param_vector(const char *name, uint64_t numel
 }
 
 /** Adds a group before commit; *group (may be NULL) receives its id. *Local*, the same on every
- * rank. desc NULL: defaults. ZERO_E_INVALID, ZERO_E_STATE after commit, ZERO_E_NOMEM. */
+ * rank. desc NULL: defaults, as is the one group of a model to which none was added.
+ * ZERO_E_INVALID, ZERO_E_STATE after commit, ZERO_E_NOMEM. */
 ZERO_API zero_result zero_add_group(zero_ctx *z, zero_group *group, const zero_group_desc *desc);
 
 /**
@@ -522,7 +523,7 @@ ZERO_API double zero_loss_scale(const zero_ctx *z);
 /** Arguments of one step; literal, the same on every rank. */
 typedef struct zero_step_args {
     uint32_t struct_size;
-    int32_t group_count;     /**< as many as were added */
+    int32_t group_count;     /**< as many as were added; 1 if none was */
     const zero_hyper *hyper; /**< one a group */
     uint64_t hyper_stride;   /**< sizeof(zero_hyper) */
     double scale;            /**< multiplies the sum of the V gradients, e.g. 1.0 / V; whatever
