@@ -1,9 +1,9 @@
 #!/bin/sh
 # Every error that a public header documents is reached by a test: errors.sh <repository> <headers...>
 #
-# A declaration's errors are those its comment names. A test reaches one if a statement of it calls
-# the function and names the error, or if errors.txt says which line of which test does, because the
-# call is made elsewhere.
+# A declaration's errors are those its comment names, and those of the function it refers to ("Errors
+# as of ..."). A test reaches one if a statement of it calls the function and names the error, or if
+# errors.txt says which line of which test does, because the call is made elsewhere.
 set -eu
 cd "$1"
 shift
@@ -15,19 +15,42 @@ awk '
     function codes(text, name,    rest) {
         rest = text
         while (match(rest, /ZERO_(E_[A-Z]+|NOT_FOUND|AGAIN|PLANNED)/)) {
-            print name, substr(rest, RSTART, RLENGTH)
+            known[name] = known[name] " " substr(rest, RSTART, RLENGTH)
             rest = substr(rest, RSTART + RLENGTH)
         }
     }
+    function reference(text, name) {
+        if (match(text, /[Ee]rrors as (those )?of +zero_[a-z0-9_]+\(\)/)) {
+            text = substr(text, RSTART, RLENGTH - 2)
+            sub(/.* /, "", text)
+            referred[name] = text
+        }
+    }
     /^\/\*\*/ { comment = ""; inside = 1 }
-    inside { comment = comment " " $0 }
+    inside {
+        line = $0
+        sub(/^ \*/, "", line)
+        comment = comment " " line
+    }
     /\*\// { inside = 0; next }
     inside { next }
     /^ZERO_API / {
-        if (match($0, /zero_[a-z0-9_]+\(/))
-            codes(comment, substr($0, RSTART, RLENGTH - 1))
+        if (match($0, /zero_[a-z0-9_]+\(/)) {
+            name = substr($0, RSTART, RLENGTH - 1)
+            codes(comment, name)
+            reference(comment, name)
+        }
     }
     /^(typedef|static|#|enum|struct)/ { comment = "" }
+    END {
+        for (name in referred)
+            known[name] = known[name] known[referred[name]]
+        for (name in known) {
+            count = split(known[name], list, " ")
+            for (i = 1; i <= count; i++)
+                print name, list[i]
+        }
+    }
 ' "$@" | sort -u >"$dir/documented"
 [ "$(wc -l <"$dir/documented")" -ge 60 ] || { echo "the errors are not found" && exit 1; }
 

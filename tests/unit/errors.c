@@ -192,11 +192,12 @@ static void several_hosts_are_too_many(void **state)
 
 /* ------------------------------------------------------------------ the engine */
 
-static void a_micro_batch_has_16_metrics(void **state)
+static zero_ctx *with_16_metrics(void)
 {
-    (void)state;
     zero_ctx *z = one_rank_committed();
     char name[16];
+    const float value = 1;
+    assert_int_equal(zero_metric_from(z, "early", &value, NULL), ZERO_E_STATE);
     assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
     assert_int_equal(zero_metric(z, "norm", 1), ZERO_E_INVALID);
     assert_non_null(strstr(zero_last_error(z), "metric norm"));
@@ -204,7 +205,18 @@ static void a_micro_batch_has_16_metrics(void **state)
         snprintf(name, sizeof name, "metric%d", i);
         assert_int_equal(zero_metric(z, name, i), ZERO_OK);
     }
+    return z;
+}
+
+static void a_micro_batch_has_16_metrics(void **state)
+{
+    (void)state;
+    const float value = 16;
+    zero_ctx *z = with_16_metrics();
     assert_int_equal(zero_metric(z, "metric16", 16), ZERO_E_LIMIT);
+    zero_close(z);
+    z = with_16_metrics();
+    assert_int_equal(zero_metric_from(z, "metric16", &value, NULL), ZERO_E_LIMIT);
     zero_close(z);
 }
 
