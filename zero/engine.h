@@ -568,9 +568,15 @@ zero_result eng_exchange(zero_ctx *z, const void *mine, size_t bytes, void *all)
 size_t eng_verdict_bytes(const zero_ctx *z);
 /** Where this step's metrics are kept: [metric][local micro-batch]. */
 double *eng_verdict_metrics(const zero_ctx *z);
-/** Exchanges norm, finiteness, metrics and the hash of the step's arguments. */
-zero_result eng_verdict(zero_ctx *z, double scale, uint64_t args_hash, bool final,
-                        struct eng_verdict *verdict);
+/** What a rank asks for, which must be the same on all. */
+struct eng_motion {
+    const char *call;
+    const zero_step_args *args; /**< hyper NULL: it has none; struct_size and so on don't matter */
+    bool final;                 /**< it ends the step: metrics are part of it */
+};
+/** Exchanges norm, finiteness, metrics and the hash of the motion. ZERO_E_DIVERGED, fatal, names
+ * what differs. */
+zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng_verdict *verdict);
 /** Decides `auto` and the default policy, and starts the loss scale. ZERO_E_INVALID: values that
  * contradict each other, or that nothing would come of. */
 zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model *model,

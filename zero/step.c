@@ -53,23 +53,6 @@ static zero_result check_state(zero_ctx *z, const char *call)
     return eng_micro_check(z, call);
 }
 
-static uint64_t hash_args(const zero_ctx *z, const zero_step_args *args)
-{
-    const bool announced = eng_announced(z);
-    uint64_t hash = base_hash64(&announced, sizeof announced, z->step);
-    hash = base_hash64(&args->scale, sizeof args->scale, hash);
-    hash = base_hash64(&args->max_norm, sizeof args->max_norm, hash);
-    for (size_t g = 0; g < z->model.group_count; g++)
-        hash = base_hash64(eng_step_hyper(args, g), sizeof(zero_hyper), hash);
-    return eng_metric_hash(z, hash);
-}
-
-/** What stands for the arguments of a step that has none. */
-static uint64_t hash_skip(const zero_ctx *z)
-{
-    return eng_metric_hash(z, base_hash64("skip", 4, z->step));
-}
-
 /** From here on no memory of a peer is read, and every sum of this rank is complete. */
 static zero_result come_to_rest(zero_ctx *z)
 {
@@ -132,10 +115,11 @@ static void end_batch(zero_ctx *z)
 static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
 {
     const double scale = args->scale / z->scale.value;
+    const struct eng_motion motion = {"zero_step", args, true};
     struct eng_verdict verdict;
     zero_result r = eng_verify_compare(z);
     if (!r)
-        r = eng_verdict(z, scale, hash_args(z, args), true, &verdict);
+        r = eng_verdict(z, &motion, &verdict);
     if (r)
         return r;
     record(z, &verdict, args->max_norm);
@@ -204,6 +188,8 @@ static zero_result skip_step(zero_ctx *z)
 {
     const uint64_t begin = eng_watch_step_begin(z);
     const uint64_t skips = z->result.skips;
+    const zero_step_args args = {.scale = 1};
+    const struct eng_motion motion = {"zero_skip_step", &args, true};
     struct eng_verdict verdict;
     zero_result r = check_state(z, "zero_skip_step");
     if (!r && eng_announced(z))
@@ -212,7 +198,7 @@ static zero_result skip_step(zero_ctx *z)
     if (!r)
         r = come_to_rest(z);
     if (!r)
-        r = eng_verdict(z, 1.0 / z->scale.value, hash_skip(z), true, &verdict);
+        r = eng_verdict(z, &motion, &verdict);
     if (r)
         return r;
     record(z, &verdict, 0);
@@ -241,13 +227,14 @@ static zero_result grad_norm(zero_ctx *z, double scale, double *norm)
     if (!norm || !isfinite(scale))
         return eng_fail(z, ZERO_E_INVALID, "zero_grad_norm with scale %g or no place for the norm",
                         scale);
+    const zero_step_args args = {.scale = scale};
+    const struct eng_motion motion = {"zero_grad_norm", &args, false};
     struct eng_verdict verdict;
     zero_result r = check_state(z, "zero_grad_norm");
     if (!r)
         r = come_to_rest(z);
     if (!r)
-        r = eng_verdict(z, scale / z->scale.value, base_hash64(&scale, sizeof scale, z->step),
-                        false, &verdict);
+        r = eng_verdict(z, &motion, &verdict);
     if (!r)
         *norm = verdict.norm;
     return r;

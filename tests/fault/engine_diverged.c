@@ -418,13 +418,17 @@ static void arguments_of_a_step_are_compared(void **state)
 {
     (void)state;
     const zero_hyper usual = {1e-3, 0.9, 0.99, 1e-8, 0.1};
+    static const char *const says[] = {
+        "lr of group group1 is",  "beta1 of group group1 is 0.",     "beta2 of group group1 is",
+        "eps of group group1 is", "weight_decay of group group1 is", "scale is ",
+        "max_norm is ",           "metrics have other names"};
     struct deviation deviations[8];
     for (int i = 0; i < 8; i++)
         deviations[i] = (struct deviation){.name = "hyper-parameters",
                                            .hyper = usual,
                                            .other_hyper = i < 5,
                                            .result = ZERO_E_DIVERGED,
-                                           .says = "arguments"};
+                                           .says = says[i]};
     deviations[0].hyper.lr = 1.0000001e-3;
     deviations[1].hyper.beta1 = 0.8;
     deviations[2].hyper.beta2 = 0.999;
