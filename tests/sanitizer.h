@@ -9,12 +9,19 @@
 #define TESTS_SANITIZER_H
 
 #include <stdbool.h>
+#include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__)
 #define TEST_SANITIZED 1
+#elif defined(__SANITIZE_THREAD__)
+#define TEST_SANITIZED 1
+#define TEST_RACES 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#if __has_feature(address_sanitizer)
 #define TEST_SANITIZED 1
+#elif __has_feature(thread_sanitizer)
+#define TEST_SANITIZED 1
+#define TEST_RACES 1
 #endif
 #endif
 
@@ -23,6 +30,18 @@ enum { TEST_STRIDE = 3 };
 #else
 enum { TEST_STRIDE = 1 };
 #endif
+
+/** Whether a sweep takes this transport: the thread sanitizer sees nothing of what goes on between
+ * ranks that are processes. */
+static inline bool test_takes_transport(const char *transport)
+{
+#ifdef TEST_RACES
+    return strcmp(transport, "shm") != 0;
+#else
+    (void)transport;
+    return true;
+#endif
+}
 
 /**
  * Whether a sweep takes its case of this number: all, or with a sanitizer every third. Three,

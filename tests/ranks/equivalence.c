@@ -222,13 +222,16 @@ static bool plain(const struct synthetic *model)
 static void sweep_world(const struct synthetic *model, const struct outcome *expected, int world,
                         const char *transport, struct outcome *outcomes, unsigned *turn)
 {
-    const unsigned stride = (unsigned)TEST_STRIDE * (plain(model) ? 5U : 10U);
+    static int drawn;
     for (int32_t stage = 0; stage <= 3; stage++) {
         for (int way = 0; way < WAYS; way++) {
             if (way == SHARED && stage == 0)
                 continue;
             (*turn)++;
-            if (!every && (*turn + (unsigned)world) % stride != 0)
+            if (!every && (*turn + (unsigned)world) % (plain(model) ? 5 : 10) != 0)
+                continue;
+            const int number = drawn++;
+            if (!every && !test_takes(number + number / 3)) // turn by turn another one of three
                 continue;
             struct job job = {
                 .model = *model,
@@ -248,6 +251,8 @@ static void sweep_world(const struct synthetic *model, const struct outcome *exp
 
 static void sweep(const struct synthetic *model, const char *transport)
 {
+    if (!test_takes_transport(transport))
+        return;
     struct outcome *outcomes = team_shared(MOST_RANKS * sizeof *outcomes);
     assert_non_null(outcomes);
     struct job plain = plain_job(model, SYNTHETIC_STEPS, outcomes);
