@@ -8,10 +8,12 @@
 // which any two settings meet; with "matrix" and an optimizer all of that one's; with "golden" its
 // fingerprints are printed.
 #include "base/hash.h"
+#include "collectives/direct/direct.h"
 #include "tests/numerics/pairs.h"
 #include "tests/numerics/synthetic_matrix.h"
 #include "tests/ranks/team.h"
 #include "tests/sanitizer.h"
+#include "zero/engine.h"
 #include "zero/kernels/kernels.h"
 
 #include <setjmp.h>
@@ -35,9 +37,10 @@ struct job {
     const char *transport, *kernels, *gather;
     int world;
     uint64_t steps;
-    int32_t stage, prefetch, grad_units, cpu_threads, paranoid;
+    int32_t stage, prefetch, grad_units, cpu_threads, paranoid, verify_micro;
     int64_t persist, live_bytes;
     bool borrow, own_gradient;      // working copies, gradients in the caller's memory
+    bool past_caches;               // everything is stored as if it did not fit there
     struct outcome *outcomes;       // one a rank, shared by processes
     const struct outcome *expected; // NULL: this is the first one
 };
@@ -63,6 +66,14 @@ static void hash_work(const struct team_rank *rank, const struct job *job, uint6
     }
 }
 
+// As where an update, a reduction and a copy exceed the caches.
+static void exceed_caches(zero_ctx *z)
+{
+    struct direct *direct = coll_direct_of(z->comm);
+    z->past_caches = true;
+    direct->core_bytes = direct->cache_bytes = 0;
+}
+
 static bool train_job(struct team_rank *rank, const struct job *job)
 {
     struct outcome *outcome = &job->outcomes[rank->rank];
@@ -73,12 +84,15 @@ static bool train_job(struct team_rank *rank, const struct job *job)
     rank->config.grad_units = job->grad_units;
     rank->config.cpu_threads = job->cpu_threads;
     rank->config.paranoid = job->paranoid;
+    rank->config.verify_micro = job->verify_micro;
     rank->config.persist_numel = job->persist;
     rank->config.live_bytes = job->live_bytes;
     rank->config.kernels = job->kernels;
     if (!team_open(rank))
         return false;
     TEAM_OK(rank, synthetic_commit(rank->z, &job->model));
+    if (job->past_caches)
+        exceed_caches(rank->z);
     for (uint64_t step = 0; step < job->steps; step++) {
         zero_step_result info = {.struct_size = sizeof info};
         TEAM_OK(rank, synthetic_step(rank->z, &job->model, step));
@@ -124,13 +138,14 @@ static void describe(const struct job *job)
 {
     fprintf(stderr,
             "%d ranks, stage %d, %s, %s, %s, prefetch %d, grad_units %d, %s, cpu_threads %d, "
-            "persist %lld, live %lld%s%s%s%s%s\n",
+            "persist %lld, live %lld%s%s%s%s%s%s%s\n",
             job->world, job->stage, job->transport, job->gather,
             job->model.tied ? "tied" : "not tied", job->prefetch, job->grad_units, job->kernels,
             job->cpu_threads, (long long)job->persist, (long long)job->live_bytes,
             job->model.ahead ? ", announced" : "",
             job->model.hostile ? ", hostile environment" : "", job->borrow ? ", borrowed" : "",
-            job->own_gradient ? ", own gradients" : "", job->paranoid ? ", paranoid" : "");
+            job->own_gradient ? ", own gradients" : "", job->paranoid ? ", paranoid" : "",
+            job->verify_micro ? ", verified" : "", job->past_caches ? ", past the caches" : "");
     describe_model(&job->model);
 }
 
@@ -204,6 +219,8 @@ static void take_turns(struct job *job, unsigned turn)
     job->model.hostile = turn / 7 % 2;
     job->model.ahead = job->model.unclipped && turn % 3 != 0;
     job->paranoid = (int)(turn / 2 % 3 == 0);
+    job->verify_micro = !job->model.ahead && turn % 5 == 2;
+    job->past_caches = turn / 6 % 2;
     job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);
 }
 
