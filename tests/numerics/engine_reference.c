@@ -31,7 +31,11 @@ struct training {
     long double worst;         // largest distance, relative to its bound
     long double widest;        // largest bound of a weight
     uint64_t rounded, doubted; // values stored with 16 bits, and those that may be either of two
+    uint64_t weights, wide;    // weights compared, and those whose bound is above WIDE
 };
+
+// Weights are about 1 and move by a tenth: wider bounds would see nothing.
+static const long double WIDE = 2e-4L;
 
 static bool matches(struct training *training, struct reference_value expected, double actual,
                     const char *what, uint64_t element)
@@ -121,6 +125,8 @@ static bool element_matches(void *user, const struct own_element *own)
     const struct reference_element expected =
         *synthetic_reference_element(&training->reference, own->param, own->slice, own->element);
     training->widest = fmaxl(training->widest, expected.weight.error);
+    training->weights++;
+    training->wide += expected.weight.error > WIDE;
     return matches(training, expected.weight, (double)own->weight, name, own->element) &&
            moment_matches(training, own, 0, expected.m) &&
            moment_matches(training, own, 1, expected.v);
@@ -225,8 +231,7 @@ static bool follow(struct training *training, int world)
     const bool good = team_run(team_threads(world), world, train, training);
     synthetic_reference_free(&training->reference);
     temporary_remove(&temporary);
-    // Weights are about 1 and move by a tenth: wider bounds would see nothing.
-    return good && training->widest < 2e-4L && 20 * training->doubted <= training->rounded;
+    return good && 20 * training->doubted <= training->rounded;
 }
 
 static void print_training(const struct training *training)
@@ -245,6 +250,7 @@ static void compare_model(const struct synthetic *model, int world, int32_t stag
     const bool good = follow(&training, world);
     print_training(&training);
     assert_true(good);
+    assert_true(training.widest < WIDE);
 }
 
 static void compare(zero_dtype dtype, int32_t micro_batches, bool tied, int world, int32_t stage)
@@ -351,7 +357,8 @@ static struct synthetic chosen_model(const int *choice, unsigned turn)
     return model;
 }
 
-// Places and numbers of ranks take their turns.
+// Places and numbers of ranks take their turns. Few weights may have wide bounds: where a gradient
+// that is nearly 0 is rounded in doubt, Adam's step may be anything, and Lion's has either sign.
 static void compare_choice(const int *choice, unsigned turn)
 {
     const int world = 1 + (int)(turn % 3);
@@ -360,7 +367,7 @@ static void compare_choice(const int *choice, unsigned turn)
         .stage = (int32_t)(turn / 3 % 4),
         .steps = MATRIX_STEPS,
     };
-    if (follow(&training, world))
+    if (follow(&training, world) && 1000 * training.wide <= training.weights)
         return;
     print_training(&training);
     fail_msg("%s, %s%s, decay %d, V %d%s, skips %d%s, %d ranks at stage %d",

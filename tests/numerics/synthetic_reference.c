@@ -208,6 +208,8 @@ static struct reference_value contribution(const struct synthetic_reference *ref
         return travelling(reference, narrowed(dtype, reference_round(g.value, g.error)));
     const struct reference_value first =
         narrowed(dtype, reference_round(0.75L * g.value, 0.75L * g.error));
+    if (isinf(first.value))
+        return first;
     const struct reference_value second = reference_round(0.25L * g.value, 0.25L * g.error);
     const struct reference_value both =
         reference_round(first.value + second.value, first.error + second.error);
