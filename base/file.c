@@ -6,9 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,6 +43,7 @@ zero_result base_close(int *fd, const char *path, struct base_error *error)
 struct transfer {
     int fd;
     bool positioned; // false: at the descriptor's own position
+    size_t unit;     // moves multiples of this; 0: any number of bytes
     unsigned char *data;
     size_t left;
     uint64_t offset;
@@ -71,6 +70,11 @@ static ssize_t write_once(struct transfer *t, size_t count)
                          : write(t->fd, t->data, count);
 }
 
+static size_t round_down(const struct transfer *t, size_t count)
+{
+    return t->unit ? count / t->unit * t->unit : count;
+}
+
 // Moves everything; returns 0, an errno, or -1 where nothing moves any more (the file's end).
 static int move_all(struct transfer *t, ssize_t (*once)(struct transfer *t, size_t count))
 {
@@ -79,17 +83,18 @@ static int move_all(struct transfer *t, ssize_t (*once)(struct transfer *t, size
     while (t->left > 0) {
         size_t count = t->left < largest_transfer ? t->left : largest_transfer;
         if (base_fault("io.short"))
-            count = (count + 1) / 2;
-        const ssize_t moved = once(t, count);
+            count -= round_down(t, count / 2);
+        const ssize_t result = once(t, count);
+        if (result < 0 && errno == EINTR)
+            continue;
+        if (result < 0)
+            return errno;
+        const size_t moved = round_down(t, (size_t)result);
         if (moved == 0)
             return -1;
-        if (moved < 0 && errno == EINTR)
-            continue;
-        if (moved < 0)
-            return errno;
         t->data += moved;
-        t->left -= (size_t)moved;
-        t->offset += (uint64_t)moved;
+        t->left -= moved;
+        t->offset += moved;
     }
     return 0;
 }
@@ -110,16 +115,29 @@ zero_result base_write_all(int fd, const void *data, size_t count, const char *p
     return errnum ? write_failed(&t, errnum, count, path, error) : ZERO_OK;
 }
 
-zero_result base_pwrite_all(int fd, const void *data, size_t count, uint64_t offset,
+static zero_result write_at(int fd, const void *data, size_t count, uint64_t offset, size_t unit,
                             const char *path, struct base_error *error)
 {
     struct transfer t = {.fd = fd,
                          .positioned = true,
+                         .unit = unit,
                          .data = (unsigned char *)(uintptr_t)data,
                          .left = count,
                          .offset = offset};
     const int errnum = move_all(&t, write_once);
     return errnum ? write_failed(&t, errnum, count, path, error) : ZERO_OK;
+}
+
+zero_result base_pwrite_all(int fd, const void *data, size_t count, uint64_t offset,
+                            const char *path, struct base_error *error)
+{
+    return write_at(fd, data, count, offset, 0, path, error);
+}
+
+zero_result base_pwrite_direct(int fd, const void *data, size_t count, uint64_t offset,
+                               const char *path, struct base_error *error)
+{
+    return write_at(fd, data, count, offset, BASE_DIRECT_UNIT, path, error);
 }
 
 zero_result base_pread_all(int fd, void *data, size_t count, uint64_t offset, const char *path,
@@ -150,42 +168,45 @@ zero_result base_file_size(int fd, uint64_t *size, const char *path, struct base
     return ZERO_OK;
 }
 
-zero_result base_fsync(int fd, const char *path, struct base_error *error)
+zero_result base_truncate(int fd, uint64_t size, const char *path, struct base_error *error)
+{
+    int errnum = size > INT64_MAX ? EFBIG : base_fault("io.truncate");
+    while (!errnum && ftruncate(fd, (off_t)size) != 0)
+        if (errno != EINTR)
+            errnum = errno;
+    return errnum ? zero_fail_errno(error, ZERO_E_IO, errnum,
+                                    "cannot make '%s' %" PRIu64 " bytes long", path, size)
+                  : ZERO_OK;
+}
+
+static zero_result flush(int fd, int (*call)(int fd), const char *path, struct base_error *error)
 {
     int errnum = base_fault("io.fsync");
     // After a failed fsync the data may be lost for good, so only an interruption is repeated.
-    while (!errnum && fsync(fd) != 0)
+    while (!errnum && call(fd) != 0)
         if (errno != EINTR)
             errnum = errno;
     return errnum ? zero_fail_errno(error, ZERO_E_IO, errnum, "fsync of '%s' failed", path)
                   : ZERO_OK;
 }
 
-zero_result base_fsync_parent(const char *path, struct base_error *error)
+zero_result base_fsync(int fd, const char *path, struct base_error *error)
 {
-    const char *slash = strrchr(path, '/');
-    const size_t length = slash && slash > path ? (size_t)(slash - path) : 1;
-    char directory[4096];
-    if (length >= sizeof directory)
-        return zero_fail_errno(error, ZERO_E_IO, ENAMETOOLONG, "cannot open '%s'", path);
-    memcpy(directory, slash ? path : ".", length);
-    directory[length] = '\0';
-
-    int fd;
-    zero_result result = base_open(&fd, directory, O_RDONLY | O_DIRECTORY, 0, error);
-    if (result)
-        return result < 0 ? result : ZERO_E_IO;
-    result = base_fsync(fd, directory, error);
-    const zero_result closed = base_close(&fd, directory, error);
-    return result ? result : closed;
+    return flush(fd, fsync, path, error);
 }
 
-zero_result base_rename(const char *from, const char *to, struct base_error *error)
+zero_result base_fdatasync(int fd, const char *path, struct base_error *error)
 {
-    int errnum = base_fault("io.rename");
-    if (!errnum && rename(from, to) != 0)
-        errnum = errno;
-    return errnum
-               ? zero_fail_errno(error, ZERO_E_IO, errnum, "cannot rename '%s' to '%s'", from, to)
-               : ZERO_OK;
+    return flush(fd, fdatasync, path, error);
+}
+
+zero_result base_lock(int fd, bool exclusive, const char *path, struct base_error *error)
+{
+    int errnum = base_fault("io.lock");
+    while (!errnum && flock(fd, (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0)
+        if (errno != EINTR)
+            errnum = errno;
+    if (errnum == EWOULDBLOCK)
+        return ZERO_AGAIN;
+    return errnum ? zero_fail_errno(error, ZERO_E_IO, errnum, "cannot lock '%s'", path) : ZERO_OK;
 }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /**
@@ -34,16 +35,67 @@ zero_result base_pread_all(int fd, void *data, size_t count, uint64_t offset, co
 zero_result base_pwrite_all(int fd, const void *data, size_t count, uint64_t offset,
                             const char *path, struct base_error *error);
 
+/** The unit of O_DIRECT: what memory, offset and count are multiples of. */
+enum { BASE_DIRECT_UNIT = 4096 };
+
+/** Writes `count` bytes at `offset` to a file opened with O_DIRECT: what a short transfer leaves
+ * begins at a multiple of the unit again. */
+zero_result base_pwrite_direct(int fd, const void *data, size_t count, uint64_t offset,
+                               const char *path, struct base_error *error);
+
 /** Size of a regular file in bytes. ZERO_E_INVALID: something else than a regular file. */
 zero_result base_file_size(int fd, uint64_t *size, const char *path, struct base_error *error);
+
+/** Cuts a file at `size` bytes, or lengthens it by zeros. */
+zero_result base_truncate(int fd, uint64_t size, const char *path, struct base_error *error);
 
 /** Makes what was written to fd durable. */
 zero_result base_fsync(int fd, const char *path, struct base_error *error);
 
-/** Makes creations, renames and removals in the directory that contains `path` durable. */
+/** The same, but for times and whatever else is not needed to read it. */
+zero_result base_fdatasync(int fd, const char *path, struct base_error *error);
+
+/**
+ * flock(2), exclusive or shared, without waiting: ZERO_AGAIN (no message) if a lock is in the way.
+ * It goes with the last descriptor of this open(2).
+ */
+zero_result base_lock(int fd, bool exclusive, const char *path, struct base_error *error);
+
+/* ------------------------------------------------------------------ names */
+
+/** Makes creations, renames and removals in a directory durable. */
+zero_result base_fsync_directory(const char *path, struct base_error *error);
+
+/** The same for the directory that contains `path`. */
 zero_result base_fsync_parent(const char *path, struct base_error *error);
 
-/** rename(2): atomically makes `to` the file that was `from`; durable after base_fsync_parent(). */
+/** rename(2): atomically makes `to` the file that was `from`; durable after base_fsync_parent().
+ * ZERO_NOT_FOUND (error is set too): no `from`, or a directory is missing. */
 zero_result base_rename(const char *from, const char *to, struct base_error *error);
+
+/** Exchanges two names at once. ZERO_NOT_FOUND like base_rename(); ZERO_E_UNSUPPORTED: this file
+ * system can't. */
+zero_result base_exchange(const char *one, const char *other, struct base_error *error);
+
+/** unlink(2). ZERO_NOT_FOUND like base_rename(). */
+zero_result base_unlink(const char *path, struct base_error *error);
+
+/** mkdir(2), or finds the directory there. ZERO_NOT_FOUND: the one it is to be in is missing;
+ * ZERO_E_INVALID: something else has the name. */
+zero_result base_make_directory(const char *path, mode_t mode, struct base_error *error);
+
+/** rmdir(2), of an empty one. ZERO_NOT_FOUND like base_rename(). */
+zero_result base_remove_directory(const char *path, struct base_error *error);
+
+enum base_entry_kind { BASE_ENTRY_FILE, BASE_ENTRY_DIRECTORY, BASE_ENTRY_OTHER };
+
+/** Receives one entry of a directory, which it may remove. Anything but ZERO_OK ends the listing
+ * and is its result. */
+typedef zero_result (*base_entry_fn)(void *user, const char *name, enum base_entry_kind kind,
+                                     struct base_error *error);
+
+/** Calls `entry` for all entries but "." and "..", in no order. A link is BASE_ENTRY_OTHER.
+ * ZERO_NOT_FOUND like base_rename(). */
+zero_result base_list(const char *path, base_entry_fn entry, void *user, struct base_error *error);
 
 #endif

@@ -352,7 +352,7 @@ static zero_result commit(struct ckpt_safetensors_writer *writer, struct base_er
     if (result == ZERO_OK)
         result = base_rename(writer->temporary, writer->path, error);
     if (result)
-        return result;
+        return result < 0 ? result : ZERO_E_IO;
     base_free(writer->temporary);
     writer->temporary = NULL;
     return base_fsync_parent(writer->path, error);

@@ -137,7 +137,7 @@ static void opening_and_naming(void **state)
     assert_int_equal(errno, EISDIR);
 
     base_error_clear(&failure);
-    assert_int_equal(base_rename(path, to, &failure), ZERO_E_IO);
+    assert_int_equal(base_rename(path, to, &failure), ZERO_NOT_FOUND);
     assert_non_null(strstr(failure.message, path));
     assert_non_null(strstr(failure.message, to));
     assert_non_null(strstr(failure.message, "(ENOENT)"));
@@ -174,6 +174,182 @@ static void every_point_fails_on_demand(void **state)
     assert_int_equal(fd, -1);
     assert_int_equal(errno, EIO);
     assert_int_equal(base_fault_fired(), 4);
+}
+
+static void units_stay_whole(void **state)
+{
+    (void)state;
+    const char *path = temporary_path(&temporary, "f");
+    int fd = open_new(path);
+    enum { BYTES = 5 * BASE_DIRECT_UNIT };
+    char *data = aligned_alloc(BASE_DIRECT_UNIT, BYTES), *back = malloc(BYTES);
+    assert_non_null(data);
+    assert_non_null(back);
+    for (size_t i = 0; i < BYTES; i++)
+        data[i] = (char)(i * 13 + i / 256);
+    // Where the file system can't write directly, this is an ordinary file.
+    (void)fcntl(fd, F_SETFL, O_DIRECT);
+    assert_int_equal(base_fault_set("io.short@1+,io.write:eintr@3", NULL), ZERO_OK);
+    assert_int_equal(base_pwrite_direct(fd, data, BYTES, BASE_DIRECT_UNIT, path, NULL), ZERO_OK);
+    assert_true(base_fault_fired() >= 4);
+    assert_int_equal(base_fault_set("io.short@1,io.write:enospc@2", NULL), ZERO_OK);
+    assert_int_equal(base_pwrite_direct(fd, data, BYTES, BASE_DIRECT_UNIT, path, &failure),
+                     ZERO_E_IO);
+    assert_non_null(strstr(failure.message, "writing 20480 bytes"));
+    assert_non_null(strstr(failure.message, "at offset 16384: ")); // 3 of 5 units were written
+    base_fault_set(NULL, NULL);
+    assert_int_equal(fcntl(fd, F_SETFL, 0), 0);
+    assert_int_equal(base_pread_all(fd, back, BYTES, BASE_DIRECT_UNIT, path, NULL), ZERO_OK);
+    assert_memory_equal(data, back, BYTES);
+    base_close(&fd, path, NULL);
+    free(back);
+    free(data);
+}
+
+static void a_file_is_cut_and_lengthened(void **state)
+{
+    (void)state;
+    const char *path = temporary_path(&temporary, "f");
+    int fd = open_new(path);
+    char back[6];
+    uint64_t size = 0;
+    assert_int_equal(base_pwrite_all(fd, "abcdef", 6, 0, path, NULL), ZERO_OK);
+    assert_int_equal(base_truncate(fd, 3, path, NULL), ZERO_OK);
+    assert_int_equal(base_truncate(fd, 6, path, NULL), ZERO_OK);
+    assert_int_equal(base_file_size(fd, &size, path, NULL), ZERO_OK);
+    assert_int_equal(size, 6);
+    assert_int_equal(base_pread_all(fd, back, 6, 0, path, NULL), ZERO_OK);
+    assert_memory_equal(back, "abc\0\0\0", 6);
+    assert_int_equal(base_fdatasync(fd, path, NULL), ZERO_OK);
+
+    assert_int_equal(base_truncate(fd, UINT64_MAX, path, &failure), ZERO_E_IO);
+    assert_non_null(strstr(failure.message, "(EFBIG)"));
+    base_error_clear(&failure);
+    assert_int_equal(base_fault_set("io.truncate:enospc@1", NULL), ZERO_OK);
+    assert_int_equal(base_truncate(fd, 77, path, &failure), ZERO_E_IO);
+    assert_non_null(strstr(failure.message, path));
+    assert_non_null(strstr(failure.message, "77 bytes long: "));
+    base_close(&fd, path, NULL);
+}
+
+static void locks_exclude_each_other(void **state)
+{
+    (void)state;
+    const char *path = temporary_path(&temporary, "lock");
+    int one = open_new(path), other = open_new(path);
+    assert_int_equal(base_lock(one, false, path, NULL), ZERO_OK);
+    assert_int_equal(base_lock(other, false, path, NULL), ZERO_OK);
+    assert_int_equal(base_lock(other, true, path, &failure), ZERO_AGAIN);
+    assert_int_equal(failure.result, ZERO_OK);
+    base_close(&one, path, NULL);
+    assert_int_equal(base_lock(other, true, path, NULL), ZERO_OK);
+    one = open_new(path);
+    assert_int_equal(base_lock(one, true, path, NULL), ZERO_AGAIN);
+    assert_int_equal(base_lock(one, false, path, NULL), ZERO_AGAIN);
+    base_close(&other, path, NULL);
+    assert_int_equal(base_lock(one, true, path, NULL), ZERO_OK);
+    base_close(&one, path, NULL);
+    assert_int_equal(base_lock(77777, true, path, &failure), ZERO_E_IO);
+    assert_non_null(strstr(failure.message, "cannot lock '"));
+    assert_non_null(strstr(failure.message, "(EBADF)"));
+}
+
+struct seen {
+    int files, directories, others;
+    zero_result answer;
+};
+
+static zero_result see(void *user, const char *name, enum base_entry_kind kind,
+                       struct base_error *error)
+{
+    struct seen *seen = user;
+    assert_true(strcmp(name, ".") != 0 && strcmp(name, "..") != 0);
+    seen->files += kind == BASE_ENTRY_FILE;
+    seen->directories += kind == BASE_ENTRY_DIRECTORY;
+    seen->others += kind == BASE_ENTRY_OTHER;
+    return seen->answer ? zero_fail(error, seen->answer, "%s", name) : ZERO_OK;
+}
+
+static void directories_are_made_listed_and_removed(void **state)
+{
+    (void)state;
+    char path[128], file[128], none[128];
+    snprintf(path, sizeof path, "%s/d", temporary.directory);
+    snprintf(file, sizeof file, "%s/d/f", temporary.directory);
+    snprintf(none, sizeof none, "%s/no/d", temporary.directory);
+    assert_int_equal(base_make_directory(path, 0700, NULL), ZERO_OK);
+    assert_int_equal(base_make_directory(path, 0700, NULL), ZERO_OK);
+    assert_int_equal(base_make_directory(none, 0700, &failure), ZERO_NOT_FOUND);
+    assert_int_equal(failure.result, ZERO_NOT_FOUND);
+    assert_true(temporary_write(&temporary, "d/f", "1"));
+    assert_true(temporary_write(&temporary, "d/g", "2"));
+    assert_true(temporary_folder(&temporary, "d/e"));
+    assert_int_equal(symlink("f", temporary_path(&temporary, "d/link")), 0);
+
+    base_error_clear(&failure);
+    assert_int_equal(base_make_directory(file, 0700, &failure), ZERO_E_INVALID);
+    assert_non_null(strstr(failure.message, file));
+    assert_non_null(strstr(failure.message, "is no directory"));
+
+    struct seen seen = {0};
+    assert_int_equal(base_list(path, see, &seen, NULL), ZERO_OK);
+    assert_int_equal(seen.files, 2);
+    assert_int_equal(seen.directories, 1);
+    assert_int_equal(seen.others, 1);
+    seen = (struct seen){.answer = ZERO_E_CORRUPT};
+    assert_int_equal(base_list(path, see, &seen, NULL), ZERO_E_CORRUPT);
+    assert_int_equal(seen.files + seen.directories + seen.others, 1);
+    assert_int_equal(base_list(none, see, &seen, NULL), ZERO_NOT_FOUND);
+    assert_int_equal(base_list(file, see, &seen, NULL), ZERO_E_IO);
+
+    base_error_clear(&failure);
+    assert_int_equal(base_remove_directory(path, &failure), ZERO_E_IO);
+    assert_non_null(strstr(failure.message, "(ENOTEMPTY)"));
+    assert_int_equal(base_unlink(file, NULL), ZERO_OK);
+    assert_int_equal(base_unlink(file, NULL), ZERO_NOT_FOUND);
+    assert_int_equal(base_remove_directory(temporary_path(&temporary, "d/e"), NULL), ZERO_OK);
+    assert_int_equal(base_remove_directory(none, NULL), ZERO_NOT_FOUND);
+    assert_int_equal(base_fsync_directory(path, NULL), ZERO_OK);
+    assert_int_equal(base_fsync_directory(none, NULL), ZERO_E_IO);
+}
+
+static void names_are_exchanged(void **state)
+{
+    (void)state;
+    assert_true(temporary_folder(&temporary, "one"));
+    assert_true(temporary_folder(&temporary, "two"));
+    assert_true(temporary_write(&temporary, "one/f", "1"));
+    const char *one = temporary_path(&temporary, "one"), *other = temporary_path(&temporary, "two");
+    assert_int_equal(base_exchange(one, other, NULL), ZERO_OK);
+    const char *none = temporary_path(&temporary, "none");
+    assert_int_equal(access(temporary_path(&temporary, "two/f"), F_OK), 0);
+    assert_int_equal(base_exchange(one, none, &failure), ZERO_NOT_FOUND);
+    assert_non_null(strstr(failure.message, none));
+    base_error_clear(&failure);
+    assert_int_equal(base_fault_set("io.exchange:einval@1", NULL), ZERO_OK);
+    assert_int_equal(base_exchange(one, other, &failure), ZERO_E_UNSUPPORTED);
+}
+
+static void points_of_names_fail_on_demand(void **state)
+{
+    (void)state;
+    const char *path = temporary_path(&temporary, "d"), *to = temporary_path(&temporary, "e");
+    struct seen seen = {0};
+    int fd = open_new(temporary_path(&temporary, "f"));
+    assert_int_equal(base_fault_set("io.mkdir@1,io.list@2,io.unlink@1,io.rmdir@1,io.exchange@1,"
+                                    "io.lock@1",
+                                    NULL),
+                     ZERO_OK);
+    assert_int_equal(base_make_directory(path, 0700, NULL), ZERO_E_IO);
+    // The second one that is looked for is the end.
+    assert_int_equal(base_list(temporary.directory, see, &seen, NULL), ZERO_E_IO);
+    assert_int_equal(seen.files + seen.directories + seen.others, 1);
+    assert_int_equal(base_unlink(path, NULL), ZERO_E_IO);
+    assert_int_equal(base_remove_directory(path, NULL), ZERO_E_IO);
+    assert_int_equal(base_exchange(path, to, NULL), ZERO_E_IO);
+    assert_int_equal(base_lock(fd, true, path, NULL), ZERO_E_IO);
+    assert_int_equal(base_fault_fired(), 6);
+    base_close(&fd, path, NULL);
 }
 
 enum { PIPED = 1 << 20 };
@@ -235,6 +411,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_full_device_is_an_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(opening_and_naming, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_point_fails_on_demand, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(units_stay_whole, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_is_cut_and_lengthened, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(locks_exclude_each_other, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(directories_are_made_listed_and_removed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(names_are_exchanged, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(points_of_names_fail_on_demand, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pipes_take_what_they_can, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
