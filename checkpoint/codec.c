@@ -1,0 +1,323 @@
+#include "checkpoint/codec.h"
+
+#include "base/arena.h"
+#include "checkpoint/frame.h"
+#include "checkpoint/planes/planes.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+// Contexts in memory of our own, and the frequencies of bytes without a search for matches, are in
+// the part of libzstd's interface that may change with a version. These functions have been the
+// same since version 1.3, distributions' shared libraries export them, and ckpt_codec_create()
+// tries them out.
+#define ZSTD_STATIC_LINKING_ONLY
+#include <zstd.h>
+
+enum { ALIGNMENT = 64 };
+
+/** One for each of a block's planes; where there are fewer, NULL. */
+typedef unsigned char *planes_to[CKPT_MAX_PLANES];
+typedef const unsigned char *planes_from[CKPT_MAX_PLANES];
+
+struct ckpt_codec {
+    const struct ckpt_planes *planes;
+    int level;
+    ZSTD_CCtx *encoder; // NULL at level 0
+    ZSTD_DCtx *decoder;
+    planes_to plane; // room for the planes of a block
+    struct base_arena memory;
+};
+
+/* ------------------------------------------------------------------ contexts */
+
+// Of level 1: nothing is searched for (a step of 128 KiB), so that all bytes are literals, and
+// literals are coded by their frequencies, which the fast strategy else leaves out.
+static const ZSTD_compressionParameters no_search = {.windowLog = 17,
+                                                     .chainLog = 6,
+                                                     .hashLog = 6,
+                                                     .searchLog = 1,
+                                                     .minMatch = 7,
+                                                     .targetLength = ZSTD_TARGETLENGTH_MAX,
+                                                     .strategy = ZSTD_fast};
+
+static ZSTD_compressionParameters parameters_of(int level)
+{
+    return level == CKPT_LEVEL_DEFAULT ? no_search : ZSTD_getCParams(level, CKPT_BLOCK_ELEMENTS, 0);
+}
+
+static bool is_level(int level)
+{
+    return level >= CKPT_LEVEL_STORED && level <= CKPT_LEVEL_MOST;
+}
+
+static size_t encoder_bytes(int level)
+{
+    return level == CKPT_LEVEL_STORED ? 0
+                                      : ZSTD_estimateCCtxSize_usingCParams(parameters_of(level));
+}
+
+// Pieces of an arena, each rounded up to its alignment.
+static size_t arena_bytes(int level)
+{
+    const size_t pieces = (size_t)CKPT_MAX_PLANES * CKPT_BLOCK_ELEMENTS;
+    return pieces + encoder_bytes(level) + ZSTD_estimateDCtxSize() + 2 * (size_t)ALIGNMENT;
+}
+
+size_t ckpt_codec_bytes(int level)
+{
+    return is_level(level) ? sizeof(struct ckpt_codec) + arena_bytes(level) : 0;
+}
+
+static bool set(ZSTD_CCtx *encoder, ZSTD_cParameter parameter, int value)
+{
+    return !ZSTD_isError(ZSTD_CCtx_setParameter(encoder, parameter, value));
+}
+
+static bool set_parameters(ZSTD_CCtx *encoder, int level)
+{
+    const ZSTD_compressionParameters p = parameters_of(level);
+    return !ZSTD_isError(ZSTD_CCtx_reset(encoder, ZSTD_reset_parameters)) && // a fresh one has none
+           set(encoder, ZSTD_c_compressionLevel, level) &&
+           set(encoder, ZSTD_c_windowLog, (int)p.windowLog) &&
+           set(encoder, ZSTD_c_chainLog, (int)p.chainLog) &&
+           set(encoder, ZSTD_c_hashLog, (int)p.hashLog) &&
+           set(encoder, ZSTD_c_searchLog, (int)p.searchLog) &&
+           set(encoder, ZSTD_c_minMatch, (int)p.minMatch) &&
+           set(encoder, ZSTD_c_targetLength, (int)p.targetLength) &&
+           set(encoder, ZSTD_c_strategy, (int)p.strategy) &&
+           set(encoder, ZSTD_c_literalCompressionMode, ZSTD_ps_enable);
+}
+
+// Contexts in the arena; a plane of zeros, of the largest size there is, shows that the memory is
+// enough for whatever comes.
+static bool make_contexts(struct ckpt_codec *codec)
+{
+    const size_t encoding = encoder_bytes(codec->level), decoding = ZSTD_estimateDCtxSize();
+    codec->decoder =
+        ZSTD_initStaticDCtx(base_arena_alloc(&codec->memory, decoding, ALIGNMENT), decoding);
+    if (!codec->decoder || codec->level == CKPT_LEVEL_STORED)
+        return codec->decoder != NULL;
+    codec->encoder =
+        ZSTD_initStaticCCtx(base_arena_alloc(&codec->memory, encoding, ALIGNMENT), encoding);
+    return codec->encoder && set_parameters(codec->encoder, codec->level) &&
+           !ZSTD_isError(ZSTD_compress2(codec->encoder, codec->plane[1], CKPT_BLOCK_ELEMENTS,
+                                        codec->plane[0], CKPT_BLOCK_ELEMENTS));
+}
+
+zero_result ckpt_codec_create(struct ckpt_codec **out, int level, struct base_error *error)
+{
+    *out = NULL;
+    if (!is_level(level))
+        return zero_fail(error, ZERO_E_INVALID, "compression level %d is not in 0 .. %d", level,
+                         CKPT_LEVEL_MOST);
+    struct ckpt_codec *codec = base_calloc(1, sizeof *codec);
+    if (!codec)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a codec");
+    codec->planes = ckpt_planes_best();
+    codec->level = level;
+    zero_result result = base_arena_init(&codec->memory, arena_bytes(level), ALIGNMENT, error);
+    for (int p = 0; p < CKPT_MAX_PLANES && !result; p++)
+        codec->plane[p] = base_arena_alloc(&codec->memory, CKPT_BLOCK_ELEMENTS, ALIGNMENT);
+    if (!result && !make_contexts(codec))
+        result = zero_fail(error, ZERO_E_UNSUPPORTED,
+                           "libzstd %s has no contexts of level %d in %zu bytes",
+                           ZSTD_versionString(), level, encoder_bytes(level));
+    if (result) {
+        ckpt_codec_destroy(codec);
+        return result;
+    }
+    *out = codec;
+    return ZERO_OK;
+}
+
+void ckpt_codec_destroy(struct ckpt_codec *codec)
+{
+    if (!codec)
+        return;
+    base_arena_free(&codec->memory);
+    base_free(codec);
+}
+
+/* ------------------------------------------------------------------ encoding */
+
+struct ckpt_block_code ckpt_block_code_of(zero_dtype dtype, bool never_negative)
+{
+    switch (dtype) {
+    case ZERO_F32:
+        return (struct ckpt_block_code){4, !never_negative};
+    case ZERO_BF16:
+    case ZERO_F16:
+        return (struct ckpt_block_code){2, !never_negative};
+    default:
+        return (struct ckpt_block_code){1, 0};
+    }
+}
+
+static zero_result check_block(struct ckpt_block_code code, size_t count, struct base_error *error)
+{
+    const unsigned bytes = code.element_bytes;
+    if ((bytes != 1 && bytes != 2 && bytes != 4) || code.rotate > (bytes > 1))
+        return zero_fail(error, ZERO_E_INVALID, "no block has elements of %u bytes%s", bytes,
+                         code.rotate ? " that are rotated" : "");
+    if (count > CKPT_BLOCK_ELEMENTS)
+        return zero_fail(error, ZERO_E_INVALID, "%zu elements are no block, which has at most %d",
+                         count, CKPT_BLOCK_ELEMENTS);
+    return ZERO_OK;
+}
+
+size_t ckpt_encode_bound(struct ckpt_block_code code, size_t count)
+{
+    return code.element_bytes * ZSTD_COMPRESSBOUND(count);
+}
+
+// The sample of a block: runs of elements, evenly spread.
+enum { SAMPLE_RUNS = 16, SAMPLE_RUN = 64, SAMPLE = SAMPLE_RUNS * SAMPLE_RUN };
+
+// Whether bytes look like evenly distributed ones: chi-square is 255 +- 23 for those, and 113 more
+// for bytes that gain a hundredth by their frequencies.
+static bool is_noise(const unsigned char sample[SAMPLE])
+{
+    enum { VALUES = 256, EXPECTED = SAMPLE / VALUES, MOST_CHI_SQUARE = 325 };
+    unsigned frequency[VALUES] = {0}, squares = 0;
+    for (size_t i = 0; i < SAMPLE; i++)
+        frequency[sample[i]]++;
+    for (size_t i = 0; i < VALUES; i++)
+        squares += frequency[i] * frequency[i];
+    return squares <= EXPECTED * (MOST_CHI_SQUARE + SAMPLE);
+}
+
+// Which planes may gain. Noise isn't tried: that takes as long as what does gain.
+static void find_worthwhile(const struct ckpt_codec *codec, struct ckpt_block_code code,
+                            const void *elements, size_t count, bool worthwhile[CKPT_MAX_PLANES])
+{
+    const bool sampled = codec->level == CKPT_LEVEL_DEFAULT && count >= 4 * SAMPLE;
+    const unsigned char *in = elements;
+    unsigned char sample[CKPT_MAX_PLANES][SAMPLE];
+    for (size_t run = 0; sampled && run < SAMPLE_RUNS; run++) {
+        const size_t first = (count - SAMPLE_RUN) * run / (SAMPLE_RUNS - 1);
+        planes_to to;
+        for (int p = 0; p < CKPT_MAX_PLANES; p++)
+            to[p] = sample[p] + run * SAMPLE_RUN;
+        codec->planes->split(code, in + first * code.element_bytes, SAMPLE_RUN, to);
+    }
+    for (int p = 0; p < code.element_bytes; p++)
+        worthwhile[p] = codec->level != CKPT_LEVEL_STORED && !(sampled && is_noise(sample[p]));
+}
+
+// Writes the planes that have a place in `to`, if there are any.
+static void split(const struct ckpt_codec *codec, struct ckpt_block_code code, const void *elements,
+                  size_t count, const planes_to to)
+{
+    for (int p = 0; p < CKPT_MAX_PLANES; p++) {
+        if (to[p]) {
+            codec->planes->split(code, elements, count, to);
+            return;
+        }
+    }
+}
+
+// Encodes a plane that may gain; returns the frame's length, or libzstd's error.
+static size_t encode_plane(const struct ckpt_codec *codec, const unsigned char *plane, size_t count,
+                           unsigned char *out, size_t room)
+{
+    if (memcmp(plane, plane + 1, count - 1) == 0)
+        return ckpt_frame_repeat(out, count, plane[0]);
+    const size_t bytes = ZSTD_compress2(codec->encoder, out, room, plane, count);
+    if (ZSTD_isError(bytes) || bytes <= count - count / 100)
+        return bytes;
+    const size_t head = ckpt_frame_store(out, count);
+    memcpy(out + head, plane, count);
+    return head + count;
+}
+
+zero_result ckpt_encode(struct ckpt_codec *codec, struct ckpt_block_code code, const void *elements,
+                        size_t count, void *out, size_t room, uint32_t plane_bytes[CKPT_MAX_PLANES],
+                        struct base_error *error)
+{
+    const zero_result result = check_block(code, count, error);
+    memset(plane_bytes, 0, CKPT_MAX_PLANES * sizeof *plane_bytes);
+    if (result || count == 0)
+        return result;
+    if (room < ckpt_encode_bound(code, count))
+        return zero_fail(error, ZERO_E_INVALID, "%zu bytes are too few to encode %zu elements in",
+                         room, count);
+    bool worthwhile[CKPT_MAX_PLANES] = {false};
+    planes_to tried = {NULL}, stored = {NULL};
+    unsigned char *at = out, *const end = at + room;
+    find_worthwhile(codec, code, elements, count, worthwhile);
+    for (int p = 0; p < code.element_bytes; p++)
+        tried[p] = worthwhile[p] ? codec->plane[p] : NULL;
+    split(codec, code, elements, count, tried);
+    for (int p = code.element_bytes - 1; p >= 0; p--) {
+        size_t bytes;
+        if (tried[p]) {
+            bytes = encode_plane(codec, tried[p], count, at, (size_t)(end - at));
+            if (ZSTD_isError(bytes))
+                return zero_fail(error, ZERO_E_UNSUPPORTED,
+                                 "plane %d of %zu elements: libzstd %s: %s", p, count,
+                                 ZSTD_versionString(), ZSTD_getErrorName(bytes));
+        } else {
+            const size_t head = ckpt_frame_store(at, count);
+            stored[p] = at + head;
+            bytes = head + count;
+        }
+        plane_bytes[p] = (uint32_t)bytes;
+        at += bytes;
+    }
+    split(codec, code, elements, count, stored);
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ decoding */
+
+// Reads a plane; it stays where it is if it is stored. NULL, or what is wrong with its frame.
+static const char *decode_plane(const struct ckpt_codec *codec, const unsigned char *in,
+                                size_t bytes, size_t count, unsigned char *room,
+                                const unsigned char **plane)
+{
+    struct ckpt_frame frame;
+    const char *wrong = ckpt_frame_read(in, bytes, count, &frame);
+    if (wrong)
+        return wrong;
+    *plane = room;
+    switch (frame.kind) {
+    case CKPT_FRAME_STORED:
+        *plane = frame.content;
+        return NULL;
+    case CKPT_FRAME_REPEATED:
+        memset(room, frame.content[0], count);
+        return NULL;
+    default:
+        if (ZSTD_findFrameCompressedSize(in, bytes) != bytes)
+            return "ends elsewhere";
+        return ZSTD_decompressDCtx(codec->decoder, room, count, in, bytes) == count ? NULL
+                                                                                    : "is damaged";
+    }
+}
+
+zero_result ckpt_decode(struct ckpt_codec *codec, struct ckpt_block_code code, const void *stored,
+                        const uint32_t plane_bytes[CKPT_MAX_PLANES], void *elements, size_t count,
+                        struct base_error *error)
+{
+    const zero_result result = check_block(code, count, error);
+    if (result)
+        return result;
+    planes_from plane = {NULL};
+    const unsigned char *at = stored;
+    for (int p = CKPT_MAX_PLANES - 1; p >= 0; p--) {
+        const char *wrong = NULL;
+        if (count == 0 || p >= code.element_bytes)
+            wrong = plane_bytes[p] == 0 ? NULL : "should not be there";
+        else
+            wrong = decode_plane(codec, at, plane_bytes[p], count, codec->plane[p], &plane[p]);
+        if (wrong)
+            return zero_fail(error, ZERO_E_CORRUPT,
+                             "plane %d of a block of %zu elements: its frame of %" PRIu32
+                             " bytes %s",
+                             p, count, plane_bytes[p], wrong);
+        at += plane_bytes[p];
+    }
+    codec->planes->merge(code, plane, count, elements);
+    return ZERO_OK;
+}
