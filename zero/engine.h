@@ -20,6 +20,7 @@
  *   slots.c, trace.c, section.c    where gathered units live; the order of gathers; all-gathers
  *   memory.c                 allocates the placement; where a section's bytes are
  *   call.c                   entering and leaving a call, failures
+ *   stop.c                   requests to stop
  *   watch.c                  what zero-run sees of all this
  *   fit.c, budget.c          whether the host has what all ranks need; what they need
  *   plan.c, placement.c, layout.c, model.c, scale.c    how much, where, who, what, the loss scale:
@@ -170,6 +171,12 @@ struct eng_watch {
     uint64_t aside_ns;         /**< and when that was */
 };
 
+/** A request to stop. Any thread and signal handlers come here. */
+struct eng_stop {
+    _Atomic uint32_t asked;  /**< by this rank's program */
+    _Atomic uint64_t agreed; /**< the step after which all ranks know; 0: there is no request */
+};
+
 struct zero_ctx {
     struct eng_config config;
     struct base_log log;
@@ -237,6 +244,7 @@ struct zero_ctx {
     struct eng_scale scale;
     zero_statistics stats;
     struct eng_watch watch;
+    struct eng_stop stop;
 };
 
 /* ---- context.c */
@@ -303,6 +311,13 @@ void eng_watch_step(zero_ctx *z, uint64_t begin_ns);
 /** An evaluation begins, and has ended: its time is no step's. */
 void eng_watch_evaluation_begin(zero_ctx *z);
 void eng_watch_evaluation_end(zero_ctx *z);
+
+/* ---- stop.c */
+
+/** Whether this rank knows of a request to stop. */
+bool eng_stop_asked(const zero_ctx *z);
+/** A step has ended in which some rank knew of one. */
+void eng_stop_agree(zero_ctx *z);
 
 /* ---- memory.c */
 
@@ -561,6 +576,7 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything);
 struct eng_verdict {
     double norm;
     bool finite;
+    bool stop; /**< some rank knows of a request to stop */
     struct eng_bad bad;
 };
 /** coll_exchange() whose wait is in the statistics. */

@@ -105,11 +105,13 @@ static zero_result update(zero_ctx *z, double scale)
 }
 
 /** The batch counts, whether or not it led to an update. */
-static void end_batch(zero_ctx *z)
+static void end_batch(zero_ctx *z, const struct eng_verdict *verdict)
 {
     z->step++;
     z->micro = -1;
     z->result.updates = z->updates;
+    if (verdict->stop)
+        eng_stop_agree(z);
 }
 
 static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
@@ -133,7 +135,7 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
         eng_policy_clean(z);
         r = update(z, scale);
     }
-    end_batch(z);
+    end_batch(z, &verdict);
     return r;
 }
 
@@ -204,7 +206,7 @@ static zero_result skip_step(zero_ctx *z)
     record(z, &verdict, 0);
     z->result.skipped = 1;
     z->result.skips = skips;
-    end_batch(z);
+    end_batch(z, &verdict);
     base_logf(&z->log, ZERO_LOG_INFO, "core", "step %llu is skipped by the program",
               (unsigned long long)z->step);
     eng_metric_step_line(z);

@@ -1,5 +1,5 @@
 /**
- * zero/types.h: the vocabulary every part of zero shares: results, element types, logging, teams.
+ * zero/types.h: the vocabulary every part of zero shares: results, element types, logging, handles.
  *
  * Public, stable. Includes nothing but libc and compiles as C11, as C++11 to 20 and under nvcc.
  */
@@ -83,6 +83,7 @@ ZERO_API const char *zero_result_text(zero_result result);
 /** *Local.* The library's version: "0.1.0". */
 ZERO_API const char *zero_version(void);
 
+typedef struct zero_ctx zero_ctx;   /**< one rank's membership in one job */
 typedef struct zero_team zero_team; /**< ranks that are threads of one process */
 
 /**

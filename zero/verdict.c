@@ -12,7 +12,8 @@ struct ballot {
     uint64_t motion_hash;
     struct base_exact_sum squares;
     struct eng_bad bad;
-    uint64_t overflow;
+    uint32_t overflow;
+    uint32_t stop; /**< it knows of a request to stop */
 };
 
 size_t eng_verdict_bytes(const zero_ctx *z)
@@ -167,6 +168,7 @@ static void count_ballots(const zero_ctx *z, size_t stride, double scale,
     base_exact_sum_init(&squares);
     verdict->bad = (struct eng_bad){.micro = UINT64_MAX};
     verdict->finite = true;
+    verdict->stop = false;
     for (int r = 0; r < z->config.world; r++) {
         struct ballot ballot;
         memcpy(&ballot, z->verdict_all + (size_t)r * stride, sizeof ballot);
@@ -174,6 +176,8 @@ static void count_ballots(const zero_ctx *z, size_t stride, double scale,
         eng_bad_min(&verdict->bad, &ballot.bad);
         if (ballot.overflow)
             verdict->finite = false;
+        if (ballot.stop)
+            verdict->stop = true;
     }
     if (verdict->bad.micro != UINT64_MAX)
         verdict->finite = false;
@@ -189,6 +193,7 @@ zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng
         .squares = z->squares,
         .bad = z->bad,
         .overflow = z->squares_overflow,
+        .stop = eng_stop_asked(z),
     };
     const size_t metrics = motion->final ? eng_metric_bytes(z, z->metrics.count) : 0;
     const size_t stride = sizeof ballot + metrics;

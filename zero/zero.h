@@ -16,7 +16,8 @@
  *                     zero_metric
  *                 zero_step, zero_step_info            (zero_step_ahead before the last backward,
  *                                                       or zero_skip_step instead of zero_step)
- *     between steps: zero_eval_begin, micro-batches without backward, zero_eval_end
+ *     between steps: zero_eval_begin, micro-batches without backward, zero_eval_end;
+ *                    zero_stop_requested (zero/job.h)
  *     zero_close
  *
  * Conventions
@@ -36,7 +37,7 @@
  *    caller is accepted if its unknown tail is zero. In *config* structs zero means "the default"
  *    and ZERO_OFF "none"; hyper-parameters and step arguments are literal.
  *  - Threads: one context may be used by one thread at a time; contexts are independent.
- *    zero_abort() may be called from any thread.
+ *    zero_abort(), zero_stop_requested() and zero_request_stop() may be called from any thread.
  *  - The library never aborts, exits or prints; without a log callback, warnings and errors are
  *    written to standard error by the default callback only (set `log_level` to ZERO_OFF to
  *    silence it).
@@ -44,6 +45,7 @@
 #ifndef ZERO_H
 #define ZERO_H
 
+#include <zero/job.h>
 #include <zero/types.h>
 
 #include <string.h>
@@ -59,11 +61,10 @@ extern "C" {
 #define ZERO_OFF (-1)
 #define ZERO_MAX_DIMS 8
 
-typedef struct zero_ctx zero_ctx; /**< one rank's membership in one job */
-typedef int32_t zero_param;       /**< dense, from 0, in order of registration */
-typedef int32_t zero_unit;        /**< dense, from 0 */
-typedef int32_t zero_group;       /**< dense, from 0 */
-typedef void *zero_stream;        /**< a cudaStream_t; NULL on the CPU */
+typedef int32_t zero_param; /**< dense, from 0, in order of registration */
+typedef int32_t zero_unit;  /**< dense, from 0 */
+typedef int32_t zero_group; /**< dense, from 0 */
+typedef void *zero_stream;  /**< a cudaStream_t; NULL on the CPU */
 
 /* ------------------------------------------------------------------ configuration */
 

@@ -8,8 +8,9 @@
  *
  *   segment.c    creating it, and checking and mapping it in a rank
  *   record.c     the flight recorder's and the status's writers and readers
+ *   stop.c       a request to stop, and who has heard it
  *
- * What is shared is read and written through record.c only. Readers must expect anything in it: a
+ * What is shared is read and written through these two only. Readers must expect anything in it: a
  * rank may have written over its area by mistake, or have died at any instruction.
  *
  * Part of zero_boot: the program zero-run and the communicator both stand on it.
@@ -26,7 +27,7 @@
 #include <stdint.h>
 
 #define CONTROL_MAGIC UINT64_C(0x6c72746e6f72657a) /**< "zerontrl" */
-#define CONTROL_VERSION 1U
+#define CONTROL_VERSION 2U
 
 enum {
     CONTROL_LINE = 128,
@@ -103,6 +104,8 @@ struct control_rank {
     _Atomic uint64_t lost_ns;               /**< when it has first noticed a rank's end; 0: never */
     _Atomic uint32_t lost;                  /**< one more than that rank's number, a moment later */
     _Atomic uint64_t reporter;              /**< who writes the status; 0: nobody yet */
+    _Atomic uint32_t listens;               /**< its program asks whether it is to stop */
+    _Atomic uint64_t heard;                 /**< the step after which it was told so; 0: never */
     struct control_status status;
     struct control_record ring[CONTROL_RECORDS];
 };
@@ -115,6 +118,7 @@ struct control_segment {
     uint64_t bytes;
     _Atomic uint32_t trace; /**< 1: somebody reads every record: ends and engine stretches are worth
                                  their time. Does not change */
+    _Atomic uint32_t stop;  /**< 1: the ranks are to agree on a step to stop after */
     struct control_rank ranks[];
 };
 
@@ -186,5 +190,23 @@ void control_status_write(struct control_rank *area, const struct control_status
 /** Reads it; false if none has been written, or one is always being written. *Local*, any process.
  */
 bool control_status_read(const struct control_rank *area, struct control_status *status);
+
+/* ------------------------------------------------------------------ stop.c */
+
+/** Asks the ranks to stop. *Local*, zero-run. */
+void control_stop(struct control_segment *segment);
+/** Whether they are asked to; `segment` may be NULL. *Local*, any thread, any process. */
+bool control_stopping(const struct control_segment *segment);
+
+/** The program of this rank asks whether it is to stop, from now on. *Local*, any thread. */
+void control_listen(struct control_rank *area);
+/** Whether that of any rank does. *Local*, any process. */
+bool control_listens(const struct control_segment *segment);
+
+/** Notes that this rank's program has been told to stop after step `step`, from 1. *Local*, any
+ * thread. */
+void control_hear(struct control_rank *area, uint64_t step);
+/** The step, of the first rank that has been told; 0: none has. *Local*, any process. */
+uint64_t control_heard(const struct control_segment *segment);
 
 #endif

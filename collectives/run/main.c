@@ -107,6 +107,7 @@ static zero_result job_init(struct run_job *job, const struct run_options *optio
                             .signals = -1,
                             .exits = -1,
                             .timeout_ns = UINT64_MAX,
+                            .ask_ns = UINT64_MAX,
                             .kill_ns = UINT64_MAX,
                             .failed_rank = -1};
     init_sinks(job);
@@ -198,6 +199,7 @@ static int run(const struct run_options *options, struct base_error *error)
     }
     run_supervise(&job);
     close_logs(&job);
+    run_report_stop(&job);
     if (!status)
         status = options->plan ? run_plan_print(&job) : run_job_status(&job);
     run_flush(&job);

@@ -198,7 +198,7 @@ static zero_result check(const struct run_options *options, struct base_error *e
 zero_result run_options_parse(struct run_options *options, int argc, char **argv,
                               struct base_error *error)
 {
-    *options = (struct run_options){.ranks = 1, .grace_s = 10, .status_s = 30};
+    *options = (struct run_options){.ranks = 1, .grace_s = 30, .status_s = 30};
     zero_result result = ZERO_OK;
     int option;
     opterr = 0;

@@ -92,12 +92,31 @@ int run_end_status(const siginfo_t *end)
     return end->si_code == CLD_EXITED ? end->si_status : 128 + end->si_status;
 }
 
+// The step after which the ranks stopped because they were told to; 0: they were not, or one has
+// failed or been killed.
+static uint64_t stopped_after(const struct run_job *job)
+{
+    for (int i = 0; i < job->count; i++)
+        if (!job->ranks[i].ended || run_end_status(&job->ranks[i].end) != 0)
+            return 0;
+    return job->watch.segment ? control_heard(job->watch.segment) : 0;
+}
+
+void run_report_stop(struct run_job *job)
+{
+    const uint64_t step = stopped_after(job);
+    if (step)
+        run_say(job, "stopped on request after step %llu", (unsigned long long)step);
+}
+
 int run_job_status(const struct run_job *job)
 {
     if (job->timed_out)
-        return RUN_TIMEOUT;
+        return RUN_STOPPED;
     if (job->failed_rank >= 0)
         return run_end_status(&job->ranks[job->failed_rank].end);
+    if (stopped_after(job))
+        return RUN_STOPPED;
     bool lost =
         job->out.failed || job->err.failed || job->metrics.failed || run_watch_trace_lost(job);
     for (int i = 0; i < job->count; i++)

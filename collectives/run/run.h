@@ -55,7 +55,8 @@ enum run_status {
     RUN_CANNOT_CREATE = 73, /**< --log-dir or --metrics cannot be created */
     RUN_OUTPUT = 74,        /**< the ranks succeeded, but not all of their output could be written;
                                  or nobody reads it any more */
-    RUN_TIMEOUT = 75,       /**< --timeout has passed */
+    RUN_STOPPED = 75,       /**< before the job's end: the ranks were told to and did, or --timeout
+                                 has passed */
     RUN_NO_PLAN = 76,       /**< --plan: the program ended without making one */
     RUN_ENVIRONMENT = 78,   /**< launchers' variables are malformed or disagree; or hwloc's describe
                                  another machine, and nothing can be bound */
@@ -69,7 +70,7 @@ enum run_bind { RUN_BIND_NONE, RUN_BIND_CORE, RUN_BIND_NUMA, RUN_BIND_AUTO };
 struct run_options {
     int ranks;
     int timeout_s; /**< 0: none */
-    int grace_s;   /**< from SIGTERM to SIGKILL */
+    int grace_s;   /**< from a request to stop to SIGTERM, and from there to SIGKILL */
     enum run_bind bind;
     bool plan, plan_json;
     int plan_world; /**< 0: as many as ranks */
@@ -305,8 +306,9 @@ struct run_job {
     bool ignored_pipe;   /**< SIGPIPE was ignored when zero-run was started: the ranks' too */
     bool ignored_hangup; /**< the same of SIGHUP: a closed terminal is no reason to stop */
 
-    int stop_signals;    /**< received so far: the first is passed on, the second kills */
+    int stop_signals;    /**< received so far: the first asks or is passed on, the second kills */
     uint64_t timeout_ns; /**< UINT64_MAX: none */
+    uint64_t ask_ns;     /**< when ranks that were asked to stop get SIGTERM; UINT64_MAX: never */
     uint64_t kill_ns;    /**< when ranks that don't stop are killed; UINT64_MAX: never */
     bool stopping;       /**< the ranks have been told to end */
     bool timed_out;
@@ -375,6 +377,11 @@ enum run_status run_spawn(struct run_job *job, struct base_error *error);
 zero_result run_supervise_begin(struct run_job *job, struct base_error *error);
 /** Runs until every rank has ended and its process group is gone, and all output is written. */
 void run_supervise(struct run_job *job);
+/** When --grace from now is over. */
+uint64_t run_after_grace(const struct run_job *job);
+/** Asks the ranks to stop by themselves, and signals those that have not after --grace. False: none
+ * of their programs listens, or there is no time. */
+bool run_ask(struct run_job *job);
 /** Tells the ranks to end, and kills those that have not after --grace; none of their ends is a
  * failure from now on. */
 void run_stop(struct run_job *job);
@@ -393,6 +400,8 @@ struct run_rank *run_first_to_end(struct run_job *job);
 
 /** Says which rank failed first, how, why perhaps, and what it wrote last. */
 void run_report_first(struct run_job *job, const struct run_rank *rank);
+/** Says after which step the ranks stopped, if they have been told to. */
+void run_report_stop(struct run_job *job);
 /** How a process ended, in words. */
 void run_describe_end(const siginfo_t *end, char *text, size_t size);
 /** Its status, 128 + signal if a signal ended it. */

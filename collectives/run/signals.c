@@ -87,6 +87,7 @@ static void suspend(struct run_job *job)
     run_signals_send(job, SIGCONT);
     const uint64_t slept = base_clock_ns() - began;
     shift(&job->timeout_ns, slept);
+    shift(&job->ask_ns, slept);
     shift(&job->kill_ns, slept);
 }
 
@@ -106,13 +107,20 @@ static void pass_stop(struct run_job *job, int number)
         run_kill(job);
         return;
     }
+    if ((number == SIGTERM || number == SIGINT) && run_ask(job)) {
+        run_say(job,
+                "SIG%s: asking the ranks to stop after this step; in %d s they get SIGTERM (once "
+                "more kills them)",
+                sigabbrev_np(number), job->options->grace_s);
+        return;
+    }
     run_say(job, "SIG%s: passed on to the ranks (once more kills them)", sigabbrev_np(number));
     if (number == SIGQUIT)
         run_watch_blame(job, -1);
     run_signals_send(job, number);
     // Nobody is there any more to say it once more.
     if (number == SIGHUP && job->kill_ns == UINT64_MAX)
-        job->kill_ns = base_clock_ns() + (uint64_t)job->options->grace_s * UINT64_C(1000000000);
+        job->kill_ns = run_after_grace(job);
 }
 
 static void take(struct run_job *job, int number)

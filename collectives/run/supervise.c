@@ -47,14 +47,38 @@ void run_kill(struct run_job *job)
         run_signals_send_one(&job->ranks[i], SIGKILL);
 }
 
+uint64_t run_after_grace(const struct run_job *job)
+{
+    return base_clock_ns() + (uint64_t)job->options->grace_s * UINT64_C(1000000000);
+}
+
+bool run_ask(struct run_job *job)
+{
+    struct control_segment *segment = job->watch.segment;
+    if (!segment || job->stopping)
+        return false;
+    control_stop(segment);
+    if (!control_listens(segment) || job->options->grace_s == 0)
+        return false;
+    if (job->ask_ns == UINT64_MAX)
+        job->ask_ns = run_after_grace(job);
+    return true;
+}
+
+static void terminate(struct run_job *job)
+{
+    job->ask_ns = UINT64_MAX;
+    job->kill_ns = run_after_grace(job);
+    run_signals_send(job, SIGTERM);
+    run_signals_send(job, SIGCONT); // a suspended process would not see it
+}
+
 void run_stop(struct run_job *job)
 {
     if (job->stopping)
         return;
     job->stopping = true;
-    job->kill_ns = base_clock_ns() + (uint64_t)job->options->grace_s * UINT64_C(1000000000);
-    run_signals_send(job, SIGTERM);
-    run_signals_send(job, SIGCONT); // a suspended process would not see it
+    terminate(job);
 }
 
 static void drain_streams(struct run_rank *rank)
@@ -107,19 +131,38 @@ static void collect_exits(struct run_job *job)
         rank_ended(job, &job->ranks[events[i].data.u32]);
 }
 
+static void time_out(struct run_job *job)
+{
+    job->timeout_ns = UINT64_MAX;
+    job->timed_out = !job->stopping;
+    if (!job->timed_out)
+        return;
+    const bool asked = run_ask(job);
+    run_say(job, "the job has run for %d s (--timeout): %s", job->options->timeout_s,
+            asked ? "asking the ranks to stop after this step" : "stopping it");
+    run_watch_blame(job, -1);
+    if (!asked)
+        run_stop(job);
+}
+
+// The ranks were asked to stop and have not.
+static void insist(struct run_job *job)
+{
+    run_say(job, "the ranks have not stopped in %d s (--grace): SIGTERM", job->options->grace_s);
+    // After a time-out none of their ends is a failure; after a signal that decides the status.
+    if (job->timed_out)
+        run_stop(job);
+    else
+        terminate(job);
+}
+
 static void check_deadlines(struct run_job *job)
 {
     const uint64_t now = base_clock_ns();
-    if (now >= job->timeout_ns) {
-        job->timeout_ns = UINT64_MAX;
-        job->timed_out = !job->stopping;
-        if (job->timed_out) {
-            run_say(job, "the job has run for %d s (--timeout): stopping it",
-                    job->options->timeout_s);
-            run_watch_blame(job, -1);
-        }
-        run_stop(job);
-    }
+    if (now >= job->timeout_ns)
+        time_out(job);
+    if (now >= job->ask_ns)
+        insist(job);
     if (now >= job->kill_ns) {
         job->kill_ns = UINT64_MAX - 1; // once
         run_signals_send(job, SIGKILL);
@@ -169,9 +212,11 @@ static void check_sinks(struct run_job *job)
 
 static int poll_timeout(const struct run_job *job)
 {
-    const uint64_t deadline = job->timeout_ns < job->kill_ns ? job->timeout_ns : job->kill_ns;
-    const uint64_t watch = run_watch_due(job), next = watch < deadline ? watch : deadline;
+    const uint64_t due[] = {job->timeout_ns, job->ask_ns, job->kill_ns, run_watch_due(job)};
     const uint64_t now = base_clock_ns();
+    uint64_t next = UINT64_MAX;
+    for (size_t i = 0; i < sizeof due / sizeof *due; i++)
+        next = due[i] < next ? due[i] : next;
     if (next >= UINT64_MAX - 1)
         return -1;
     const uint64_t ms = next > now ? (next - now) / 1000000 + 1 : 0;

@@ -37,6 +37,8 @@ void run_script(struct run_command *command, const char *const *options, const c
     run_script_start((command), (const char *const[]){__VA_ARGS__, NULL}, (script))
 #define RUN_SCRIPT(command, script, ...)                                                           \
     run_script((command), (const char *const[]){__VA_ARGS__, NULL}, (script))
+#define RUN_START(command, ...)                                                                    \
+    run_command_start((command), (const char *const[]){__VA_ARGS__, NULL})
 #define RUN(command, ...) run_command_run((command), (const char *const[]){__VA_ARGS__, NULL})
 void run_command_run(struct run_command *command, const char *const *args);
 

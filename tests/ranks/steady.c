@@ -56,7 +56,7 @@ static bool measured_step(struct team_rank *rank, const struct toy *toy, struct 
     const unsigned looks = syscalls_count(SYS_epoll_wait), all = syscalls_total();
     const long faulted = faults();
     syscalls_begin();
-    const bool good = toy_train(rank, toy, 1);
+    const bool good = toy_train(rank, toy, 1) && !zero_stop_requested(rank->z);
     syscalls_end();
     asked->faults = faults() - faulted;
     asked->yields = syscalls_count(SYS_sched_yield) - yields;

@@ -1,6 +1,9 @@
 // One rank of the synthetic model's training, to be watched by zero-run:
 //
 //     watched_rank train <steps> <ms>    takes that long in each step
+//     watched_rank listen <steps> <ms>   the same, and says after which step it is told to stop
+//     watched_rank own <steps>           the same, and the last rank asks for it in the third one
+//     watched_rank deaf <steps> <ms>     asks whether it is to stop, and goes on
 //     watched_rank late <steps>          rank 1 does not come any more after them
 //     watched_rank gone <steps>          rank 1 leaves with 0 after them
 //     watched_rank killed <steps>        rank 1 is killed behind them, in a micro-batch, with so
@@ -8,6 +11,7 @@
 #include "tests/numerics/synthetic.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +45,22 @@ static zero_result step(zero_ctx *z, uint64_t number)
     return result == ZERO_OK ? zero_step(z, &args, NULL) : result;
 }
 
+/** Whether the job is to stop, for programs that want to know. */
+static bool asks(zero_ctx *z, const char *how, uint64_t number)
+{
+    const bool own = !strcmp(how, "own"), listens = own || !strcmp(how, "listen");
+    if (!listens && strcmp(how, "deaf") != 0)
+        return false;
+    if (own && number == 2 && zero_rank(z) == zero_world(z) - 1)
+        zero_request_stop(z);
+    if (number == 1 && zero_rank(z) == 0)
+        printf("listening\n");
+    if (!zero_stop_requested(z) || !listens)
+        return false;
+    printf("stopped after %llu\n", (unsigned long long)number);
+    return true;
+}
+
 static int train(zero_ctx *z, const char *how, uint64_t steps, unsigned ms)
 {
     zero_micro micro = {.struct_size = sizeof micro};
@@ -50,6 +70,8 @@ static int train(zero_ctx *z, const char *how, uint64_t steps, unsigned ms)
         if (step(z, number) != ZERO_OK)
             return failed(z, "step");
         usleep(1000 * ms);
+        if (asks(z, how, number + 1))
+            return 0;
     }
     if (!strcmp(how, "late") && zero_rank(z) == 1)
         pause();
@@ -63,7 +85,7 @@ static int train(zero_ctx *z, const char *how, uint64_t steps, unsigned ms)
             return 3;
         raise(SIGKILL);
     }
-    if (strcmp(how, "train") != 0)
+    if (!strcmp(how, "late") || !strcmp(how, "gone") || !strcmp(how, "killed"))
         return step(z, steps) == ZERO_OK ? 0 : failed(z, "step");
     return 0;
 }
@@ -72,6 +94,7 @@ int main(int argc, char **argv)
 {
     if (argc < 3)
         return 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     zero_ctx *z = NULL;
     zero_config config = zero_config_default();
     config.stage = 3;
