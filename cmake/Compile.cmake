@@ -29,7 +29,9 @@ if(ZERO_WERROR)
 endif()
 
 if(ZERO_SANITIZE)
-  add_compile_options(-Wno-format-truncation) # gcc loses track of lengths in instrumented code
+  if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # loses track of lengths in instrumented code
+    add_compile_options(-Wno-format-truncation)
+  endif()
   add_compile_options(-fsanitize=${ZERO_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ZERO_SANITIZE})
 endif()

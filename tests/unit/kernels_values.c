@@ -54,9 +54,9 @@ static void environment(void **state)
     const unsigned hostile = 0x8040u | 0x4000u; // flush, denormals are zero, upwards, all trapping
     _mm_setcsr(hostile);
     eng_fp_enter(&saved);
-    const float product = inexact(), small = denormal();
-    volatile float zero = 0.0f;
-    const float quotient = 1.0f / zero; // would trap
+    // Volatile, or a compiler may compute them where they are looked at.
+    volatile float product = inexact(), small = denormal(), zero = 0.0f;
+    volatile float quotient = 1.0f / zero; // would trap
     eng_fp_leave(&saved);
     const unsigned after = _mm_getcsr();
     _mm_setcsr(original);
