@@ -529,12 +529,14 @@ void eng_verify_hash(zero_ctx *z, zero_unit unit, const unsigned char *gradient)
 /** ZERO_E_DIVERGED, fatal and agreed, if a gradient was another one the second time. */
 zero_result eng_verify_compare(zero_ctx *z);
 
-/* ---- paranoid.c: all but the first three only if config.paranoid */
+/* ---- paranoid.c: all but the first four only if config.paranoid */
 
 zero_result eng_paranoid_make(zero_ctx *z, struct base_error *error);
 void eng_paranoid_free(zero_ctx *z);
 /** Bytes of its tables. */
 size_t eng_paranoid_tables(const zero_ctx *z);
+/** Bytes of addresses that windows have, open or not. */
+size_t eng_paranoid_addresses(const zero_ctx *z);
 /** Opens a window with what is gathered; closes it. */
 zero_result eng_paranoid_gathered(zero_ctx *z, zero_unit unit);
 zero_result eng_paranoid_released(zero_ctx *z, zero_unit unit);

@@ -19,18 +19,21 @@ static uint64_t host_demand(const zero_ctx *z)
     return z->plan.peaks[eng_plan_worst(&z->plan)].sum;
 }
 
-/** Address space that this process will use for arenas and private memory; a rank that is a process
- * maps those of the others too, and shared parameters twice. */
+/** Address space that this process will use for arenas, private memory and windows. A rank maps all
+ * of shared parameters, twice; one that is a process maps the arenas of the others, too. */
 static uint64_t addresses(const zero_ctx *z)
 {
     const struct eng_spread *rows = z->plan.rows;
+    const struct eng_spread *peak = &z->plan.peaks[eng_plan_worst(&z->plan)];
+    const struct eng_spread *params = &rows[ENG_FOR_PARAMS], *windows = &rows[ENG_FOR_WINDOWS];
+    const struct eng_spread *grads = &rows[ENG_FOR_GRADIENTS], *sums = &rows[ENG_FOR_SUMS];
+    const uint64_t view = z->config.shared ? params->sum : 0;
+    const uint64_t each = 2 * view + eng_paranoid_addresses(z);
     if (z->config.team)
-        return z->plan.total.sum;
-    const uint64_t others = rows[ENG_FOR_PARAMS].sum - rows[ENG_FOR_PARAMS].mine +
-                            rows[ENG_FOR_GRADIENTS].sum - rows[ENG_FOR_GRADIENTS].mine +
-                            rows[ENG_FOR_SUMS].sum - rows[ENG_FOR_SUMS].mine;
-    const uint64_t view = z->config.shared ? rows[ENG_FOR_PARAMS].sum : 0;
-    return z->plan.peaks[eng_plan_worst(&z->plan)].mine + others + view;
+        return peak->sum - windows->sum - view + (uint64_t)z->config.world * each;
+    const uint64_t arenas = params->sum + grads->sum + sums->sum;
+    const uint64_t mine = params->mine + grads->mine + sums->mine;
+    return peak->mine - windows->mine - mine + arenas - view + each;
 }
 
 /** Takes a limit for the one that counts if it leaves less beyond what is needed. */

@@ -29,6 +29,12 @@ static size_t window_addresses(size_t bytes)
     return (bytes + page - 1) / page * page + page;
 }
 
+/** Those of a unit's window of parameters, or of its gradient. */
+static size_t unit_addresses(const struct eng_unit_place *unit, bool gradient)
+{
+    return window_addresses(gradient ? unit->grad_window_bytes : unit->window_bytes);
+}
+
 static zero_result make(struct eng_windows *windows, const struct eng_placement *placement,
                         size_t unit_count, bool gradients, struct base_error *error)
 {
@@ -36,12 +42,9 @@ static zero_result make(struct eng_windows *windows, const struct eng_placement 
     windows->turns = base_calloc(unit_count, sizeof *windows->turns);
     if (!windows->offsets || !windows->turns)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the windows of %zu units", unit_count);
-    for (size_t u = 0; u < unit_count; u++) {
-        const struct eng_unit_place *unit = &placement->units[u];
+    for (size_t u = 0; u < unit_count; u++)
         windows->offsets[u + 1] =
-            windows->offsets[u] +
-            window_addresses(gradients ? unit->grad_window_bytes : unit->window_bytes);
-    }
+            windows->offsets[u] + unit_addresses(&placement->units[u], gradients);
     windows->bytes = windows->offsets[unit_count];
     void *base = mmap(NULL, TURNS * windows->bytes, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -76,6 +79,15 @@ size_t eng_paranoid_tables(const zero_ctx *z)
 {
     const size_t units = z->layout.unit_count;
     return z->config.paranoid ? 2 * ((units + 1) * sizeof(size_t) + units * sizeof(uint8_t)) : 0;
+}
+
+size_t eng_paranoid_addresses(const zero_ctx *z)
+{
+    size_t bytes = 0;
+    for (size_t u = 0; z->config.paranoid && u < z->layout.unit_count; u++)
+        bytes += unit_addresses(&z->placement.units[u], false) +
+                 unit_addresses(&z->placement.units[u], true);
+    return TURNS * bytes;
 }
 
 /** The unit's window that is open, or was last. */

@@ -1,10 +1,13 @@
 /* The plan of a world that is not there is the plan such a world makes; what does not fit is
- * refused by all ranks alike, before anything is allocated. */
+ * refused by all ranks alike, before anything is allocated. Linked with --wrap=base_memory_limits.
+ */
 #include "tests/ranks/process_memory.h"
 #include "tests/ranks/toy.h"
 #include "zero/engine.h"
 
 #include <jansson.h>
+#include <malloc.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { JSON_BYTES = 65536, MOST = 5 };
+enum { JSON_BYTES = 65536, MOST = 5, NAMES = 300 };
 
 struct job {
     int stage;
@@ -21,6 +24,36 @@ struct job {
     int64_t limit;            /**< memory_limit */
     int victim;               /**< the only rank that is given it; -1: all */
 };
+
+/* ------------------------------------------------------------------ what limits a rank */
+
+static _Thread_local struct base_memory_limits made_up;
+static _Thread_local bool is_made_up;
+
+void __real_base_memory_limits(struct base_memory_limits *limits, const char *root);
+void __wrap_base_memory_limits(struct base_memory_limits *limits, const char *root);
+
+void __wrap_base_memory_limits(struct base_memory_limits *limits, const char *root)
+{
+    if (is_made_up)
+        *limits = made_up;
+    else
+        __real_base_memory_limits(limits, root);
+}
+
+/** More than anybody needs of everything. */
+static void make_up_limits(void)
+{
+    static const uint64_t much = UINT64_C(1) << 60;
+    made_up = (struct base_memory_limits){.total = 4 * much,
+                                          .available = 4 * much,
+                                          .group_limit = 4 * much,
+                                          .group = "/of all",
+                                          .address_limit = 4 * much};
+    is_made_up = true;
+}
+
+/* ------------------------------------------------------------------ plans */
 
 static json_t *parse(const char *text)
 {
@@ -183,11 +216,156 @@ static void all_ranks_refuse_alike(void **state)
         }
 }
 
+/* ------------------------------------------------------------------ control groups */
+
+/** Names, which a file has in its header: rank 0 needs most where they are written, the others
+ * where they are read. */
+static bool add_names(struct team_rank *rank)
+{
+    for (int i = 0; i < NAMES; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "name%d", i);
+        zero_param_desc desc = zero_param_vector(name, 1, NULL);
+        desc.frozen = 1;
+        TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
+    }
+    return true;
+}
+
+/** What ranks need that are limited together: all of them at the worst moment, or of some of them
+ * each one's most. */
+static size_t group_need(const struct eng_plan *plan, bool apart, int rank)
+{
+    size_t sum = 0, most = 0;
+    for (int i = 0; i < ENG_PEAKS; i++)
+        most = plan->peaks[i].sum > most ? plan->peaks[i].sum : most;
+    for (int r = 0; r < plan->world; r++)
+        sum += r % 2 == rank % 2 ? plan->ranks[r] : 0;
+    return apart ? sum : most;
+}
+
+/** Even ranks in one control group, odd ones in another one, or all in one; it is the tightest
+ * limit. */
+static bool group_is_told(struct team_rank *rank, bool apart)
+{
+    make_up_limits();
+    made_up.group_limit /= 4;
+    made_up.address_limit /= 2;
+    if (apart && rank->rank % 2)
+        snprintf(made_up.group, sizeof made_up.group, "/of some");
+    TEAM_OK(rank, zero_commit(rank->z));
+    const struct eng_fit *fit = &rank->z->plan.fit;
+    TEAM_CHECK(strncmp(fit->source, "control group /of", 17) == 0);
+    TEAM_CHECK(fit->needed == group_need(&rank->z->plan, apart, rank->rank));
+    return true;
+}
+
+static bool groups(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    for (int apart = 0; apart < 2; apart++) {
+        TEAM_CHECK(configure(rank, job) && add_names(rank) && group_is_told(rank, apart));
+        const struct eng_spread *peaks = rank->z->plan.peaks;
+        TEAM_CHECK(peaks[ENG_PEAK_LOAD].sum > peaks[ENG_PEAK_SAVE].sum);
+        TEAM_CHECK(peaks[ENG_PEAK_LOAD].least > peaks[ENG_PEAK_SAVE].least);
+        TEAM_CHECK(peaks[ENG_PEAK_LOAD].most < peaks[ENG_PEAK_SAVE].most);
+        team_close(rank);
+    }
+    return true;
+}
+
+static void a_control_group_is_for_its_ranks(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage += 3) {
+        struct job job = {.stage = stage, .gather = "copy", .victim = -1};
+        assert_true(team_run("threads", 3, groups, &job));
+    }
+}
+
+/* ------------------------------------------------------------------ addresses */
+
+/** Elements; what a huge page has; and how many blocks begin at one. */
+enum { LARGE = 3 << 20, HUGE_BYTES = 2 << 20, BLOCKS = 4 };
+
+struct addresses {
+    int stage, paranoid;
+    const char *gather;
+    pthread_barrier_t barrier;
+};
+
+static void wait_for_threads(struct team_rank *rank, struct addresses *job)
+{
+    if (rank->config.team)
+        pthread_barrier_wait(&job->barrier);
+}
+
+/** Bytes that zero_commit() maps in this process. */
+static bool map_all(struct team_rank *rank, struct addresses *job, size_t *mapped)
+{
+    wait_for_threads(rank, job);
+    const size_t before = process_state().mapped;
+    wait_for_threads(rank, job);
+    const zero_result result = zero_commit(rank->z);
+    wait_for_threads(rank, job);
+    *mapped = process_state().mapped - before;
+    wait_for_threads(rank, job);
+    TEAM_OK(rank, result);
+    return true;
+}
+
+/** The addresses that are said to be needed are those that are taken, but for what comes and goes.
+ */
+static bool addresses_are_taken(struct team_rank *rank, void *user)
+{
+    struct addresses *job = user;
+    zero_param_desc desc = zero_param_vector("large", LARGE, NULL);
+    size_t mapped;
+    rank->config.stage = job->stage;
+    rank->config.gather = job->gather;
+    rank->config.paranoid = job->paranoid;
+    make_up_limits();
+    made_up.address_limit /= 2;
+    if (!team_open(rank))
+        return false;
+    TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
+    if (!map_all(rank, job, &mapped))
+        return false;
+    const struct eng_fit *fit = &rank->z->plan.fit;
+    TEAM_CHECK(strcmp(fit->source, "address space of a process (ulimit -v)") == 0);
+    // Large blocks begin at huge pages, and take one more to find such a place.
+    const size_t ranks = rank->config.team ? (size_t)rank->world : 1;
+    TEAM_CHECK(process_sanitized() || mapped + 2 * HUGE_BYTES > fit->needed);
+    TEAM_CHECK(process_sanitized() || mapped < fit->needed + ranks * BLOCKS * HUGE_BYTES);
+    return true;
+}
+
+static void the_addresses_are_those_of_all_ranks(void **state)
+{
+    (void)state;
+    mallopt(M_MMAP_THRESHOLD, 1 << 17); // for good: what is freed is mapped no more
+    static const struct addresses jobs[] = {
+        {.stage = 0, .gather = "auto"},
+        {.stage = 1, .gather = "auto", .paranoid = 1},
+        {.stage = 3, .gather = "copy", .paranoid = 1},
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
+        for (int t = 0; t < 2; t++) {
+            struct addresses job = jobs[i];
+            pthread_barrier_init(&job.barrier, NULL, 2);
+            if (!team_run(t ? "shm" : "threads", 2, addresses_are_taken, &job))
+                fail_msg("stage %d, %s, %s", job.stage, job.gather, t ? "shm" : "threads");
+            pthread_barrier_destroy(&job.barrier);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_world_makes_the_plan_that_was_made_for_it),
         cmocka_unit_test(all_ranks_refuse_alike),
+        cmocka_unit_test(a_control_group_is_for_its_ranks),
+        cmocka_unit_test(the_addresses_are_those_of_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
