@@ -230,6 +230,54 @@ static void ranks_are_added_up(void **state)
     }
 }
 
+/** A plan of this many tensors of one element, of which one trains. */
+static json_t *planned_names(int world, int tensors)
+{
+    const zero_config config = config_of(3, "copy");
+    plan_for(world);
+    zero_ctx *z = NULL;
+    assert_int_equal(zero_open(&z, &config), ZERO_OK);
+    for (int p = 0; p < tensors; p++) {
+        char name[16];
+        snprintf(name, sizeof name, "tensor%d", p);
+        zero_param_desc desc = zero_param_vector(name, 1, NULL);
+        desc.dtype = ZERO_BF16;
+        desc.frozen = p > 0;
+        assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
+    }
+    assert_int_equal(zero_commit(z), ZERO_PLANNED);
+    json_t *plan = parse(z);
+    zero_close(z);
+    plan_no_more(NULL);
+    return plan;
+}
+
+/** The moment that counts is that of all ranks together, whatever this one or the largest needs. */
+static void ranks_need_most_at_other_moments(void **state)
+{
+    (void)state;
+    json_t *plan = planned_names(5, 400), *peaks = at(plan, "memory.peaks");
+    assert_true(number(peaks, "save.bytes") > number(peaks, "load.bytes"));
+    assert_true(number(peaks, "save.max") > number(peaks, "load.max"));
+    assert_true(number(peaks, "save.sum") < number(peaks, "load.sum"));
+    check_sums(plan);
+    json_decref(plan);
+}
+
+/** Many ranks compare many tensors: then zero_commit() needs more than a step. */
+static void comparing_takes_memory(void **state)
+{
+    (void)state;
+    enum { RANKS = 400, TENSORS = 1000 };
+    json_t *plan = planned_names(RANKS, TENSORS);
+    const uint64_t commit = number(plan, "memory.peaks.commit.bytes");
+    assert_true(commit > number(plan, "memory.peaks.step.bytes"));
+    assert_true(commit >
+                8 * (1 + RANKS) * TENSORS + number(plan, "memory.tiers.host.transport.bytes"));
+    check_sums(plan);
+    json_decref(plan);
+}
+
 /** With one rank, the world that is there: the same numbers. */
 static void the_plan_is_what_commit_makes(void **state)
 {
@@ -356,6 +404,35 @@ static void a_plan_that_does_not_fit_is_a_plan(void **state)
     }
 }
 
+/** What is said to help are the plans of other stages, each of which needs less than the last. */
+static void suggestions_are_plans(void **state)
+{
+    (void)state;
+    zero_config config = config_of(0, "copy");
+    config.memory_limit = 1;
+    json_t *plan = planned(&config, WORLD);
+    const char *reason = text(plan, "host.reason");
+    uint64_t least = number(plan, "host.need");
+    int suggested = 0;
+    config.gather = NULL;
+    for (config.stage = 1; config.stage <= 3; config.stage++) {
+        char expected[64];
+        json_t *other = planned(&config, WORLD);
+        const uint64_t need = number(other, "host.need");
+        const double kibibytes = (double)need / 1024;
+        snprintf(expected, sizeof expected, "; stage=%d, gather=auto would need %.1f %s;",
+                 config.stage, kibibytes < 10240 ? kibibytes : kibibytes / 1024,
+                 kibibytes < 10240 ? "KiB" : "MiB");
+        if ((strstr(reason, expected) != NULL) != (need < least))
+            fail_msg("\"%s\", after %" PRIu64 " bytes: %s", expected, least, reason);
+        suggested += need < least;
+        least = need < least ? need : least;
+        json_decref(other);
+    }
+    assert_true(suggested > 0);
+    json_decref(plan);
+}
+
 /** A stage that refuses the program's buffers is no help. */
 static void only_stages_that_can_be_taken_are_suggested(void **state)
 {
@@ -363,8 +440,9 @@ static void only_stages_that_can_be_taken_are_suggested(void **state)
     static float gradient;
     zero_config config = config_of(0, NULL);
     plan_for(64);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         zero_ctx *z = NULL;
+        config.reduction = i == 2 ? "native" : NULL;
         assert_int_equal(zero_open(&z, &config), ZERO_OK);
         zero_param_desc desc = zero_param_default();
         desc.name = "large";
@@ -372,7 +450,7 @@ static void only_stages_that_can_be_taken_are_suggested(void **state)
         desc.shape[0] = 64;
         desc.shape[1] = UINT64_C(1) << 34;
         desc.unit_count = 64;
-        desc.grad = i ? &gradient : NULL;
+        desc.grad = i == 1 ? &gradient : NULL;
         assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
         assert_int_equal(zero_commit(z), ZERO_PLANNED);
         json_t *plan = parse(z);
@@ -459,10 +537,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(the_schema_is_that_of_the_manual, plan_no_more),
         cmocka_unit_test_teardown(ranks_are_added_up, plan_no_more),
+        cmocka_unit_test_teardown(ranks_need_most_at_other_moments, plan_no_more),
+        cmocka_unit_test_teardown(comparing_takes_memory, plan_no_more),
         cmocka_unit_test_teardown(the_plan_is_what_commit_makes, plan_no_more),
         cmocka_unit_test_teardown(no_part_is_left_out, plan_no_more),
         cmocka_unit_test_teardown(a_limit_that_is_given_holds, plan_no_more),
         cmocka_unit_test_teardown(a_plan_that_does_not_fit_is_a_plan, plan_no_more),
+        cmocka_unit_test_teardown(suggestions_are_plans, plan_no_more),
         cmocka_unit_test_teardown(only_stages_that_can_be_taken_are_suggested, plan_no_more),
         cmocka_unit_test_teardown(addresses_are_counted, plan_no_more),
     };
