@@ -445,6 +445,8 @@ static void inside_an_evaluation_nothing_is_trained(void **state)
         assert_int_equal(zero_eval_end(z), ZERO_E_STATE);
         says(z, "0 of 3");
         look(z, 0, 1);
+        assert_int_equal(zero_eval_end(z), ZERO_E_STATE);
+        says(z, "1 of 3");
         assert_int_equal(zero_grad_open(z, 3, NULL), ZERO_E_STATE);
         says(z, "in an evaluation");
         assert_int_equal(step(z, 0), ZERO_E_STATE);

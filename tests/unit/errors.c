@@ -228,6 +228,20 @@ static uint64_t allocated(const zero_ctx *z)
     return stats.allocated_bytes;
 }
 
+/** The rest of an evaluation of as many micro-batches, with as many metrics as there can be. */
+static void evaluate(zero_ctx *z, int32_t count)
+{
+    double mean = -1;
+    for (int32_t i = 0; i < count; i++) {
+        assert_int_equal(zero_micro_begin(z, i, NULL), ZERO_OK);
+        for (char name[] = "a"; *name <= 'p'; ++*name)
+            assert_int_equal(zero_metric(z, name, i), ZERO_OK);
+    }
+    assert_int_equal(zero_eval_end(z), ZERO_OK);
+    assert_int_equal(zero_metric_mean(z, "p", &mean), ZERO_OK);
+    assert_true(mean == 0.5 * (count - 1));
+}
+
 /** What asks for memory between steps can be asked for again; what does not, goes on without. */
 static void calls_between_steps_without_memory(void **state)
 {
@@ -248,6 +262,7 @@ static void calls_between_steps_without_memory(void **state)
     assert_int_equal(zero_set_micro_batches(z, 3), ZERO_OK);
     assert_int_equal(zero_eval_begin(z, 3), ZERO_OK);
     assert_int_equal(zero_micro_total(z), 3);
+    evaluate(z, 3);
     zero_close(z);
 }
 
@@ -260,14 +275,16 @@ static void evaluations_are_in_the_plan(void **state)
     const uint64_t before = allocated(z);
     for (int32_t count = 3; count <= 5; count++) {
         assert_int_equal(zero_eval_begin(z, count), ZERO_OK);
-        for (int32_t i = 0; i < count; i++)
-            assert_int_equal(zero_micro_begin(z, i, NULL), ZERO_OK);
-        assert_int_equal(zero_eval_end(z), ZERO_OK);
+        evaluate(z, count);
         // A hash of names stands before the values.
         assert_int_equal(allocated(z) - before, 2 * (8 + 128 * count));
     }
     assert_int_equal(zero_eval_begin(z, 2), ZERO_OK);
     assert_int_equal(allocated(z) - before, 2 * (8 + 128 * 5));
+    evaluate(z, 2);
+    assert_int_equal(zero_eval_begin(z, 1 << 20), ZERO_OK);
+    assert_int_equal(allocated(z) - before, 2 * (8 + 128 * (UINT64_C(1) << 20)));
+    assert_non_null(strstr(zero_plan_text(z), "  fits         yes\n"));
     zero_close(z);
 }
 
