@@ -231,6 +231,15 @@ static bool falls(struct team_rank *rank, void *user)
     return true;
 }
 
+static void a_scale_may_begin_at_its_floor(void **state)
+{
+    (void)state;
+    struct job job = job_of(ZERO_F32, "dynamic");
+    job.init = job.least = job.window = 64;
+    assert_true(team_run("self", 1, trains, &job));
+    assert_true(job.outcomes[0].scale[STEPS - 1] == 64.0);
+}
+
 static void the_floor_is_an_error(void **state)
 {
     (void)state;
@@ -520,16 +529,22 @@ static void contradictions_are_refused(void **state)
     }
 }
 
-// Whether the plan has the key with this value, by default.
-static bool decides(const char *loss_scale, const char *key, const char *value)
+// Whether the plan has the key with this value, by default; `types` are those of the gradients,
+// which are f32 but for f16 somewhere.
+enum types { ALL_F32, GRADIENTS_F16, SENT_AS_F16 };
+
+static bool decides(enum types types, const char *loss_scale, const char *key, const char *value)
 {
+    struct toy toy = toy_odd;
     char wanted[80];
     struct team_rank rank = {.config = zero_config_default()};
     rank.config.world = 1;
     rank.config.log_level = ZERO_OFF;
     rank.config.loss_scale = loss_scale;
+    rank.config.comm_dtype = types == SENT_AS_F16 ? ZERO_F16 : ZERO_DTYPE_DEFAULT;
+    toy.grad_dtype = types == GRADIENTS_F16 ? ZERO_F16 : ZERO_DTYPE_DEFAULT;
     snprintf(wanted, sizeof wanted, "  %-18s %-16s (default)\n", key, value);
-    const bool good = toy_open(&rank, &toy_odd) && strstr(zero_plan_text(rank.z), wanted);
+    const bool good = toy_open(&rank, &toy) && strstr(zero_plan_text(rank.z), wanted);
     team_close(&rank);
     return good;
 }
@@ -537,11 +552,16 @@ static bool decides(const char *loss_scale, const char *key, const char *value)
 static void defaults_are_decided_at_commit(void **state)
 {
     (void)state;
-    assert_true(decides(NULL, "nonfinite", "error"));
-    assert_true(decides(NULL, "loss_scale", "off"));
-    assert_true(decides("off", "nonfinite", "error"));
-    assert_true(decides("64", "nonfinite", "skip"));
-    assert_true(decides("dynamic", "nonfinite", "skip"));
+    assert_true(decides(ALL_F32, NULL, "nonfinite", "error"));
+    assert_true(decides(ALL_F32, NULL, "loss_scale", "off"));
+    assert_true(decides(ALL_F32, "off", "nonfinite", "error"));
+    assert_true(decides(ALL_F32, "64", "nonfinite", "skip"));
+    assert_true(decides(ALL_F32, "dynamic", "nonfinite", "skip"));
+    for (enum types types = GRADIENTS_F16; types <= SENT_AS_F16; types++) {
+        assert_true(decides(types, NULL, "nonfinite", "skip"));
+        assert_true(decides(types, NULL, "loss_scale", "dynamic"));
+        assert_true(decides(types, "off", "nonfinite", "skip"));
+    }
 }
 
 int main(void)
@@ -550,6 +570,7 @@ int main(void)
         cmocka_unit_test(no_bit_depends_on_it),
         cmocka_unit_test(announced_steps_divide_it_away),
         cmocka_unit_test(overflows_lower_it),
+        cmocka_unit_test(a_scale_may_begin_at_its_floor),
         cmocka_unit_test(the_floor_is_an_error),
         cmocka_unit_test(too_many_skips_are_an_error),
         cmocka_unit_test(the_limit_is_100_or_none),
