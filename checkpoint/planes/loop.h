@@ -1,0 +1,121 @@
+/**
+ * checkpoint/planes/loop.h: the functions of a table, over blocks of as many elements as a vector
+ * has bytes, for the file of an instruction set, which includes it behind what it defines:
+ *
+ *     vector, load, store    at any alignment
+ *     left_N, right_N        every element of N bytes rotated by one bit
+ *     parts_N, whole_N       a vector's bytes of one significance together, a part each; and back
+ *     exchange_N             part j of vector i and part i of vector j, of N vectors
+ *
+ * What is not a whole block is left to the definition (ref.c).
+ */
+#ifndef CHECKPOINT_PLANES_LOOP_H
+#define CHECKPOINT_PLANES_LOOP_H
+
+/** The elements in a block's vectors become its planes. */
+INLINE void split_block(vector *block, size_t bytes, bool rotated)
+{
+#pragma GCC unroll 4
+    for (size_t j = 0; j < bytes; j++) {
+        if (rotated)
+            block[j] = bytes == 4 ? left_4(block[j]) : left_2(block[j]);
+        block[j] = bytes == 4 ? parts_4(block[j]) : parts_2(block[j]);
+    }
+    if (bytes == 4)
+        exchange_4(block);
+    else
+        exchange_2(block);
+}
+
+/** And back. */
+INLINE void merge_block(vector *block, size_t bytes, bool rotated)
+{
+    if (bytes == 4)
+        exchange_4(block);
+    else
+        exchange_2(block);
+#pragma GCC unroll 4
+    for (size_t j = 0; j < bytes; j++) {
+        block[j] = bytes == 4 ? whole_4(block[j]) : whole_2(block[j]);
+        if (rotated)
+            block[j] = bytes == 4 ? right_4(block[j]) : right_2(block[j]);
+    }
+}
+
+/** Splits whole blocks; returns how many elements they have. */
+INLINE size_t split_blocks(size_t bytes, bool rotated, const unsigned char *in, size_t count,
+                           unsigned char *const plane[CKPT_MAX_PLANES])
+{
+    size_t i = 0;
+    for (; count - i >= sizeof(vector); i += sizeof(vector)) {
+        vector block[CKPT_MAX_PLANES];
+#pragma GCC unroll 4
+        for (size_t j = 0; j < bytes; j++)
+            block[j] = load(in + i * bytes + j * sizeof(vector));
+        split_block(block, bytes, rotated);
+#pragma GCC unroll 4
+        for (size_t j = 0; j < bytes; j++)
+            if (plane[j])
+                store(plane[j] + i, block[j]);
+    }
+    return i;
+}
+
+/** Merges whole blocks; returns how many elements they have. */
+INLINE size_t merge_blocks(size_t bytes, bool rotated,
+                           const unsigned char *const plane[CKPT_MAX_PLANES], size_t count,
+                           unsigned char *out)
+{
+    size_t i = 0;
+    for (; count - i >= sizeof(vector); i += sizeof(vector)) {
+        vector block[CKPT_MAX_PLANES];
+#pragma GCC unroll 4
+        for (size_t j = 0; j < bytes; j++)
+            block[j] = load(plane[j] + i);
+        merge_block(block, bytes, rotated);
+#pragma GCC unroll 4
+        for (size_t j = 0; j < bytes; j++)
+            store(out + i * bytes + j * sizeof(vector), block[j]);
+    }
+    return i;
+}
+
+static void split(struct ckpt_block_code code, const void *elements, size_t count,
+                  unsigned char *const plane[CKPT_MAX_PLANES])
+{
+    size_t done = 0;
+    if (code.element_bytes == 4 && code.rotate)
+        done = split_blocks(4, true, elements, count, plane);
+    else if (code.element_bytes == 4)
+        done = split_blocks(4, false, elements, count, plane);
+    else if (code.element_bytes == 2 && code.rotate)
+        done = split_blocks(2, true, elements, count, plane);
+    else if (code.element_bytes == 2)
+        done = split_blocks(2, false, elements, count, plane);
+    unsigned char *rest[CKPT_MAX_PLANES];
+    for (size_t p = 0; p < CKPT_MAX_PLANES; p++)
+        rest[p] = plane[p] ? plane[p] + done : NULL;
+    const unsigned char *in = elements;
+    ckpt_planes_ref.split(code, in + done * code.element_bytes, count - done, rest);
+}
+
+static void merge(struct ckpt_block_code code, const unsigned char *const plane[CKPT_MAX_PLANES],
+                  size_t count, void *elements)
+{
+    size_t done = 0;
+    if (code.element_bytes == 4 && code.rotate)
+        done = merge_blocks(4, true, plane, count, elements);
+    else if (code.element_bytes == 4)
+        done = merge_blocks(4, false, plane, count, elements);
+    else if (code.element_bytes == 2 && code.rotate)
+        done = merge_blocks(2, true, plane, count, elements);
+    else if (code.element_bytes == 2)
+        done = merge_blocks(2, false, plane, count, elements);
+    const unsigned char *rest[CKPT_MAX_PLANES];
+    for (size_t p = 0; p < CKPT_MAX_PLANES; p++)
+        rest[p] = plane[p] ? plane[p] + done : NULL;
+    unsigned char *out = elements;
+    ckpt_planes_ref.merge(code, rest, count - done, out + done * code.element_bytes);
+}
+
+#endif
