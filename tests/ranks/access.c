@@ -135,8 +135,8 @@ static bool refuses(struct team_rank *rank, void *user)
         return false;
     zero_ctx *z = rank->z;
     TEAM_OK(rank, zero_fingerprint(z, before));
-    const struct part wrong[] = {{-1, 0, 0, 1}, {9, 0, 0, 1}, {1, 1, 0, 1},         {1, -1, 0, 1},
-                                 {1, 0, 8, 0},  {1, 0, 0, 8}, {1, 0, 7, UINT64_MAX}};
+    const struct part wrong[] = {{-1, 0, 0, 1}, {9, 0, 0, 1}, {1, 1, 0, 1}, {1, -1, 0, 1},
+                                 {1, 0, 1, 7},  {1, 0, 8, 0}, {1, 0, 0, 8}, {1, 0, 7, UINT64_MAX}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const struct part *part = &wrong[i];
         TEAM_CHECK(zero_param_read(z, part->param, part->slice, part->first, part->count, values) ==
@@ -151,6 +151,11 @@ static bool refuses(struct team_rank *rank, void *user)
     TEAM_CHECK(zero_param_read(z, 1, 0, 0, 1, values) == ZERO_E_STATE);
     TEAM_CHECK(zero_param_write(z, 1, 0, 0, 1, values) == ZERO_E_STATE);
     TEAM_OK(rank, zero_release(z, 3, NULL));
+    TEAM_OK(rank, zero_eval_begin(z, rank->world));
+    TEAM_CHECK(zero_param_read(z, 1, 0, 0, 1, values) == ZERO_E_STATE);
+    TEAM_CHECK(zero_param_write(z, 1, 0, 0, 1, values) == ZERO_E_STATE);
+    TEAM_OK(rank, zero_micro_begin(z, 0, NULL));
+    TEAM_OK(rank, zero_eval_end(z));
     TEAM_OK(rank, zero_fingerprint(z, after));
     TEAM_CHECK(memcmp(before, after, sizeof before) == 0);
     TEAM_OK(rank, zero_micro_begin(z, 0, NULL));
@@ -159,16 +164,27 @@ static bool refuses(struct team_rank *rank, void *user)
     return true;
 }
 
+// Rank 1 reads another part than the others, or writes other values to the same one.
 static bool diverges(struct team_rank *rank, void *user)
 {
+    static const struct part pairs[][2] = {
+        {{6, 0, 3, 1}, {7, 0, 3, 1}}, // tensor
+        {{8, 0, 3, 1}, {8, 1, 3, 1}}, // slice
+        {{6, 0, 3, 1}, {6, 0, 4, 1}}, // where it begins
+        {{6, 0, 3, 1}, {6, 0, 3, 2}}, // and how much of it
+        {{6, 0, 3, 2}, {6, 0, 3, 2}},
+    };
+    enum { WAYS = sizeof pairs / sizeof *pairs };
     const struct job *job = user;
-    float values[2] = {1.0f, rank->rank == 1 ? 3.0f : 2.0f};
-    for (int writing = 0; writing < 2; writing++) {
+    for (int way = 0; way < WAYS; way++) {
+        const struct part *part = &pairs[way][rank->rank == 1];
+        float values[2] = {1.0f, rank->rank == 1 ? 3.0f : 2.0f};
         if (!open_toy(rank, job))
             return false;
-        const uint64_t first = rank->rank == 1 ? 4 : 3;
-        const zero_result r = writing ? zero_param_write(rank->z, 1, 0, 3, 2, values)
-                                      : zero_param_read(rank->z, 1, 0, first, 2, values);
+        const zero_result r = way == WAYS - 1 ? zero_param_write(rank->z, part->param, part->slice,
+                                                                 part->first, part->count, values)
+                                              : zero_param_read(rank->z, part->param, part->slice,
+                                                                part->first, part->count, values);
         TEAM_CHECK(r == ZERO_E_DIVERGED);
         TEAM_CHECK(strstr(zero_last_error(rank->z), "ranks 0 and 1 differ in what zero_param_"));
         TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_DIVERGED);
