@@ -7,6 +7,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -184,12 +185,33 @@ static bool check_means(struct team_rank *rank, void *user)
     return true;
 }
 
+/** A line of metrics for each, with its micro-batches of all ranks. */
+static void check_lines(FILE *metrics)
+{
+    char line[512], expected[32];
+    rewind(metrics);
+    for (int count = 1; count <= MOST_COUNT; count++) {
+        snprintf(expected, sizeof expected, ",\"eval\":%d,", count);
+        assert_non_null(fgets(line, sizeof line, metrics));
+        assert_non_null(strstr(line, expected));
+    }
+}
+
 static void means_are_added_in_order(void **state)
 {
     (void)state;
     for (int world = 1; world <= MOST_RANKS; world++) {
         struct job job = {.model = {.dtype = ZERO_F32, .micro_batches = 2}, .gather = "copy"};
-        assert_true(team_run(team_threads(world), world, check_means, &job));
+        char number[16];
+        FILE *metrics = tmpfile();
+        assert_non_null(metrics);
+        snprintf(number, sizeof number, "%d", fileno(metrics));
+        setenv("ZERO_METRICS_FD", number, 1);
+        const bool good = team_run(team_threads(world), world, check_means, &job);
+        unsetenv("ZERO_METRICS_FD");
+        assert_true(good);
+        check_lines(metrics);
+        fclose(metrics);
     }
 }
 
