@@ -40,7 +40,7 @@ struct test_case {
     enum eng_rule rule;
     zero_dtype dtype, work;
     int count; // of contributions
-    bool before, past_caches;
+    bool before, past_caches, squares;
     size_t first, elements;
     enum planted planted;
     size_t bad; // where
@@ -134,7 +134,7 @@ static size_t run(const struct eng_kernels *table, const struct test_case *test,
     };
     const struct eng_rule_scalars scalars = scalars_of(test->rule);
     const struct eng_update update = update_of(test, state);
-    return table->update_sum[test->rule](&scalars, &update, &from, squares);
+    return table->update_sum[test->rule](&scalars, &update, &from, test->squares ? squares : NULL);
 }
 
 static float contribution(const struct test_case *test, const struct inputs *in, int k, size_t i)
@@ -202,6 +202,8 @@ static void compare(const struct test_case *test, uint64_t stream)
                      "elements, stream %llu",
                      usable_table(t)->name, (int)test->rule, (int)test->dtype, test->count,
                      test->elements, (unsigned long long)stream);
+        if (!test->squares)
+            continue;
         const size_t whole =
             test->planted == NOTHING ? (done + ENG_GRANULE - 1) / ENG_GRANULE : done / ENG_GRANULE;
         assert_memory_equal(squares[0], squares[1], whole * sizeof(double));
@@ -220,6 +222,7 @@ static struct test_case case_of(uint64_t n, size_t elements)
         .count = 1 + (int)(n % SOURCES),
         .before = n / 5 % 2,
         .past_caches = n / 7 % 2,
+        .squares = n % 11 > 3,
         .first = n % 2 ? 0 : n % GUARD,
         .elements = elements,
     };

@@ -72,8 +72,8 @@ struct eng_contributions {
 };
 
 /** Updates a run that begins with a granule, as far as the sums are finite; run->gradient is not
- * read. squares: sum_squares() of each granule's sums, as far as they were all finite. Returns how
- * many elements it took; no other was touched. */
+ * read. squares: sum_squares() of each granule's sums, as far as they were all finite; may be NULL.
+ * Returns how many elements it took; no other was touched. */
 typedef size_t (*eng_update_sum_fn)(const struct eng_rule_scalars *scalars,
                                     const struct eng_update *run,
                                     const struct eng_contributions *from, double *squares);

@@ -277,6 +277,20 @@ INLINE vector contributed(const struct eng_contributions *from, zero_dtype dtype
     return total;
 }
 
+/** Takes the vector's sum; false, and nothing is touched, if it is not finite. lane may be NULL,
+ * here and below: then nobody wants the squares. */
+INLINE bool update_total(const struct rule *rule, const struct constants *c,
+                         const struct eng_update *u, size_t i, vector total, bool stream,
+                         double lane[ENG_SUM_LANES])
+{
+    if (__builtin_expect(!all_finite(total), false))
+        return false;
+    if (lane)
+        add_squares(lane + i % ENG_SUM_LANES, total);
+    update_vector(rule, c, u, i, total, stream);
+    return true;
+}
+
 /** The vectors at i .. end-1, all of one granule, as far as they are finite: returns how far. All
  * streams of memory are read side by side, which no two passes over a tile in cache come near to
  * (tests/bench/bench_step.c). */
@@ -285,14 +299,35 @@ INLINE size_t update_vectors(const struct rule *rule, const struct constants *c,
                              zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES])
 {
     const bool stream = streams(u);
-    for (; i < end; i += WIDTH) {
-        const vector total = contributed(from, dtype, i);
-        if (__builtin_expect(!all_finite(total), false))
+    while (i < end && update_total(rule, c, u, i, contributed(from, dtype, i), stream, lane))
+        i += WIDTH;
+    return i;
+}
+
+/** The same of two contributions and nothing before them, whose addresses stay in registers: in
+ * cache that saves a tenth of the time, and more where the core is shared. */
+INLINE size_t update_pairs(const struct rule *rule, const struct constants *c,
+                           const struct eng_update *u, const struct eng_contributions *from,
+                           zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES])
+{
+    const bool stream = streams(u);
+    const void *const one = from->sources[0], *const other = from->sources[1];
+    for (const size_t first = from->first; i < end; i += WIDTH) {
+        const vector total = add(widened(dtype, one, first + i), widened(dtype, other, first + i));
+        if (!update_total(rule, c, u, i, total, stream, lane))
             break;
-        add_squares(lane + i % ENG_SUM_LANES, total);
-        update_vector(rule, c, u, i, total, stream);
     }
     return i;
+}
+
+/** Whichever of the two fits. */
+INLINE size_t update_some(const struct rule *rule, const struct constants *c,
+                          const struct eng_update *u, const struct eng_contributions *from,
+                          zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES])
+{
+    if (from->count == 2 && !from->before)
+        return update_pairs(rule, c, u, from, dtype, i, end, lane);
+    return update_vectors(rule, c, u, from, dtype, i, end, lane);
 }
 
 /** The same, with a loop for each dtype. */
@@ -302,11 +337,11 @@ INLINE size_t update_whole(const struct rule *rule, const struct constants *c,
 {
     switch (from->dtype) {
     case ZERO_BF16:
-        return update_vectors(rule, c, u, from, ZERO_BF16, i, end, lane);
+        return update_some(rule, c, u, from, ZERO_BF16, i, end, lane);
     case ZERO_F16:
-        return update_vectors(rule, c, u, from, ZERO_F16, i, end, lane);
+        return update_some(rule, c, u, from, ZERO_F16, i, end, lane);
     default:
-        return update_vectors(rule, c, u, from, ZERO_F32, i, end, lane);
+        return update_some(rule, c, u, from, ZERO_F32, i, end, lane);
     }
 }
 
@@ -319,7 +354,8 @@ INLINE size_t update_rest(const struct rule *rule, const struct eng_rule_scalars
     const size_t at = i % ENG_SUM_LANES;
     struct eng_update rest = rest_of(u, rule->moments, i, total + at);
     rest.count = eng_add_contributions(from, i, rest.count, total + at);
-    eng_add_squares(lane, at, at + rest.count, total);
+    if (lane)
+        eng_add_squares(lane, at, at + rest.count, total);
     eng_kernels_ref.update[rule->which](scalars, &rest);
     return i + rest.count;
 }
@@ -333,7 +369,7 @@ INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars 
     const struct eng_contributions parts = *from;
     size_t i = 0;
     for (size_t granule = 0; granule < u.count; granule += ENG_GRANULE) {
-        double lane[ENG_SUM_LANES] = {0};
+        double lanes[ENG_SUM_LANES] = {0}, *lane = squares ? lanes : NULL;
         const size_t left = u.count - granule;
         const size_t end = granule + (left < ENG_GRANULE ? left : ENG_GRANULE);
         const size_t whole = end - end % WIDTH;
@@ -342,7 +378,8 @@ INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars 
             i = update_rest(rule, scalars, &u, &parts, whole, lane);
         if (i < end)
             break;
-        *squares++ = eng_add_lanes(lane);
+        if (lane)
+            *squares++ = eng_add_lanes(lane);
     }
     if (streams(&u))
         fence();
