@@ -50,7 +50,7 @@ static struct words words_of(const zero_ctx *z, const struct eng_motion *motion)
         .max_norm = motion->args->max_norm,
         .metrics = motion->final ? eng_metric_hash(z, 0) : 0,
     };
-    snprintf(words.call, sizeof words.call, "%s", motion->call);
+    memcpy(words.call, motion->call, strnlen(motion->call, sizeof words.call - 1));
     return words;
 }
 
