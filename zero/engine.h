@@ -54,8 +54,8 @@ struct eng_unit {
     int slot;                 /**< gather slot that has or will have it, -1 none */
     size_t next;              /**< place of its next gather in the replay, SIZE_MAX if none */
     int grad_slot;            /**< gradient slot while open */
-    int sum_slot; /**< gradient slot that is reduced; native: the unit's for ever, from its first
-                       micro-batch on; -1: none yet */
+    int sum_slot; /**< gradient slot that is reduced; stages 0, 1: the unit's for ever; -1:
+                       none yet */
     bool grad_open;
     bool grad_handed; /**< in the current micro-batch */
     bool trains;      /**< some tensor of it is updated: its gradient is needed */
@@ -213,6 +213,8 @@ struct zero_ctx {
 
     struct coll_request sums_read; /**< stage 0: "this rank has read all sums" */
     bool sums_lent;                /**< it was started, and not every rank is known to have */
+    bool grads_lent;               /**< and it means gradient slots, too */
+    bool adds_again;               /**< see eng_adds_again() */
     struct coll_span *everyone;    /**< a block of every rank, for publications */
 
     struct eng_traces step_traces, evaluation_traces;
@@ -478,6 +480,8 @@ const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *sli
 zero_result eng_grad_finish(zero_ctx *z);
 /** Adds the sum of a granule's squares to those of the step. */
 void eng_add_square_sum(zero_ctx *z, double squares);
+/** Ranks whose micro-batch of this round counts: all but in a last round that is not full. */
+int eng_contributors(const zero_ctx *z, int round);
 /** Makes *to the earlier one of both. */
 void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
 /** Micro-batches of the step or evaluation under way, over all ranks and of each. */
@@ -561,9 +565,11 @@ void eng_native_add(zero_ctx *z, zero_unit unit);
 
 /* ---- publish.c */
 
-/** Tells the others that this rank has read their sums. Collective, ordered. */
+/** Tells the others that this rank has read their sums, or their gradients where it adds them up
+ * again. Collective, ordered. */
 zero_result eng_sums_return(zero_ctx *z);
-/** Waits until no peer reads this rank's sums any more: before they are written again. */
+/** Waits until no peer reads this rank's sums, or gradients, any more: before they are written
+ * again. */
 zero_result eng_sums_reclaim(zero_ctx *z);
 /** Sends a section's new values on their way to whoever keeps it whole, or says that they are
  * there. Collective, ordered. */
@@ -612,6 +618,13 @@ void eng_update_segment(const zero_ctx *z, const struct eng_segment *segment);
  * far as sums are finite: returns how many elements. Where io->sums of its section. */
 size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
                          const struct eng_contributions *from);
+/**
+ * Whether nobody keeps the sums of a section's reduction: they are looked at, for norm and verdict,
+ * and each rank adds all contributions up again while it updates. At stage 0, where the model is
+ * small: no line of memory is written that others have read, and the arithmetic of the update hides
+ * what it costs to add. The same on all ranks.
+ */
+bool eng_adds_again(const zero_ctx *z, size_t section);
 /** The optimizer's view of some elements of a segment, from element `first` of the section on, all
  * in memory; what is there with 16 bits only is left out. */
 struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment, size_t first,

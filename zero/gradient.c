@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/** Ranks whose micro-batch of this round counts: all but in a last round that is not full. */
-static int contributors(const zero_ctx *z, int round)
+int eng_contributors(const zero_ctx *z, int round)
 {
     const int64_t left = z->config.micro_batches - (int64_t)round * z->config.world;
     return left < z->config.world ? (int)left : z->config.world;
@@ -56,15 +55,23 @@ static int oldest_slot(const zero_ctx *z, zero_unit unit)
     return best;
 }
 
-/** The slot for a unit's gradient, what it held before gone from it. */
+/** The slot for a unit's gradient; -1: none is free. */
+static int choose_slot(const zero_ctx *z, zero_unit unit, bool raw)
+{
+    if (z->config.stage >= 2)
+        return oldest_slot(z, unit);
+    return z->config.native ? eng_native_slot(z, unit, raw || eng_verifying(z))
+                            : z->units[unit].sum_slot;
+}
+
+/** The same, what it held before gone from it. */
 static zero_result take_slot(zero_ctx *z, zero_unit unit, bool raw, int *taken)
 {
-    *taken =
-        z->config.native ? eng_native_slot(z, unit, raw || eng_verifying(z)) : oldest_slot(z, unit);
+    *taken = choose_slot(z, unit, raw);
     if (*taken < 0)
         return too_many_open(z, unit);
-    zero_result r = ZERO_OK;
-    if (z->grad_slots[*taken].unit >= 0)
+    zero_result r = z->grads_lent ? eng_sums_reclaim(z) : ZERO_OK;
+    if (!r && z->grad_slots[*taken].unit >= 0)
         r = drain_unit(z, z->grad_slots[*taken].unit);
     return r ? r : drain_unit(z, unit);
 }
@@ -118,7 +125,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
         return r;
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
     struct eng_grad_slot *slot = &z->grad_slots[taken];
-    const bool first = !z->config.native || z->micro == 0 || u->sum_slot < 0;
+    const bool first = !z->config.native || z->micro == 0;
     if (first) {
         slot->unit = unit;
         u->sum_slot = taken;
@@ -218,10 +225,10 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
         .source = z->grads + grad_bytes + place->comm_offset,
         .dtype = place->comm_dtype,
         .spans = section->elements,
-        .accumulator = io->ahead && store
+        .accumulator = (io->ahead && store) || eng_adds_again(z, s)
                            ? NULL
                            : eng_own_sums(z, s, section->elements[z->config.rank].offset),
-        .contributors = contributors(z, z->micro),
+        .contributors = eng_contributors(z, z->micro),
         .together = io->ahead,
         .store = store,
         .sum_group = (uint32_t)z->config.sum_group,

@@ -177,6 +177,19 @@ static void lay_slots(zero_ctx *z)
         }
 }
 
+/** Stages 0, 1: each unit has a gradient slot of its own, the same on every rank. */
+static void own_slots(zero_ctx *z)
+{
+    int taken[ENG_MAX_CLASSES] = {0};
+    for (size_t u = 0; u < z->layout.unit_count; u++) {
+        const int class = z->placement.grads.class_of_unit[u];
+        if (class < 0)
+            continue;
+        z->units[u].sum_slot = z->placement.grads.classes[class].first_slot + taken[class]++;
+        z->grad_slots[z->units[u].sum_slot].unit = (zero_unit)u;
+    }
+}
+
 size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placement, int stage,
                          int rank)
 {
@@ -219,6 +232,8 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
         z->io[s] = (struct eng_section_io){.z = z, .section = s};
     eng_frozen_refresh(z);
     lay_slots(z);
+    if (z->config.stage < 2)
+        own_slots(z);
     return ZERO_OK;
 }
 

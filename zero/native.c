@@ -6,9 +6,8 @@
 int eng_native_slot(const zero_ctx *z, zero_unit unit, bool raw)
 {
     const struct eng_unit *u = &z->units[unit];
-    if (u->sum_slot >= 0 && (z->micro == 0 || !raw))
+    if (z->micro == 0 || !raw)
         return u->sum_slot;
-    // The unit's slot for ever, or a spare one for values that overwrite what they find.
     const struct eng_slot_class *class =
         &z->placement.grads.classes[z->placement.grads.class_of_unit[unit]];
     for (int i = class->first_slot; i < class->first_slot + class->slots; i++)

@@ -26,7 +26,7 @@ zero_result eng_sums_reclaim(zero_ctx *z)
     const zero_result r = coll_wait(z->comm, &z->sums_read);
     if (r)
         return eng_comm_failed(z, r);
-    z->sums_lent = false;
+    z->sums_lent = z->grads_lent = false;
     return ZERO_OK;
 }
 

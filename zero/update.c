@@ -5,6 +5,11 @@
 
 enum { SEGMENT_GRANULES = 64, SEGMENT_ELEMENTS = SEGMENT_GRANULES * ENG_GRANULE };
 
+/** The most that ranks contribute to a step whose update adds it up again, in all: with three
+ * numbers an element beside them they are then about what a core's own cache holds. */
+#define AGAIN_BYTES ((size_t)1 << 20)
+enum { AGAIN_RANKS = 8 };
+
 static size_t least(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -86,6 +91,25 @@ static bool sums(const zero_ctx *z, size_t s)
     return true;
 }
 
+/** Whether all ranks' contributions to a step stay where they are until it is over, are added in
+ * one go, and are few. */
+static bool adds_again(const zero_ctx *z)
+{
+    const size_t world = (size_t)z->config.world;
+    size_t bytes = 0;
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        if (!z->layout.sections[s].frozen)
+            bytes += z->layout.sections[s].granules * ENG_GRANULE *
+                     eng_dtype_size(z->placement.sections[s].comm_dtype);
+    return z->config.stage == 0 && world > 1 && world <= AGAIN_RANKS && z->config.sum_group <= 1 &&
+           !z->config.verify_micro && bytes <= AGAIN_BYTES / world;
+}
+
+bool eng_adds_again(const zero_ctx *z, size_t section)
+{
+    return z->adds_again && z->io[section].sums && (z->micro_count == 1 || z->config.native);
+}
+
 zero_result eng_segments_make(zero_ctx *z)
 {
     const int stage = z->config.stage, rank = z->config.rank;
@@ -104,6 +128,7 @@ zero_result eng_segments_make(zero_ctx *z)
     for (size_t s = 0; s < z->layout.section_count; s++)
         z->io[s].sums = sums(z, s);
     z->past_caches = exceeds_caches(&z->placement);
+    z->adds_again = adds_again(z);
     return ZERO_OK;
 }
 
@@ -147,22 +172,57 @@ void eng_update_segment(const zero_ctx *z, const struct eng_segment *segment)
     eng_fp_leave(&saved);
 }
 
-size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
-                         const struct eng_contributions *from)
+/** Updates a segment of a group that is not frozen with the sum of contributions. */
+static size_t add_and_update(const zero_ctx *z, const struct eng_segment *segment,
+                             const struct eng_contributions *from, double *squares)
 {
     const struct eng_group *group = &z->model.groups[segment->group];
-    if (group->frozen)
-        return segment->count;
-    double squares[SEGMENT_GRANULES];
     const struct eng_update run = eng_update_run(z, segment, segment->first, segment->count, NULL);
     struct eng_fp_state saved;
     eng_fp_enter(&saved);
     const size_t done =
         group->optimizer->update_sum(z->kernels, &z->scalars[segment->group], &run, from, squares);
     eng_fp_leave(&saved);
+    return done;
+}
+
+size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
+                         const struct eng_contributions *from)
+{
+    if (z->model.groups[segment->group].frozen)
+        return segment->count;
+    double squares[SEGMENT_GRANULES];
+    const size_t done = add_and_update(z, segment, from, squares);
     for (size_t i = 0; i * ENG_GRANULE < segment->count && done == segment->count; i++)
         eng_add_square_sum(z, squares[i]);
     return done;
+}
+
+/** What a rank contributed to a section's sums. */
+static const void *contribution(const zero_ctx *z, int rank, size_t section)
+{
+    const unsigned char *grads =
+        rank == z->config.rank ? z->grads : coll_arena_peer(z->grads_arena, rank);
+    const int slot = z->units[z->layout.sections[section].unit].sum_slot;
+    return grads + z->grad_slots[slot].offset + z->placement.sections[section].comm_offset;
+}
+
+/** Updates a segment whose sums nobody has kept. All of them are finite, for the step is. */
+static void update_again(const zero_ctx *z, const struct eng_segment *segment)
+{
+    const size_t s = segment->section;
+    const void *sources[AGAIN_RANKS];
+    const struct eng_contributions from = {
+        .dtype = z->placement.sections[s].comm_dtype,
+        .sources = sources,
+        .count = eng_contributors(z, z->io[s].round),
+        .first = segment->first,
+    };
+    if (z->model.groups[segment->group].frozen)
+        return;
+    for (int rank = 0; rank < from.count; rank++)
+        sources[rank] = contribution(z, rank, s);
+    add_and_update(z, segment, &from, NULL);
 }
 
 /** A section's update, dealt out over the pool's threads. */
@@ -178,10 +238,20 @@ static void update_task(void *user, size_t index, int thread)
     eng_update_segment(task->z, &task->segments[index]);
 }
 
+static void update_again_task(void *user, size_t index, int thread)
+{
+    (void)thread;
+    const struct section_update *task = user;
+    update_again(task->z, &task->segments[index]);
+}
+
 static void update_section(zero_ctx *z, size_t s)
 {
     struct section_update task = {.z = z, .segments = z->segments + z->section_segments[s]};
-    base_pool_run(z->pool, z->section_segments[s + 1] - z->section_segments[s], update_task, &task);
+    const size_t count = z->section_segments[s + 1] - z->section_segments[s];
+    const bool again = eng_adds_again(z, s);
+    z->grads_lent = z->grads_lent || again;
+    base_pool_run(z->pool, count, again ? update_again_task : update_task, &task);
 }
 
 zero_result eng_update_all(zero_ctx *z)

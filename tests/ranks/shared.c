@@ -22,6 +22,7 @@ struct job {
     const char *gather;
     zero_dtype dtype;
     int steps;
+    size_t numel; // of a slice of read_late()
     uint8_t digest[MOST_RANKS][16];
 };
 
@@ -191,52 +192,81 @@ static void nobody_writes_what_is_read(void **state)
     team_shared_free(job, sizeof *job);
 }
 
-/** At stage 0 all read each other's sums. Here the others need nothing of the last rank, whose
- * micro-batches do not count, and whose update is slow; theirs is quick, and so is their next step.
- */
+enum { LATE_UNITS = 4 };
+
+/** Hands over gradients that differ by step and unit. In the first micro-batch the last unit has
+ * none; in the others the one before it is open meanwhile: buffers are taken in another order. */
+static bool hand_over(struct team_rank *rank, int step, int i, size_t numel)
+{
+    const zero_unit last = LATE_UNITS - 1;
+    zero_micro micro = {.struct_size = sizeof micro};
+    TEAM_OK(rank, zero_micro_begin(rank->z, i, &micro));
+    const bool none = micro.index == 0;
+    if (none)
+        TEAM_OK(rank, zero_grad_none(rank->z, last, NULL));
+    else
+        TEAM_OK(rank, zero_grad_open_raw(rank->z, last - 1, NULL));
+    for (zero_unit unit = none ? last - 1 : last; unit >= 0; unit--) {
+        if (none || unit != last - 1)
+            TEAM_OK(rank, zero_grad_open_raw(rank->z, unit, NULL));
+        memset(zero_grad_ptr(rank->z, 0, unit), 0x3b + (step + unit) % 3, numel * sizeof(float));
+        TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
+    }
+    return true;
+}
+
+/** At stage 0 all read each other's sums, or, if the model is small, gradients. Here the others
+ * need nothing of the last rank, whose micro-batches do not count, and whose update is slow; theirs
+ * is quick, and so is their next step. */
 static bool read_late(struct team_rank *rank, void *user)
 {
-    enum { UNITS = 4, NUMEL = 256 * 1024 };
     struct job *job = user;
-    static const struct toy_tensor tensor = {.name = "w", .slices = UNITS, .numel = NUMEL};
+    const struct toy_tensor tensor = {.name = "w", .slices = LATE_UNITS, .numel = job->numel};
     const struct toy toy = {.tensors = &tensor,
                             .tensor_count = 1,
-                            .unit_count = UNITS,
+                            .unit_count = LATE_UNITS,
                             .micro_batches = 2,
                             .dtype = ZERO_F32};
     rank->config.kernels = rank->rank == 2 ? "ref" : "auto";
     if (!toy_open(rank, &toy))
         return false;
     for (int step = 0; step < job->steps; step++) {
-        for (int i = 0; i < zero_micro_count(rank->z); i++) {
-            TEAM_OK(rank, zero_micro_begin(rank->z, i, NULL));
-            for (zero_unit unit = UNITS - 1; unit >= 0; unit--) {
-                TEAM_OK(rank, zero_grad_open_raw(rank->z, unit, NULL));
-                memset(zero_grad_ptr(rank->z, 0, unit), 0x3c + step % 2, NUMEL * sizeof(float));
-                TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
-            }
-        }
+        for (int i = 0; i < zero_micro_count(rank->z); i++)
+            if (!hand_over(rank, step, i, job->numel))
+                return false;
         TEAM_OK(rank, toy_update(rank, &toy));
     }
     // Of what this rank has computed: a fingerprint has what owners have.
     uint64_t hash = 0;
-    for (zero_unit unit = 0; unit < UNITS; unit++)
-        hash = base_hash64(zero_param_ptr(rank->z, 0, unit), NUMEL * sizeof(float), hash);
+    for (zero_unit unit = 0; unit < LATE_UNITS; unit++)
+        hash = base_hash64(zero_param_ptr(rank->z, 0, unit), job->numel * sizeof(float), hash);
     memcpy(job->digest[rank->rank], &hash, sizeof hash);
     return true;
 }
 
-static void sums_stay_until_all_have_read_them(void **state)
+static void stay_until_all_have_read_them(size_t numel)
 {
-    (void)state;
     struct job *expected = team_shared(sizeof *expected), *job = team_shared(sizeof *job);
     expected->steps = job->steps = 10;
+    expected->numel = job->numel = numel;
     assert_true(team_run("self", 1, read_late, expected));
     assert_true(team_run("shm", 3, read_late, job));
     for (int r = 0; r < 3; r++)
         assert_memory_equal(job->digest[r], expected->digest[0], 16);
     team_shared_free(expected, sizeof *expected);
     team_shared_free(job, sizeof *job);
+}
+
+static void sums_stay_until_all_have_read_them(void **state)
+{
+    (void)state;
+    stay_until_all_have_read_them(256 * 1024);
+}
+
+static void gradients_stay_until_all_have_read_them(void **state)
+{
+    (void)state;
+    stay_until_all_have_read_them(20000);
 }
 
 /* ------------------------------------------------------------------ many */
@@ -289,6 +319,7 @@ int main(void)
         cmocka_unit_test(nothing_is_copied),
         cmocka_unit_test(nobody_writes_what_is_read),
         cmocka_unit_test(sums_stay_until_all_have_read_them),
+        cmocka_unit_test(gradients_stay_until_all_have_read_them),
         cmocka_unit_test(many_sections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
