@@ -8,7 +8,7 @@
 
 /** Elements of a slice that were asked for, and of them a stretch that one rank owns. */
 struct part {
-    const struct eng_slice *slice;
+    struct eng_slice slice;
     size_t first, count;
     int owner;      /**< of the stretch */
     size_t at;      /**< where it begins, in elements of the part */
@@ -28,7 +28,7 @@ static zero_result find_part(zero_ctx *z, const char *call, zero_param param, in
                         "%s: %" PRIu64 " elements from %" PRIu64 " on of %s, slice %d, which has "
                         "%zu",
                         call, count, first, z->model.params[param].name, index, slice->numel);
-    *part = (struct part){.slice = slice, .first = (size_t)first, .count = (size_t)count};
+    *part = (struct part){.slice = *slice, .first = (size_t)first, .count = (size_t)count};
     return ZERO_OK;
 }
 
@@ -49,7 +49,7 @@ static zero_result check_call(zero_ctx *z, const char *call, zero_param param, i
 static zero_result compare_part(zero_ctx *z, const struct part *part, uint64_t values,
                                 const char *what)
 {
-    const uint64_t fields[] = {(uint64_t)part->slice->param, (uint64_t)part->slice->index,
+    const uint64_t fields[] = {(uint64_t)part->slice.param, (uint64_t)part->slice.index,
                                part->first, part->count, values};
     return eng_same(z, base_hash64(fields, sizeof fields, 0), what);
 }
@@ -60,9 +60,9 @@ static bool next_stretch(const zero_ctx *z, struct part *part)
     part->at += part->length;
     if (part->at == part->count)
         return false;
-    part->element = part->slice->granule * ENG_GRANULE + part->first + part->at;
+    part->element = part->slice.granule * ENG_GRANULE + part->first + part->at;
     part->length = part->count - part->at;
-    part->owner = eng_layout_owner(&z->layout, part->slice->section, part->element, &part->length);
+    part->owner = eng_layout_owner(&z->layout, part->slice.section, part->element, &part->length);
     return true;
 }
 
@@ -72,7 +72,7 @@ static zero_result read_part(zero_ctx *z, struct part *part, float *values)
     while (!r && next_stretch(z, part)) {
         float *out = values + part->at;
         if (part->owner == z->config.rank)
-            eng_values_get(z, part->slice->section, part->element, part->length, out);
+            eng_values_get(z, part->slice.section, part->element, part->length, out);
         r = coll_broadcast(z->comm, out, part->length * sizeof *out, part->owner);
         if (r)
             r = eng_comm_failed(z, r);
@@ -85,18 +85,18 @@ zero_result zero_param_read(zero_ctx *z, zero_param param, int32_t slice, uint64
 {
     if (!z)
         return ZERO_E_INVALID;
-    struct part part = {.slice = NULL};
+    struct part part = {.count = 0};
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_param_read");
     if (!r)
         r = check_call(z, "zero_param_read", param, slice, first, count, values, &part);
-    if (!r && part.slice)
+    if (!r)
         r = read_part(z, &part, values);
     return eng_leave(z, r);
 }
 
 static zero_result write_part(zero_ctx *z, struct part *part, const float *values)
 {
-    const size_t section = part->slice->section;
+    const size_t section = part->slice.section;
     const bool everywhere = z->placement.sections[section].residence == ENG_REPLICATED;
     const uint64_t hash = base_hash64(values, part->count * sizeof *values, 0);
     // When all have compared, nobody reads a peer's weights any more.
@@ -120,11 +120,11 @@ zero_result zero_param_write(zero_ctx *z, zero_param param, int32_t slice, uint6
 {
     if (!z)
         return ZERO_E_INVALID;
-    struct part part = {.slice = NULL};
+    struct part part = {.count = 0};
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_param_write");
     if (!r)
         r = check_call(z, "zero_param_write", param, slice, first, count, values, &part);
-    if (!r && part.slice)
+    if (!r)
         r = write_part(z, &part, values);
     return eng_leave(z, r);
 }
