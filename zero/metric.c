@@ -18,13 +18,20 @@ static bool valid_name(const char *name)
     return length > 0 && length < ENG_METRIC_NAME && strspn(name, allowed) == length;
 }
 
-/** Whether the lines for zero-run have a key of that name already. */
+/** What the lines for zero-run have beside metrics. */
+enum key { STEP, UPDATES, CONTEXT, EVAL, NORM, CLIP, SKIPPED, LR, LOSS_SCALE, KEYS };
+
+static const char *const keys[KEYS] = {
+    [STEP] = "step",       [UPDATES] = "updates", [CONTEXT] = "context",
+    [EVAL] = "eval",       [NORM] = "norm",       [CLIP] = "clip",
+    [SKIPPED] = "skipped", [LR] = "lr",           [LOSS_SCALE] = "loss_scale",
+};
+
+/** Whether the lines have a key of that name already. */
 static bool taken_name(const char *name)
 {
-    static const char *const keys[] = {"step", "updates", "context", "eval",      "norm",
-                                       "clip", "skipped", "lr",      "loss_scale"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(keys[i], name) == 0)
+    for (int key = 0; key < KEYS; key++)
+        if (strcmp(keys[key], name) == 0)
             return true;
     return false;
 }
@@ -172,7 +179,7 @@ static void add_context(const zero_ctx *z, struct base_text *line)
     const char *name = z->config.name;
     if (strcmp(name, ENG_CONTEXT_NAME) == 0)
         return;
-    base_text_add(line, ",\"context\":\"");
+    base_text_add(line, ",\"%s\":\"", keys[CONTEXT]);
     for (; *name; name++) {
         const unsigned char byte = (unsigned char)*name;
         if (byte == '"' || byte == '\\')
@@ -186,8 +193,8 @@ static void add_context(const zero_ctx *z, struct base_text *line)
 /** Begins a line where the run stands. */
 static void begin_line(const zero_ctx *z, struct base_text *line)
 {
-    base_text_add(line, "{\"step\":%llu,\"updates\":%llu", (unsigned long long)z->step,
-                  (unsigned long long)z->updates);
+    base_text_add(line, "{\"%s\":%llu,\"%s\":%llu", keys[STEP], (unsigned long long)z->step,
+                  keys[UPDATES], (unsigned long long)z->updates);
     add_context(z, line);
 }
 
@@ -212,12 +219,12 @@ void eng_metric_step_line(zero_ctx *z)
     char bytes[2048];
     struct base_text line = {bytes, sizeof bytes, 0};
     begin_line(z, &line);
-    add_number(&line, "norm", z->result.norm);
-    add_number(&line, "clip", z->result.clip);
-    add_number(&line, "skipped", z->result.skipped);
-    add_number(&line, "lr", z->hyper[0].lr);
+    add_number(&line, keys[NORM], z->result.norm);
+    add_number(&line, keys[CLIP], z->result.clip);
+    add_number(&line, keys[SKIPPED], z->result.skipped);
+    add_number(&line, keys[LR], z->hyper[0].lr);
     if (z->config.loss_scale != ENG_LOSS_SCALE_OFF)
-        add_number(&line, "loss_scale", z->result.loss_scale);
+        add_number(&line, keys[LOSS_SCALE], z->result.loss_scale);
     end_line(z, &line);
 }
 
@@ -228,6 +235,6 @@ void eng_metric_evaluation_line(zero_ctx *z)
     char bytes[2048];
     struct base_text line = {bytes, sizeof bytes, 0};
     begin_line(z, &line);
-    add_number(&line, "eval", z->evaluation.total);
+    add_number(&line, keys[EVAL], z->evaluation.total);
     end_line(z, &line);
 }
