@@ -190,8 +190,10 @@ size_t eng_ahead_take(void *user, size_t first, size_t count, const struct coll_
             .first = from->first + offset,
         };
         const size_t done = eng_update_summed(io->z, &part, &contributions);
-        if (done < part.count) // sums that are not finite: the step fails, and who is to blame is
-            return 0;          // found by looking at the tile
+        // Sums that are not finite: the step fails, and who is to blame is found by looking at the
+        // rest of the tile, which no squares were added of.
+        if (done < part.count)
+            return offset;
     }
     return count;
 }
