@@ -71,6 +71,7 @@ void coll_signature_make(struct coll_signature *signature, const struct coll_com
         sign_bulk(signature, comm, op->spans, &op->label);
         signature->dtype = (uint32_t)op->dtype;
         signature->contributors = op->contributors;
+        signature->together = op->together;
         if (op->sum_group > 1) {
             signature->variant = op->last;
             signature->sum_group = op->sum_group;
@@ -144,6 +145,11 @@ void coll_signature_difference(const struct coll_signature *a, const struct coll
         return;
     if (a->spans != b->spans) {
         snprintf(text, COLL_DIFFERENCE_BYTES, ", with other spans");
+        return;
+    }
+    if (a->together != b->together) {
+        snprintf(text, COLL_DIFFERENCE_BYTES,
+                 ", and only one of them waits for all ranks, as in an announced step");
         return;
     }
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {

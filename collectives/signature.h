@@ -29,6 +29,7 @@ struct coll_signature {
     uint64_t spans;             /**< hash of a bulk operation's spans */
     uint64_t first;             /**< of a sum_group; 0 without */
     uint32_t sum_group;         /**< 0: none */
+    uint32_t together;          /**< of a reduce-scatter */
     char what[COLL_WHAT_BYTES]; /**< the label's two texts, cut */
     char name[COLL_LABEL_BYTES];
 };

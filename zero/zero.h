@@ -620,8 +620,8 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
  * ZERO_E_STATE: another moment of the step, or announced already (nothing changed). In an announced
  * step zero_grad_done() and zero_grad_none() of a unit that is gathered, and zero_gather() of one
  * that was handed over, are ZERO_E_STATE, and so is zero_skip_step(); zero_step() with other args
- * than were announced is ZERO_E_INVALID, and ZERO_E_DIVERGED where not all ranks announced it, or
- * not with the same args.
+ * than were announced is ZERO_E_INVALID, and ZERO_E_DIVERGED where ranks announced other args, or
+ * not all of them any, of which a call that moves gradients may tell before.
  */
 ZERO_API zero_result zero_step_ahead(zero_ctx *z, const zero_step_args *args);
 

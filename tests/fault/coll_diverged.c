@@ -14,11 +14,12 @@
 enum { MOST_WORLD = 4, ELEMENTS = 5000 };
 
 /** How a call differs from the others'. */
-enum variant { SAME, OTHER_UNIT, OTHER_SIZE, OTHER_CALL, VARIANTS };
+enum variant { SAME, OTHER_UNIT, OTHER_SIZE, OTHER_CALL, TOGETHER, VARIANTS };
 
 struct memory {
     float *source, *result, *sum;
     struct coll_span spans[MOST_WORLD]; /**< of elements, or bytes */
+    bool together;                      /**< a reduce-scatter waits for all ranks */
     struct coll_request request;
 };
 
@@ -57,6 +58,7 @@ static zero_result reduce_scatter(struct coll_comm *comm, struct memory *memory,
                                            .spans = memory->spans,
                                            .accumulator = memory->sum,
                                            .contributors = coll_world(comm),
+                                           .together = memory->together,
                                            .store = true,
                                            .label = label};
     return coll_reduce_scatter_start(comm, &op, &memory->request);
@@ -129,6 +131,7 @@ static zero_result call(struct coll_comm *comm, struct memory *memory,
     if (variant == OTHER_CALL)
         return coll_barrier(comm);
     const size_t size = variant == OTHER_SIZE ? 496 : 512;
+    memory->together = variant == TOGETHER;
     const struct coll_label label = {"unit", variant == OTHER_UNIT ? 18 : 17,
                                      variant == OTHER_UNIT ? "h.5" : "h.4"};
     for (int r = 0; r < coll_world(comm); r++)
@@ -164,7 +167,8 @@ static bool names_both(const char *message, const struct attempt *attempt)
     else
         snprintf(odd, sizeof odd, "rank %d called %s #3%s", attempt->odd, name, odd_unit);
     return has(message, usual) && has(message, odd) &&
-           (attempt->variant != OTHER_SIZE || has(message, ", with "));
+           (attempt->variant != OTHER_SIZE || has(message, ", with ")) &&
+           (attempt->variant != TOGETHER || has(message, "only one of them waits for all ranks"));
 }
 
 static bool diverging_rank(struct coll_comm *comm, void *user)
@@ -208,12 +212,19 @@ static void try(const char *transport, int world, const struct operation *operat
     }
 }
 
+static bool has_variant(const struct operation *operation, enum variant variant)
+{
+    return variant == OTHER_UNIT ? operation->labelled
+           : variant == TOGETHER ? operation->start == reduce_scatter
+                                 : true;
+}
+
 static void sweep(const char *transport)
 {
     for (size_t o = 0; o < sizeof operations / sizeof *operations; o++)
         for (int world = 2; world <= 3; world++)
             for (enum variant v = OTHER_UNIT; v < VARIANTS; v++)
-                if (v != OTHER_UNIT || operations[o].labelled)
+                if (has_variant(&operations[o], v))
                     try(transport, world, &operations[o], v, (int)(o + (size_t)v) % world);
 }
 

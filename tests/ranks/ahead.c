@@ -336,8 +336,15 @@ static bool disagree(struct team_rank *rank, void *user)
     TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
     if (toy.ahead || !job->toy.ahead)
         TEAM_OK(rank, toy_announce(rank, &toy));
-    TEAM_CHECK(finish_micro(rank, &toy));
-    REFUSED(rank, toy_update(rank, &toy), ZERO_E_DIVERGED, "different arguments");
+    TEAM_OK(rank, zero_barrier(rank->z)); // from here on any call may tell
+    const bool early = job->toy.ahead && job->stage > 0;
+    for (zero_unit unit = 0; unit < toy.unit_count; unit++) {
+        zero_result r = zero_grad_open(rank->z, unit, NULL);
+        r = r ? r : zero_grad_done(rank->z, unit, NULL);
+        TEAM_CHECK(r == ZERO_OK || (early && r == ZERO_E_DIVERGED));
+    }
+    REFUSED(rank, toy_update(rank, &toy), ZERO_E_DIVERGED,
+            early ? "only one of them waits for all ranks" : "different arguments");
     TEAM_CHECK(zero_step(rank->z, NULL, NULL) == ZERO_E_DIVERGED);
     return true;
 }
