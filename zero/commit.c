@@ -1,16 +1,18 @@
 #include "zero/engine.h"
 
 #include "base/file.h"
+#include "zero/config_key.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/** What ranks must agree on before they meet in collectives. */
+/** What ranks must agree on before they meet in collectives: values of keys, as those show them,
+ * and sizes of the model. */
 struct declaration {
     int64_t stage, micro_batches, prefetch_units, open_units, persist_numel, live_bytes;
     int64_t loss_scale, loss_scale_init, loss_scale_min, loss_scale_window;
-    int64_t nonfinite, skip_limit, shared, native, sum_group, paranoid, verify_micro;
-    int64_t comm_dtype, no_masters, moment_dtype;
+    int64_t nonfinite, skip_limit, gather, reduction, sum_group, paranoid, verify_micro;
+    int64_t comm_dtype, master, moments;
     uint64_t seed;
     uint64_t params, groups;
 };
@@ -21,6 +23,25 @@ static const char *const declaration_names[] = {
     "nonfinite",  "skip_limit",    "gather",          "reduction",      "sum_group",
     "paranoid",   "verify_micro",  "comm_dtype",      "master",         "moments",
     "seed",       "tensors",       "groups"};
+
+static void show_value(const char *name, int64_t value, char *text, size_t size)
+{
+    const int key = eng_key_find(name, strlen(name));
+    if (key >= 0)
+        eng_key_show(&eng_keys[key], value, text, size);
+    else
+        snprintf(text, size, "%lld", (long long)value);
+}
+
+static zero_result settings_differ(size_t rank, const char *name, int64_t a, int64_t b,
+                                   struct base_error *error)
+{
+    char first[ENG_VALUE_BYTES], other[ENG_VALUE_BYTES];
+    show_value(name, a, first, sizeof first);
+    show_value(name, b, other, sizeof other);
+    return zero_fail(error, ZERO_E_DIVERGED, "ranks 0 and %zu differ in %s: %s and %s", rank, name,
+                     first, other);
+}
 
 /** Ranks whose settings differ are told which one. */
 static zero_result compare_settings(zero_ctx *z, struct base_error *error)
@@ -38,14 +59,14 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .loss_scale_window = z->config.loss_scale_window,
         .nonfinite = z->config.nonfinite,
         .skip_limit = z->config.skip_limit,
-        .shared = z->config.shared,
-        .native = z->config.native,
+        .gather = z->config.shared ? ENG_GATHER_SHARED : ENG_GATHER_COPY,
+        .reduction = z->config.native,
         .sum_group = z->config.sum_group,
         .paranoid = z->config.paranoid,
         .verify_micro = z->config.verify_micro,
         .comm_dtype = z->config.comm_dtype,
-        .no_masters = z->config.no_masters,
-        .moment_dtype = z->config.moment_dtype,
+        .master = z->config.no_masters,
+        .moments = z->config.moment_dtype == ZERO_BF16,
         .seed = z->config.seed,
         .params = z->model.param_count,
         .groups = z->model.group_count,
@@ -58,13 +79,12 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
     if (r)
         r = eng_comm_failed(z, r);
     for (size_t rank = 1; !r && rank < world; rank++)
-        for (size_t i = 0; !r && i < sizeof mine / sizeof(uint64_t); i++) {
-            uint64_t a, b;
+        for (size_t i = 0; !r && i < sizeof mine / sizeof(int64_t); i++) {
+            int64_t a, b;
             memcpy(&a, (unsigned char *)all + i * sizeof a, sizeof a);
             memcpy(&b, (unsigned char *)(all + rank) + i * sizeof b, sizeof b);
             if (a != b)
-                r = zero_fail(error, ZERO_E_DIVERGED, "ranks 0 and %zu differ in %s: %lld and %lld",
-                              rank, declaration_names[i], (long long)a, (long long)b);
+                r = settings_differ(rank, declaration_names[i], a, b, error);
         }
     base_free(all);
     return r;

@@ -271,6 +271,21 @@ static void set_paranoid(zero_config *config)
     config->paranoid = 1;
 }
 
+static void set_reduction(zero_config *config)
+{
+    config->reduction = "native";
+}
+
+static void set_gather(zero_config *config)
+{
+    config->gather = "shared";
+}
+
+static void set_sum_group(zero_config *config)
+{
+    config->sum_group = 2;
+}
+
 static void settings_are_compared(void **state)
 {
     (void)state;
@@ -282,12 +297,15 @@ static void settings_are_compared(void **state)
         {.name = "persist_numel", .configure = set_persist, .says = "persist_numel"},
         {.name = "live_bytes", .configure = set_live, .says = "live_bytes"},
         {.name = "seed", .configure = set_seed, .says = "seed"},
-        {.name = "comm_dtype", .configure = set_comm_dtype, .says = "comm_dtype"},
+        {.name = "comm_dtype", .configure = set_comm_dtype, .says = "bf16"},
         {.name = "moments", .configure = set_moments, .says = "moments"},
         {.name = "nonfinite", .configure = set_nonfinite, .says = "nonfinite"},
         {.name = "loss_scale", .configure = set_loss_scale, .says = "loss_scale"},
         {.name = "paranoid", .configure = set_paranoid, .says = "paranoid"},
         {.name = "verify_micro", .configure = set_verify_micro, .says = "verify_micro"},
+        {.name = "reduction", .configure = set_reduction, .says = "native"},
+        {.name = "gather", .configure = set_gather, .says = "shared"},
+        {.name = "sum_group", .configure = set_sum_group, .says = "sum_group"},
     };
     for (size_t i = 0; i < sizeof deviations / sizeof *deviations; i++) {
         struct deviation deviation = deviations[i];
