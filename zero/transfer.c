@@ -197,6 +197,16 @@ static zero_result read_tensor(const zero_ctx *z, void *user, const struct eng_s
                                      error);
 }
 
+/** Reads frozen tensors into the working copy. From here on there is no way back: a failure is
+ * fatal, on all ranks at once. */
+static zero_result read_frozen(zero_ctx *z, struct import *job)
+{
+    struct base_error error = {0};
+    eng_values_frozen(z, read_tensor, job, true, &error);
+    const zero_result r = agree_on_file(z, &error, "zero_import");
+    return r ? eng_fail_agreed(z, r, "%s", z->error.message) : ZERO_OK;
+}
+
 static zero_result import_model(zero_ctx *z, const char *path, const char *prefix)
 {
     zero_result r = check_call(z, path, "zero_import");
@@ -218,8 +228,8 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
         r = eng_publish_finish(z, true);
     if (!r)
         r = agree_on_file(z, &error, "zero_import");
-    if (!r && eng_values_frozen(z, read_tensor, &job, true, &error))
-        r = eng_fail_from(z, &error);
+    if (!r)
+        r = read_frozen(z, &job);
     if (!r)
         r = eng_values_install(z);
     base_free(job.tensors);

@@ -96,12 +96,13 @@ static void explain(const struct attempt *attempt, const char *what)
     fail_msg("stage %d, %s: %s", attempt->stage, attempt->fault, what);
 }
 
-/** What must be true of every failure; returns whether it was a fatal one, which others may hear of
- * in their next call. */
+/** What must be true of every failure, of which every rank hears in this call; returns whether it
+ * was a fatal one. */
 static bool judge(const struct attempt *attempt)
 {
     for (int r = 0; r < WORLD; r++) {
-        if (!attempt->fatal[r] && (attempt->result[r] == ZERO_OK || !*attempt->message[r]))
+        if (attempt->result[r] != attempt->result[0] || attempt->result[r] == ZERO_OK ||
+            !*attempt->message[r])
             explain(attempt, "a rank has not heard of it");
         if (attempt->fatal[r] != attempt->fatal[0])
             explain(attempt, "fatal on one rank only");
