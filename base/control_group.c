@@ -41,44 +41,69 @@ bool base_find_number(const char *text, const char *key, uint64_t *number)
     return false;
 }
 
-// Of the lines "id:controllers:path" the path of ours: that of the memory controller (version 1),
-// or of no controller (version 2).
-static bool find_path(const char *text, bool second, char *path, size_t size)
+/** What the kernel's lists say of a hierarchy. */
+struct hierarchy {
+    bool second;
+    char path[256];  // our group's
+    char root[256];  // the group that the mount shows as its root
+    char point[256]; // where it is mounted
+};
+
+// A line "id:controllers:path" that has our group's path: that of the memory controller (version
+// 1), or of no controller (version 2).
+static bool is_path(const char *line, struct hierarchy *hierarchy)
 {
-    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        const size_t length = strcspn(line, "\n");
-        const char *first = memchr(line, ':', length);
-        const char *colon =
-            first ? memchr(first + 1, ':', length - (size_t)(first + 1 - line)) : NULL;
-        if (!colon)
-            continue;
-        char controllers[128];
-        snprintf(controllers, sizeof controllers, ",%.*s,", (int)(colon - first - 1), first + 1);
-        if (second ? strcmp(controllers, ",,") != 0 : !strstr(controllers, ",memory,"))
-            continue;
-        snprintf(path, size, "%.*s", (int)(length - (size_t)(colon + 1 - line)), colon + 1);
-        return true;
-    }
-    return false;
+    const char *first = strchr(line, ':'), *colon = first ? strchr(first + 1, ':') : NULL;
+    if (!colon)
+        return false;
+    char controllers[128];
+    snprintf(controllers, sizeof controllers, ",%.*s,", (int)(colon - first - 1), first + 1);
+    if (hierarchy->second ? strcmp(controllers, ",,") != 0 : !strstr(controllers, ",memory,"))
+        return false;
+    snprintf(hierarchy->path, sizeof hierarchy->path, "%s", colon + 1);
+    return true;
 }
 
-// Where that hierarchy is mounted, and which of its groups the mount shows as its root.
-static bool find_mount(const char *text, bool second, char *root, char *point)
+// A line of mountinfo that says where the hierarchy is mounted.
+static bool is_mount(const char *line, struct hierarchy *hierarchy)
 {
-    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        char entry[1024], kind[64], options[256];
-        snprintf(entry, sizeof entry, "%.*s", (int)strcspn(line, "\n"), line);
-        const char *dash = strstr(entry, " - ");
-        if (!dash || sscanf(entry, "%*s %*s %*s %255s %255s", root, point) != 2 ||
-            sscanf(dash, " - %63s %*s %255s", kind, options) != 2)
-            continue;
-        char list[264];
-        snprintf(list, sizeof list, ",%s,", options);
-        if (second ? !strcmp(kind, "cgroup2")
-                   : !strcmp(kind, "cgroup") && strstr(list, ",memory,") != NULL)
-            return true;
-    }
-    return false;
+    char kind[64], options[256], list[264];
+    const char *dash = strstr(line, " - ");
+    if (!dash || sscanf(line, "%*s %*s %*s %255s %255s", hierarchy->root, hierarchy->point) != 2 ||
+        sscanf(dash, " - %63s %*s %255s", kind, options) != 2)
+        return false;
+    snprintf(list, sizeof list, ",%s,", options);
+    return hierarchy->second ? !strcmp(kind, "cgroup2")
+                             : !strcmp(kind, "cgroup") && strstr(list, ",memory,") != NULL;
+}
+
+// Finds the first line that `is` accepts. Lists of mounts can be long, stacks small: only one line
+// is kept, cut where it does not fit.
+static bool find_line(const char *root, const char *path, struct hierarchy *hierarchy,
+                      bool (*is)(const char *line, struct hierarchy *hierarchy))
+{
+    char full[2 * BASE_GROUP_PATH], bytes[512], line[1024];
+    size_t used = 0;
+    bool found = false;
+    int fd = -1;
+    snprintf(full, sizeof full, "%s%s", root, path);
+    if (base_open(&fd, full, O_RDONLY, 0, NULL))
+        return false;
+    ssize_t count;
+    while (!found && ((count = read(fd, bytes, sizeof bytes)) > 0 || (count < 0 && errno == EINTR)))
+        for (ssize_t i = 0; i < count && !found; i++) {
+            if (bytes[i] != '\n' && used < sizeof line - 1)
+                line[used++] = bytes[i];
+            if (bytes[i] != '\n')
+                continue;
+            line[used] = '\0';
+            used = 0;
+            found = is(line, hierarchy);
+        }
+    line[used] = '\0';
+    found = found || is(line, hierarchy);
+    base_close(&fd, full, NULL);
+    return found;
 }
 
 // Our group's path below the one that the mount shows as its root; "" if it is that one, or is not
@@ -93,15 +118,13 @@ static const char *below_mount(const char *path, const char *mount_root)
 
 bool base_control_group_find(struct base_control_group *group, const char *root, bool second)
 {
-    char groups[8192], mounts[65536], path[256], mount_root[256], point[256];
+    struct hierarchy hierarchy = {.second = second};
     *group = (struct base_control_group){.second = second};
-    if (!base_read_text(root, "/proc/self/cgroup", groups, sizeof groups) ||
-        !base_read_text(root, "/proc/self/mountinfo", mounts, sizeof mounts) ||
-        !find_path(groups, second, path, sizeof path) ||
-        !find_mount(mounts, second, mount_root, point))
+    if (!find_line(root, "/proc/self/cgroup", &hierarchy, is_path) ||
+        !find_line(root, "/proc/self/mountinfo", &hierarchy, is_mount))
         return false;
-    const int length = snprintf(group->directory, sizeof group->directory, "%s%s%s", root, point,
-                                below_mount(path, mount_root));
-    group->mount = strlen(root) + strlen(point);
+    const int length = snprintf(group->directory, sizeof group->directory, "%s%s%s", root,
+                                hierarchy.point, below_mount(hierarchy.path, hierarchy.root));
+    group->mount = strlen(root) + strlen(hierarchy.point);
     return length > 0 && (size_t)length < sizeof group->directory;
 }

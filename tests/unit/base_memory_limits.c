@@ -3,6 +3,7 @@
 
 #include "tests/unit/temporary.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -112,6 +113,40 @@ static void a_mount_shows_a_part(void **state)
     expect_group("part", 9000000, 0);
 }
 
+static void *look_from_thread(void *limits)
+{
+    *(struct base_memory_limits *)limits = look();
+    return NULL;
+}
+
+/** Hosts of many containers have long lists of mounts, and programs threads with small stacks. */
+static void a_long_list_and_a_small_stack(void **state)
+{
+    (void)state;
+    enum { LINES = 1000, STACK = 64 * 1024 };
+    static const char line[] = "30 22 0:26 / /layers rw - overlay overlay rw,lowerdir=%0*d\n";
+    static const char last[] = "30 22 0:26 /box /part rw - cgroup2 cgroup2 rw"; // without its end
+    char *text = calloc(LINES * 256 + 8192, 1);
+    assert_non_null(text);
+    size_t used = 0;
+    for (int i = 0; i < LINES; i++)
+        used += (size_t)sprintf(text + used, line, i == 500 ? 4000 : 60, i);
+    strcpy(text + used, last);
+    write_file("proc/self/mountinfo", text);
+    write_file("proc/self/cgroup", "0::/box/step");
+    free(text);
+    struct base_memory_limits limits;
+    pthread_attr_t small;
+    pthread_t thread;
+    assert_int_equal(pthread_attr_init(&small), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, STACK), 0);
+    assert_int_equal(pthread_create(&thread, &small, look_from_thread, &limits), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_attr_destroy(&small);
+    assert_int_equal(limits.group_limit, 7000000);
+    assert_string_equal(limits.group, temporary_path(&dir, "part/step"));
+}
+
 static void version_1_counts_what_is_below(void **state)
 {
     (void)state;
@@ -167,6 +202,7 @@ int main(void)
         cmocka_unit_test(the_host_says_what_is_available),
         cmocka_unit_test(the_tightest_group_counts),
         cmocka_unit_test(a_mount_shows_a_part),
+        cmocka_unit_test(a_long_list_and_a_small_stack),
         cmocka_unit_test(version_1_counts_what_is_below),
         cmocka_unit_test(addresses_are_limited),
     };
