@@ -24,6 +24,46 @@ void *eng_own_gradient(const zero_ctx *z, const struct eng_slice *slice)
     return param->grad ? slice_of(param, slice, param->grad, param->grad_dtype) : NULL;
 }
 
+/** Elements that move between the caller's memory and the engine's. */
+struct move {
+    const zero_ctx *z;
+    zero_dtype dtype;
+    size_t count;
+    void *to;
+    const void *from;
+    void *clear; /**< zeroed afterwards: what was read, or NULL */
+    bool add;    /**< instead of copying */
+};
+
+/** Large ones are dealt out over the pool's threads. */
+enum { TASK_ELEMENTS = 64 * ENG_GRANULE };
+
+static void move_part(void *user, size_t index, int thread)
+{
+    (void)thread;
+    const struct move *move = user;
+    const size_t first = index * TASK_ELEMENTS, left = move->count - first;
+    const size_t count = left < TASK_ELEMENTS ? left : TASK_ELEMENTS;
+    const size_t size = eng_dtype_size(move->dtype);
+    void *to = (unsigned char *)move->to + first * size;
+    const void *from = (const unsigned char *)move->from + first * size;
+    struct eng_fp_state saved;
+    eng_fp_enter(&saved);
+    if (move->add)
+        eng_native_sum(move->z->kernels, move->dtype, to, from, count);
+    else
+        memcpy(to, from, count * size);
+    if (move->clear)
+        memset((unsigned char *)move->clear + first * size, 0, count * size);
+    eng_fp_leave(&saved);
+}
+
+static void move_all(struct move *move)
+{
+    const size_t tasks = (move->count + TASK_ELEMENTS - 1) / TASK_ELEMENTS;
+    base_pool_run(tasks > 1 ? move->z->pool : NULL, tasks, move_part, move);
+}
+
 void eng_borrow_section(zero_ctx *z, size_t section)
 {
     struct eng_section_io *io = &z->io[section];
@@ -35,12 +75,12 @@ void eng_borrow_section(zero_ctx *z, size_t section)
     const size_t size = eng_dtype_size(s->dtype);
     for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        void *to = slice->section == section ? eng_borrowed(z, slice) : NULL;
-        if (to)
-            memcpy(to,
-                   z->params_view + z->placement.sections[section].home +
-                       slice->granule * ENG_GRANULE * size,
-                   slice->numel * size);
+        const size_t at = z->placement.sections[section].home + slice->granule * ENG_GRANULE * size;
+        struct move move = {
+            .z = z, .dtype = s->dtype, .count = slice->numel, .from = z->params_view + at};
+        move.to = slice->section == section ? eng_borrowed(z, slice) : NULL;
+        if (move.to)
+            move_all(&move);
     }
 }
 
@@ -63,13 +103,10 @@ void eng_take_gradients(zero_ctx *z, zero_unit unit)
         if (!from)
             continue;
         const zero_dtype dtype = z->layout.sections[slice->section].grad_dtype;
-        const size_t size = eng_dtype_size(dtype), bytes = slice->numel * size;
-        unsigned char *to = slot + z->placement.sections[slice->section].grad_offset +
-                            slice->granule * ENG_GRANULE * size;
-        if (add)
-            eng_native_sum(z->kernels, dtype, to, from, slice->numel);
-        else
-            memcpy(to, from, bytes);
-        memset(from, 0, bytes);
+        struct move move = {
+            .z = z, .dtype = dtype, .count = slice->numel, .from = from, .clear = from, .add = add};
+        move.to = slot + z->placement.sections[slice->section].grad_offset +
+                  slice->granule * ENG_GRANULE * eng_dtype_size(dtype);
+        move_all(&move);
     }
 }

@@ -36,7 +36,7 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
     {"grad_units", ENG_KEY_INT32, FIELD(grad_units), .min = 1, .max = 1 << 20, .fallback = 4,
      .doc = "gradients a rank may hold open or in flight"},
     {"cpu_threads", ENG_KEY_INT32, FIELD(cpu_threads), .min = 1, .max = 1024, .fallback = 1,
-     .doc = "threads of the update"},
+     .doc = "threads of the update and of copies to and from the caller's memory"},
     {"persist_numel", ENG_KEY_INT64, FIELD(persist_numel), .max = INT64_C(1) << 40,
      .fallback = 1024, .off = true, .doc = "elements up to which a slice stays resident"},
     {"live_bytes", ENG_KEY_BYTES, FIELD(live_bytes), .max = INT64_C(1) << 50,

@@ -99,8 +99,8 @@ typedef struct zero_config {
     int32_t grad_units;       /**< gradients a rank may hold open or in flight at once at stages
                                    2, 3; default 4; 1 works. reduction=native: those of one
                                    size that may be open raw at once after a first micro-batch */
-    int32_t cpu_threads;      /**< threads of the update, this one included; whatever is copied is
-                                   copied by the caller's thread; default 1 */
+    int32_t cpu_threads;      /**< threads of the update and of copies to and from borrow and
+                                   grad, this one included, which does all else; default 1 */
     int64_t persist_numel;    /**< stage 3: slices of at most so many elements stay resident;
                                    default 1024, ZERO_OFF none */
     int64_t live_bytes;       /**< stage 3, where gathers copy: further bytes of gathered units that

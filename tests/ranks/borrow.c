@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 enum { TENSORS = 3, UNITS = 3, SLICES = 3, LARGE = 1500, SMALL = 7, STEPS = 4, MOST_RANKS = 3 };
+enum { LONG = 3 * 64 * 1024 + 77 }; // elements of a tensor that several threads copy
 
 /** "stack" has a slice in every unit, "small" one in unit 0, "plain" no buffer of the caller's. */
 static const struct {
@@ -31,6 +32,7 @@ struct job {
     int stage, world, micro_batches;
     const char *reduction;
     bool borrow, own_gradient, raw;
+    int threads; /**< of train_long() */
     uint8_t digest[MOST_RANKS][16];
 };
 
@@ -270,6 +272,70 @@ static void native_sums_are_the_same(void **state)
         }
 }
 
+static bool long_micro(struct team_rank *rank, const struct job *job, int i, float *work,
+                       float *gradient)
+{
+    zero_micro micro = {.struct_size = sizeof micro};
+    TEAM_OK(rank, zero_micro_begin(rank->z, i, &micro));
+    TEAM_OK(rank, zero_gather(rank->z, 0, NULL));
+    const float *weights = zero_param_ptr(rank->z, 0, 0);
+    if (job->borrow)
+        TEAM_CHECK(weights == work);
+    TEAM_OK(rank, zero_grad_open(rank->z, 0, NULL));
+    add_gradient(job, &micro, weights, zero_grad_ptr(rank->z, 0, 0), LONG, false);
+    TEAM_OK(rank, zero_grad_done(rank->z, 0, NULL));
+    TEAM_CHECK(all_zero(gradient, LONG * sizeof *gradient));
+    TEAM_OK(rank, zero_release(rank->z, 0, NULL));
+    return true;
+}
+
+/** As train(), with one tensor. */
+static bool train_long(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    float *work = calloc(LONG, sizeof *work), *gradient = calloc(LONG, sizeof *gradient);
+    zero_param_desc desc = zero_param_vector("long", LONG, NULL);
+    desc.fill = fill;
+    desc.borrow = job->borrow ? work : NULL;
+    desc.grad = job->own_gradient ? gradient : NULL;
+    rank->config.stage = job->stage;
+    rank->config.micro_batches = job->micro_batches;
+    rank->config.reduction = job->reduction;
+    rank->config.cpu_threads = job->threads;
+    bool good = work && gradient && team_open(rank);
+    good = good && team_ok(rank, zero_add_param(rank->z, NULL, &desc), "add") &&
+           team_ok(rank, zero_commit(rank->z), "commit");
+    for (int s = 0; good && s < 2; s++) {
+        for (int i = 0; good && i < zero_micro_count(rank->z); i++)
+            good = long_micro(rank, job, i, work, gradient);
+        good = good && team_ok(rank, update(rank), "step");
+    }
+    good = good && team_ok(rank, zero_fingerprint(rank->z, job->digest[rank->rank]), "fingerprint");
+    team_close(rank);
+    free(work);
+    free(gradient);
+    return good;
+}
+
+static void several_threads_copy_the_same(void **state)
+{
+    (void)state;
+    for (int native = 0; native < 2; native++) {
+        struct job plain = {.dtype = ZERO_F32,
+                            .stage = native,
+                            .world = 2,
+                            .micro_batches = 4,
+                            .reduction = native ? "native" : NULL,
+                            .threads = 1};
+        struct job job = plain;
+        job.threads = 3;
+        job.borrow = job.own_gradient = true;
+        assert_true(team_run("threads", plain.world, train_long, &plain));
+        assert_true(team_run("threads", job.world, train_long, &job));
+        assert_memory_equal(job.digest, plain.digest, sizeof job.digest);
+    }
+}
+
 /* ------------------------------------------------------------------ when */
 
 /** Whether a slice in the caller's memory has the values that a reader of another rank's would. */
@@ -437,6 +503,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_else_changes),
         cmocka_unit_test(native_sums_are_the_same),
+        cmocka_unit_test(several_threads_copy_the_same),
         cmocka_unit_test(values_arrive_when_they_are_asked_for),
         cmocka_unit_test(no_gradient_leaves_the_buffer),
         cmocka_unit_test(other_stages_refuse),
