@@ -52,6 +52,13 @@ static zero_result tell_all(zero_ctx *z, zero_result result)
     return agreed;
 }
 
+void eng_log_failure(const struct base_log *log, const char *component, const char *message)
+{
+    // Standard error is the program's, which has got the result and says so itself.
+    if (log->sink)
+        base_logf(log, ZERO_LOG_ERROR, component, "%s", message);
+}
+
 static zero_result fail(zero_ctx *z, zero_result result, const char *message, bool tell)
 {
     if (z->fatal)
@@ -63,7 +70,7 @@ static zero_result fail(zero_ctx *z, zero_result result, const char *message, bo
     if (tell && z->comm)
         result = tell_all(z, result);
     z->fatal = result;
-    base_logf(&z->log, ZERO_LOG_ERROR, "core", "%s", z->error.message);
+    eng_log_failure(&z->log, "core", z->error.message);
     return result;
 }
 

@@ -51,7 +51,7 @@ static void keep_failure(const zero_comm *comm)
         return;
     family->failed = true;
     family->error = error;
-    base_logf(&family->config.log, ZERO_LOG_ERROR, "coll", "%s", error.message);
+    eng_log_failure(&family->config.log, "coll", error.message);
 }
 
 /** Leaves a call. */

@@ -82,7 +82,7 @@ typedef struct zero_comm_config {
     const char *transport; /**< "self", "threads", "shm"; default: self for one rank, threads with a
                                 team, else shm */
     zero_team *team;       /**< transport "threads" only: borrowed, outlives the family */
-    zero_log_fn log;       /**< default: standard error */
+    zero_log_fn log;       /**< default: standard error, without errors */
     void *log_user;        /**< first argument of log */
 } zero_comm_config;
 

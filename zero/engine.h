@@ -277,6 +277,8 @@ void eng_list_units(const zero_ctx *z, bool (*is)(const struct eng_unit *unit),
 struct base_error *eng_thread_error(void);
 const char *eng_thread_message(void);
 
+/** Tells the program's log callback, if there is one, of a fatal failure. */
+void eng_log_failure(const struct base_log *log, const char *component, const char *message);
 /** Records a failure with its message. Fatal ones become sticky and are told to all ranks. */
 zero_result eng_fail(zero_ctx *z, zero_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -38,9 +38,9 @@
  *    and ZERO_OFF "none"; hyper-parameters and step arguments are literal.
  *  - Threads: one context may be used by one thread at a time; contexts are independent.
  *    zero_abort(), zero_stop_requested() and zero_request_stop() may be called from any thread.
- *  - The library never aborts, exits or prints; without a log callback, warnings and errors are
- *    written to standard error by the default callback only (set `log_level` to ZERO_OFF to
- *    silence it).
+ *  - The library never aborts, exits or prints. A log callback gets warnings, and every fatal error
+ *    once; the default one writes warnings to standard error (set `log_level` to ZERO_OFF to
+ *    silence it) and leaves errors to the program, which gets them as results.
  */
 #ifndef ZERO_H
 #define ZERO_H
@@ -111,7 +111,7 @@ typedef struct zero_config {
     const char *kernels;      /**< "auto", "ref", "avx2", "avx512"; default auto; same bits */
     int32_t log_level;        /**< a zero_log_level; default ZERO_LOG_WARN; ZERO_OFF silent */
     uint32_t reserved;        /**< zero */
-    zero_log_fn log;          /**< default: standard error */
+    zero_log_fn log;          /**< default: standard error, without errors */
     void *log_user;           /**< first argument of log */
     const char *gather;       /**< stages 1 .. 3, how a rank comes by what others have updated:
                                    "shared" (one copy of the parameters a host, updated in place:

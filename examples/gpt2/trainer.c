@@ -22,15 +22,6 @@ static zero_dtype dtype_of(const struct options *o)
     return dtypes[o->dtype];
 }
 
-// Errors come back as results, and are said once, at the end.
-static void print_message(void *user, zero_log_level level, const char *component,
-                          const char *message)
-{
-    (void)user;
-    if (level != ZERO_LOG_ERROR)
-        fprintf(stderr, "zero: %s: %s\n", component, message);
-}
-
 static zero_result join(struct trainer *t, const struct place *place)
 {
     const struct options *o = t->options;
@@ -45,7 +36,6 @@ static zero_result join(struct trainer *t, const struct place *place)
     config.cpu_threads = o->threads;
     config.seed = o->seed;
     config.reduction = o->accumulate_native ? "native" : NULL;
-    config.log = print_message;
     return zero_open(&t->z, &config);
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What zero-run --plan prints of a program is what its ranks plan when they are there, and what does
-# not fit is said: run_plan.sh <zero-run> <program> [arguments...]
+# not fit is said, once: run_plan.sh <zero-run> <program> [arguments...]
 set -eu
 zero_run="$1"
 shift
@@ -37,3 +37,9 @@ status=0
 [ "$status" = 65 ] || { echo "a plan that does not fit: $status" && exit 1; }
 grep -q '^  fits         no: ' "$dir/plan"
 grep -q 'the plan does not fit: .*(memory_limit)' "$dir/said"
+
+status=0
+ZERO_MEMORY_LIMIT=4KiB "$@" >"$dir/said" 2>&1 || status=$?
+[ "$status" = 1 ] && [ "$(wc -l <"$dir/said")" = 1 ] && grep -q '(memory_limit)' "$dir/said" || {
+    echo "status $status, and instead of one line:" && cat "$dir/said" && exit 1
+}
