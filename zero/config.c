@@ -12,9 +12,10 @@
 
 // Variables that zero-run, launchers and tests set: known, but no keys.
 static const char *const other_variables[] = {
-    "ZERO_FAULT",   "ZERO_JOB",        "ZERO_LOCAL_RANK", "ZERO_LOCAL_WORLD_SIZE",
-    "ZERO_OPTIONS", "ZERO_METRICS_FD", "ZERO_CONTROL_FD", "ZERO_PLAN",
-    "ZERO_PLAN_FD", "ZERO_PLAN_WORLD", "ZERO_RANK",       "ZERO_WORLD_SIZE",
+    "ZERO_FAULT",    "ZERO_JOB",         "ZERO_LOCAL_RANK", "ZERO_LOCAL_WORLD_SIZE",
+    "ZERO_OPTIONS",  "ZERO_METRICS_FD",  "ZERO_CONTROL_FD", "ZERO_PLAN",
+    "ZERO_PLAN_FD",  "ZERO_PLAN_WORLD",  "ZERO_RANK",       "ZERO_WORLD_SIZE",
+    "ZERO_RESTARTS", "ZERO_FIRST_WORLD",
 };
 
 // What zero_config has beside the keys: no option can set it for every context of a program.
@@ -237,6 +238,16 @@ static zero_result place_from_launcher(struct eng_config *config, const zero_con
     return ZERO_OK;
 }
 
+// What zero-run says of the starts before. A world that the program has made up has no first one.
+static zero_result read_history(struct eng_config *config, struct base_error *error)
+{
+    config->first_world = config->world;
+    zero_result result = read_number("ZERO_RESTARTS", 0, INT32_MAX, &config->restarts, error);
+    if (!result && !config->plan && !strcmp(config->launcher, "zero-run"))
+        result = read_number("ZERO_FIRST_WORLD", 1, BOOT_WORLD_MAX, &config->first_world, error);
+    return result;
+}
+
 static zero_result find_place(struct eng_config *config, const zero_config *user,
                               struct base_error *error)
 {
@@ -246,16 +257,18 @@ static zero_result find_place(struct eng_config *config, const zero_config *user
                          strlen(name), sizeof config->name - 1);
     strcpy(config->name, name);
     config->team = user->team;
-    const zero_result result = user->world ? place_from_struct(config, user, error)
-                                           : place_from_launcher(config, user, error);
-    return result ? result : read_plan_mode(config, error);
+    zero_result result = user->world ? place_from_struct(config, user, error)
+                                     : place_from_launcher(config, user, error);
+    if (!result)
+        result = read_plan_mode(config, error);
+    return result ? result : read_history(config, error);
 }
 
 // A default that follows from the place: the transport, or the number of micro-batches.
 static int64_t derive(const struct eng_config *config, const struct eng_key *key)
 {
     if (key->config_offset == offsetof(struct eng_config, micro_batches))
-        return config->world;
+        return config->first_world;
     return config->team         ? ENG_TRANSPORT_THREADS
            : config->world == 1 ? ENG_TRANSPORT_SELF
                                 : ENG_TRANSPORT_SHM;

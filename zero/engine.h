@@ -167,6 +167,8 @@ struct eng_watch {
     bool traced;               /**< every stretch of time is recorded */
     zero_statistics before;    /**< at the end of the step before */
     uint64_t ended_ns;         /**< when that was; 0: the context is not committed */
+    uint64_t first_step;       /**< the first one that was told; 0: none yet */
+    uint64_t first_ns;         /**< when it ended */
     zero_statistics aside;     /**< when the evaluation under way began, */
     uint64_t aside_ns;         /**< and when that was */
 };

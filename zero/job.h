@@ -1,5 +1,6 @@
 /**
- * zero/job.h: a job that is asked to stop before its end. Part of <zero/zero.h>, which includes it.
+ * zero/job.h: a job that is asked to stop before its end, or starts again after a failure. Part of
+ * <zero/zero.h>, which includes it.
  *
  * Batch systems and clouds take machines back: they send SIGTERM and wait a while. zero-run tells
  * the ranks of it through the library, and all of them learn it after the same step:
@@ -39,6 +40,17 @@ ZERO_API int32_t zero_stop_requested(zero_ctx *z);
  * thread, and in a signal handler too (async-signal-safe), as long as the context is open.
  */
 ZERO_API void zero_request_stop(zero_ctx *z);
+
+/**
+ * How often zero-run has started the job again before this start (ZERO_RESTARTS), with
+ * --max-restarts or -n MIN:MAX; 0 in a first start, without zero-run, and for NULL. *Local.*
+ *
+ * zero-run starts all ranks again when one has failed, by a signal or an exit code that leaves
+ * hope: a program whose next start would end in the same way exits with 64 (its command line is
+ * wrong) or 78 (its configuration); 2, 126 and 127, by which shells and others say such things,
+ * count too.
+ */
+ZERO_API int32_t zero_restarts(const zero_ctx *z);
 
 #ifdef __cplusplus
 }

@@ -40,7 +40,7 @@ static void write_model(struct base_text *text, const struct eng_plan_facts *fac
                   eng_config_rounds(config),
                   eng_config_given(config, "micro_batches")
                       ? ""
-                      : ": as many as ranks, as micro_batches is not set");
+                      : ": as many as ranks at first, as micro_batches is not set");
     base_text_add(text, "  kernels      %s\n", facts->kernels->name);
 }
 

@@ -31,6 +31,11 @@ int32_t zero_stop_requested(zero_ctx *z)
     return step != 0;
 }
 
+int32_t zero_restarts(const zero_ctx *z)
+{
+    return z ? z->config.restarts : 0;
+}
+
 void zero_request_stop(zero_ctx *z)
 {
     if (z)

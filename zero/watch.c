@@ -72,8 +72,14 @@ static void write_status(zero_ctx *z, uint64_t now_ns)
     if (!control_reports(z->watch.area, z))
         return;
     const zero_statistics *now = &z->stats, *before = &z->watch.before;
+    if (!z->watch.first_step) {
+        z->watch.first_step = z->step;
+        z->watch.first_ns = now_ns;
+    }
     struct control_status status = {
         .step = z->step,
+        .first_step = z->watch.first_step,
+        .first_ns = z->watch.first_ns,
         .step_ns = z->watch.ended_ns ? now_ns - z->watch.ended_ns : 0,
         .at_ns = now_ns,
         .gather_wait_ns = since_last(now->gather_wait_s, before->gather_wait_s),

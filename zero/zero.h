@@ -91,8 +91,8 @@ typedef struct zero_config {
     const char *transport;    /**< "self", "threads", "shm"; default: self for one rank, threads
                                    with a team, else shm */
     zero_team *team;          /**< transport "threads" only: borrowed, outlives the context */
-    int32_t micro_batches;    /**< V; default: the world size, and so another batch with every
-                                   number of ranks */
+    int32_t micro_batches;    /**< V; default: the world size, with zero-run that of the job's
+                                   first start: the same where fewer ranks go on */
     int32_t prefetch_units;   /**< gathers kept ahead at stage 3 where they copy (see gather);
                                    default 2, ZERO_OFF none */
     int32_t open_units;       /**< units a rank may hold open at once; default 4 */

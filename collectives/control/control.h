@@ -85,6 +85,8 @@ struct control_status {
     uint64_t step;            /**< steps finished */
     uint64_t step_ns;         /**< from the end of the step before to the end of this one */
     uint64_t at_ns;           /**< when it ended */
+    uint64_t first_step;      /**< the first one that this context has finished */
+    uint64_t first_ns;        /**< and when */
     uint64_t gather_wait_ns;  /**< of these waited for parameters, */
     uint64_t reduce_wait_ns;  /**< gradients, */
     uint64_t verdict_wait_ns; /**< the other ranks' verdicts, */

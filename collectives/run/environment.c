@@ -26,6 +26,8 @@ static const char *const own_variables[] = {
     "ZERO_PLAN_WORLD",
     "ZERO_PLAN_FD",
     "ZERO_CONTROL_FD",
+    "ZERO_RESTARTS",
+    "ZERO_FIRST_WORLD",
 };
 enum { OWN_VARIABLES = sizeof own_variables / sizeof *own_variables };
 
@@ -71,7 +73,9 @@ static size_t add_place(char **list, size_t *count, const struct run_job *job, i
     add(list, count, "MASTER_ADDR", "127.0.0.1");
     add_number(list, count, "MASTER_PORT", job->master_port);
     add(list, count, "ZERO_JOB", job->token);
-    return 11;
+    add_number(list, count, "ZERO_RESTARTS", job->restarts.count);
+    add_number(list, count, "ZERO_FIRST_WORLD", job->slots);
+    return 13;
 }
 
 // ZERO_OPTIONS: what was inherited, then the -o's.

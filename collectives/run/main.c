@@ -54,7 +54,7 @@ static zero_result open_logs(struct run_job *job, struct base_error *error)
         return ZERO_OK;
     if (mkdir(dir, 0777) && errno != EEXIST)
         return zero_fail_errno(error, ZERO_E_IO, errno, "cannot create '%.200s'", dir);
-    for (int i = 0; i < job->count; i++) {
+    for (int i = 0; i < job->slots; i++) {
         char path[4096];
         const int length = snprintf(path, sizeof path, "%s/rank-%d.log", dir, i);
         if (length < 0 || (size_t)length >= sizeof path)
@@ -98,8 +98,10 @@ static void raise_limit(struct run_job *job)
 static zero_result job_init(struct run_job *job, const struct run_options *options,
                             struct base_error *error)
 {
+    const int count = options->plan ? 1 : options->ranks;
     *job = (struct run_job){.options = options,
-                            .count = options->plan ? 1 : options->ranks,
+                            .slots = count,
+                            .count = count,
                             .metrics = {.file = -1, .input = -1, .output = -1},
                             .plan_fd = -1,
                             .guardian.socket = -1,
@@ -112,11 +114,11 @@ static zero_result job_init(struct run_job *job, const struct run_options *optio
                             .failed_rank = -1};
     init_sinks(job);
     // One rank whose lines need no number keeps zero-run's own output, a terminal perhaps.
-    job->piped = job->count > 1 || options->log_dir || options->prefix == RUN_ALWAYS;
-    job->ranks = base_calloc((size_t)job->count, sizeof *job->ranks);
+    job->piped = count > 1 || options->log_dir || options->prefix == RUN_ALWAYS;
+    job->ranks = base_calloc((size_t)count, sizeof *job->ranks);
     if (!job->ranks)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for %d ranks", job->count);
-    for (int i = 0; i < job->count; i++) {
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %d ranks", count);
+    for (int i = 0; i < count; i++) {
         job->ranks[i].number = i;
         job->ranks[i].pidfd = job->ranks[i].log_fd = -1;
         job->ranks[i].streams[0].fd = job->ranks[i].streams[1].fd = -1;
@@ -128,7 +130,7 @@ static zero_result job_init(struct run_job *job, const struct run_options *optio
         if (job->plan_fd < 0)
             return zero_fail_errno(error, ZERO_E_IO, errno, "memory for the plan");
     }
-    return ZERO_OK;
+    return run_restart_begin(job, error);
 }
 
 static void job_free(struct run_job *job)
@@ -138,9 +140,10 @@ static void job_free(struct run_job *job)
     run_guardian_end(&job->guardian);
     run_bind_close(job->binding);
     run_watch_close(job);
+    run_restart_end(job);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         base_close(own[i], "a descriptor", NULL);
-    for (int i = 0; job->ranks && i < job->count; i++) {
+    for (int i = 0; job->ranks && i < job->slots; i++) {
         struct run_rank *rank = &job->ranks[i];
         base_close(&rank->pidfd, "a process", NULL);
         base_close(&rank->log_fd, "a log", NULL);
@@ -156,7 +159,7 @@ static void job_free(struct run_job *job)
 // A log's last write may fail at its close.
 static void close_logs(struct run_job *job)
 {
-    for (int i = 0; i < job->count; i++) {
+    for (int i = 0; i < job->slots; i++) {
         struct run_rank *rank = &job->ranks[i];
         struct base_error error = {.result = ZERO_OK};
         if (base_close(&rank->log_fd, "the log", &error)) {
@@ -166,7 +169,7 @@ static void close_logs(struct run_job *job)
     }
 }
 
-// Everything that is there before the ranks are.
+// Everything that is there before the ranks are first started.
 static enum run_status prepare(struct run_job *job, const struct run_options *options,
                                struct base_error *error)
 {
@@ -186,20 +189,31 @@ static enum run_status prepare(struct run_job *job, const struct run_options *op
     return RUN_OK;
 }
 
+// Starts the ranks once, and sees to them until none is left.
+static enum run_status start(struct run_job *job, struct base_error *error)
+{
+    const enum run_status status = run_spawn(job, error);
+    if (status) {
+        job->stopping = true;
+        run_kill(job);
+    }
+    run_supervise(job);
+    return status;
+}
+
 static int run(const struct run_options *options, struct base_error *error)
 {
     struct run_job job;
     int status = (int)prepare(&job, options, error);
     if (status)
         goto out;
-    status = (int)run_spawn(&job, error);
-    if (status) {
-        job.stopping = true;
-        run_kill(&job);
-    }
-    run_supervise(&job);
-    close_logs(&job);
+    status = (int)start(&job, error);
+    while (!status && run_restart_due(&job))
+        status = run_restart_prepare(&job, error) ? RUN_SYSTEM : (int)start(&job, error);
     run_report_stop(&job);
+    run_restart_report(&job);
+    run_end(&job);
+    close_logs(&job);
     if (!status)
         status = options->plan ? run_plan_print(&job) : run_job_status(&job);
     run_flush(&job);

@@ -12,20 +12,25 @@
 zero_result run_metrics_open(struct run_metrics *metrics, const char *path,
                              struct base_error *error)
 {
-    int ends[2];
-    zero_result result =
+    const zero_result result =
         base_open(&metrics->file, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666, error);
     if (result)
         return result;
     metrics->line = base_calloc(RUN_LINE_BYTES, 1);
     if (!metrics->line)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the lines of '%.200s'", path);
+    return run_metrics_connect(metrics, error);
+}
+
+zero_result run_metrics_connect(struct run_metrics *metrics, struct base_error *error)
+{
+    int ends[2];
     if (pipe2(ends, O_CLOEXEC))
-        return zero_fail_errno(error, ZERO_E_IO, errno, "a pipe for '%.200s'", path);
+        return zero_fail_errno(error, ZERO_E_IO, errno, "a pipe for the metrics");
     metrics->input = ends[0];
     metrics->output = ends[1];
     if (fcntl(metrics->input, F_SETFL, O_NONBLOCK))
-        return zero_fail_errno(error, ZERO_E_IO, errno, "a pipe for '%.200s'", path);
+        return zero_fail_errno(error, ZERO_E_IO, errno, "a pipe for the metrics");
     return ZERO_OK;
 }
 
@@ -78,20 +83,31 @@ void run_metrics_read(struct run_metrics *metrics)
     memmove(metrics->line, metrics->line + whole, metrics->used);
 }
 
-void run_metrics_close(struct run_metrics *metrics)
+void run_metrics_disconnect(struct run_metrics *metrics)
 {
     int *const descriptors[] = {&metrics->input, &metrics->output};
-    struct base_error error = {.result = ZERO_OK};
     if (metrics->used > 0 && metrics->used < RUN_LINE_BYTES) {
         metrics->line[metrics->used++] = '\n';
         write_lines(metrics, metrics->line, metrics->used);
     }
     metrics->used = 0;
+    for (int i = 0; i < 2; i++)
+        base_close(descriptors[i], "a pipe", NULL);
+}
+
+void run_metrics_add(struct run_metrics *metrics, const char *line)
+{
+    if (metrics->file >= 0)
+        write_lines(metrics, line, strlen(line));
+}
+
+void run_metrics_close(struct run_metrics *metrics)
+{
+    struct base_error error = {.result = ZERO_OK};
+    run_metrics_disconnect(metrics);
     // What a file system has put off fails here.
     if (base_close(&metrics->file, "the metrics", &error) && !metrics->failed)
         metrics->failed = EIO;
-    for (int i = 0; i < 2; i++)
-        base_close(descriptors[i], "a pipe", NULL);
     base_free(metrics->line);
     metrics->line = NULL;
 }

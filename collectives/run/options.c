@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_RESTARTS = 10000 };
+
 enum long_option {
     OPTION_BIND = 256,
     OPTION_LOG_DIR,
@@ -16,6 +18,8 @@ enum long_option {
     OPTION_COLOR,
     OPTION_TIMEOUT,
     OPTION_GRACE,
+    OPTION_MAX_RESTARTS,
+    OPTION_BACKOFF,
     OPTION_STATUS,
     OPTION_TRACE,
     OPTION_PLAN,
@@ -33,6 +37,8 @@ static const struct option long_options[] = {
     {"color", required_argument, NULL, OPTION_COLOR},
     {"timeout", required_argument, NULL, OPTION_TIMEOUT},
     {"grace", required_argument, NULL, OPTION_GRACE},
+    {"max-restarts", required_argument, NULL, OPTION_MAX_RESTARTS},
+    {"backoff", required_argument, NULL, OPTION_BACKOFF},
     {"status", required_argument, NULL, OPTION_STATUS},
     {"trace", required_argument, NULL, OPTION_TRACE},
     {"plan", optional_argument, NULL, OPTION_PLAN},
@@ -43,16 +49,41 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
-static zero_result parse_number(const char *option, const char *text, int max, int *number,
+static zero_result parse_number(const char *option, const char *text, int min, int max, int *number,
                                 struct base_error *error)
 {
     char *end;
     errno = 0;
     const long value = strtol(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || value < 1 || value > max)
-        return zero_fail(error, ZERO_E_INVALID, "%s takes a number from 1 to %d, not '%.60s'",
-                         option, max, text);
+    if (*text < '0' || *text > '9' || *end || errno || value < min || value > max)
+        return zero_fail(error, ZERO_E_INVALID, "%s takes a number from %d to %d, not '%.60s'",
+                         option, min, max, text);
     *number = (int)value;
+    return ZERO_OK;
+}
+
+// RANKS, or MIN:MAX.
+static zero_result parse_ranks(struct run_options *options, const char *text,
+                               struct base_error *error)
+{
+    char least[8] = "";
+    const char *colon = strchr(text, ':');
+    if (!colon) {
+        const zero_result result =
+            parse_number("-n", text, 1, BOOT_WORLD_MAX, &options->ranks, error);
+        options->least = options->ranks;
+        return result;
+    }
+    struct base_error part = {.result = ZERO_OK};
+    const size_t length = (size_t)(colon - text);
+    if (length < sizeof least)
+        memcpy(least, text, length);
+    if (parse_number("-n", least, 1, BOOT_WORLD_MAX, &options->least, &part) ||
+        parse_number("-n", colon + 1, 1, BOOT_WORLD_MAX, &options->ranks, &part) ||
+        options->least > options->ranks)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "-n takes a number of ranks, or MIN:MAX, from 1 to %d, not '%.60s'",
+                         BOOT_WORLD_MAX, text);
     return ZERO_OK;
 }
 
@@ -128,7 +159,7 @@ static zero_result parse_option(struct run_options *options, int option, const c
     zero_result result = ZERO_OK;
     switch (option) {
     case 'n':
-        return parse_number("-n", argument, BOOT_WORLD_MAX, &options->ranks, error);
+        return parse_ranks(options, argument, error);
     case 'o':
         return add_setting(options, argument, error);
     case 'h':
@@ -152,6 +183,11 @@ static zero_result parse_option(struct run_options *options, int option, const c
         return parse_time("--timeout", argument, 1, &options->timeout_s, error);
     case OPTION_GRACE:
         return parse_time("--grace", argument, 0, &options->grace_s, error);
+    case OPTION_MAX_RESTARTS:
+        return parse_number("--max-restarts", argument, 0, MOST_RESTARTS, &options->restarts,
+                            error);
+    case OPTION_BACKOFF:
+        return parse_time("--backoff", argument, 0, &options->backoff_s, error);
     case OPTION_STATUS:
         options->status = strcmp(argument, "off") ? RUN_ALWAYS : RUN_NEVER;
         if (options->status == RUN_ALWAYS)
@@ -167,7 +203,7 @@ static zero_result parse_option(struct run_options *options, int option, const c
         options->plan_json = index == 1;
         break;
     case OPTION_WORLD:
-        return parse_number("--world", argument, BOOT_WORLD_MAX, &options->plan_world, error);
+        return parse_number("--world", argument, 1, BOOT_WORLD_MAX, &options->plan_world, error);
     case OPTION_EXPLAIN:
         options->explain = true;
         break;
@@ -178,7 +214,26 @@ static zero_result parse_option(struct run_options *options, int option, const c
     return result;
 }
 
-static zero_result check(const struct run_options *options, struct base_error *error)
+// Whatever is about restarts needs some.
+static zero_result check_restarts(struct run_options *options, struct base_error *error)
+{
+    const bool range = options->least < options->ranks, given = options->restarts >= 0;
+    if (options->plan && (range || given))
+        return zero_fail(error, ZERO_E_INVALID, "--plan restarts nothing, so %s has no effect",
+                         range ? "MIN of -n" : "--max-restarts");
+    if (!given)
+        options->restarts = options->ranks - options->least;
+    if (range && options->restarts == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "--max-restarts 0 restarts nothing, so MIN of -n has no effect");
+    if (options->backoff_s >= 0 && options->restarts == 0)
+        return zero_fail(error, ZERO_E_INVALID, "--backoff is for --max-restarts only");
+    if (options->backoff_s < 0)
+        options->backoff_s = 1;
+    return ZERO_OK;
+}
+
+static zero_result check(struct run_options *options, struct base_error *error)
 {
     if (options->help || options->version)
         return ZERO_OK;
@@ -192,13 +247,14 @@ static zero_result check(const struct run_options *options, struct base_error *e
         return zero_fail(error, ZERO_E_INVALID, "--explain starts nothing, but there is a program");
     if (!options->explain && !*options->program)
         return zero_fail(error, ZERO_E_INVALID, "no program given");
-    return ZERO_OK;
+    return check_restarts(options, error);
 }
 
 zero_result run_options_parse(struct run_options *options, int argc, char **argv,
                               struct base_error *error)
 {
-    *options = (struct run_options){.ranks = 1, .grace_s = 30, .status_s = 30};
+    *options = (struct run_options){
+        .ranks = 1, .least = 1, .restarts = -1, .backoff_s = -1, .grace_s = 30, .status_s = 30};
     zero_result result = ZERO_OK;
     int option;
     opterr = 0;

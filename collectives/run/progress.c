@@ -169,6 +169,9 @@ void run_progress_text(const struct run_progress *progress, struct base_text *te
         add_step_time(progress, text);
     if (progress->memory)
         add_memory(progress, text);
+    if (progress->restarts)
+        base_text_add(text, ", %d restart%s", progress->restarts,
+                      progress->restarts > 1 ? "s" : "");
     const double known = progress->gather + progress->reduce + progress->verdict + progress->update;
     base_text_add(text,
                   "; gather %.0f %%, reduce %.0f %%, verdict %.0f %%, update %.0f %%, rest %.0f %%",

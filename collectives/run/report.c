@@ -119,7 +119,7 @@ int run_job_status(const struct run_job *job)
         return RUN_STOPPED;
     bool lost =
         job->out.failed || job->err.failed || job->metrics.failed || run_watch_trace_lost(job);
-    for (int i = 0; i < job->count; i++)
+    for (int i = 0; i < job->slots; i++)
         lost = lost || job->ranks[i].log_errno;
     return lost ? RUN_OUTPUT : RUN_OK;
 }

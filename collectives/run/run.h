@@ -19,6 +19,7 @@
  *   report.c       what became of a rank, in words and as an exit status
  *   plan.c         --plan
  *   first.c        which rank ended first
+ *   restart.c      starting a job again that has failed
  *   status.c       what zero-run does with the control segment; watch.h: what it makes of it
  *   blame.c        who never arrived where
  *   progress.c     how the training goes
@@ -69,6 +70,9 @@ enum run_bind { RUN_BIND_NONE, RUN_BIND_CORE, RUN_BIND_NUMA, RUN_BIND_AUTO };
 
 struct run_options {
     int ranks;
+    int least;     /**< ranks to go on with: fewer than `ranks` with -n MIN:MAX */
+    int restarts;  /**< at most; -1: not given */
+    int backoff_s; /**< before a second restart without progress; -1: not given */
     int timeout_s; /**< 0: none */
     int grace_s;   /**< from a request to stop to SIGTERM, and from there to SIGKILL */
     enum run_bind bind;
@@ -198,9 +202,15 @@ struct run_metrics {
 /** Creates or empties the file and makes the pipe. ZERO_E_IO, ZERO_E_NOMEM. */
 zero_result run_metrics_open(struct run_metrics *metrics, const char *path,
                              struct base_error *error);
+/** Makes another pipe, for a rank 0 that is started again. ZERO_E_IO. */
+zero_result run_metrics_connect(struct run_metrics *metrics, struct base_error *error);
 /** Reads what is there and writes all whole lines. */
 void run_metrics_read(struct run_metrics *metrics);
-/** Writes an unfinished line, and closes everything. */
+/** Writes an unfinished line, and closes the pipe. */
+void run_metrics_disconnect(struct run_metrics *metrics);
+/** Adds a line of zero-run's own, with its newline, unless there is no file. */
+void run_metrics_add(struct run_metrics *metrics, const char *line);
+/** Disconnects, and closes the file. */
 void run_metrics_close(struct run_metrics *metrics);
 
 /* ------------------------------------------------------------------ oom.c */
@@ -266,6 +276,27 @@ struct run_watch {
     bool told_trace;                 /**< that it cannot be written */
 };
 
+/* ------------------------------------------------------------------ restart.c */
+
+/** A failure after which the job was started again. */
+struct run_restart {
+    int rank;            /**< that failed first, */
+    siginfo_t end;       /**< and how */
+    uint64_t step;       /**< finished before; 0: none */
+    uint64_t failed_ns;  /**< when that was noticed, */
+    uint64_t started_ns; /**< and when the ranks were started again */
+    int ranks;           /**< that went on */
+    uint64_t first_step; /**< that they finished first; 0: none */
+    double lost_s;       /**< from the failure to the end of that step */
+};
+
+struct run_restarts {
+    struct run_restart *list; /**< room for --max-restarts; NULL: there are none */
+    int count;
+    int idle;          /**< starts in a row that came no further than some start before */
+    uint64_t furthest; /**< step that any start has finished */
+};
+
 /* ------------------------------------------------------------------ the job */
 
 struct run_rank {
@@ -282,7 +313,8 @@ struct run_rank {
 
 struct run_job {
     const struct run_options *options;
-    int count; /**< processes */
+    int slots; /**< of `ranks` */
+    int count; /**< processes of this start: the first ones */
     struct run_rank *ranks;
     int running;
     char token[33]; /**< ZERO_JOB */
@@ -312,8 +344,12 @@ struct run_job {
     uint64_t kill_ns;    /**< when ranks that don't stop are killed; UINT64_MAX: never */
     bool stopping;       /**< the ranks have been told to end */
     bool timed_out;
-    bool told_sink[2]; /**< that standard output, standard error cannot be written */
-    int failed_rank;   /**< the first one, -1: none */
+    bool told_sink[2];  /**< that standard output, standard error cannot be written */
+    bool unread;        /**< nobody reads one of them */
+    int failed_rank;    /**< the first one, -1: none */
+    uint64_t failed_ns; /**< when that was noticed */
+    bool resting;       /**< no rank is there, and the next start is waited for */
+    struct run_restarts restarts;
 };
 
 /** Writes a line "zero-run: ..." to standard error, in order with what ranks wrote. */
@@ -365,7 +401,7 @@ void run_signals_send(struct run_job *job, int number);
 
 /* ---- spawn.c */
 
-/** Draws job->token. ZERO_E_IO. */
+/** Draws job->token, anew for each start. ZERO_E_IO. */
 zero_result run_choose_token(struct run_job *job, struct base_error *error);
 /** Starts all ranks; they end when zero-run does. After an error those that were started are still
  * running. Returns RUN_OK, RUN_NO_PROGRAM or RUN_SYSTEM, and *error has the reason. */
@@ -377,6 +413,10 @@ enum run_status run_spawn(struct run_job *job, struct base_error *error);
 zero_result run_supervise_begin(struct run_job *job, struct base_error *error);
 /** Runs until every rank has ended and its process group is gone, and all output is written. */
 void run_supervise(struct run_job *job);
+/** Passes the time until `until` without any rank. False: a signal or --timeout ends the job. */
+bool run_rest(struct run_job *job, uint64_t until);
+/** The job has ended: completes metrics and trace. */
+void run_end(struct run_job *job);
 /** When --grace from now is over. */
 uint64_t run_after_grace(const struct run_job *job);
 /** Asks the ranks to stop by themselves, and signals those that have not after --grace. False: none
@@ -421,11 +461,32 @@ uint64_t run_watch_due(const struct run_job *job);
 void run_watch_update(struct run_job *job);
 /** Says from the flight recorders who never arrived, and what rank `failed` (-1: none) was in. */
 void run_watch_blame(struct run_job *job, int failed);
-/** No rank is left: takes the status line away and ends the trace. */
+/** No rank is left: takes the status line away. The segment stays. */
 void run_watch_finish(struct run_job *job);
+/** Makes another segment for the next start. ZERO_E_NOMEM. */
+zero_result run_watch_renew(struct run_job *job, struct base_error *error);
+/** Ends the trace. */
+void run_watch_end(struct run_job *job);
 /** Whether not all of the trace could be written. */
 bool run_watch_trace_lost(const struct run_job *job);
 void run_watch_close(struct run_job *job);
+
+/* ---- restart.c */
+
+/** Makes room for what --max-restarts allows. ZERO_E_NOMEM. */
+zero_result run_restart_begin(struct run_job *job, struct base_error *error);
+/** Whether the job is to be started again: decides, says so or why not, and waits as long as it
+ * has to. */
+bool run_restart_due(struct run_job *job);
+/** Seconds before the next start, after `idle` starts in a row that came no further than some start
+ * before: none after the first of them, then backoff_s, then twice as long each time, at most a
+ * minute. */
+int run_restart_wait_s(int backoff_s, int idle);
+/** Makes what a start needs and the one before has used up. ZERO_E_IO, ZERO_E_NOMEM. */
+zero_result run_restart_prepare(struct run_job *job, struct base_error *error);
+/** Says how often, why, and what time was lost. */
+void run_restart_report(struct run_job *job);
+void run_restart_end(struct run_job *job);
 
 /* ---- plan.c */
 

@@ -107,6 +107,10 @@ static void pass_stop(struct run_job *job, int number)
         run_kill(job);
         return;
     }
+    if (job->resting) {
+        run_say(job, "SIG%s: the job is not started again", sigabbrev_np(number));
+        return;
+    }
     if ((number == SIGTERM || number == SIGINT) && run_ask(job)) {
         run_say(job,
                 "SIG%s: asking the ranks to stop after this step; in %d s they get SIGTERM (once "

@@ -180,7 +180,7 @@ static bool open_streams(struct run_job *job, struct run_rank *rank, struct plum
 {
     int *ends[2] = {&pipes->out[0], &pipes->err[0]};
     const enum run_when prefix = job->options->prefix;
-    const bool prefixed = prefix == RUN_ALWAYS || (prefix == RUN_AUTO && job->count > 1);
+    const bool prefixed = prefix == RUN_ALWAYS || (prefix == RUN_AUTO && job->slots > 1);
     for (int i = 0; i < 2 && job->piped; i++) {
         struct run_stream *stream = &rank->streams[i];
         stream->line = base_calloc(RUN_LINE_BYTES, 1);
@@ -188,7 +188,7 @@ static bool open_streams(struct run_job *job, struct run_rank *rank, struct plum
             return false;
         stream->sink = i == 1 || job->plan_fd >= 0 || job->one_sink ? &job->err : &job->out;
         stream->number = i;
-        stream->lines = prefixed || job->count > 1;
+        stream->lines = prefixed || job->slots > 1;
         stream->tail = &rank->tail;
         stream->log_fd = &rank->log_fd;
         stream->log_errno = &rank->log_errno;

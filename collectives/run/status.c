@@ -26,24 +26,28 @@ static bool redraws(const struct run_job *job)
     return job->piped && job->err.watched && !(kind && !strcmp(kind, "dumb"));
 }
 
+static zero_result make_segment(struct run_job *job, struct base_error *error)
+{
+    struct run_watch *watch = &job->watch;
+    const zero_result result =
+        control_create(&watch->segment, &watch->fd, job->count, job->options->trace != NULL, error);
+    if (!result && watch->period_ns)
+        watch->status_ns = base_clock_ns() + watch->period_ns;
+    return result;
+}
+
 zero_result run_watch_begin(struct run_job *job, struct base_error *error)
 {
     const struct run_options *options = job->options;
     struct run_watch *watch = &job->watch;
     if (options->plan)
         return ZERO_OK;
-    const zero_result result =
-        control_create(&watch->segment, &watch->fd, job->count, options->trace != NULL, error);
-    if (result)
-        return result;
     const bool own_terminal = !job->piped && job->err.terminal;
     watch->redraws = redraws(job);
     watch->period_ns = watch->redraws ? redraw_ns : (uint64_t)options->status_s * SECOND_NS;
     if (options->status == RUN_NEVER || (options->status == RUN_AUTO && own_terminal))
         watch->period_ns = 0;
-    if (watch->period_ns)
-        watch->status_ns = base_clock_ns() + watch->period_ns;
-    return ZERO_OK;
+    return make_segment(job, error);
 }
 
 zero_result run_watch_open_trace(struct run_job *job, struct base_error *error)
@@ -58,12 +62,31 @@ zero_result run_watch_open_trace(struct run_job *job, struct base_error *error)
     return result;
 }
 
+static void drop_segment(struct run_watch *watch)
+{
+    control_detach(watch->segment);
+    watch->segment = NULL;
+    if (watch->fd >= 0)
+        close(watch->fd);
+    watch->fd = -1;
+}
+
+zero_result run_watch_renew(struct run_job *job, struct base_error *error)
+{
+    struct run_watch *watch = &job->watch;
+    drop_segment(watch);
+    const zero_result result = make_segment(job, error);
+    if (!result && watch->trace) {
+        run_trace_join(watch->trace, watch->segment);
+        watch->drain_ns = base_clock_ns() + drain_ns;
+    }
+    return result;
+}
+
 void run_watch_close(struct run_job *job)
 {
     run_trace_close(job->watch.trace);
-    control_detach(job->watch.segment);
-    if (job->watch.fd >= 0)
-        close(job->watch.fd);
+    drop_segment(&job->watch);
     job->watch = (struct run_watch){.fd = -1, .status_ns = UINT64_MAX, .drain_ns = UINT64_MAX};
 }
 
@@ -120,6 +143,7 @@ static void show_status(struct run_job *job, uint64_t now)
     run_progress_read(watch->segment, &watch->progress);
     watch->progress.memory = before.memory;
     watch->progress.resident = before.resident;
+    watch->progress.restarts = job->restarts.count;
     if (watch->progress.step == 0)
         return;
     if (!watch->redraws && watch->progress.step == before.step)
@@ -169,6 +193,12 @@ void run_watch_finish(struct run_job *job)
     watch->status_ns = watch->drain_ns = UINT64_MAX;
     run_sink_erase(&job->err);
     if (watch->trace)
+        run_trace_leave(watch->trace);
+}
+
+void run_watch_end(struct run_job *job)
+{
+    if (job->watch.trace)
         finish_trace(job);
 }
 

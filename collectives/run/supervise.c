@@ -116,6 +116,7 @@ static void rank_ended(struct run_job *job, struct run_rank *rank)
     if (job->stopping)
         return;
     job->failed_rank = rank->number;
+    job->failed_ns = base_clock_ns();
     // With --plan an exit status counts only if there is no plan.
     if (!job->options->plan)
         run_report_first(job, rank);
@@ -177,7 +178,7 @@ static bool nobody_reads(const struct run_job *job, const struct run_sink *sink)
 
 static void check_logs(struct run_job *job)
 {
-    for (int i = 0; i < job->count; i++) {
+    for (int i = 0; i < job->slots; i++) {
         struct run_rank *rank = &job->ranks[i];
         if (!rank->log_errno || rank->log_fd < 0)
             continue;
@@ -205,8 +206,10 @@ static void check_sinks(struct run_job *job)
         run_say(job, "cannot write to standard %s: %s (%s)%s", names[i],
                 strerrordesc_np(sinks[i]->failed), strerrorname_np(sinks[i]->failed),
                 useless ? "; stopping the job" : "; its output is lost");
-        if (useless)
-            run_stop(job);
+        if (!useless)
+            continue;
+        job->unread = true;
+        run_stop(job);
     }
 }
 
@@ -322,7 +325,7 @@ static void finish(struct run_job *job)
         for (int s = 0; s < STREAMS; s++)
             if (job->ranks[i].streams[s].line)
                 run_stream_close(&job->ranks[i].streams[s]);
-    run_metrics_close(&job->metrics);
+    run_metrics_disconnect(&job->metrics);
     // Last, for a number that has been reaped may become a stranger's.
     run_guardian_end(&job->guardian);
     for (int i = 0; i < job->count; i++) {
@@ -333,6 +336,32 @@ static void finish(struct run_job *job)
     run_watch_finish(job);
     check_logs(job);
     run_flush(job);
+}
+
+bool run_rest(struct run_job *job, uint64_t until)
+{
+    job->resting = true;
+    for (;;) {
+        run_signals_take(job);
+        const uint64_t now = base_clock_ns();
+        if (now >= job->timeout_ns) {
+            run_say(job, "the job has run for %d s (--timeout)", job->options->timeout_s);
+            job->timed_out = true;
+        }
+        if (job->stop_signals || job->timed_out || job->unread || now >= until)
+            break;
+        const uint64_t next = until < job->timeout_ns ? until : job->timeout_ns;
+        turn(job, (int)((next - now) / 1000000) + 1);
+    }
+    job->resting = false;
+    return !job->stop_signals && !job->timed_out && !job->unread;
+}
+
+void run_end(struct run_job *job)
+{
+    run_metrics_close(&job->metrics);
+    run_watch_end(job);
+    check_logs(job);
 }
 
 void run_supervise(struct run_job *job)

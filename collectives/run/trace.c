@@ -46,7 +46,7 @@ struct rank_trace {
 };
 
 struct run_trace {
-    const struct control_segment *segment;
+    const struct control_segment *segment; /**< NULL: left */
     int fd;
     int failed;
     uint64_t start_ns;
@@ -54,7 +54,8 @@ struct run_trace {
     bool begun; /**< there is an event, and the next one needs a comma */
     struct base_text text;
     char buffer[BUFFER_BYTES];
-    uint32_t world;
+    uint32_t world; /**< of the segment */
+    uint32_t room;
     struct rank_trace ranks[];
 };
 
@@ -359,12 +360,37 @@ static void cut_off(struct run_trace *trace, uint32_t rank, uint64_t now_ns)
         }
 }
 
-void run_trace_finish(struct run_trace *trace)
+void run_trace_leave(struct run_trace *trace)
 {
     run_trace_drain(trace);
     const uint64_t now_ns = base_clock_ns();
     for (uint32_t rank = 0; rank < trace->world; rank++)
         cut_off(trace, rank, now_ns);
+    trace->segment = NULL;
+}
+
+/** Nothing of the segment before is under way; its tracks stay. */
+static void begin_again(struct rank_trace *rank)
+{
+    rank->next = 1;
+    memset(rank->states, STATE_NEW, sizeof rank->states);
+    for (int i = 0; i < rank->track_count; i++)
+        for (int k = 0; k < rank->tracks[i]->lane_count; k++)
+            rank->tracks[i]->lanes[k] = (struct lane){.number = 0};
+}
+
+void run_trace_join(struct run_trace *trace, const struct control_segment *segment)
+{
+    trace->segment = segment;
+    trace->world = segment->world;
+    for (uint32_t rank = 0; rank < trace->world; rank++)
+        begin_again(&trace->ranks[rank]);
+}
+
+void run_trace_finish(struct run_trace *trace)
+{
+    if (trace->segment)
+        run_trace_leave(trace);
     base_text_add(&trace->text, trace->begun ? "\n]\n" : "[]\n");
     flush(trace);
     struct base_error error = {.result = ZERO_OK};
@@ -383,7 +409,7 @@ zero_result run_trace_open(struct run_trace **trace, const char *path,
     if (!made)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a trace of %" PRIu32 " ranks", world);
     made->segment = segment;
-    made->world = world;
+    made->world = made->room = world;
     made->start_ns = base_clock_ns();
     made->text = (struct base_text){made->buffer, sizeof made->buffer, 0};
     for (uint32_t rank = 0; rank < world; rank++)
@@ -414,7 +440,7 @@ void run_trace_close(struct run_trace *trace)
     if (!trace)
         return;
     base_close(&trace->fd, "the trace", NULL);
-    for (uint32_t rank = 0; rank < trace->world; rank++)
+    for (uint32_t rank = 0; rank < trace->room; rank++)
         for (int i = 0; i < trace->ranks[rank].track_count; i++)
             base_free(trace->ranks[rank].tracks[i]);
     base_free(trace);

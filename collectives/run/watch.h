@@ -40,6 +40,7 @@ struct run_progress {
     double gather, reduce, verdict, update; /**< shares of a step, mean of the ranks */
     uint64_t memory;                        /**< bytes of all ranks; 0: not known */
     bool resident; /**< they are resident sets: memory that ranks share is counted by each */
+    int restarts;  /**< before */
 };
 
 /** Reads all but the memory. */
@@ -63,6 +64,12 @@ struct run_trace;
 zero_result run_trace_open(struct run_trace **trace, const char *path,
                            const struct control_segment *segment, struct base_error *error);
 
+/** Drains, and writes what has not ended as far as it got: no rank of the segment is left, and it
+ * may go. */
+void run_trace_leave(struct run_trace *trace);
+/** Goes on with another segment, of as many ranks or fewer, after run_trace_leave(). */
+void run_trace_join(struct run_trace *trace, const struct control_segment *segment);
+
 /** Writes what has ended since the last time. To be called more often than ranks record
  * CONTROL_RECORDS of them. */
 void run_trace_drain(struct run_trace *trace);
@@ -73,8 +80,8 @@ int run_trace_failed(const struct run_trace *trace);
 /** How many records ranks have overwritten before they were drained. */
 uint64_t run_trace_lost(const struct run_trace *trace);
 
-/** Drains, writes what has not ended as far as it got, and the end. run_trace_failed() has what
- * fails here too. */
+/** Leaves the segment, if there is one, and writes the end. run_trace_failed() has what fails here
+ * too. */
 void run_trace_finish(struct run_trace *trace);
 
 /** Closes the file; accepts NULL. */

@@ -176,6 +176,41 @@ static void zero_runs_own_death_leaves_nothing(void **state)
     run_command_free(&run);
 }
 
+// Each start takes its own with it, and so does zero-run's death in a later one, or between two.
+static void restarts_leave_nothing(void **state)
+{
+    (void)state;
+    struct run_command run;
+    char script[1200];
+    snprintf(script, sizeof script,
+             "[ $ZERO_RESTARTS -gt 0 ] && kill -0 $(cat $D/bare$RANK) && exit 64; %s "
+             "echo $$ > $D/a$RANK; until [ -s $D/a0 ] && [ -s $D/a1 ]; do sleep 0.02; done; "
+             "rm -f $D/a$RANK; exit $((2 - ZERO_RESTARTS + 1))",
+             family);
+    RUN_SCRIPT(&run, script, "-n", "2", "--max-restarts", "1", "--grace", "1");
+    if (run.status != 2)
+        fail_msg("status %d: %s", run.status, run.err);
+    assert_int_equal(count_marked(), 0);
+    expect_family_gone();
+    run_command_free(&run);
+
+    // Killed in the second start, and while it waits for the third.
+    static const char *const last[] = {"sleep 60", "exit 3"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(script, sizeof script,
+                 "setsid sleep 60 & [ $ZERO_RESTARTS = 0 ] && exit 3; echo $$ > $D/a$RANK; %s",
+                 last[i]);
+        START_SCRIPT(&run, script, "-n", "1", "--max-restarts", "2", "--backoff", "30");
+        run_await_pid("a0");
+        usleep(100000);
+        kill(run.pid, SIGKILL);
+        run_command_finish(&run);
+        expect_nothing_left();
+        unlink(temporary_path(&run_directory, "a0"));
+        run_command_free(&run);
+    }
+}
+
 // Also while it is still starting them, and when everything of its own is killed with it.
 static void a_death_at_any_time_leaves_nothing(void **state)
 {
@@ -524,6 +559,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_failure_leaves_nothing),
         cmocka_unit_test(a_timeout_leaves_nothing),
         cmocka_unit_test(zero_runs_own_death_leaves_nothing),
+        cmocka_unit_test(restarts_leave_nothing),
         cmocka_unit_test(a_death_at_any_time_leaves_nothing),
         cmocka_unit_test(an_inner_job_ends_with_the_outer_one),
         cmocka_unit_test(a_rank_that_leaves_its_group_ends),

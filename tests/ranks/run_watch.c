@@ -163,6 +163,61 @@ static void a_failed_job_leaves_a_valid_trace(void **state)
     temporary_remove(&directory);
 }
 
+/** A line of --metrics, the last one that has this key; NULL: none. */
+static json_t *last_line(const char *path, const char *key)
+{
+    json_t *found = NULL;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    char text[4096];
+    while (fgets(text, sizeof text, file)) {
+        json_t *line = json_loads(text, 0, NULL);
+        assert_non_null(line);
+        json_decref(json_object_get(line, key) ? found : line);
+        found = json_object_get(line, key) ? line : found;
+    }
+    fclose(file);
+    return found;
+}
+
+// Both starts are in one trace and one file of metrics, and the first new step comes soon.
+static void a_restarted_job_goes_on_in_its_files(void **state)
+{
+    (void)state;
+    struct temporary directory;
+    struct run_command run;
+    char trace[256], metrics[256];
+    assert_true(temporary_make(&directory));
+    snprintf(trace, sizeof trace, "%s/trace", directory.directory);
+    snprintf(metrics, sizeof metrics, "%s/metrics", directory.directory);
+    RUN(&run, "-n", "3", "--max-restarts", "1", "--trace", trace, "--metrics", metrics, "--",
+        rank_path, "again", "6");
+    if (run.status != 0)
+        fail_msg("status %d: %s", run.status, run.err);
+    assert_non_null(strstr(run.err, "| 1: rank 1: signal SIGKILL after step 4; then 3 ranks from "
+                                    "step 1 on, "));
+    run_command_free(&run);
+    json_t *events = load_trace(trace);
+    assert_int_equal(count_events(events, 1, "step"), 4 + 6);
+    expect_nested(events);
+    json_decref(events);
+    json_t *line = last_line(metrics, "step");
+    assert_int_equal(integer(line, "step"), 6);
+    json_decref(line);
+    line = last_line(metrics, "restart");
+    assert_int_equal(integer(line, "restart"), 1);
+    assert_int_equal(integer(line, "rank"), 1);
+    assert_int_equal(integer(line, "ranks"), 3);
+    assert_int_equal(integer(line, "after_step"), 4);
+    assert_string_equal(text_of(line, "cause"), "signal SIGKILL");
+    json_decref(line);
+    line = last_line(metrics, "restarts");
+    assert_int_equal(integer(line, "restarts"), 1);
+    assert_true(number(line, "lost_s") > 0 && number(line, "lost_s") < 2);
+    json_decref(line);
+    temporary_remove(&directory);
+}
+
 static void a_trace_that_cannot_be_written_is_said(void **state)
 {
     (void)state;
@@ -377,6 +432,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_trace_has_everything),
         cmocka_unit_test(a_failed_job_leaves_a_valid_trace),
+        cmocka_unit_test(a_restarted_job_goes_on_in_its_files),
         cmocka_unit_test(a_trace_that_cannot_be_written_is_said),
         cmocka_unit_test(lines_come_now_and_then),
         cmocka_unit_test(no_lines_come_where_none_are_wanted),

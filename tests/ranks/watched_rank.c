@@ -4,6 +4,7 @@
 //     watched_rank listen <steps> <ms>   the same, and says after which step it is told to stop
 //     watched_rank own <steps>           the same, and the last rank asks for it in the third one
 //     watched_rank deaf <steps> <ms>     asks whether it is to stop, and goes on
+//     watched_rank again <steps>         in its first start, rank 1 is killed in the middle
 //     watched_rank late <steps>          rank 1 does not come any more after them
 //     watched_rank gone <steps>          rank 1 leaves with 0 after them
 //     watched_rank killed <steps>        rank 1 is killed behind them, in a micro-batch, with so
@@ -70,6 +71,8 @@ static int train(zero_ctx *z, const char *how, uint64_t steps, unsigned ms)
         if (step(z, number) != ZERO_OK)
             return failed(z, "step");
         usleep(1000 * ms);
+        if (!strcmp(how, "again") && !zero_restarts(z) && zero_rank(z) == 1 && number == steps / 2)
+            raise(SIGKILL);
         if (asks(z, how, number + 1))
             return 0;
     }

@@ -467,6 +467,28 @@ static void contradictions_are_refused(void **state)
     refused(&user, ZERO_E_INVALID, "zero_config.team is set, but .world is 0");
 }
 
+static void the_first_start_decides_the_batch(void **state)
+{
+    (void)state;
+    setenv("ZERO_RANK", "1", 1);
+    setenv("ZERO_WORLD_SIZE", "2", 1);
+    setenv("ZERO_FIRST_WORLD", "4", 1);
+    setenv("ZERO_RESTARTS", "3", 1);
+    struct eng_config config = resolved(NULL);
+    assert_int_equal(config.world, 2);
+    assert_int_equal(config.micro_batches, 4);
+    assert_int_equal(config.restarts, 3);
+    // A world that the program has made up has no other start.
+    zero_config user = zero_config_default();
+    user.world = 3;
+    assert_int_equal(resolved(&user).micro_batches, 3);
+    user = zero_config_default();
+    user.micro_batches = 5;
+    assert_int_equal(resolved(&user).micro_batches, 5);
+    refused_variable("ZERO_RESTARTS", "-1", "ZERO_RESTARTS");
+    refused_variable("ZERO_FIRST_WORLD", "0", "ZERO_FIRST_WORLD");
+}
+
 static void a_plan_is_made_for_any_world(void **state)
 {
     (void)state;
@@ -479,6 +501,7 @@ static void a_plan_is_made_for_any_world(void **state)
     setenv("ZERO_LOCAL_WORLD_SIZE", "1", 1);
     setenv("ZERO_PLAN", "1", 1);
     setenv("ZERO_PLAN_WORLD", "64", 1);
+    setenv("ZERO_FIRST_WORLD", "1", 1);
     setenv("ZERO_PLAN_FD", number, 1);
     setenv("ZERO_METRICS_FD", number, 1);
     struct eng_config config = resolved(NULL);
@@ -572,6 +595,7 @@ int main(void)
         TEST(bad_options_are_refused),
         TEST(the_launcher_gives_the_place),
         TEST(contradictions_are_refused),
+        TEST(the_first_start_decides_the_batch),
         TEST(a_plan_is_made_for_any_world),
         TEST(unknown_variables_are_warned_of),
     };

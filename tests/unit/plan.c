@@ -474,7 +474,7 @@ static void a_plan_allocates_nothing(void **state)
     const char *text = zero_plan_text(z);
     assert_non_null(strstr(text, "plan of rank 0 of 64, stage 3"));
     assert_non_null(strstr(text, "2199023255552 elements, 1 tensors, 128 units, 1 groups"));
-    assert_non_null(strstr(text, "64 a step, at most 1 a rank: as many as ranks"));
+    assert_non_null(strstr(text, "64 a step, at most 1 a rank: as many as ranks at first"));
     assert_non_null(strstr(text, "6 of 32.0 GiB for 128 units"));
     assert_non_null(strstr(text, "4 of 32.0 GiB for 128 units"));
     zero_close(z);

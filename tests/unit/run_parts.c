@@ -352,6 +352,19 @@ static void a_guardian_ends_what_it_was_told_of(void **state)
     close(other);
 }
 
+// Not at all at first, then for longer and longer, at most a minute.
+static void waits_grow_up_to_a_minute(void **state)
+{
+    (void)state;
+    static const int waits[] = {0, 0, 3, 6, 12, 24, 48, 60, 60};
+    for (int idle = 0; idle < 9; idle++) {
+        assert_int_equal(run_restart_wait_s(3, idle), waits[idle]);
+        assert_int_equal(run_restart_wait_s(0, idle), 0);
+        assert_int_equal(run_restart_wait_s(365 * 86400, idle), idle < 2 ? 0 : 60);
+    }
+    assert_int_equal(run_restart_wait_s(1, 10000), 60);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +377,7 @@ int main(void)
         cmocka_unit_test(only_the_groups_own_number_is_killed),
         cmocka_unit_test(only_the_jobs_processes_are_killed),
         cmocka_unit_test(a_guardian_ends_what_it_was_told_of),
+        cmocka_unit_test(waits_grow_up_to_a_minute),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

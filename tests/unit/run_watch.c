@@ -374,9 +374,11 @@ static void memory_is_added_up(void **state)
     assert_int_equal(progress.memory, 2 * 200 * sysconf(_SC_PAGESIZE));
     assert_true(progress.resident);
     char bytes[256] = "";
+    progress.restarts = 2;
     run_progress_text(&progress, &(struct base_text){bytes, sizeof bytes, 0});
-    assert_string_equal(bytes, "step 1, 1.56 MiB resident; gather 0 %, reduce 0 %, verdict 0 %, "
-                               "update 0 %, rest 100 %");
+    assert_string_equal(
+        bytes, "step 1, 1.56 MiB resident, 2 restarts; gather 0 %, reduce 0 %, verdict 0 %, "
+               "update 0 %, rest 100 %");
     temporary_remove(&proc);
 }
 
