@@ -63,10 +63,11 @@ zero_result base_lock(int fd, bool exclusive, const char *path, struct base_erro
 
 /* ------------------------------------------------------------------ names */
 
-/** Makes creations, renames and removals in a directory durable. */
+/** Makes creations, renames and removals in a directory durable. ZERO_NOT_FOUND (error is set too).
+ */
 zero_result base_fsync_directory(const char *path, struct base_error *error);
 
-/** The same for the directory that contains `path`. */
+/** The same for the directory that contains `path`; ZERO_E_IO if it is missing. */
 zero_result base_fsync_parent(const char *path, struct base_error *error);
 
 /** rename(2): atomically makes `to` the file that was `from`; durable after base_fsync_parent().

@@ -21,7 +21,7 @@ zero_result base_fsync_directory(const char *path, struct base_error *error)
     int fd;
     zero_result result = base_open(&fd, path, O_RDONLY | O_DIRECTORY, 0, error);
     if (result)
-        return result < 0 ? result : ZERO_E_IO;
+        return result;
     result = base_fsync(fd, path, error);
     const zero_result closed = base_close(&fd, path, error);
     return result ? result : closed;
@@ -36,7 +36,8 @@ zero_result base_fsync_parent(const char *path, struct base_error *error)
         return zero_fail_errno(error, ZERO_E_IO, ENAMETOOLONG, "cannot open '%s'", path);
     memcpy(directory, slash ? path : ".", length);
     directory[length] = '\0';
-    return base_fsync_directory(directory, error);
+    const zero_result result = base_fsync_directory(directory, error);
+    return result > 0 ? ZERO_E_IO : result;
 }
 
 zero_result base_rename(const char *from, const char *to, struct base_error *error)

@@ -1,0 +1,110 @@
+/**
+ * checkpoint/directory.h: the directory in which a job's checkpoints are: FORMAT.md, section 1.
+ *
+ * One process of a job, rank 0's, owns the directory: it opens it for saving, begins, commits and
+ * prunes. The others only create their shards between ckpt_begin() and ckpt_commit(). All *local*,
+ * one thread at a time.
+ *
+ *     open                                            once
+ *     begin -> create_shard (each rank) -> commit     a checkpoint; instead of commit, or after
+ *              [prune]                                its failure: cancel
+ *     close
+ *
+ * Errors are ZERO_E_IO unless said otherwise; a path longer than CKPT_MAX_PATH is ZERO_E_INVALID
+ * everywhere.
+ */
+#ifndef CHECKPOINT_DIRECTORY_H
+#define CHECKPOINT_DIRECTORY_H
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/store.h"
+
+/** Longest path of a directory, without what is below it; and room for that, too. */
+enum { CKPT_MAX_PATH = 3072, CKPT_PATH_BYTES = 4096 };
+
+/** Which checkpoints remain. */
+struct ckpt_retention {
+    uint64_t keep;       /**< the newest ones; 0: all */
+    uint64_t keep_every; /**< and those whose step is a multiple of this; 0: no others */
+};
+
+struct ckpt_directory;
+
+/**
+ * Opens a directory for saving: makes it, if only its last part is missing, takes its lock, makes
+ * durable what is there, and removes what was left unfinished, as well as files in the pool that
+ * none of `world` ranks will use. ZERO_E_STATE: another job saves here (the message says so);
+ * ZERO_E_INVALID: something else than a directory has the name; ZERO_E_NOMEM. On error *directory
+ * is NULL.
+ */
+zero_result ckpt_directory_open(struct ckpt_directory **directory, const struct ckpt_store *store,
+                                const char *path, uint32_t world, struct base_error *error);
+
+/** Gives the lock back; accepts NULL. What was begun stays for the next open to remove. */
+void ckpt_directory_close(struct ckpt_directory *directory);
+
+/** Begins a checkpoint: makes `saving-<step>`. ZERO_E_STATE: one has begun already. */
+zero_result ckpt_begin(struct ckpt_directory *directory, uint64_t step, struct base_error *error);
+
+/** Creates a rank's shard in `saving-<step>`, from its file in the pool if there is one. Any
+ * process, after ckpt_begin() has returned in the owner's. On error *file is NULL. ZERO_E_NOMEM. */
+zero_result ckpt_create_shard(const struct ckpt_store *store, const char *path, uint64_t step,
+                              uint32_t rank, struct ckpt_file **file, struct base_error *error);
+
+/**
+ * Commits: writes the manifest, renames, flushes. All shards are durable. ZERO_OK: the checkpoint
+ * survives whatever comes, and one that had the same step is gone. After an error there is no new
+ * checkpoint, and no old one is touched, but for a failed flush of the directory at the very end:
+ * then it may or may not be one, is whole if it is, and nothing can be begun or removed any more.
+ * ZERO_E_STATE: the manifest is of another step than the one begun; ZERO_E_UNSUPPORTED: there is
+ * one of this step, which this file system can't replace; errors of ckpt_manifest_format().
+ */
+zero_result ckpt_commit(struct ckpt_directory *directory, const struct ckpt_manifest *manifest,
+                        struct base_error *error);
+
+/** Removes what ckpt_begin() began, if anything; what can't be removed now is by the next
+ * ckpt_directory_open(). */
+void ckpt_cancel(struct ckpt_directory *directory);
+
+/**
+ * Removes what retention doesn't keep, the oldest first, once the newest one was found whole. What
+ * this owner has committed last stays, even if it isn't the newest. ZERO_AGAIN (no message):
+ * somebody reads, so that all of them stay until the next time. *removed: how many are gone. An
+ * error leaves the rest: ZERO_E_CORRUPT, for one, if the newest isn't whole.
+ */
+zero_result ckpt_prune(struct ckpt_directory *directory, const struct ckpt_retention *retention,
+                       size_t *removed, struct base_error *error);
+
+/* ------------------------------------------------------------------ finding */
+
+/** The steps of what is called `step-<n>` and has a manifest, whole or not, ascending; *steps is to
+ * be freed with base_free(), NULL if there are none. ZERO_NOT_FOUND: no directory (the error is
+ * set); ZERO_E_NOMEM. */
+zero_result ckpt_list(const struct ckpt_store *store, const char *path, uint64_t **steps,
+                      size_t *count, struct base_error *error);
+
+/** Reads the manifest of `path`/step-<step>. ZERO_NOT_FOUND (the error is set); errors of
+ * ckpt_manifest_parse(); ZERO_E_CORRUPT also: it has another step than its name. *manifest is empty
+ * after an error. */
+zero_result ckpt_read_manifest(struct ckpt_manifest *manifest, const struct ckpt_store *store,
+                               const char *path, uint64_t step, struct base_error *error);
+
+/** Path of shard `rank` of a checkpoint. */
+zero_result ckpt_shard_path(char out[CKPT_PATH_BYTES], const char *path, uint64_t step,
+                            uint32_t rank, struct base_error *error);
+
+/** If `path` names one checkpoint (ends in step-<n>), cuts that off, and gives its number. */
+bool ckpt_split_path(char *path, uint64_t *step);
+
+/**
+ * Says that the directory is being read, until ckpt_reader_leave(): no file of it is taken away
+ * meanwhile. Waits while one is, for 30 seconds: ZERO_E_TIMEOUT. Where nobody has saved yet (it may
+ * be a copy) there is nothing to say: *lock is NULL. ZERO_E_NOMEM.
+ */
+zero_result ckpt_reader_enter(const struct ckpt_store *store, const char *path,
+                              struct ckpt_file **lock, struct base_error *error);
+
+/** Ends it; *lock may be NULL. */
+void ckpt_reader_leave(const struct ckpt_store *store, struct ckpt_file **lock);
+
+#endif

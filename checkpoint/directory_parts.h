@@ -1,0 +1,79 @@
+/**
+ * checkpoint/directory_parts.h: what the files of directory.h share. Private to them.
+ */
+#ifndef CHECKPOINT_DIRECTORY_PARTS_H
+#define CHECKPOINT_DIRECTORY_PARTS_H
+
+#include "checkpoint/directory.h"
+
+/** An owner's directory. */
+struct ckpt_directory {
+    const struct ckpt_store *store;
+    struct ckpt_file *lock;
+    uint32_t world;
+    bool begun; /**< `saving` is there, of step `step` */
+    uint64_t step;
+    bool committed; /**< something was: `last` */
+    uint64_t last;
+    bool lost; /**< a flush of it has failed: what is in memory and on disk may differ */
+    char path[CKPT_MAX_PATH + 1];
+};
+
+/** ZERO_E_IO if a flush has failed. */
+zero_result ckpt_check_lost(const struct ckpt_directory *directory, struct base_error *error);
+
+/* ------------------------------------------------------------------ names */
+
+#define CKPT_MANIFEST_NAME "manifest.json"
+#define CKPT_LOCK_NAME "lock"
+#define CKPT_READERS_NAME "readers"
+#define CKPT_POOL_NAME "pool"
+
+/** A path of which all of what this folder makes fits in. */
+struct ckpt_path {
+    char text[CKPT_PATH_BYTES];
+};
+
+/** `directory`/`name`. */
+struct ckpt_path ckpt_path_below(const char *directory, const char *name);
+
+/** `directory`/step-<step>, and `directory`/saving-<step>. */
+struct ckpt_path ckpt_path_step(const char *directory, uint64_t step);
+struct ckpt_path ckpt_path_saving(const char *directory, uint64_t step);
+
+/** A rank's shard below such a directory. */
+struct ckpt_path ckpt_path_shard(const char *directory, uint32_t rank);
+
+/** Whether a name is exactly that of a step, of something being saved, of a shard. */
+bool ckpt_name_is_step(const char *name, uint64_t *step);
+bool ckpt_name_is_saving(const char *name);
+bool ckpt_name_is_shard(const char *name, uint32_t *rank);
+
+/** ZERO_E_INVALID if the path of a directory is empty or too long. */
+zero_result ckpt_check_path(const char *path, struct base_error *error);
+
+/* ------------------------------------------------------------------ taking away */
+
+/** What becomes of the shards of what is removed. */
+enum ckpt_shards { CKPT_SHARDS_GO, CKPT_SHARDS_TO_POOL };
+
+/**
+ * Removes a directory of a checkpoint, or of what never became one: the manifest, durably, then the
+ * files, then the directory. CKPT_SHARDS_TO_POOL: nobody may be reading. ZERO_NOT_FOUND.
+ */
+zero_result ckpt_take_away(const struct ckpt_directory *directory, const char *path,
+                           enum ckpt_shards shards, struct base_error *error);
+
+/** Removes what no job will ever finish, and what is in the pool for nobody. The directory is
+ * durable. */
+zero_result ckpt_clean(struct ckpt_directory *directory, struct base_error *error);
+
+/** Whether a checkpoint has a manifest, whole or not. */
+zero_result ckpt_has_manifest(const struct ckpt_store *store, const char *path, bool *has,
+                              struct base_error *error);
+
+/** ZERO_OK if a checkpoint is whole, as far as sizes, headers and indices tell. */
+zero_result ckpt_check_whole(const struct ckpt_store *store, const char *path, uint64_t step,
+                             struct base_error *error);
+
+#endif

@@ -1,0 +1,155 @@
+#include "checkpoint/directory_parts.h"
+
+#include "base/arena.h"
+
+/* ------------------------------------------------------------------ taking away */
+
+struct removal {
+    const struct ckpt_directory *directory;
+    const char *path;
+    enum ckpt_shards shards;
+};
+
+static zero_result remove_entry(void *user, const char *name, enum base_entry_kind kind,
+                                struct base_error *error)
+{
+    const struct removal *removal = user;
+    const struct ckpt_directory *directory = removal->directory;
+    const struct ckpt_store *store = directory->store;
+    const struct ckpt_path entry = ckpt_path_below(removal->path, name);
+    (void)kind;
+    uint32_t rank;
+    zero_result result;
+    if (removal->shards == CKPT_SHARDS_TO_POOL && ckpt_name_is_shard(name, &rank) &&
+        rank < directory->world) {
+        const struct ckpt_path pool = ckpt_path_below(directory->path, CKPT_POOL_NAME);
+        const struct ckpt_path recycled = ckpt_path_below(pool.text, name);
+        result = store->rename(store->user, entry.text, recycled.text, error);
+    } else
+        result = store->remove(store->user, entry.text, error);
+    return result > 0 ? ZERO_E_IO : result;
+}
+
+zero_result ckpt_take_away(const struct ckpt_directory *directory, const char *path,
+                           enum ckpt_shards shards, struct base_error *error)
+{
+    const struct ckpt_store *store = directory->store;
+    const struct ckpt_path manifest = ckpt_path_below(path, CKPT_MANIFEST_NAME);
+    struct removal removal = {directory, path, shards};
+    struct base_error absent = {0};
+    zero_result result = store->remove(store->user, manifest.text, &absent);
+    if (result < 0)
+        return zero_fail(error, result, "%s", absent.message);
+    // Even if it was gone: whoever removed it may not have got further.
+    result = store->sync_directory(store->user, path, error);
+    if (!result)
+        result = store->list(store->user, path, remove_entry, &removal, error);
+    return result ? result : store->remove_directory(store->user, path, error);
+}
+
+static zero_result clean_pool(void *user, const char *name, enum base_entry_kind kind,
+                              struct base_error *error)
+{
+    const struct ckpt_directory *directory = user;
+    const struct ckpt_path pool = ckpt_path_below(directory->path, CKPT_POOL_NAME);
+    const struct ckpt_path entry = ckpt_path_below(pool.text, name);
+    uint32_t rank;
+    if (kind == BASE_ENTRY_FILE && ckpt_name_is_shard(name, &rank) && rank < directory->world)
+        return ZERO_OK;
+    return directory->store->remove(directory->store->user, entry.text, error);
+}
+
+static zero_result clean_entry(void *user, const char *name, enum base_entry_kind kind,
+                               struct base_error *error)
+{
+    const struct ckpt_directory *directory = user;
+    const struct ckpt_path entry = ckpt_path_below(directory->path, name);
+    if (kind != BASE_ENTRY_DIRECTORY)
+        return ZERO_OK;
+    uint64_t step;
+    bool unfinished = ckpt_name_is_saving(name);
+    if (ckpt_name_is_step(name, &step)) {
+        bool has;
+        const zero_result result = ckpt_has_manifest(directory->store, entry.text, &has, error);
+        if (result)
+            return result;
+        unfinished = !has;
+    }
+    // Their shards don't go to the pool: a process of the job before may still write to them.
+    return unfinished ? ckpt_take_away(directory, entry.text, CKPT_SHARDS_GO, error) : ZERO_OK;
+}
+
+zero_result ckpt_clean(struct ckpt_directory *directory, struct base_error *error)
+{
+    const struct ckpt_store *store = directory->store;
+    const struct ckpt_path pool = ckpt_path_below(directory->path, CKPT_POOL_NAME);
+    const zero_result result =
+        store->list(store->user, directory->path, clean_entry, directory, error);
+    return result ? result : store->list(store->user, pool.text, clean_pool, directory, error);
+}
+
+/* ------------------------------------------------------------------ retention */
+
+static bool is_kept(const struct ckpt_directory *directory, const struct ckpt_retention *retention,
+                    const uint64_t *steps, size_t count, size_t i)
+{
+    return count - i <= retention->keep ||
+           (retention->keep_every && steps[i] % retention->keep_every == 0) ||
+           (directory->committed && steps[i] == directory->last);
+}
+
+// Removes what is not kept. Nobody reads.
+static zero_result remove_others(struct ckpt_directory *directory,
+                                 const struct ckpt_retention *retention, const uint64_t *steps,
+                                 size_t count, size_t *removed, struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    for (size_t i = 0; i < count && !result; i++) {
+        if (is_kept(directory, retention, steps, count, i))
+            continue;
+        const struct ckpt_path path = ckpt_path_step(directory->path, steps[i]);
+        result = ckpt_take_away(directory, path.text, CKPT_SHARDS_TO_POOL, error);
+        *removed += result == ZERO_OK;
+    }
+    return result > 0 ? ZERO_E_IO : result;
+}
+
+static zero_result prune(struct ckpt_directory *directory, const struct ckpt_retention *retention,
+                         const uint64_t *steps, size_t count, size_t *removed,
+                         struct base_error *error)
+{
+    const struct ckpt_store *store = directory->store;
+    bool all = true;
+    for (size_t i = 0; i < count; i++)
+        all &= is_kept(directory, retention, steps, count, i);
+    if (all)
+        return ZERO_OK;
+    zero_result result = ckpt_check_whole(store, directory->path, steps[count - 1], error);
+    if (result)
+        return result > 0 ? ZERO_E_CORRUPT : result;
+    const struct ckpt_path path = ckpt_path_below(directory->path, CKPT_READERS_NAME);
+    struct ckpt_file *readers;
+    result = store->lock(store->user, &readers, path.text, true, error);
+    if (result)
+        return result;
+    result = remove_others(directory, retention, steps, count, removed, error);
+    store->unlock(&readers);
+    return result;
+}
+
+zero_result ckpt_prune(struct ckpt_directory *directory, const struct ckpt_retention *retention,
+                       size_t *removed, struct base_error *error)
+{
+    *removed = 0;
+    zero_result result = ckpt_check_lost(directory, error);
+    if (result || retention->keep == 0)
+        return result;
+    uint64_t *steps;
+    size_t count;
+    result = ckpt_list(directory->store, directory->path, &steps, &count, error);
+    if (result)
+        return result > 0 ? ZERO_E_IO : result;
+    result = prune(directory, retention, steps, count, removed, error);
+    base_free(steps);
+    return result;
+}

@@ -1,0 +1,196 @@
+#include "checkpoint/directory_parts.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ------------------------------------------------------------------ listing */
+
+zero_result ckpt_has_manifest(const struct ckpt_store *store, const char *path, bool *has,
+                              struct base_error *error)
+{
+    const struct ckpt_path manifest = ckpt_path_below(path, CKPT_MANIFEST_NAME);
+    struct base_error trouble = {0};
+    struct ckpt_file *file;
+    zero_result result = store->open(store->user, &file, manifest.text, &trouble);
+    *has = result == ZERO_OK;
+    if (result < 0)
+        return zero_fail(error, result, "%s", trouble.message);
+    return result ? ZERO_OK : store->close(&file, error);
+}
+
+struct listing {
+    const struct ckpt_store *store;
+    const char *path;
+    uint64_t *steps;
+    size_t count, room;
+};
+
+static zero_result add_step(struct listing *listing, uint64_t step, struct base_error *error)
+{
+    if (listing->count == listing->room) {
+        const size_t room = listing->room ? 2 * listing->room : 16;
+        uint64_t *steps = base_calloc(room, sizeof *steps);
+        if (!steps)
+            return zero_fail(error, ZERO_E_NOMEM, "no memory to list %zu checkpoints in '%s'", room,
+                             listing->path);
+        if (listing->count)
+            memcpy(steps, listing->steps, listing->count * sizeof *steps);
+        base_free(listing->steps);
+        listing->steps = steps;
+        listing->room = room;
+    }
+    listing->steps[listing->count++] = step;
+    return ZERO_OK;
+}
+
+static zero_result list_entry(void *user, const char *name, enum base_entry_kind kind,
+                              struct base_error *error)
+{
+    struct listing *listing = user;
+    uint64_t step;
+    if (kind == BASE_ENTRY_FILE || !ckpt_name_is_step(name, &step))
+        return ZERO_OK;
+    const struct ckpt_path path = ckpt_path_below(listing->path, name);
+    bool has;
+    const zero_result result = ckpt_has_manifest(listing->store, path.text, &has, error);
+    return result || !has ? result : add_step(listing, step, error);
+}
+
+static int compare_steps(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+zero_result ckpt_list(const struct ckpt_store *store, const char *path, uint64_t **steps,
+                      size_t *count, struct base_error *error)
+{
+    *steps = NULL;
+    *count = 0;
+    struct listing listing = {.store = store, .path = path};
+    zero_result result = ckpt_check_path(path, error);
+    if (!result)
+        result = store->list(store->user, path, list_entry, &listing, error);
+    if (result) {
+        base_free(listing.steps);
+        return result;
+    }
+    if (listing.count)
+        qsort(listing.steps, listing.count, sizeof *listing.steps, compare_steps);
+    *steps = listing.steps;
+    *count = listing.count;
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ manifests */
+
+static zero_result parse_file(struct ckpt_manifest *manifest, const struct ckpt_store *store,
+                              struct ckpt_file *file, const char *path, struct base_error *error)
+{
+    uint64_t bytes = 0;
+    zero_result result = store->bytes(file, &bytes, error);
+    if (result)
+        return result;
+    if (bytes > CKPT_MAX_MANIFEST)
+        return zero_fail(error, ZERO_E_CORRUPT,
+                         "'%s' has %" PRIu64 " bytes; a manifest has at most %" PRIu64, path, bytes,
+                         CKPT_MAX_MANIFEST);
+    char *text = base_calloc((size_t)bytes, 1);
+    if (!text)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the %" PRIu64 " bytes of '%s'", bytes,
+                         path);
+    result = store->read(file, text, (size_t)bytes, 0, error);
+    if (!result)
+        result = ckpt_manifest_parse(manifest, text, (size_t)bytes, path, error);
+    base_free(text);
+    return result;
+}
+
+zero_result ckpt_read_manifest(struct ckpt_manifest *manifest, const struct ckpt_store *store,
+                               const char *path, uint64_t step, struct base_error *error)
+{
+    *manifest = (struct ckpt_manifest){0};
+    zero_result result = ckpt_check_path(path, error);
+    if (result)
+        return result;
+    const struct ckpt_path place = ckpt_path_step(path, step);
+    const struct ckpt_path name = ckpt_path_below(place.text, CKPT_MANIFEST_NAME);
+    struct ckpt_file *file;
+    result = store->open(store->user, &file, name.text, error);
+    if (result)
+        return result;
+    result = parse_file(manifest, store, file, name.text, error);
+    const zero_result closed = store->close(&file, error);
+    if (!result && !closed && manifest->state.step == step)
+        return ZERO_OK;
+    if (!result && !closed)
+        result = zero_fail(error, ZERO_E_CORRUPT, "'%s' is of step %" PRIu64, name.text,
+                           manifest->state.step);
+    ckpt_manifest_free(manifest);
+    return result ? result : closed;
+}
+
+static zero_result check_size(const struct ckpt_store *store, const char *path, uint64_t wanted,
+                              struct base_error *error)
+{
+    struct ckpt_file *file;
+    uint64_t bytes = 0;
+    zero_result result = store->open(store->user, &file, path, error);
+    if (result)
+        return result;
+    result = store->bytes(file, &bytes, error);
+    if (!result && bytes != wanted)
+        result = zero_fail(error, ZERO_E_CORRUPT,
+                           "'%s' has %" PRIu64 " bytes, its manifest says %" PRIu64, path, bytes,
+                           wanted);
+    const zero_result closed = store->close(&file, error);
+    return result ? result : closed;
+}
+
+zero_result ckpt_check_whole(const struct ckpt_store *store, const char *path, uint64_t step,
+                             struct base_error *error)
+{
+    struct ckpt_manifest manifest;
+    const struct ckpt_path place = ckpt_path_step(path, step);
+    zero_result result = ckpt_read_manifest(&manifest, store, path, step, error);
+    for (size_t i = 0; !result && i < manifest.world; i++) {
+        const struct ckpt_path shard = ckpt_path_shard(place.text, (uint32_t)i);
+        result = check_size(store, shard.text, manifest.shards[i].bytes, error);
+    }
+    ckpt_manifest_free(&manifest);
+    return result;
+}
+
+/* ------------------------------------------------------------------ readers */
+
+enum { LONGEST_WAIT_S = 30, PAUSE_NS = 1000000 };
+
+zero_result ckpt_reader_enter(const struct ckpt_store *store, const char *path,
+                              struct ckpt_file **lock, struct base_error *error)
+{
+    *lock = NULL;
+    zero_result result = ckpt_check_path(path, error);
+    if (result)
+        return result;
+    const struct ckpt_path readers = ckpt_path_below(path, CKPT_READERS_NAME);
+    const uint64_t begin = base_clock_ns();
+    struct base_error trouble = {0};
+    while ((result = store->lock(store->user, lock, readers.text, false, &trouble)) == ZERO_AGAIN) {
+        if (base_clock_ns() - begin > LONGEST_WAIT_S * UINT64_C(1000000000))
+            return zero_fail(error, ZERO_E_TIMEOUT,
+                             "'%s' has been locked for %d s by who removes checkpoints",
+                             readers.text, LONGEST_WAIT_S);
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+    return result < 0 ? zero_fail(error, result, "%s", trouble.message) : ZERO_OK;
+}
+
+void ckpt_reader_leave(const struct ckpt_store *store, struct ckpt_file **lock)
+{
+    store->unlock(lock);
+}

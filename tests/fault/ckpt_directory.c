@@ -1,0 +1,697 @@
+// checkpoint/directory.h on files of the system: every step of its protocol, and what is left
+// behind when one fails.
+#include "base/arena.h"
+#include "base/fault.h"
+#include "tests/fault/toy_checkpoint.h"
+#include "tests/unit/temporary.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const struct ckpt_store *const store = &ckpt_store_posix;
+static struct temporary temporary;
+static struct base_error failure;
+static char path[128];
+
+static int set_up(void **state)
+{
+    (void)state;
+    base_error_clear(&failure);
+    if (!temporary_make(&temporary))
+        return -1;
+    snprintf(path, sizeof path, "%s/c", temporary.directory);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    base_fault_set(NULL, NULL);
+    temporary_remove(&temporary);
+    return 0;
+}
+
+static struct ckpt_directory *open_directory(uint32_t world)
+{
+    struct ckpt_directory *directory = NULL;
+    assert_int_equal(ckpt_directory_open(&directory, store, path, world, &failure), ZERO_OK);
+    return directory;
+}
+
+static void save(struct ckpt_directory *directory, uint64_t step, uint32_t world, uint64_t version)
+{
+    base_error_clear(&failure);
+    const zero_result result = toy_save(directory, store, path, step, world, version, &failure);
+    if (result)
+        print_error("%s\n", failure.message);
+    assert_int_equal(result, ZERO_OK);
+}
+
+static void expect_version(uint64_t step, uint64_t version)
+{
+    uint64_t found = 0;
+    base_error_clear(&failure);
+    assert_int_equal(toy_load(store, path, step, &found, &failure), ZERO_OK);
+    assert_int_equal(found, version);
+}
+
+// Checks which checkpoints there are: as text, "50 100".
+static void expect_steps(const char *wanted)
+{
+    char text[256] = "";
+    uint64_t *steps;
+    size_t count;
+    assert_int_equal(ckpt_list(store, path, &steps, &count, NULL), ZERO_OK);
+    for (size_t i = 0; i < count; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%" PRIu64, i ? " " : "",
+                 steps[i]);
+    base_free(steps);
+    assert_string_equal(text, wanted);
+}
+
+static bool exists(const char *name)
+{
+    char whole[256];
+    snprintf(whole, sizeof whole, "%s/%s", path, name);
+    return access(whole, F_OK) == 0;
+}
+
+static ino_t inode_of(const char *name)
+{
+    char whole[256];
+    struct stat status = {0};
+    snprintf(whole, sizeof whole, "%s/%s", path, name);
+    assert_int_equal(stat(whole, &status), 0);
+    return status.st_ino;
+}
+
+static void write_file(const char *name, const char *text)
+{
+    char whole[256];
+    snprintf(whole, sizeof whole, "c/%s", name);
+    assert_true(temporary_write(&temporary, whole, text));
+}
+
+static void make_folder(const char *name)
+{
+    char whole[256];
+    snprintf(whole, sizeof whole, "c/%s", name);
+    assert_true(temporary_folder(&temporary, whole));
+}
+
+/* ------------------------------------------------------------------ opening */
+
+static void what_is_saved_is_found(void **state)
+{
+    (void)state;
+    struct ckpt_directory *directory = open_directory(3);
+    expect_steps("");
+    save(directory, 50, 3, 1);
+    save(directory, 100, 3, 2);
+    save(directory, 123456789012, 3, 3);
+    ckpt_directory_close(directory);
+    ckpt_directory_close(NULL);
+    expect_steps("50 100 123456789012");
+    expect_version(50, 1);
+    expect_version(123456789012, 3);
+    assert_true(exists("step-00000050/manifest.json"));
+    assert_true(exists("step-00000050/shard-00002.zst"));
+    assert_true(exists("step-123456789012/shard-00002.zst"));
+    assert_false(exists("saving-00000050"));
+}
+
+static void directories_that_cannot_be_opened(void **state)
+{
+    (void)state;
+    struct ckpt_directory *directory;
+    char deep[160];
+    snprintf(deep, sizeof deep, "%s/c", path);
+    assert_int_equal(ckpt_directory_open(&directory, store, deep, 1, &failure), ZERO_E_IO);
+    assert_null(directory);
+    assert_non_null(strstr(failure.message, deep));
+    assert_non_null(strstr(failure.message, "(ENOENT)"));
+    assert_int_equal(access(path, F_OK), -1);
+
+    base_error_clear(&failure);
+    assert_true(temporary_write(&temporary, "c", "a file"));
+    assert_int_equal(ckpt_directory_open(&directory, store, path, 1, &failure), ZERO_E_INVALID);
+    assert_non_null(strstr(failure.message, path));
+    assert_int_equal(ckpt_directory_open(&directory, store, deep, 1, NULL), ZERO_E_IO);
+    assert_int_equal(ckpt_directory_open(&directory, store, "", 1, NULL), ZERO_E_INVALID);
+
+    char long_path[CKPT_MAX_PATH + 2];
+    memset(long_path, 'x', sizeof long_path);
+    long_path[sizeof long_path - 1] = '\0';
+    base_error_clear(&failure);
+    assert_int_equal(ckpt_directory_open(&directory, store, long_path, 1, &failure),
+                     ZERO_E_INVALID);
+    assert_non_null(strstr(failure.message, "has 3073 bytes"));
+    long_path[CKPT_MAX_PATH] = '\0'; // the system's limit for one name
+    base_error_clear(&failure);
+    assert_int_equal(ckpt_directory_open(&directory, store, long_path, 1, &failure), ZERO_E_IO);
+    assert_non_null(strstr(failure.message, "xxx"));
+}
+
+// Opens and saves in another process; its result. Locks go with a process.
+static zero_result open_elsewhere(void)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        struct ckpt_directory *directory;
+        struct base_error error = {0};
+        const zero_result result = ckpt_directory_open(&directory, store, path, 1, &error);
+        const bool named = strstr(error.message, path) && strstr(error.message, "another job");
+        _exit(result == ZERO_E_STATE && !named ? 99 : -result);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return (zero_result)-WEXITSTATUS(status);
+}
+
+static void one_job_saves_at_a_time(void **state)
+{
+    (void)state;
+    struct ckpt_directory *directory = open_directory(1), *other;
+    assert_int_equal(ckpt_begin(directory, 50, NULL), ZERO_OK);
+    assert_int_equal(open_elsewhere(), ZERO_E_STATE);
+    assert_int_equal(ckpt_directory_open(&other, store, path, 1, &failure), ZERO_E_STATE);
+    assert_null(other);
+    assert_non_null(strstr(failure.message, "another job saves to '"));
+    assert_true(exists("saving-00000050")); // nobody has cleaned up under the owner's feet
+    ckpt_directory_close(directory);
+    assert_int_equal(open_elsewhere(), ZERO_OK);
+    assert_false(exists("saving-00000050"));
+    ckpt_directory_close(open_directory(1));
+}
+
+static void opening_cleans_up(void **state)
+{
+    (void)state;
+    struct ckpt_directory *directory = open_directory(3);
+    save(directory, 50, 3, 1);
+    save(directory, 100, 3, 2);
+    assert_int_equal(ckpt_begin(directory, 150, NULL), ZERO_OK);
+    struct toy_shard shard;
+    assert_int_equal(toy_write_shard(&shard, store, path, 150, 1, 9, NULL), ZERO_OK);
+    assert_int_equal(toy_finish_shard(&shard, NULL), ZERO_OK);
+    ckpt_directory_close(directory);
+
+    make_folder("saving-00000200");
+    make_folder("step-00000300"); // never had a manifest, or has none any more
+    write_file("step-00000300/shard-00000.zst", "x");
+    write_file("pool/shard-00000.zst", "for rank 0");
+    write_file("pool/shard-00001.zst", "for nobody");
+    write_file("pool/shard-1.zst", "no shard's name");
+    write_file("pool/notes", "what is this?");
+    write_file("notes", "the user's own");
+    make_folder("step-7"); // not what we call a step
+    write_file("step-00000400", "a file");
+    directory = open_directory(1);
+    expect_steps("50 100");
+    expect_version(50, 1);
+    expect_version(100, 2);
+    assert_false(exists("saving-00000150"));
+    assert_false(exists("saving-00000200"));
+    assert_false(exists("step-00000300"));
+    assert_true(exists("pool/shard-00000.zst"));
+    assert_false(exists("pool/shard-00001.zst"));
+    assert_false(exists("pool/shard-1.zst"));
+    assert_false(exists("pool/notes"));
+    assert_true(exists("notes"));
+    assert_true(exists("step-7"));
+    assert_true(exists("step-00000400"));
+    ckpt_directory_close(directory);
+
+    // What can't be removed is said, and nothing happens to the others.
+    make_folder("saving-00000500");
+    make_folder("saving-00000500/folder");
+    assert_int_equal(ckpt_directory_open(&directory, store, path, 1, &failure), ZERO_E_IO);
+    assert_non_null(strstr(failure.message, "saving-00000500/folder"));
+    expect_version(100, 2);
+}
+
+/* ------------------------------------------------------------------ saving */
+
+static void calls_out_of_order(void **state)
+{
+    (void)state;
+    struct ckpt_directory *directory = open_directory(1);
+    struct toy_shard shard;
+    assert_int_equal(toy_commit(directory, 0, 0, 1, NULL, &failure), ZERO_E_STATE);
+    ckpt_cancel(directory);
+    assert_int_equal(ckpt_begin(directory, 50, NULL), ZERO_OK);
+    base_error_clear(&failure);
+    assert_int_equal(ckpt_begin(directory, 60, &failure), ZERO_E_STATE);
+    assert_non_null(strstr(failure.message, "step 60 begins while 50 is being saved"));
+    assert_int_equal(toy_write_shard(&shard, store, path, 50, 0, 1, NULL), ZERO_OK);
+    assert_int_equal(toy_finish_shard(&shard, NULL), ZERO_OK);
+    assert_int_equal(toy_commit(directory, 60, 1, 1, &shard, NULL), ZERO_E_STATE);
+    assert_int_equal(toy_commit(directory, 50, 1, 1, &shard, NULL), ZERO_OK);
+    expect_version(50, 1);
+
+    // A rank that does not see what rank 0 has made.
+    struct ckpt_file *file;
+    base_error_clear(&failure);
+    assert_int_equal(ckpt_create_shard(store, path, 70, 3, &file, &failure), ZERO_E_IO);
+    assert_null(file);
+    assert_non_null(strstr(failure.message, "rank 3 does not see '"));
+    assert_non_null(strstr(failure.message, "/saving-00000070'"));
+    ckpt_directory_close(directory);
+}
+
+static void a_save_can_be_given_up(void **state)
+{
+    (void)state;
+    struct ckpt_directory *directory = open_directory(2);
+    struct toy_shard shard;
+    assert_int_equal(ckpt_begin(directory, 50, NULL), ZERO_OK);
+    assert_int_equal(toy_write_shard(&shard, store, path, 50, 1, 1, NULL), ZERO_OK);
+    ckpt_cancel(directory);
+    assert_int_equal(toy_finish_shard(&shard, NULL), ZERO_OK); // which nobody sees any more
+    assert_false(exists("saving-00000050"));
+    ckpt_cancel(directory);
+    save(directory, 50, 2, 2);
+    expect_version(50, 2);
+    ckpt_directory_close(directory);
+}
+
+static void the_same_step_again(void **state)
+{
+    (void)state;
+    struct ckpt_directory *directory = open_directory(2);
+    save(directory, 50, 2, 1);
+    save(directory, 50, 2, 2);
+    expect_steps("50");
+    expect_version(50, 2);
+    assert_false(exists("saving-00000050"));
+    ckpt_directory_close(directory);
+
+    directory = open_directory(1);
+    save(directory, 50, 1, 3);
+    expect_version(50, 3);
+    assert_false(exists("step-00000050/shard-00001.zst"));
+
+    // Where names can't be exchanged, the old one stays.
+    base_error_clear(&failure);
+    base_fault_set("io.exchange:einval@1", NULL);
+    assert_int_equal(toy_save(directory, store, path, 50, 1, 4, &failure), ZERO_E_UNSUPPORTED);
+    base_fault_set(NULL, NULL);
+    expect_version(50, 3);
+    assert_false(exists("saving-00000050"));
+
+    // One that lost its manifest is no checkpoint, and not in the way.
+    char manifest[256];
+    snprintf(manifest, sizeof manifest, "%s/step-00000050/manifest.json", path);
+    assert_int_equal(unlink(manifest), 0);
+    expect_steps("");
+    save(directory, 50, 1, 5);
+    expect_version(50, 5);
+    ckpt_directory_close(directory);
+}
+
+/* ------------------------------------------------------------------ retention */
+
+static const struct {
+    struct ckpt_retention retention;
+    size_t removed;
+    const char *steps;
+} rules[] = {
+    {{0, 0}, 0, "10 20 30 40 50 60"},
+    {{0, 20}, 0, "10 20 30 40 50 60"},
+    {{1, 0}, 5, "60"},
+    {{1, 20}, 3, "20 40 60"},
+    {{2, 0}, 4, "50 60"},
+    {{2, 30}, 3, "30 50 60"},
+    {{2, 1}, 0, "10 20 30 40 50 60"},
+    {{3, 0}, 3, "40 50 60"},
+    {{6, 0}, 0, "10 20 30 40 50 60"},
+    {{UINT64_MAX, 0}, 0, "10 20 30 40 50 60"},
+    {{1, UINT64_MAX}, 5, "60"},
+};
+
+static void retention_keeps_what_it_says(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        struct ckpt_directory *directory = open_directory(1);
+        for (uint64_t step = 10; step <= 60; step += 10)
+            save(directory, step, 1, step);
+        size_t removed = 99;
+        assert_int_equal(ckpt_prune(directory, &rules[i].retention, &removed, NULL), ZERO_OK);
+        assert_int_equal(removed, rules[i].removed);
+        expect_steps(rules[i].steps);
+        expect_version(60, 60);
+        assert_int_equal(ckpt_prune(directory, &rules[i].retention, &removed, NULL), ZERO_OK);
+        assert_int_equal(removed, 0);
+        ckpt_directory_close(directory);
+        temporary_remove(&temporary);
+        assert_int_equal(mkdir(temporary.directory, 0777), 0);
+    }
+}
+
+static void nothing_goes_unless_the_newest_is_whole(void **state)
+{
+    (void)state;
+    const struct ckpt_retention one = {1, 0};
+    struct ckpt_directory *directory = open_directory(1);
+    size_t removed;
+    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
+    assert_int_equal(removed, 0);
+    for (uint64_t step = 10; step <= 30; step += 10)
+        save(directory, step, 1, step);
+    char shard[CKPT_PATH_BYTES], moved[CKPT_PATH_BYTES + 8];
+    assert_int_equal(ckpt_shard_path(shard, path, 30, 0, NULL), ZERO_OK);
+    snprintf(moved, sizeof moved, "%s.away", shard);
+
+    assert_int_equal(rename(shard, moved), 0);
+    assert_int_equal(ckpt_prune(directory, &one, &removed, &failure), ZERO_E_CORRUPT);
+    assert_non_null(strstr(failure.message, shard));
+    assert_int_equal(rename(moved, shard), 0);
+
+    struct stat status;
+    assert_int_equal(stat(shard, &status), 0);
+    assert_int_equal(truncate(shard, status.st_size - 1), 0);
+    base_error_clear(&failure);
+    assert_int_equal(ckpt_prune(directory, &one, &removed, &failure), ZERO_E_CORRUPT);
+    assert_non_null(strstr(failure.message, shard));
+    write_file("step-00000030/manifest.json", "{}");
+    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_E_CORRUPT);
+    expect_steps("10 20 30");
+
+    save(directory, 40, 1, 40);
+    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
+    expect_steps("40");
+    ckpt_directory_close(directory);
+}
+
+static void what_was_committed_last_stays(void **state)
+{
+    (void)state;
+    const struct ckpt_retention one = {1, 0};
+    struct ckpt_directory *directory = open_directory(1);
+    save(directory, 10, 1, 1);
+    save(directory, 20, 1, 2);
+    save(directory, 100, 1, 3);
+    save(directory, 15, 1, 4); // the job went back
+    size_t removed;
+    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
+    assert_int_equal(removed, 2);
+    expect_steps("15 100");
+    ckpt_directory_close(directory);
+}
+
+static void files_are_recycled(void **state)
+{
+    (void)state;
+    const struct ckpt_retention one = {1, 0};
+    struct ckpt_directory *directory = open_directory(2);
+    size_t removed;
+    save(directory, 10, 2, 1);
+    const ino_t old0 = inode_of("step-00000010/shard-00000.zst");
+    const ino_t old1 = inode_of("step-00000010/shard-00001.zst");
+    save(directory, 20, 2, 2);
+    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
+    assert_int_equal(inode_of("pool/shard-00000.zst"), old0);
+    assert_int_equal(inode_of("pool/shard-00001.zst"), old1);
+    save(directory, 30, 2, 3);
+    assert_int_equal(inode_of("step-00000030/shard-00000.zst"), old0);
+    assert_int_equal(inode_of("step-00000030/shard-00001.zst"), old1);
+    assert_false(exists("pool/shard-00000.zst"));
+    expect_version(20, 2);
+    expect_version(30, 3);
+    ckpt_directory_close(directory);
+
+    // Fewer ranks now: what the others had is not kept for anybody.
+    directory = open_directory(1);
+    save(directory, 40, 1, 4);
+    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
+    assert_int_equal(removed, 2);
+    assert_true(exists("pool/shard-00000.zst"));
+    assert_false(exists("pool/shard-00001.zst"));
+    ckpt_directory_close(directory);
+}
+
+static void readers_are_not_disturbed(void **state)
+{
+    (void)state;
+    const struct ckpt_retention one = {1, 0};
+    struct ckpt_directory *directory = open_directory(1);
+    struct ckpt_file *reader, *other;
+    size_t removed;
+    save(directory, 10, 1, 1);
+    save(directory, 20, 1, 2);
+    assert_int_equal(ckpt_reader_enter(store, path, &reader, NULL), ZERO_OK);
+    assert_int_equal(ckpt_reader_enter(store, path, &other, NULL), ZERO_OK);
+    assert_non_null(reader);
+    assert_int_equal(ckpt_prune(directory, &one, &removed, &failure), ZERO_AGAIN);
+    assert_int_equal(removed, 0);
+    assert_int_equal(failure.result, ZERO_OK);
+    ckpt_reader_leave(store, &other);
+    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_AGAIN);
+    save(directory, 30, 1, 3); // readers hinder nobody else
+    expect_version(10, 1);
+    ckpt_reader_leave(store, &reader);
+    assert_null(reader);
+    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
+    assert_int_equal(removed, 2);
+    ckpt_directory_close(directory);
+
+    // Where nobody has saved a reader leaves no trace.
+    assert_int_equal(ckpt_reader_enter(store, temporary.directory, &reader, NULL), ZERO_OK);
+    assert_null(reader);
+    ckpt_reader_leave(store, &reader);
+    assert_int_equal(temporary_entries(&temporary), 1);
+}
+
+/* ------------------------------------------------------------------ finding */
+
+static void paths_of_one_checkpoint(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *directory;
+        uint64_t step;
+    } cases[] = {
+        {"/a/b/step-00000050", "/a/b", 50},
+        {"a/step-00000050//", "a", 50},
+        {"a//step-123456789", "a", 123456789},
+        {"step-00000000", ".", 0},
+        {"/step-00000001", "/", 1},
+        {"x/step-18446744073709551615", "x", UINT64_MAX},
+        {"x/step-18446744073709551616", NULL, 0},
+        {"x/step-0000050", NULL, 0},
+        {"x/step-000000050", NULL, 0},
+        {"x/step-+0000050", NULL, 0},
+        {"x/step-00000050x", NULL, 0},
+        {"x/saving-00000050", NULL, 0},
+        {"x/step-00000050/manifest.json", NULL, 0},
+        {"/", NULL, 0},
+        {"", NULL, 0},
+        {"a-name-that-is-longer-than-any-step-has-00000050", NULL, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[64];
+        uint64_t step = 77;
+        strcpy(text, cases[i].path);
+        assert_int_equal(ckpt_split_path(text, &step), cases[i].directory != NULL);
+        if (!cases[i].directory) {
+            assert_string_equal(text, cases[i].path);
+            continue;
+        }
+        assert_string_equal(text, cases[i].directory);
+        assert_true(step == cases[i].step);
+    }
+}
+
+static void what_is_not_there_is_not_found(void **state)
+{
+    (void)state;
+    uint64_t *steps;
+    size_t count;
+    struct ckpt_manifest manifest;
+    assert_int_equal(ckpt_list(store, path, &steps, &count, &failure), ZERO_NOT_FOUND);
+    assert_null(steps);
+    assert_non_null(strstr(failure.message, path));
+    struct ckpt_directory *directory = open_directory(1);
+    base_error_clear(&failure);
+    assert_int_equal(ckpt_read_manifest(&manifest, store, path, 50, &failure), ZERO_NOT_FOUND);
+    assert_non_null(strstr(failure.message, "step-00000050/manifest.json"));
+
+    // A manifest under another step's name.
+    save(directory, 50, 1, 1);
+    char from[256], to[256];
+    snprintf(from, sizeof from, "%s/step-00000050", path);
+    snprintf(to, sizeof to, "%s/step-00000060", path);
+    assert_int_equal(rename(from, to), 0);
+    base_error_clear(&failure);
+    assert_int_equal(ckpt_read_manifest(&manifest, store, path, 60, &failure), ZERO_E_CORRUPT);
+    assert_non_null(strstr(failure.message, "step-00000060/manifest.json' is of step 50"));
+    write_file("step-00000060/manifest.json", "");
+    assert_int_equal(ckpt_read_manifest(&manifest, store, path, 60, NULL), ZERO_E_CORRUPT);
+    ckpt_directory_close(directory);
+}
+
+/* ------------------------------------------------------------------ failures */
+
+static int open_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+    while (folder && readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+// All of what an owner does. Two checkpoints, 10 and 20, have been there before.
+static zero_result whole_life(size_t *saved)
+{
+    const struct ckpt_retention two = {2, 0};
+    struct ckpt_directory *directory = NULL;
+    size_t removed;
+    *saved = 0;
+    zero_result result = ckpt_directory_open(&directory, store, path, 2, &failure);
+    for (uint64_t step = 30; !result && step <= 50; step += 10) {
+        result = toy_save(directory, store, path, step, 2, step, &failure);
+        *saved += result == ZERO_OK;
+        if (!result)
+            result = ckpt_prune(directory, &two, &removed, &failure);
+    }
+    if (!result)
+        result = toy_save(directory, store, path, 50, 2, 51, &failure);
+    *saved += result == ZERO_OK;
+    ckpt_directory_close(directory);
+    return result;
+}
+
+// What must be there after `saved` saves were acknowledged: the newest two of them.
+static void check_saved(size_t saved)
+{
+    static const struct {
+        uint64_t step, version;
+    } newest[] = {{20, 20}, {30, 30}, {40, 40}, {50, 50}, {50, 51}};
+    uint64_t *steps, version = 0;
+    size_t count, i = 0;
+    assert_int_equal(ckpt_list(store, path, &steps, &count, NULL), ZERO_OK);
+    for (; i < count; i++) {
+        assert_int_equal(toy_load(store, path, steps[i], &version, NULL), ZERO_OK);
+        if (steps[i] == newest[saved].step && version >= newest[saved].version)
+            break;
+    }
+    assert_true(i < count);
+    base_free(steps);
+    if (newest[saved].step > 20 && saved < 4)
+        assert_int_equal(toy_load(store, path, newest[saved - 1].step, &version, NULL), ZERO_OK);
+}
+
+// Fails the nth hit of a point; false once there are fewer.
+static bool fail_the_nth(const char *point, int nth)
+{
+    struct ckpt_directory *directory = open_directory(2);
+    save(directory, 10, 2, 10);
+    save(directory, 20, 2, 20);
+    ckpt_directory_close(directory);
+    const int before = open_descriptors();
+    char spec[64];
+    snprintf(spec, sizeof spec, "%s@%d", point, nth);
+    size_t saved;
+    assert_int_equal(base_fault_set(spec, NULL), ZERO_OK);
+    base_error_clear(&failure);
+    const zero_result result = whole_life(&saved);
+    const bool fired = base_fault_fired() > 0;
+    base_fault_set(NULL, NULL);
+    if (result && !strstr(failure.message, path) && !strstr(failure.message, "memory"))
+        fail_msg("%s: \"%s\" names no place", spec, failure.message);
+    if (!fired)
+        assert_int_equal(result, ZERO_OK);
+    assert_int_equal(open_descriptors(), before);
+    check_saved(saved);
+
+    directory = open_directory(2);
+    check_saved(saved);
+    save(directory, 60, 2, 60);
+    expect_version(60, 60);
+    ckpt_directory_close(directory);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        assert_int_not_equal(strncmp(entry->d_name, "saving-", 7), 0);
+    closedir(folder);
+    temporary_remove(&temporary);
+    assert_int_equal(mkdir(temporary.directory, 0777), 0);
+    return fired;
+}
+
+// In memory: thousands of flushes would wait for a disk.
+static void every_call_may_fail(void **state)
+{
+    (void)state;
+    temporary_remove(&temporary);
+    strcpy(temporary.directory, "/dev/shm/zero-test-XXXXXX");
+    assert_non_null(mkdtemp(temporary.directory));
+    snprintf(path, sizeof path, "%s/c", temporary.directory);
+    static const char *const points[] = {
+        "alloc",    "io.open",  "io.read",   "io.write",    "io.truncate",
+        "io.fsync", "io.lock",  "io.rename", "io.exchange", "io.unlink",
+        "io.mkdir", "io.rmdir", "io.list",   "io.close",    "io.write:enospc",
+    };
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+        int nth = 1;
+        while (fail_the_nth(points[i], nth))
+            nth++;
+        assert_true(nth > 1);
+    }
+}
+
+static void after_a_failed_flush_nothing_goes_on(void **state)
+{
+    (void)state;
+    struct ckpt_directory *directory = open_directory(1);
+    const struct ckpt_retention one = {1, 0};
+    save(directory, 10, 1, 1);
+    save(directory, 20, 1, 2);
+    // The flushes of a save: shard, saving, pool, manifest, saving, and the directory.
+    assert_int_equal(base_fault_set("io.fsync@6", NULL), ZERO_OK);
+    assert_int_equal(toy_save(directory, store, path, 20, 1, 3, &failure), ZERO_E_IO);
+    base_fault_set(NULL, NULL);
+    assert_true(exists("saving-00000020")); // it may still be step-00000020 after a crash
+    base_error_clear(&failure);
+    assert_int_equal(ckpt_begin(directory, 30, &failure), ZERO_E_IO);
+    assert_non_null(strstr(failure.message, path));
+    size_t removed;
+    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_E_IO);
+    expect_version(10, 1);
+    ckpt_directory_close(directory);
+    directory = open_directory(1);
+    assert_false(exists("saving-00000020"));
+    save(directory, 30, 1, 4);
+    ckpt_directory_close(directory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_is_saved_is_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(directories_that_cannot_be_opened, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_job_saves_at_a_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(opening_cleans_up, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(calls_out_of_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_save_can_be_given_up, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_same_step_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(retention_keeps_what_it_says, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nothing_goes_unless_the_newest_is_whole, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_was_committed_last_stays, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(files_are_recycled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(readers_are_not_disturbed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(paths_of_one_checkpoint, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_not_there_is_not_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_call_may_fail, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(after_a_failed_flush_nothing_goes_on, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
