@@ -15,6 +15,7 @@ struct job {
     struct data data;
     pthread_mutex_t gate;
     atomic_bool failed;
+    atomic_bool refused; // the library calls something wrong that it was given
 };
 
 // One of them.
@@ -85,6 +86,8 @@ static void rank_run(const struct rank *rank)
         result = conclude(&trainer);
     if (result != ZERO_OK && result != ZERO_PLANNED)
         complain(job, trainer_failure(&trainer));
+    if (result == ZERO_E_INVALID)
+        atomic_store(&job->refused, true);
     trainer_close(&trainer);
 }
 
@@ -146,6 +149,8 @@ static int run(struct job *job)
     data_free(&job->data);
     if (fflush(stdout) != 0 || ferror(stdout))
         complain(job, "cannot write to standard output");
+    if (atomic_load(&job->refused))
+        return EXIT_CONFIG;
     return atomic_load(&job->failed) ? EXIT_FAILED : EXIT_OK;
 }
 

@@ -369,7 +369,8 @@ void options_help(const char *program)
            "Of an option given twice the last one counts. The first line of output is a command\n"
            "that repeats the run, under the same zero-run: what its -o sets is not in it.\n\n"
            "Exit codes: 0 success; 1 the run failed (a file, memory, another rank), with the\n"
-           "reason in one line on standard error; 2 the command line is wrong, likewise.\n");
+           "reason in one line on standard error; 2 the command line is wrong, 78 the library\n"
+           "refuses a value of the configuration, likewise.\n");
 }
 
 static bool is_plain(char c)
