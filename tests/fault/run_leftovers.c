@@ -211,6 +211,27 @@ static void restarts_leave_nothing(void **state)
     }
 }
 
+// Whether ranks run, end, are awaited or about to be started again.
+static void a_restarting_job_stops_at_any_time(void **state)
+{
+    (void)state;
+    struct run_command run;
+    unsigned seed = 54321;
+    for (int i = 0; i < 20; i++) {
+        START_SCRIPT(&run, "setsid sleep 60 & exit 3", "-n", "2", "--max-restarts", "10000",
+                     "--backoff", "0");
+        seed = seed * 1103515245 + 12345;
+        usleep(20000 + (seed >> 16 & 0x7fff));
+        const double asked = base_clock_s();
+        kill(run.pid, SIGTERM);
+        run_command_finish(&run);
+        assert_true(base_clock_s() - asked < 2);
+        assert_true(run.status == 3 || run.status == 128 + SIGTERM);
+        assert_int_equal(count_marked(), 0);
+        run_command_free(&run);
+    }
+}
+
 // Also while it is still starting them, and when everything of its own is killed with it.
 static void a_death_at_any_time_leaves_nothing(void **state)
 {
@@ -560,6 +581,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_timeout_leaves_nothing),
         cmocka_unit_test(zero_runs_own_death_leaves_nothing),
         cmocka_unit_test(restarts_leave_nothing),
+        cmocka_unit_test(a_restarting_job_stops_at_any_time),
         cmocka_unit_test(a_death_at_any_time_leaves_nothing),
         cmocka_unit_test(an_inner_job_ends_with_the_outer_one),
         cmocka_unit_test(a_rank_that_leaves_its_group_ends),
