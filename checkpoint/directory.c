@@ -10,7 +10,7 @@ static zero_result sync_directory(struct ckpt_directory *directory, struct base_
     const zero_result result =
         directory->store->sync_directory(directory->store->user, directory->path, error);
     directory->lost |= result != ZERO_OK;
-    return result < 0 ? result : result ? ZERO_E_IO : ZERO_OK;
+    return result > 0 ? ZERO_E_IO : result;
 }
 
 /* ------------------------------------------------------------------ opening */

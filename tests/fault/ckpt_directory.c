@@ -7,7 +7,9 @@
 
 #include <inttypes.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -549,8 +551,9 @@ static int open_descriptors(void)
     return count;
 }
 
-// All of what an owner does. Two checkpoints, 10 and 20, have been there before.
-static zero_result whole_life(size_t *saved)
+// All of what an owner does. Two checkpoints, 10 and 20, have been there before. *saved: how many
+// more were acknowledged so far.
+static zero_result whole_life(volatile size_t *saved)
 {
     const struct ckpt_retention two = {2, 0};
     struct ckpt_directory *directory = NULL;
@@ -590,13 +593,35 @@ static void check_saved(size_t saved)
         assert_int_equal(toy_load(store, path, newest[saved - 1].step, &version, NULL), ZERO_OK);
 }
 
-// Fails the nth hit of a point; false once there are fewer.
-static bool fail_the_nth(const char *point, int nth)
+static void save_two(void)
 {
     struct ckpt_directory *directory = open_directory(2);
     save(directory, 10, 2, 10);
     save(directory, 20, 2, 20);
     ckpt_directory_close(directory);
+}
+
+// The next owner finds what must be there, nothing unfinished, and goes on. Then all is removed.
+static void check_next(size_t saved)
+{
+    check_saved(saved);
+    struct ckpt_directory *directory = open_directory(2);
+    check_saved(saved);
+    save(directory, 60, 2, 60);
+    expect_version(60, 60);
+    ckpt_directory_close(directory);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        assert_int_not_equal(strncmp(entry->d_name, "saving-", 7), 0);
+    closedir(folder);
+    temporary_remove(&temporary);
+    assert_int_equal(mkdir(temporary.directory, 0777), 0);
+}
+
+// Fails the nth hit of a point; false once there are fewer.
+static bool fail_the_nth(const char *point, int nth)
+{
+    save_two();
     const int before = open_descriptors();
     char spec[64];
     snprintf(spec, sizeof spec, "%s@%d", point, nth);
@@ -611,30 +636,23 @@ static bool fail_the_nth(const char *point, int nth)
     if (!fired)
         assert_int_equal(result, ZERO_OK);
     assert_int_equal(open_descriptors(), before);
-    check_saved(saved);
-
-    directory = open_directory(2);
-    check_saved(saved);
-    save(directory, 60, 2, 60);
-    expect_version(60, 60);
-    ckpt_directory_close(directory);
-    DIR *folder = opendir(path);
-    for (struct dirent *entry; folder && (entry = readdir(folder));)
-        assert_int_not_equal(strncmp(entry->d_name, "saving-", 7), 0);
-    closedir(folder);
-    temporary_remove(&temporary);
-    assert_int_equal(mkdir(temporary.directory, 0777), 0);
+    check_next(saved);
     return fired;
 }
 
-// In memory: thousands of flushes would wait for a disk.
-static void every_call_may_fail(void **state)
+// Goes where thousands of flushes don't wait for a disk.
+static void move_to_memory(void)
 {
-    (void)state;
     temporary_remove(&temporary);
     strcpy(temporary.directory, "/dev/shm/zero-test-XXXXXX");
     assert_non_null(mkdtemp(temporary.directory));
     snprintf(path, sizeof path, "%s/c", temporary.directory);
+}
+
+static void every_call_may_fail(void **state)
+{
+    (void)state;
+    move_to_memory();
     static const char *const points[] = {
         "alloc",    "io.open",  "io.read",   "io.write",    "io.truncate",
         "io.fsync", "io.lock",  "io.rename", "io.exchange", "io.unlink",
@@ -646,6 +664,29 @@ static void every_call_may_fail(void **state)
             nth++;
         assert_true(nth > 1);
     }
+}
+
+static void killed_at_every_call(void **state)
+{
+    (void)state;
+    move_to_memory();
+    volatile size_t *saved =
+        mmap(NULL, sizeof *saved, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(saved, MAP_FAILED);
+    int status = 0;
+    for (int nth = 1; nth == 1 || WIFSIGNALED(status); nth++) {
+        save_two();
+        const pid_t child = fork();
+        if (child == 0) {
+            char spec[64];
+            snprintf(spec, sizeof spec, "io.*:kill@%d", nth);
+            _exit(base_fault_set(spec, NULL) || whole_life(saved));
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0);
+        check_next(*saved);
+    }
+    munmap((void *)(uintptr_t)saved, sizeof *saved);
 }
 
 static void after_a_failed_flush_nothing_goes_on(void **state)
@@ -691,6 +732,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(paths_of_one_checkpoint, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_not_there_is_not_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_call_may_fail, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(killed_at_every_call, set_up, tear_down),
         cmocka_unit_test_setup_teardown(after_a_failed_flush_nothing_goes_on, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
