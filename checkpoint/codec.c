@@ -262,7 +262,7 @@ zero_result ckpt_encode(struct ckpt_codec *codec, struct ckpt_block_code code, c
             stored[p] = at + head;
             bytes = head + count;
         }
-        plane_bytes[p] = (uint32_t)bytes;
+        plane_bytes[code.element_bytes - 1 - p] = (uint32_t)bytes;
         at += bytes;
     }
     split(codec, code, elements, count, stored);
@@ -271,7 +271,7 @@ zero_result ckpt_encode(struct ckpt_codec *codec, struct ckpt_block_code code, c
 
 /* ------------------------------------------------------------------ decoding */
 
-// Reads a plane; it stays where it is if it is stored. NULL, or what is wrong with its frame.
+// Reads a plane; it stays where it is if it is stored. NULL, or what is wrong with its bytes.
 static const char *decode_plane(const struct ckpt_codec *codec, const unsigned char *in,
                                 size_t bytes, size_t count, unsigned char *room,
                                 const unsigned char **plane)
@@ -290,9 +290,9 @@ static const char *decode_plane(const struct ckpt_codec *codec, const unsigned c
         return NULL;
     default:
         if (ZSTD_findFrameCompressedSize(in, bytes) != bytes)
-            return "ends elsewhere";
+            return "are not its length";
         return ZSTD_decompressDCtx(codec->decoder, room, count, in, bytes) == count ? NULL
-                                                                                    : "is damaged";
+                                                                                    : "are damaged";
     }
 }
 
@@ -305,18 +305,18 @@ zero_result ckpt_decode(struct ckpt_codec *codec, struct ckpt_block_code code, c
         return result;
     planes_from plane = {NULL};
     const unsigned char *at = stored;
-    for (int p = CKPT_MAX_PLANES - 1; p >= 0; p--) {
+    for (int k = 0; k < CKPT_MAX_PLANES; k++) {
         const char *wrong = NULL;
-        if (count == 0 || p >= code.element_bytes)
-            wrong = plane_bytes[p] == 0 ? NULL : "should not be there";
+        const int p = code.element_bytes - 1 - k;
+        if (count == 0 || p < 0)
+            wrong = plane_bytes[k] == 0 ? NULL : "should not be there";
         else
-            wrong = decode_plane(codec, at, plane_bytes[p], count, codec->plane[p], &plane[p]);
+            wrong = decode_plane(codec, at, plane_bytes[k], count, codec->plane[p], &plane[p]);
         if (wrong)
             return zero_fail(error, ZERO_E_CORRUPT,
-                             "plane %d of a block of %zu elements: its frame of %" PRIu32
-                             " bytes %s",
-                             p, count, plane_bytes[p], wrong);
-        at += plane_bytes[p];
+                             "frame %d of a block of %zu elements: its %" PRIu32 " bytes %s", k,
+                             count, plane_bytes[k], wrong);
+        at += plane_bytes[k];
     }
     codec->planes->merge(code, plane, count, elements);
     return ZERO_OK;

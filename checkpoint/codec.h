@@ -3,7 +3,7 @@
  *
  * A block is at most CKPT_BLOCK_ELEMENTS elements of 1, 2 or 4 bytes. It is stored as one standard
  * zstd frame (RFC 8878) for each byte of an element, the most significant first: a frame's content
- * is a *plane*, byte p of every element in the elements' order. The bits of each element may be
+ * is a *plane*, one byte of every element in the elements' order. The bits of each element may be
  * rotated left by one before that. So `zstd -dc` of what is stored gives the planes, one after the
  * other. A block of no elements is stored as no bytes.
  *
@@ -66,11 +66,11 @@ void ckpt_codec_destroy(struct ckpt_codec *codec);
 size_t ckpt_encode_bound(struct ckpt_block_code code, size_t count);
 
 /**
- * Encodes a block: writes its frames to `out`, one after the other, and the length of each to
- * plane_bytes, that of plane p at p; 0 where there is no plane. Neither needs an alignment, and
- * they don't overlap. *Local*, any thread. Allocates nothing. ZERO_E_INVALID: no such code, too
- * many elements, or `room` below ckpt_encode_bound(); ZERO_E_UNSUPPORTED: libzstd failed, which it
- * has no reason to. After an error out is undefined.
+ * Encodes a block: writes its frames to `out`, one after the other, and in that order the length of
+ * each to plane_bytes; 0 beyond the last. Neither needs an alignment, and they don't overlap.
+ * *Local*, any thread. Allocates nothing. ZERO_E_INVALID: no such code, too many elements, or
+ * `room` below ckpt_encode_bound(); ZERO_E_UNSUPPORTED: libzstd failed, which it has no reason to.
+ * After an error out is undefined.
  */
 zero_result ckpt_encode(struct ckpt_codec *codec, struct ckpt_block_code code, const void *elements,
                         size_t count, void *out, size_t room, uint32_t plane_bytes[CKPT_MAX_PLANES],
@@ -90,7 +90,7 @@ static inline size_t ckpt_stored_bytes(const uint32_t plane_bytes[CKPT_MAX_PLANE
  * alone are read, and `elements` alone is written. *Local*, any thread. Allocates nothing.
  * ZERO_E_INVALID: no such code, or too many elements; ZERO_E_CORRUPT: a frame that is damaged, is
  * shorter or longer than its plane_bytes, or has another content size than `count`, more than one
- * segment, a dictionary or a checksum; the message names the plane. After an error elements are
+ * segment, a dictionary or a checksum; the message names the frame. After an error elements are
  * undefined.
  */
 zero_result ckpt_decode(struct ckpt_codec *codec, struct ckpt_block_code code, const void *stored,

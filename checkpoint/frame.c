@@ -76,21 +76,21 @@ const char *ckpt_frame_read(const unsigned char *in, size_t bytes, size_t count,
     const size_t head = read_head(in, bytes, &announced);
     *frame = (struct ckpt_frame){.kind = CKPT_FRAME_OTHER};
     if (head == 0)
-        return "is no zstd frame of one segment with a content size";
+        return "are no zstd frame of one segment with a content size";
     if (announced != count)
-        return "announces another content size";
+        return "announce another content size";
     if (bytes - head < BLOCK_HEAD)
-        return "is cut short";
+        return "are cut short";
     const size_t block = get(in + head, BLOCK_HEAD), content = bytes - head - BLOCK_HEAD;
     if (block == (count << SIZE_SHIFT | RAW | LAST)) {
         frame->kind = CKPT_FRAME_STORED;
         frame->content = in + head + BLOCK_HEAD;
-        return content == count ? NULL : "is not as long as its content";
+        return content == count ? NULL : "are not its length";
     }
     if (block == (count << SIZE_SHIFT | RLE | LAST)) {
         frame->kind = CKPT_FRAME_REPEATED;
         frame->content = in + head + BLOCK_HEAD;
-        return content == 1 ? NULL : "is not as long as its content";
+        return content == 1 ? NULL : "are not its length";
     }
     return NULL;
 }

@@ -35,8 +35,8 @@ size_t ckpt_frame_repeat(unsigned char *out, size_t count, unsigned char byte);
 
 /**
  * Reads a frame of `bytes` bytes whose content should have `count`. Returns NULL, or what is wrong
- * with it: for messages, after "its frame". What libzstd is to decode is checked up to the first
- * block's header.
+ * with it: for messages, after "its bytes". What libzstd is to decode is checked up to the first
+ * block's head.
  */
 const char *ckpt_frame_read(const unsigned char *in, size_t bytes, size_t count,
                             struct ckpt_frame *frame);

@@ -45,7 +45,7 @@ static void check_frames(struct ckpt_block_code code, size_t count, const unsign
     block_planes(code, elements + 1, count, expected);
     assert_int_equal(ZSTD_decompress(planes, sizeof planes, in, bytes), code.element_bytes * count);
     assert_memory_equal(planes, expected, code.element_bytes * count);
-    for (int p = CKPT_MAX_PLANES - 1; p >= 0; p--) {
+    for (int p = 0; p < CKPT_MAX_PLANES; p++) {
         if (p >= code.element_bytes || count == 0) {
             assert_int_equal(plane_bytes[p], 0);
             continue;
@@ -90,7 +90,7 @@ static void round_trips(int level)
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
         for (int k = 0; k < BLOCK_KINDS; k++)
             for (int i = 0; i < BLOCK_CODES; i++) {
-                if (!test_takes(number++) || (level > 1 && counts[c] > 5000 && (k + i) % 5 != 0))
+                if (!test_takes(number++) || (level > 1 && counts[c] > 5000 && number % 11 != 0))
                     continue;
                 block_fill((enum block_kind)k, block_codes[i], c, elements + 1, counts[c]);
                 check_block(codec, level, block_codes[i], counts[c]);
