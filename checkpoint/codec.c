@@ -171,38 +171,57 @@ size_t ckpt_encode_bound(struct ckpt_block_code code, size_t count)
     return code.element_bytes * ZSTD_COMPRESSBOUND(count);
 }
 
-// The sample of a block: runs of elements, evenly spread.
+// The sample of a block that has more elements: runs of them, evenly spread.
 enum { SAMPLE_RUNS = 16, SAMPLE_RUN = 64, SAMPLE = SAMPLE_RUNS * SAMPLE_RUN };
 
-// Whether bytes look like evenly distributed ones: chi-square is 255 +- 23 for those, and 113 more
-// for bytes that gain a hundredth by their frequencies.
-static bool is_noise(const unsigned char sample[SAMPLE])
+// Writes a sample of each plane; returns how many bytes they have.
+static size_t take_sample(const struct ckpt_codec *codec, struct ckpt_block_code code,
+                          const void *elements, size_t count,
+                          unsigned char sample[CKPT_MAX_PLANES][SAMPLE])
+{
+    const unsigned char *in = elements;
+    const bool whole = count <= SAMPLE;
+    for (size_t run = 0; run < (whole ? 1 : SAMPLE_RUNS); run++) {
+        const size_t first = whole ? 0 : (count - SAMPLE_RUN) * run / (SAMPLE_RUNS - 1);
+        planes_to to;
+        for (int p = 0; p < CKPT_MAX_PLANES; p++)
+            to[p] = sample[p] + run * SAMPLE_RUN;
+        codec->planes->split(code, in + first * code.element_bytes, whole ? count : SAMPLE_RUN, to);
+    }
+    return whole ? count : SAMPLE;
+}
+
+static bool is_constant(const unsigned char *bytes, size_t count)
+{
+    return memcmp(bytes, bytes + 1, count - 1) == 0;
+}
+
+// Whether a plane may gain, by its sample: not if its bytes look like evenly distributed ones, for
+// which chi-square is 255 +- 23; it is 113 more for bytes that gain a hundredth by their
+// frequencies. What a short plane gains is not worth libzstd's time for a frame.
+static bool is_promising(const unsigned char *sample, size_t count)
 {
     enum { VALUES = 256, EXPECTED = SAMPLE / VALUES, MOST_CHI_SQUARE = 325 };
     unsigned frequency[VALUES] = {0}, squares = 0;
+    if (count < SAMPLE)
+        return is_constant(sample, count);
     for (size_t i = 0; i < SAMPLE; i++)
         frequency[sample[i]]++;
     for (size_t i = 0; i < VALUES; i++)
         squares += frequency[i] * frequency[i];
-    return squares <= EXPECTED * (MOST_CHI_SQUARE + SAMPLE);
+    return squares > EXPECTED * (MOST_CHI_SQUARE + SAMPLE);
 }
 
 // Which planes may gain. Noise isn't tried: that takes as long as what does gain.
 static void find_worthwhile(const struct ckpt_codec *codec, struct ckpt_block_code code,
                             const void *elements, size_t count, bool worthwhile[CKPT_MAX_PLANES])
 {
-    const bool sampled = codec->level == CKPT_LEVEL_DEFAULT && count >= 4 * SAMPLE;
-    const unsigned char *in = elements;
+    const bool sampled = codec->level == CKPT_LEVEL_DEFAULT;
     unsigned char sample[CKPT_MAX_PLANES][SAMPLE];
-    for (size_t run = 0; sampled && run < SAMPLE_RUNS; run++) {
-        const size_t first = (count - SAMPLE_RUN) * run / (SAMPLE_RUNS - 1);
-        planes_to to;
-        for (int p = 0; p < CKPT_MAX_PLANES; p++)
-            to[p] = sample[p] + run * SAMPLE_RUN;
-        codec->planes->split(code, in + first * code.element_bytes, SAMPLE_RUN, to);
-    }
+    const size_t size = sampled ? take_sample(codec, code, elements, count, sample) : 0;
     for (int p = 0; p < code.element_bytes; p++)
-        worthwhile[p] = codec->level != CKPT_LEVEL_STORED && !(sampled && is_noise(sample[p]));
+        worthwhile[p] =
+            codec->level != CKPT_LEVEL_STORED && (!sampled || is_promising(sample[p], size));
 }
 
 // Writes the planes that have a place in `to`, if there are any.
@@ -221,7 +240,7 @@ static void split(const struct ckpt_codec *codec, struct ckpt_block_code code, c
 static size_t encode_plane(const struct ckpt_codec *codec, const unsigned char *plane, size_t count,
                            unsigned char *out, size_t room)
 {
-    if (memcmp(plane, plane + 1, count - 1) == 0)
+    if (is_constant(plane, count))
         return ckpt_frame_repeat(out, count, plane[0]);
     const size_t bytes = ZSTD_compress2(codec->encoder, out, room, plane, count);
     if (ZSTD_isError(bytes) || bytes <= count - count / 100)

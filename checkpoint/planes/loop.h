@@ -8,9 +8,23 @@
  *     exchange_N             part j of vector i and part i of vector j, of N vectors
  *
  * What is not a whole block is left to the definition (ref.c).
+ *
+ * Both sides are asked for ahead. Measured with 256 KiB that are in no near cache, and go where
+ * nothing is near either: splitting takes 1.6 times as long without.
  */
 #ifndef CHECKPOINT_PLANES_LOOP_H
 #define CHECKPOINT_PLANES_LOOP_H
+
+/** Asks for what will be read, or written, after this; it need not exist. */
+INLINE void ask_to_read(const unsigned char *at)
+{
+    __builtin_prefetch((const void *)((uintptr_t)at + 2048));
+}
+
+INLINE void ask_to_write(const unsigned char *at)
+{
+    __builtin_prefetch((const void *)((uintptr_t)at + 1024), 1);
+}
 
 /** The elements in a block's vectors become its planes. */
 INLINE void split_block(vector *block, size_t bytes, bool rotated)
@@ -50,13 +64,19 @@ INLINE size_t split_blocks(size_t bytes, bool rotated, const unsigned char *in, 
     for (; count - i >= sizeof(vector); i += sizeof(vector)) {
         vector block[CKPT_MAX_PLANES];
 #pragma GCC unroll 4
-        for (size_t j = 0; j < bytes; j++)
-            block[j] = load(in + i * bytes + j * sizeof(vector));
+        for (size_t j = 0; j < bytes; j++) {
+            const unsigned char *from = in + i * bytes + j * sizeof(vector);
+            ask_to_read(from);
+            block[j] = load(from);
+        }
         split_block(block, bytes, rotated);
 #pragma GCC unroll 4
-        for (size_t j = 0; j < bytes; j++)
-            if (plane[j])
+        for (size_t j = 0; j < bytes; j++) {
+            if (plane[j]) {
+                ask_to_write(plane[j] + i);
                 store(plane[j] + i, block[j]);
+            }
+        }
     }
     return i;
 }
@@ -70,12 +90,17 @@ INLINE size_t merge_blocks(size_t bytes, bool rotated,
     for (; count - i >= sizeof(vector); i += sizeof(vector)) {
         vector block[CKPT_MAX_PLANES];
 #pragma GCC unroll 4
-        for (size_t j = 0; j < bytes; j++)
+        for (size_t j = 0; j < bytes; j++) {
+            ask_to_read(plane[j] + i);
             block[j] = load(plane[j] + i);
+        }
         merge_block(block, bytes, rotated);
 #pragma GCC unroll 4
-        for (size_t j = 0; j < bytes; j++)
-            store(out + i * bytes + j * sizeof(vector), block[j]);
+        for (size_t j = 0; j < bytes; j++) {
+            unsigned char *to = out + i * bytes + j * sizeof(vector);
+            ask_to_write(to);
+            store(to, block[j]);
+        }
     }
     return i;
 }
