@@ -358,7 +358,6 @@ static bool go_on(struct rig *next)
         return complain(next, "can't be saved, or harms others", step, 0);
     if (!prune(next) || !save(next, step + 10))
         return complain(next, "can't be pruned for", step, 0);
-    close_directory(next);
     return true;
 }
 
@@ -380,6 +379,7 @@ static bool reopen(struct rig *rig, struct crash_image *image)
     rig->reopened++;
     next->disk->fate = rig->disk->fate;
     bool good = go_on(next);
+    close_directory(next);
     if (good && !rig->nested && rig->reopened % NESTED == 0) {
         struct crash_set states = {0};
         const struct crash_watch watch = {next, hear, look};
