@@ -8,7 +8,7 @@
 #include "checkpoint/shard.h"
 
 enum sample_size {
-    SAMPLE_SMALL, /**< a few thousand elements, of every type, and small blobs */
+    SAMPLE_SMALL, /**< about a thousand elements, of every type, and small blobs */
     SAMPLE_LARGE, /**< around every border, up to 200,000 elements and bytes */
 };
 

@@ -7,7 +7,7 @@
 
 #include "checkpoint/store.h"
 
-enum { MEMORY_FILES = 16 };
+enum { MEMORY_FILES = 64 };
 
 /** All zero is an empty one, but for the table, which memory_store_init() fills. */
 struct memory_store {

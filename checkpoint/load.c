@@ -1,0 +1,292 @@
+#include "checkpoint/load.h"
+
+#include "base/arena.h"
+#include "checkpoint/safetensors_header.h" // ckpt_dtype_size
+
+#include <inttypes.h>
+#include <string.h>
+
+// So many shards are open at once. The one that was used longest ago makes room for another.
+enum { OPEN_SHARDS = 32 };
+
+struct open_shard {
+    struct ckpt_shard *shard; // NULL: none
+    uint32_t rank;
+    uint64_t last_used; // by the loader's clock
+    char path[CKPT_PATH_BYTES];
+};
+
+struct ckpt_loader {
+    const struct ckpt_store *store;
+    struct ckpt_file *lock;
+    char *path;
+    struct ckpt_manifest manifest;
+    struct ckpt_codec *codec;
+    struct open_shard open[OPEN_SHARDS];
+    uint64_t clock;
+    uint64_t bytes_read; // from shards that are closed
+
+    unsigned char *room;     // for a block as it is stored,
+    unsigned char *elements; // and for one of which only a part was wanted:
+    uint32_t kept_rank;      // this one,
+    size_t kept_block;       // SIZE_MAX: none
+};
+
+/* ------------------------------------------------------------------ open and close */
+
+static zero_result make_buffers(struct ckpt_loader *loader, struct base_error *error)
+{
+    loader->kept_block = SIZE_MAX;
+    loader->room = base_aligned_alloc(64, ckpt_shard_room());
+    loader->elements = base_aligned_alloc(64, (size_t)CKPT_BLOCK_ELEMENTS * CKPT_MAX_PLANES);
+    if (loader->room && loader->elements)
+        return ckpt_codec_create(&loader->codec, CKPT_LEVEL_STORED, error);
+    return zero_fail(error, ZERO_E_NOMEM, "no memory to read '%s'", loader->path);
+}
+
+zero_result ckpt_loader_open(struct ckpt_loader **out, const struct ckpt_store *store,
+                             const char *path, uint64_t step, struct base_error *error)
+{
+    *out = NULL;
+    struct ckpt_loader *loader = base_calloc(1, sizeof *loader);
+    if (!loader)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory to read '%s'", path);
+    loader->store = store;
+    loader->path = base_strdup(path);
+    zero_result result = loader->path
+                             ? ckpt_reader_enter(store, path, &loader->lock, error)
+                             : zero_fail(error, ZERO_E_NOMEM, "no memory to read '%s'", path);
+    if (result == ZERO_OK)
+        result = ckpt_read_manifest(&loader->manifest, store, path, step, error);
+    if (result == ZERO_OK)
+        result = make_buffers(loader, error);
+    if (result) {
+        ckpt_loader_close(loader);
+        return result;
+    }
+    *out = loader;
+    return ZERO_OK;
+}
+
+static void close_shard(struct ckpt_loader *loader, struct open_shard *open)
+{
+    if (open->shard)
+        loader->bytes_read += ckpt_shard_bytes_read(open->shard);
+    ckpt_shard_close(open->shard);
+    open->shard = NULL;
+}
+
+void ckpt_loader_close(struct ckpt_loader *loader)
+{
+    if (!loader)
+        return;
+    for (size_t i = 0; i < OPEN_SHARDS; i++)
+        close_shard(loader, &loader->open[i]);
+    ckpt_reader_leave(loader->store, &loader->lock);
+    ckpt_codec_destroy(loader->codec);
+    ckpt_manifest_free(&loader->manifest);
+    base_free(loader->room);
+    base_free(loader->elements);
+    base_free(loader->path);
+    base_free(loader);
+}
+
+const struct ckpt_manifest *ckpt_loader_manifest(const struct ckpt_loader *loader)
+{
+    return &loader->manifest;
+}
+
+uint64_t ckpt_loader_bytes_read(const struct ckpt_loader *loader)
+{
+    uint64_t bytes = loader->bytes_read;
+    for (size_t i = 0; i < OPEN_SHARDS; i++)
+        if (loader->open[i].shard)
+            bytes += ckpt_shard_bytes_read(loader->open[i].shard);
+    return bytes;
+}
+
+static zero_result open_shard(struct ckpt_loader *loader, struct open_shard *open, uint32_t rank,
+                              struct base_error *error)
+{
+    close_shard(loader, open);
+    open->rank = rank;
+    const zero_result result =
+        ckpt_shard_path(open->path, loader->path, loader->manifest.state.step, rank, error);
+    return result ? result
+                  : ckpt_shard_open(&open->shard, loader->store, open->path, &loader->manifest,
+                                    rank, error);
+}
+
+// Finds a shard that is open, or opens it.
+static zero_result find_shard(struct ckpt_loader *loader, uint32_t rank, struct ckpt_shard **shard,
+                              struct base_error *error)
+{
+    struct open_shard *found = &loader->open[0];
+    for (size_t i = 0; i < OPEN_SHARDS; i++) {
+        struct open_shard *open = &loader->open[i];
+        if (open->shard && open->rank == rank) {
+            found = open;
+            break;
+        }
+        if (found->shard && (!open->shard || open->last_used < found->last_used))
+            found = open;
+    }
+    zero_result result = ZERO_OK;
+    if (!found->shard || found->rank != rank)
+        result = open_shard(loader, found, rank, error);
+    found->last_used = ++loader->clock;
+    *shard = found->shard;
+    return result;
+}
+
+/* ------------------------------------------------------------------ elements */
+
+// Copies a part of a block, which is read unless it was read last.
+static zero_result read_part(struct ckpt_loader *loader, struct ckpt_shard *shard, uint32_t rank,
+                             size_t block, size_t from, size_t bytes, unsigned char *out,
+                             struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    if (loader->kept_block != block || loader->kept_rank != rank) {
+        loader->kept_block = SIZE_MAX;
+        result =
+            ckpt_shard_read(shard, block, loader->codec, loader->room, loader->elements, error);
+    }
+    if (result)
+        return result;
+    loader->kept_rank = rank;
+    loader->kept_block = block;
+    memcpy(out, loader->elements + from, bytes);
+    return ZERO_OK;
+}
+
+// Elements first .. end-1, which a run has.
+static zero_result read_run(struct ckpt_loader *loader, const struct ckpt_place *place,
+                            const struct ckpt_run *run, int field, uint64_t first, uint64_t end,
+                            unsigned char *out, struct base_error *error)
+{
+    const struct ckpt_table_tensor *tensor = &loader->manifest.tensors[run->tensor];
+    const size_t size = ckpt_dtype_size(tensor->field[field]);
+    struct ckpt_shard *shard;
+    zero_result result = find_shard(loader, place->shard, &shard, error);
+    while (result == ZERO_OK && first < end) {
+        const uint64_t number = first / CKPT_BLOCK_ELEMENTS - run->first / CKPT_BLOCK_ELEMENTS;
+        const size_t block = ckpt_shard_run_blocks(shard, place->run) +
+                             (size_t)number * (size_t)tensor->fields + (size_t)field;
+        const struct ckpt_block_place at = ckpt_shard_place(shard, block);
+        const uint64_t part = ckpt_block_end(first, end) - first;
+        result =
+            part == at.block->count
+                ? ckpt_shard_read(shard, block, loader->codec, loader->room, out, error)
+                : read_part(loader, shard, place->shard, block, (size_t)(first - at.first) * size,
+                            (size_t)part * size, out, error);
+        out += part * size;
+        first += part;
+    }
+    return result;
+}
+
+zero_result ckpt_loader_read(struct ckpt_loader *loader, size_t tensor, uint32_t slice, int field,
+                             uint64_t first, uint64_t count, void *out, struct base_error *error)
+{
+    const struct ckpt_manifest *manifest = &loader->manifest;
+    const struct ckpt_table_tensor *table =
+        tensor < manifest->tensor_count ? &manifest->tensors[tensor] : NULL;
+    if (!table || slice >= table->slices || field < 0 || field >= table->fields ||
+        first > table->numel || count > table->numel - first)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "'%s': tensor %zu, slice %" PRIu32 ", field %d has no %" PRIu64
+                         " elements from %" PRIu64 " on",
+                         loader->path, tensor, slice, field, count, first);
+    const size_t size = ckpt_dtype_size(table->field[field]);
+    const uint64_t end = first + count;
+    size_t p = count > 0 ? ckpt_manifest_locate(manifest, tensor, slice, first) : 0;
+    for (uint64_t at = first; at < end; p++) {
+        const struct ckpt_place *place = &manifest->index.places[p];
+        const struct ckpt_run *run = &manifest->shards[place->shard].runs[place->run];
+        const uint64_t run_end = run->first + run->count, part = run_end < end ? run_end : end;
+        const zero_result result = read_run(loader, place, run, field, at, part,
+                                            (unsigned char *)out + (at - first) * size, error);
+        if (result)
+            return result;
+        at = part;
+    }
+    return ZERO_OK;
+}
+
+zero_result ckpt_loader_blob(struct ckpt_loader *loader, size_t blob, uint32_t rank, void *out,
+                             struct base_error *error)
+{
+    const struct ckpt_manifest *manifest = &loader->manifest;
+    if (blob >= manifest->blob_count || (manifest->blobs[blob].of_rank && rank >= manifest->world))
+        return zero_fail(error, ZERO_E_INVALID, "'%s' has no blob %zu of rank %" PRIu32,
+                         loader->path, blob, rank);
+    const uint32_t from = manifest->blobs[blob].of_rank ? rank : 0;
+    struct ckpt_shard *shard;
+    zero_result result = find_shard(loader, from, &shard, error);
+    if (result)
+        return result;
+    const uint64_t bytes = manifest->blobs[blob].bytes[from];
+    size_t block = ckpt_shard_blob_blocks(shard, blob);
+    for (uint64_t first = 0; result == ZERO_OK && first < bytes; first += CKPT_BLOCK_ELEMENTS)
+        result = ckpt_shard_read(shard, block++, loader->codec, loader->room,
+                                 (unsigned char *)out + first, error);
+    return result;
+}
+
+/* ------------------------------------------------------------------ everything */
+
+struct verification {
+    ckpt_damage_fn damaged;
+    void *user;
+    uint64_t pieces;
+    struct base_error first;
+};
+
+// Takes note of a failure; returns whether the others can still be looked for.
+static bool note(struct verification *verification, const struct base_error *damage)
+{
+    if (verification->pieces++ == 0)
+        verification->first = *damage;
+    if (damage->result == ZERO_E_NOMEM) {
+        verification->first = *damage;
+        return false;
+    }
+    verification->damaged(verification->user, damage);
+    return true;
+}
+
+static bool verify_shard(struct ckpt_loader *loader, struct verification *verification,
+                         uint32_t rank)
+{
+    struct base_error damage = {.result = ZERO_OK};
+    struct open_shard *open = &loader->open[0];
+    if (open_shard(loader, open, rank, &damage))
+        return note(verification, &damage);
+    bool going = true;
+    for (size_t b = 0; going && b < ckpt_shard_blocks(open->shard); b++) {
+        base_error_clear(&damage);
+        if (ckpt_shard_read(open->shard, b, loader->codec, loader->room, loader->elements, &damage))
+            going = note(verification, &damage);
+    }
+    return going;
+}
+
+zero_result ckpt_loader_verify(struct ckpt_loader *loader, ckpt_damage_fn damaged, void *user,
+                               struct base_error *error)
+{
+    struct verification verification = {.damaged = damaged, .user = user};
+    bool going = true;
+    // What is open has been checked once; now it is again.
+    for (size_t i = 0; i < OPEN_SHARDS; i++)
+        close_shard(loader, &loader->open[i]);
+    loader->kept_block = SIZE_MAX;
+    for (uint32_t rank = 0; going && rank < loader->manifest.world; rank++)
+        going = verify_shard(loader, &verification, rank);
+    if (verification.pieces == 0)
+        return ZERO_OK;
+    if (!going)
+        return zero_fail(error, verification.first.result, "%s", verification.first.message);
+    return zero_fail(error, ZERO_E_CORRUPT, "%" PRIu64 " pieces of damage, the first: %s",
+                     verification.pieces, verification.first.message);
+}

@@ -1,0 +1,60 @@
+/**
+ * checkpoint/load.h: elements of a checkpoint, wherever in its shards they are.
+ *
+ * Nobody asks anybody: the manifest says which shard has which elements, shards are opened when
+ * something of them is wanted, and only the blocks that hold it are read. All *local*, one thread
+ * at a time.
+ */
+#ifndef CHECKPOINT_LOAD_H
+#define CHECKPOINT_LOAD_H
+
+#include "checkpoint/directory.h"
+#include "checkpoint/shard.h"
+
+/** A checkpoint that is being read. */
+struct ckpt_loader;
+
+/**
+ * Opens `path`/step-<step> and checks its manifest; holds the readers' lock until close. Errors of
+ * ckpt_reader_enter() and ckpt_read_manifest(); ZERO_E_NOMEM: *loader is NULL.
+ */
+zero_result ckpt_loader_open(struct ckpt_loader **loader, const struct ckpt_store *store,
+                             const char *path, uint64_t step, struct base_error *error);
+
+/** Belongs to the loader. */
+const struct ckpt_manifest *ckpt_loader_manifest(const struct ckpt_loader *loader);
+
+/**
+ * Reads elements first .. first+count-1 of a field of a slice, as they were stored. A block is read
+ * again when the next call wants another part of it, but for the last one read. Contents of out are
+ * undefined after an error, and other elements can still be read. ZERO_E_INVALID: there is no such
+ * slice or field, or the range leaves it; ZERO_E_CORRUPT, ZERO_E_VERSION, ZERO_E_IO,
+ * ZERO_NOT_FOUND: a shard is damaged or gone; the message names it, offset and, if its index is
+ * whole, tensor.
+ */
+zero_result ckpt_loader_read(struct ckpt_loader *loader, size_t tensor, uint32_t slice, int field,
+                             uint64_t first, uint64_t count, void *out, struct base_error *error);
+
+/** Reads a blob of shard `rank` (a global one: of shard 0, whatever `rank` is), whole. Errors as
+ * of ckpt_loader_read(). */
+zero_result ckpt_loader_blob(struct ckpt_loader *loader, size_t blob, uint32_t rank, void *out,
+                             struct base_error *error);
+
+/** Bytes read from shards so far. */
+uint64_t ckpt_loader_bytes_read(const struct ckpt_loader *loader);
+
+/** Hears of one piece of damage; its message names file, offset and tensor. */
+typedef void (*ckpt_damage_fn)(void *user, const struct base_error *damage);
+
+/**
+ * Reads every byte of every shard and checks it. Goes on after damage, of which `damaged` is told
+ * piece by piece: a block that is damaged or can't be read, or a whole shard. ZERO_E_CORRUPT: there
+ * was some, the first piece of which is in the message; ZERO_E_NOMEM: it could not go on.
+ */
+zero_result ckpt_loader_verify(struct ckpt_loader *loader, ckpt_damage_fn damaged, void *user,
+                               struct base_error *error);
+
+/** Closes all files, gives the lock back, and frees it; accepts NULL. */
+void ckpt_loader_close(struct ckpt_loader *loader);
+
+#endif
