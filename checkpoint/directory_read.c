@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "checkpoint/shard.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -135,32 +136,17 @@ zero_result ckpt_read_manifest(struct ckpt_manifest *manifest, const struct ckpt
     return result ? result : closed;
 }
 
-static zero_result check_size(const struct ckpt_store *store, const char *path, uint64_t wanted,
-                              struct base_error *error)
-{
-    struct ckpt_file *file;
-    uint64_t bytes = 0;
-    zero_result result = store->open(store->user, &file, path, error);
-    if (result)
-        return result;
-    result = store->bytes(file, &bytes, error);
-    if (!result && bytes != wanted)
-        result = zero_fail(error, ZERO_E_CORRUPT,
-                           "'%s' has %" PRIu64 " bytes, its manifest says %" PRIu64, path, bytes,
-                           wanted);
-    const zero_result closed = store->close(&file, error);
-    return result ? result : closed;
-}
-
 zero_result ckpt_check_whole(const struct ckpt_store *store, const char *path, uint64_t step,
                              struct base_error *error)
 {
     struct ckpt_manifest manifest;
     const struct ckpt_path place = ckpt_path_step(path, step);
     zero_result result = ckpt_read_manifest(&manifest, store, path, step, error);
-    for (size_t i = 0; !result && i < manifest.world; i++) {
-        const struct ckpt_path shard = ckpt_path_shard(place.text, (uint32_t)i);
-        result = check_size(store, shard.text, manifest.shards[i].bytes, error);
+    for (uint32_t rank = 0; !result && rank < manifest.world; rank++) {
+        const struct ckpt_path name = ckpt_path_shard(place.text, rank);
+        struct ckpt_shard *shard;
+        result = ckpt_shard_open(&shard, store, name.text, &manifest, rank, error);
+        ckpt_shard_close(shard);
     }
     ckpt_manifest_free(&manifest);
     return result;

@@ -484,7 +484,7 @@ static struct {
     uint64_t scripts;
     int draws;
     size_t states;
-} effort = {14, 1500, 100000};
+} effort = {18, 9000, 100000};
 
 static void no_power_cut_loses_a_checkpoint(void **state)
 {

@@ -200,7 +200,8 @@ static void opening_cleans_up(void **state)
     save(directory, 100, 3, 2);
     assert_int_equal(ckpt_begin(directory, 150, NULL), ZERO_OK);
     struct toy_shard shard;
-    assert_int_equal(toy_write_shard(&shard, store, path, 150, 1, 9, NULL), ZERO_OK);
+    const struct ckpt_shard_id id = toy_shard_id(150, 1, 3, 9);
+    assert_int_equal(toy_write_shard(&shard, store, path, &id, 9, NULL), ZERO_OK);
     assert_int_equal(toy_finish_shard(&shard, NULL), ZERO_OK);
     ckpt_directory_close(directory);
 
@@ -251,7 +252,8 @@ static void calls_out_of_order(void **state)
     base_error_clear(&failure);
     assert_int_equal(ckpt_begin(directory, 60, &failure), ZERO_E_STATE);
     assert_non_null(strstr(failure.message, "step 60 begins while 50 is being saved"));
-    assert_int_equal(toy_write_shard(&shard, store, path, 50, 0, 1, NULL), ZERO_OK);
+    const struct ckpt_shard_id id = toy_shard_id(50, 0, 1, 1);
+    assert_int_equal(toy_write_shard(&shard, store, path, &id, 1, NULL), ZERO_OK);
     assert_int_equal(toy_finish_shard(&shard, NULL), ZERO_OK);
     assert_int_equal(toy_commit(directory, 60, 1, 1, &shard, NULL), ZERO_E_STATE);
     assert_int_equal(toy_commit(directory, 50, 1, 1, &shard, NULL), ZERO_OK);
@@ -273,7 +275,8 @@ static void a_save_can_be_given_up(void **state)
     struct ckpt_directory *directory = open_directory(2);
     struct toy_shard shard;
     assert_int_equal(ckpt_begin(directory, 50, NULL), ZERO_OK);
-    assert_int_equal(toy_write_shard(&shard, store, path, 50, 1, 1, NULL), ZERO_OK);
+    const struct ckpt_shard_id id = toy_shard_id(50, 1, 2, 1);
+    assert_int_equal(toy_write_shard(&shard, store, path, &id, 1, NULL), ZERO_OK);
     ckpt_cancel(directory);
     assert_int_equal(toy_finish_shard(&shard, NULL), ZERO_OK); // which nobody sees any more
     assert_false(exists("saving-00000050"));
@@ -382,6 +385,8 @@ static void nothing_goes_unless_the_newest_is_whole(void **state)
     base_error_clear(&failure);
     assert_int_equal(ckpt_prune(directory, &one, &removed, &failure), ZERO_E_CORRUPT);
     assert_non_null(strstr(failure.message, shard));
+    assert_int_equal(truncate(shard, status.st_size), 0); // as long as it was, but for its tail
+    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_E_CORRUPT);
     write_file("step-00000030/manifest.json", "{}");
     assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_E_CORRUPT);
     expect_steps("10 20 30");
