@@ -560,7 +560,7 @@ int main(int argc, char **argv)
     };
     if (argc > 1 && strcmp(argv[1], "many") == 0) {
         effort.scripts = 200;
-        effort.states = 1000000;
+        effort.states = 500000;
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
