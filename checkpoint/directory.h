@@ -75,6 +75,10 @@ void ckpt_cancel(struct ckpt_directory *directory);
 zero_result ckpt_prune(struct ckpt_directory *directory, const struct ckpt_retention *retention,
                        size_t *removed, struct base_error *error);
 
+/** Whether number `i` of these steps, ascending, remains. Pure. */
+bool ckpt_keeps(const struct ckpt_retention *retention, const uint64_t *steps, size_t count,
+                size_t i);
+
 /* ------------------------------------------------------------------ finding */
 
 /** The steps of what is called `step-<n>` and has a manifest, whole or not, ascending; *steps is to
@@ -82,6 +86,15 @@ zero_result ckpt_prune(struct ckpt_directory *directory, const struct ckpt_reten
  * set); ZERO_E_NOMEM. */
 zero_result ckpt_list(const struct ckpt_store *store, const char *path, uint64_t **steps,
                       size_t *count, struct base_error *error);
+
+/** The same of what is no checkpoint: `saving-<n>`, and `step-<n>` without a manifest. It is being
+ * written or removed, or whoever did that has died. */
+zero_result ckpt_list_unfinished(const struct ckpt_store *store, const char *path, uint64_t **steps,
+                                 size_t *count, struct base_error *error);
+
+/** ZERO_OK if a checkpoint is whole, as far as its manifest and the sizes of its files tell. */
+zero_result ckpt_check_whole(const struct ckpt_store *store, const char *path, uint64_t step,
+                             struct base_error *error);
 
 /** Reads the manifest of `path`/step-<step>. ZERO_NOT_FOUND (the error is set); errors of
  * ckpt_manifest_parse(); ZERO_E_CORRUPT also: it has another step than its name. *manifest is empty

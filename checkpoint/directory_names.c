@@ -61,10 +61,9 @@ bool ckpt_name_is_step(const char *name, uint64_t *step)
     return parse_step(name, "step", step);
 }
 
-bool ckpt_name_is_saving(const char *name)
+bool ckpt_name_is_saving(const char *name, uint64_t *step)
 {
-    uint64_t step;
-    return parse_step(name, "saving", &step);
+    return parse_step(name, "saving", step);
 }
 
 bool ckpt_name_is_shard(const char *name, uint32_t *rank)

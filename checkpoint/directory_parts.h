@@ -46,7 +46,7 @@ struct ckpt_path ckpt_path_shard(const char *directory, uint32_t rank);
 
 /** Whether a name is exactly that of a step, of something being saved, of a shard. */
 bool ckpt_name_is_step(const char *name, uint64_t *step);
-bool ckpt_name_is_saving(const char *name);
+bool ckpt_name_is_saving(const char *name, uint64_t *step);
 bool ckpt_name_is_shard(const char *name, uint32_t *rank);
 
 /** ZERO_E_INVALID if the path of a directory is empty or too long. */
@@ -71,9 +71,5 @@ zero_result ckpt_clean(struct ckpt_directory *directory, struct base_error *erro
 /** Whether a checkpoint has a manifest, whole or not. */
 zero_result ckpt_has_manifest(const struct ckpt_store *store, const char *path, bool *has,
                               struct base_error *error);
-
-/** ZERO_OK if a checkpoint is whole, as far as sizes, headers and indices tell. */
-zero_result ckpt_check_whole(const struct ckpt_store *store, const char *path, uint64_t step,
-                             struct base_error *error);
 
 #endif

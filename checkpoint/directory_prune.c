@@ -67,7 +67,7 @@ static zero_result clean_entry(void *user, const char *name, enum base_entry_kin
     if (kind != BASE_ENTRY_DIRECTORY)
         return ZERO_OK;
     uint64_t step;
-    bool unfinished = ckpt_name_is_saving(name);
+    bool unfinished = ckpt_name_is_saving(name, &step);
     if (ckpt_name_is_step(name, &step)) {
         bool has;
         const zero_result result = ckpt_has_manifest(directory->store, entry.text, &has, error);
@@ -90,11 +90,17 @@ zero_result ckpt_clean(struct ckpt_directory *directory, struct base_error *erro
 
 /* ------------------------------------------------------------------ retention */
 
+bool ckpt_keeps(const struct ckpt_retention *retention, const uint64_t *steps, size_t count,
+                size_t i)
+{
+    return retention->keep == 0 || count - i <= retention->keep ||
+           (retention->keep_every && steps[i] % retention->keep_every == 0);
+}
+
 static bool is_kept(const struct ckpt_directory *directory, const struct ckpt_retention *retention,
                     const uint64_t *steps, size_t count, size_t i)
 {
-    return count - i <= retention->keep ||
-           (retention->keep_every && steps[i] % retention->keep_every == 0) ||
+    return ckpt_keeps(retention, steps, count, i) ||
            (directory->committed && steps[i] == directory->last);
 }
 

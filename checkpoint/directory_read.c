@@ -27,6 +27,7 @@ zero_result ckpt_has_manifest(const struct ckpt_store *store, const char *path, 
 struct listing {
     const struct ckpt_store *store;
     const char *path;
+    bool unfinished; // those are wanted that are no checkpoints
     uint64_t *steps;
     size_t count, room;
 };
@@ -54,12 +55,16 @@ static zero_result list_entry(void *user, const char *name, enum base_entry_kind
 {
     struct listing *listing = user;
     uint64_t step;
-    if (kind == BASE_ENTRY_FILE || !ckpt_name_is_step(name, &step))
+    if (kind == BASE_ENTRY_FILE)
+        return ZERO_OK;
+    if (listing->unfinished && ckpt_name_is_saving(name, &step))
+        return add_step(listing, step, error);
+    if (!ckpt_name_is_step(name, &step))
         return ZERO_OK;
     const struct ckpt_path path = ckpt_path_below(listing->path, name);
     bool has;
     const zero_result result = ckpt_has_manifest(listing->store, path.text, &has, error);
-    return result || !has ? result : add_step(listing, step, error);
+    return result || has == listing->unfinished ? result : add_step(listing, step, error);
 }
 
 static int compare_steps(const void *a, const void *b)
@@ -68,12 +73,12 @@ static int compare_steps(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-zero_result ckpt_list(const struct ckpt_store *store, const char *path, uint64_t **steps,
-                      size_t *count, struct base_error *error)
+static zero_result list(const struct ckpt_store *store, const char *path, bool unfinished,
+                        uint64_t **steps, size_t *count, struct base_error *error)
 {
     *steps = NULL;
     *count = 0;
-    struct listing listing = {.store = store, .path = path};
+    struct listing listing = {.store = store, .path = path, .unfinished = unfinished};
     zero_result result = ckpt_check_path(path, error);
     if (!result)
         result = store->list(store->user, path, list_entry, &listing, error);
@@ -86,6 +91,18 @@ zero_result ckpt_list(const struct ckpt_store *store, const char *path, uint64_t
     *steps = listing.steps;
     *count = listing.count;
     return ZERO_OK;
+}
+
+zero_result ckpt_list(const struct ckpt_store *store, const char *path, uint64_t **steps,
+                      size_t *count, struct base_error *error)
+{
+    return list(store, path, false, steps, count, error);
+}
+
+zero_result ckpt_list_unfinished(const struct ckpt_store *store, const char *path, uint64_t **steps,
+                                 size_t *count, struct base_error *error)
+{
+    return list(store, path, true, steps, count, error);
 }
 
 /* ------------------------------------------------------------------ manifests */
