@@ -33,7 +33,7 @@ struct ckpt_hyper {
 struct ckpt_group {
     char *name;
     char *optimizer;
-    char *decay; /**< "decoupled" or "l2" */
+    char *decay; /**< "decoupled", "l2", or "own": the optimizer is the program's, and knows */
     bool nesterov, frozen;
     struct ckpt_hyper hyper[CKPT_MAX_HYPER];
     int hypers;

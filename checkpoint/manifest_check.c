@@ -75,7 +75,8 @@ static void check_state(struct check *check)
 static void check_group(struct check *check, size_t g)
 {
     const struct ckpt_group *group = &check->manifest->groups[g];
-    if (strcmp(group->decay, "decoupled") != 0 && strcmp(group->decay, "l2") != 0)
+    if (strcmp(group->decay, "decoupled") != 0 && strcmp(group->decay, "l2") != 0 &&
+        strcmp(group->decay, "own") != 0)
         fail(check, "groups[%zu]: a decay '%.80s'", g, group->decay);
     for (int i = 0; i < group->hypers; i++) {
         if (!*group->hyper[i].name || !isfinite(group->hyper[i].value))

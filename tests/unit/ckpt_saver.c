@@ -1,0 +1,328 @@
+// What a saver writes is the state as it was when it began, however early the state changes after
+// ckpt_saver_hold() has returned, and however little room there is for copies.
+#include "base/arena.h"
+#include "base/fault.h"
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+#include "tests/unit/ckpt_sample.h"
+#include "tests/unit/temporary.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static const uint64_t step = 7;
+
+struct bench {
+    struct temporary temporary;
+    struct ckpt_manifest manifest;
+    struct ckpt_source *sources;
+    struct ckpt_saver_load load;
+    struct ckpt_directory *directory;
+    struct ckpt_saver *saver;
+    _Atomic uint64_t progress;
+    atomic_size_t seen; // blocks that the saver's thread has come to
+    long pause_us;      // what it takes its time for with each
+};
+
+static void pause_us(long us)
+{
+    const struct timespec time = {.tv_nsec = us * 1000};
+    nanosleep(&time, NULL);
+}
+
+// Between the moment at which the thread knows where a block is, and the one at which it reads it.
+static void see(void *user, const struct ckpt_source *source, int field, uint64_t first,
+                size_t count, const void *elements)
+{
+    struct bench *bench = user;
+    (void)source, (void)field, (void)first, (void)count, (void)elements;
+    atomic_fetch_add(&bench->seen, 1);
+    pause_us(bench->pause_us);
+}
+
+static void fill_source(struct bench *bench, size_t i)
+{
+    const struct ckpt_run *run = &bench->manifest.shards[0].runs[i];
+    struct ckpt_source *source = &bench->sources[i];
+    *source =
+        (struct ckpt_source){.run = *run, .fields = bench->manifest.tensors[run->tensor].fields};
+    bench->load.sources++;
+    bench->load.blocks += ckpt_run_blocks(run) * (size_t)source->fields;
+    for (int f = 0; f < source->fields; f++) {
+        const size_t bytes = run->count * sample_element_bytes(&bench->manifest, run->tensor, f);
+        void *memory = base_aligned_alloc(64, bytes);
+        assert_non_null(memory);
+        sample_elements(&bench->manifest, run->tensor, run->slice, f, run->first, run->count,
+                        memory);
+        source->field[f] = memory;
+        source->code[f] = sample_code(&bench->manifest, run->tensor, f);
+        bench->load.bytes += bytes;
+    }
+}
+
+static void open_bench(struct bench *bench, size_t budget)
+{
+    *bench = (struct bench){.pause_us = 3000}; // longer than it takes to change everything
+    assert_true(temporary_make(&bench->temporary));
+    sample_make(&bench->manifest, SAMPLE_LARGE, 1, 0);
+    bench->manifest.state.step = step;
+    bench->sources = base_calloc(bench->manifest.shards[0].run_count, sizeof *bench->sources);
+    assert_non_null(bench->sources);
+    for (size_t i = 0; i < bench->manifest.shards[0].run_count; i++)
+        fill_source(bench, i);
+    bench->load.blobs = bench->manifest.blob_count;
+    for (size_t b = 0; b < bench->manifest.blob_count; b++)
+        bench->load.blob_bytes += sample_blob_bytes(&bench->manifest, b, 0);
+    const struct ckpt_saver_config config = {
+        .store = &ckpt_store_posix,
+        .level = CKPT_LEVEL_DEFAULT,
+        .budget = budget,
+        .sources = bench->sources,
+        .load = bench->load,
+        .seen = see,
+        .seen_user = bench,
+        .progress = &bench->progress,
+    };
+    assert_int_equal(ckpt_saver_create(&bench->saver, &config, NULL), ZERO_OK);
+    assert_int_equal(ckpt_directory_open(&bench->directory, &ckpt_store_posix,
+                                         bench->temporary.directory, 1, NULL),
+                     ZERO_OK);
+}
+
+static void close_bench(struct bench *bench)
+{
+    ckpt_saver_destroy(bench->saver);
+    ckpt_directory_close(bench->directory);
+    for (size_t i = 0; i < bench->manifest.shards[0].run_count; i++)
+        for (int f = 0; f < bench->sources[i].fields; f++)
+            base_free((void *)bench->sources[i].field[f]);
+    base_free(bench->sources);
+    ckpt_manifest_free(&bench->manifest);
+    temporary_remove(&bench->temporary);
+}
+
+/** `fault`: of what the saver does, or NULL. */
+static void start_with(struct bench *bench, const char *fault)
+{
+    struct ckpt_blob_source blobs[CKPT_MAX_BLOBS];
+    unsigned char *memory = base_calloc(1, bench->load.blob_bytes), *at = memory;
+    struct ckpt_target target = {.id = {.step = step, .rank = 0, .world = 1},
+                                 .path = bench->temporary.directory};
+    assert_non_null(memory);
+    memcpy(target.id.checkpoint, bench->manifest.id, sizeof bench->manifest.id);
+    for (size_t b = 0; b < bench->manifest.blob_count; b++) {
+        blobs[b] =
+            (struct ckpt_blob_source){(uint32_t)b, at, sample_blob_bytes(&bench->manifest, b, 0)};
+        sample_blob(&bench->manifest, b, 0, at);
+        at += blobs[b].size;
+    }
+    atomic_store(&bench->seen, 0);
+    assert_int_equal(ckpt_begin(bench->directory, step, NULL), ZERO_OK);
+    assert_int_equal(base_fault_set(fault, NULL), ZERO_OK);
+    assert_int_equal(
+        ckpt_saver_start(bench->saver, &target, blobs, bench->manifest.blob_count, NULL), ZERO_OK);
+    base_free(memory); // it has copies
+}
+
+static void start(struct bench *bench)
+{
+    start_with(bench, NULL);
+}
+
+// The program's next step.
+static void change_everything(const struct bench *bench)
+{
+    for (size_t i = 0; i < bench->load.sources; i++)
+        for (int f = 0; f < bench->sources[i].fields; f++)
+            memset((void *)bench->sources[i].field[f], 0xA5,
+                   bench->sources[i].run.count * bench->sources[i].code[f].element_bytes);
+}
+
+static void fill_again(const struct bench *bench)
+{
+    for (size_t i = 0; i < bench->load.sources; i++)
+        for (int f = 0; f < bench->sources[i].fields; f++) {
+            const struct ckpt_run *run = &bench->sources[i].run;
+            sample_elements(&bench->manifest, run->tensor, run->slice, f, run->first, run->count,
+                            (void *)bench->sources[i].field[f]);
+        }
+}
+
+static zero_result commit(void *user, struct base_error *error)
+{
+    struct bench *bench = user;
+    return ckpt_commit(bench->directory, &bench->manifest, error);
+}
+
+static void finish(struct bench *bench)
+{
+    ckpt_saver_wait(bench->saver);
+    assert_int_equal(ckpt_saver_state(bench->saver), CKPT_SAVE_DURABLE);
+    assert_int_equal(atomic_load(&bench->progress), bench->load.bytes);
+    const struct ckpt_shard_entry *entry = ckpt_saver_entry(bench->saver);
+    bench->manifest.shards[0].bytes = entry->bytes;
+    bench->manifest.shards[0].index_offset = entry->index_offset;
+    bench->manifest.shards[0].index_xxh3 = entry->index_xxh3;
+    ckpt_saver_run(bench->saver, commit, bench);
+    ckpt_saver_wait(bench->saver);
+    assert_int_equal(ckpt_saver_state(bench->saver), CKPT_SAVE_DONE);
+}
+
+// Every element of every field, as it was at the start.
+static void check_saved(struct bench *bench)
+{
+    struct ckpt_loader *loader;
+    assert_int_equal(
+        ckpt_loader_open(&loader, &ckpt_store_posix, bench->temporary.directory, step, NULL),
+        ZERO_OK);
+    for (size_t t = 0; t < bench->manifest.tensor_count; t++) {
+        const struct ckpt_table_tensor *tensor = &bench->manifest.tensors[t];
+        for (uint32_t s = 0; s < tensor->slices; s++)
+            for (int f = 0; f < tensor->fields; f++) {
+                const size_t bytes = tensor->numel * sample_element_bytes(&bench->manifest, t, f);
+                unsigned char *saved = base_calloc(2, bytes), *known = saved + bytes;
+                assert_non_null(saved);
+                sample_elements(&bench->manifest, t, s, f, 0, tensor->numel, known);
+                assert_int_equal(ckpt_loader_read(loader, t, s, f, 0, tensor->numel, saved, NULL),
+                                 ZERO_OK);
+                assert_memory_equal(saved, known, bytes);
+                base_free(saved);
+            }
+    }
+    ckpt_loader_close(loader);
+}
+
+// With no room the program waits for everything, with enough of it for one block.
+static void the_state_may_change_after_hold(void **state)
+{
+    (void)state;
+    const size_t budgets[] = {0, 100000, 3000000, SIZE_MAX};
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+        struct bench bench;
+        open_bench(&bench, budgets[i]);
+        start(&bench);
+        pause_us(10000);
+        ckpt_saver_hold(bench.saver);
+        const size_t seen = atomic_load(&bench.seen);
+        change_everything(&bench);
+        if (budgets[i] == 0)
+            assert_int_equal(seen, bench.load.blocks);
+        if (budgets[i] == SIZE_MAX)
+            assert_true(seen < bench.load.blocks);
+        ckpt_saver_hold(bench.saver); // what is copied needs no second one
+        finish(&bench);
+        check_saved(&bench);
+        close_bench(&bench);
+    }
+}
+
+// The same saver again and again, held at once, later, or never.
+static void one_saver_saves_many_times(void **state)
+{
+    (void)state;
+    struct bench bench;
+    open_bench(&bench, 1 << 20);
+    for (int i = 0; i < 3; i++) {
+        bench.pause_us = 100 * i;
+        start(&bench);
+        if (i < 2)
+            ckpt_saver_hold(bench.saver);
+        ckpt_saver_hold(bench.saver);
+        if (i < 2)
+            change_everything(&bench);
+        finish(&bench);
+        check_saved(&bench);
+        fill_again(&bench);
+    }
+    close_bench(&bench);
+}
+
+// Given up in the middle: nothing reads the memory any more, and the next one is whole.
+static void a_save_can_be_given_up(void **state)
+{
+    (void)state;
+    struct bench bench;
+    open_bench(&bench, 0);
+    start(&bench);
+    pause_us(10000);
+    ckpt_saver_cancel(bench.saver);
+    assert_int_equal(ckpt_saver_state(bench.saver), CKPT_SAVE_IDLE);
+    const size_t seen = atomic_load(&bench.seen);
+    assert_true(seen < bench.load.blocks);
+    ckpt_saver_hold(bench.saver);
+    ckpt_cancel(bench.directory);
+    start(&bench);
+    finish(&bench);
+    check_saved(&bench);
+    start(&bench); // destroyed while it writes
+    close_bench(&bench);
+}
+
+// A failure frees the program's memory at once, and says what it was; the next save is whole.
+static void a_save_may_fail(void **state)
+{
+    (void)state;
+    static const char *const faults[] = {"io.open@1",  "io.write@1",    "io.write:enospc@2",
+                                         "io.fsync@1", "io.truncate@1", "io.close@1"};
+    struct bench bench;
+    open_bench(&bench, 0);
+    bench.pause_us = 0;
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        start_with(&bench, faults[i]);
+        ckpt_saver_hold(bench.saver);
+        ckpt_saver_wait(bench.saver);
+        base_fault_set(NULL, NULL);
+        assert_int_equal(ckpt_saver_state(bench.saver), CKPT_SAVE_FAILED);
+        assert_int_equal(ckpt_saver_error(bench.saver)->result, ZERO_E_IO);
+        assert_non_null(strstr(ckpt_saver_error(bench.saver)->message, "shard-00000"));
+        ckpt_cancel(bench.directory);
+        start(&bench);
+        finish(&bench);
+        check_saved(&bench);
+    }
+    close_bench(&bench);
+}
+
+static void without_memory_there_is_none(void **state)
+{
+    (void)state;
+    struct bench bench;
+    open_bench(&bench, 1 << 20);
+    const struct ckpt_saver_config config = {.store = &ckpt_store_posix,
+                                             .level = CKPT_LEVEL_DEFAULT,
+                                             .sources = bench.sources,
+                                             .load = bench.load,
+                                             .progress = &bench.progress};
+    bool failed = true;
+    for (int n = 1; failed; n++) {
+        char fault[32];
+        struct ckpt_saver *saver;
+        struct base_error error = {0};
+        snprintf(fault, sizeof fault, "alloc@%d,thread@%d", n, n == 1 ? 1 : 1000);
+        assert_int_equal(base_fault_set(fault, NULL), ZERO_OK);
+        failed = ckpt_saver_create(&saver, &config, &error) != ZERO_OK;
+        base_fault_set(NULL, NULL);
+        assert_true(failed == (saver == NULL));
+        assert_true(!failed || error.result == ZERO_E_NOMEM);
+        ckpt_saver_destroy(saver);
+        assert_true(n < 50);
+    }
+    close_bench(&bench);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_state_may_change_after_hold),
+        cmocka_unit_test(one_saver_saves_many_times),
+        cmocka_unit_test(a_save_can_be_given_up),
+        cmocka_unit_test(a_save_may_fail),
+        cmocka_unit_test(without_memory_there_is_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
