@@ -64,6 +64,7 @@ static zero_result announce(zero_ctx *z, const zero_step_args *user)
         r = check_window(z);
     if (r)
         return r;
+    eng_save_hold(z); // from now on weights change before zero_step()
     keep(z, &args);
     eng_step_prepare(z, args.scale / z->scale.value);
     return ZERO_OK;

@@ -4,10 +4,8 @@
 
 #include "base/arena.h"
 
-static const char call[] = "zero_set_micro_batches";
-
 /** What depends on the number, and was decided at commit, must do. */
-static zero_result check_memory(zero_ctx *z, const struct eng_config *next)
+static zero_result check_memory(zero_ctx *z, const struct eng_config *next, const char *call)
 {
     struct eng_config planned = z->config;
     planned.micro_batches = z->planned_micro_batches;
@@ -27,7 +25,7 @@ static zero_result check_memory(zero_ctx *z, const struct eng_config *next)
 }
 
 /** What is wrong with a call is wrong on every rank: nothing changes. */
-static zero_result check(zero_ctx *z, const struct eng_config *next)
+static zero_result check(zero_ctx *z, const struct eng_config *next, const char *call)
 {
     struct base_error error = {0};
     zero_result r = eng_between_steps(z, call);
@@ -36,7 +34,7 @@ static zero_result check(zero_ctx *z, const struct eng_config *next)
                      ENG_MAX_MICRO_BATCHES);
     if (!r && eng_config_check_reduction(next, &error))
         r = eng_fail_from(z, &error);
-    return r ? r : check_memory(z, next);
+    return r ? r : check_memory(z, next, call);
 }
 
 static void set_total(zero_ctx *z, int32_t micro_batches, enum eng_source source)
@@ -47,12 +45,13 @@ static void set_total(zero_ctx *z, int32_t micro_batches, enum eng_source source
 }
 
 /** All ranks have tables and a plan for the new number, or none changes anything. */
-static zero_result change(zero_ctx *z, int32_t micro_batches)
+static zero_result change(zero_ctx *z, int32_t micro_batches, enum eng_source source,
+                          const char *call)
 {
     const int32_t before = z->config.micro_batches;
-    const enum eng_source source = eng_config_source(&z->config, "micro_batches");
+    const enum eng_source source_before = eng_config_source(&z->config, "micro_batches");
     struct base_error error = {0};
-    set_total(z, micro_batches, ENG_SOURCE_CALL);
+    set_total(z, micro_batches, source);
     unsigned char *mine = base_calloc(1, eng_verdict_bytes(z));
     unsigned char *all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
     if (!mine || !all)
@@ -60,7 +59,7 @@ static zero_result change(zero_ctx *z, int32_t micro_batches)
                   micro_batches);
     const zero_result r = eng_budget_renew(z, call, &error);
     if (r) {
-        set_total(z, before, source);
+        set_total(z, before, source_before);
         base_free(mine);
         base_free(all);
         return r;
@@ -72,21 +71,30 @@ static zero_result change(zero_ctx *z, int32_t micro_batches)
     return ZERO_OK;
 }
 
-static zero_result set_micro_batches(zero_ctx *z, int32_t micro_batches)
+zero_result eng_batch_change(zero_ctx *z, int32_t micro_batches, const char *call)
 {
     struct eng_config next = z->config;
     next.micro_batches = micro_batches;
-    zero_result r = check(z, &next);
+    const zero_result r = check(z, &next, call);
+    return r ? r : change(z, micro_batches, ENG_SOURCE_CHECKPOINT, call);
+}
+
+static zero_result set_micro_batches(zero_ctx *z, int32_t micro_batches)
+{
+    static const char call[] = "zero_set_micro_batches";
+    struct eng_config next = z->config;
+    next.micro_batches = micro_batches;
+    zero_result r = check(z, &next, call);
     if (!r)
         r = eng_same(z, (uint64_t)micro_batches, "the micro-batches of zero_set_micro_batches");
-    return r ? r : change(z, micro_batches);
+    return r ? r : change(z, micro_batches, ENG_SOURCE_CALL, call);
 }
 
 zero_result zero_set_micro_batches(zero_ctx *z, int32_t micro_batches)
 {
     if (!z)
         return ZERO_E_INVALID;
-    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, call);
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_set_micro_batches");
     if (!r)
         r = set_micro_batches(z, micro_batches);
     return eng_leave(z, r);

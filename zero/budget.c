@@ -62,7 +62,9 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
         // At stage 0 every rank updates everything.
         if (rank == 0 || limits->stage > 0)
             tables = eng_memory_tables(z, &placement, limits->stage, rank);
-        eng_need_count(&need, &placement, tables, transport);
+        const struct eng_extra extra = {tables, transport, z->save ? eng_save_bytes(z, rank) : 0};
+        eng_need_count(&need, &placement, &extra);
+        need.saving = z->save ? 0 : eng_save_bytes(z, rank);
         eng_placement_free(&placement);
         count_peaks(z, rank, &need);
         eng_plan_add(plan, rank, &need, rank == z->config.rank);

@@ -507,7 +507,8 @@ void eng_config_set_source(struct eng_config *config, const char *key, enum eng_
 
 bool eng_config_given(const struct eng_config *config, const char *key)
 {
-    return eng_config_source(config, key) != ENG_SOURCE_DEFAULT;
+    const enum eng_source source = eng_config_source(config, key);
+    return source != ENG_SOURCE_DEFAULT && source != ENG_SOURCE_CHECKPOINT;
 }
 
 static void source_name(const struct eng_config *config, int index, char *name, size_t size)
@@ -527,6 +528,9 @@ static void source_name(const struct eng_config *config, int index, char *name, 
         break;
     case ENG_SOURCE_CALL:
         snprintf(name, size, "zero_set_micro_batches");
+        break;
+    case ENG_SOURCE_CHECKPOINT:
+        snprintf(name, size, "checkpoint");
         break;
     }
 }

@@ -42,6 +42,7 @@ enum eng_source {
     ENG_SOURCE_ENVIRONMENT, /**< ZERO_<KEY> */
     ENG_SOURCE_OPTION,      /**< ZERO_OPTIONS: zero-run -o key=value */
     ENG_SOURCE_CALL,        /**< zero_set_micro_batches() */
+    ENG_SOURCE_CHECKPOINT,  /**< zero_load(), zero_resume() */
 };
 
 /** Effective values: no field means "the default" any more, and where zero_config has ZERO_OFF for

@@ -83,6 +83,7 @@ void zero_close(zero_ctx *z)
 {
     if (!z)
         return;
+    eng_save_free(z);
     coll_close(z->comm);
     eng_watch_close(z);
     eng_memory_free(z);
@@ -91,6 +92,7 @@ void zero_close(zero_ctx *z)
     eng_placement_free(&z->placement);
     eng_layout_free(&z->layout);
     eng_model_free(&z->model);
+    base_free(z->blobs);
     base_free(z);
 }
 

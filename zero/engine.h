@@ -4,7 +4,8 @@
  *   context.c                life: open, close, and what can be asked at any time
  *   collectives.c            the other public header, <zero/collectives.h>
  *   commit.c                 from the registered model to memory with first values
- *   step.c, transfer.c, fingerprint.c    a step; files; the digest
+ *   state/                   checkpoints: what decides the future, to files and back
+ *   step.c, transfer.c, fingerprint.c    a step; whole tensors; the digest
  *   access.c, batch.c        parts of a tensor, and V, between steps
  *   ahead.c                  a step that is announced: updated while its sums are in cache
  *   verdict.c, policy.c, update.c, values.c    agree on a step; what if gradients are not finite;
@@ -179,6 +180,14 @@ struct eng_stop {
     _Atomic uint64_t agreed; /**< the step after which all ranks know; 0: there is no request */
 };
 
+/** What zero_save_poll() tells, from any thread. */
+struct eng_save_status {
+    _Atomic int phase; /**< see state/save.c */
+    _Atomic uint64_t step, began_ns, ended_ns, blocked_ns;
+    _Atomic uint64_t done_bytes, state_bytes, file_bytes;
+    _Atomic uint64_t fingerprint[2];
+};
+
 struct zero_ctx {
     struct eng_config config;
     struct base_log log;
@@ -249,6 +258,10 @@ struct zero_ctx {
     zero_statistics stats;
     struct eng_watch watch;
     struct eng_stop stop;
+
+    struct eng_blobs *blobs; /**< what is attached; NULL: nothing yet */
+    struct eng_save *save;   /**< NULL before the first zero_save() */
+    struct eng_save_status save_status;
 };
 
 /* ---- context.c */
@@ -403,6 +416,10 @@ zero_result eng_values_install(zero_ctx *z);
 /** Writes master weights and working copy from element `element` of a section on; this rank's state
  * must cover them. */
 void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, const float *values);
+/** Makes the working copy of master weights that were written in place, from a granule on. */
+void eng_values_refresh(zero_ctx *z, size_t section, size_t element, size_t count);
+/** Elements *first .. *end-1 of a slice are those that this rank writes. */
+void eng_state_part(const zero_ctx *z, const struct eng_slice *slice, size_t *first, size_t *end);
 /** Reads master weights, or the working copy where there are none. */
 void eng_values_get(const zero_ctx *z, size_t section, size_t element, size_t count, float *values);
 /** First values: data, fill, or zeros. */
@@ -648,6 +665,26 @@ void eng_metric_reduce(zero_ctx *z, const unsigned char *all, size_t stride, siz
  */
 void eng_metric_step_line(zero_ctx *z);
 void eng_metric_evaluation_line(zero_ctx *z);
+
+/* ---- batch.c */
+
+/** Makes V another one, which a checkpoint has, from the next step on; `call` wants it. Collective.
+ * Errors as of zero_set_micro_batches(). */
+zero_result eng_batch_change(zero_ctx *z, int32_t micro_batches, const char *call);
+
+/* ---- state/save.c; see state/state.h for the rest of state/ */
+
+/** What this rank says of its save in a step's exchange. */
+uint64_t eng_save_word(const zero_ctx *z);
+/** Acts on what all ranks have said, rank r at words + r * stride. Collective. */
+zero_result eng_save_advance(zero_ctx *z, const void *words, size_t stride);
+/** To be called before weights or moments change: nothing of them is read any more by a save. */
+void eng_save_hold(zero_ctx *z);
+/** Bytes that saving takes on a rank, with the options of the last zero_save(); of a context that
+ * has not saved yet, with the default ones. */
+size_t eng_save_bytes(const zero_ctx *z, int rank);
+/** Gives up a save that is under way and frees what saving has allocated. */
+void eng_save_free(zero_ctx *z);
 
 /* ---- evaluation.c */
 

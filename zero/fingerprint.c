@@ -1,4 +1,4 @@
-#include "zero/engine.h"
+#include "zero/state/state.h"
 
 #include "base/arena.h"
 
@@ -15,31 +15,21 @@ static uint64_t granule_seed(const struct eng_param *param, const struct eng_sli
     return base_hash64(place, sizeof place, param->name_hash);
 }
 
-/** Hash of one granule's weights and moments. */
-static struct base_hash128 hash_granule(const zero_ctx *z, const struct eng_slice *slice,
-                                        size_t granule)
+void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first,
+                    size_t count, const void *elements, struct base_hash128 *sum)
 {
     const struct eng_param *param = &z->model.params[slice->param];
-    const size_t left = slice->numel - granule * ENG_GRANULE;
-    const size_t count = left < ENG_GRANULE ? left : ENG_GRANULE;
-    const struct eng_section *section = &z->layout.sections[slice->section];
-    if (section->frozen)
-        return base_hash128(eng_home(z, slice->section, slice->granule + granule),
-                            count * eng_dtype_size(section->dtype),
-                            granule_seed(param, slice, granule, OF_FROZEN));
-    const size_t at = (slice->granule + granule) * ENG_GRANULE;
-    size_t size;
-    const void *weights = eng_best_weights(z, slice->section, at, &size);
-    struct base_hash128 sum =
-        base_hash128(weights, count * size, granule_seed(param, slice, granule, OF_WEIGHT));
-    const int moments = z->model.groups[param->group].optimizer->moments;
-    size = eng_dtype_size(z->config.moment_dtype);
-    for (int k = 0; k < moments; k++) {
-        const uint64_t seed = granule_seed(param, slice, granule, OF_MOMENT + (uint64_t)k);
-        const void *moment = eng_moments(z, k, slice->section, at);
-        sum = base_hash128_add(sum, base_hash128(moment, count * size, seed));
+    const size_t size = eng_dtype_size(eng_state_dtype(z, slice->param, field));
+    const uint64_t array = param->frozen ? OF_FROZEN
+                           : field == 0  ? OF_WEIGHT
+                                         : OF_MOMENT + (uint64_t)field - 1;
+    const unsigned char *bytes = elements;
+    for (size_t at = 0, n; at < count; at += n, bytes += n * size) {
+        n = count - at < ENG_GRANULE ? count - at : ENG_GRANULE;
+        const uint64_t granule = (first + at) / ENG_GRANULE;
+        *sum = base_hash128_add(
+            *sum, base_hash128(bytes, n * size, granule_seed(param, slice, granule, array)));
     }
-    return sum;
 }
 
 /** Adds the hashes of the granules this rank owns to their tensors' sums. */
@@ -47,41 +37,56 @@ static void hash_own(const zero_ctx *z, struct base_hash128 *sums)
 {
     for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        const struct eng_section_place *place = &z->placement.sections[slice->section];
-        for (size_t g = 0; g < slice->granules; g++) {
-            const size_t at = slice->granule + g;
-            if (at >= place->own_first && at < place->own_first + place->own_granules)
-                sums[slice->param] =
-                    base_hash128_add(sums[slice->param], hash_granule(z, slice, g));
-        }
+        struct ckpt_run run;
+        if (!eng_own_run(&z->layout, slice, z->config.rank, &run))
+            continue;
+        for (int f = 0; f < eng_state_fields(z, slice->param); f++)
+            eng_digest_add(z, slice, f, run.first, (size_t)run.count,
+                           eng_state_memory(z, slice, f, run.first), &sums[slice->param]);
     }
 }
 
-/** Adds the sums of all ranks up, in place. */
-static zero_result add_ranks(zero_ctx *z, struct base_hash128 *sums)
+zero_result eng_digest_make(const zero_ctx *z, struct eng_digest *digest, struct base_error *error)
 {
-    const size_t params = z->model.param_count;
-    const size_t world = (size_t)z->config.world;
-    struct base_hash128 *all = base_calloc(params * world, sizeof *all);
-    if (!all)
-        return eng_fail(z, ZERO_E_NOMEM, "no memory for the fingerprints of %zu tensors", params);
-    zero_result r = coll_exchange(z->comm, sums, params * sizeof *sums, all);
-    memset(sums, 0, params * sizeof *sums);
-    for (size_t i = 0; !r && i < params * world; i++)
-        sums[i % params] = base_hash128_add(sums[i % params], all[i]);
-    base_free(all);
-    return r ? eng_comm_failed(z, r) : ZERO_OK;
+    const size_t params = z->model.param_count, world = (size_t)z->config.world;
+    *digest = (struct eng_digest){
+        .sums = base_calloc(params, sizeof *digest->sums),
+        .all = base_calloc(params * world, sizeof *digest->all),
+        .named = base_calloc(params, sizeof *digest->named),
+    };
+    if (digest->sums && digest->all && digest->named)
+        return ZERO_OK;
+    eng_digest_free(digest);
+    zero_fail(error, ZERO_E_NOMEM, "no memory for the fingerprints of %zu tensors", params);
+    return ZERO_E_NOMEM;
 }
 
-struct named_sum {
-    const struct eng_param *param;
-    struct base_hash128 sum;
-};
+void eng_digest_free(struct eng_digest *digest)
+{
+    base_free(digest->sums);
+    base_free(digest->all);
+    base_free(digest->named);
+    *digest = (struct eng_digest){0};
+}
+
+/** Adds the sums of all ranks up. */
+static zero_result add_ranks(zero_ctx *z, struct eng_digest *digest)
+{
+    const size_t params = z->model.param_count, world = (size_t)z->config.world;
+    const zero_result r =
+        coll_exchange(z->comm, digest->sums, params * sizeof *digest->sums, digest->all);
+    if (r)
+        return eng_comm_failed(z, r);
+    memset(digest->sums, 0, params * sizeof *digest->sums);
+    for (size_t i = 0; i < params * world; i++)
+        digest->sums[i % params] = base_hash128_add(digest->sums[i % params], digest->all[i]);
+    return ZERO_OK;
+}
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct named_sum *)a)->param->name,
-                  ((const struct named_sum *)b)->param->name);
+    return strcmp(((const struct eng_named_sum *)a)->param->name,
+                  ((const struct eng_named_sum *)b)->param->name);
 }
 
 /** One link of the chain that ends in the digest. */
@@ -93,10 +98,10 @@ struct chain_link {
 
 /** Hashes a group's last hyper-parameters, and what it does with them where that is not AdamW as
  * the paper has it. */
-static struct base_hash128 hash_group(const zero_ctx *z, size_t g, struct base_hash128 root)
+static struct base_hash128 hash_group(const struct eng_group *group, const zero_hyper *hyper,
+                                      struct base_hash128 root)
 {
-    const struct eng_group *group = &z->model.groups[g];
-    root = base_hash128(&z->hyper[g], sizeof z->hyper[g], root.low ^ root.high);
+    root = base_hash128(hyper, sizeof *hyper, root.low ^ root.high);
     if (group->optimizer == &eng_optimizer_adamw && group->choice.decay == ZERO_DECAY_DECOUPLED)
         return root;
     const uint64_t choice[] = {(uint64_t)group->choice.decay, group->choice.nesterov};
@@ -105,58 +110,78 @@ static struct base_hash128 hash_group(const zero_ctx *z, size_t g, struct base_h
                         root.low ^ root.high);
 }
 
-/** Hashes what decides the future beside the tensors, then the tensors in name order. */
-static void hash_root(const zero_ctx *z, struct named_sum *named, uint8_t digest[16])
+/** Hashes what decides the future beside the tensors. */
+static struct base_hash128 hash_moment(const zero_ctx *z, const struct eng_moment *moment)
 {
-    const uint64_t counters[] = {z->step, z->updates, (uint64_t)z->config.micro_batches,
+    const uint64_t counters[] = {moment->step, moment->updates, (uint64_t)moment->micro_batches,
                                  z->config.seed, (uint64_t)z->config.sum_group};
     // A sum_group of 1 is the plain order, and is not hashed.
     const size_t count = z->config.sum_group > 1 ? 5 : 4;
     struct base_hash128 root = base_hash128(counters, count * sizeof *counters, 0);
     if (z->config.loss_scale != ENG_LOSS_SCALE_OFF) {
-        uint64_t state[] = {0, z->scale.clean};
-        memcpy(state, &z->scale.value, sizeof z->scale.value);
+        uint64_t state[] = {0, moment->scale.clean};
+        memcpy(state, &moment->scale.value, sizeof moment->scale.value);
         root = base_hash128(state, sizeof state, root.low ^ root.high);
     }
     for (size_t g = 0; g < z->model.group_count; g++)
-        root = hash_group(z, g, root);
+        root = hash_group(&z->model.groups[g], &moment->hyper[g], root);
     for (uint64_t g = 0; g < z->model.group_count; g++)
-        if (z->model.groups[g].frozen)
+        if (moment->frozen[g])
             root = base_hash128(&g, sizeof g, root.low ^ root.high);
-    qsort(named, z->model.param_count, sizeof *named, by_name);
-    for (size_t p = 0; p < z->model.param_count; p++) {
+    if (moment->blobs.low | moment->blobs.high)
+        root = base_hash128(&moment->blobs, sizeof moment->blobs, root.low ^ root.high);
+    return root;
+}
+
+zero_result eng_digest_conclude(zero_ctx *z, const struct eng_moment *moment,
+                                struct eng_digest *digest, uint8_t bytes[16])
+{
+    const size_t params = z->model.param_count;
+    const zero_result r = add_ranks(z, digest);
+    if (r)
+        return r;
+    struct eng_named_sum *named = digest->named;
+    for (size_t p = 0; p < params; p++)
+        named[p] = (struct eng_named_sum){.param = &z->model.params[p], .sum = digest->sums[p]};
+    qsort(named, params, sizeof *named, by_name);
+    struct base_hash128 root = hash_moment(z, moment);
+    for (size_t p = 0; p < params; p++) {
         struct chain_link link = {.name = named[p].param->name_hash};
         base_hash128_bytes(root, link.before);
         base_hash128_bytes(named[p].sum, link.sum);
         root = base_hash128(&link, sizeof link, 0);
     }
-    base_hash128_bytes(root, digest);
+    base_hash128_bytes(root, bytes);
+    return ZERO_OK;
 }
 
-static zero_result fingerprint(zero_ctx *z, uint8_t digest[16])
+zero_result eng_digest_now(zero_ctx *z, struct eng_digest *digest, uint8_t bytes[16])
 {
-    const size_t params = z->model.param_count;
-    if (!digest)
+    struct base_error error = {0};
+    struct eng_moment moment;
+    zero_result r = eng_moment_make(z, &moment, &error);
+    if (r)
+        return eng_fail_from(z, &error);
+    eng_moment_take(z, &moment);
+    hash_own(z, digest->sums);
+    r = eng_digest_conclude(z, &moment, digest, bytes);
+    eng_moment_free(&moment);
+    return r;
+}
+
+static zero_result fingerprint(zero_ctx *z, uint8_t bytes[16])
+{
+    if (!bytes)
         return eng_fail(z, ZERO_E_INVALID, "zero_fingerprint needs a place for the digest");
     zero_result r = eng_outside(z, "zero_fingerprint");
     if (r)
         return r;
-    struct base_hash128 *sums = base_calloc(params, sizeof *sums);
-    struct named_sum *named = base_calloc(params, sizeof *named);
-    if (!sums || !named) {
-        r = eng_fail(z, ZERO_E_NOMEM, "no memory for the fingerprints of %zu tensors", params);
-        goto out;
-    }
-    hash_own(z, sums);
-    r = add_ranks(z, sums);
-    if (r)
-        goto out;
-    for (size_t p = 0; p < params; p++)
-        named[p] = (struct named_sum){.param = &z->model.params[p], .sum = sums[p]};
-    hash_root(z, named, digest);
-out:
-    base_free(sums);
-    base_free(named);
+    struct base_error error = {0};
+    struct eng_digest digest;
+    if (eng_digest_make(z, &digest, &error))
+        return eng_fail_from(z, &error);
+    r = eng_digest_now(z, &digest, bytes);
+    eng_digest_free(&digest);
     return r;
 }
 

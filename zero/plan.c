@@ -15,6 +15,7 @@ const struct eng_plan_name eng_purpose_names[ENG_PURPOSES] = {
     [ENG_FOR_MASTERS] = {"master weights", "master_weights"},
     [ENG_FOR_TABLES] = {"tables", "tables"},
     [ENG_FOR_TRANSPORT] = {"transport", "transport"},
+    [ENG_FOR_SAVING] = {"saving", "saving"},
 };
 
 const struct eng_plan_name eng_peak_names[ENG_PEAKS] = {
@@ -29,8 +30,8 @@ const char *eng_plan_gather(const struct eng_config *config)
     return config->stage == 0 ? "none" : config->shared ? "shared" : "copy";
 }
 
-void eng_need_count(struct eng_need *need, const struct eng_placement *placement, size_t tables,
-                    size_t transport)
+void eng_need_count(struct eng_need *need, const struct eng_placement *placement,
+                    const struct eng_extra *extra)
 {
     *need = (struct eng_need){.rows = {
                                   [ENG_FOR_PARAMS] = placement->params_part,
@@ -41,8 +42,9 @@ void eng_need_count(struct eng_need *need, const struct eng_placement *placement
                                   [ENG_FOR_WINDOWS] = placement->windows_bytes,
                                   [ENG_FOR_MOMENTS] = placement->moments_bytes,
                                   [ENG_FOR_MASTERS] = placement->masters_bytes,
-                                  [ENG_FOR_TABLES] = tables,
-                                  [ENG_FOR_TRANSPORT] = transport,
+                                  [ENG_FOR_TABLES] = extra->tables,
+                                  [ENG_FOR_TRANSPORT] = extra->transport,
+                                  [ENG_FOR_SAVING] = extra->saving,
                               }};
     for (int i = 0; i < ENG_PURPOSES; i++)
         need->total += need->rows[i];
@@ -75,6 +77,7 @@ void eng_plan_add(struct eng_plan *plan, int rank, const struct eng_need *need, 
     for (int i = 0; i < ENG_PURPOSES; i++)
         add_rank(&plan->rows[i], rank, need->rows[i], mine);
     add_rank(&plan->total, rank, need->total, mine);
+    add_rank(&plan->saving, rank, need->saving, mine);
     for (int i = 0; i < ENG_PEAKS; i++) {
         add_rank(&plan->peaks[i], rank, need->peaks[i], mine);
         if (need->peaks[i] > plan->ranks[rank])

@@ -25,6 +25,7 @@ enum eng_purpose {
     ENG_FOR_MASTERS,
     ENG_FOR_TABLES,
     ENG_FOR_TRANSPORT,
+    ENG_FOR_SAVING,
     ENG_PURPOSES
 };
 
@@ -35,6 +36,7 @@ enum eng_peak { ENG_PEAK_COMMIT, ENG_PEAK_STEP, ENG_PEAK_SAVE, ENG_PEAK_LOAD, EN
 struct eng_need {
     size_t rows[ENG_PURPOSES];
     size_t total;            /**< of the rows: what stays from commit to close */
+    size_t saving;           /**< of the rows: from the first zero_save() on, by default */
     size_t peaks[ENG_PEAKS]; /**< the most at once */
 };
 
@@ -57,7 +59,7 @@ struct eng_fit {
 };
 
 struct eng_plan {
-    struct eng_spread rows[ENG_PURPOSES], total, peaks[ENG_PEAKS];
+    struct eng_spread rows[ENG_PURPOSES], total, saving, peaks[ENG_PEAKS];
     size_t *ranks; /**< each one's largest peak */
     int world;
     struct eng_fit fit;
@@ -80,9 +82,16 @@ struct eng_plan_facts {
     struct eng_plan_host host;
 };
 
-/** Sets rows and total of one rank: its placement, the engine's tables and the transport. */
-void eng_need_count(struct eng_need *need, const struct eng_placement *placement, size_t tables,
-                    size_t transport);
+/** What a rank has beside its placement. */
+struct eng_extra {
+    size_t tables;    /**< the engine's */
+    size_t transport; /**< the communicator's */
+    size_t saving;    /**< of checkpoints; 0 before the first */
+};
+
+/** Sets rows and total of one rank. */
+void eng_need_count(struct eng_need *need, const struct eng_placement *placement,
+                    const struct eng_extra *extra);
 
 /** Empties the plan and makes room for `world` ranks. ZERO_E_NOMEM. */
 zero_result eng_plan_begin(struct eng_plan *plan, int world, struct base_error *error);

@@ -81,9 +81,10 @@ static json_t *describe_memory(const struct eng_plan *plan, const struct eng_pla
 {
     json_t *rows = describe_spreads(plan->rows, eng_purpose_names, ENG_PURPOSES);
     json_t *tiers = with(json_object(), "host", rows);
-    return json_pack("{s:o, s:o, s:b, s:o, s:o}", "tiers", tiers, "total",
-                     describe_spread(&plan->total), "working_copies_shared", facts->config->shared,
-                     "borrowed", describe_borrowed(facts->model), "peaks",
+    return json_pack("{s:o, s:o, s:o, s:b, s:o, s:o}", "tiers", tiers, "total",
+                     describe_spread(&plan->total), "zero_save", describe_spread(&plan->saving),
+                     "working_copies_shared", facts->config->shared, "borrowed",
+                     describe_borrowed(facts->model), "peaks",
                      describe_spreads(plan->peaks, eng_peak_names, ENG_PEAKS));
 }
 

@@ -111,6 +111,7 @@ static void write_memory(struct base_text *text, const struct eng_plan *plan,
                                                         : eng_purpose_names[i].title,
                   "host", plan->rows[i].mine);
     write_row(text, "total", "", plan->total.mine);
+    write_row(text, "zero_save, from its first call on", "", plan->saving.mine);
     base_text_add(text, "at most, bytes of this rank\n");
     for (int i = 0; i < ENG_PEAKS; i++)
         write_row(text, eng_peak_names[i].title, "host", plan->peaks[i].mine);

@@ -256,6 +256,7 @@ static void update_section(zero_ctx *z, size_t s)
 
 zero_result eng_update_all(zero_ctx *z)
 {
+    eng_save_hold(z);
     const uint64_t begin = base_clock_ns();
     zero_result r = ZERO_OK;
     z->version++;

@@ -42,9 +42,8 @@ zero_result eng_values_frozen(zero_ctx *z, eng_source_fn source, void *user, boo
     float tile[TILE];
     for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        const struct eng_section_place *place = &z->placement.sections[slice->section];
         size_t at, end, count;
-        part_in(slice, place->state_first, place->state_granules, &at, &end);
+        eng_state_part(z, slice, &at, &end);
         if (!z->layout.sections[slice->section].frozen)
             continue;
         for (; at < end; at += count) {
@@ -83,6 +82,7 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
 
 void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, const float *values)
 {
+    eng_save_hold(z);
     const zero_dtype dtype = z->layout.sections[section].dtype;
     if (z->placement.sections[section].master)
         memcpy(eng_weights(z, section, element), values, count * sizeof *values);
@@ -91,6 +91,25 @@ void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, c
     unsigned char *granule = eng_home(z, section, element / ENG_GRANULE);
     eng_narrow(z->kernels, dtype, values, count,
                granule + element % ENG_GRANULE * eng_dtype_size(dtype));
+}
+
+void eng_values_refresh(zero_ctx *z, size_t section, size_t element, size_t count)
+{
+    const zero_dtype dtype = z->layout.sections[section].dtype;
+    size_t n;
+    if (dtype == ZERO_F32 || !z->placement.sections[section].master)
+        return;
+    for (const size_t end = element + count; element < end; element += n) {
+        n = end - element < ENG_GRANULE ? end - element : ENG_GRANULE;
+        eng_narrow(z->kernels, dtype, eng_weights(z, section, element), n,
+                   eng_home(z, section, element / ENG_GRANULE));
+    }
+}
+
+void eng_state_part(const zero_ctx *z, const struct eng_slice *slice, size_t *first, size_t *end)
+{
+    const struct eng_section_place *place = &z->placement.sections[slice->section];
+    part_in(slice, place->state_first, place->state_granules, first, end);
 }
 
 void eng_values_get(const zero_ctx *z, size_t section, size_t element, size_t count, float *values)

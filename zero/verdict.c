@@ -14,6 +14,7 @@ struct ballot {
     struct eng_bad bad;
     uint32_t overflow;
     uint32_t stop; /**< it knows of a request to stop */
+    uint64_t save; /**< how far this rank's save is */
 };
 
 size_t eng_verdict_bytes(const zero_ctx *z)
@@ -194,6 +195,7 @@ zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng
         .bad = z->bad,
         .overflow = z->squares_overflow,
         .stop = eng_stop_asked(z),
+        .save = motion->final ? eng_save_word(z) : 0,
     };
     const size_t metrics = motion->final ? eng_metric_bytes(z, z->metrics.count) : 0;
     const size_t stride = sizeof ballot + metrics;
@@ -204,7 +206,8 @@ zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng
     if (r)
         return r;
     count_ballots(z, stride, motion->args->scale / z->scale.value, verdict);
-    if (motion->final)
-        eng_metric_reduce(z, z->verdict_all, stride, sizeof ballot);
-    return ZERO_OK;
+    if (!motion->final)
+        return ZERO_OK;
+    eng_metric_reduce(z, z->verdict_all, stride, sizeof ballot);
+    return eng_save_advance(z, z->verdict_all + offsetof(struct ballot, save), stride);
 }

@@ -45,7 +45,9 @@
 #ifndef ZERO_H
 #define ZERO_H
 
+#include <zero/checkpoint.h>
 #include <zero/job.h>
+#include <zero/schedule.h>
 #include <zero/types.h>
 
 #include <string.h>
@@ -778,20 +780,6 @@ typedef struct zero_statistics {
 
 /** *Local*; stats->struct_size set by the caller. */
 ZERO_API zero_result zero_stats(const zero_ctx *z, zero_statistics *stats);
-
-/* ------------------------------------------------------------------ schedules */
-
-/** lr of step n (from 1): linear from lr/warmup to lr over `warmup` steps, then constant. Pure. */
-ZERO_API double zero_schedule_constant(uint64_t n, double lr, uint64_t warmup);
-/** The same warm-up, then linear from lr to min_lr, reached at n = total and kept. Pure. */
-ZERO_API double zero_schedule_linear(uint64_t n, double lr, uint64_t warmup, uint64_t total,
-                                     double min_lr);
-/** The same warm-up, then half a cosine from lr to min_lr, reached at n = total and kept. Pure.
- * Source: Loshchilov, Hutter, SGDR (2017), section 3, without restarts. */
-ZERO_API double zero_schedule_cosine(uint64_t n, double lr, uint64_t warmup, uint64_t total,
-                                     double min_lr);
-/** Linear scaling rule: base_lr * batch / base_batch (Goyal et al. 2017, section 2.1). Pure. */
-ZERO_API double zero_schedule_scaled(double base_lr, uint64_t batch, uint64_t base_batch);
 
 #ifdef __cplusplus
 }

@@ -1,9 +1,11 @@
 // Trains a GPT-2 with zero: gpt2 --help.
 #include "options.h"
+#include "recovery.h"
 #include "report.h"
 #include "sample.h"
 #include "trainer.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -34,33 +36,48 @@ static zero_result evaluate(struct trainer *t, uint64_t step)
     return result;
 }
 
-static zero_result train(struct trainer *t)
+// Whether something that is done every `every` steps is due.
+static bool is_due(int every, uint64_t step)
 {
-    const struct options *o = t->options;
-    zero_result result = trainer_import(t);
-    for (int n = 1; n <= o->steps && result == ZERO_OK; n++) {
-        struct step_report step;
-        result = trainer_step(t, &step);
-        if (result)
-            break;
-        report_step(t, &step);
-        if (o->eval && n % o->eval == 0)
-            result = evaluate(t, step.step);
-        if (result == ZERO_OK && o->fingerprint && n % o->fingerprint == 0 && n < o->steps)
-            result = report_fingerprint(t, step.step);
-    }
-    return result;
+    return every > 0 && step % (uint64_t)every == 0;
 }
 
-static zero_result conclude(struct trainer *t)
+static zero_result step(struct trainer *t)
 {
     const struct options *o = t->options;
+    struct step_report step;
+    zero_result result = trainer_step(t, &step);
+    if (result)
+        return result;
+    report_step(t, &step);
+    if (is_due(o->eval, step.step))
+        result = evaluate(t, step.step);
+    if (result == ZERO_OK && is_due(o->fingerprint, step.step) && step.step < (uint64_t)o->steps)
+        result = report_fingerprint(t, step.step);
+    return result ? result : recovery_step(t, step.step);
+}
+
+// Trains from step *n on; it is the last one afterwards.
+static zero_result train(struct trainer *t, uint64_t *n)
+{
+    zero_result result = ZERO_OK;
+    while (result == ZERO_OK && *n < (uint64_t)t->options->steps && !zero_stop_requested(t->z)) {
+        result = step(t);
+        ++*n;
+    }
+    return result ? result : recovery_end(t);
+}
+
+static zero_result conclude(struct trainer *t, uint64_t n)
+{
+    const struct options *o = t->options;
+    const bool whole = n >= (uint64_t)o->steps; // not asked to stop before
     zero_result result = report_summary(t);
-    if (result == ZERO_OK)
+    if (result == ZERO_OK && whole)
         result = sample_print(t);
     if (result == ZERO_OK)
-        result = report_fingerprint(t, (uint64_t)o->steps);
-    if (result == ZERO_OK && o->save)
+        result = report_fingerprint(t, n);
+    if (result == ZERO_OK && whole && o->save)
         result = zero_export(t->z, o->save);
     return result;
 }
@@ -76,14 +93,20 @@ static void rank_run(const struct rank *rank)
 {
     struct job *job = rank->job;
     struct trainer trainer;
+    uint64_t n = 0;
     zero_result result = trainer_open(&trainer, &job->options, &job->data, &rank->place);
+    if (result == ZERO_OK)
+        result = recovery_begin(&trainer, &n);
     if (result == ZERO_OK) {
-        if (zero_rank(trainer.z) == 0)
+        if (zero_rank(trainer.z) == 0) {
             options_print(&job->options, trainer.micro_total);
-        result = train(&trainer);
+            if (n > 0)
+                printf("resumed at step %" PRIu64 "\n", n);
+        }
+        result = train(&trainer, &n);
     }
     if (result == ZERO_OK)
-        result = conclude(&trainer);
+        result = conclude(&trainer, n);
     if (result != ZERO_OK && result != ZERO_PLANNED)
         complain(job, trainer_failure(&trainer));
     if (result == ZERO_E_INVALID)

@@ -59,6 +59,14 @@ static const struct spec specs[] = {
      "first weights from this safetensors file (default: random)"},
     {"save", "FILE", TEXT, AT(save), 0, 0, NULL,
      "write the weights to this safetensors file at the end (default: don't)"},
+    {"checkpoint", "DIR", TEXT, AT(checkpoint), 0, 0, NULL,
+     "save checkpoints of the run in this directory: every --save-every steps, and if the job is "
+     "asked to stop (default: don't)"},
+    {"save-every", "N", INTEGER, AT(save_every), 0, 1e9, "0",
+     "steps from one checkpoint to the next; 0: none but at a stop"},
+    {"keep", "N", INTEGER, AT(keep), 0, 1e9, "3", "checkpoints that remain; 0: all"},
+    {"resume", "off|auto|DIR/step-N", TEXT, AT(resume), 0, 0, "off",
+     "go on from a checkpoint: auto is the newest good one of --checkpoint, if there is any"},
     {"sample", "N", INTEGER, AT(sample), 0, 1e6, "200", "tokens to generate at the end"},
     {"fingerprint", "N", INTEGER, AT(fingerprint), 0, 1e9, "0",
      "print the fingerprint every N steps, not only after the last"},
@@ -297,6 +305,10 @@ static bool check(const struct options *o, struct reason *reason)
         return refuse(reason,
                       "--accumulate-native is for --stage 0 and 1, where a rank has a whole "
                       "gradient");
+    if (o->save_every > 0 && !o->checkpoint)
+        return refuse(reason, "--save-every needs a directory: --checkpoint");
+    if (strcmp(o->resume, "auto") == 0 && !o->checkpoint)
+        return refuse(reason, "--resume auto needs a directory: --checkpoint");
     if (o->schedule != SCHEDULE_CONSTANT && o->min_lr > o->lr)
         return refuse(reason, "--min-lr %g is above --lr %g", o->min_lr, o->lr);
     if (o->ranks > 1 && (o->transport == TRANSPORT_SELF || o->transport == TRANSPORT_SHM))

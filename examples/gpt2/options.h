@@ -24,7 +24,7 @@ enum schedule_choice { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum order_choice { ORDER_SHUFFLED, ORDER_SEQUENTIAL };
 enum transport_choice { TRANSPORT_AUTO, TRANSPORT_SELF, TRANSPORT_THREADS, TRANSPORT_SHM };
 
-#define OPTIONS_MAX 40
+#define OPTIONS_MAX 48
 
 /** Every option's value, defaults filled in. */
 struct options {
@@ -45,7 +45,9 @@ struct options {
     int data_count;
     bool binary; /**< they are .bin files: tokens are no characters */
     int order;
-    const char *init, *save; /**< NULL: none */
+    const char *init, *save;         /**< NULL: none */
+    const char *checkpoint, *resume; /**< a directory, or NULL; "off", "auto" or a path */
+    int save_every, keep;
     int sample, fingerprint, eval;
     int threads;
     bool recompute;

@@ -285,19 +285,19 @@ zero_result trainer_step(struct trainer *trainer, struct step_report *report)
     const struct options *o = trainer->options;
     const double start = clock_seconds();
     zero_step_result info = {.struct_size = sizeof info};
-    const uint64_t step = zero_step_info(trainer->z, &info) == ZERO_OK ? info.step + 1 : 1;
     for (int i = 0; i < zero_micro_count(trainer->z); i++) {
         const zero_result result = micro_batch(trainer, i);
         if (result)
             return result;
     }
-    const double lr = learning_rate(o, step), loss_scale = zero_loss_scale(trainer->z);
+    const double lr = learning_rate(o, trainer->step + 1), loss_scale = zero_loss_scale(trainer->z);
     zero_result result = update(trainer, lr);
     if (result)
         return result;
     result = zero_step_info(trainer->z, &info);
     if (result)
         return result;
+    trainer->step = info.step;
     *report = (struct step_report){.step = info.step,
                                    .norm = info.norm,
                                    .lr = lr,

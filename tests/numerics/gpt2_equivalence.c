@@ -4,6 +4,7 @@
 // these.
 #include "gpt2_command.h"
 #include "tests/sanitizer.h"
+#include "tests/unit/temporary.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,6 +25,7 @@ struct way {
     bool shared; // one copy of the parameters, from stage 1 on; else gather=copy
     int prefetch, threads;
     bool recompute;
+    const char *more; // options; NULL: none
 };
 
 static void train(char *fingerprint, const char *dtype, const struct way *way)
@@ -40,8 +42,9 @@ static void train(char *fingerprint, const char *dtype, const struct way *way)
                  program, way->world);
     snprintf(options, sizeof options,
              "--layers 2 --heads 2 --width 40 --context 16 --batch 2 --micro-batches 3 --steps 20 "
-             "--warmup 5 --sample 0 --dtype %s --stage %d --prefetch %d --threads %d %s",
-             dtype, way->stage, way->prefetch, way->threads, way->recompute ? "--recompute" : "");
+             "--warmup 5 --sample 0 --dtype %s --stage %d --prefetch %d --threads %d %s %s",
+             dtype, way->stage, way->prefetch, way->threads, way->recompute ? "--recompute" : "",
+             way->more ? way->more : "");
     const int code = command_run(output, "%s %s --data '%s'", start, options, text);
     const char *line = strstr(output, key);
     if (code != 0 || !line)
@@ -127,6 +130,30 @@ static void test_f16(void **state)
     unsetenv("ZERO_LOSS_SCALE_WINDOW");
 }
 
+// Checkpoints on the way change nothing, and a run that goes on from one ends where the other did.
+static void test_resume(void **state)
+{
+    (void)state;
+    struct temporary temporary;
+    char expected[33], saving[256], resuming[256];
+    assert_true(temporary_make(&temporary));
+    snprintf(saving, sizeof saving, "--checkpoint %s --save-every 7 --keep 0", temporary.directory);
+    train(expected, "bf16", &(struct way){.world = 1, .threads = 1, .prefetch = 2});
+    compare("bf16", expected,
+            &(struct way){.world = 3, .stage = 3, .shm = true, .threads = 1, .more = saving});
+    for (int step = 7; step < 20; step += 7)
+        for (int world = 1; world <= 4; world += 3) {
+            snprintf(resuming, sizeof resuming, "--resume %s/step-%08d", temporary.directory, step);
+            compare("bf16", expected,
+                    &(struct way){.world = world,
+                                  .stage = (step + world) % 4,
+                                  .shm = step == 7,
+                                  .threads = 1,
+                                  .more = resuming});
+        }
+    temporary_remove(&temporary);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4)
@@ -138,6 +165,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_f32),
         cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_resume),
         cmocka_unit_test(test_f16),
     };
     return cmocka_run_group_tests_name("gpt2_equivalence", tests, NULL, NULL);

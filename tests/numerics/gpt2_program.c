@@ -339,7 +339,7 @@ static void test_failures(void **state)
     assert_int_equal(run_gpt2(output, "%s --data %s/gpt2_tokens.bin --init %s/gpt2_tokens.bin",
                               golden_options, golden_folder, golden_folder),
                      1);
-    assert_non_null(strstr(output, "\ngpt2: "));
+    assert_ptr_equal(strstr(output, "gpt2: "), output);
 }
 
 static void test_help(void **state)

@@ -75,8 +75,9 @@ static bool run_threads(struct member *members, int world)
     return good;
 }
 
-/** A `victim` of -1: all end by themselves. */
-static bool run_processes(struct member *members, int world, int victim)
+/** A `victim` of -1: all end by themselves. killed NULL: the victim has to be; else *killed says
+ * whether it was. */
+static bool run_processes(struct member *members, int world, int victim, bool *killed)
 {
     pid_t children[MOST_RANKS];
     bool good = true;
@@ -93,7 +94,11 @@ static bool run_processes(struct member *members, int world, int victim)
         int status = -1;
         if (children[i] > 0)
             waitpid(children[i], &status, 0);
-        const int expected = i == victim ? SIGKILL : 0; // as wait() has it
+        int expected = i == victim ? SIGKILL : 0; // as wait() has it
+        if (i == victim && killed) {
+            *killed = status == SIGKILL;
+            expected = *killed ? SIGKILL : 0;
+        }
         if (status != expected)
             fprintf(stderr, "rank %d of %d: wait status 0x%x\n", i, world, (unsigned)status);
         good &= status == expected;
@@ -101,7 +106,7 @@ static bool run_processes(struct member *members, int world, int victim)
     return good;
 }
 
-static bool run(const char *transport, int world, int victim, team_fn fn, void *user)
+static bool run(const char *transport, int world, int victim, bool *killed, team_fn fn, void *user)
 {
     static unsigned runs;
     static char name[64];
@@ -124,7 +129,7 @@ static bool run(const char *transport, int world, int victim, team_fn fn, void *
         members[i] = (struct member){
             .rank = {.rank = i, .world = world, .config = config, .user = user}, .fn = fn};
     }
-    const bool good = strcmp(transport, "shm") == 0 ? run_processes(members, world, victim)
+    const bool good = strcmp(transport, "shm") == 0 ? run_processes(members, world, victim, killed)
                                                     : run_threads(members, world);
     zero_team_free(team);
     return good;
@@ -132,10 +137,15 @@ static bool run(const char *transport, int world, int victim, team_fn fn, void *
 
 bool team_run(const char *transport, int world, team_fn fn, void *user)
 {
-    return run(transport, world, -1, fn, user);
+    return run(transport, world, -1, NULL, fn, user);
 }
 
 bool team_run_killed(int world, int victim, team_fn fn, void *user)
 {
-    return run("shm", world, victim, fn, user);
+    return run("shm", world, victim, NULL, fn, user);
+}
+
+bool team_run_endangered(int world, int victim, bool *killed, team_fn fn, void *user)
+{
+    return run("shm", world, victim, killed, fn, user);
 }

@@ -35,6 +35,9 @@ bool team_run(const char *transport, int world, team_fn fn, void *user);
 /** team_run() over "shm" whose rank `victim` is killed. */
 bool team_run_killed(int world, int victim, team_fn fn, void *user);
 
+/** The same where it may also come to its end by itself: *killed says what it was. */
+bool team_run_endangered(int world, int victim, bool *killed, team_fn fn, void *user);
+
 /** The transport for ranks that are threads: "self" for one. */
 const char *team_threads(int world);
 

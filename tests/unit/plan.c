@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-enum { GRANULE = 1024, ROWS = 10, UNITS = 6 };
+enum { GRANULE = 1024, ROWS = 11, UNITS = 6 };
 
 static const char *const purposes[ROWS] = {"working copies",
                                            "gathered units",
@@ -24,7 +24,8 @@ static const char *const purposes[ROWS] = {"working copies",
                                            "moments",
                                            "master weights",
                                            "tables",
-                                           "transport"};
+                                           "transport",
+                                           "saving"};
 
 /** Which row is which. */
 enum row {
@@ -37,7 +38,8 @@ enum row {
     MOMENTS,
     MASTERS,
     TABLES,
-    TRANSPORT
+    TRANSPORT,
+    SAVING
 };
 
 struct rows {

@@ -21,6 +21,7 @@ const struct eng_optimizer eng_optimizer_adagrad = {
     .size = sizeof(struct eng_optimizer),
     .name = "adagrad",
     .moments = 1,
+    .never_negative = 1u << 0,
     .decay = ZERO_DECAY_L2,
     .check = check,
     .prepare = prepare,

@@ -41,6 +41,7 @@ const struct eng_optimizer eng_optimizer_adam = {
     .size = sizeof(struct eng_optimizer),
     .name = "adam",
     .moments = 2,
+    .never_negative = 1u << 1,
     .decay = ZERO_DECAY_L2,
     .check = check,
     .prepare = eng_adam_prepare,

@@ -11,6 +11,7 @@ const struct eng_optimizer eng_optimizer_adamw = {
     .size = sizeof(struct eng_optimizer),
     .name = "adamw",
     .moments = 2,
+    .never_negative = 1u << 1,
     .decay = ZERO_DECAY_DECOUPLED,
     .check = check,
     .prepare = eng_adam_prepare,

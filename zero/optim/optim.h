@@ -28,6 +28,7 @@ struct eng_optimizer {
     size_t size;
     const char *name;
     int moments;                    /**< values of state an element, beside the master weight */
+    unsigned never_negative;        /**< bit k: moment k, being a sum of squares */
     zero_decay decay;               /**< what ZERO_DECAY_DEFAULT stands for */
     bool nesterov;                  /**< knows Nesterov's form */
     const zero_optimizer_desc *own; /**< the program's; NULL if it is one of ours */

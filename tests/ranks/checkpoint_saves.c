@@ -1,0 +1,242 @@
+// Saves one after the other: what remains of them, what replaces what, and what becomes of those
+// that are given up or fail.
+#include "tests/ranks/saved.h"
+#include "tests/unit/temporary.h"
+
+#include "base/fault.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MOST_RANKS = 3 };
+
+static struct temporary directory;
+
+static int set_up(void **state)
+{
+    (void)state;
+    return temporary_make(&directory) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    base_fault_set(NULL, NULL);
+    temporary_remove(&directory);
+    return 0;
+}
+
+/** Savers start a little later than they could, so that there is something left to write when the
+ * state is about to change. */
+static void delay_savers(void)
+{
+    assert_int_equal(base_fault_set("io.open:delay@1+", NULL), ZERO_OK);
+}
+
+/* ------------------------------------------------------------------ what remains */
+
+struct retention {
+    int keep, keep_every;
+    int saves; /**< at steps 0, 1, 2, ... */
+    const char *remain;
+};
+
+static bool save_many(struct team_rank *rank, void *user)
+{
+    const struct retention *retention = user;
+    const zero_save_options options =
+        saved_options(ZERO_OFF, 0, retention->keep, retention->keep_every);
+    struct toy toy = toy_odd;
+    toy.micro_batches = 2;
+    if (!toy_open(rank, &toy))
+        return false;
+    for (int i = 0; i < retention->saves; i++) {
+        // The one before may be under way still.
+        TEAM_OK(rank, zero_save(rank->z, directory.directory, &options));
+        if (!toy_train(rank, &toy, 1))
+            return false;
+    }
+    TEAM_OK(rank, zero_save_wait(rank->z));
+    return true;
+}
+
+static bool exists(uint64_t step)
+{
+    char path[SAVED_PATH];
+    saved_path(path, directory.directory, step);
+    return access(path, F_OK) == 0;
+}
+
+static void the_newest_and_every_so_many_remain(void **state)
+{
+    (void)state;
+    static const struct retention retentions[] = {
+        {0, 0, 5, "01234"}, {1, 0, 4, "3"},    {2, 0, 5, "34"},
+        {1, 2, 6, "0245"},  {2, 3, 7, "0356"}, {9, 0, 3, "012"},
+    };
+    for (size_t i = 0; i < sizeof retentions / sizeof *retentions; i++) {
+        struct retention retention = retentions[i];
+        assert_int_equal(set_up(NULL), 0);
+        assert_true(team_run(team_threads(2), 2, save_many, &retention));
+        for (int step = 0; step < retention.saves; step++)
+            if (exists((uint64_t)step) != (strchr(retention.remain, '0' + step) != NULL))
+                fail_msg("keep %d, keep_every %d: step %d", retention.keep, retention.keep_every,
+                         step);
+        tear_down(NULL);
+    }
+    assert_int_equal(set_up(NULL), 0);
+}
+
+/** A step that is saved again, with another state, and in two directories in turn. */
+static bool save_again(struct team_rank *rank, void *user)
+{
+    static const float value[] = {3};
+    float read = 0;
+    char path[SAVED_PATH];
+    const char *second = temporary_path(&directory, "second");
+    (void)user;
+    saved_path(path, directory.directory, 1);
+    if (!toy_open(rank, &toy_odd) || !toy_train(rank, &toy_odd, 1) ||
+        !saved_now(rank, directory.directory, NULL) || !saved_now(rank, second, NULL))
+        return false;
+    TEAM_OK(rank, zero_param_write(rank->z, 0, 0, 0, 1, value));
+    if (!saved_now(rank, directory.directory, NULL))
+        return false;
+    TEAM_OK(rank,
+            zero_load(rank->z, temporary_path(&directory, "second/step-00000001"), NULL, NULL));
+    TEAM_OK(rank, zero_param_read(rank->z, 0, 0, 0, 1, &read));
+    TEAM_CHECK(read != 3);
+    TEAM_OK(rank, zero_load(rank->z, path, NULL, NULL));
+    TEAM_OK(rank, zero_param_read(rank->z, 0, 0, 0, 1, &read));
+    TEAM_CHECK(read == 3);
+    return true;
+}
+
+static void a_step_is_saved_again(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= MOST_RANKS; world++)
+        assert_true(team_run(team_threads(world), world, save_again, NULL));
+}
+
+/* ------------------------------------------------------------------ interrupted, and failing */
+
+static bool close_in_the_middle(struct team_rank *rank, void *user)
+{
+    (void)user;
+    if (!toy_open(rank, &toy_odd) || !toy_train(rank, &toy_odd, 1) ||
+        !saved_now(rank, directory.directory, NULL) || !toy_train(rank, &toy_odd, 1))
+        return false;
+    TEAM_OK(rank, zero_save(rank->z, directory.directory, NULL));
+    return true; // and is closed
+}
+
+static bool save_after_that(struct team_rank *rank, void *user)
+{
+    zero_load_result result = {.struct_size = sizeof result};
+    (void)user;
+    if (!toy_open(rank, &toy_odd))
+        return false;
+    TEAM_OK(rank, zero_resume(rank->z, directory.directory, NULL, &result));
+    TEAM_CHECK(result.step == 1 && result.damaged == 0);
+    return toy_train(rank, &toy_odd, 1) && saved_now(rank, directory.directory, NULL);
+}
+
+static void a_context_may_be_closed_in_the_middle(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= MOST_RANKS; world++) {
+        assert_int_equal(set_up(NULL), 0);
+        delay_savers();
+        assert_true(team_run(team_threads(world), world, close_in_the_middle, NULL));
+        assert_false(exists(2));
+        assert_true(team_run(team_threads(world), world, save_after_that, NULL));
+        assert_true(exists(1) && exists(2));
+        tear_down(NULL);
+    }
+    assert_int_equal(set_up(NULL), 0);
+}
+
+/** What fails a save, and how it is reported. */
+static const struct failure {
+    const char *fault;
+    zero_result result;
+} failures[] = {
+    {"io.write@1+", ZERO_E_IO}, {"io.write:enospc@1+", ZERO_E_IO}, {"io.write@2", ZERO_E_IO},
+    {"io.fsync@3+", ZERO_E_IO}, {"io.rename@1+", ZERO_E_IO},       {"io.open@2", ZERO_E_IO},
+};
+
+struct failing {
+    const struct failure *failure;
+    uint8_t digest[16]; /**< at the end */
+};
+
+static bool go_on_after_a_failure(struct team_rank *rank, void *user)
+{
+    struct failing *failing = user;
+    zero_save_info info = {.struct_size = sizeof info};
+    rank->config.stage = 3;
+    if (!toy_open(rank, &toy_odd) || !saved_now(rank, directory.directory, NULL) ||
+        !toy_train(rank, &toy_odd, 1))
+        return false;
+    if (failing->failure) {
+        if (!saved_fault(rank, failing->failure->fault))
+            return false;
+        const zero_result begun = zero_save(rank->z, directory.directory, NULL);
+        TEAM_CHECK(begun == ZERO_OK || begun == ZERO_E_IO);
+        if (!toy_train(rank, &toy_odd, 2))
+            return false;
+        if (!begun) {
+            TEAM_FAILS(rank, zero_save_wait(rank->z), failing->failure->result, "zero_save");
+            TEAM_FAILS(rank, zero_save_wait(rank->z), ZERO_E_IO, "zero_save");
+            TEAM_OK(rank, zero_save_poll(rank->z, &info));
+            TEAM_CHECK(info.phase == ZERO_SAVE_FAILED && info.step == 1 && info.file_bytes == 0);
+        }
+        TEAM_CHECK(exists(0) && !exists(1));
+        if (!saved_fault(rank, NULL) || !saved_now(rank, directory.directory, NULL))
+            return false;
+        TEAM_CHECK(exists(3));
+    } else if (!toy_train(rank, &toy_odd, 2)) {
+        return false;
+    }
+    if (!toy_train(rank, &toy_odd, 1))
+        return false;
+    if (failing->failure)
+        TEAM_STATE(rank, failing->digest);
+    else if (rank->rank == 0)
+        TEAM_OK(rank, zero_fingerprint(rank->z, failing->digest));
+    return true;
+}
+
+static void a_save_that_fails_harms_nothing(void **state)
+{
+    (void)state;
+    struct failing failing = {.failure = NULL};
+    assert_true(team_run(team_threads(1), 1, go_on_after_a_failure, &failing));
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
+        for (int world = 1; world <= 2; world++) {
+            assert_int_equal(set_up(NULL), 0);
+            failing.failure = &failures[i];
+            if (!team_run(team_threads(world), world, go_on_after_a_failure, &failing))
+                fail_msg("%s, %d ranks", failures[i].fault, world);
+            assert_true(base_fault_fired() == 0);
+            tear_down(NULL);
+        }
+    assert_int_equal(set_up(NULL), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_newest_and_every_so_many_remain),
+        TEST(a_step_is_saved_again),
+        TEST(a_context_may_be_closed_in_the_middle),
+        TEST(a_save_that_fails_harms_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

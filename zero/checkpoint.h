@@ -1,0 +1,193 @@
+/**
+ * zero/checkpoint.h: checkpoints. Part of <zero/zero.h>, which includes it.
+ *
+ * A checkpoint is all that decides the future: weights, moments, counters, the loss scale, the last
+ * hyper-parameters, and what the program attached, written by all ranks into a directory
+ * DIR/step-<n> (its format: checkpoint/FORMAT.md). It is loaded at any world size, stage, way of
+ * gathering and dtype of the working copy, and the run goes on with the bits that it would have
+ * had, whatever the job has died of meanwhile: 2N steps are N steps, a save, a load and N steps.
+ *
+ *     zero_attach ...           what of the program's own state belongs in it
+ *     zero_commit
+ *     zero_resume(z, DIR, ...)  ZERO_NOT_FOUND: from the start
+ *     every step: ..., zero_step
+ *         every so often: zero_save(z, DIR, ...)      written behind the next steps
+ *         zero_stop_requested: zero_save, zero_save_wait, leave
+ *     zero_save_wait
+ *     zero_close
+ *
+ * What is under `DIR` belongs to the library; one job at a time saves there.
+ */
+#ifndef ZERO_CHECKPOINT_H
+#define ZERO_CHECKPOINT_H
+
+#include <zero/types.h>
+
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Whose an attached blob is. */
+typedef enum zero_scope {
+    ZERO_GLOBAL = 0,  /**< the same bytes on every rank: part of the fingerprint */
+    ZERO_OF_RANK = 1, /**< each rank has its own */
+} zero_scope;
+
+/**
+ * Attaches `bytes` bytes at `memory` that belong in checkpoints: positions in data, random state,
+ * anything. zero_save() copies them before it returns, zero_load() and zero_resume() write them;
+ * nothing else touches them, and they live until zero_close(), or until the name is attached again
+ * (with other memory, or NULL and 0: no more). *Local*, outside of steps; the same names with the
+ * same scopes on every rank when it comes to saving and loading, global ones with as many bytes.
+ * Names of [A-Za-z0-9_.-], 1 .. 63 bytes, at most 64 of them.
+ *
+ * A blob of a rank is given back to the rank of the same number if the job that saved had as many
+ * ranks as this one; if not, it is left as it is, and zero_load_result.rank_blobs says so: what a
+ * rank has to know must then follow from (seed, step, micro-batch), as zero(7) recommends anyway.
+ *
+ * ZERO_E_INVALID: name, scope, memory; ZERO_E_STATE: inside a step; ZERO_E_LIMIT: a 65th (nothing
+ * changed); ZERO_E_NOMEM.
+ */
+ZERO_API zero_result zero_attach(zero_ctx *z, const char *name, void *memory, uint64_t bytes,
+                                 zero_scope scope);
+
+typedef struct zero_save_options {
+    uint32_t struct_size;
+    int32_t level; /**< of compression: 0 the default, which costs little (see zero(7)); 1 .. 19
+                        as zstd's; ZERO_OFF: none */
+    int32_t keep;  /**< how many of the newest checkpoints remain when this one is complete;
+                        0: all */
+    int32_t keep_every; /**< and those whose step is a multiple of this; 0: no others */
+    int64_t room_bytes; /**< on each rank, for copies of what is not written yet when it is about to
+                             change; 0: 256 MiB, but never more than the state; ZERO_OFF: none */
+} zero_save_options;
+
+static inline zero_save_options zero_save_options_default(void)
+{
+    zero_save_options options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = (uint32_t)sizeof options;
+    return options;
+}
+
+/**
+ * Begins a checkpoint in `directory`/step-<n>, n being the steps so far, and returns when attached
+ * blobs are copied. *Collective, ordered*, between steps; options may be NULL (defaults).
+ *
+ * One thread of each rank writes its shard, straight from the memory that weights and moments are
+ * in, while the program goes on. Before they change (zero_step(), zero_step_ahead(), zero_load(),
+ * zero_import(), zero_param_write()) what has not been written yet is copied, as far as
+ * room_bytes reach, and waited for beyond them. When all shards are durable, which ranks tell each
+ * other in zero_step(), rank 0 commits; one zero_step() later every rank knows
+ * (zero_save_poll()). No bit of a step depends on it. A save under way is completed first.
+ *
+ * A checkpoint of the same step is replaced when the new one is complete. `directory` is made if
+ * only its last part is missing. The first save of a context allocates what all of them use: it is
+ * in the plan as the most that saving needs.
+ *
+ * ZERO_E_INVALID: options, the path is too long, or names no directory; ZERO_E_STATE: inside a
+ * step, a unit is gathered, or another job saves in this directory; ZERO_E_IO; ZERO_E_NOMEM. They
+ * are all ranks', not fatal, and there is no new checkpoint. ZERO_E_DIVERGED: ranks gave other
+ * directories, options or names of blobs, or global blobs differ; fatal.
+ */
+ZERO_API zero_result zero_save(zero_ctx *z, const char *directory,
+                               const zero_save_options *options);
+
+typedef enum zero_save_phase {
+    ZERO_SAVE_NONE = 0,     /**< zero_save() has not begun any yet */
+    ZERO_SAVE_WRITING = 1,  /**< some rank writes, or rank 0 commits */
+    ZERO_SAVE_COMPLETE = 2, /**< durable on every rank, and a checkpoint */
+    ZERO_SAVE_FAILED = 3,   /**< there is none; zero_save_wait() has the error */
+} zero_save_phase;
+
+/** The newest zero_save(). */
+typedef struct zero_save_info {
+    uint32_t struct_size;
+    int32_t phase;                    /**< a zero_save_phase; the same on all ranks */
+    uint64_t step;                    /**< the checkpoint's */
+    uint64_t done_bytes, state_bytes; /**< of this rank: read so far, and all */
+    uint64_t file_bytes;              /**< of all shards; 0 until it is complete */
+    double blocked_s;        /**< this rank: in zero_save(), and in later calls because of it */
+    double seconds;          /**< from zero_save() until it was known to be complete, or now */
+    uint8_t fingerprint[16]; /**< zero_fingerprint() of the step; zeros until complete */
+} zero_save_info;
+
+/** *Local*, any thread: how the newest save is getting on; info->struct_size set by the caller. */
+ZERO_API zero_result zero_save_poll(const zero_ctx *z, zero_save_info *info);
+
+/**
+ * Waits until the newest save is complete, on all ranks. *Collective, ordered*, between steps.
+ * ZERO_OK also where there is none. ZERO_E_IO, ZERO_E_NOMEM: it failed, on all ranks, with the
+ * message of the lowest that did; there is no new checkpoint, those before it are untouched, and
+ * zero_save() may be called again. ZERO_E_STATE: inside a step.
+ */
+ZERO_API zero_result zero_save_wait(zero_ctx *z);
+
+typedef struct zero_load_options {
+    uint32_t struct_size;
+    int32_t allow_new_batch; /**< 1: go on with this job's V (config.micro_batches) if the
+                                  checkpoint has another one: other bits from here on. 0: that is
+                                  an error */
+    int32_t partial;         /**< 1: tensors that the checkpoint has not, or with another shape or
+                                  optimizer, stay as they are, as do blobs that it has not, and it
+                                  may have some that are not here. 0: those are errors */
+    int32_t reserved;
+} zero_load_options;
+
+static inline zero_load_options zero_load_options_default(void)
+{
+    zero_load_options options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = (uint32_t)sizeof options;
+    return options;
+}
+
+typedef struct zero_load_result {
+    uint32_t struct_size;
+    int32_t saved_world; /**< ranks of the job that saved it */
+    uint64_t step;       /**< batches so far: the next step's index */
+    uint64_t updates;
+    int32_t damaged;    /**< zero_resume(): newer ones that were damaged and passed over */
+    int32_t rank_blobs; /**< 1: blobs of a rank were loaded; see zero_attach() */
+    int32_t missing;    /**< partial: tensors of the model that were not loaded */
+    int32_t reserved;
+    uint64_t read_bytes; /**< by this rank, from shards */
+    double seconds;
+} zero_load_result;
+
+/**
+ * Loads exactly this checkpoint: `path` is DIR/step-<n>. *Collective, ordered*, between any two
+ * steps; options and result may be NULL, else their struct_size is set. Afterwards weights,
+ * moments, counters, loss scale, frozen groups and blobs are those of the step; V (config's
+ * micro_batches was not given) and the seed of a context that has not stepped too. zero_step_info()
+ * has step, updates, skips and loss scale of it; norm and clip are NaN.
+ *
+ * Every byte is checked before it counts. ZERO_NOT_FOUND: there is no such checkpoint;
+ * ZERO_E_CORRUPT (the message names file, offset, tensor), ZERO_E_VERSION, ZERO_E_IO;
+ * ZERO_E_INVALID: another model (missing and unexpected tensors, shapes, optimizers, by name),
+ * other blobs, or another V, sum_group, seed or reduction than was asked for; ZERO_E_STATE: inside
+ * a step, or a unit is gathered; ZERO_E_NOMEM. All ranks return the same. What can be found without
+ * reading all of it is found before anything is changed; damage of tensors' bytes may be found
+ * later: then the error is fatal, and zero_resume() of a new context the way out. ZERO_E_DIVERGED:
+ * ranks gave other arguments or see different checkpoints (the message says which rank sees none);
+ * fatal.
+ */
+ZERO_API zero_result zero_load(zero_ctx *z, const char *path, const zero_load_options *options,
+                               zero_load_result *result);
+
+/**
+ * Loads the newest good checkpoint in `directory`. Damage is reported as a warning (rank, file,
+ * offset, tensor) and the one before is taken. *Collective, ordered*, between steps.
+ * ZERO_NOT_FOUND: there is none, nothing has changed. ZERO_E_CORRUPT: there are some, and none is
+ * good; fatal if a value was changed. Otherwise as zero_load().
+ */
+ZERO_API zero_result zero_resume(zero_ctx *z, const char *directory,
+                                 const zero_load_options *options, zero_load_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

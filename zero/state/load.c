@@ -1,0 +1,468 @@
+// Loading: every rank reads what it holds, in place; all ranks agree before values change, and on
+// whether they have all been read.
+
+#include "zero/state/state.h"
+#include "zero/versioned.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PATH = CKPT_MAX_PATH + 64 };
+
+/** One checkpoint that is being loaded. */
+struct load {
+    const char *call;
+    const char *directory;
+    uint64_t step;
+    char path[PATH]; /**< for messages: directory/step-n */
+    zero_load_options options;
+    struct ckpt_loader *loader;
+    struct eng_match match;
+    unsigned char *block; /**< elements as they were stored, where they are converted */
+    bool changed;         /**< values of this context have begun to change */
+    int32_t damaged;      /**< newer ones that were passed over */
+};
+
+static const struct ckpt_manifest *manifest_of(const struct load *job)
+{
+    return ckpt_loader_manifest(job->loader);
+}
+
+/* ------------------------------------------------------------------ before anything changes */
+
+/** Every rank opens it: ZERO_NOT_FOUND if none of them sees it. */
+static zero_result open_all(zero_ctx *z, struct load *job)
+{
+    struct base_error error = {0};
+    ckpt_loader_open(&job->loader, &ckpt_store_posix, job->directory, job->step, &error);
+    const uint64_t found = error.result != ZERO_NOT_FOUND;
+    zero_result r = eng_exchange(z, &found, sizeof found, z->verdict_all);
+    if (r)
+        return r;
+    int without = 0, missing = -1;
+    for (int rank = z->config.world - 1; rank >= 0; rank--) {
+        uint64_t sees;
+        memcpy(&sees, z->verdict_all + (size_t)rank * sizeof sees, sizeof sees);
+        if (!sees) {
+            without++;
+            missing = rank;
+        }
+    }
+    base_error_clear(&z->error);
+    if (without == z->config.world)
+        return zero_fail(&z->error, ZERO_NOT_FOUND, "%s: %s", job->call, error.message);
+    if (without > 0)
+        return eng_fail_agreed(z, ZERO_E_DIVERGED,
+                               "%s: rank %d does not see %s, and others do: a directory that all "
+                               "ranks share is needed",
+                               job->call, missing, job->path);
+    return eng_agree(z, &error, job->call);
+}
+
+static uint64_t id_hash(const struct load *job)
+{
+    return base_hash64(manifest_of(job)->id, sizeof manifest_of(job)->id, job->step);
+}
+
+/** Room for a block that is converted, and the shards this rank needs, opened. */
+static zero_result prepare(zero_ctx *z, struct load *job, struct base_error *error)
+{
+    zero_result r = eng_match(z, manifest_of(job), job->path, &job->options, &job->match, error);
+    if (r || !job->match.converted)
+        return r;
+    job->block = base_calloc(CKPT_BLOCK_ELEMENTS, sizeof(float));
+    return job->block ? ZERO_OK
+                      : zero_fail(error, ZERO_E_NOMEM, "no memory for converting %s", job->path);
+}
+
+/* ------------------------------------------------------------------ reading */
+
+/** Reads elements that are stored with another type than they have here. */
+static zero_result read_converted(zero_ctx *z, struct load *job, size_t tensor,
+                                  const struct eng_slice *slice, int field, uint64_t first,
+                                  uint64_t count, struct base_error *error)
+{
+    static const zero_dtype types[] = {
+        [CKPT_F32] = ZERO_F32, [CKPT_BF16] = ZERO_BF16, [CKPT_F16] = ZERO_F16};
+    const zero_dtype stored = types[manifest_of(job)->tensors[tensor].field[field]];
+    const zero_dtype mine = eng_state_dtype(z, slice->param, field);
+    float values[ENG_GRANULE];
+    zero_result r = ZERO_OK;
+    for (uint64_t at = first, n; !r && at < first + count; at += n) {
+        n = first + count - at < ENG_GRANULE ? first + count - at : ENG_GRANULE;
+        r = ckpt_loader_read(job->loader, tensor, (uint32_t)slice->index, field, at, n, job->block,
+                             error);
+        if (r)
+            break;
+        eng_widen(z->kernels, stored, job->block, (size_t)n, values);
+        eng_narrow(z->kernels, mine, values, (size_t)n, eng_state_memory(z, slice, field, at));
+    }
+    return r;
+}
+
+static zero_result read_field(zero_ctx *z, struct load *job, const struct eng_slice *slice,
+                              int field, uint64_t first, uint64_t count, struct base_error *error)
+{
+    const size_t tensor = job->match.tensor[slice->param];
+    const enum ckpt_dtype stored = manifest_of(job)->tensors[tensor].field[field];
+    if (stored != eng_ckpt_dtype(eng_state_dtype(z, slice->param, field)))
+        return read_converted(z, job, tensor, slice, field, first, count, error);
+    return ckpt_loader_read(job->loader, tensor, (uint32_t)slice->index, field, first, count,
+                            eng_state_memory(z, slice, field, first), error);
+}
+
+/** Reads what this rank writes of a slice, and makes its working copy. */
+static zero_result read_slice(zero_ctx *z, struct load *job, const struct eng_slice *slice,
+                              struct base_error *error)
+{
+    size_t first, end;
+    eng_state_part(z, slice, &first, &end);
+    if (first >= end || job->match.tensor[slice->param] == SIZE_MAX)
+        return ZERO_OK;
+    zero_result r = ZERO_OK;
+    for (int f = 0; !r && f < eng_state_fields(z, slice->param); f++)
+        r = read_field(z, job, slice, f, first, end - first, error);
+    if (!r)
+        eng_values_refresh(z, slice->section, slice->granule * ENG_GRANULE + first, end - first);
+    return r;
+}
+
+static zero_result read_blobs(zero_ctx *z, struct load *job, struct base_error *error)
+{
+    const struct ckpt_manifest *manifest = manifest_of(job);
+    const bool same_world = manifest->world == (size_t)z->config.world;
+    zero_result r = ZERO_OK;
+    for (size_t b = 0; !r && b < manifest->blob_count; b++) {
+        const struct ckpt_blob *saved = &manifest->blobs[b];
+        const struct eng_blob *mine = eng_blob_find(z, saved->name, saved->of_rank);
+        if (mine && mine->bytes > 0 && (!saved->of_rank || same_world))
+            r = ckpt_loader_blob(job->loader, b, (uint32_t)z->config.rank, mine->memory, error);
+    }
+    return r;
+}
+
+static zero_result read_all(zero_ctx *z, struct load *job, struct base_error *error)
+{
+    zero_result r = ZERO_OK;
+    for (size_t i = 0; !r && i < z->layout.slice_count; i++)
+        r = read_slice(z, job, &z->layout.slices[i], error);
+    return r ? r : read_blobs(z, job, error);
+}
+
+/* ------------------------------------------------------------------ afterwards */
+
+static zero_hyper hyper_of(const struct ckpt_group *group)
+{
+    zero_hyper hyper = {0};
+    const struct {
+        const char *name;
+        double *value;
+    } fields[] = {{"lr", &hyper.lr},
+                  {"beta1", &hyper.beta1},
+                  {"beta2", &hyper.beta2},
+                  {"eps", &hyper.eps},
+                  {"weight_decay", &hyper.weight_decay}};
+    for (int i = 0; i < group->hypers; i++)
+        for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
+            if (strcmp(group->hyper[i].name, fields[f].name) == 0)
+                *fields[f].value = group->hyper[i].value;
+    return hyper;
+}
+
+/** Counters and scalars become those of the checkpoint. */
+static void install_moment(zero_ctx *z, const struct load *job)
+{
+    const struct ckpt_state *state = &manifest_of(job)->state;
+    z->step = state->step;
+    z->updates = state->updates;
+    z->stepped = state->step > 0;
+    z->result = (zero_step_result){
+        .step = state->step,
+        .updates = state->updates,
+        .norm = NAN,
+        .clip = NAN,
+        .bad_param = -1,
+        .bad_rank = -1,
+        .loss_scale = state->loss_scale,
+        .skips = state->skips,
+    };
+    z->config.seed = state->seed;
+    if (z->scale.dynamic) {
+        z->scale.value = state->loss_scale;
+        z->scale.clean = state->loss_scale_clean;
+    }
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        z->hyper[g] = hyper_of(&manifest_of(job)->groups[g]);
+        z->model.groups[g].frozen = manifest_of(job)->groups[g].frozen;
+    }
+    eng_frozen_refresh(z);
+}
+
+/** Sends all working copies on their way. */
+static zero_result publish(zero_ctx *z)
+{
+    zero_result r = ZERO_OK;
+    z->version++;
+    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+        r = eng_publish_start(z, s);
+    return r ? r : eng_publish_finish(z, true);
+}
+
+/** Whether what is in memory now is what was saved, tensor by tensor. */
+static zero_result compare_sums(zero_ctx *z, const struct load *job, const uint8_t digest[16],
+                                const struct base_hash128 *sums)
+{
+    const struct ckpt_manifest *manifest = manifest_of(job);
+    for (size_t p = 0; p < z->model.param_count; p++) {
+        const size_t t = job->match.tensor[p];
+        if (t != SIZE_MAX && memcmp(&manifest->tensors[t].sum, &sums[p], sizeof *sums) != 0)
+            return eng_fail_agreed(z, ZERO_E_CORRUPT,
+                                   "%s: %s: tensor %s is not what was saved, though every block is",
+                                   job->call, job->path, z->model.params[p].name);
+    }
+    const bool whole = job->match.missing == 0 && !job->match.other_blobs &&
+                       manifest->tensor_count == z->model.param_count &&
+                       manifest->state.micro_batches == (uint64_t)z->config.micro_batches;
+    if (whole && memcmp(digest, manifest->state.fingerprint, 16) != 0)
+        return eng_fail_agreed(z, ZERO_E_CORRUPT, "%s: %s: the fingerprint is another one",
+                               job->call, job->path);
+    return ZERO_OK;
+}
+
+static zero_result check_fingerprint(zero_ctx *z, const struct load *job)
+{
+    struct base_error error = {0};
+    struct eng_digest digest;
+    uint8_t bytes[16];
+    if (job->match.converted)
+        return ZERO_OK;
+    if (eng_digest_make(z, &digest, &error))
+        return eng_fail_from(z, &error);
+    zero_result r = eng_digest_now(z, &digest, bytes);
+    if (!r)
+        r = compare_sums(z, job, bytes, digest.sums);
+    eng_digest_free(&digest);
+    return r;
+}
+
+/* ------------------------------------------------------------------ one checkpoint */
+
+/** Loads it. ZERO_E_CORRUPT, ZERO_E_IO, ZERO_NOT_FOUND: another one may be tried. */
+static zero_result load_one(zero_ctx *z, struct load *job)
+{
+    struct base_error error = {0};
+    snprintf(job->path, sizeof job->path, "%s/step-%08" PRIu64, job->directory, job->step);
+    zero_result r = open_all(z, job);
+    if (!r)
+        r = eng_same(z, id_hash(job), "the checkpoint that they see");
+    if (r)
+        return r;
+    prepare(z, job, &error);
+    r = eng_slots_settle(z);
+    if (!r)
+        r = eng_publish_finish(z, true);
+    if (!r)
+        r = eng_agree(z, &error, job->call);
+    const int32_t batches = r ? 0 : (int32_t)manifest_of(job)->state.micro_batches;
+    if (!r && batches != z->config.micro_batches && !eng_config_given(&z->config, "micro_batches"))
+        r = eng_batch_change(z, batches, job->call);
+    if (r)
+        return r;
+    job->changed = true;
+    read_all(z, job, &error);
+    // A shard that is gone, or of another version than the manifest, is damage.
+    if (error.result == ZERO_NOT_FOUND || error.result == ZERO_E_VERSION)
+        error.result = ZERO_E_CORRUPT;
+    r = eng_agree(z, &error, job->call);
+    if (r)
+        return r;
+    install_moment(z, job);
+    r = publish(z);
+    return r ? r : check_fingerprint(z, job);
+}
+
+static void close_job(struct load *job)
+{
+    ckpt_loader_close(job->loader);
+    job->loader = NULL;
+    eng_match_free(&job->match);
+    base_free(job->block);
+    job->block = NULL;
+}
+
+/** A failure after values have begun to change is one that no later call gets over. */
+static zero_result conclude(zero_ctx *z, const struct load *job, zero_result r)
+{
+    if (!r || !job->changed || z->fatal)
+        return r;
+    const struct base_error error = z->error;
+    base_error_clear(&z->error);
+    return eng_fail_agreed(z, error.result, "%s", error.message);
+}
+
+static void report(zero_ctx *z, const struct load *job, uint64_t began_ns, zero_load_result *result)
+{
+    const struct ckpt_manifest *manifest = manifest_of(job);
+    zero_load_result full = {
+        .saved_world = (int32_t)manifest->world,
+        .step = z->step,
+        .updates = z->updates,
+        .rank_blobs = job->match.rank_blobs,
+        .damaged = job->damaged,
+        .missing = job->match.missing,
+        .read_bytes = ckpt_loader_bytes_read(job->loader),
+        .seconds = (double)(base_clock_ns() - began_ns) * 1e-9,
+    };
+    base_logf(&z->log, ZERO_LOG_INFO, "ckpt",
+              "step %" PRIu64 " is loaded from %s, saved by %d ranks", z->step, job->path,
+              full.saved_world);
+    if (!result)
+        return;
+    full.struct_size = result->struct_size;
+    eng_struct_give(result, &full, sizeof full);
+}
+
+static zero_result check_call(zero_ctx *z, struct load *job, const char *path,
+                              const zero_load_options *user, const zero_load_result *result)
+{
+    struct base_error error = {0};
+    job->options = zero_load_options_default();
+    if (user &&
+        eng_struct_copy(&job->options, sizeof job->options, user, "zero_load_options", &error))
+        return eng_fail_from(z, &error);
+    if (!path || !*path || strlen(path) >= CKPT_MAX_PATH)
+        return eng_fail(z, ZERO_E_INVALID, "%s needs a path of 1 to %d bytes", job->call,
+                        CKPT_MAX_PATH - 1);
+    if (result && result->struct_size < sizeof result->struct_size)
+        return eng_fail(z, ZERO_E_INVALID, "%s: struct_size of the result is not set", job->call);
+    zero_result r = eng_between_steps(z, job->call);
+    const uint64_t hash = base_hash64(&job->options, sizeof job->options, eng_blob_count(z));
+    if (!r)
+        r = eng_same(z, base_hash64(path, strlen(path), hash), "what they are to load");
+    if (!r)
+        r = eng_save_finish(z);
+    return r;
+}
+
+static zero_result load(zero_ctx *z, const char *path, const zero_load_options *options,
+                        zero_load_result *result)
+{
+    const uint64_t began = base_clock_ns();
+    char directory[CKPT_MAX_PATH];
+    struct load job = {.call = "zero_load", .directory = directory};
+    zero_result r = check_call(z, &job, path, options, result);
+    if (r)
+        return r;
+    snprintf(directory, sizeof directory, "%s", path);
+    if (!ckpt_split_path(directory, &job.step))
+        return eng_fail(z, ZERO_E_INVALID, "zero_load: %s is not DIR/step-<n>", path);
+    r = conclude(z, &job, load_one(z, &job));
+    if (!r)
+        report(z, &job, began, result);
+    close_job(&job);
+    return r;
+}
+
+zero_result zero_load(zero_ctx *z, const char *path, const zero_load_options *options,
+                      zero_load_result *result)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_load");
+    if (!r)
+        r = load(z, path, options, result);
+    return eng_leave(z, r);
+}
+
+/* ------------------------------------------------------------------ the newest good one */
+
+/** What rank 0 tells the others: the newest checkpoint of a step before `before`. */
+struct candidate {
+    uint64_t found; /**< 0: there is none */
+    uint64_t step;
+    uint64_t result; /**< of looking */
+};
+
+static zero_result next_candidate(zero_ctx *z, const char *directory, uint64_t before,
+                                  struct candidate *candidate)
+{
+    struct base_error error = {0};
+    *candidate = (struct candidate){0};
+    if (z->config.rank == 0) {
+        uint64_t *steps = NULL;
+        size_t count = 0;
+        const zero_result r = ckpt_list(&ckpt_store_posix, directory, &steps, &count, &error);
+        if (r == ZERO_NOT_FOUND)
+            base_error_clear(&error);
+        for (size_t i = 0; i < count; i++)
+            if (steps[i] < before)
+                *candidate = (struct candidate){.found = 1, .step = steps[i]};
+        base_free(steps);
+    }
+    const zero_result r = eng_agree(z, &error, "zero_resume");
+    if (r)
+        return r;
+    const zero_result sent = coll_broadcast(z->comm, candidate, sizeof *candidate, 0);
+    return sent ? eng_comm_failed(z, sent) : ZERO_OK;
+}
+
+/** Whether an older checkpoint may do where this one did not. */
+static bool is_damage(const zero_ctx *z, zero_result r)
+{
+    return !z->fatal && (r == ZERO_E_CORRUPT || r == ZERO_E_IO || r == ZERO_NOT_FOUND);
+}
+
+static zero_result resume(zero_ctx *z, const char *directory, const zero_load_options *options,
+                          zero_load_result *result)
+{
+    const uint64_t began = base_clock_ns();
+    struct load job = {.call = "zero_resume", .directory = directory};
+    struct candidate candidate = {.step = UINT64_MAX};
+    zero_result r = check_call(z, &job, directory, options, result);
+    for (bool ended = false; !r && !ended;) {
+        r = next_candidate(z, directory, candidate.step, &candidate);
+        if (r)
+            break;
+        if (!candidate.found) {
+            r = job.damaged ? ZERO_E_CORRUPT : ZERO_NOT_FOUND;
+            base_error_clear(&z->error);
+            zero_fail(&z->error, r,
+                      job.damaged ? "zero_resume: all of the checkpoints in %s are damaged"
+                                  : "zero_resume: no checkpoint in %s",
+                      directory);
+            break;
+        }
+        job.step = candidate.step;
+        r = load_one(z, &job);
+        if (is_damage(z, r)) {
+            base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s; trying the one before",
+                      z->error.message);
+            job.damaged++;
+            close_job(&job);
+            r = ZERO_OK;
+        } else {
+            ended = true;
+        }
+    }
+    r = conclude(z, &job, r);
+    if (!r)
+        report(z, &job, began, result);
+    close_job(&job);
+    return r;
+}
+
+zero_result zero_resume(zero_ctx *z, const char *directory, const zero_load_options *options,
+                        zero_load_result *result)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_resume");
+    if (!r)
+        r = resume(z, directory, options, result);
+    return eng_leave(z, r);
+}

@@ -1,0 +1,234 @@
+#include "zero/state/state.h"
+
+#include "base/arena.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/** What is compared, and where to say what differs. */
+struct comparison {
+    const zero_ctx *z;
+    const struct ckpt_manifest *manifest;
+    const char *path;
+    const zero_load_options *options;
+    struct base_error *error;
+};
+
+/* ------------------------------------------------------------------ configuration */
+
+/** A number that a run keeps: `key` was given, or can't be changed any more. */
+static zero_result same_number(const struct comparison *c, const char *key, uint64_t saved,
+                               uint64_t mine)
+{
+    return saved == mine ? ZERO_OK
+                         : zero_fail(c->error, ZERO_E_INVALID,
+                                     "%s was saved with %s=%" PRIu64 ", and this job has %" PRIu64,
+                                     c->path, key, saved, mine);
+}
+
+static zero_result match_scale(const struct comparison *c)
+{
+    const struct eng_config *config = &c->z->config;
+    const struct ckpt_state *state = &c->manifest->state;
+    const bool mine = config->loss_scale != ENG_LOSS_SCALE_OFF;
+    const bool dynamic = c->z->scale.dynamic;
+    if (mine == state->has_loss_scale && dynamic == state->loss_scale_dynamic &&
+        (dynamic || !mine || c->z->scale.value == state->loss_scale))
+        return ZERO_OK;
+    return zero_fail(c->error, ZERO_E_INVALID,
+                     "%s was saved with a loss scale that is %s (%g), and this job's is %s (%g): "
+                     "set loss_scale",
+                     c->path,
+                     state->loss_scale_dynamic ? "dynamic"
+                     : state->has_loss_scale   ? "fixed"
+                                               : "off",
+                     state->loss_scale,
+                     dynamic ? "dynamic"
+                     : mine  ? "fixed"
+                             : "off",
+                     c->z->scale.value);
+}
+
+static zero_result match_config(const struct comparison *c)
+{
+    const struct eng_config *config = &c->z->config;
+    const struct ckpt_state *state = &c->manifest->state;
+    zero_result r = ZERO_OK;
+    if (!c->options->allow_new_batch && eng_config_given(config, "micro_batches"))
+        r = same_number(c, "micro_batches", state->micro_batches, (uint64_t)config->micro_batches);
+    if (!r)
+        r = same_number(c, "sum_group", state->sum_group, (uint64_t)config->sum_group);
+    if (!r && (c->z->step > 0 || eng_config_given(config, "seed")))
+        r = same_number(c, "seed", state->seed, config->seed);
+    if (!r && state->native != config->native)
+        r = zero_fail(c->error, ZERO_E_INVALID,
+                      "%s was saved with reduction=%s, and this job has %s", c->path,
+                      state->native ? "native" : "canonical",
+                      config->native ? "native" : "canonical");
+    if (!r && state->comm_dtype != eng_ckpt_dtype(config->comm_dtype))
+        r = zero_fail(c->error, ZERO_E_INVALID,
+                      "%s was saved with another comm_dtype than this job has", c->path);
+    return r ? r : match_scale(c);
+}
+
+static zero_result match_groups(const struct comparison *c)
+{
+    const struct eng_model *model = &c->z->model;
+    if (c->manifest->group_count != model->group_count)
+        return zero_fail(c->error, ZERO_E_INVALID, "%s has %zu groups, and this model %zu", c->path,
+                         c->manifest->group_count, model->group_count);
+    for (size_t g = 0; g < model->group_count; g++) {
+        const struct ckpt_group *saved = &c->manifest->groups[g];
+        const struct eng_group *mine = &model->groups[g];
+        if (strcmp(saved->optimizer, mine->optimizer->name) != 0)
+            return zero_fail(c->error, ZERO_E_INVALID,
+                             "%s: group %s has the optimizer %s, and here %s", c->path, saved->name,
+                             saved->optimizer, mine->optimizer->name);
+        if (strcmp(saved->decay, eng_decay_name(mine)) != 0 ||
+            saved->nesterov != mine->choice.nesterov)
+            return zero_fail(
+                c->error, ZERO_E_INVALID, "%s: group %s has the decay %s%s, and here %s%s", c->path,
+                saved->name, saved->decay, saved->nesterov ? " and Nesterov's form" : "",
+                eng_decay_name(mine), mine->choice.nesterov ? " and Nesterov's form" : "");
+        if (saved->hypers != sizeof(zero_hyper) / sizeof(double))
+            return zero_fail(c->error, ZERO_E_INVALID, "%s: group %s has %d hyper-parameters",
+                             c->path, saved->name, saved->hypers);
+    }
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ tensors */
+
+static bool same_shape(const struct ckpt_table_tensor *saved, const struct eng_param *mine)
+{
+    if (saved->ndim != mine->ndim || saved->slices != (uint64_t)mine->slice_count)
+        return false;
+    for (int d = 0; d < mine->ndim; d++)
+        if (saved->shape[d] != mine->shape[d])
+            return false;
+    return true;
+}
+
+/** Why a tensor of the model can't be loaded; NULL: it can. */
+static const char *why_not(const struct comparison *c, size_t p, size_t found)
+{
+    const struct eng_param *mine = &c->z->model.params[p];
+    if (found == SIZE_MAX)
+        return "is not in it";
+    const struct ckpt_table_tensor *saved = &c->manifest->tensors[found];
+    if (!same_shape(saved, mine))
+        return "has another shape in it";
+    if (saved->trains == mine->frozen)
+        return saved->trains ? "trains in it, and is frozen here"
+                             : "is frozen in it, and trains here";
+    if (saved->trains && strcmp(c->manifest->groups[saved->group].optimizer,
+                                c->z->model.groups[mine->group].optimizer->name) != 0)
+        return "has another optimizer in it";
+    if (saved->fields != eng_state_fields(c->z, (zero_param)p))
+        return "has another number of moments in it";
+    return NULL;
+}
+
+/** Decides what becomes of one tensor of the model. */
+static zero_result match_tensor(const struct comparison *c, size_t p, struct eng_match *match)
+{
+    const struct eng_param *mine = &c->z->model.params[p];
+    const size_t found = ckpt_manifest_find(c->manifest, mine->name);
+    const char *why = why_not(c, p, found);
+    match->tensor[p] = why ? SIZE_MAX : found;
+    match->missing += why != NULL;
+    if (why && !c->options->partial)
+        return zero_fail(c->error, ZERO_E_INVALID, "%s: tensor %s %s (option partial: leave it)",
+                         c->path, mine->name, why);
+    for (int f = 0; !why && f < c->manifest->tensors[found].fields; f++)
+        if (c->manifest->tensors[found].field[f] !=
+            eng_ckpt_dtype(eng_state_dtype(c->z, (zero_param)p, f)))
+            match->converted = true;
+    return ZERO_OK;
+}
+
+static zero_result match_unexpected(const struct comparison *c)
+{
+    for (size_t t = 0; t < c->manifest->tensor_count; t++)
+        if (eng_model_find(&c->z->model, c->manifest->tensors[t].name) < 0)
+            return zero_fail(c->error, ZERO_E_INVALID,
+                             "%s: tensor %s is none of this model's (option partial: ignore it)",
+                             c->path, c->manifest->tensors[t].name);
+    return ZERO_OK;
+}
+
+/** Blobs that are attached now, and were not. */
+static zero_result match_new_blobs(const struct comparison *c, struct eng_match *match)
+{
+    for (size_t i = 0; i < eng_blob_count(c->z); i++) {
+        const struct eng_blob *mine = &c->z->blobs->list[i];
+        const bool of_rank = mine->scope == ZERO_OF_RANK;
+        bool found = false;
+        for (size_t b = 0; b < c->manifest->blob_count; b++)
+            found |= c->manifest->blobs[b].of_rank == of_rank &&
+                     strcmp(c->manifest->blobs[b].name, mine->name) == 0;
+        if (found)
+            continue;
+        if (!c->options->partial)
+            return zero_fail(c->error, ZERO_E_INVALID,
+                             "%s: %s is attached, and was not when it was saved (option partial: "
+                             "leave it)",
+                             c->path, mine->name);
+        match->other_blobs = true;
+        match->rank_blobs &= !of_rank;
+    }
+    return ZERO_OK;
+}
+
+static zero_result match_blobs(const struct comparison *c, struct eng_match *match)
+{
+    const bool same_world = c->manifest->world == (size_t)c->z->config.world;
+    match->rank_blobs = same_world;
+    for (size_t b = 0; b < c->manifest->blob_count; b++) {
+        const struct ckpt_blob *saved = &c->manifest->blobs[b];
+        const struct eng_blob *mine = eng_blob_find(c->z, saved->name, saved->of_rank);
+        if (!mine && !c->options->partial)
+            return zero_fail(c->error, ZERO_E_INVALID,
+                             "%s: %s was attached when it was saved, and is not now (option "
+                             "partial: ignore it)",
+                             c->path, saved->name);
+        match->other_blobs |= !mine;
+        if (!mine || (saved->of_rank && !same_world))
+            continue;
+        const uint64_t bytes = saved->bytes[saved->of_rank ? c->z->config.rank : 0];
+        if (bytes != mine->bytes)
+            return zero_fail(c->error, ZERO_E_INVALID,
+                             "%s: %s has %" PRIu64 " bytes in it, and %" PRIu64 " here", c->path,
+                             saved->name, bytes, mine->bytes);
+    }
+    return match_new_blobs(c, match);
+}
+
+zero_result eng_match(const zero_ctx *z, const struct ckpt_manifest *manifest, const char *path,
+                      const zero_load_options *options, struct eng_match *match,
+                      struct base_error *error)
+{
+    const struct comparison c = {z, manifest, path, options, error};
+    *match = (struct eng_match){.tensor = base_calloc(z->model.param_count, sizeof(size_t))};
+    if (!match->tensor)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu tensors",
+                         z->model.param_count);
+    zero_result r = match_config(&c);
+    if (!r)
+        r = match_groups(&c);
+    for (size_t p = 0; !r && p < z->model.param_count; p++)
+        r = match_tensor(&c, p, match);
+    if (!r && !options->partial)
+        r = match_unexpected(&c);
+    if (!r)
+        r = match_blobs(&c, match);
+    if (r)
+        eng_match_free(match);
+    return r;
+}
+
+void eng_match_free(struct eng_match *match)
+{
+    base_free(match->tensor);
+    *match = (struct eng_match){0};
+}

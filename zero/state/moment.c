@@ -1,0 +1,37 @@
+#include "zero/state/state.h"
+
+#include "base/arena.h"
+
+zero_result eng_moment_make(const zero_ctx *z, struct eng_moment *moment, struct base_error *error)
+{
+    const size_t groups = z->model.group_count;
+    *moment = (struct eng_moment){
+        .hyper = base_calloc(groups, sizeof *moment->hyper),
+        .frozen = base_calloc(groups, sizeof *moment->frozen),
+    };
+    if (moment->hyper && moment->frozen)
+        return ZERO_OK;
+    eng_moment_free(moment);
+    return zero_fail(error, ZERO_E_NOMEM, "no memory for the state of %zu groups", groups);
+}
+
+void eng_moment_free(struct eng_moment *moment)
+{
+    base_free(moment->hyper);
+    base_free(moment->frozen);
+    *moment = (struct eng_moment){0};
+}
+
+void eng_moment_take(const zero_ctx *z, struct eng_moment *moment)
+{
+    moment->step = z->step;
+    moment->updates = z->updates;
+    moment->skips = z->result.skips;
+    moment->micro_batches = z->config.micro_batches;
+    moment->scale = z->scale;
+    moment->blobs = eng_blob_hash(z);
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        moment->hyper[g] = z->hyper[g];
+        moment->frozen[g] = z->model.groups[g].frozen;
+    }
+}

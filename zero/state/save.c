@@ -1,0 +1,599 @@
+// Saving: what each rank's saver does is told to all in the exchange of every step, so all ranks
+// go through the same phases at the same steps.
+
+#include "zero/state/state.h"
+#include "zero/versioned.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum phase { NONE, WRITING, COMMITTING, COMPLETE, FAILED };
+
+/** What a rank says of itself. */
+enum word { BUSY, READY, BROKEN };
+
+/** What rank 0 has to know of a shard. */
+struct shard_report {
+    uint64_t bytes, index_offset, index_xxh3;
+    uint64_t blob[ENG_MAX_BLOBS];
+};
+
+struct eng_save {
+    struct ckpt_saver *saver;
+    int level;                     /**< the saver's, */
+    size_t room_bytes, blob_bytes; /**< and how much room it has for copies, and for blobs */
+    struct eng_sources sources;
+    struct eng_digest digest;
+    struct eng_moment moment; /**< when the save began */
+    struct shard_report mine, *all;
+    struct ckpt_directory *directory; /**< rank 0's, locked */
+    char path[CKPT_MAX_PATH];         /**< of the directory */
+    struct ckpt_retention retention;
+    struct ckpt_manifest manifest; /**< rank 0's, of the save under way */
+    struct base_error pruning;     /**< rank 0: what went wrong after the commit */
+    struct base_error error;       /**< of a save that failed, the same on all ranks */
+    uint8_t fingerprint[16];
+};
+
+#define DEFAULT_ROOM ((size_t)256 << 20)
+
+/** What was asked for, with defaults. */
+struct plan {
+    int level;
+    size_t room_bytes;
+    struct ckpt_retention retention;
+};
+
+static enum phase phase_of(const zero_ctx *z)
+{
+    return (enum phase)atomic_load_explicit(&z->save_status.phase, memory_order_acquire);
+}
+
+static bool under_way(const zero_ctx *z)
+{
+    const enum phase phase = phase_of(z);
+    return phase == WRITING || phase == COMMITTING;
+}
+
+static void enter_phase(zero_ctx *z, enum phase phase)
+{
+    if (phase == COMPLETE || phase == FAILED)
+        atomic_store_explicit(&z->save_status.ended_ns, base_clock_ns(), memory_order_relaxed);
+    atomic_store_explicit(&z->save_status.phase, phase, memory_order_release);
+}
+
+static void count_blocked(zero_ctx *z, uint64_t began_ns)
+{
+    atomic_fetch_add_explicit(&z->save_status.blocked_ns, base_clock_ns() - began_ns,
+                              memory_order_relaxed);
+}
+
+/* ------------------------------------------------------------------ memory */
+
+static void see(void *user, const struct ckpt_source *source, int field, uint64_t first,
+                size_t count, const void *elements)
+{
+    const zero_ctx *z = user;
+    struct eng_save *save = z->save;
+    const struct eng_slice *slice = save->sources.slice[source - save->sources.list];
+    eng_digest_add(z, slice, field, first, count, elements, &save->digest.sums[slice->param]);
+}
+
+static struct ckpt_saver_config saver_config(zero_ctx *z, const struct plan *plan)
+{
+    return (struct ckpt_saver_config){
+        .store = &ckpt_store_posix,
+        .level = plan->level,
+        .budget = plan->room_bytes,
+        .sources = z->save->sources.list,
+        .load = eng_save_load(z, z->config.rank),
+        .seen = see,
+        .seen_user = z,
+        .progress = &z->save_status.done_bytes,
+    };
+}
+
+/** A saver with this level, and room for the blobs there are. */
+static zero_result prepare_saver(zero_ctx *z, const struct plan *plan, struct base_error *error)
+{
+    struct eng_save *save = z->save;
+    const struct ckpt_saver_config config = saver_config(z, plan);
+    if (save->saver && save->level == plan->level && save->room_bytes == plan->room_bytes &&
+        save->blob_bytes >= config.load.blob_bytes)
+        return ZERO_OK;
+    ckpt_saver_destroy(save->saver);
+    save->level = plan->level;
+    save->room_bytes = plan->room_bytes;
+    save->blob_bytes = config.load.blob_bytes;
+    atomic_store_explicit(&z->save_status.state_bytes, config.load.bytes, memory_order_relaxed);
+    return ckpt_saver_create(&save->saver, &config, error);
+}
+
+/** What all saves of a context use. */
+static zero_result make(zero_ctx *z, struct base_error *error)
+{
+    struct eng_save *save = base_calloc(1, sizeof *save);
+    if (!save)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for saving");
+    z->save = save;
+    save->all = base_calloc((size_t)z->config.world, sizeof *save->all);
+    if (!save->all)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the reports of %d shards",
+                         z->config.world);
+    zero_result r = eng_sources_make(z, &save->sources, error);
+    if (!r)
+        r = eng_digest_make(z, &save->digest, error);
+    return r ? r : eng_moment_make(z, &save->moment, error);
+}
+
+/** Makes it, if this is the first one, on all ranks or on none. */
+static zero_result prepare(zero_ctx *z, const struct plan *plan)
+{
+    struct base_error error = {0};
+    const bool first = !z->save;
+    if (!first || !make(z, &error))
+        prepare_saver(z, plan, &error);
+    const zero_result r =
+        first ? eng_budget_renew(z, "zero_save", &error) : eng_agree(z, &error, "zero_save");
+    if (r && first)
+        eng_save_free(z);
+    return r;
+}
+
+size_t eng_save_bytes(const zero_ctx *z, int rank)
+{
+    const struct ckpt_saver_load load = eng_save_load(z, rank);
+    const struct eng_save *save = z->save;
+    const size_t params = z->model.param_count, world = (size_t)z->config.world;
+    const size_t saver = save ? ckpt_saver_bytes(&load, save->level, save->room_bytes)
+                              : ckpt_saver_bytes(&load, CKPT_LEVEL_DEFAULT, DEFAULT_ROOM);
+    return sizeof *save + saver + world * sizeof(struct shard_report) +
+           load.sources * (sizeof(struct ckpt_source) + sizeof(struct eng_slice *)) +
+           params * ((1 + world) * sizeof(struct base_hash128) + sizeof(struct eng_named_sum)) +
+           z->model.group_count * (sizeof(zero_hyper) + sizeof(bool));
+}
+
+void eng_save_free(zero_ctx *z)
+{
+    struct eng_save *save = z->save;
+    if (!save)
+        return;
+    ckpt_saver_destroy(save->saver);
+    if (save->directory && under_way(z))
+        ckpt_cancel(save->directory);
+    ckpt_directory_close(save->directory);
+    ckpt_manifest_free(&save->manifest);
+    eng_moment_free(&save->moment);
+    eng_digest_free(&save->digest);
+    eng_sources_free(&save->sources);
+    base_free(save->all);
+    base_free(save);
+    z->save = NULL;
+}
+
+/* ------------------------------------------------------------------ what ranks tell each other */
+
+uint64_t eng_save_word(const zero_ctx *z)
+{
+    if (!under_way(z))
+        return READY;
+    switch (ckpt_saver_state(z->save->saver)) {
+    case CKPT_SAVE_WRITING:
+    case CKPT_SAVE_RUNNING:
+        return BUSY;
+    case CKPT_SAVE_FAILED:
+        return BROKEN;
+    default:
+        return READY;
+    }
+}
+
+static uint64_t word_of(const void *words, size_t stride, int rank)
+{
+    uint64_t word;
+    memcpy(&word, (const unsigned char *)words + (size_t)rank * stride, sizeof word);
+    return word;
+}
+
+/** eng_agree(), where a missing file or directory is no benign answer. */
+static zero_result agree(zero_ctx *z, const struct base_error *mine)
+{
+    struct base_error error = *mine;
+    if (error.result == ZERO_NOT_FOUND)
+        error.result = ZERO_E_IO;
+    return eng_agree(z, &error, "zero_save");
+}
+
+/** All ranks hear of a failure that some rank has found; `mine` has this rank's, or none. */
+static zero_result fail_save(zero_ctx *z, const struct base_error *mine)
+{
+    struct eng_save *save = z->save;
+    const zero_result r = agree(z, mine);
+    if (z->fatal)
+        return z->fatal;
+    if (!r)
+        return ZERO_OK;
+    save->error = z->error;
+    if (save->directory)
+        ckpt_cancel(save->directory);
+    enter_phase(z, FAILED);
+    base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s", save->error.message);
+    return ZERO_OK;
+}
+
+/** On rank 0, in the saver's thread. */
+static zero_result commit(void *user, struct base_error *error)
+{
+    struct eng_save *save = user;
+    size_t removed;
+    const zero_result r = ckpt_commit(save->directory, &save->manifest, error);
+    if (r)
+        return r;
+    // The checkpoint is there, whatever becomes of older ones.
+    base_error_clear(&save->pruning);
+    ckpt_prune(save->directory, &save->retention, &removed, &save->pruning);
+    return ZERO_OK;
+}
+
+/** Rank 0: what the manifest says of each shard and tensor. */
+static void complete_manifest(zero_ctx *z)
+{
+    struct eng_save *save = z->save;
+    struct ckpt_manifest *manifest = &save->manifest;
+    for (size_t r = 0; r < manifest->world; r++) {
+        struct ckpt_shard_entry *shard = &manifest->shards[r];
+        shard->bytes = save->all[r].bytes;
+        shard->index_offset = save->all[r].index_offset;
+        shard->index_xxh3 = save->all[r].index_xxh3;
+        for (size_t b = 0; b < manifest->blob_count; b++)
+            if (manifest->blobs[b].of_rank)
+                manifest->blobs[b].bytes[r] = save->all[r].blob[b];
+    }
+    for (size_t t = 0; t < manifest->tensor_count; t++)
+        manifest->tensors[t].sum = save->digest.sums[t];
+    memcpy(manifest->state.fingerprint, save->fingerprint, sizeof save->fingerprint);
+}
+
+/** Every rank has come to an end. */
+static zero_result all_written(zero_ctx *z)
+{
+    struct eng_save *save = z->save;
+    const bool broken = ckpt_saver_state(save->saver) == CKPT_SAVE_FAILED;
+    static const struct base_error none;
+    zero_result r = fail_save(z, broken ? ckpt_saver_error(save->saver) : &none);
+    if (r || phase_of(z) == FAILED)
+        return r;
+    const struct ckpt_shard_entry *entry = ckpt_saver_entry(save->saver);
+    save->mine.bytes = entry->bytes;
+    save->mine.index_offset = entry->index_offset;
+    save->mine.index_xxh3 = entry->index_xxh3;
+    r = eng_exchange(z, &save->mine, sizeof save->mine, save->all);
+    if (!r)
+        r = eng_digest_conclude(z, &save->moment, &save->digest, save->fingerprint);
+    if (r)
+        return r;
+    uint64_t bytes = 0;
+    for (int rank = 0; rank < z->config.world; rank++)
+        bytes += save->all[rank].bytes;
+    atomic_store_explicit(&z->save_status.file_bytes, bytes, memory_order_relaxed);
+    for (int i = 0; i < 2; i++) {
+        uint64_t half;
+        memcpy(&half, save->fingerprint + i * 8, sizeof half);
+        atomic_store_explicit(&z->save_status.fingerprint[i], half, memory_order_relaxed);
+    }
+    enter_phase(z, COMMITTING);
+    if (z->config.rank == 0) {
+        complete_manifest(z);
+        ckpt_saver_run(save->saver, commit, save);
+    }
+    return ZERO_OK;
+}
+
+/** Rank 0 has committed, or failed to. */
+static zero_result all_committed(zero_ctx *z)
+{
+    struct eng_save *save = z->save;
+    const bool broken = ckpt_saver_state(save->saver) == CKPT_SAVE_FAILED;
+    static const struct base_error none;
+    const zero_result r = fail_save(z, broken ? ckpt_saver_error(save->saver) : &none);
+    if (r || phase_of(z) == FAILED)
+        return r;
+    if (save->pruning.result)
+        base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s", save->pruning.message);
+    enter_phase(z, COMPLETE);
+    base_logf(&z->log, ZERO_LOG_INFO, "ckpt", "step %llu is saved in %s, %llu bytes",
+              (unsigned long long)save->moment.step, save->path,
+              (unsigned long long)atomic_load(&z->save_status.file_bytes));
+    return ZERO_OK;
+}
+
+zero_result eng_save_advance(zero_ctx *z, const void *words, size_t stride)
+{
+    if (!under_way(z))
+        return ZERO_OK;
+    const uint64_t began = base_clock_ns();
+    const bool writing = phase_of(z) == WRITING;
+    for (int rank = 0; rank < (writing ? z->config.world : 1); rank++)
+        if (word_of(words, stride, rank) == BUSY)
+            return ZERO_OK;
+    const zero_result r = writing ? all_written(z) : all_committed(z);
+    count_blocked(z, began);
+    return r;
+}
+
+void eng_save_hold(zero_ctx *z)
+{
+    if (phase_of(z) != WRITING)
+        return;
+    const uint64_t began = base_clock_ns();
+    ckpt_saver_hold(z->save->saver);
+    count_blocked(z, began);
+}
+
+zero_result eng_save_finish(zero_ctx *z)
+{
+    struct eng_save *save = z->save;
+    while (under_way(z)) {
+        const uint64_t began = base_clock_ns();
+        ckpt_saver_wait(save->saver);
+        const uint64_t word = eng_save_word(z);
+        zero_result r = eng_exchange(z, &word, sizeof word, z->verdict_all);
+        count_blocked(z, began);
+        if (!r)
+            r = eng_save_advance(z, z->verdict_all, sizeof word);
+        if (r)
+            return r;
+    }
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ beginning */
+
+static zero_result check_options(zero_ctx *z, const char *directory, const zero_save_options *user,
+                                 zero_save_options *options)
+{
+    struct base_error error = {0};
+    *options = zero_save_options_default();
+    if (user && eng_struct_copy(options, sizeof *options, user, "zero_save_options", &error))
+        return eng_fail_from(z, &error);
+    if (!directory || !*directory || strlen(directory) >= CKPT_MAX_PATH)
+        return eng_fail(z, ZERO_E_INVALID, "zero_save needs a directory of 1 to %d bytes",
+                        CKPT_MAX_PATH - 1);
+    if (options->level < ZERO_OFF || options->level > CKPT_LEVEL_MOST)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "zero_save: level %d is not in 0 to %d, and not ZERO_OFF", options->level,
+                        CKPT_LEVEL_MOST);
+    if (options->keep < 0 || options->keep_every < 0)
+        return eng_fail(z, ZERO_E_INVALID, "zero_save: keep %d or keep_every %d is negative",
+                        options->keep, options->keep_every);
+    if (options->room_bytes < ZERO_OFF)
+        return eng_fail(z, ZERO_E_INVALID, "zero_save: room_bytes %lld is negative",
+                        (long long)options->room_bytes);
+    if (options->keep_every > 0 && options->keep == 0)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "zero_save: keep_every %d has no effect where all are kept (keep 0)",
+                        options->keep_every);
+    return eng_between_steps(z, "zero_save");
+}
+
+static uint64_t hash_arguments(const zero_ctx *z, const char *directory,
+                               const zero_save_options *options)
+{
+    const uint64_t hash = base_hash64(options, sizeof *options, eng_blob_agreement(z));
+    return base_hash64(directory, strlen(directory), hash);
+}
+
+/** Rank 0: the directory is this job's, and the checkpoint is begun. */
+static zero_result begin_directory(zero_ctx *z, const char *path, struct base_error *error)
+{
+    struct eng_save *save = z->save;
+    zero_result r = ZERO_OK;
+    if (save->directory && strcmp(save->path, path) != 0) {
+        ckpt_directory_close(save->directory);
+        save->directory = NULL;
+    }
+    if (!save->directory)
+        r = ckpt_directory_open(&save->directory, &ckpt_store_posix, path,
+                                (uint32_t)z->config.world, error);
+    if (!r)
+        r = ckpt_begin(save->directory, z->step, error);
+    ckpt_manifest_free(&save->manifest);
+    return r ? r : eng_describe(z, &save->moment, &save->manifest, error);
+}
+
+static zero_result random_id(uint8_t id[16], struct base_error *error)
+{
+    if (getrandom(id, 16, 0) == 16)
+        return ZERO_OK;
+    return zero_fail_errno(error, ZERO_E_IO, errno, "no random number for a checkpoint");
+}
+
+/** Starts this rank's saver. */
+static zero_result start(zero_ctx *z, const uint8_t id[16], struct base_error *error)
+{
+    struct eng_save *save = z->save;
+    struct ckpt_blob_source blobs[ENG_MAX_BLOBS];
+    size_t count = 0;
+    memset(save->mine.blob, 0, sizeof save->mine.blob);
+    for (size_t i = 0; i < eng_blob_count(z); i++) {
+        const struct eng_blob *blob = &z->blobs->list[i];
+        save->mine.blob[i] = blob->bytes;
+        if (blob->scope == ZERO_OF_RANK || z->config.rank == 0)
+            blobs[count++] = (struct ckpt_blob_source){
+                .number = (uint32_t)i, .bytes = blob->memory, .size = (size_t)blob->bytes};
+    }
+    struct ckpt_target target = {
+        .id = {.step = z->step,
+               .rank = (uint32_t)z->config.rank,
+               .world = (uint32_t)z->config.world},
+        .path = save->path,
+    };
+    memcpy(target.id.checkpoint, id, sizeof target.id.checkpoint);
+    memset(save->digest.sums, 0, z->model.param_count * sizeof *save->digest.sums);
+    return ckpt_saver_start(save->saver, &target, blobs, count, error);
+}
+
+static struct plan plan_of(const zero_save_options *options)
+{
+    return (struct plan){
+        .level = options->level == 0          ? CKPT_LEVEL_DEFAULT
+                 : options->level == ZERO_OFF ? CKPT_LEVEL_STORED
+                                              : options->level,
+        .room_bytes = options->room_bytes == 0          ? DEFAULT_ROOM
+                      : options->room_bytes == ZERO_OFF ? 0
+                                                        : (size_t)options->room_bytes,
+        .retention = {.keep = (uint64_t)options->keep, .keep_every = (uint64_t)options->keep_every},
+    };
+}
+
+/** Rank 0 begins the checkpoint and names it. */
+static zero_result begin(zero_ctx *z, const char *directory, const struct plan *plan,
+                         uint8_t id[16])
+{
+    struct eng_save *save = z->save;
+    struct base_error error = {0};
+    eng_moment_take(z, &save->moment);
+    if (z->config.rank == 0 && !begin_directory(z, directory, &error))
+        random_id(id, &error);
+    snprintf(save->path, sizeof save->path, "%s", directory);
+    const zero_result r = agree(z, &error);
+    if (r)
+        return r;
+    const zero_result sent = coll_broadcast(z->comm, id, 16, 0);
+    if (sent)
+        return eng_comm_failed(z, sent);
+    memcpy(save->manifest.id, id, sizeof save->manifest.id);
+    save->manifest.level = plan->level;
+    save->retention = plan->retention;
+    return ZERO_OK;
+}
+
+/** All ranks write, or none does. */
+static zero_result begin_writing(zero_ctx *z, const char *directory, const struct plan *plan)
+{
+    struct base_error error = {0};
+    uint8_t id[16] = {0};
+    zero_result r = begin(z, directory, plan, id);
+    if (!r) {
+        start(z, id, &error);
+        r = agree(z, &error);
+    }
+    if (!r)
+        return ZERO_OK;
+    ckpt_saver_cancel(z->save->saver);
+    if (z->save->directory)
+        ckpt_cancel(z->save->directory);
+    return r;
+}
+
+static zero_result save(zero_ctx *z, const char *directory, const zero_save_options *user)
+{
+    const uint64_t began = base_clock_ns();
+    zero_save_options options;
+    zero_result r = check_options(z, directory, user, &options);
+    if (!r)
+        r = eng_same(z, hash_arguments(z, directory, &options), "the arguments of zero_save");
+    if (!r)
+        r = eng_save_finish(z);
+    const struct plan plan = plan_of(&options);
+    if (!r)
+        r = prepare(z, &plan);
+    if (!r)
+        r = begin_writing(z, directory, &plan);
+    if (r)
+        return r;
+    struct eng_save_status *status = &z->save_status;
+    atomic_store_explicit(&status->step, z->step, memory_order_relaxed);
+    atomic_store_explicit(&status->began_ns, began, memory_order_relaxed);
+    atomic_store_explicit(&status->blocked_ns, base_clock_ns() - began, memory_order_relaxed);
+    enter_phase(z, WRITING);
+    return ZERO_OK;
+}
+
+zero_result zero_save(zero_ctx *z, const char *directory, const zero_save_options *options)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_save");
+    if (!r)
+        r = save(z, directory, options);
+    return eng_leave(z, r);
+}
+
+/* ------------------------------------------------------------------ asking */
+
+static zero_result wait_for_save(zero_ctx *z)
+{
+    zero_result r = eng_outside(z, "zero_save_wait");
+    if (!r)
+        r = eng_save_finish(z);
+    if (r || phase_of(z) != FAILED)
+        return r;
+    z->error = z->save->error;
+    return z->error.result;
+}
+
+zero_result zero_save_wait(zero_ctx *z)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_save_wait");
+    if (!r)
+        r = wait_for_save(z);
+    return eng_leave(z, r);
+}
+
+static int32_t public_phase(enum phase phase)
+{
+    switch (phase) {
+    case NONE:
+        return ZERO_SAVE_NONE;
+    case COMPLETE:
+        return ZERO_SAVE_COMPLETE;
+    case FAILED:
+        return ZERO_SAVE_FAILED;
+    default:
+        return ZERO_SAVE_WRITING;
+    }
+}
+
+static uint64_t load(const _Atomic uint64_t *value)
+{
+    return atomic_load_explicit(value, memory_order_relaxed);
+}
+
+static void fill_info(const struct eng_save_status *status, enum phase phase, zero_save_info *info)
+{
+    const bool ended = phase == COMPLETE || phase == FAILED;
+    const uint64_t end = ended ? load(&status->ended_ns) : base_clock_ns();
+    info->step = load(&status->step);
+    info->done_bytes = load(&status->done_bytes);
+    info->state_bytes = load(&status->state_bytes);
+    info->seconds = (double)(end - load(&status->began_ns)) * 1e-9;
+    info->blocked_s = (double)load(&status->blocked_ns) * 1e-9;
+    if (phase != COMPLETE)
+        return;
+    info->file_bytes = load(&status->file_bytes);
+    for (int i = 0; i < 2; i++) {
+        const uint64_t half = load(&status->fingerprint[i]);
+        memcpy(info->fingerprint + i * 8, &half, sizeof half);
+    }
+}
+
+zero_result zero_save_poll(const zero_ctx *z, zero_save_info *info)
+{
+    if (!z || !info || info->struct_size < sizeof info->struct_size)
+        return ZERO_E_INVALID;
+    const enum phase phase = phase_of(z);
+    zero_save_info full = {.struct_size = info->struct_size, .phase = public_phase(phase)};
+    if (phase != NONE)
+        fill_info(&z->save_status, phase, &full);
+    eng_struct_give(info, &full, sizeof full);
+    return ZERO_OK;
+}

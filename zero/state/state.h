@@ -1,0 +1,150 @@
+/**
+ * zero/state/state.h: what decides the future of a run, and how it gets to files and back.
+ *
+ *   save.c       zero_save(): when ranks do what, and what they tell each other
+ *   sources.c    where the state is in memory, for the thread that writes it
+ *   describe.c   the manifest of a model and a moment
+ *   load.c       zero_load(), zero_resume(): agreeing, reading, installing
+ *   match.c      whether a checkpoint is one of this model and configuration
+ *   attach.c     the program's own bytes
+ *   moment.c     counters and scalars between two steps
+ */
+#ifndef ZERO_STATE_H
+#define ZERO_STATE_H
+
+#include "base/hash.h"
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+#include "zero/engine.h"
+
+/* ---- moment.c */
+
+/** What decides the future beside tensors, between two steps. */
+struct eng_moment {
+    uint64_t step, updates, skips;
+    int32_t micro_batches;
+    struct eng_scale scale;
+    zero_hyper *hyper;         /**< one a group, */
+    bool *frozen;              /**< and whether it is */
+    struct base_hash128 blobs; /**< of the global ones; zero without */
+};
+
+/** Makes room for a moment of this model. ZERO_E_NOMEM. */
+zero_result eng_moment_make(const zero_ctx *z, struct eng_moment *moment, struct base_error *error);
+void eng_moment_free(struct eng_moment *moment);
+/** Now. */
+void eng_moment_take(const zero_ctx *z, struct eng_moment *moment);
+
+/* ---- fingerprint.c */
+
+struct eng_named_sum {
+    const struct eng_param *param;
+    struct base_hash128 sum;
+};
+
+/** What a fingerprint is made in. */
+struct eng_digest {
+    struct base_hash128 *sums; /**< one a tensor: of what this rank owns, in the end of all of it */
+    struct base_hash128 *all;  /**< every rank's */
+    struct eng_named_sum *named;
+};
+
+/** ZERO_E_NOMEM. */
+zero_result eng_digest_make(const zero_ctx *z, struct eng_digest *digest, struct base_error *error);
+void eng_digest_free(struct eng_digest *digest);
+/** Adds the hashes of the granules in elements first .. first+count-1 of one field of a slice;
+ * first is at a granule. field: see eng_state_fields(). */
+void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first,
+                    size_t count, const void *elements, struct base_hash128 *sum);
+/** Adds every rank's sums up and makes the fingerprint of them and of a moment. Collective.
+ * Allocates nothing. */
+zero_result eng_digest_conclude(zero_ctx *z, const struct eng_moment *moment,
+                                struct eng_digest *digest, uint8_t bytes[16]);
+/** The fingerprint of the state as it is, in a digest as eng_digest_make() left it. Collective. */
+zero_result eng_digest_now(zero_ctx *z, struct eng_digest *digest, uint8_t bytes[16]);
+
+/* ---- attach.c */
+
+enum { ENG_MAX_BLOBS = CKPT_MAX_BLOBS, ENG_BLOB_NAME = 64 };
+
+struct eng_blob {
+    char name[ENG_BLOB_NAME];
+    void *memory;
+    uint64_t bytes;
+    zero_scope scope;
+};
+
+struct eng_blobs {
+    struct eng_blob list[ENG_MAX_BLOBS];
+    size_t count;
+};
+
+/** The blob of that name and scope, NULL if there is none. */
+const struct eng_blob *eng_blob_find(const zero_ctx *z, const char *name, bool of_rank);
+/** Number of blobs. */
+size_t eng_blob_count(const zero_ctx *z);
+/** Hash of the global ones, names included; zero if there is none. */
+struct base_hash128 eng_blob_hash(const zero_ctx *z);
+/** Hash of what must be the same on all ranks: names, scopes, and the global ones. */
+uint64_t eng_blob_agreement(const zero_ctx *z);
+
+/* ---- sources.c */
+
+/** Where a rank's state is: a source for each slice that it owns something of. */
+struct eng_sources {
+    struct ckpt_source *list;
+    const struct eng_slice **slice; /**< of each */
+    size_t count;
+};
+
+/** ZERO_E_NOMEM. */
+zero_result eng_sources_make(const zero_ctx *z, struct eng_sources *sources,
+                             struct base_error *error);
+void eng_sources_free(struct eng_sources *sources);
+/** The part of a slice that `rank` owns; false: none. */
+bool eng_own_run(const struct eng_layout *layout, const struct eng_slice *slice, int rank,
+                 struct ckpt_run *run);
+/** Fields of a tensor: its weights, and its moments if it trains. */
+int eng_state_fields(const zero_ctx *z, zero_param param);
+/** What a rank's saver writes. */
+struct ckpt_saver_load eng_save_load(const zero_ctx *z, int rank);
+/** Type of a field. */
+zero_dtype eng_state_dtype(const zero_ctx *z, zero_param param, int field);
+/** Where a field of the slice is at element `first`, which this rank has. */
+void *eng_state_memory(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first);
+
+/* ---- describe.c */
+
+/** The manifest of the model at a moment, without `id`, shards' files and the sums of tensors.
+ * ZERO_E_NOMEM: it is empty. */
+zero_result eng_describe(const zero_ctx *z, const struct eng_moment *moment,
+                         struct ckpt_manifest *manifest, struct base_error *error);
+/** What a group's weight decay is called in files. */
+const char *eng_decay_name(const struct eng_group *group);
+/** A dtype as files call it. */
+enum ckpt_dtype eng_ckpt_dtype(zero_dtype dtype);
+
+/* ---- save.c */
+
+/** Waits for the save under way, on all ranks. Collective. Its failure is none of this call. */
+zero_result eng_save_finish(zero_ctx *z);
+
+/* ---- match.c */
+
+/** What of a checkpoint goes where. */
+struct eng_match {
+    size_t *tensor; /**< of each of the model's: its number in the manifest; SIZE_MAX: missing */
+    int missing;
+    bool converted;   /**< some values are stored with another type than they have here */
+    bool other_blobs; /**< some are on one side only */
+    bool rank_blobs;  /**< those of a rank that are here are in it, and this rank's */
+};
+
+/** Compares a checkpoint with model and configuration. ZERO_E_INVALID: the message says what
+ * differs; ZERO_E_NOMEM. */
+zero_result eng_match(const zero_ctx *z, const struct ckpt_manifest *manifest, const char *path,
+                      const zero_load_options *options, struct eng_match *match,
+                      struct base_error *error);
+void eng_match_free(struct eng_match *match);
+
+#endif
