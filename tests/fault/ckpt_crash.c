@@ -339,7 +339,8 @@ static zero_result find_unfinished(void *user, const char *name, enum base_entry
 {
     (void)error;
     (void)kind;
-    *(bool *)user |= ckpt_name_is_saving(name);
+    uint64_t step;
+    *(bool *)user |= ckpt_name_is_saving(name, &step);
     return ZERO_OK;
 }
 
