@@ -202,7 +202,7 @@ static struct ckpt_block wanted_block(const struct ckpt_shard *shard, size_t blo
 {
     const struct ckpt_block_place place = ckpt_shard_place(shard, block);
     struct ckpt_block wanted = {.offset = offset, .code = {.element_bytes = 1}};
-    uint64_t end = place.first;
+    uint64_t end;
     if (place.run == SIZE_MAX) {
         end = blob_bytes(shard, place.blob);
     } else {

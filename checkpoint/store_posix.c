@@ -32,9 +32,12 @@ static zero_result open_file(struct ckpt_file **out, const char *path, int flags
         file->fd = -1;
         file->path = base_strdup(path);
     }
-    const zero_result result = file && file->path
-                                   ? base_open(&file->fd, path, flags, FILE_MODE, error)
-                                   : zero_fail(error, ZERO_E_NOMEM, "no memory to open '%s'", path);
+    if (!file || !file->path) {
+        free_file(out);
+        zero_fail(error, ZERO_E_NOMEM, "no memory to open '%s'", path);
+        return ZERO_E_NOMEM;
+    }
+    const zero_result result = base_open(&file->fd, path, flags, FILE_MODE, error);
     if (result)
         free_file(out);
     return result;

@@ -111,7 +111,7 @@ static void forge(uint64_t step, const char *from, const char *to)
     do {                                                                                           \
         TEAM_OK(rank, zero_barrier((rank)->z));                                                    \
         if ((rank)->rank == 0)                                                                     \
-            action;                                                                                \
+            (void)(action);                                                                        \
         TEAM_OK(rank, zero_barrier((rank)->z));                                                    \
     } while (0)
 

@@ -119,13 +119,13 @@ static zero_result prepare_saver(zero_ctx *z, const struct plan *plan, struct ba
 static zero_result make(zero_ctx *z, struct base_error *error)
 {
     struct eng_save *save = base_calloc(1, sizeof *save);
-    if (!save)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for saving");
     z->save = save;
-    save->all = base_calloc((size_t)z->config.world, sizeof *save->all);
-    if (!save->all)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for the reports of %d shards",
-                         z->config.world);
+    if (save)
+        save->all = base_calloc((size_t)z->config.world, sizeof *save->all);
+    if (!save || !save->all) {
+        zero_fail(error, ZERO_E_NOMEM, "no memory for saving %d shards", z->config.world);
+        return ZERO_E_NOMEM;
+    }
     zero_result r = eng_sources_make(z, &save->sources, error);
     if (!r)
         r = eng_digest_make(z, &save->digest, error);
