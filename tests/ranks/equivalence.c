@@ -446,6 +446,8 @@ static struct job matrix_job(const int *choice, unsigned turn, struct outcome *o
     };
     take_turns(&job, turn);
     job.model.ahead = choice[AHEAD];
+    if (job.model.ahead)
+        job.verify_micro = 0; // which steps that are announced can't have
     return job;
 }
 
