@@ -70,7 +70,7 @@ static const void *part_memory(const struct part *part)
 
 static size_t source_blocks(const struct ckpt_source *source)
 {
-    return ckpt_run_blocks(&source->run) * (size_t)source->fields;
+    return (size_t)ckpt_block_count(source->run.first, source->run.count) * (size_t)source->fields;
 }
 
 /** The source of block `block`. */
@@ -92,9 +92,16 @@ static struct part part_of(const struct ckpt_saver *saver, size_t block)
     const size_t s = source_of(saver, block);
     const struct ckpt_source *source = &saver->config.sources[s];
     const size_t k = block - saver->first_block[s];
-    struct part part = {.source = source, .field = (int)(k % (size_t)source->fields)};
-    ckpt_run_block(&source->run, k / (size_t)source->fields, &part.first, &part.count);
-    return part;
+    const struct ckpt_run *run = &source->run;
+    const uint64_t number = run->first / CKPT_BLOCK_ELEMENTS + k / (size_t)source->fields;
+    const uint64_t border = number * CKPT_BLOCK_ELEMENTS;
+    const uint64_t first = border > run->first ? border : run->first;
+    return (struct part){
+        .source = source,
+        .field = (int)(k % (size_t)source->fields),
+        .first = first,
+        .count = (size_t)(ckpt_block_end(first, run->first + run->count) - first),
+    };
 }
 
 /* ------------------------------------------------------------------ the thread */

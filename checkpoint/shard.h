@@ -17,24 +17,6 @@ struct ckpt_shard_id {
     uint32_t rank, world;
 };
 
-/** Blocks of a run in each field. */
-static inline size_t ckpt_run_blocks(const struct ckpt_run *run)
-{
-    return run->count == 0 ? 0
-                           : (size_t)((run->first + run->count - 1) / CKPT_BLOCK_ELEMENTS -
-                                      run->first / CKPT_BLOCK_ELEMENTS + 1);
-}
-
-/** Block `block` of a run: its first element of the slice, and how many it has. */
-static inline void ckpt_run_block(const struct ckpt_run *run, size_t block, uint64_t *first,
-                                  size_t *count)
-{
-    const uint64_t begin = (run->first / CKPT_BLOCK_ELEMENTS + block) * CKPT_BLOCK_ELEMENTS;
-    const uint64_t end = begin + CKPT_BLOCK_ELEMENTS, run_end = run->first + run->count;
-    *first = begin > run->first ? begin : run->first;
-    *count = (size_t)((end < run_end ? end : run_end) - *first);
-}
-
 /** Where the block that begins at element `first` ends, of a run that ends before `end`. */
 static inline uint64_t ckpt_block_end(uint64_t first, uint64_t end)
 {

@@ -136,6 +136,14 @@ zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *wh
     return zero_fail(&z->error, first.result, "%s: rank %d: %.400s", what, failed, first.message);
 }
 
+zero_result eng_agree_on_file(zero_ctx *z, const struct base_error *mine, const char *what)
+{
+    struct base_error error = *mine;
+    if (error.result == ZERO_NOT_FOUND)
+        error.result = ZERO_E_IO;
+    return eng_agree(z, &error, what);
+}
+
 zero_result eng_same(zero_ctx *z, uint64_t value, const char *what)
 {
     // Allocated at commit, so that comparing cannot fail on one rank alone; free between steps.

@@ -307,6 +307,8 @@ zero_result eng_comm_failed(zero_ctx *z, zero_result result);
 /** Collective: ZERO_OK if no rank has a failure in *mine, else the lowest failing rank's result,
  * and its message as the last error, on every rank. Not sticky. `what` names the undertaking. */
 zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *what);
+/** The same about files: ZERO_NOT_FOUND, a benign answer elsewhere, is ZERO_E_IO. */
+zero_result eng_agree_on_file(zero_ctx *z, const struct base_error *mine, const char *what);
 
 /** Collective, ordered, between steps: ZERO_E_DIVERGED, fatal, unless every rank gives the same
  * value; `what` says what they gave. */

@@ -31,14 +31,6 @@ static zero_result check_call(zero_ctx *z, const char *path, const char *call)
     return eng_between_steps(z, call);
 }
 
-/** eng_agree(), where a missing file or directory is no benign answer. */
-static zero_result agree_on_file(zero_ctx *z, struct base_error *mine, const char *call)
-{
-    if (mine->result == ZERO_NOT_FOUND)
-        mine->result = ZERO_E_IO;
-    return eng_agree(z, mine, call);
-}
-
 /* ------------------------------------------------------------------ export */
 
 struct export
@@ -112,7 +104,7 @@ static zero_result export_model(zero_ctx *z, const char *path)
         zero_fail(&job.error, ZERO_E_NOMEM, "no memory for %zu elements", CHUNK_ELEMENTS);
     else if (z->config.rank == 0)
         open_writer(z, &job, path);
-    r = agree_on_file(z, &job.error, "zero_export");
+    r = eng_agree_on_file(z, &job.error, "zero_export");
     if (r)
         goto out;
     r = export_tensors(z, &job);
@@ -122,7 +114,7 @@ static zero_result export_model(zero_ctx *z, const char *path)
         ckpt_safetensors_finish(job.writer, &job.error);
         job.writer = NULL;
     }
-    r = agree_on_file(z, &job.error, "zero_export");
+    r = eng_agree_on_file(z, &job.error, "zero_export");
 out:
     ckpt_safetensors_abort(job.writer);
     base_free(job.chunk);
@@ -203,7 +195,7 @@ static zero_result read_frozen(zero_ctx *z, struct import *job)
 {
     struct base_error error = {0};
     eng_values_frozen(z, read_tensor, job, true, &error);
-    const zero_result r = agree_on_file(z, &error, "zero_import");
+    const zero_result r = eng_agree_on_file(z, &error, "zero_import");
     return r ? eng_fail_agreed(z, r, "%s", z->error.message) : ZERO_OK;
 }
 
@@ -227,7 +219,7 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
     if (!r)
         r = eng_publish_finish(z, true);
     if (!r)
-        r = agree_on_file(z, &error, "zero_import");
+        r = eng_agree_on_file(z, &error, "zero_import");
     if (!r)
         r = read_frozen(z, &job);
     if (!r)

@@ -86,18 +86,15 @@ static void tell_values(char *text, size_t size, const char *what, double x, dou
 static bool tell_hyper(const zero_ctx *z, const unsigned char *a, const unsigned char *b,
                        char *text, size_t size)
 {
-    static const char *const names[] = {"lr", "beta1", "beta2", "eps", "weight_decay"};
-    enum { FIELDS = sizeof names / sizeof *names };
-    _Static_assert(sizeof(zero_hyper) == FIELDS * sizeof(double), "every field has its name");
-    for (size_t i = 0; i < z->model.group_count * FIELDS; i++) {
+    for (size_t i = 0; i < z->model.group_count * ENG_HYPERS; i++) {
         double x, y;
         memcpy(&x, a + i * sizeof x, sizeof x);
         memcpy(&y, b + i * sizeof y, sizeof y);
         if (!differ(x, y))
             continue;
         char what[160];
-        snprintf(what, sizeof what, "%s of group %.128s", names[i % FIELDS],
-                 z->model.groups[i / FIELDS].name);
+        snprintf(what, sizeof what, "%s of group %.128s", eng_hyper_names[i % ENG_HYPERS],
+                 z->model.groups[i / ENG_HYPERS].name);
         tell_values(text, size, what, x, y);
         return true;
     }

@@ -52,7 +52,7 @@ static void fill_source(struct bench *bench, size_t i)
     *source =
         (struct ckpt_source){.run = *run, .fields = bench->manifest.tensors[run->tensor].fields};
     bench->load.sources++;
-    bench->load.blocks += ckpt_run_blocks(run) * (size_t)source->fields;
+    bench->load.blocks += (size_t)ckpt_block_count(run->first, run->count) * (size_t)source->fields;
     for (int f = 0; f < source->fields; f++) {
         const size_t bytes = run->count * sample_element_bytes(&bench->manifest, run->tensor, f);
         void *memory = base_aligned_alloc(64, bytes);

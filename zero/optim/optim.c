@@ -3,6 +3,9 @@
 #include <float.h>
 #include <string.h>
 
+const char *const eng_hyper_names[ENG_HYPERS] = {"lr", "beta1", "beta2", "eps", "weight_decay"};
+_Static_assert(sizeof(zero_hyper) == ENG_HYPERS * sizeof(double), "every field has its name");
+
 static const struct eng_optimizer *const optimizers[] = {
     &eng_optimizer_adamw, &eng_optimizer_adam,    &eng_optimizer_sgd,
     &eng_optimizer_lion,  &eng_optimizer_adagrad,

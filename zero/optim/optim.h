@@ -24,6 +24,10 @@ struct eng_choice {
     const zero_optimizer_desc *own; /**< a program's own optimizer; else NULL */
 };
 
+/** The fields of zero_hyper, doubles one after the other, by name. */
+enum { ENG_HYPERS = 5 };
+extern const char *const eng_hyper_names[ENG_HYPERS];
+
 struct eng_optimizer {
     size_t size;
     const char *name;

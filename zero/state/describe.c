@@ -62,17 +62,13 @@ static struct ckpt_state describe_state(const zero_ctx *z, const struct eng_mome
 
 static void describe_hyper(const zero_hyper *hyper, struct ckpt_group *out)
 {
-    const struct ckpt_hyper list[] = {
-        {"lr", hyper->lr},
-        {"beta1", hyper->beta1},
-        {"beta2", hyper->beta2},
-        {"eps", hyper->eps},
-        {"weight_decay", hyper->weight_decay},
-    };
-    _Static_assert(sizeof list == sizeof(*hyper) / sizeof(double) * sizeof *list,
-                   "every field has its name");
-    out->hypers = sizeof list / sizeof *list;
-    memcpy(out->hyper, list, sizeof list);
+    double values[ENG_HYPERS];
+    memcpy(values, hyper, sizeof values);
+    out->hypers = ENG_HYPERS;
+    for (int i = 0; i < ENG_HYPERS; i++) {
+        snprintf(out->hyper[i].name, sizeof out->hyper[i].name, "%s", eng_hyper_names[i]);
+        out->hyper[i].value = values[i];
+    }
 }
 
 static bool describe_groups(const zero_ctx *z, const struct eng_moment *moment,

@@ -156,24 +156,6 @@ static zero_result read_all(zero_ctx *z, struct load *job, struct base_error *er
 
 /* ------------------------------------------------------------------ afterwards */
 
-static zero_hyper hyper_of(const struct ckpt_group *group)
-{
-    zero_hyper hyper = {0};
-    const struct {
-        const char *name;
-        double *value;
-    } fields[] = {{"lr", &hyper.lr},
-                  {"beta1", &hyper.beta1},
-                  {"beta2", &hyper.beta2},
-                  {"eps", &hyper.eps},
-                  {"weight_decay", &hyper.weight_decay}};
-    for (int i = 0; i < group->hypers; i++)
-        for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
-            if (strcmp(group->hyper[i].name, fields[f].name) == 0)
-                *fields[f].value = group->hyper[i].value;
-    return hyper;
-}
-
 /** Counters and scalars become those of the checkpoint. */
 static void install_moment(zero_ctx *z, const struct load *job)
 {
@@ -197,7 +179,7 @@ static void install_moment(zero_ctx *z, const struct load *job)
         z->scale.clean = state->loss_scale_clean;
     }
     for (size_t g = 0; g < z->model.group_count; g++) {
-        z->hyper[g] = hyper_of(&manifest_of(job)->groups[g]);
+        eng_match_hyper(&manifest_of(job)->groups[g], &z->hyper[g]); // eng_match() knows them
         z->model.groups[g].frozen = manifest_of(job)->groups[g].frozen;
     }
     eng_frozen_refresh(z);
@@ -385,7 +367,6 @@ zero_result zero_load(zero_ctx *z, const char *path, const zero_load_options *op
 struct candidate {
     uint64_t found; /**< 0: there is none */
     uint64_t step;
-    uint64_t result; /**< of looking */
 };
 
 static zero_result next_candidate(zero_ctx *z, const char *directory, uint64_t before,

@@ -71,6 +71,21 @@ static zero_result match_config(const struct comparison *c)
     return r ? r : match_scale(c);
 }
 
+bool eng_match_hyper(const struct ckpt_group *saved, zero_hyper *hyper)
+{
+    double values[ENG_HYPERS];
+    for (int i = 0; i < ENG_HYPERS; i++) {
+        int found = 0;
+        while (found < saved->hypers && strcmp(saved->hyper[found].name, eng_hyper_names[i]) != 0)
+            found++;
+        if (found == saved->hypers)
+            return false;
+        values[i] = saved->hyper[found].value;
+    }
+    memcpy(hyper, values, sizeof values);
+    return saved->hypers == ENG_HYPERS;
+}
+
 static zero_result match_groups(const struct comparison *c)
 {
     const struct eng_model *model = &c->z->model;
@@ -90,9 +105,11 @@ static zero_result match_groups(const struct comparison *c)
                 c->error, ZERO_E_INVALID, "%s: group %s has the decay %s%s, and here %s%s", c->path,
                 saved->name, saved->decay, saved->nesterov ? " and Nesterov's form" : "",
                 eng_decay_name(mine), mine->choice.nesterov ? " and Nesterov's form" : "");
-        if (saved->hypers != sizeof(zero_hyper) / sizeof(double))
-            return zero_fail(c->error, ZERO_E_INVALID, "%s: group %s has %d hyper-parameters",
-                             c->path, saved->name, saved->hypers);
+        zero_hyper hyper;
+        if (!eng_match_hyper(saved, &hyper))
+            return zero_fail(c->error, ZERO_E_INVALID,
+                             "%s: group %s has other hyper-parameters than this library knows",
+                             c->path, saved->name);
     }
     return ZERO_OK;
 }

@@ -201,20 +201,11 @@ static uint64_t word_of(const void *words, size_t stride, int rank)
     return word;
 }
 
-/** eng_agree(), where a missing file or directory is no benign answer. */
-static zero_result agree(zero_ctx *z, const struct base_error *mine)
-{
-    struct base_error error = *mine;
-    if (error.result == ZERO_NOT_FOUND)
-        error.result = ZERO_E_IO;
-    return eng_agree(z, &error, "zero_save");
-}
-
 /** All ranks hear of a failure that some rank has found; `mine` has this rank's, or none. */
 static zero_result fail_save(zero_ctx *z, const struct base_error *mine)
 {
     struct eng_save *save = z->save;
-    const zero_result r = agree(z, mine);
+    const zero_result r = eng_agree_on_file(z, mine, "zero_save");
     if (z->fatal)
         return z->fatal;
     if (!r)
@@ -462,7 +453,7 @@ static zero_result begin(zero_ctx *z, const char *directory, const struct plan *
     if (z->config.rank == 0 && !begin_directory(z, directory, &error))
         random_id(id, &error);
     snprintf(save->path, sizeof save->path, "%s", directory);
-    const zero_result r = agree(z, &error);
+    const zero_result r = eng_agree_on_file(z, &error, "zero_save");
     if (r)
         return r;
     const zero_result sent = coll_broadcast(z->comm, id, 16, 0);
@@ -482,7 +473,7 @@ static zero_result begin_writing(zero_ctx *z, const char *directory, const struc
     zero_result r = begin(z, directory, plan, id);
     if (!r) {
         start(z, id, &error);
-        r = agree(z, &error);
+        r = eng_agree_on_file(z, &error, "zero_save");
     }
     if (!r)
         return ZERO_OK;

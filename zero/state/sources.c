@@ -58,7 +58,7 @@ struct ckpt_saver_load eng_save_load(const zero_ctx *z, int rank)
         if (!eng_own_run(&z->layout, slice, rank, &run))
             continue;
         load.sources++;
-        load.blocks += ckpt_run_blocks(&run) * (size_t)fields;
+        load.blocks += (size_t)ckpt_block_count(run.first, run.count) * (size_t)fields;
         for (int f = 0; f < fields; f++)
             load.bytes += run.count * eng_dtype_size(eng_state_dtype(z, slice->param, f));
     }

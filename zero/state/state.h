@@ -146,5 +146,7 @@ zero_result eng_match(const zero_ctx *z, const struct ckpt_manifest *manifest, c
                       const zero_load_options *options, struct eng_match *match,
                       struct base_error *error);
 void eng_match_free(struct eng_match *match);
+/** A group's hyper-parameters as they were saved; false: some of them are missing or unknown. */
+bool eng_match_hyper(const struct ckpt_group *saved, zero_hyper *hyper);
 
 #endif
