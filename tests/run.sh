@@ -11,8 +11,8 @@ build() { # build <preset>
     cmake --build --preset "$1" -j "$jobs"
 }
 
-run() { # run <preset>: one test more than there are processors, because some only wait
-    ctest --preset "$1" -j "$((jobs + 1))"
+run() { # run <preset>: more than the processors' number, because ranks wait for one another
+    ctest --preset "$1" -j "$((3 * jobs))"
 }
 
 step_setup() {

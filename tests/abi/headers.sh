@@ -1,6 +1,6 @@
 #!/bin/sh
-# Every public header compiles by itself, and both ways round, as C11 and as C++11 to C++20, with
-# no warning: headers.sh <include root> <C compiler> <C++ compiler> <headers...>
+# Every public header compiles by itself as C11 and C++11, and all of them, both ways round, up to
+# C++20, with no warning: headers.sh <include root> <C compiler> <C++ compiler> <headers...>
 set -eu
 root="$1" cc="$2" cxx="$3"
 shift 3
@@ -18,12 +18,17 @@ check() { # check <compiler> <language> <standard> <source text>
     }
 }
 
-all=""
+forwards="" backwards=""
 for header in "$@"; do
-    all="#include <zero/$header>\n$all"
+    forwards="$forwards#include <zero/$header>\n"
+    backwards="#include <zero/$header>\n$backwards"
 done
 for header in "$@"; do
-    text="#include <zero/$header>\n#include <zero/$header>\n$all"
+    text="#include <zero/$header>\n#include <zero/$header>\n"
+    check "$cc" c c11 "$text"
+    check "$cxx" c++ c++11 "$text"
+done
+for text in "$forwards$backwards" "$backwards$forwards"; do
     check "$cc" c c11 "$text"
     for standard in c++11 c++14 c++17 c++20; do
         check "$cxx" c++ "$standard" "$text"
