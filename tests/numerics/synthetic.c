@@ -5,6 +5,7 @@
 #include "zero/random.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xmmintrin.h>
@@ -84,7 +85,7 @@ static double draw(enum purpose purpose, uint64_t which, zero_param param, int32
                    uint64_t element)
 {
     const uint64_t stream = (which << 16) | (uint64_t)param << 12 | (uint64_t)slice << 8 | purpose;
-    return ldexp((double)(zero_random_bits(SEED, stream, element) >> 40), -23) - 1.0;
+    return (double)(zero_random_bits(SEED, stream, element) >> 40) * 0x1p-23 - 1.0;
 }
 
 double synthetic_first_value(zero_param param, int32_t slice, uint64_t element)
@@ -99,11 +100,15 @@ double synthetic_pattern(zero_param param, int32_t slice, uint64_t element)
     return draw(FOR_PATTERN, 0, param, slice, element);
 }
 
+static double noise_size(uint64_t step, uint64_t micro)
+{
+    return ldexp(1.0, (int)(micro * 5 % 12) - 6 - (step % 3 == 2 ? 8 : 0));
+}
+
 double synthetic_noise(uint64_t step, uint64_t micro, zero_param param, int32_t slice,
                        uint64_t element)
 {
-    const int size = (int)(micro * 5 % 12) - 6 - (step % 3 == 2 ? 8 : 0);
-    return ldexp(draw(FOR_NOISE, step << 16 | micro, param, slice, element), size);
+    return noise_size(step, micro) * draw(FOR_NOISE, step << 16 | micro, param, slice, element);
 }
 
 double synthetic_input(uint64_t step, uint64_t micro)
@@ -135,6 +140,63 @@ zero_group_desc synthetic_group(const struct synthetic *model, zero_group group)
 double synthetic_max_norm(void)
 {
     return 2.0;
+}
+
+/* ------------------------------------------------------------------ what is drawn again and again
+ */
+
+// All runs of a sweep draw the same numbers: those of the first steps are drawn once in a process.
+// A float holds them.
+enum { KEPT_STEPS = 16, KEPT_MICROS = 8 };
+static _Atomic(float *) kept_patterns, kept_noise[KEPT_STEPS][KEPT_MICROS];
+
+static void draw_slice(enum purpose purpose, uint64_t which, zero_param param, int32_t slice,
+                       float *out)
+{
+    const uint64_t numel = synthetic_numel(&synthetic_tensors[param]);
+    for (uint64_t e = 0; e < numel; e++)
+        out[e] = (float)draw(purpose, which, param, slice, e);
+}
+
+// Where a slice begins among the elements of all tensors; how many elements these have.
+static uint64_t place_of(zero_param param, int32_t slice)
+{
+    uint64_t place = 0;
+    for (zero_param p = 0; p < param; p++)
+        place += synthetic_numel(&synthetic_tensors[p]) * (uint64_t)synthetic_tensors[p].slices;
+    return slice ? place + synthetic_numel(&synthetic_tensors[param]) * (uint64_t)slice : place;
+}
+
+static float *draw_all(enum purpose purpose, uint64_t which)
+{
+    float *all = malloc(place_of(SYNTHETIC_TENSORS, 0) * sizeof *all);
+    if (!all)
+        abort();
+    for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++)
+        for (int32_t slice = 0; slice < synthetic_tensors[p].slices; slice++)
+            draw_slice(purpose, which, p, slice, all + place_of(p, slice));
+    return all;
+}
+
+// The numbers of a slice, which are kept, or else drawn into `room`.
+static const float *numbers_of(enum purpose purpose, uint64_t step, uint64_t micro,
+                               zero_param param, int32_t slice, float room[LARGEST_DATA])
+{
+    const uint64_t which = step << 16 | micro;
+    if (purpose == FOR_NOISE && (step >= KEPT_STEPS || micro >= KEPT_MICROS)) {
+        draw_slice(purpose, which, param, slice, room);
+        return room;
+    }
+    _Atomic(float *) *kept = purpose == FOR_NOISE ? &kept_noise[step][micro] : &kept_patterns;
+    float *all = atomic_load(kept);
+    if (!all) {
+        float *mine = draw_all(purpose, which);
+        if (atomic_compare_exchange_strong(kept, &all, mine))
+            all = mine;
+        else
+            free(mine);
+    }
+    return all + place_of(param, slice);
 }
 
 /* ------------------------------------------------------------------ elements */
@@ -265,10 +327,11 @@ static void forward_unit(struct pass *pass, zero_unit unit)
             continue;
         const zero_dtype dtype = synthetic_dtype(pass->model, tensor);
         const void *weights = zero_param_ptr(pass->z, p, slice);
+        const float *pattern = numbers_of(FOR_PATTERN, 0, 0, p, slice, NULL);
         const uint64_t numel = synthetic_numel(tensor);
         double sum = 0.0;
         for (uint64_t e = 0; e < numel; e++)
-            sum += (double)synthetic_element(dtype, weights, e) * synthetic_pattern(p, slice, e);
+            sum += (double)synthetic_element(dtype, weights, e) * (double)pattern[e];
         pass->h = 0.5 * pass->h + sum / (double)numel;
     }
 }
@@ -304,12 +367,16 @@ static void backward_tensor(const struct pass *pass, zero_param param, int32_t s
     const void *weights = zero_param_ptr(pass->z, param, slice);
     void *gradient = zero_grad_ptr(pass->z, param, slice);
     const uint64_t step = pass->micro.step, micro = pass->micro.index;
+    float room[LARGEST_DATA];
+    const float *pattern = numbers_of(FOR_PATTERN, 0, 0, param, slice, NULL);
+    const float *noise = numbers_of(FOR_NOISE, step, micro, param, slice, room);
+    const double size = noise_size(step, micro);
     const double scaled_part = part * zero_loss_scale(pass->z);
     const bool used = pass->micro.counts && !is_paused(pass, param);
     for (uint64_t e = 0; e < synthetic_numel(tensor); e++) {
         const double w = (double)synthetic_element(dtype, weights, e);
-        const double value = 0.1 * w + 0.05 * pass->h * synthetic_pattern(param, slice, e) +
-                             synthetic_noise(step, micro, param, slice, e);
+        const double value =
+            0.1 * w + 0.05 * pass->h * (double)pattern[e] + size * (double)noise[e];
         const float before = synthetic_element(grad_dtype, gradient, e);
         put(grad_dtype, gradient, e, used ? before + (float)(scaled_part * value) : NAN);
     }
