@@ -2,8 +2,8 @@
 // way of gathering before and after: the fingerprints are those written down for runs that nothing
 // has interrupted. Training goes on beside the save, and has the same bits.
 //
-// With "matrix" as its argument every combination, else so many that any two values of two
-// dimensions meet.
+// With an optimizer as its argument all combinations of that one's, else so many of all that any
+// two values of two dimensions meet.
 #include "tests/numerics/pairs.h"
 #include "tests/numerics/synthetic_matrix.h"
 #include "tests/ranks/team.h"
@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 enum { OPTIMIZER, PRECISION, SAVE_WORLD, LOAD_WORLD, SAVE_STAGE, LOAD_STAGE, DIMS };
-enum { WORLDS = 5 };
+enum { WORLDS = 5, STAGES = 4 };
 static const int worlds[WORLDS] = {1, 2, 3, 4, 8};
 
 // Before the first step, after the first, in the middle, and after the last but one.
@@ -34,7 +34,7 @@ static bool possible(const int *choice)
 // The policy for steps without an update, and the time of the save, take turns.
 static const struct pairs matrix = {
     .dims = DIMS,
-    .sizes = {MATRIX_OPTIMIZERS, MATRIX_PRECISIONS, WORLDS, WORLDS, 4, 4},
+    .sizes = {MATRIX_OPTIMIZERS, MATRIX_PRECISIONS, WORLDS, WORLDS, STAGES, STAGES},
     .possible = possible,
 };
 
@@ -42,6 +42,7 @@ static const struct pairs matrix = {
 struct journey {
     struct synthetic model;
     const char *golden;
+    const char *name[3]; /**< optimizer, precision, policy */
     const char *directory;
     int stages[2];
     const char *gather[2];
@@ -118,30 +119,46 @@ static bool second_half(struct team_rank *rank, void *user)
     return steps(rank, journey, journey->at, MATRIX_STEPS) && ends_as_written(rank, journey);
 }
 
-static void travel(const int *choice, int turn)
+static struct journey journey_of(const int *choice, int policy, int at, const char *directory)
 {
-    static const char *const gathers[] = {"auto", "copy", "shared"};
-    struct temporary temporary;
-    const int policy = turn % MATRIX_POLICIES;
-    assert_true(temporary_make(&temporary));
-    struct journey journey = {
+    return (struct journey){
         .model = matrix_model(choice[OPTIMIZER], choice[PRECISION], policy),
         .golden = matrix_golden(choice[OPTIMIZER], choice[PRECISION], policy),
-        .directory = temporary.directory,
-        .stages = {choice[SAVE_STAGE], choice[LOAD_STAGE]},
-        .at = times[turn / MATRIX_POLICIES % TIMES],
+        .name = {matrix_optimizers[choice[OPTIMIZER]], matrix_precisions[choice[PRECISION]],
+                 matrix_policies[policy]},
+        .directory = directory,
+        .at = times[at],
         .saved_world = worlds[choice[SAVE_WORLD]],
+        .stages = {choice[SAVE_STAGE], choice[LOAD_STAGE]},
     };
-    for (int half = 0; half < 2; half++)
-        journey.gather[half] = journey.stages[half] ? gathers[(turn + half) % 2] : NULL;
-    const int load_world = worlds[choice[LOAD_WORLD]];
-    if (!team_run(team_threads(journey.saved_world), journey.saved_world, first_half, &journey) ||
-        !team_run(team_threads(load_world), load_world, second_half, &journey))
-        fail_msg("%s, %s, %s; saved after step %d by %d ranks at stage %d, loaded by %d at %d",
-                 matrix_optimizers[choice[OPTIMIZER]], matrix_precisions[choice[PRECISION]],
-                 matrix_policies[policy], (int)journey.at, journey.saved_world, journey.stages[0],
-                 load_world, journey.stages[1]);
-    temporary_remove(&temporary);
+}
+
+static void set_gather(struct journey *journey, int half, int turn)
+{
+    static const char *const gathers[] = {"auto", "copy"};
+    journey->gather[half] = journey->stages[half] ? gathers[turn % 2] : NULL;
+}
+
+static void set_off(struct journey *journey, int turn)
+{
+    const int world = journey->saved_world;
+    set_gather(journey, 0, turn);
+    if (!team_run(team_threads(world), world, first_half, journey))
+        fail_msg("%s, %s, %s: saved after step %d by %d ranks at stage %d, gather %s",
+                 journey->name[0], journey->name[1], journey->name[2], (int)journey->at, world,
+                 journey->stages[0], journey->gather[0] ? journey->gather[0] : "none");
+}
+
+static void arrive(struct journey *journey, int world, int stage, int turn)
+{
+    journey->stages[1] = stage;
+    set_gather(journey, 1, turn);
+    if (!team_run(team_threads(world), world, second_half, journey))
+        fail_msg("%s, %s, %s: saved after step %d by %d ranks at stage %d, loaded by %d at %d, "
+                 "gather %s",
+                 journey->name[0], journey->name[1], journey->name[2], (int)journey->at,
+                 journey->saved_world, journey->stages[0], world, stage,
+                 journey->gather[1] ? journey->gather[1] : "none");
 }
 
 static void the_bits_are_those_of_one_run(void **state)
@@ -149,26 +166,55 @@ static void the_bits_are_those_of_one_run(void **state)
     (void)state;
     struct pairs sweep = matrix;
     int choice[PAIRS_DIMS];
-    for (int turn = 0; pairs_next(&sweep, choice); turn++)
-        if (test_takes(turn))
-            travel(choice, turn);
+    for (int turn = 0; pairs_next(&sweep, choice); turn++) {
+        if (!test_takes(turn))
+            continue;
+        struct temporary temporary;
+        assert_true(temporary_make(&temporary));
+        struct journey journey = journey_of(choice, turn % MATRIX_POLICIES,
+                                            turn / MATRIX_POLICIES % TIMES, temporary.directory);
+        set_off(&journey, turn);
+        arrive(&journey, worlds[choice[LOAD_WORLD]], choice[LOAD_STAGE], turn + 1);
+        temporary_remove(&temporary);
+    }
 }
 
-static void all_of_it(void **state)
+static int loads;
+
+/** One save, loaded by every number of ranks at every stage. */
+static void each_arrival(const int *choice, int turn)
+{
+    struct temporary temporary;
+    assert_true(temporary_make(&temporary));
+    const int at = turn / MATRIX_POLICIES;
+    struct journey journey =
+        journey_of(choice, (turn + at) % MATRIX_POLICIES, at % TIMES, temporary.directory);
+    set_off(&journey, at);
+    for (int world = 0; world < WORLDS; world++)
+        for (int stage = 0; stage < STAGES; stage++)
+            arrive(&journey, worlds[world], stage, loads++ / STAGES);
+    temporary_remove(&temporary);
+}
+
+static int only; // this optimizer
+
+static void every_save_at_every_arrival(void **state)
 {
     (void)state;
-    int choice[PAIRS_DIMS], turn = 0;
-    pairs_begin(&matrix, choice);
-    do
-        travel(choice, turn++);
-    while (pairs_each(&matrix, choice));
+    int choice[PAIRS_DIMS] = {[OPTIMIZER] = only}, turn = 0;
+    for (choice[PRECISION] = 0; choice[PRECISION] < MATRIX_PRECISIONS; choice[PRECISION]++)
+        for (choice[SAVE_WORLD] = 0; choice[SAVE_WORLD] < WORLDS; choice[SAVE_WORLD]++)
+            for (choice[SAVE_STAGE] = 0; choice[SAVE_STAGE] < STAGES; choice[SAVE_STAGE]++)
+                each_arrival(choice, turn++);
+    print_message("%s: %d loads of %d saves\n", matrix_optimizers[only], loads, turn);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest plain[] = {cmocka_unit_test(the_bits_are_those_of_one_run)};
-    const struct CMUnitTest slow[] = {cmocka_unit_test(all_of_it)};
-    if (argc > 1 && strcmp(argv[1], "matrix") == 0)
-        return cmocka_run_group_tests(slow, NULL, NULL);
-    return cmocka_run_group_tests(plain, NULL, NULL);
+    const struct CMUnitTest slow[] = {cmocka_unit_test(every_save_at_every_arrival)};
+    if (argc < 2)
+        return cmocka_run_group_tests(plain, NULL, NULL);
+    only = matrix_find(matrix_optimizers, MATRIX_OPTIMIZERS, argv[1]);
+    return only < 0 ? 2 : cmocka_run_group_tests(slow, NULL, NULL);
 }
