@@ -1,6 +1,7 @@
 #include "checkpoint/load.h"
 
 #include "base/arena.h"
+#include "checkpoint/digest.h"
 #include "checkpoint/safetensors_header.h" // ckpt_dtype_size
 
 #include <inttypes.h>
@@ -237,56 +238,192 @@ zero_result ckpt_loader_blob(struct ckpt_loader *loader, size_t blob, uint32_t r
 /* ------------------------------------------------------------------ everything */
 
 struct verification {
-    ckpt_damage_fn damaged;
-    void *user;
+    struct ckpt_loader *loader;
+    const struct ckpt_verify_watch *watch;
     uint64_t pieces;
     struct base_error first;
+    struct base_hash128 *sums; // of what was read, one a tensor,
+    bool *incomplete;          // and whether some of it was not
+    struct base_hash128 blobs; // of the global ones
+    bool blobs_incomplete;
+    unsigned char *blob; // the one that is being read
 };
 
 // Takes note of a failure; returns whether the others can still be looked for.
 static bool note(struct verification *verification, const struct base_error *damage)
 {
-    if (verification->pieces++ == 0)
+    if (verification->pieces++ == 0 || damage->result == ZERO_E_NOMEM)
         verification->first = *damage;
-    if (damage->result == ZERO_E_NOMEM) {
-        verification->first = *damage;
+    if (damage->result == ZERO_E_NOMEM)
         return false;
-    }
-    verification->damaged(verification->user, damage);
+    if (verification->watch->damaged)
+        verification->watch->damaged(verification->watch->user, damage);
     return true;
 }
 
-static bool verify_shard(struct ckpt_loader *loader, struct verification *verification,
-                         uint32_t rank)
+static void add_elements(struct verification *verification, const struct ckpt_run *run,
+                         const struct ckpt_block_place *at)
 {
+    const struct ckpt_table_tensor *tensor = &verification->loader->manifest.tensors[run->tensor];
+    const struct ckpt_digest_place place = {
+        .name = ckpt_digest_name(tensor->name),
+        .slice = run->slice,
+        .field = at->block->field,
+        .trains = tensor->trains,
+        .element_bytes = at->block->code.element_bytes,
+    };
+    ckpt_digest_add(&verification->sums[run->tensor], &place, at->first, at->block->count,
+                    verification->loader->elements);
+}
+
+// A blob is hashed when its last block has come.
+static bool add_blob(struct verification *verification, const struct ckpt_block_place *at,
+                     struct base_error *error)
+{
+    const struct ckpt_blob *blob = &verification->loader->manifest.blobs[at->blob];
+    if (at->first == 0) {
+        base_free(verification->blob);
+        verification->blob = base_calloc((size_t)blob->bytes[0], 1);
+    }
+    if (!verification->blob) {
+        zero_fail(error, ZERO_E_NOMEM, "no memory for the %" PRIu64 " bytes of %s", blob->bytes[0],
+                  blob->name);
+        return false;
+    }
+    memcpy(verification->blob + at->first, verification->loader->elements, at->block->count);
+    if (at->first + at->block->count == blob->bytes[0])
+        verification->blobs =
+            base_hash128_add(verification->blobs, ckpt_digest_blob(blob->name, verification->blob,
+                                                                   (size_t)blob->bytes[0]));
+    return true;
+}
+
+static bool is_global(const struct verification *verification, const struct ckpt_block_place *at)
+{
+    return at->run == SIZE_MAX && !verification->loader->manifest.blobs[at->blob].of_rank;
+}
+
+static bool verify_block(struct verification *verification, const struct open_shard *open,
+                         size_t block)
+{
+    struct ckpt_loader *loader = verification->loader;
+    const struct ckpt_block_place at = ckpt_shard_place(open->shard, block);
+    const struct ckpt_run *run =
+        at.run == SIZE_MAX ? NULL : &loader->manifest.shards[open->rank].runs[at.run];
+    struct base_error damage = {.result = ZERO_OK};
+    bool good = ckpt_shard_read(open->shard, block, loader->codec, loader->room, loader->elements,
+                                &damage) == ZERO_OK;
+    if (good && run)
+        add_elements(verification, run, &at);
+    else if (good && is_global(verification, &at))
+        good = verification->blobs_incomplete || add_blob(verification, &at, &damage);
+    else if (run)
+        verification->incomplete[run->tensor] = true;
+    else
+        verification->blobs_incomplete |= is_global(verification, &at);
+    if (verification->watch->progress)
+        verification->watch->progress(verification->watch->user, ckpt_loader_bytes_read(loader));
+    return good || note(verification, &damage);
+}
+
+// Nothing of a shard can be read.
+static void miss_shard(struct verification *verification, uint32_t rank)
+{
+    const struct ckpt_shard_entry *shard = &verification->loader->manifest.shards[rank];
+    for (size_t r = 0; r < shard->run_count; r++)
+        verification->incomplete[shard->runs[r].tensor] = true;
+    verification->blobs_incomplete |= rank == 0;
+}
+
+static bool verify_shard(struct verification *verification, uint32_t rank)
+{
+    struct ckpt_loader *loader = verification->loader;
     struct base_error damage = {.result = ZERO_OK};
     struct open_shard *open = &loader->open[0];
-    if (open_shard(loader, open, rank, &damage))
+    if (open_shard(loader, open, rank, &damage)) {
+        miss_shard(verification, rank);
         return note(verification, &damage);
+    }
     bool going = true;
-    for (size_t b = 0; going && b < ckpt_shard_blocks(open->shard); b++) {
-        base_error_clear(&damage);
-        if (ckpt_shard_read(open->shard, b, loader->codec, loader->room, loader->elements, &damage))
-            going = note(verification, &damage);
+    for (size_t b = 0; going && b < ckpt_shard_blocks(open->shard); b++)
+        going = verify_block(verification, open, b);
+    return going;
+}
+
+// Whether the values are those that were saved, though every block may be as good as another's.
+static bool verify_sums(struct verification *verification)
+{
+    const struct ckpt_loader *loader = verification->loader;
+    bool going = true;
+    for (size_t t = 0; going && t < loader->manifest.tensor_count; t++) {
+        const struct ckpt_table_tensor *tensor = &loader->manifest.tensors[t];
+        const struct base_hash128 *sum = &verification->sums[t];
+        struct base_error damage = {.result = ZERO_OK};
+        if (verification->incomplete[t] ||
+            (sum->low == tensor->sum.low && sum->high == tensor->sum.high))
+            continue;
+        zero_fail(&damage, ZERO_E_CORRUPT,
+                  "'%s/step-%08" PRIu64 "': tensor '%.80s' has other values than its sum says, "
+                  "though every block is whole",
+                  loader->path, loader->manifest.state.step, tensor->name);
+        going = note(verification, &damage);
     }
     return going;
 }
 
-zero_result ckpt_loader_verify(struct ckpt_loader *loader, ckpt_damage_fn damaged, void *user,
-                               struct base_error *error)
+// By the sums that the manifest has: what is wrong with one was told.
+static bool verify_fingerprint(struct verification *verification)
 {
-    struct verification verification = {.damaged = damaged, .user = user};
+    const struct ckpt_manifest *manifest = &verification->loader->manifest;
+    uint8_t fingerprint[16];
+    struct base_error damage = {.result = ZERO_OK};
+    for (size_t b = 0; b < manifest->blob_count; b++)
+        if (!manifest->blobs[b].of_rank && manifest->blobs[b].bytes[0] == 0) // it has no block
+            verification->blobs = base_hash128_add(
+                verification->blobs, ckpt_digest_blob(manifest->blobs[b].name, NULL, 0));
+    ckpt_digest_manifest(manifest, verification->blobs, fingerprint);
+    if (verification->blobs_incomplete ||
+        memcmp(fingerprint, manifest->state.fingerprint, sizeof fingerprint) == 0)
+        return true;
+    zero_fail(&damage, ZERO_E_CORRUPT,
+              "'%s/step-%08" PRIu64 "': its fingerprint is not that of what is in it",
+              verification->loader->path, manifest->state.step);
+    return note(verification, &damage);
+}
+
+static bool verify_all(struct verification *verification)
+{
+    struct ckpt_loader *loader = verification->loader;
+    const size_t tensors = loader->manifest.tensor_count;
     bool going = true;
+    verification->sums = base_calloc(tensors, sizeof *verification->sums);
+    verification->incomplete = base_calloc(tensors, sizeof *verification->incomplete);
+    if (!verification->sums || !verification->incomplete) {
+        zero_fail(&verification->first, ZERO_E_NOMEM, "no memory for the sums of %zu tensors",
+                  tensors);
+        return false;
+    }
     // What is open has been checked once; now it is again.
     for (size_t i = 0; i < OPEN_SHARDS; i++)
         close_shard(loader, &loader->open[i]);
     loader->kept_block = SIZE_MAX;
     for (uint32_t rank = 0; going && rank < loader->manifest.world; rank++)
-        going = verify_shard(loader, &verification, rank);
-    if (verification.pieces == 0)
-        return ZERO_OK;
+        going = verify_shard(verification, rank);
+    return going && verify_sums(verification) && verify_fingerprint(verification);
+}
+
+zero_result ckpt_loader_verify(struct ckpt_loader *loader, const struct ckpt_verify_watch *watch,
+                               struct base_error *error)
+{
+    struct verification verification = {.loader = loader, .watch = watch};
+    const bool going = verify_all(&verification);
+    base_free(verification.sums);
+    base_free(verification.incomplete);
+    base_free(verification.blob);
     if (!going)
         return zero_fail(error, verification.first.result, "%s", verification.first.message);
+    if (verification.pieces == 0)
+        return ZERO_OK;
     return zero_fail(error, ZERO_E_CORRUPT, "%" PRIu64 " pieces of damage, the first: %s",
                      verification.pieces, verification.first.message);
 }

@@ -43,15 +43,23 @@ zero_result ckpt_loader_blob(struct ckpt_loader *loader, size_t blob, uint32_t r
 /** Bytes read from shards so far. */
 uint64_t ckpt_loader_bytes_read(const struct ckpt_loader *loader);
 
-/** Hears of one piece of damage; its message names file, offset and tensor. */
-typedef void (*ckpt_damage_fn)(void *user, const struct base_error *damage);
+/** Who hears of a verification. Functions may be NULL. */
+struct ckpt_verify_watch {
+    /** Of each piece of damage; its message names what is known of file, offset and tensor. */
+    void (*damaged)(void *user, const struct base_error *damage);
+    /** After each block: bytes read from shards so far. */
+    void (*progress)(void *user, uint64_t bytes_read);
+    void *user;
+};
 
 /**
- * Reads every byte of every shard and checks it. Goes on after damage, of which `damaged` is told
- * piece by piece: a block that is damaged or can't be read, or a whole shard. ZERO_E_CORRUPT: there
- * was some, the first piece of which is in the message; ZERO_E_NOMEM: it could not go on.
+ * Reads every byte of every shard and checks all that the checkpoint says of itself: its blocks,
+ * the sum of each tensor, and the fingerprint. Goes on after damage, piece by piece: a block that
+ * is damaged or can't be read, a whole shard, a tensor all of whose blocks are good and that has
+ * other values than its sum says, the fingerprint. ZERO_E_CORRUPT: there was some, the first piece
+ * of which is in the message; ZERO_E_NOMEM: it could not go on.
  */
-zero_result ckpt_loader_verify(struct ckpt_loader *loader, ckpt_damage_fn damaged, void *user,
+zero_result ckpt_loader_verify(struct ckpt_loader *loader, const struct ckpt_verify_watch *watch,
                                struct base_error *error);
 
 /** Closes all files, gives the lock back, and frees it; accepts NULL. */

@@ -1,35 +1,23 @@
 #include "zero/state/state.h"
 
 #include "base/arena.h"
+#include "checkpoint/digest.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/** Which array a granule's hash is of. */
-enum { OF_WEIGHT = 0, OF_MOMENT = 1, OF_FROZEN = 1 << 20 };
-
-static uint64_t granule_seed(const struct eng_param *param, const struct eng_slice *slice,
-                             uint64_t granule, uint64_t array)
-{
-    const uint64_t place[] = {(uint64_t)slice->index, granule, array};
-    return base_hash64(place, sizeof place, param->name_hash);
-}
 
 void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first,
                     size_t count, const void *elements, struct base_hash128 *sum)
 {
     const struct eng_param *param = &z->model.params[slice->param];
-    const size_t size = eng_dtype_size(eng_state_dtype(z, slice->param, field));
-    const uint64_t array = param->frozen ? OF_FROZEN
-                           : field == 0  ? OF_WEIGHT
-                                         : OF_MOMENT + (uint64_t)field - 1;
-    const unsigned char *bytes = elements;
-    for (size_t at = 0, n; at < count; at += n, bytes += n * size) {
-        n = count - at < ENG_GRANULE ? count - at : ENG_GRANULE;
-        const uint64_t granule = (first + at) / ENG_GRANULE;
-        *sum = base_hash128_add(
-            *sum, base_hash128(bytes, n * size, granule_seed(param, slice, granule, array)));
-    }
+    const struct ckpt_digest_place place = {
+        .name = param->name_hash,
+        .slice = (uint64_t)slice->index,
+        .field = field,
+        .trains = !param->frozen,
+        .element_bytes = eng_dtype_size(eng_state_dtype(z, slice->param, field)),
+    };
+    ckpt_digest_add(sum, &place, first, count, elements);
 }
 
 /** Adds the hashes of the granules this rank owns to their tensors' sums. */
@@ -89,48 +77,27 @@ static int by_name(const void *a, const void *b)
                   ((const struct eng_named_sum *)b)->param->name);
 }
 
-/** One link of the chain that ends in the digest. */
-struct chain_link {
-    uint8_t before[16];
-    uint8_t sum[16];
-    uint64_t name;
-};
-
-/** Hashes a group's last hyper-parameters, and what it does with them where that is not AdamW as
- * the paper has it. */
-static struct base_hash128 hash_group(const struct eng_group *group, const zero_hyper *hyper,
-                                      struct base_hash128 root)
-{
-    root = base_hash128(hyper, sizeof *hyper, root.low ^ root.high);
-    if (group->optimizer == &eng_optimizer_adamw && group->choice.decay == ZERO_DECAY_DECOUPLED)
-        return root;
-    const uint64_t choice[] = {(uint64_t)group->choice.decay, group->choice.nesterov};
-    root = base_hash128(choice, sizeof choice, root.low ^ root.high);
-    return base_hash128(group->optimizer->name, strlen(group->optimizer->name),
-                        root.low ^ root.high);
-}
-
-/** Hashes what decides the future beside the tensors. */
+/** Begins the chain that ends in the fingerprint with what decides the future beside tensors. */
 static struct base_hash128 hash_moment(const zero_ctx *z, const struct eng_moment *moment)
 {
-    const uint64_t counters[] = {moment->step, moment->updates, (uint64_t)moment->micro_batches,
-                                 z->config.seed, (uint64_t)z->config.sum_group};
-    // A sum_group of 1 is the plain order, and is not hashed.
-    const size_t count = z->config.sum_group > 1 ? 5 : 4;
-    struct base_hash128 root = base_hash128(counters, count * sizeof *counters, 0);
-    if (z->config.loss_scale != ENG_LOSS_SCALE_OFF) {
-        uint64_t state[] = {0, moment->scale.clean};
-        memcpy(state, &moment->scale.value, sizeof moment->scale.value);
-        root = base_hash128(state, sizeof state, root.low ^ root.high);
+    const struct ckpt_state state = eng_describe_state(z, moment);
+    struct base_hash128 root = ckpt_digest_state(&state);
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        const struct eng_group *group = &z->model.groups[g];
+        double hyper[ENG_HYPERS];
+        memcpy(hyper, &moment->hyper[g], sizeof hyper);
+        root = ckpt_digest_group(root, &(struct ckpt_digest_group){
+                                           .optimizer = group->optimizer->name,
+                                           .decay = eng_decay_name(group),
+                                           .nesterov = group->choice.nesterov,
+                                           .hyper = hyper,
+                                           .hypers = ENG_HYPERS,
+                                       });
     }
     for (size_t g = 0; g < z->model.group_count; g++)
-        root = hash_group(&z->model.groups[g], &moment->hyper[g], root);
-    for (uint64_t g = 0; g < z->model.group_count; g++)
         if (moment->frozen[g])
-            root = base_hash128(&g, sizeof g, root.low ^ root.high);
-    if (moment->blobs.low | moment->blobs.high)
-        root = base_hash128(&moment->blobs, sizeof moment->blobs, root.low ^ root.high);
-    return root;
+            root = ckpt_digest_frozen(root, g);
+    return ckpt_digest_blobs(root, moment->blobs);
 }
 
 zero_result eng_digest_conclude(zero_ctx *z, const struct eng_moment *moment,
@@ -145,12 +112,8 @@ zero_result eng_digest_conclude(zero_ctx *z, const struct eng_moment *moment,
         named[p] = (struct eng_named_sum){.param = &z->model.params[p], .sum = digest->sums[p]};
     qsort(named, params, sizeof *named, by_name);
     struct base_hash128 root = hash_moment(z, moment);
-    for (size_t p = 0; p < params; p++) {
-        struct chain_link link = {.name = named[p].param->name_hash};
-        base_hash128_bytes(root, link.before);
-        base_hash128_bytes(named[p].sum, link.sum);
-        root = base_hash128(&link, sizeof link, 0);
-    }
+    for (size_t p = 0; p < params; p++)
+        root = ckpt_digest_tensor(root, named[p].param->name_hash, named[p].sum);
     base_hash128_bytes(root, bytes);
     return ZERO_OK;
 }

@@ -1,6 +1,7 @@
 #include "zero/model.h"
 
 #include "base/arena.h"
+#include "checkpoint/digest.h"
 #include "zero/versioned.h"
 
 #include <stdio.h>
@@ -161,11 +162,6 @@ static zero_result check_shape(const zero_param_desc *desc, struct eng_param *pa
     return ZERO_OK;
 }
 
-static uint64_t hash_name(const char *name)
-{
-    return base_hash64(name, strlen(name), 0);
-}
-
 /** Whether the tensor can be frozen, and the caller's buffers used at this stage. */
 static zero_result check_buffers(const struct eng_model *model, const zero_param_desc *desc,
                                  struct eng_param *param, struct base_error *error)
@@ -249,7 +245,7 @@ zero_result eng_model_add_param(struct eng_model *model, zero_param *id,
     if (r)
         return r;
     param.name = base_strdup(desc.name);
-    param.name_hash = hash_name(desc.name);
+    param.name_hash = ckpt_digest_name(desc.name);
     if (!param.name)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a tensor's name");
     const size_t end = (size_t)param.unit + (size_t)param.slice_count;
@@ -300,7 +296,7 @@ zero_result eng_model_complete(struct eng_model *model, struct base_error *error
 
 zero_param eng_model_find(const struct eng_model *model, const char *name)
 {
-    const uint64_t hash = hash_name(name);
+    const uint64_t hash = ckpt_digest_name(name);
     for (size_t p = 0; p < model->param_count; p++)
         if (model->params[p].name_hash == hash && strcmp(model->params[p].name, name) == 0)
             return (zero_param)p;

@@ -1,6 +1,7 @@
 #include "checkpoint/tool/tool.h"
 
 #include "base/arena.h"
+#include "checkpoint/load.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,79 +9,24 @@
 /** What is under way. */
 struct verification {
     const struct tool_options *options;
-    struct ckpt_codec *codec;
-    void *room, *elements; /**< of one block */
-    json_t *array;         /**< one object a checkpoint */
-    json_t *damage;        /**< messages, of this one */
-    uint64_t bytes;        /**< read of this one's shards, */
+    json_t *array;  /**< one object a checkpoint */
+    json_t *damage; /**< messages, of this one */
+    uint64_t bytes; /**< read of this one's shards, */
     struct tool_progress progress;
     bool found; /**< damage, in any */
 };
 
-static zero_result make(struct verification *verification, struct base_error *error)
+static void add_damage(void *user, const struct base_error *damage)
 {
-    verification->room = base_aligned_alloc(64, ckpt_shard_room());
-    verification->elements = base_aligned_alloc(64, sizeof(float[CKPT_BLOCK_ELEMENTS]));
-    verification->array = json_array();
-    if (!verification->room || !verification->elements || !verification->array)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for a block");
-    return ckpt_codec_create(&verification->codec, CKPT_LEVEL_STORED, error);
+    struct verification *verification = user;
+    verification->damage = tool_json_append(verification->damage, tool_json_text(damage->message));
 }
 
-static void release(struct verification *verification)
+static void show_progress(void *user, uint64_t bytes_read)
 {
-    ckpt_codec_destroy(verification->codec);
-    base_free(verification->room);
-    base_free(verification->elements);
-    json_decref(verification->array);
-}
-
-// One more piece of damage; only lack of memory ends the search.
-static zero_result add_damage(struct verification *verification, const struct base_error *damage,
-                              struct base_error *error)
-{
-    if (damage->result != ZERO_E_NOMEM)
-        verification->damage =
-            tool_json_append(verification->damage, tool_json_text(damage->message));
-    if (damage->result == ZERO_E_NOMEM || !verification->damage)
-        return zero_fail(error, ZERO_E_NOMEM, "%s", damage->message);
-    return ZERO_OK;
-}
-
-static zero_result read_blocks(struct verification *verification, struct ckpt_shard *shard,
-                               struct base_error *error)
-{
-    const uint64_t before = verification->bytes;
-    zero_result result = ZERO_OK;
-    for (size_t b = 0; b < ckpt_shard_blocks(shard) && !result; b++) {
-        struct base_error damage = {.result = ZERO_OK};
-        if (ckpt_shard_read(shard, b, verification->codec, verification->room,
-                            verification->elements, &damage))
-            result = add_damage(verification, &damage, error);
-        verification->bytes = before + ckpt_shard_bytes_read(shard);
-        tool_progress_update(&verification->progress, verification->bytes);
-    }
-    return result;
-}
-
-static zero_result read_shards(struct verification *verification, const struct tool_place *place,
-                               const struct ckpt_manifest *manifest, struct base_error *error)
-{
-    zero_result result = ZERO_OK;
-    for (size_t r = 0; r < manifest->world && !result; r++) {
-        struct base_error damage = {.result = ZERO_OK};
-        char path[CKPT_PATH_BYTES];
-        struct ckpt_shard *shard = NULL;
-        result = ckpt_shard_path(path, place->directory, place->step, (uint32_t)r, error);
-        if (result)
-            break;
-        if (ckpt_shard_open(&shard, &ckpt_store_posix, path, manifest, (uint32_t)r, &damage))
-            result = add_damage(verification, &damage, error);
-        else
-            result = read_blocks(verification, shard, error);
-        ckpt_shard_close(shard);
-    }
-    return result;
+    struct verification *verification = user;
+    verification->bytes = bytes_read;
+    tool_progress_update(&verification->progress, bytes_read);
 }
 
 static void print_text(const struct verification *verification, const struct tool_place *place,
@@ -116,28 +62,45 @@ static void report(struct verification *verification, const struct tool_place *p
                       verification->damage));
 }
 
+static zero_result read_all(struct verification *verification, struct ckpt_loader *loader,
+                            struct base_error *error)
+{
+    const struct ckpt_verify_watch watch = {add_damage, show_progress, verification};
+    struct base_error damage = {.result = ZERO_OK};
+    tool_progress_begin(&verification->progress, "verify",
+                        tool_stored_bytes(ckpt_loader_manifest(loader)));
+    const zero_result result = ckpt_loader_verify(loader, &watch, &damage);
+    tool_progress_end(&verification->progress);
+    return result == ZERO_E_CORRUPT ? ZERO_OK
+           : result                 ? zero_fail(error, result, "%s", damage.message)
+                                    : ZERO_OK;
+}
+
 // A damaged manifest is damage as any; that there is none, or of a later version, is not.
 static zero_result verify(struct verification *verification, const struct tool_place *place,
                           struct base_error *error)
 {
-    struct ckpt_manifest manifest;
+    struct ckpt_loader *loader;
     struct base_error damage = {.result = ZERO_OK};
+    size_t shards = 0;
     verification->damage = json_array();
     verification->bytes = 0;
     zero_result result =
-        ckpt_read_manifest(&manifest, &ckpt_store_posix, place->directory, place->step, &damage);
-    if (result && result != ZERO_E_CORRUPT)
-        result = zero_fail(error, result, "%s", damage.message);
-    else if (result)
-        result = add_damage(verification, &damage, error);
-    else {
-        tool_progress_begin(&verification->progress, "verify", tool_stored_bytes(&manifest));
-        result = read_shards(verification, place, &manifest, error);
-        tool_progress_end(&verification->progress);
+        ckpt_loader_open(&loader, &ckpt_store_posix, place->directory, place->step, &damage);
+    if (result == ZERO_E_CORRUPT) {
+        add_damage(verification, &damage);
+        result = ZERO_OK;
+    } else if (result) {
+        zero_fail(error, result, "%s", damage.message);
+    } else {
+        shards = ckpt_loader_manifest(loader)->world;
+        result = read_all(verification, loader, error);
     }
+    if (!result && !verification->damage)
+        result = zero_fail(error, ZERO_E_NOMEM, "no memory for a message");
     if (!result)
-        report(verification, place, manifest.world);
-    ckpt_manifest_free(&manifest);
+        report(verification, place, shards);
+    ckpt_loader_close(loader);
     json_decref(verification->damage);
     return result;
 }
@@ -176,8 +139,8 @@ static zero_result verify_all(struct verification *verification, const char *pat
 
 zero_result tool_verify(const struct tool_options *options, bool *found, struct base_error *error)
 {
-    struct verification verification = {.options = options};
-    zero_result result = make(&verification, error);
+    struct verification verification = {.options = options, .array = json_array()};
+    zero_result result = ZERO_OK;
     for (int i = 0; i < options->path_count && !result; i++)
         result = options->all ? verify_all(&verification, options->paths[i], error)
                               : verify_path(&verification, options->paths[i], error);
@@ -187,7 +150,7 @@ zero_result tool_verify(const struct tool_options *options, bool *found, struct 
         verification.array = NULL;
         result = tool_json_print(root, error);
     }
-    release(&verification);
+    json_decref(verification.array);
     *found = verification.found;
     return result;
 }

@@ -63,10 +63,11 @@ static zero_result save(struct ckpt_manifest *manifest)
     return result;
 }
 
-static void put_manifest(const struct ckpt_manifest *manifest)
+static void put_manifest(struct ckpt_manifest *manifest)
 {
     char *text, copy[8192];
     size_t length;
+    sample_seal(manifest);
     assert_int_equal(ckpt_manifest_format(manifest, &text, &length, NULL), ZERO_OK);
     assert_true(length < sizeof copy);
     memcpy(copy, text, length);
@@ -98,13 +99,14 @@ static void ignore(void *user, const struct base_error *damage)
 
 static zero_result load(const struct ckpt_manifest *manifest)
 {
+    const struct ckpt_verify_watch watch = {.damaged = ignore};
     struct ckpt_loader *loader;
     zero_result result =
         ckpt_loader_open(&loader, &ckpt_store_posix, temporary.directory, 50, &failure);
     for (size_t t = 0; result == ZERO_OK && t < manifest->tensor_count; t++)
         result = read_tensor(loader, manifest, t);
     if (result == ZERO_OK)
-        result = ckpt_loader_verify(loader, ignore, NULL, &failure);
+        result = ckpt_loader_verify(loader, &watch, &failure);
     ckpt_loader_close(loader);
     return result;
 }

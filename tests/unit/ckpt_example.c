@@ -1,5 +1,6 @@
 // checkpoint/FORMAT.md's worked example is what the library writes: ckpt_example <FORMAT.md>
 #include "base/arena.h"
+#include "checkpoint/digest.h"
 #include "checkpoint/shard.h"
 #include "tests/unit/memory_store.h"
 
@@ -49,6 +50,31 @@ static void write_example(struct memory_store *memory, struct ckpt_shard_entry *
     ckpt_shard_writer_destroy(writer);
 }
 
+static struct base_hash128 example_sum(void)
+{
+    struct ckpt_digest_place place = {
+        .name = ckpt_digest_name("w"), .trains = true, .element_bytes = sizeof weights[0]};
+    struct base_hash128 sum = {0, 0};
+    ckpt_digest_add(&sum, &place, 0, 4, weights);
+    place.field = 1;
+    place.element_bytes = sizeof moments[0];
+    ckpt_digest_add(&sum, &place, 0, 4, moments);
+    return sum;
+}
+
+// By section 5, link by link.
+static void enter_fingerprint(struct ckpt_manifest *manifest)
+{
+    const struct ckpt_group *group = &manifest->groups[0];
+    const double hyper[] = {group->hyper[0].value, group->hyper[1].value};
+    const struct ckpt_digest_group digested = {group->optimizer, group->decay, false, hyper, 2};
+    struct base_hash128 root = ckpt_digest_state(&manifest->state);
+    root = ckpt_digest_group(root, &digested);
+    root = ckpt_digest_blobs(root, ckpt_digest_blob("position", position, sizeof position - 1));
+    root = ckpt_digest_tensor(root, ckpt_digest_name("w"), manifest->tensors[0].sum);
+    base_hash128_bytes(root, manifest->state.fingerprint);
+}
+
 static void format_example(struct ckpt_shard_entry *entry, char **text, size_t *length)
 {
     struct ckpt_run run = {0, 0, 0, 4};
@@ -68,31 +94,30 @@ static void format_example(struct ckpt_shard_entry *entry, char **text, size_t *
                                        .trains = true,
                                        .field = {CKPT_F32, CKPT_BF16},
                                        .fields = 2,
-                                       .sum = {1, 2}};
+                                       .sum = example_sum()};
     struct ckpt_blob blob = {.name = "position", .bytes = &bytes};
-    const struct ckpt_manifest manifest = {
-        .id = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-        .library = "0.1.0",
-        .job = "example",
-        .created = "2026-01-31T23:59:59Z",
-        .state = {.step = 5,
-                  .updates = 5,
-                  .micro_batches = 8,
-                  .sum_group = 1,
-                  .seed = 42,
-                  .comm_dtype = CKPT_OTHER,
-                  .stage = 1,
-                  .fingerprint = {0xab, 0xcd}},
-        .groups = &group,
-        .group_count = 1,
-        .tensors = &tensor,
-        .tensor_count = 1,
-        .blobs = &blob,
-        .blob_count = 1,
-        .shards = entry,
-        .world = 1};
+    struct ckpt_manifest manifest = {.id = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+                                     .library = "0.1.0",
+                                     .job = "example",
+                                     .created = "2026-01-31T23:59:59Z",
+                                     .state = {.step = 5,
+                                               .updates = 5,
+                                               .micro_batches = 8,
+                                               .sum_group = 1,
+                                               .seed = 42,
+                                               .comm_dtype = CKPT_OTHER,
+                                               .stage = 1},
+                                     .groups = &group,
+                                     .group_count = 1,
+                                     .tensors = &tensor,
+                                     .tensor_count = 1,
+                                     .blobs = &blob,
+                                     .blob_count = 1,
+                                     .shards = entry,
+                                     .world = 1};
     entry->runs = &run;
     entry->run_count = 1;
+    enter_fingerprint(&manifest);
     struct base_error error = {.result = ZERO_OK};
     if (ckpt_manifest_format(&manifest, text, length, &error))
         print_error("%s\n", error.message);

@@ -1,6 +1,7 @@
 #include "tests/unit/ckpt_sample.h"
 
 #include "base/arena.h"
+#include "checkpoint/digest.h"
 #include "checkpoint/safetensors_header.h"
 #include "tests/unit/ckpt_blocks.h"
 
@@ -273,4 +274,60 @@ zero_result sample_write_shard(struct ckpt_manifest *manifest, uint32_t rank,
     ckpt_shard_writer_destroy(writer);
     free(room);
     return result ? result : closed;
+}
+
+/* ------------------------------------------------------------------ sums */
+
+static void sum_field(struct ckpt_manifest *manifest, size_t tensor, uint32_t slice, int field,
+                      unsigned char *room)
+{
+    struct ckpt_table_tensor *table = &manifest->tensors[tensor];
+    const struct ckpt_digest_place place = {
+        .name = ckpt_digest_name(table->name),
+        .slice = slice,
+        .field = field,
+        .trains = table->trains,
+        .element_bytes = sample_element_bytes(manifest, tensor, field),
+    };
+    for (uint64_t first = 0, end; first < table->numel; first = end) {
+        end = ckpt_block_end(first, table->numel);
+        sample_elements(manifest, tensor, slice, field, first, end - first, room);
+        ckpt_digest_add(&table->sum, &place, first, (size_t)(end - first), room);
+    }
+}
+
+static struct base_hash128 sum_blobs(const struct ckpt_manifest *manifest, unsigned char *room)
+{
+    struct base_hash128 sum = {0, 0};
+    for (size_t b = 0; b < manifest->blob_count; b++) {
+        if (manifest->blobs[b].of_rank)
+            continue;
+        sample_blob(manifest, b, 0, room);
+        sum = base_hash128_add(sum, ckpt_digest_blob(manifest->blobs[b].name, room,
+                                                     sample_blob_bytes(manifest, b, 0)));
+    }
+    return sum;
+}
+
+void sample_seal(struct ckpt_manifest *manifest)
+{
+    struct ckpt_manifest parsed;
+    char *text;
+    size_t length;
+    unsigned char *room = malloc(4 * CKPT_BLOCK_ELEMENTS);
+    if (!room)
+        abort();
+    for (size_t t = 0; t < manifest->tensor_count; t++) {
+        manifest->tensors[t].sum = (struct base_hash128){0, 0};
+        for (uint32_t s = 0; s < manifest->tensors[t].slices; s++)
+            for (int f = 0; f < manifest->tensors[t].fields; f++)
+                sum_field(manifest, t, s, f, room);
+    }
+    if (ckpt_manifest_format(manifest, &text, &length, NULL) ||
+        ckpt_manifest_parse(&parsed, text, length, "sample", NULL))
+        abort();
+    ckpt_digest_manifest(&parsed, sum_blobs(manifest, room), manifest->state.fingerprint);
+    ckpt_manifest_free(&parsed);
+    base_free(text);
+    free(room);
 }

@@ -41,4 +41,7 @@ zero_result sample_write_shard(struct ckpt_manifest *manifest, uint32_t rank,
                                const struct ckpt_store *store, const char *path, int level,
                                struct base_error *error);
 
+/** Enters the sums of the tensors and the fingerprint, when all shards are written. */
+void sample_seal(struct ckpt_manifest *manifest);
+
 #endif

@@ -92,6 +92,7 @@ static void save(const char *directory, uint64_t step, uint32_t world, const cha
         if (sample_write_shard(&manifest, r, &ckpt_store_posix, path, 1, &failure))
             fail_msg("%s", failure.message);
     }
+    sample_seal(&manifest);
     if (ckpt_commit(owner, &manifest, &failure))
         fail_msg("%s", failure.message);
     ckpt_directory_close(owner);
@@ -265,10 +266,11 @@ static void test_diff(void **state)
     expect(1, "diff $D $D/../other", "renamed");
     json_t *root = run_json(1, "diff --json $D $D/../other", "zero-ckpt-diff");
     assert_true(json_is_false(json_object_get(root, "same")));
-    static const char *const differ[] = {"step", "micro_batches", "tensor", "tensor"};
+    static const char *const differ[] = {"step", "micro_batches", "tensor", "tensor",
+                                         "fingerprint"};
     json_t *list = json_object_get(root, "differences");
-    assert_int_equal(json_array_size(list), 4);
-    for (size_t i = 0; i < 4; i++)
+    assert_int_equal(json_array_size(list), 5);
+    for (size_t i = 0; i < 5; i++)
         assert_string_equal(json_string_value(json_object_get(json_array_get(list, i), "what")),
                             differ[i]);
     json_decref(root);

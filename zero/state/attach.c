@@ -1,6 +1,7 @@
 #include "zero/state/state.h"
 
 #include "base/arena.h"
+#include "checkpoint/digest.h"
 
 #include <string.h>
 
@@ -25,9 +26,8 @@ struct base_hash128 eng_blob_hash(const zero_ctx *z)
     for (size_t i = 0; i < eng_blob_count(z); i++) {
         const struct eng_blob *blob = &z->blobs->list[i];
         if (blob->scope == ZERO_GLOBAL)
-            sum =
-                base_hash128_add(sum, base_hash128(blob->memory, (size_t)blob->bytes,
-                                                   base_hash64(blob->name, strlen(blob->name), 0)));
+            sum = base_hash128_add(sum,
+                                   ckpt_digest_blob(blob->name, blob->memory, (size_t)blob->bytes));
     }
     return sum;
 }

@@ -41,7 +41,7 @@ static const char *now_text(char text[32])
     return text;
 }
 
-static struct ckpt_state describe_state(const zero_ctx *z, const struct eng_moment *moment)
+struct ckpt_state eng_describe_state(const zero_ctx *z, const struct eng_moment *moment)
 {
     return (struct ckpt_state){
         .step = moment->step,
@@ -173,7 +173,7 @@ zero_result eng_describe(const zero_ctx *z, const struct eng_moment *moment,
         .library = base_strdup(zero_version()),
         .job = base_strdup(z->config.name),
         .created = base_strdup(now_text(created)),
-        .state = describe_state(z, moment),
+        .state = eng_describe_state(z, moment),
     };
     if (manifest->library && manifest->job && manifest->created &&
         describe_groups(z, moment, manifest) && describe_tensors(z, manifest) &&
