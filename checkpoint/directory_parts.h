@@ -59,7 +59,8 @@ enum ckpt_shards { CKPT_SHARDS_GO, CKPT_SHARDS_TO_POOL };
 
 /**
  * Removes a directory of a checkpoint, or of what never became one: the manifest, durably, then the
- * files, then the directory. CKPT_SHARDS_TO_POOL: nobody may be reading. ZERO_NOT_FOUND.
+ * shards, then the directory, which stays where somebody else has something in it.
+ * CKPT_SHARDS_TO_POOL: nobody may be reading. ZERO_NOT_FOUND.
  */
 zero_result ckpt_take_away(const struct ckpt_directory *directory, const char *path,
                            enum ckpt_shards shards, struct base_error *error);
@@ -68,7 +69,7 @@ zero_result ckpt_take_away(const struct ckpt_directory *directory, const char *p
  * durable. */
 zero_result ckpt_clean(struct ckpt_directory *directory, struct base_error *error);
 
-/** Whether a checkpoint has a manifest, whole or not. */
+/** Whether a checkpoint has a manifest, whole or not, or one that can't be opened. ZERO_E_NOMEM. */
 zero_result ckpt_has_manifest(const struct ckpt_store *store, const char *path, bool *has,
                               struct base_error *error);
 

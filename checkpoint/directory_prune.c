@@ -8,20 +8,24 @@ struct removal {
     const struct ckpt_directory *directory;
     const char *path;
     enum ckpt_shards shards;
+    bool strangers; // there is something that is not ours
 };
 
 static zero_result remove_entry(void *user, const char *name, enum base_entry_kind kind,
                                 struct base_error *error)
 {
-    const struct removal *removal = user;
+    struct removal *removal = user;
     const struct ckpt_directory *directory = removal->directory;
     const struct ckpt_store *store = directory->store;
     const struct ckpt_path entry = ckpt_path_below(removal->path, name);
     (void)kind;
     uint32_t rank;
     zero_result result;
-    if (removal->shards == CKPT_SHARDS_TO_POOL && ckpt_name_is_shard(name, &rank) &&
-        rank < directory->world) {
+    if (!ckpt_name_is_shard(name, &rank)) {
+        removal->strangers = true;
+        return ZERO_OK;
+    }
+    if (removal->shards == CKPT_SHARDS_TO_POOL && rank < directory->world) {
         const struct ckpt_path pool = ckpt_path_below(directory->path, CKPT_POOL_NAME);
         const struct ckpt_path recycled = ckpt_path_below(pool.text, name);
         result = store->rename(store->user, entry.text, recycled.text, error);
@@ -35,7 +39,7 @@ zero_result ckpt_take_away(const struct ckpt_directory *directory, const char *p
 {
     const struct ckpt_store *store = directory->store;
     const struct ckpt_path manifest = ckpt_path_below(path, CKPT_MANIFEST_NAME);
-    struct removal removal = {directory, path, shards};
+    struct removal removal = {.directory = directory, .path = path, .shards = shards};
     struct base_error absent = {0};
     zero_result result = store->remove(store->user, manifest.text, &absent);
     if (result < 0)
@@ -44,7 +48,9 @@ zero_result ckpt_take_away(const struct ckpt_directory *directory, const char *p
     result = store->sync_directory(store->user, path, error);
     if (!result)
         result = store->list(store->user, path, remove_entry, &removal, error);
-    return result ? result : store->remove_directory(store->user, path, error);
+    if (result || removal.strangers)
+        return result;
+    return store->remove_directory(store->user, path, error);
 }
 
 static zero_result clean_pool(void *user, const char *name, enum base_entry_kind kind,
@@ -53,8 +59,9 @@ static zero_result clean_pool(void *user, const char *name, enum base_entry_kind
     const struct ckpt_directory *directory = user;
     const struct ckpt_path pool = ckpt_path_below(directory->path, CKPT_POOL_NAME);
     const struct ckpt_path entry = ckpt_path_below(pool.text, name);
+    (void)kind;
     uint32_t rank;
-    if (kind == BASE_ENTRY_FILE && ckpt_name_is_shard(name, &rank) && rank < directory->world)
+    if (!ckpt_name_is_shard(name, &rank) || rank < directory->world)
         return ZERO_OK;
     return directory->store->remove(directory->store->user, entry.text, error);
 }

@@ -17,9 +17,9 @@ zero_result ckpt_has_manifest(const struct ckpt_store *store, const char *path, 
     const struct ckpt_path manifest = ckpt_path_below(path, CKPT_MANIFEST_NAME);
     struct base_error trouble = {0};
     struct ckpt_file *file;
-    zero_result result = store->open(store->user, &file, manifest.text, &trouble);
-    *has = result == ZERO_OK;
-    if (result < 0)
+    const zero_result result = store->open(store->user, &file, manifest.text, &trouble);
+    *has = result != ZERO_NOT_FOUND;
+    if (result == ZERO_E_NOMEM)
         return zero_fail(error, result, "%s", trouble.message);
     return result ? ZERO_OK : store->close(&file, error);
 }

@@ -26,7 +26,7 @@ struct ckpt_store {
      * written over. On error *file is NULL. ZERO_E_NOMEM. */
     zero_result (*create)(void *user, struct ckpt_file **file, const char *path, bool over,
                           struct base_error *error);
-    /** Opens for reading. On error *file is NULL. ZERO_E_INVALID: no regular file; ZERO_E_NOMEM. */
+    /** Opens for reading. On error *file is NULL. ZERO_E_CORRUPT: no regular file; ZERO_E_NOMEM. */
     zero_result (*open)(void *user, struct ckpt_file **file, const char *path,
                         struct base_error *error);
     /** Writes to a file of create; data, bytes and offset are multiples of CKPT_STORE_UNIT. */

@@ -62,9 +62,14 @@ static zero_result open_to_read(void *user, struct ckpt_file **file, const char 
     (void)user;
     // Without O_NONBLOCK opening a pipe would wait for its writer.
     zero_result result = open_file(file, path, O_RDONLY | O_NONBLOCK, error);
+    struct base_error strange = {.result = ZERO_OK};
     uint64_t bytes;
     if (result == ZERO_OK)
-        result = base_file_size((*file)->fd, &bytes, path, error);
+        result = base_file_size((*file)->fd, &bytes, path, &strange);
+    if (result == ZERO_E_INVALID)
+        result = ZERO_E_CORRUPT;
+    if (strange.result)
+        zero_fail(error, result, "%s", strange.message);
     if (result)
         free_file(file);
     return result;

@@ -78,9 +78,11 @@ zero_result tool_prune(const struct tool_options *options, bool *found, struct b
     struct steps before = {.list = NULL}, after = {.list = NULL};
     *found = false;
     zero_result result = tool_place_directory(path, error);
-    // A directory that is not there is not to be made.
+    // A directory that is not there is not to be made, nor one of checkpoints out of another.
     if (!result)
         result = ckpt_list(&ckpt_store_posix, path, &before.list, &before.count, error);
+    if (!result && before.count == 0)
+        result = zero_fail(error, ZERO_NOT_FOUND, "there is no checkpoint in '%.200s'", path);
     if (!result && !options->dry_run)
         result = remove_others(path, &options->retention, error);
     if (!result)

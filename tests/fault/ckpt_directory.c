@@ -213,6 +213,8 @@ static void opening_cleans_up(void **state)
     write_file("pool/shard-1.zst", "no shard's name");
     write_file("pool/notes", "what is this?");
     write_file("notes", "the user's own");
+    make_folder("step-00000350"); // another program's
+    write_file("step-00000350/model.bin", "weights");
     make_folder("step-7"); // not what we call a step
     write_file("step-00000400", "a file");
     directory = open_directory(1);
@@ -224,19 +226,63 @@ static void opening_cleans_up(void **state)
     assert_false(exists("step-00000300"));
     assert_true(exists("pool/shard-00000.zst"));
     assert_false(exists("pool/shard-00001.zst"));
-    assert_false(exists("pool/shard-1.zst"));
-    assert_false(exists("pool/notes"));
+    assert_true(exists("pool/shard-1.zst"));
+    assert_true(exists("pool/notes"));
     assert_true(exists("notes"));
+    assert_true(exists("step-00000350/model.bin"));
     assert_true(exists("step-7"));
     assert_true(exists("step-00000400"));
     ckpt_directory_close(directory);
 
     // What can't be removed is said, and nothing happens to the others.
     make_folder("saving-00000500");
-    make_folder("saving-00000500/folder");
+    make_folder("saving-00000500/shard-00000.zst");
     assert_int_equal(ckpt_directory_open(&directory, store, path, 1, &failure), ZERO_E_IO);
-    assert_non_null(strstr(failure.message, "saving-00000500/folder"));
+    assert_non_null(strstr(failure.message, "saving-00000500/shard-00000.zst"));
     expect_version(100, 2);
+}
+
+static void what_is_not_ours_stays(void **state)
+{
+    (void)state;
+    const struct ckpt_retention newest = {.keep = 1};
+    struct ckpt_directory *directory = open_directory(2);
+    size_t removed;
+    save(directory, 50, 2, 1);
+    save(directory, 100, 2, 2);
+    write_file("step-00000050/notes", "it diverged from here on");
+    make_folder("step-00000150"); // another program's, where one of ours is to be
+    write_file("step-00000150/model.bin", "weights");
+    assert_int_equal(ckpt_prune(directory, &newest, &removed, &failure), ZERO_OK);
+    assert_int_equal(removed, 1);
+    expect_steps("100");
+    assert_true(exists("step-00000050/notes"));
+    assert_false(exists("step-00000050/shard-00000.zst"));
+    assert_int_equal(toy_save(directory, store, path, 150, 2, 3, &failure), ZERO_E_IO);
+    assert_non_null(strstr(failure.message, "step-00000150"));
+    assert_true(exists("step-00000150/model.bin"));
+    ckpt_cancel(directory);
+    ckpt_directory_close(directory);
+    expect_steps("100");
+}
+
+// It is damage of one checkpoint, and nothing that keeps others from being found.
+static void a_manifest_that_cannot_be_opened(void **state)
+{
+    (void)state;
+    struct ckpt_manifest manifest;
+    struct ckpt_directory *directory = open_directory(1);
+    save(directory, 50, 1, 1);
+    ckpt_directory_close(directory);
+    make_folder("step-00000100");
+    make_folder("step-00000100/manifest.json");
+    expect_steps("50 100");
+    assert_int_equal(ckpt_read_manifest(&manifest, store, path, 100, &failure), ZERO_E_CORRUPT);
+    directory = open_directory(1);
+    assert_true(exists("step-00000100/manifest.json"));
+    save(directory, 150, 1, 2);
+    ckpt_directory_close(directory);
+    expect_steps("50 100 150");
 }
 
 /* ------------------------------------------------------------------ saving */
@@ -726,6 +772,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(directories_that_cannot_be_opened, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_job_saves_at_a_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(opening_cleans_up, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_not_ours_stays, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_manifest_that_cannot_be_opened, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calls_out_of_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_save_can_be_given_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_same_step_again, set_up, tear_down),

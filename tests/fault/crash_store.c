@@ -275,7 +275,7 @@ static zero_result open_file(void *user, struct ckpt_file **file, const char *pa
     if (result)
         return result;
     if (disk->inodes[place.inode].directory)
-        return zero_fail(error, ZERO_E_INVALID, "'%s' is no regular file", path);
+        return zero_fail(error, ZERO_E_CORRUPT, "'%s' is no regular file", path);
     *file = open_inode(disk, place.inode, path);
     return ZERO_OK;
 }

@@ -169,6 +169,9 @@ static void test_nothing_there(void **state)
     assert_true(temporary_folder(&temporary, "d"));
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         expect(66, commands[i], "zero-ckpt: ");
+    expect(66, "prune --keep 1 $D", "no checkpoint");
+    expect(66, "prune --keep 1 --dry-run $D", "no checkpoint");
+    assert_int_equal(access(temporary_path(&temporary, "d/lock"), F_OK), -1); // nor made one
     expect(0, "list $D", "STEP");
     expect(66, "verify --all $D", "there is no checkpoint");
     json_t *root = run_json(0, "list --json $D", "zero-ckpt-list");

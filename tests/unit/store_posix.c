@@ -136,9 +136,9 @@ static void what_is_no_file_is_not_read(void **state)
     const char *fifo = temporary_path(&temporary, "fifo");
     struct ckpt_file *file;
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    assert_int_equal(store->open(NULL, &file, fifo, &failure), ZERO_E_INVALID);
+    assert_int_equal(store->open(NULL, &file, fifo, &failure), ZERO_E_CORRUPT);
     assert_null(file);
-    assert_int_equal(store->open(NULL, &file, temporary.directory, NULL), ZERO_E_INVALID);
+    assert_int_equal(store->open(NULL, &file, temporary.directory, NULL), ZERO_E_CORRUPT);
     assert_int_equal(store->open(NULL, &file, temporary_path(&temporary, "none"), NULL),
                      ZERO_NOT_FOUND);
 }
