@@ -94,6 +94,11 @@ void ckpt_directory_close(struct ckpt_directory *directory)
     base_free(directory);
 }
 
+bool ckpt_directory_is_held(const struct ckpt_directory *directory)
+{
+    return !directory->lost && directory->store->holds(directory->lock);
+}
+
 /* ------------------------------------------------------------------ saving */
 
 zero_result ckpt_check_lost(const struct ckpt_directory *directory, struct base_error *error)

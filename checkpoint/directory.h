@@ -43,6 +43,11 @@ zero_result ckpt_directory_open(struct ckpt_directory **directory, const struct 
 /** Gives the lock back; accepts NULL. What was begun stays for the next open to remove. */
 void ckpt_directory_close(struct ckpt_directory *directory);
 
+/** Whether the directory is the one that was opened, and no flush of it has failed. Else it is to be
+ * closed and opened again: it may have been moved away, and another job may save to the one that has
+ * its name now. */
+bool ckpt_directory_is_held(const struct ckpt_directory *directory);
+
 /** Begins a checkpoint: makes `saving-<step>`. ZERO_E_STATE: one has begun already. */
 zero_result ckpt_begin(struct ckpt_directory *directory, uint64_t step, struct base_error *error);
 

@@ -67,6 +67,8 @@ struct ckpt_store {
      * ZERO_E_NOMEM. */
     zero_result (*lock)(void *user, struct ckpt_file **lock, const char *path, bool exclusive,
                         struct base_error *error);
+    /** Whether the path it was taken under still names the file that is locked. */
+    bool (*holds)(struct ckpt_file *lock);
     /** Gives it back and makes *lock NULL; NULL is allowed. */
     void (*unlock)(struct ckpt_file **lock);
 };

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 _Static_assert(CKPT_STORE_UNIT % BASE_DIRECT_UNIT == 0, "writes fit O_DIRECT");
 
@@ -171,6 +172,13 @@ static zero_result take_lock(void *user, struct ckpt_file **lock, const char *pa
     return result;
 }
 
+static bool holds_lock(struct ckpt_file *lock)
+{
+    struct stat locked, named;
+    return fstat(lock->fd, &locked) == 0 && stat(lock->path, &named) == 0 &&
+           locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
+}
+
 const struct ckpt_store ckpt_store_posix = {
     .create = create_file,
     .open = open_to_read,
@@ -188,5 +196,6 @@ const struct ckpt_store ckpt_store_posix = {
     .sync_directory = sync_directory,
     .list = list_directory,
     .lock = take_lock,
+    .holds = holds_lock,
     .unlock = free_file,
 };

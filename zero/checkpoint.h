@@ -84,8 +84,9 @@ static inline zero_save_options zero_save_options_default(void)
  * (zero_save_poll()). No bit of a step depends on it. A save under way is completed first.
  *
  * A checkpoint of the same step is replaced when the new one is complete. `directory` is made if
- * only its last part is missing. The first save of a context allocates what all of them use: it is
- * in the plan as the most that saving needs.
+ * only its last part is missing, and opened anew if it is no longer the one of the save before
+ * (moved away, or removed) or could not be flushed then. The first save of a context allocates what
+ * all of them use: it is in the plan as the most that saving needs.
  *
  * ZERO_E_INVALID: options, the path is too long, or names no directory; ZERO_E_STATE: inside a
  * step, a unit is gathered, or another job saves in this directory; ZERO_E_IO; ZERO_E_NOMEM. They

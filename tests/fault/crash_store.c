@@ -496,6 +496,12 @@ static zero_result take_lock(void *user, struct ckpt_file **lock, const char *pa
     return ZERO_OK;
 }
 
+static bool holds_lock(struct ckpt_file *lock)
+{
+    struct place place;
+    return walk(lock->disk, lock->path, &place, NULL) == ZERO_OK && place.inode == lock->inode;
+}
+
 static void release_lock(struct ckpt_file **lock)
 {
     if (!*lock)
@@ -528,6 +534,7 @@ static const struct ckpt_store functions = {
     .sync_directory = sync_directory,
     .list = list_directory,
     .lock = take_lock,
+    .holds = holds_lock,
     .unlock = release_lock,
 };
 

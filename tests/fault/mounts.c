@@ -108,6 +108,12 @@ bool mounts_ext4(const char *device, const char *directory, char why[MOUNTS_WHY]
     return mount(device, directory, "ext4", MS_NOATIME, NULL) == 0 || lacks(why, "no ext4");
 }
 
+bool mounts_allow(const char *directory, bool writing)
+{
+    return mount(NULL, directory, NULL, MS_REMOUNT | MS_BIND | (writing ? 0 : MS_RDONLY), NULL) ==
+           0;
+}
+
 bool mounts_end(const char *directory)
 {
     return umount2(directory, 0) == 0;

@@ -29,6 +29,9 @@ int mounts_loop(const char *image, char name[32], char why[MOUNTS_WHY]);
 /** Mounts a block device that has an ext4. */
 bool mounts_ext4(const char *device, const char *directory, char why[MOUNTS_WHY]);
 
+/** Whether something can be written there from now on, or nothing. */
+bool mounts_allow(const char *directory, bool writing);
+
 /** Takes a mount away, at once; whether that was possible. */
 bool mounts_end(const char *directory);
 

@@ -1,6 +1,7 @@
 // Saves on a file system that is full, from its last page on page by page until there is room: each
 // fails on all ranks and says where and why, leaves what was there before and nothing else, and the
-// next one succeeds as soon as there is room. "memory" or "ext4": the file system.
+// next one succeeds as soon as there is room. The same where nothing can be written at all.
+// "memory" or "ext4": the file system.
 #include "base/arena.h"
 #include "base/hash.h"
 #include "checkpoint/load.h"
@@ -227,6 +228,35 @@ static void no_more_files(void **state)
     sweep((struct shortage){.of_names = true, .of_others = true});
 }
 
+/** What is there is loaded; a save fails, or not. */
+static bool resume_and_save(struct team_rank *rank, void *user)
+{
+    const bool *written = user;
+    const zero_result r =
+        toy_open(rank, &toy_odd) ? zero_resume(rank->z, place(), NULL, NULL) : ZERO_E_STATE;
+    TEAM_CHECK(r == ZERO_OK || r == ZERO_NOT_FOUND);
+    if (!toy_train(rank, &toy_odd, 1))
+        return false;
+    if (*written)
+        return saved_now(rank, place(), NULL);
+    TEAM_FAILS(rank, zero_save(rank->z, place(), NULL), ZERO_E_IO, place());
+    TEAM_FAILS(rank, zero_save(rank->z, place(), NULL), ZERO_E_IO, "(EROFS)");
+    return true;
+}
+
+static void nothing_can_be_written(void **state)
+{
+    (void)state;
+    char full[SAVED_PATH];
+    snprintf(full, sizeof full, "%s/full", temporary.directory);
+    for (int i = 0; i < 3; i++) {
+        bool written = i != 1;
+        assert_true(mounts_allow(full, written));
+        assert_true(team_run(team_threads(WORLD), WORLD, resume_and_save, &written));
+        assert_true(holds(i < 2 ? "1 " : "1 2 "));
+    }
+}
+
 static bool mount_it(const char *kind, char why[MOUNTS_WHY])
 {
     char full[SAVED_PATH], image[SAVED_PATH], device[32];
@@ -249,6 +279,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_room),
         cmocka_unit_test(no_room_for_more_than_the_pool_has),
         cmocka_unit_test(no_more_files),
+        cmocka_unit_test(nothing_can_be_written),
     };
     char why[MOUNTS_WHY], full[SAVED_PATH];
     if (argc != 2 || !temporary_make(&temporary) || !temporary_folder(&temporary, "full"))

@@ -212,6 +212,13 @@ static void locks_hold_between_processes(void **state)
     assert_int_equal(store->lock(NULL, &other, path, true, &failure), ZERO_AGAIN);
     assert_null(other);
     assert_int_equal(failure.result, ZERO_OK);
+    assert_true(store->holds(lock));
+    assert_int_equal(rename(path, temporary_path(&temporary, "moved")), 0);
+    assert_false(store->holds(lock));
+    assert_int_equal(lock_elsewhere(path, true), ZERO_OK);
+    assert_false(store->holds(lock));
+    assert_int_equal(rename(temporary_path(&temporary, "moved"), path), 0);
+    assert_true(store->holds(lock));
     store->unlock(&lock);
     assert_null(lock);
     store->unlock(&lock);

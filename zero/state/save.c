@@ -385,7 +385,8 @@ static zero_result begin_directory(zero_ctx *z, const char *path, struct base_er
 {
     struct eng_save *save = z->save;
     zero_result r = ZERO_OK;
-    if (save->directory && strcmp(save->path, path) != 0) {
+    if (save->directory &&
+        (strcmp(save->path, path) != 0 || !ckpt_directory_is_held(save->directory))) {
         ckpt_directory_close(save->directory);
         save->directory = NULL;
     }
