@@ -176,14 +176,34 @@ static zero_result write_text(const struct ckpt_store *store, struct ckpt_file *
     return result;
 }
 
+// Finds out which number in the order comes next, once: nobody else commits.
+static zero_result find_next(struct ckpt_directory *directory, struct base_error *error)
+{
+    struct ckpt_order order;
+    uint64_t *steps;
+    size_t count;
+    if (directory->next > 0)
+        return ZERO_OK;
+    const zero_result result =
+        ckpt_list_order(directory->store, directory->path, &steps, &count, &order, error);
+    base_free(steps);
+    directory->next = result ? 0 : order.next;
+    return result > 0 ? ZERO_E_IO : result;
+}
+
 static zero_result write_manifest(struct ckpt_directory *directory, const char *saving,
                                   const struct ckpt_manifest *manifest, struct base_error *error)
 {
     const struct ckpt_store *store = directory->store;
     const struct ckpt_path path = ckpt_path_below(saving, CKPT_MANIFEST_NAME);
+    struct ckpt_manifest numbered = *manifest;
     char *text;
     size_t length;
-    zero_result result = ckpt_manifest_format(manifest, &text, &length, error);
+    zero_result result = find_next(directory, error);
+    if (result)
+        return result;
+    numbered.sequence = directory->next;
+    result = ckpt_manifest_format(&numbered, &text, &length, error);
     if (result)
         return result;
     struct ckpt_file *file = NULL;
@@ -248,11 +268,10 @@ zero_result ckpt_commit(struct ckpt_directory *directory, const struct ckpt_mani
     if (result)
         return result > 0 ? ZERO_E_IO : result;
     directory->begun = false;
+    directory->next++;
     result = sync_directory(directory, error);
     if (result)
         return result;
-    directory->committed = true;
-    directory->last = directory->step;
     // Its name is no checkpoint's any more: what stays now is removed with the next one.
     if (replaced)
         ckpt_take_away(directory, saving.text, CKPT_SHARDS_GO, NULL);

@@ -57,8 +57,9 @@ zero_result ckpt_create_shard(const struct ckpt_store *store, const char *path, 
                               uint32_t rank, struct ckpt_file **file, struct base_error *error);
 
 /**
- * Commits: writes the manifest, renames, flushes. All shards are durable. ZERO_OK: the checkpoint
- * survives whatever comes, and one that had the same step is gone. After an error there is no new
+ * Commits: writes the manifest, as the next one in the directory's order (its `sequence` is not
+ * used), renames, flushes. All shards are durable. ZERO_OK: the checkpoint survives whatever comes,
+ * is the newest, and one that had the same step is gone. After an error there is no new
  * checkpoint, and no old one is touched, but for a failed flush of the directory at the very end:
  * then it may or may not be one, is whole if it is, and nothing can be begun or removed any more.
  * ZERO_E_STATE: the manifest is of another step than the one begun; ZERO_E_UNSUPPORTED: there is
@@ -72,28 +73,32 @@ zero_result ckpt_commit(struct ckpt_directory *directory, const struct ckpt_mani
 void ckpt_cancel(struct ckpt_directory *directory);
 
 /**
- * Removes what retention doesn't keep, the oldest first, once the newest one was found whole. What
- * this owner has committed last stays, even if it isn't the newest. ZERO_AGAIN (no message):
- * somebody reads, so that all of them stay until the next time. *removed: how many are gone. An
- * error leaves the rest: ZERO_E_CORRUPT, for one, if the newest isn't whole.
+ * Removes what retention doesn't keep, the oldest first, once the newest one was found whole.
+ * ZERO_AGAIN (no message): somebody reads, so that all of them stay until the next time. *removed:
+ * how many are gone. An error leaves the rest: ZERO_E_CORRUPT, for one, if the newest isn't whole;
+ * ZERO_E_IO and ZERO_E_VERSION if some manifest, and so the order, is not known.
  */
 zero_result ckpt_prune(struct ckpt_directory *directory, const struct ckpt_retention *retention,
                        size_t *removed, struct base_error *error);
 
-/** Whether number `i` of these steps, ascending, remains. Pure. */
+/** Whether number `i` of these steps, in the order of ckpt_list(), remains. Pure. */
 bool ckpt_keeps(const struct ckpt_retention *retention, const uint64_t *steps, size_t count,
                 size_t i);
 
 /* ------------------------------------------------------------------ finding */
 
-/** The steps of what is called `step-<n>` and has a manifest, whole or not, ascending; *steps is to
- * be freed with base_free(), NULL if there are none. ZERO_NOT_FOUND: no directory (the error is
- * set); ZERO_E_NOMEM. */
+/**
+ * The steps of what is called `step-<n>` and has a manifest, whole or not, in the order in which
+ * they were committed: the newest is the last one. A job that went back has saved lower steps after
+ * higher ones. What has a manifest that can't be read stands behind the step before it. *steps is
+ * to be freed with base_free(), NULL if there are none. ZERO_NOT_FOUND: no directory (the error is
+ * set); ZERO_E_NOMEM.
+ */
 zero_result ckpt_list(const struct ckpt_store *store, const char *path, uint64_t **steps,
                       size_t *count, struct base_error *error);
 
-/** The same of what is no checkpoint: `saving-<n>`, and `step-<n>` without a manifest. It is being
- * written or removed, or whoever did that has died. */
+/** The same of what is no checkpoint, ascending: `saving-<n>`, and `step-<n>` without a manifest.
+ * It is being written or removed, or whoever did that has died. */
 zero_result ckpt_list_unfinished(const struct ckpt_store *store, const char *path, uint64_t **steps,
                                  size_t *count, struct base_error *error);
 

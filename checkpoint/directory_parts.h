@@ -13,9 +13,8 @@ struct ckpt_directory {
     uint32_t world;
     bool begun; /**< `saving` is there, of step `step` */
     uint64_t step;
-    bool committed; /**< something was: `last` */
-    uint64_t last;
-    bool lost; /**< a flush of it has failed: what is in memory and on disk may differ */
+    uint64_t next; /**< sequence of the next one to be committed; 0: not known yet */
+    bool lost;     /**< a flush of it has failed: what is in memory and on disk may differ */
     char path[CKPT_MAX_PATH + 1];
 };
 
@@ -51,6 +50,19 @@ bool ckpt_name_is_shard(const char *name, uint32_t *rank);
 
 /** ZERO_E_INVALID if the path of a directory is empty or too long. */
 zero_result ckpt_check_path(const char *path, struct base_error *error);
+
+/* ------------------------------------------------------------------ order */
+
+/** What is known of the order of a directory's checkpoints. */
+struct ckpt_order {
+    uint64_t next;            /**< sequence of one that is committed now */
+    struct base_error doubts; /**< about one that may be good, though its manifest can't be read:
+                                   it may stand somewhere else */
+};
+
+/** ckpt_list(), and what is known of the order. */
+zero_result ckpt_list_order(const struct ckpt_store *store, const char *path, uint64_t **steps,
+                            size_t *count, struct ckpt_order *order, struct base_error *error);
 
 /* ------------------------------------------------------------------ taking away */
 

@@ -104,13 +104,6 @@ bool ckpt_keeps(const struct ckpt_retention *retention, const uint64_t *steps, s
            (retention->keep_every && steps[i] % retention->keep_every == 0);
 }
 
-static bool is_kept(const struct ckpt_directory *directory, const struct ckpt_retention *retention,
-                    const uint64_t *steps, size_t count, size_t i)
-{
-    return ckpt_keeps(retention, steps, count, i) ||
-           (directory->committed && steps[i] == directory->last);
-}
-
 // Removes what is not kept. Nobody reads.
 static zero_result remove_others(struct ckpt_directory *directory,
                                  const struct ckpt_retention *retention, const uint64_t *steps,
@@ -118,7 +111,7 @@ static zero_result remove_others(struct ckpt_directory *directory,
 {
     zero_result result = ZERO_OK;
     for (size_t i = 0; i < count && !result; i++) {
-        if (is_kept(directory, retention, steps, count, i))
+        if (ckpt_keeps(retention, steps, count, i))
             continue;
         const struct ckpt_path path = ckpt_path_step(directory->path, steps[i]);
         result = ckpt_take_away(directory, path.text, CKPT_SHARDS_TO_POOL, error);
@@ -128,15 +121,17 @@ static zero_result remove_others(struct ckpt_directory *directory,
 }
 
 static zero_result prune(struct ckpt_directory *directory, const struct ckpt_retention *retention,
-                         const uint64_t *steps, size_t count, size_t *removed,
-                         struct base_error *error)
+                         const uint64_t *steps, size_t count, const struct base_error *doubts,
+                         size_t *removed, struct base_error *error)
 {
     const struct ckpt_store *store = directory->store;
     bool all = true;
     for (size_t i = 0; i < count; i++)
-        all &= is_kept(directory, retention, steps, count, i);
+        all &= ckpt_keeps(retention, steps, count, i);
     if (all)
         return ZERO_OK;
+    if (doubts->result)
+        return zero_fail(error, doubts->result, "%s", doubts->message);
     zero_result result = ckpt_check_whole(store, directory->path, steps[count - 1], error);
     if (result)
         return result > 0 ? ZERO_E_CORRUPT : result;
@@ -157,12 +152,13 @@ zero_result ckpt_prune(struct ckpt_directory *directory, const struct ckpt_reten
     zero_result result = ckpt_check_lost(directory, error);
     if (result || retention->keep == 0)
         return result;
+    struct ckpt_order order;
     uint64_t *steps;
     size_t count;
-    result = ckpt_list(directory->store, directory->path, &steps, &count, error);
+    result = ckpt_list_order(directory->store, directory->path, &steps, &count, &order, error);
     if (result)
         return result > 0 ? ZERO_E_IO : result;
-    result = prune(directory, retention, steps, count, removed, error);
+    result = prune(directory, retention, steps, count, &order.doubts, removed, error);
     base_free(steps);
     return result;
 }

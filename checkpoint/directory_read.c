@@ -24,11 +24,16 @@ zero_result ckpt_has_manifest(const struct ckpt_store *store, const char *path, 
     return result ? ZERO_OK : store->close(&file, error);
 }
 
+// A checkpoint, and where it stands in their order.
+struct listed {
+    uint64_t step, sequence;
+};
+
 struct listing {
     const struct ckpt_store *store;
     const char *path;
     bool unfinished; // those are wanted that are no checkpoints
-    uint64_t *steps;
+    struct listed *list;
     size_t count, room;
 };
 
@@ -36,17 +41,17 @@ static zero_result add_step(struct listing *listing, uint64_t step, struct base_
 {
     if (listing->count == listing->room) {
         const size_t room = listing->room ? 2 * listing->room : 16;
-        uint64_t *steps = base_calloc(room, sizeof *steps);
-        if (!steps)
+        struct listed *list = base_calloc(room, sizeof *list);
+        if (!list)
             return zero_fail(error, ZERO_E_NOMEM, "no memory to list %zu checkpoints in '%s'", room,
                              listing->path);
         if (listing->count)
-            memcpy(steps, listing->steps, listing->count * sizeof *steps);
-        base_free(listing->steps);
-        listing->steps = steps;
+            memcpy(list, listing->list, listing->count * sizeof *list);
+        base_free(listing->list);
+        listing->list = list;
         listing->room = room;
     }
-    listing->steps[listing->count++] = step;
+    listing->list[listing->count++] = (struct listed){.step = step};
     return ZERO_OK;
 }
 
@@ -67,42 +72,103 @@ static zero_result list_entry(void *user, const char *name, enum base_entry_kind
     return result || has == listing->unfinished ? result : add_step(listing, step, error);
 }
 
-static int compare_steps(const void *a, const void *b)
+// By sequence, then by step.
+static int compare_listed(const void *left, const void *right)
 {
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
+    const struct listed *a = left, *b = right;
+    if (a->sequence != b->sequence)
+        return a->sequence < b->sequence ? -1 : 1;
+    return (a->step > b->step) - (a->step < b->step);
 }
 
-static zero_result list(const struct ckpt_store *store, const char *path, bool unfinished,
-                        uint64_t **steps, size_t *count, struct base_error *error)
+static void sort(struct listing *listing)
 {
-    *steps = NULL;
-    *count = 0;
-    struct listing listing = {.store = store, .path = path, .unfinished = unfinished};
-    zero_result result = ckpt_check_path(path, error);
-    if (!result)
-        result = store->list(store->user, path, list_entry, &listing, error);
-    if (result) {
-        base_free(listing.steps);
-        return result;
+    if (listing->count)
+        qsort(listing->list, listing->count, sizeof *listing->list, compare_listed);
+}
+
+// Finds sequences: of what can't be read it is that of the step before. They are sorted by steps.
+static zero_result read_sequences(struct listing *listing, struct ckpt_order *order,
+                                  struct base_error *error)
+{
+    uint64_t before = 0, newest = 0, unknown = 0;
+    for (size_t i = 0; i < listing->count; i++) {
+        struct base_error trouble = {0};
+        struct ckpt_manifest manifest;
+        const zero_result result = ckpt_read_manifest(&manifest, listing->store, listing->path,
+                                                      listing->list[i].step, &trouble);
+        before = result ? before : manifest.sequence;
+        listing->list[i].sequence = before;
+        newest = before > newest ? before : newest;
+        unknown += result != ZERO_OK;
+        ckpt_manifest_free(&manifest);
+        if (result == ZERO_E_NOMEM)
+            return zero_fail(error, result, "%s", trouble.message);
+        if (result < 0 && result != ZERO_E_CORRUPT)
+            zero_fail(&order->doubts, result, "%s", trouble.message);
     }
-    if (listing.count)
-        qsort(listing.steps, listing.count, sizeof *listing.steps, compare_steps);
-    *steps = listing.steps;
-    *count = listing.count;
+    order->next = newest + unknown + 1;
     return ZERO_OK;
+}
+
+// Finds them, by steps. After an error there are none.
+static zero_result list(struct listing *listing, struct base_error *error)
+{
+    zero_result result = ckpt_check_path(listing->path, error);
+    if (!result)
+        result =
+            listing->store->list(listing->store->user, listing->path, list_entry, listing, error);
+    if (result)
+        listing->count = 0;
+    sort(listing);
+    return result;
+}
+
+// Hands the steps over, and frees the rest.
+static zero_result give_steps(struct listing *listing, uint64_t **steps, size_t *count,
+                              struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    *steps = listing->count ? base_calloc(listing->count, sizeof **steps) : NULL;
+    *count = *steps ? listing->count : 0;
+    for (size_t i = 0; i < *count; i++)
+        (*steps)[i] = listing->list[i].step;
+    if (*count < listing->count)
+        result = zero_fail(error, ZERO_E_NOMEM, "no memory to list %zu checkpoints in '%s'",
+                           listing->count, listing->path);
+    base_free(listing->list);
+    return result;
+}
+
+zero_result ckpt_list_order(const struct ckpt_store *store, const char *path, uint64_t **steps,
+                            size_t *count, struct ckpt_order *order, struct base_error *error)
+{
+    struct listing listing = {.store = store, .path = path};
+    *order = (struct ckpt_order){.next = 1};
+    zero_result result = list(&listing, error);
+    if (!result)
+        result = read_sequences(&listing, order, error);
+    if (result)
+        listing.count = 0;
+    sort(&listing);
+    const zero_result given = give_steps(&listing, steps, count, error);
+    return result ? result : given;
 }
 
 zero_result ckpt_list(const struct ckpt_store *store, const char *path, uint64_t **steps,
                       size_t *count, struct base_error *error)
 {
-    return list(store, path, false, steps, count, error);
+    struct ckpt_order order;
+    return ckpt_list_order(store, path, steps, count, &order, error);
 }
 
 zero_result ckpt_list_unfinished(const struct ckpt_store *store, const char *path, uint64_t **steps,
                                  size_t *count, struct base_error *error)
 {
-    return list(store, path, true, steps, count, error);
+    struct listing listing = {.store = store, .path = path, .unfinished = true};
+    const zero_result result = list(&listing, error);
+    const zero_result given = give_steps(&listing, steps, count, error);
+    return result ? result : given;
 }
 
 /* ------------------------------------------------------------------ manifests */

@@ -110,6 +110,7 @@ struct ckpt_manifest_index {
 struct ckpt_manifest {
     uint8_t id[16];
     char *library, *job, *created;
+    uint64_t sequence; /**< its place in the directory's order: that of the commits, from 1 */
     int level;
     struct ckpt_state state;
     struct ckpt_group *groups;

@@ -63,6 +63,8 @@ static void sort_names(struct check *check, const char *array, struct ckpt_named
 static void check_state(struct check *check)
 {
     const struct ckpt_state *state = &check->manifest->state;
+    if (check->manifest->sequence == 0)
+        fail(check, "sequence 0");
     if (state->micro_batches == 0 || state->sum_group == 0)
         fail(check, "micro_batches %" PRIu64 " with sum_group %" PRIu64, state->micro_batches,
              state->sum_group);

@@ -236,6 +236,7 @@ static void put_manifest(struct writer *writer, const struct ckpt_manifest *mani
     put_text(writer, ",\n\"created\": ", manifest->created);
     put_digits(writer, ",\n\"id\": ", manifest->id);
     put_text(writer, ",\n\"job\": ", manifest->job);
+    put_number(writer, ",\n\"sequence\": ", manifest->sequence);
     put_state(writer, &manifest->state);
     put_number(writer, ",\n\"world\": ", manifest->world);
     put_number(writer, ",\n\"level\": ", (uint64_t)manifest->level);

@@ -375,6 +375,7 @@ static void parse_root(struct parser *parser, struct ckpt_manifest *manifest, co
     manifest->created = text(parser, root, "created");
     digits(parser, root, "id", manifest->id, sizeof manifest->id);
     manifest->job = text(parser, root, "job");
+    manifest->sequence = number(parser, root, "sequence", CKPT_MAX_NUMBER);
     manifest->level = (int)number(parser, root, "level", INT_MAX);
     parse_state(parser, &manifest->state, root);
     parse_tables(parser, manifest, root);

@@ -57,8 +57,8 @@ typedef struct zero_save_options {
     uint32_t struct_size;
     int32_t level; /**< of compression: 0 the default, which costs little (see zero(7)); 1 .. 19
                         as zstd's; ZERO_OFF: none */
-    int32_t keep;  /**< how many of the newest checkpoints remain when this one is complete;
-                        0: all */
+    int32_t keep;  /**< how many of the newest checkpoints, in the order of saving, remain when
+                        this one is complete; 0: all */
     int32_t keep_every; /**< and those whose step is a multiple of this; 0: no others */
     int64_t room_bytes; /**< on each rank, for copies of what is not written yet when it is about to
                              change; 0: 256 MiB, but never more than the state; ZERO_OFF: none */
@@ -83,7 +83,10 @@ static inline zero_save_options zero_save_options_default(void)
  * other in zero_step(), rank 0 commits; one zero_step() later every rank knows
  * (zero_save_poll()). No bit of a step depends on it. A save under way is completed first.
  *
- * A checkpoint of the same step is replaced when the new one is complete. `directory` is made if
+ * A checkpoint of the same step is replaced when the new one is complete, and is there until then.
+ * The new one is the newest in the directory, whatever its step, for zero_resume() and for `keep`.
+ * So a run that went back to an earlier step (zero_load()) goes on from what it has saved since,
+ * and takes the names of what it has abandoned over as it comes to them. `directory` is made if
  * only its last part is missing, and opened anew if it is no longer the one of the save before
  * (moved away, or removed) or could not be flushed then. The first save of a context allocates what
  * all of them use: it is in the plan as the most that saving needs.
@@ -165,6 +168,9 @@ typedef struct zero_load_result {
  * micro_batches was not given) and the seed of a context that has not stepped too. zero_step_info()
  * has step, updates, skips and loss scale of it; norm and clip are NaN.
  *
+ * Nothing is removed from the directory: what was saved after that step stays, and stays the newest
+ * until the next zero_save(). Where going back is meant to outlive the job, save at once.
+ *
  * Every byte is checked before it counts. ZERO_NOT_FOUND: there is no such checkpoint;
  * ZERO_E_CORRUPT (the message names file, offset, tensor), ZERO_E_VERSION, ZERO_E_IO;
  * ZERO_E_INVALID: another model (missing and unexpected tensors, shapes, optimizers, by name),
@@ -179,10 +185,10 @@ ZERO_API zero_result zero_load(zero_ctx *z, const char *path, const zero_load_op
                                zero_load_result *result);
 
 /**
- * Loads the newest good checkpoint in `directory`. Damage is reported as a warning (rank, file,
- * offset, tensor) and the one before is taken. *Collective, ordered*, between steps.
- * ZERO_NOT_FOUND: there is none, nothing has changed. ZERO_E_CORRUPT: there are some, and none is
- * good; fatal if a value was changed. Otherwise as zero_load().
+ * Loads the newest good checkpoint in `directory`, in the order of saving. Damage is reported as a
+ * warning (rank, file, offset, tensor) and the one before is taken. *Collective, ordered*, between
+ * steps. ZERO_NOT_FOUND: there is none, nothing has changed. ZERO_E_CORRUPT: there are some, and
+ * none is good; fatal if a value was changed. Otherwise as zero_load().
  */
 ZERO_API zero_result zero_resume(zero_ctx *z, const char *directory,
                                  const zero_load_options *options, zero_load_result *result);

@@ -44,6 +44,7 @@ struct expectation {
 
 struct verdict {
     uint64_t key, version; // version 0: it isn't whole
+    uint64_t sequence;
 };
 
 // A script being run, and afterwards looked at.
@@ -52,11 +53,12 @@ struct rig {
     struct ckpt_directory *directory;
     uint32_t world;
     uint64_t random, version, step, last;
+    uint64_t promised; // the version that was acknowledged last
     struct event events[EVENTS];
     uint32_t event_count;
     struct expectation expected[STEPS];
     int expected_count;
-    bool calm;     // no kills, and no step is saved again
+    bool calm;     // no kills, and no step is saved again or before others
     bool trusting; // takes whatever has a manifest for a checkpoint, whole or not
     bool greedy;   // writes over shards of the oldest checkpoint while it is one
     struct verdict verdicts[VERDICTS];
@@ -94,6 +96,8 @@ static void hear(void *user, uint32_t mark)
         expected->oldest = 0;
     else if (event->promise == PROMISED)
         expected->oldest = event->version;
+    if (event->promise == PROMISED && event->version > rig->promised)
+        rig->promised = event->version;
     if (event->promise == BEGUN && event->version > expected->newest)
         expected->newest = event->version;
 }
@@ -181,8 +185,13 @@ static bool act(struct rig *rig)
     const uint64_t action = draw(rig, 10);
     if (action < 5)
         return save(rig, rig->step += 10);
-    if (action < 7)
-        return save(rig, rig->calm ? (rig->step += 10) : rig->step); // again
+    if (action < 7 && rig->calm)
+        return save(rig, rig->step += 10);
+    if (action < 7) { // again, or back by a few
+        const uint64_t back = 10 * draw(rig, 4);
+        rig->step -= back < rig->step ? back : 0;
+        return save(rig, rig->step);
+    }
     if (action < 9)
         return prune(rig);
     close_directory(rig);
@@ -223,37 +232,37 @@ static bool complain(struct rig *rig, const char *what, uint64_t step, uint64_t 
     return false;
 }
 
-// Reads a checkpoint as a program would; the version, 0 if it isn't whole. *parsed: its manifest
-// is.
-static uint64_t load(struct crash_image *image, uint64_t step, bool *parsed)
+// Reads a checkpoint as a program would. *parsed: its manifest is whole.
+static void load(struct crash_image *image, uint64_t step, struct verdict *verdict, bool *parsed)
 {
     struct crash_disk *disk = crash_image_mount(image);
     struct ckpt_manifest manifest;
-    uint64_t version = 0;
     *parsed = ckpt_read_manifest(&manifest, &disk->store, path, step, NULL) == ZERO_OK;
+    verdict->sequence = manifest.sequence;
     ckpt_manifest_free(&manifest);
-    if (*parsed && toy_load(&disk->store, path, step, &version, NULL))
-        version = 0;
+    if (*parsed && toy_load(&disk->store, path, step, &verdict->version, NULL))
+        verdict->version = 0;
     crash_disk_free(disk);
-    return version;
 }
 
-// What a program finds under a step's name: UINT64_MAX nothing, 0 something that isn't whole.
-static uint64_t judge(struct rig *rig, struct crash_image *image, uint64_t step, uint32_t inode)
+// What a program finds under a step's name; version UINT64_MAX: nothing.
+static struct verdict judge(struct rig *rig, struct crash_image *image, uint64_t step,
+                            uint32_t inode)
 {
     const struct crash_inode *directory = crash_image_inode(image, inode);
     if (!directory->directory || !crash_inode_find(directory, CKPT_MANIFEST_NAME))
-        return UINT64_MAX;
+        return (struct verdict){.version = UINT64_MAX};
     const uint64_t both[] = {step, crash_image_hash(image, inode)};
     const uint64_t key = base_hash64(both, sizeof both, 0);
     struct verdict *verdict = &rig->verdicts[key % VERDICTS];
     if (verdict->key != key) {
         bool parsed;
-        *verdict = (struct verdict){key, load(image, step, &parsed)};
+        *verdict = (struct verdict){.key = key};
+        load(image, step, verdict, &parsed);
         if (!parsed && !rig->trusting)
             verdict->version = UINT64_MAX;
     }
-    return verdict->version;
+    return *verdict;
 }
 
 static bool check_step(struct rig *rig, uint64_t step, uint64_t version)
@@ -266,6 +275,27 @@ static bool check_step(struct rig *rig, uint64_t step, uint64_t version)
     return version <= expected->newest && version >= expected->oldest
                ? true
                : complain(rig, "is from another save", step, version);
+}
+
+// Who resumes takes what was saved last, or what was being saved then: the order is that in which
+// they were saved, whatever their steps.
+static bool check_order(struct rig *rig, const struct verdict *found, int count)
+{
+    uint64_t newest = 0;
+    bool same = true;
+    for (int i = 0; i < count; i++) {
+        newest = found[i].version > newest ? found[i].version : newest;
+        for (int k = 0; k < i; k++)
+            same &=
+                (found[i].version > found[k].version) == (found[i].sequence > found[k].sequence);
+    }
+    if (same && newest >= rig->promised)
+        return true;
+    if (!rig->problem[0])
+        snprintf(rig->problem, sizeof rig->problem,
+                 "version %" PRIu64 " is the newest, %" PRIu64 " was acknowledged; the order is %s",
+                 newest, rig->promised, same ? "right" : "another one");
+    return false;
 }
 
 // What is in the pool, and what of it is somewhere else, too.
@@ -291,31 +321,37 @@ static bool reopen(struct rig *rig, struct crash_image *image);
 static bool look(void *user, struct crash_image *image)
 {
     struct rig *rig = user;
-    uint64_t situation = 0, found[STEPS];
+    uint64_t situation = 0, steps[STEPS];
+    struct verdict found[STEPS];
     int count = 0;
     const uint32_t inode = crash_inode_find(crash_image_inode(image, CRASH_ROOT), path + 1);
     const struct crash_inode empty = {0};
     const struct crash_inode *directory = inode ? crash_image_inode(image, inode) : &empty;
     for (size_t i = 0; i < directory->count; i++) {
         const struct crash_entry *entry = &directory->entries[i];
-        uint64_t step = 0, version = UINT64_MAX;
+        uint64_t step = 0;
+        struct verdict verdict = {.version = UINT64_MAX};
         if (ckpt_name_is_step(entry->name, &step))
-            version = judge(rig, image, step, entry->inode);
-        if (version != UINT64_MAX && !check_step(rig, step, version))
+            verdict = judge(rig, image, step, entry->inode);
+        if (verdict.version != UINT64_MAX && !check_step(rig, step, verdict.version))
             return false;
-        if (version != UINT64_MAX)
-            found[count++] = step;
-        situation += base_hash64(&version, sizeof version, entry->hash);
+        if (verdict.version != UINT64_MAX) {
+            steps[count] = step;
+            found[count++] = verdict;
+        }
+        situation += base_hash64(&verdict.version, sizeof verdict.version, entry->hash);
         if (strcmp(entry->name, CKPT_POOL_NAME) == 0)
             situation += hash_pool(image, directory, entry->inode);
     }
     for (int i = 0; i < rig->expected_count; i++) {
         int k = 0;
-        while (k < count && found[k] != rig->expected[i].step)
+        while (k < count && steps[k] != rig->expected[i].step)
             k++;
         if (rig->expected[i].oldest && k == count)
             return complain(rig, "was acknowledged and is lost", rig->expected[i].step, 0);
     }
+    if (!check_order(rig, found, count))
+        return false;
     // What means the same to the next job need not be opened twice.
     return !crash_set_add(&rig->situations, situation) || reopen(rig, image);
 }

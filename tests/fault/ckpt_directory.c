@@ -443,19 +443,80 @@ static void nothing_goes_unless_the_newest_is_whole(void **state)
     ckpt_directory_close(directory);
 }
 
-static void what_was_committed_last_stays(void **state)
+static uint64_t sequence_of(uint64_t step)
+{
+    struct ckpt_manifest manifest;
+    assert_int_equal(ckpt_read_manifest(&manifest, store, path, step, &failure), ZERO_OK);
+    const uint64_t sequence = manifest.sequence;
+    ckpt_manifest_free(&manifest);
+    return sequence;
+}
+
+static void a_job_that_went_back(void **state)
+{
+    (void)state;
+    const struct ckpt_retention two = {2, 0};
+    struct ckpt_directory *directory = open_directory(1);
+    for (uint64_t step = 10; step <= 40; step += 10)
+        save(directory, step, 1, step);
+    expect_steps("10 20 30 40");
+    save(directory, 15, 1, 1);
+    expect_steps("10 20 30 40 15");
+    ckpt_directory_close(directory);
+    directory = open_directory(1); // who opens it next counts on
+    save(directory, 20, 1, 2);     // takes the name of one that was abandoned
+    expect_steps("10 30 40 15 20");
+    expect_version(20, 2);
+    assert_int_equal(sequence_of(40), 4);
+    assert_int_equal(sequence_of(15), 5);
+    assert_int_equal(sequence_of(20), 6);
+    size_t removed;
+    assert_int_equal(ckpt_prune(directory, &two, &removed, NULL), ZERO_OK);
+    assert_int_equal(removed, 3);
+    expect_steps("15 20");
+    ckpt_directory_close(directory);
+}
+
+// One whose manifest is damaged stands behind the step before it, and counts.
+static void damage_has_a_place_in_the_order(void **state)
+{
+    (void)state;
+    struct ckpt_directory *directory = open_directory(1);
+    const uint64_t saved[] = {20, 40, 10, 30};
+    for (size_t i = 0; i < 4; i++)
+        save(directory, saved[i], 1, i);
+    ckpt_directory_close(directory);
+    expect_steps("20 40 10 30");
+    write_file("step-00000020/manifest.json", "{}");
+    expect_steps("40 10 20 30");
+    write_file("step-00000040/manifest.json", "{}");
+    expect_steps("10 20 30 40");
+    write_file("step-00000010/manifest.json", "{}");
+    expect_steps("10 20 30 40");
+    directory = open_directory(1);
+    save(directory, 5, 1, 9);
+    assert_int_equal(sequence_of(5), 8);
+    expect_steps("30 40 5 10 20");
+    ckpt_directory_close(directory);
+}
+
+// What can't be read may be anywhere in the order: nothing goes.
+static void nothing_goes_unless_the_order_is_known(void **state)
 {
     (void)state;
     const struct ckpt_retention one = {1, 0};
     struct ckpt_directory *directory = open_directory(1);
-    save(directory, 10, 1, 1);
-    save(directory, 20, 1, 2);
-    save(directory, 100, 1, 3);
-    save(directory, 15, 1, 4); // the job went back
     size_t removed;
+    for (uint64_t step = 10; step <= 30; step += 10)
+        save(directory, step, 1, step);
+    assert_int_equal(base_fault_set("io.read@1", NULL), ZERO_OK);
+    assert_int_equal(ckpt_prune(directory, &one, &removed, &failure), ZERO_E_IO);
+    base_fault_set(NULL, NULL);
+    assert_non_null(strstr(failure.message, "manifest.json"));
+    assert_int_equal(removed, 0);
+    expect_steps("10 20 30");
     assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
-    assert_int_equal(removed, 2);
-    expect_steps("15 100");
+    expect_steps("30");
     ckpt_directory_close(directory);
 }
 
@@ -779,7 +840,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_same_step_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(retention_keeps_what_it_says, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_goes_unless_the_newest_is_whole, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_was_committed_last_stays, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_job_that_went_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(damage_has_a_place_in_the_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nothing_goes_unless_the_order_is_known, set_up, tear_down),
         cmocka_unit_test_setup_teardown(files_are_recycled, set_up, tear_down),
         cmocka_unit_test_setup_teardown(readers_are_not_disturbed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(paths_of_one_checkpoint, set_up, tear_down),

@@ -122,6 +122,76 @@ static void a_step_is_saved_again(void **state)
         assert_true(team_run(team_threads(world), world, save_again, NULL));
 }
 
+/* ------------------------------------------------------------------ going back */
+
+/** What is loaded, and what a new job goes on from. */
+struct rollback {
+    uint64_t step;
+    uint8_t digest[16];
+};
+
+static bool train_and_save(struct team_rank *rank, const struct toy *toy, int steps,
+                           const zero_save_options *options)
+{
+    for (int i = 0; i < steps; i++)
+        if (!toy_train(rank, toy, 1) || !saved_now(rank, directory.directory, options))
+            return false;
+    return true;
+}
+
+/** Steps 1 to 4, back to 2, another step 3. */
+static bool go_back(struct team_rank *rank, void *user)
+{
+    const zero_save_options two = saved_options(0, 0, 2, 0);
+    struct rollback *rollback = user;
+    struct toy other = toy_odd;
+    char path[SAVED_PATH];
+    uint8_t digest[16];
+    saved_path(path, directory.directory, 2);
+    other.unclipped = true;
+    if (!toy_open(rank, &toy_odd) || !train_and_save(rank, &toy_odd, 4, NULL))
+        return false;
+    TEAM_OK(rank, zero_load(rank->z, path, NULL, NULL));
+    if (!train_and_save(rank, &other, rollback->step == 3 ? 1 : 0, NULL))
+        return false;
+    if (rollback->step == 2 && !saved_now(rank, directory.directory, &two)) // so that it lasts
+        return false;
+    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+    if (rank->rank == 0)
+        memcpy(rollback->digest, digest, sizeof digest);
+    return true;
+}
+
+static bool come_back(struct team_rank *rank, void *user)
+{
+    const struct rollback *rollback = user;
+    zero_load_result result = {.struct_size = sizeof result};
+    if (!toy_open(rank, &toy_odd))
+        return false;
+    TEAM_OK(rank, zero_resume(rank->z, directory.directory, NULL, &result));
+    TEAM_CHECK(result.step == rollback->step && result.damaged == 0);
+    TEAM_STATE(rank, rollback->digest);
+    return true;
+}
+
+static void a_run_that_went_back_goes_on_from_there(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= MOST_RANKS; world++)
+        for (uint64_t step = 2; step <= 3; step++) {
+            struct rollback rollback = {.step = step};
+            assert_int_equal(set_up(NULL), 0);
+            assert_true(team_run(team_threads(world), world, go_back, &rollback));
+            // Only retention removes what was abandoned, as the oldest.
+            assert_true(exists(1) == (step == 3) && exists(2) && exists(4));
+            assert_true(exists(3) == (step == 3));
+            assert_true(team_run(team_threads(MOST_RANKS - world + 1), MOST_RANKS - world + 1,
+                                 come_back, &rollback));
+            tear_down(NULL);
+        }
+    assert_int_equal(set_up(NULL), 0);
+}
+
 /* ------------------------------------------------------------------ interrupted, and failing */
 
 static bool close_in_the_middle(struct team_rank *rank, void *user)
@@ -233,9 +303,8 @@ static void a_save_that_fails_harms_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_newest_and_every_so_many_remain),
-        TEST(a_step_is_saved_again),
-        TEST(a_context_may_be_closed_in_the_middle),
+        TEST(the_newest_and_every_so_many_remain),     TEST(a_step_is_saved_again),
+        TEST(a_run_that_went_back_goes_on_from_there), TEST(a_context_may_be_closed_in_the_middle),
         TEST(a_save_that_fails_harms_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

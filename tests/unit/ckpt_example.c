@@ -100,6 +100,7 @@ static void format_example(struct ckpt_shard_entry *entry, char **text, size_t *
                                      .library = "0.1.0",
                                      .job = "example",
                                      .created = "2026-01-31T23:59:59Z",
+                                     .sequence = 2,
                                      .state = {.step = 5,
                                                .updates = 5,
                                                .micro_batches = 8,

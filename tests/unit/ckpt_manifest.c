@@ -96,6 +96,7 @@ static struct ckpt_manifest sample(void)
         .library = "0.1.0",
         .job = "",
         .created = "2026-01-31T23:59:59Z",
+        .sequence = 12,
         .level = 1,
         .state = {.step = 50,
                   .updates = 49,
@@ -227,6 +228,7 @@ static void what_was_written_is_read(void **state)
     assert_string_equal(back.library, manifest.library);
     assert_string_equal(back.job, manifest.job);
     assert_string_equal(back.created, manifest.created);
+    assert_int_equal(back.sequence, manifest.sequence);
     assert_int_equal(back.level, manifest.level);
     const struct ckpt_state *a = &manifest.state, *b = &back.state;
     assert_int_equal(a->step, b->step);
@@ -290,6 +292,7 @@ static void nothing_is_a_checkpoint_too(void **state)
     const struct ckpt_manifest manifest = {.library = "",
                                            .job = "",
                                            .created = "",
+                                           .sequence = 1,
                                            .state = {.micro_batches = 1, .sum_group = 1},
                                            .shards = &empty,
                                            .world = 1};
@@ -357,6 +360,8 @@ static const struct change {
     {"\"step\": 50", "\"step\": 50.0", ZERO_E_CORRUPT, "'step' is no integer"},
     {"\"step\": 50", "\"step\": 9007199254740993", ZERO_E_CORRUPT, "'step' is no integer"},
     {"\"step\"", "\"Step\"", ZERO_E_CORRUPT, "'step' is no integer"},
+    {"\"sequence\": 12", "\"sequence\": 0", ZERO_E_CORRUPT, "sequence 0"},
+    {"\"sequence\"", "\"Sequence\"", ZERO_E_CORRUPT, "'sequence' is no integer"},
     {"\"job\": \"\"", "\"job\": null", ZERO_E_CORRUPT, "'job' is no text"},
     {"\"library\"", "\"Library\"", ZERO_E_CORRUPT, "'library' is no text"},
     {"\"id\": \"00", "\"id\": \"0", ZERO_E_CORRUPT, "'id' has not 32"},
@@ -514,6 +519,9 @@ static void what_no_reader_takes_is_not_written(void **state)
     struct ckpt_manifest manifest = sample();
     manifest.state.step = CKPT_MAX_NUMBER + 1;
     expect_no_text(&manifest, ZERO_E_INVALID, "9007199254740993 is more than 2^53");
+    manifest = sample();
+    manifest.sequence = 0;
+    expect_no_text(&manifest, ZERO_E_INVALID, "sequence 0");
     manifest = sample();
     manifest.job = "\xc0\xaf";
     expect_no_text(&manifest, ZERO_E_INVALID, "is no UTF-8");

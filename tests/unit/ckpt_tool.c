@@ -310,6 +310,37 @@ static void test_prune(void **state)
     expect(0, "verify --all $D", "step-00000050: whole");
 }
 
+// A job that went back: what it has saved since is newer, whatever the step.
+static void test_order(void **state)
+{
+    (void)state;
+    static const uint64_t saved[] = {10, 30, 40, 20, 30};
+    static const int steps[] = {10, 40, 20, 30}, sequences[] = {1, 3, 4, 5};
+    for (size_t i = 0; i < sizeof saved / sizeof *saved; i++)
+        save(directory(), saved[i], 1, NULL, 8);
+    json_t *root = run_json(0, "list --json $D", "zero-ckpt-list");
+    json_t *list = json_object_get(root, "checkpoints");
+    assert_int_equal(json_array_size(list), 4);
+    for (size_t i = 0; i < 4; i++) {
+        json_t *one = json_array_get(list, i);
+        assert_int_equal(json_integer_value(json_object_get(one, "step")), steps[i]);
+        assert_int_equal(json_integer_value(json_object_get(one, "sequence")), sequences[i]);
+        assert_int_equal(json_is_true(json_object_get(one, "newest")), i == 3);
+    }
+    json_decref(root);
+    expect(0, "list $D", "whole, the newest");
+    expect(0, "inspect $D", "step-00000030");
+    // Without its shard it is none any more.
+    assert_int_equal(remove(temporary_path(&temporary, "d/step-00000030/shard-00000.zst")), 0);
+    root = run_json(1, "list --json $D", "zero-ckpt-list");
+    json_t *third = json_array_get(json_object_get(root, "checkpoints"), 2);
+    assert_true(json_is_true(json_object_get(third, "newest")));
+    json_decref(root);
+    save(directory(), 30, 1, NULL, 8);
+    expect(0, "prune --keep 2 $D", "removed step-00000010\nremoved step-00000040\n");
+    expect(0, "verify --all $D", "step-00000030: whole");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +350,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_damage, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_diff, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_prune, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_order, set_up, tear_down),
     };
     if (argc != 2)
         return 2;

@@ -363,32 +363,32 @@ zero_result zero_load(zero_ctx *z, const char *path, const zero_load_options *op
 
 /* ------------------------------------------------------------------ the newest good one */
 
-/** What rank 0 tells the others: the newest checkpoint of a step before `before`. */
-struct candidate {
-    uint64_t found; /**< 0: there is none */
-    uint64_t step;
+/** Rank 0's: the checkpoints that have not been tried yet, the newest is the last. */
+struct candidates {
+    uint64_t *steps;
+    size_t count;
 };
 
-static zero_result next_candidate(zero_ctx *z, const char *directory, uint64_t before,
-                                  struct candidate *candidate)
+static zero_result find_candidates(zero_ctx *z, const char *directory,
+                                   struct candidates *candidates)
 {
     struct base_error error = {0};
-    *candidate = (struct candidate){0};
-    if (z->config.rank == 0) {
-        uint64_t *steps = NULL;
-        size_t count = 0;
-        const zero_result r = ckpt_list(&ckpt_store_posix, directory, &steps, &count, &error);
-        if (r == ZERO_NOT_FOUND)
-            base_error_clear(&error);
-        for (size_t i = 0; i < count; i++)
-            if (steps[i] < before)
-                *candidate = (struct candidate){.found = 1, .step = steps[i]};
-        base_free(steps);
-    }
-    const zero_result r = eng_agree(z, &error, "zero_resume");
-    if (r)
-        return r;
-    const zero_result sent = coll_broadcast(z->comm, candidate, sizeof *candidate, 0);
+    if (z->config.rank == 0 && ckpt_list(&ckpt_store_posix, directory, &candidates->steps,
+                                         &candidates->count, &error) == ZERO_NOT_FOUND)
+        base_error_clear(&error);
+    return eng_agree(z, &error, "zero_resume");
+}
+
+/** Rank 0 tells the others which one comes next; *found: there is one. */
+static zero_result next_candidate(zero_ctx *z, struct candidates *candidates, uint64_t *step,
+                                  bool *found)
+{
+    uint64_t told[2] = {candidates->count > 0};
+    if (told[0])
+        told[1] = candidates->steps[--candidates->count];
+    const zero_result sent = coll_broadcast(z->comm, told, sizeof told, 0);
+    *found = told[0] != 0;
+    *step = told[1];
     return sent ? eng_comm_failed(z, sent) : ZERO_OK;
 }
 
@@ -398,38 +398,43 @@ static bool is_damage(const zero_ctx *z, zero_result r)
     return !z->fatal && (r == ZERO_E_CORRUPT || r == ZERO_E_IO || r == ZERO_NOT_FOUND);
 }
 
+/** Loads the newest one that is good. */
+static zero_result load_newest(zero_ctx *z, struct load *job, struct candidates *candidates)
+{
+    for (;;) {
+        bool found;
+        zero_result r = next_candidate(z, candidates, &job->step, &found);
+        if (r)
+            return r;
+        if (!found) {
+            r = job->damaged ? ZERO_E_CORRUPT : ZERO_NOT_FOUND;
+            base_error_clear(&z->error);
+            return zero_fail(&z->error, r,
+                             job->damaged ? "zero_resume: all of the checkpoints in %s are damaged"
+                                          : "zero_resume: no checkpoint in %s",
+                             job->directory);
+        }
+        r = load_one(z, job);
+        if (!is_damage(z, r))
+            return r;
+        base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s; trying the one before", z->error.message);
+        job->damaged++;
+        close_job(job);
+    }
+}
+
 static zero_result resume(zero_ctx *z, const char *directory, const zero_load_options *options,
                           zero_load_result *result)
 {
     const uint64_t began = base_clock_ns();
     struct load job = {.call = "zero_resume", .directory = directory};
-    struct candidate candidate = {.step = UINT64_MAX};
+    struct candidates candidates = {.steps = NULL};
     zero_result r = check_call(z, &job, directory, options, result);
-    for (bool ended = false; !r && !ended;) {
-        r = next_candidate(z, directory, candidate.step, &candidate);
-        if (r)
-            break;
-        if (!candidate.found) {
-            r = job.damaged ? ZERO_E_CORRUPT : ZERO_NOT_FOUND;
-            base_error_clear(&z->error);
-            zero_fail(&z->error, r,
-                      job.damaged ? "zero_resume: all of the checkpoints in %s are damaged"
-                                  : "zero_resume: no checkpoint in %s",
-                      directory);
-            break;
-        }
-        job.step = candidate.step;
-        r = load_one(z, &job);
-        if (is_damage(z, r)) {
-            base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s; trying the one before",
-                      z->error.message);
-            job.damaged++;
-            close_job(&job);
-            r = ZERO_OK;
-        } else {
-            ended = true;
-        }
-    }
+    if (!r)
+        r = find_candidates(z, directory, &candidates);
+    if (!r)
+        r = load_newest(z, &job, &candidates);
+    base_free(candidates.steps);
     r = conclude(z, &job, r);
     if (!r)
         report(z, &job, began, result);
