@@ -5,6 +5,7 @@
 
 #include "base/fault.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>
@@ -298,6 +299,61 @@ static void a_save_that_fails_harms_nothing(void **state)
     assert_int_equal(set_up(NULL), 0);
 }
 
+/* ------------------------------------------------------------------ asking from another thread */
+
+enum { ASKED = 60 };
+
+struct asking {
+    const zero_ctx *z;
+    uint8_t digest[ASKED][16]; /**< of each step, before it is saved */
+    _Atomic bool ended;
+    uint64_t wrong; /**< answers that were not true */
+};
+
+/** What is said of a save is said of one save. */
+static void *ask(void *user)
+{
+    struct asking *asking = user;
+    while (!asking->ended) {
+        zero_save_info info = {.struct_size = sizeof info};
+        zero_save_poll(asking->z, &info);
+        const bool complete = info.phase == ZERO_SAVE_COMPLETE;
+        const bool sane = info.seconds < 1000 && info.blocked_s < 1000 && info.step < ASKED;
+        if (!sane || (complete && (memcmp(info.fingerprint, asking->digest[info.step], 16) != 0 ||
+                                   info.done_bytes != info.state_bytes)))
+            asking->wrong++;
+    }
+    return NULL;
+}
+
+static bool save_while_asked(struct team_rank *rank, void *user)
+{
+    struct asking *asking = user;
+    pthread_t thread;
+    bool good = true;
+    struct toy toy = toy_odd;
+    toy.micro_batches = 1;
+    if (!toy_open(rank, &toy))
+        return false;
+    asking->z = rank->z;
+    TEAM_CHECK(pthread_create(&thread, NULL, ask, asking) == 0);
+    for (int step = 0; good && step < ASKED; step++) {
+        good = zero_fingerprint(rank->z, asking->digest[step]) == ZERO_OK &&
+               saved_now(rank, directory.directory, NULL) && toy_train(rank, &toy, 1);
+    }
+    asking->ended = true;
+    pthread_join(thread, NULL);
+    TEAM_CHECK(good && asking->wrong == 0);
+    return true;
+}
+
+static void what_is_said_of_a_save_is_of_one(void **state)
+{
+    (void)state;
+    struct asking asking = {.ended = false};
+    assert_true(team_run(team_threads(1), 1, save_while_asked, &asking));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -305,7 +361,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(the_newest_and_every_so_many_remain),     TEST(a_step_is_saved_again),
         TEST(a_run_that_went_back_goes_on_from_there), TEST(a_context_may_be_closed_in_the_middle),
-        TEST(a_save_that_fails_harms_nothing),
+        TEST(a_save_that_fails_harms_nothing),         TEST(what_is_said_of_a_save_is_of_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

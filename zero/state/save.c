@@ -484,6 +484,20 @@ static zero_result begin_writing(zero_ctx *z, const char *directory, const struc
     return r;
 }
 
+/** From now on zero_save_poll() tells of this save. Who reads a new value reads that there was a
+ * change, too. */
+static void tell_begun(zero_ctx *z, uint64_t began_ns)
+{
+    struct eng_save_status *status = &z->save_status;
+    const uint64_t blocked_ns = base_clock_ns() - began_ns;
+    atomic_fetch_add_explicit(&status->changes, 1, memory_order_relaxed);
+    atomic_store_explicit(&status->step, z->step, memory_order_release);
+    atomic_store_explicit(&status->began_ns, began_ns, memory_order_release);
+    atomic_store_explicit(&status->blocked_ns, blocked_ns, memory_order_release);
+    enter_phase(z, WRITING);
+    atomic_fetch_add_explicit(&status->changes, 1, memory_order_release);
+}
+
 static zero_result save(zero_ctx *z, const char *directory, const zero_save_options *user)
 {
     const uint64_t began = base_clock_ns();
@@ -498,14 +512,9 @@ static zero_result save(zero_ctx *z, const char *directory, const zero_save_opti
         r = prepare(z, &plan);
     if (!r)
         r = begin_writing(z, directory, &plan);
-    if (r)
-        return r;
-    struct eng_save_status *status = &z->save_status;
-    atomic_store_explicit(&status->step, z->step, memory_order_relaxed);
-    atomic_store_explicit(&status->began_ns, began, memory_order_relaxed);
-    atomic_store_explicit(&status->blocked_ns, base_clock_ns() - began, memory_order_relaxed);
-    enter_phase(z, WRITING);
-    return ZERO_OK;
+    if (!r)
+        tell_begun(z, began);
+    return r;
 }
 
 zero_result zero_save(zero_ctx *z, const char *directory, const zero_save_options *options)
@@ -557,7 +566,7 @@ static int32_t public_phase(enum phase phase)
 
 static uint64_t load(const _Atomic uint64_t *value)
 {
-    return atomic_load_explicit(value, memory_order_relaxed);
+    return atomic_load_explicit(value, memory_order_acquire);
 }
 
 static void fill_info(const struct eng_save_status *status, enum phase phase, zero_save_info *info)
@@ -565,8 +574,8 @@ static void fill_info(const struct eng_save_status *status, enum phase phase, ze
     const bool ended = phase == COMPLETE || phase == FAILED;
     const uint64_t end = ended ? load(&status->ended_ns) : base_clock_ns();
     info->step = load(&status->step);
-    info->done_bytes = load(&status->done_bytes);
     info->state_bytes = load(&status->state_bytes);
+    info->done_bytes = phase == COMPLETE ? info->state_bytes : load(&status->done_bytes);
     info->seconds = (double)(end - load(&status->began_ns)) * 1e-9;
     info->blocked_s = (double)load(&status->blocked_ns) * 1e-9;
     if (phase != COMPLETE)
@@ -582,10 +591,16 @@ zero_result zero_save_poll(const zero_ctx *z, zero_save_info *info)
 {
     if (!z || !info || info->struct_size < sizeof info->struct_size)
         return ZERO_E_INVALID;
-    const enum phase phase = phase_of(z);
-    zero_save_info full = {.struct_size = info->struct_size, .phase = public_phase(phase)};
-    if (phase != NONE)
-        fill_info(&z->save_status, phase, &full);
+    const struct eng_save_status *status = &z->save_status;
+    zero_save_info full;
+    uint64_t changes;
+    do {
+        changes = load(&status->changes);
+        const enum phase phase = phase_of(z);
+        full = (zero_save_info){.struct_size = info->struct_size, .phase = public_phase(phase)};
+        if (phase != NONE)
+            fill_info(status, phase, &full);
+    } while (changes % 2 != 0 || changes != load(&status->changes));
     eng_struct_give(info, &full, sizeof full);
     return ZERO_OK;
 }
