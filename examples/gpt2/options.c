@@ -66,7 +66,8 @@ static const struct spec specs[] = {
      "steps from one checkpoint to the next; 0: none but at a stop"},
     {"keep", "N", INTEGER, AT(keep), 0, 1e9, "3", "checkpoints that remain; 0: all"},
     {"resume", "off|auto|DIR/step-N", TEXT, AT(resume), 0, 0, "off",
-     "go on from a checkpoint: auto is the newest good one of --checkpoint, if there is any"},
+     "go on from a checkpoint: auto is the newest good one of --checkpoint, if there is any; off: "
+     "there must be none"},
     {"sample", "N", INTEGER, AT(sample), 0, 1e6, "200", "tokens to generate at the end"},
     {"fingerprint", "N", INTEGER, AT(fingerprint), 0, 1e9, "0",
      "print the fingerprint every N steps, not only after the last"},

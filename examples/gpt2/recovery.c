@@ -1,8 +1,62 @@
 #include "recovery.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+// Whether there are checkpoints in a directory.
+static bool has_checkpoints(DIR *directory)
+{
+    bool found = false;
+    for (const struct dirent *entry; !found && (entry = readdir(directory));)
+        found = strncmp(entry->d_name, "step-", 5) == 0;
+    return found;
+}
+
+// The directory that another one is to be made in.
+static bool can_make(const char *path)
+{
+    char *parent = strdup(path);
+    if (!parent)
+        return false;
+    size_t length = strlen(parent);
+    while (length > 1 && parent[length - 1] == '/')
+        length--;
+    while (length > 0 && parent[length - 1] != '/')
+        length--;
+    parent[length] = '\0';
+    const bool can = access(length ? parent : ".", W_OK | X_OK) == 0;
+    free(parent);
+    return can;
+}
+
+// What would go wrong at the first checkpoint is better known before the first step, and what a run
+// from the start would write over is another one's. All ranks see the same.
+static zero_result check_directory(struct trainer *t)
+{
+    const struct options *o = t->options;
+    if (!o->checkpoint)
+        return ZERO_OK;
+    DIR *directory = opendir(o->checkpoint);
+    const bool usable = directory ? access(o->checkpoint, W_OK | X_OK) == 0
+                                  : errno == ENOENT && can_make(o->checkpoint);
+    if (!usable)
+        refuse(&t->failure, "--checkpoint %s: nothing can be saved there: %s", o->checkpoint,
+               strerror(errno));
+    const bool taken = directory && strcmp(o->resume, "off") == 0 && has_checkpoints(directory);
+    if (taken)
+        refuse(&t->failure,
+               "--checkpoint %s: there are checkpoints already: --resume auto goes on from them; "
+               "or take another directory",
+               o->checkpoint);
+    if (directory)
+        closedir(directory);
+    return taken ? ZERO_E_INVALID : usable ? ZERO_OK : ZERO_E_IO;
+}
 
 static zero_result resume(struct trainer *t, zero_load_result *loaded)
 {
@@ -21,8 +75,11 @@ static zero_result resume(struct trainer *t, zero_load_result *loaded)
 zero_result recovery_begin(struct trainer *trainer, uint64_t *step)
 {
     zero_load_result loaded = {.struct_size = sizeof loaded};
-    zero_result result = resume(trainer, &loaded);
+    zero_result result = check_directory(trainer);
     *step = 0;
+    if (result)
+        return result;
+    result = resume(trainer, &loaded);
     if (result == ZERO_NOT_FOUND)
         return trainer_import(trainer);
     if (result)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -311,6 +312,26 @@ static void test_usage(void **state)
     unsetenv("WORLD_SIZE");
 }
 
+/** What is wrong with --checkpoint is known before the first step. */
+static void test_directories_of_checkpoints(void)
+{
+    char options[4096], step[64];
+    snprintf(options, sizeof options, "--data %s/gpt2_tokens.bin --context 8 --checkpoint %s/a/b",
+             golden_folder, folder);
+    assert_fails(1, "nothing can be saved there", options);
+    snprintf(options, sizeof options,
+             "--data %s/gpt2_tokens.bin --context 8 --checkpoint %s/gpt2_tokens.bin", golden_folder,
+             golden_folder);
+    assert_fails(1, "nothing can be saved there: Not a directory", options);
+    snprintf(step, sizeof step, "%s/step-00000007", folder);
+    snprintf(options, sizeof options,
+             "--data %s/gpt2_tokens.bin --context 8 --ranks 2 --checkpoint %s", golden_folder,
+             folder);
+    assert_int_equal(mkdir(step, 0777), 0);
+    assert_fails(78, "--resume auto goes on from them", options);
+    assert_int_equal(rmdir(step), 0);
+}
+
 static void test_failures(void **state)
 {
     (void)state;
@@ -336,6 +357,7 @@ static void test_failures(void **state)
     snprintf(options, sizeof options, "--data %s/gpt2_tokens.bin --context 8 --save %s",
              golden_folder, golden_folder);
     assert_fails(1, "no regular file", options);
+    test_directories_of_checkpoints();
     assert_int_equal(run_gpt2(output, "%s --data %s/gpt2_tokens.bin --init %s/gpt2_tokens.bin",
                               golden_options, golden_folder, golden_folder),
                      1);
