@@ -162,11 +162,11 @@ typedef struct zero_load_result {
 } zero_load_result;
 
 /**
- * Loads exactly this checkpoint: `path` is DIR/step-<n>. *Collective, ordered*, between any two
- * steps; options and result may be NULL, else their struct_size is set. Afterwards weights,
- * moments, counters, loss scale, frozen groups and blobs are those of the step; V (config's
- * micro_batches was not given) and the seed of a context that has not stepped too. zero_step_info()
- * has step, updates, skips and loss scale of it; norm and clip are NaN.
+ * Loads exactly this checkpoint: `path` is DIR/step-<n>, n with at least eight digits. *Collective,
+ * ordered*, between any two steps; options and result may be NULL, else their struct_size is set.
+ * Afterwards weights, moments, counters, loss scale, frozen groups and blobs are those of the step;
+ * V (config's micro_batches was not given) and the seed of a context that has not stepped too.
+ * zero_step_info() has step, updates, skips and loss scale of it; norm and clip are NaN.
  *
  * Nothing is removed from the directory: what was saved after that step stays, and stays the newest
  * until the next zero_save(). Where going back is meant to outlive the job, save at once.
@@ -188,7 +188,8 @@ ZERO_API zero_result zero_load(zero_ctx *z, const char *path, const zero_load_op
  * Loads the newest good checkpoint in `directory`, in the order of saving. Damage is reported as a
  * warning (rank, file, offset, tensor) and the one before is taken. *Collective, ordered*, between
  * steps. ZERO_NOT_FOUND: there is none, nothing has changed. ZERO_E_CORRUPT: there are some, and
- * none is good; fatal if a value was changed. Otherwise as zero_load().
+ * none is good; fatal if a value was changed. Otherwise as zero_load(). With options->partial, what
+ * this one has not and a damaged newer one had may be that one's.
  */
 ZERO_API zero_result zero_resume(zero_ctx *z, const char *directory,
                                  const zero_load_options *options, zero_load_result *result);

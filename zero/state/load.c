@@ -342,7 +342,8 @@ static zero_result load(zero_ctx *z, const char *path, const zero_load_options *
         return r;
     snprintf(directory, sizeof directory, "%s", path);
     if (!ckpt_split_path(directory, &job.step))
-        return eng_fail(z, ZERO_E_INVALID, "zero_load: %s is not DIR/step-<n>", path);
+        return eng_fail(z, ZERO_E_INVALID,
+                        "zero_load: %s is not DIR/step-<n>, n with at least eight digits", path);
     r = conclude(z, &job, load_one(z, &job));
     if (!r)
         report(z, &job, began, result);
