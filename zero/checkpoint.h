@@ -13,8 +13,8 @@
  *     every step: ..., zero_step
  *         every so often: zero_save(z, DIR, ...)      written behind the next steps
  *         zero_stop_requested: zero_save, zero_save_wait, leave
- *     zero_save_wait
- *     zero_close
+ *     zero_save_wait            whether the last one is complete
+ *     zero_close                completes it in any case
  *
  * What is under `DIR` belongs to the library; one job at a time saves there.
  */
@@ -131,12 +131,14 @@ ZERO_API zero_result zero_save_wait(zero_ctx *z);
 
 typedef struct zero_load_options {
     uint32_t struct_size;
-    int32_t allow_new_batch; /**< 1: go on with this job's V (config.micro_batches) if the
-                                  checkpoint has another one: other bits from here on. 0: that is
-                                  an error */
+    int32_t allow_new_batch; /**< 1: go on with this job's V (config.micro_batches, or that of
+                                  zero_set_micro_batches()) if the checkpoint has another one: other
+                                  bits from here on. 0: V is the checkpoint's, and it is an error if
+                                  the configuration gave another one */
     int32_t partial;         /**< 1: tensors that the checkpoint has not, or with another shape or
-                                  optimizer, stay as they are, as do blobs that it has not, and it
-                                  may have some that are not here. 0: those are errors */
+                                  optimizer, stay as they are, as do groups that it has not under
+                                  their name, or with another optimizer, and blobs that it has not;
+                                  and it may have some that are not here. 0: those are errors */
     int32_t reserved;
 } zero_load_options;
 
@@ -164,9 +166,11 @@ typedef struct zero_load_result {
 /**
  * Loads exactly this checkpoint: `path` is DIR/step-<n>, n with at least eight digits. *Collective,
  * ordered*, between any two steps; options and result may be NULL, else their struct_size is set.
- * Afterwards weights, moments, counters, loss scale, frozen groups and blobs are those of the step;
- * V (config's micro_batches was not given) and the seed of a context that has not stepped too.
- * zero_step_info() has step, updates, skips and loss scale of it; norm and clip are NaN.
+ * Afterwards weights, moments, counters, loss scale, frozen groups and blobs are those of the step,
+ * and the seed of a context that has not stepped; V too, whatever zero_set_micro_batches() has made
+ * it, but where config.micro_batches fixes it. With reduction=native the bits from here on are those
+ * of this number of ranks. zero_step_info() has step, updates, skips and loss scale of the
+ * checkpoint; norm and clip are NaN.
  *
  * Nothing is removed from the directory: what was saved after that step stays, and stays the newest
  * until the next zero_save(). Where going back is meant to outlive the job, save at once.
@@ -174,7 +178,8 @@ typedef struct zero_load_result {
  * Every byte is checked before it counts. ZERO_NOT_FOUND: there is no such checkpoint;
  * ZERO_E_CORRUPT (the message names file, offset, tensor), ZERO_E_VERSION, ZERO_E_IO;
  * ZERO_E_INVALID: another model (missing and unexpected tensors, shapes, optimizers, by name),
- * other blobs, or another V, sum_group, seed or reduction than was asked for; ZERO_E_STATE: inside
+ * other blobs, another sum_group, seed or reduction than was asked for, another V, or one that
+ * needs memory that was not planned (see zero_set_micro_batches()); ZERO_E_STATE: inside
  * a step, or a unit is gathered; ZERO_E_NOMEM. All ranks return the same. What can be found without
  * reading all of it is found before anything is changed; damage of tensors' bytes may be found
  * later: then the error is fatal, and zero_resume() of a new context the way out. ZERO_E_DIVERGED:

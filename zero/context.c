@@ -83,7 +83,7 @@ void zero_close(zero_ctx *z)
 {
     if (!z)
         return;
-    eng_save_free(z);
+    eng_save_close(z);
     coll_close(z->comm);
     eng_watch_close(z);
     eng_memory_free(z);

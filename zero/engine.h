@@ -686,8 +686,9 @@ void eng_save_hold(zero_ctx *z);
 /** Bytes that saving takes on a rank, with the options of the last zero_save(); of a context that
  * has not saved yet, with the default ones. */
 size_t eng_save_bytes(const zero_ctx *z, int rank);
-/** Gives up a save that is under way and frees what saving has allocated. */
-void eng_save_free(zero_ctx *z);
+/** Completes a save that is under way, with the other ranks, or gives it up where they can't be
+ * waited for, and frees what saving has allocated. */
+void eng_save_close(zero_ctx *z);
 
 /* ---- evaluation.c */
 

@@ -203,6 +203,10 @@ ZERO_API zero_result zero_open(zero_ctx **z, const zero_config *config);
 /**
  * Leaves the job and frees everything, pointers given out included. *Local*: it waits for nobody
  * beyond reads of this rank's memory that are under way. Accepts NULL and contexts after an error.
+ *
+ * But a checkpoint that is being saved is completed first, as by zero_save_wait(): then it is
+ * *collective, ordered*. After a fatal error and inside a step it is given up instead. Either
+ * failure is a warning in the log; a program that wants the result calls zero_save_wait() before.
  */
 ZERO_API void zero_close(zero_ctx *z);
 
@@ -708,7 +712,8 @@ ZERO_API zero_result zero_import(zero_ctx *z, const char *path, const char *pref
 
 /**
  * Sets V, the micro-batches a step over all ranks, from the next step on: the bits are those of a
- * run that goes on with that V. *Collective, ordered*, between steps.
+ * run that goes on with that V. *Collective, ordered*, between steps. V is part of what zero_save()
+ * saves, so that zero_load() takes it back, too.
  *
  * ZERO_E_INVALID: micro_batches is not in 1 .. 2^20 or doesn't go with the reduction, or needs
  * memory that was not planned: with sum_group, or with reduction=native, a V above the world size

@@ -357,14 +357,51 @@ static void the_one_before_is_taken(void **state)
     assert_int_equal(set_up(NULL), 0);
 }
 
+/* ------------------------------------------------------------------ a later library's */
+
+/** A hyper-parameter that this library does not know may decide what an update is. */
+static bool load_other_hyper(struct team_rank *rank, void *user)
+{
+    const zero_load_options partial = {.struct_size = sizeof partial, .partial = 1};
+    uint8_t digest[16];
+    (void)user;
+    if (!toy_open(rank, &toy_odd))
+        return false;
+    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+    ALONE(rank, forge(2, "\"beta1\": ", "\"gamma\": "));
+    TEAM_FAILS(rank, zero_load(rank->z, checkpoint_path(2), NULL, NULL), ZERO_E_INVALID,
+               "group group0 has another set of hyper-parameters");
+    TEAM_FAILS(rank, zero_resume(rank->z, directory.directory, NULL, NULL), ZERO_E_INVALID,
+               "hyper-parameters");
+    TEAM_STATE(rank, digest);
+    TEAM_OK(rank, zero_load(rank->z, checkpoint_path(2), &partial, NULL));
+    return toy_train(rank, &toy_odd, 1);
+}
+
+static void hyper_parameters_that_nobody_knows(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 2; world++) {
+        assert_int_equal(set_up(NULL), 0);
+        make_checkpoints();
+        run(world, load_other_hyper, NULL);
+        tear_down(NULL);
+    }
+    assert_int_equal(set_up(NULL), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_is_not_there),     TEST(ranks_load_the_same),
-        TEST(damage_is_found),       TEST(a_shard_that_is_gone_or_cannot_be_read),
-        TEST(a_load_without_memory), TEST(the_one_before_is_taken),
+        TEST(what_is_not_there),
+        TEST(ranks_load_the_same),
+        TEST(damage_is_found),
+        TEST(a_shard_that_is_gone_or_cannot_be_read),
+        TEST(a_load_without_memory),
+        TEST(the_one_before_is_taken),
+        TEST(hyper_parameters_that_nobody_knows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

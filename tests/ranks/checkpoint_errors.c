@@ -321,6 +321,7 @@ struct otherness {
     zero_group_desc group;            /**< the second one's; without struct_size: the default */
     unsigned frozen;
     bool attached;
+    bool stays; /**< the first tensor, as its group has another optimizer */
     zero_load_options options;
 };
 
@@ -404,7 +405,7 @@ static void another_model_or_configuration_is_refused(void **state)
         {"tensor renamed is not in it", .instead = &named, STRICT},
         {"tensor stacked is none of this model's", .tensors = 8, STRICT},
         {"optimizer", .group = {GROUP, .optimizer = "adam"}, STRICT},
-        {"optimizer", .group = {GROUP, .optimizer = "sgd"}, STRICT},
+        {"another optimizer", .group = {GROUP, .optimizer = "sgd"}, STRICT},
         {"decay", .group = {GROUP, .decay = ZERO_DECAY_L2}, STRICT},
         {"tensor seven", .frozen = 1 << 1, STRICT},
         {"blob", .attached = true, STRICT},
@@ -447,14 +448,10 @@ static bool load_in_part(struct team_rank *rank, void *user)
     TEAM_OK(rank, zero_load(rank->z, checkpoint_path(2), &other->options, &result));
     TEAM_CHECK(result.missing == other->value && result.step == 2 && result.updates == 2);
     TEAM_OK(rank, zero_param_read(rank->z, 0, 0, 0, 1, &value));
-    if (other->instead) {
-        const struct toy toy = {.salt = 9};
-        TEAM_CHECK(value == toy_value(&toy, other->instead->name, 0, 0));
-    } else {
-        const struct toy toy = {.salt = 9};
-        TEAM_CHECK(value != toy_value(&toy, "scalar", 0, 0));
-    }
-    return true;
+    const struct toy toy = {.salt = 9};
+    const char *name = other->instead ? other->instead->name : "scalar";
+    TEAM_CHECK((value == toy_value(&toy, name, 0, 0)) == (other->instead || other->stays));
+    return toy_train(rank, &toy_odd, other->instead || other->tensors ? 0 : 1);
 }
 
 static void a_part_may_be_loaded(void **state)
@@ -471,6 +468,9 @@ static void a_part_may_be_loaded(void **state)
         {.tensors = 8, .value = 0, PARTIAL},
         {.value = 0, PARTIAL},
         {.attached = true, PARTIAL},
+        {.group = {GROUP, .name = "head"}, .value = 0, PARTIAL},
+        {.group = {GROUP, .decay = ZERO_DECAY_L2}, .value = 0, PARTIAL},
+        {.group = {GROUP, .optimizer = "sgd"}, .value = 3, .stays = true, PARTIAL},
     };
     for (int blobs = 0; blobs < 2; blobs++) {
         run(2, blobs ? save_with_a_blob : saved_steps, directory.directory);
@@ -512,6 +512,115 @@ static void the_batch_is_the_one_that_was_saved(void **state)
     make_checkpoints();
     for (int world = 1; world <= 3; world++)
         run(world, take_the_batch, NULL);
+}
+
+/** A run with a schedule of V is taken back to before it changed, and forth. */
+static bool take_a_schedule_back(struct team_rank *rank, void *user)
+{
+    const zero_load_options anew = {.struct_size = sizeof anew, .allow_new_batch = 1};
+    struct toy toy = toy_odd, more = toy_odd;
+    uint8_t digests[2][16];
+    (void)user;
+    more.micro_batches = 9;
+    if (!toy_open(rank, &toy) || !saved_now(rank, directory.directory, NULL))
+        return false;
+    for (int s = 0; s < 2; s++) {
+        TEAM_OK(rank, zero_set_micro_batches(rank->z, more.micro_batches));
+        if (!toy_train(rank, &more, 1) || !saved_now(rank, directory.directory, NULL))
+            return false;
+        TEAM_OK(rank, zero_fingerprint(rank->z, digests[s]));
+        TEAM_OK(rank, zero_load(rank->z, checkpoint_path(0), NULL, NULL));
+        TEAM_CHECK(zero_micro_total(rank->z) == toy.micro_batches);
+    }
+    TEAM_CHECK(memcmp(digests[0], digests[1], sizeof digests[0]) == 0);
+    TEAM_OK(rank, zero_load(rank->z, checkpoint_path(1), NULL, NULL));
+    TEAM_CHECK(zero_micro_total(rank->z) == more.micro_batches);
+    TEAM_STATE(rank, digests[0]);
+    TEAM_OK(rank, zero_set_micro_batches(rank->z, 5));
+    TEAM_OK(rank, zero_load(rank->z, checkpoint_path(0), &anew, NULL));
+    TEAM_CHECK(zero_micro_total(rank->z) == 5);
+    team_close(rank);
+    // The configuration fixes it.
+    if (!toy_open(rank, &toy))
+        return false;
+    TEAM_FAILS(rank, zero_load(rank->z, checkpoint_path(1), NULL, NULL), ZERO_E_INVALID,
+               "micro_batches=9");
+    TEAM_CHECK(zero_micro_total(rank->z) == toy.micro_batches);
+    return true;
+}
+
+static void a_schedule_of_batches_goes_back(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 3; world++)
+        run(world, take_a_schedule_back, NULL);
+}
+
+/** What reduction=native has saved goes on with the same bits on as many ranks, and with others on
+ * another number, if V can be dealt out to them. */
+struct native {
+    int saved_world;
+    uint8_t saved[16], end[16];
+};
+
+static bool go_on_natively(struct team_rank *rank, void *user)
+{
+    struct native *native = user;
+    struct toy toy = toy_odd;
+    uint8_t digest[16];
+    toy.micro_batches = 12;
+    rank->config.stage = native->saved_world ? 1 : 0;
+    rank->config.reduction = "native";
+    if (!toy_open(rank, &toy))
+        return false;
+    if (!native->saved_world) {
+        if (!toy_train(rank, &toy, SAVED_AT) || !saved_now(rank, directory.directory, NULL))
+            return false;
+        TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+        if (rank->rank == 0)
+            memcpy(native->saved, digest, sizeof digest);
+        if (!toy_train(rank, &toy, SAVED_AT))
+            return false;
+        TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+        if (rank->rank == 0)
+            memcpy(native->end, digest, sizeof digest);
+        return true;
+    }
+    TEAM_OK(rank, zero_load(rank->z, checkpoint_path(SAVED_AT), NULL, NULL));
+    TEAM_STATE(rank, native->saved);
+    if (!toy_train(rank, &toy, SAVED_AT))
+        return false;
+    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+    TEAM_CHECK((memcmp(digest, native->end, sizeof digest) == 0) ==
+               (rank->world == native->saved_world));
+    return true;
+}
+
+static bool deal_out_natively(struct team_rank *rank, void *user)
+{
+    uint8_t digest[16];
+    (void)user;
+    rank->config.reduction = "native"; // V is as many as ranks, and what V=12 needs is not planned
+    if (!team_open(rank) || !toy_register(rank, &toy_odd))
+        return false;
+    TEAM_OK(rank, zero_commit(rank->z));
+    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+    TEAM_FAILS(rank, zero_load(rank->z, checkpoint_path(SAVED_AT), NULL, NULL), ZERO_E_INVALID,
+               rank->world == 5 ? "on 5 ranks" : "no spare gradients");
+    TEAM_STATE(rank, digest);
+    return true;
+}
+
+static void native_sums_go_on_on_as_many_ranks(void **state)
+{
+    (void)state;
+    struct native native = {.saved_world = 0};
+    run(2, go_on_natively, &native);
+    native.saved_world = 2;
+    run(2, go_on_natively, &native);
+    run(3, go_on_natively, &native);
+    run(4, deal_out_natively, NULL);
+    run(5, deal_out_natively, NULL);
 }
 
 /** The seed of a context that has not stepped is the one that was saved. */
@@ -558,6 +667,8 @@ int main(void)
         TEST(another_model_or_configuration_is_refused),
         TEST(a_part_may_be_loaded),
         TEST(the_batch_is_the_one_that_was_saved),
+        TEST(a_schedule_of_batches_goes_back),
+        TEST(native_sums_go_on_on_as_many_ranks),
         TEST(the_seed_is_the_one_that_was_saved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

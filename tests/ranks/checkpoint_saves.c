@@ -3,6 +3,7 @@
 #include "tests/ranks/saved.h"
 #include "tests/unit/temporary.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 
 #include <pthread.h>
@@ -28,13 +29,6 @@ static int tear_down(void **state)
     base_fault_set(NULL, NULL);
     temporary_remove(&directory);
     return 0;
-}
-
-/** Savers start a little later than they could, so that there is something left to write when the
- * state is about to change. */
-static void delay_savers(void)
-{
-    assert_int_equal(base_fault_set("io.open:delay@1+", NULL), ZERO_OK);
 }
 
 /* ------------------------------------------------------------------ what remains */
@@ -195,39 +189,56 @@ static void a_run_that_went_back_goes_on_from_there(void **state)
 
 /* ------------------------------------------------------------------ interrupted, and failing */
 
+/** How a context comes to its end while it saves. */
+enum ending { BETWEEN_STEPS, FAILED_WRITES, ABORTED, INSIDE_A_STEP, ENDINGS };
+
 static bool close_in_the_middle(struct team_rank *rank, void *user)
 {
-    (void)user;
+    const enum ending ending = *(enum ending *)user;
     if (!toy_open(rank, &toy_odd) || !toy_train(rank, &toy_odd, 1) ||
         !saved_now(rank, directory.directory, NULL) || !toy_train(rank, &toy_odd, 1))
         return false;
+    if (!saved_fault(rank, ending == FAILED_WRITES ? "io.write@1+" : "io.open:delay@1+"))
+        return false;
     TEAM_OK(rank, zero_save(rank->z, directory.directory, NULL));
+    const bool last = rank->rank == rank->world - 1;
+    if (ending == ABORTED && last)
+        zero_abort(rank->z, "enough");
+    if (ending == INSIDE_A_STEP && last) // the others are not
+        TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
     return true; // and is closed
 }
 
 static bool save_after_that(struct team_rank *rank, void *user)
 {
+    const enum ending ending = *(enum ending *)user;
     zero_load_result result = {.struct_size = sizeof result};
-    (void)user;
     if (!toy_open(rank, &toy_odd))
         return false;
     TEAM_OK(rank, zero_resume(rank->z, directory.directory, NULL, &result));
-    TEAM_CHECK(result.step == 1 && result.damaged == 0);
+    TEAM_CHECK(result.step == (ending == BETWEEN_STEPS ? 2 : 1) && result.damaged == 0);
     return toy_train(rank, &toy_odd, 1) && saved_now(rank, directory.directory, NULL);
 }
 
+/** Whoever closes it between steps has the checkpoint; after an error nobody waits for it. */
 static void a_context_may_be_closed_in_the_middle(void **state)
 {
     (void)state;
-    for (int world = 1; world <= MOST_RANKS; world++) {
-        assert_int_equal(set_up(NULL), 0);
-        delay_savers();
-        assert_true(team_run(team_threads(world), world, close_in_the_middle, NULL));
-        assert_false(exists(2));
-        assert_true(team_run(team_threads(world), world, save_after_that, NULL));
-        assert_true(exists(1) && exists(2));
-        tear_down(NULL);
-    }
+    for (int world = 1; world <= MOST_RANKS; world++)
+        for (int e = 0; e < ENDINGS; e++) {
+            enum ending ending = (enum ending)e;
+            assert_int_equal(set_up(NULL), 0);
+            const uint64_t began = base_clock_ns();
+            if (!team_run(team_threads(world), world, close_in_the_middle, &ending))
+                fail_msg("%d ranks, ending %d", world, e);
+            assert_true(base_clock_ns() - began < UINT64_C(20000000000));
+            base_fault_set(NULL, NULL);
+            if (exists(2) != (ending == BETWEEN_STEPS))
+                fail_msg("%d ranks, ending %d: step 2", world, e);
+            assert_true(team_run(team_threads(world), world, save_after_that, &ending));
+            assert_true(exists(1) && exists(ending == BETWEEN_STEPS ? 3 : 2));
+            tear_down(NULL);
+        }
     assert_int_equal(set_up(NULL), 0);
 }
 

@@ -179,8 +179,11 @@ static void install_moment(zero_ctx *z, const struct load *job)
         z->scale.clean = state->loss_scale_clean;
     }
     for (size_t g = 0; g < z->model.group_count; g++) {
-        eng_match_hyper(&manifest_of(job)->groups[g], &z->hyper[g]); // eng_match() knows them
-        z->model.groups[g].frozen = manifest_of(job)->groups[g].frozen;
+        if (job->match.group[g] == SIZE_MAX)
+            continue;
+        const struct ckpt_group *saved = &manifest_of(job)->groups[job->match.group[g]];
+        eng_match_hyper(saved, &z->hyper[g]); // eng_match() knows them
+        z->model.groups[g].frozen = saved->frozen;
     }
     eng_frozen_refresh(z);
 }
@@ -208,7 +211,7 @@ static zero_result compare_sums(zero_ctx *z, const struct load *job, const uint8
                                    job->call, job->path, z->model.params[p].name);
     }
     const bool whole = job->match.missing == 0 && !job->match.other_blobs &&
-                       manifest->tensor_count == z->model.param_count &&
+                       !job->match.other_groups && manifest->tensor_count == z->model.param_count &&
                        manifest->state.micro_batches == (uint64_t)z->config.micro_batches;
     if (whole && memcmp(digest, manifest->state.fingerprint, 16) != 0)
         return eng_fail_agreed(z, ZERO_E_CORRUPT, "%s: %s: the fingerprint is another one",
@@ -250,9 +253,8 @@ static zero_result load_one(zero_ctx *z, struct load *job)
         r = eng_publish_finish(z, true);
     if (!r)
         r = eng_agree(z, &error, job->call);
-    const int32_t batches = r ? 0 : (int32_t)manifest_of(job)->state.micro_batches;
-    if (!r && batches != z->config.micro_batches && !eng_config_given(&z->config, "micro_batches"))
-        r = eng_batch_change(z, batches, job->call);
+    if (!r && job->match.micro_batches != z->config.micro_batches)
+        r = eng_batch_change(z, job->match.micro_batches, job->call);
     if (r)
         return r;
     job->changed = true;

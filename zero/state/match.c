@@ -49,13 +49,27 @@ static zero_result match_scale(const struct comparison *c)
                      c->z->scale.value);
 }
 
-static zero_result match_config(const struct comparison *c)
+/** V is the checkpoint's unless the configuration fixes it. What zero_set_micro_batches() has made
+ * it is state, like the step at which that was. */
+static zero_result match_batch(const struct comparison *c, struct eng_match *match)
+{
+    const struct eng_config *config = &c->z->config;
+    const uint64_t saved = c->manifest->state.micro_batches;
+    const bool given = eng_config_given(config, "micro_batches");
+    match->micro_batches = given && c->options->allow_new_batch ? config->micro_batches
+                           : saved < INT32_MAX                  ? (int32_t)saved
+                                                                : INT32_MAX;
+    if (!given || c->options->allow_new_batch ||
+        eng_config_source(config, "micro_batches") == ENG_SOURCE_CALL)
+        return ZERO_OK;
+    return same_number(c, "micro_batches", saved, (uint64_t)config->micro_batches);
+}
+
+static zero_result match_config(const struct comparison *c, struct eng_match *match)
 {
     const struct eng_config *config = &c->z->config;
     const struct ckpt_state *state = &c->manifest->state;
-    zero_result r = ZERO_OK;
-    if (!c->options->allow_new_batch && eng_config_given(config, "micro_batches"))
-        r = same_number(c, "micro_batches", state->micro_batches, (uint64_t)config->micro_batches);
+    zero_result r = match_batch(c, match);
     if (!r)
         r = same_number(c, "sum_group", state->sum_group, (uint64_t)config->sum_group);
     if (!r && (c->z->step > 0 || eng_config_given(config, "seed")))
@@ -86,32 +100,61 @@ bool eng_match_hyper(const struct ckpt_group *saved, zero_hyper *hyper)
     return saved->hypers == ENG_HYPERS;
 }
 
-static zero_result match_groups(const struct comparison *c)
+/** What keeps a group from being the one that was saved; NULL: nothing. */
+static const char *why_another(const struct eng_group *mine, const struct ckpt_group *saved)
 {
-    const struct eng_model *model = &c->z->model;
-    if (c->manifest->group_count != model->group_count)
-        return zero_fail(c->error, ZERO_E_INVALID, "%s has %zu groups, and this model %zu", c->path,
-                         c->manifest->group_count, model->group_count);
-    for (size_t g = 0; g < model->group_count; g++) {
-        const struct ckpt_group *saved = &c->manifest->groups[g];
-        const struct eng_group *mine = &model->groups[g];
-        if (strcmp(saved->optimizer, mine->optimizer->name) != 0)
-            return zero_fail(c->error, ZERO_E_INVALID,
-                             "%s: group %s has the optimizer %s, and here %s", c->path, saved->name,
-                             saved->optimizer, mine->optimizer->name);
-        if (strcmp(saved->decay, eng_decay_name(mine)) != 0 ||
-            saved->nesterov != mine->choice.nesterov)
-            return zero_fail(
-                c->error, ZERO_E_INVALID, "%s: group %s has the decay %s%s, and here %s%s", c->path,
-                saved->name, saved->decay, saved->nesterov ? " and Nesterov's form" : "",
-                eng_decay_name(mine), mine->choice.nesterov ? " and Nesterov's form" : "");
-        zero_hyper hyper;
-        if (!eng_match_hyper(saved, &hyper))
-            return zero_fail(c->error, ZERO_E_INVALID,
-                             "%s: group %s has other hyper-parameters than this library knows",
-                             c->path, saved->name);
-    }
-    return ZERO_OK;
+    zero_hyper hyper;
+    if (strcmp(saved->optimizer, mine->optimizer->name) != 0)
+        return "optimizer";
+    if (strcmp(saved->decay, eng_decay_name(mine)) != 0)
+        return "decay";
+    if (saved->nesterov != mine->choice.nesterov)
+        return "choice of Nesterov's form";
+    return eng_match_hyper(saved, &hyper) ? NULL : "set of hyper-parameters";
+}
+
+/** The group of that name in the checkpoint, that of the same number before others; SIZE_MAX: none.
+ */
+static size_t find_group(const struct ckpt_manifest *manifest, size_t number, const char *name)
+{
+    const size_t count = manifest->group_count;
+    if (number < count && strcmp(manifest->groups[number].name, name) == 0)
+        return number;
+    size_t g = 0;
+    while (g < count && strcmp(manifest->groups[g].name, name) != 0)
+        g++;
+    return g < count ? g : SIZE_MAX;
+}
+
+static zero_result match_group(const struct comparison *c, size_t g, struct eng_match *match)
+{
+    const struct eng_group *mine = &c->z->model.groups[g];
+    const size_t found = c->options->partial ? find_group(c->manifest, g, mine->name) : g;
+    const char *why = found == SIZE_MAX ? "name" : why_another(mine, &c->manifest->groups[found]);
+    match->group[g] = why ? SIZE_MAX : found;
+    match->other_groups |= why || found != g;
+    if (!why || c->options->partial)
+        return ZERO_OK;
+    return zero_fail(c->error, ZERO_E_INVALID,
+                     "%s: group %s has another %s than it has here, where the optimizer is %s with "
+                     "the decay %s (option partial: leave it)",
+                     c->path, c->manifest->groups[g].name, why, mine->optimizer->name,
+                     eng_decay_name(mine));
+}
+
+static zero_result match_groups(const struct comparison *c, struct eng_match *match)
+{
+    const size_t count = c->z->model.group_count;
+    zero_result r = ZERO_OK;
+    match->other_groups = c->manifest->group_count != count;
+    if (match->other_groups && !c->options->partial)
+        return zero_fail(c->error, ZERO_E_INVALID,
+                         "%s has %zu groups, and this model %zu (option partial: those of the same "
+                         "name)",
+                         c->path, c->manifest->group_count, count);
+    for (size_t g = 0; !r && g < count; g++)
+        r = match_group(c, g, match);
+    return r;
 }
 
 /* ------------------------------------------------------------------ tensors */
@@ -226,13 +269,18 @@ zero_result eng_match(const zero_ctx *z, const struct ckpt_manifest *manifest, c
                       struct base_error *error)
 {
     const struct comparison c = {z, manifest, path, options, error};
-    *match = (struct eng_match){.tensor = base_calloc(z->model.param_count, sizeof(size_t))};
-    if (!match->tensor)
+    *match = (struct eng_match){
+        .tensor = base_calloc(z->model.param_count, sizeof *match->tensor),
+        .group = base_calloc(z->model.group_count, sizeof *match->group),
+    };
+    if (!match->tensor || !match->group) {
+        eng_match_free(match);
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu tensors",
                          z->model.param_count);
-    zero_result r = match_config(&c);
+    }
+    zero_result r = match_config(&c, match);
     if (!r)
-        r = match_groups(&c);
+        r = match_groups(&c, match);
     for (size_t p = 0; !r && p < z->model.param_count; p++)
         r = match_tensor(&c, p, match);
     if (!r && !options->partial)
@@ -247,5 +295,6 @@ zero_result eng_match(const zero_ctx *z, const struct ckpt_manifest *manifest, c
 void eng_match_free(struct eng_match *match)
 {
     base_free(match->tensor);
+    base_free(match->group);
     *match = (struct eng_match){0};
 }

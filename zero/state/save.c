@@ -132,34 +132,8 @@ static zero_result make(zero_ctx *z, struct base_error *error)
     return r ? r : eng_moment_make(z, &save->moment, error);
 }
 
-/** Makes it, if this is the first one, on all ranks or on none. */
-static zero_result prepare(zero_ctx *z, const struct plan *plan)
-{
-    struct base_error error = {0};
-    const bool first = !z->save;
-    if (!first || !make(z, &error))
-        prepare_saver(z, plan, &error);
-    const zero_result r =
-        first ? eng_budget_renew(z, "zero_save", &error) : eng_agree(z, &error, "zero_save");
-    if (r && first)
-        eng_save_free(z);
-    return r;
-}
-
-size_t eng_save_bytes(const zero_ctx *z, int rank)
-{
-    const struct ckpt_saver_load load = eng_save_load(z, rank);
-    const struct eng_save *save = z->save;
-    const size_t params = z->model.param_count, world = (size_t)z->config.world;
-    const size_t saver = save ? ckpt_saver_bytes(&load, save->level, save->room_bytes)
-                              : ckpt_saver_bytes(&load, CKPT_LEVEL_DEFAULT, DEFAULT_ROOM);
-    return sizeof *save + saver + world * sizeof(struct shard_report) +
-           load.sources * (sizeof(struct ckpt_source) + sizeof(struct eng_slice *)) +
-           params * ((1 + world) * sizeof(struct base_hash128) + sizeof(struct eng_named_sum)) +
-           z->model.group_count * (sizeof(zero_hyper) + sizeof(bool));
-}
-
-void eng_save_free(zero_ctx *z)
+/** Gives up a save that is under way, and frees what all of them use. */
+static void release(zero_ctx *z)
 {
     struct eng_save *save = z->save;
     if (!save)
@@ -175,6 +149,33 @@ void eng_save_free(zero_ctx *z)
     base_free(save->all);
     base_free(save);
     z->save = NULL;
+}
+
+/** Makes it, if this is the first one, on all ranks or on none. */
+static zero_result prepare(zero_ctx *z, const struct plan *plan)
+{
+    struct base_error error = {0};
+    const bool first = !z->save;
+    if (!first || !make(z, &error))
+        prepare_saver(z, plan, &error);
+    const zero_result r =
+        first ? eng_budget_renew(z, "zero_save", &error) : eng_agree(z, &error, "zero_save");
+    if (r && first)
+        release(z);
+    return r;
+}
+
+size_t eng_save_bytes(const zero_ctx *z, int rank)
+{
+    const struct ckpt_saver_load load = eng_save_load(z, rank);
+    const struct eng_save *save = z->save;
+    const size_t params = z->model.param_count, world = (size_t)z->config.world;
+    const size_t saver = save ? ckpt_saver_bytes(&load, save->level, save->room_bytes)
+                              : ckpt_saver_bytes(&load, CKPT_LEVEL_DEFAULT, DEFAULT_ROOM);
+    return sizeof *save + saver + world * sizeof(struct shard_report) +
+           load.sources * (sizeof(struct ckpt_source) + sizeof(struct eng_slice *)) +
+           params * ((1 + world) * sizeof(struct base_hash128) + sizeof(struct eng_named_sum)) +
+           z->model.group_count * (sizeof(zero_hyper) + sizeof(bool));
 }
 
 /* ------------------------------------------------------------------ what ranks tell each other */
@@ -342,6 +343,21 @@ zero_result eng_save_finish(zero_ctx *z)
             return r;
     }
     return ZERO_OK;
+}
+
+void eng_save_close(zero_ctx *z)
+{
+    if (under_way(z)) {
+        zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_close");
+        if (!r)
+            r = eng_outside(z, "zero_close");
+        eng_leave(z, r ? r : eng_save_finish(z));
+    }
+    // After an error, and in the middle of a step, nobody waits for the others.
+    if (under_way(z))
+        base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "the save of step %llu in %s is given up: %s",
+                  (unsigned long long)z->save->moment.step, z->save->path, z->error.message);
+    release(z);
 }
 
 /* ------------------------------------------------------------------ beginning */

@@ -137,9 +137,12 @@ zero_result eng_save_finish(zero_ctx *z);
 struct eng_match {
     size_t *tensor; /**< of each of the model's: its number in the manifest; SIZE_MAX: missing */
     int missing;
-    bool converted;   /**< some values are stored with another type than they have here */
-    bool other_blobs; /**< some are on one side only */
-    bool rank_blobs;  /**< those of a rank that are here are in it, and this rank's */
+    size_t *group;         /**< of each of the model's, SIZE_MAX: it stays as it is */
+    bool other_groups;     /**< some do, or have another number in it, or it has more */
+    int32_t micro_batches; /**< V to go on with */
+    bool converted;        /**< some values are stored with another type than they have here */
+    bool other_blobs;      /**< some are on one side only */
+    bool rank_blobs;       /**< those of a rank that are here are in it, and this rank's */
 };
 
 /** Compares a checkpoint with model and configuration. ZERO_E_INVALID: the message says what
