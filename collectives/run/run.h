@@ -338,7 +338,11 @@ struct run_job {
     bool ignored_pipe;   /**< SIGPIPE was ignored when zero-run was started: the ranks' too */
     bool ignored_hangup; /**< the same of SIGHUP: a closed terminal is no reason to stop */
 
-    int stop_signals;    /**< received so far: the first asks or is passed on, the second kills */
+    int stop_signals; /**< received so far: the first asks or is passed on, the second kills */
+    struct {
+        uint32_t number, sender; /**< of the last one; sender 0: the kernel, or out of sight */
+        uint64_t at_ns;
+    } stop_signal;
     uint64_t timeout_ns; /**< UINT64_MAX: none */
     uint64_t ask_ns;     /**< when ranks that were asked to stop get SIGTERM; UINT64_MAX: never */
     uint64_t kill_ns;    /**< when ranks that don't stop are killed; UINT64_MAX: never */

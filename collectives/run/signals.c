@@ -9,6 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
+// The same signal from the same process within this time is the same wish.
+#define ECHO_NS UINT64_C(100000000)
+
 // What zero-run passes on; SIGTSTP as SIGSTOP, which nobody can ignore.
 static const int passed[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
@@ -127,8 +130,23 @@ static void pass_stop(struct run_job *job, int number)
         job->kill_ns = run_after_grace(job);
 }
 
-static void take(struct run_job *job, int number)
+// Whether a signal to stop is one that has been taken already: timeout(1) and others send it to
+// their child, and then to the process group that the child is in.
+static bool is_echo(struct run_job *job, const struct signalfd_siginfo *got)
 {
+    const uint64_t now = base_clock_ns();
+    const bool echo = got->ssi_pid && got->ssi_pid == job->stop_signal.sender &&
+                      got->ssi_signo == job->stop_signal.number &&
+                      now - job->stop_signal.at_ns < ECHO_NS;
+    job->stop_signal.number = got->ssi_signo;
+    job->stop_signal.sender = got->ssi_pid;
+    job->stop_signal.at_ns = now;
+    return echo;
+}
+
+static void take(struct run_job *job, const struct signalfd_siginfo *got)
+{
+    const int number = (int)got->ssi_signo;
     switch (number) {
     case SIGCHLD:
         look_at_children(job);
@@ -142,7 +160,8 @@ static void take(struct run_job *job, int number)
         run_signals_send(job, number);
         break;
     default:
-        pass_stop(job, number);
+        if (!is_echo(job, got))
+            pass_stop(job, number);
     }
 }
 
@@ -150,5 +169,5 @@ void run_signals_take(struct run_job *job)
 {
     struct signalfd_siginfo got;
     while (read(job->signals, &got, sizeof got) == (ssize_t)sizeof got)
-        take(job, (int)got.ssi_signo);
+        take(job, &got);
 }

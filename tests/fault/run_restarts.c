@@ -189,7 +189,7 @@ static void a_job_that_is_to_stop_stays_down(void **state)
     await_words(&run, "rank 0 (process ");
     kill(run.pid, SIGTERM);
     usleep(50000);
-    kill(run.pid, SIGTERM);
+    kill(run.pid, SIGINT);
     run_command_finish(&run);
     expect_words(&run, 4, "not started again: it was to stop");
     run_command_free(&run);

@@ -76,6 +76,23 @@ static void ranks_stop_after_the_same_step(void **state)
     }
 }
 
+// timeout(1) sends its signal twice: to its child, and to the process group.
+static void what_is_sent_twice_at_once_is_one_signal(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct run_command run;
+        RUN_START(&run, "-n", "2", "--", rank_path, "listen", "100000", "1");
+        await_listener(&run);
+        kill(run.pid, SIGTERM);
+        usleep(1000); // two that are pending at the same time are one to the kernel
+        kill(run.pid, SIGTERM);
+        run_command_finish(&run);
+        expect_stopped(&run, 2);
+        run_command_free(&run);
+    }
+}
+
 // The program of a rank may ask by itself; zero-run need not know why.
 static void a_rank_may_ask_itself(void **state)
 {
@@ -177,6 +194,7 @@ int main(int argc, char **argv)
     rank_path = argv[2];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_stop_after_the_same_step),
+        cmocka_unit_test(what_is_sent_twice_at_once_is_one_signal),
         cmocka_unit_test(a_rank_may_ask_itself),
         cmocka_unit_test(a_timeout_asks_first),
         cmocka_unit_test(ranks_that_do_not_stop_are_signalled),
