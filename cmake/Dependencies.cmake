@@ -1,5 +1,5 @@
-# What zero is built from. The library needs xxHash, jansson and zstd; the program zero-run hwloc
-# too; the GPT-2 example needs OpenBLAS, the tests need cmocka.
+# What zero is built from. The library needs xxHash, jansson, zstd and liburing; the program
+# zero-run hwloc too; the GPT-2 example needs OpenBLAS, the tests need cmocka.
 
 find_package(PkgConfig REQUIRED)
 set(THREADS_PREFER_PTHREAD_FLAG ON)
@@ -7,6 +7,7 @@ find_package(Threads REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash>=0.8.0)
 pkg_check_modules(jansson REQUIRED IMPORTED_TARGET jansson>=2.11)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.5.1)
+pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing>=2.3)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2.1)
 
 # zero_find_for(<option> <result> <prefix> <module>): looks for the module that something optional
@@ -38,6 +39,7 @@ function(zero_print_summary)
   zero_summary_line("the library:    xxHash  " ON ${xxhash_VERSION})
   zero_summary_line("                jansson " ON ${jansson_VERSION})
   zero_summary_line("                zstd    " ON ${zstd_VERSION})
+  zero_summary_line("                liburing" ON ${uring_VERSION})
   zero_summary_line("zero-run:       hwloc   " ON ${hwloc_VERSION})
   zero_summary_line("examples/gpt2:  OpenBLAS" "${ZERO_BUILD_GPT2}" "${openblas_VERSION}")
   zero_summary_line("tests:          cmocka  " "${ZERO_BUILD_TESTS}" "${cmocka_VERSION}")

@@ -6,7 +6,8 @@
 #   setup-debian.sh test     and what tests/run.sh needs
 set -eu
 
-packages="cmake gcc libc6-dev libhwloc-dev libjansson-dev libopenblas-dev libxxhash-dev libzstd-dev"
+packages="cmake gcc libc6-dev libhwloc-dev libjansson-dev libopenblas-dev liburing-dev"
+packages="$packages libxxhash-dev libzstd-dev"
 packages="$packages ninja-build pkg-config"
 test_packages="clang clang-format clang-tidy g++ libcmocka-dev libmpich-dev libopenmpi-dev mandoc"
 test_packages="$test_packages mpich openmpi-bin"

@@ -1,0 +1,31 @@
+/**
+ * offload/file.h: a file that is read and written past the system's cache, where the file system
+ * can do that.
+ */
+#ifndef OFFLOAD_FILE_H
+#define OFFLOAD_FILE_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct off_file {
+    int fd;      /**< -1: none */
+    bool direct; /**< O_DIRECT */
+    size_t unit; /**< what memory, offsets and sizes are multiples of; 1 without O_DIRECT */
+    char *path;
+};
+
+/**
+ * Opens for reading and writing; `flags` are open(2)'s further ones, `mode` is used with O_CREAT.
+ * The unit is asked of the kernel (statx), which knows it from Linux 6.1 on; before that it is
+ * 4,096. *Local.* ZERO_NOT_FOUND (error is set too), ZERO_E_IO, ZERO_E_NOMEM: *file has none.
+ */
+zero_result off_file_open(struct off_file *file, const char *path, int flags, mode_t mode,
+                          struct base_error *error);
+
+/** Closes it; accepts one that has none. An error means that data may be lost. *Local.* */
+zero_result off_file_close(struct off_file *file, struct base_error *error);
+
+#endif

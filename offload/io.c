@@ -1,0 +1,477 @@
+#include "offload/io.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "offload/io/engine.h"
+
+#include <errno.h>
+#include <time.h>
+
+enum {
+    PAGE = 4096,
+    DEFAULT_CREDITS = 16,
+    MOST_CREDITS = 1024,
+    PATIENCE = 1000, // repetitions of one transfer that moves nothing: about a second
+    HASTY = 8,       // those of them without a pause
+    AT_ONCE = 64,    // completions
+};
+
+static const size_t default_transfer = (size_t)1 << 20;
+static const size_t largest_transfer = (size_t)64 << 20;
+
+struct file {
+    int fd;
+    size_t unit;
+    const char *path;
+};
+
+// A part of a request that is under way; what has been moved of it is cut off at its front.
+struct part {
+    struct off_request *request;
+    struct off_transfer transfer;
+    unsigned fruitless; // repetitions since it last moved anything
+};
+
+struct list {
+    struct off_request *first, *last;
+};
+
+struct off_io {
+    const struct off_engine *engine;
+    void *state;
+    size_t transfer_bytes;
+    struct off_range ranges[OFF_MAX_RANGES];
+    size_t range_count;
+    struct file files[OFF_MAX_FILES];
+    int file_count;
+    unsigned credits[OFF_DIRECTIONS]; // left
+    unsigned depth;                   // parts there are, and
+    unsigned spare_count;             // those not under way
+    unsigned *spare;
+    struct part *parts;
+    struct list waiting[OFF_DIRECTIONS]; // not all of it handed out yet
+    struct list done;
+    size_t pending;
+    bool uncommitted;
+    struct base_error broken; // set: the engine is
+    struct off_io_counts counts;
+};
+
+static void append(struct list *list, struct off_request *request)
+{
+    request->next = NULL;
+    if (list->last)
+        list->last->next = request;
+    else
+        list->first = request;
+    list->last = request;
+}
+
+static struct off_request *take_first(struct list *list)
+{
+    struct off_request *request = list->first;
+    if (request && !(list->first = request->next))
+        list->last = NULL;
+    return request;
+}
+
+/* ------------------------------------------------------------------ life */
+
+static zero_result check_config(const struct off_io_config *config, struct base_error *error)
+{
+    const size_t bytes = config->transfer_bytes;
+    if (bytes != 0 && (bytes < PAGE || bytes > largest_transfer || (bytes & (bytes - 1)) != 0))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "transfers of %zu bytes; powers of two from %d to %zu are possible", bytes,
+                         PAGE, largest_transfer);
+    for (int d = 0; d < OFF_DIRECTIONS; d++)
+        if (config->credits[d] > MOST_CREDITS)
+            return zero_fail(error, ZERO_E_INVALID,
+                             "%u transfers at a time; at most %d are possible", config->credits[d],
+                             MOST_CREDITS);
+    if (config->range_count > OFF_MAX_RANGES)
+        return zero_fail(error, ZERO_E_INVALID, "%zu ranges of memory; at most %d are possible",
+                         config->range_count, OFF_MAX_RANGES);
+    for (size_t i = 0; i < config->range_count; i++)
+        if ((uintptr_t)config->ranges[i].memory % PAGE != 0 || config->ranges[i].bytes % PAGE != 0)
+            return zero_fail(error, ZERO_E_INVALID,
+                             "range %zu of memory, %zu bytes, is not made of whole pages", i,
+                             config->ranges[i].bytes);
+    return ZERO_OK;
+}
+
+static struct off_io *allocate(const struct off_io_config *config)
+{
+    struct off_io *io = base_calloc(1, sizeof *io);
+    if (!io)
+        return NULL;
+    io->transfer_bytes = config->transfer_bytes ? config->transfer_bytes : default_transfer;
+    io->range_count = config->range_count;
+    for (size_t i = 0; i < config->range_count; i++)
+        io->ranges[i] = config->ranges[i];
+    for (int d = 0; d < OFF_DIRECTIONS; d++) {
+        io->credits[d] = config->credits[d] ? config->credits[d] : DEFAULT_CREDITS;
+        io->depth += io->credits[d];
+    }
+    io->parts = base_calloc(io->depth, sizeof *io->parts);
+    io->spare = base_calloc(io->depth, sizeof *io->spare);
+    if (!io->parts || !io->spare) {
+        off_io_destroy(io);
+        return NULL;
+    }
+    while (io->spare_count < io->depth) {
+        io->spare[io->spare_count] = io->spare_count;
+        io->spare_count++;
+    }
+    return io;
+}
+
+zero_result off_io_create(struct off_io **out, const struct off_io_config *config,
+                          struct base_error *error)
+{
+    *out = NULL;
+    zero_result result = check_config(config, error);
+    if (result)
+        return result;
+    struct off_io *io = allocate(config);
+    if (!io)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a queue of reads and writes");
+    const struct off_engine_config wanted = {
+        .depth = io->depth,
+        .ranges = io->ranges,
+        .range_count = io->range_count,
+    };
+    io->engine = config->engine;
+    result = io->engine->create(&io->state, &wanted, error);
+    if (result) {
+        off_io_destroy(io);
+        return result;
+    }
+    *out = io;
+    return ZERO_OK;
+}
+
+zero_result off_io_add_file(struct off_io *io, int fd, size_t unit, const char *path, int *file,
+                            struct base_error *error)
+{
+    if (io->file_count == OFF_MAX_FILES)
+        return zero_fail(error, ZERO_E_LIMIT, "%s: more than %d files", path, OFF_MAX_FILES);
+    const zero_result result = io->engine->add_file(io->state, fd, path, error);
+    if (result)
+        return result;
+    *file = io->file_count++;
+    io->files[*file] = (struct file){.fd = fd, .unit = unit, .path = path};
+    return ZERO_OK;
+}
+
+void off_io_destroy(struct off_io *io)
+{
+    if (!io)
+        return;
+    if (io->state)
+        io->engine->destroy(io->state);
+    base_free(io->parts);
+    base_free(io->spare);
+    base_free(io);
+}
+
+/* ------------------------------------------------------------------ handing out */
+
+// The range that the memory lies in; range_count: in none.
+static unsigned range_of(const struct off_io *io, const void *memory, size_t bytes)
+{
+    unsigned i = 0;
+    for (; i < io->range_count; i++) {
+        const size_t from = (uintptr_t)memory - (uintptr_t)io->ranges[i].memory;
+        if ((uintptr_t)memory >= (uintptr_t)io->ranges[i].memory && from <= io->ranges[i].bytes &&
+            bytes <= io->ranges[i].bytes - from)
+            break;
+    }
+    return i;
+}
+
+zero_result off_io_submit(struct off_io *io, struct off_request *request, struct base_error *error)
+{
+    if (request->file < 0 || request->file >= io->file_count)
+        return zero_fail(error, ZERO_E_INVALID, "%s: no file %d", request->what, request->file);
+    const struct file *file = &io->files[request->file];
+    if (request->bytes == 0 || request->bytes % file->unit != 0 ||
+        request->offset % file->unit != 0 || (uintptr_t)request->memory % file->unit != 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s: %s: %zu bytes at %p, offset %ju: not all multiples of %zu",
+                         file->path, request->what, request->bytes, request->memory,
+                         (uintmax_t)request->offset, file->unit);
+    if (range_of(io, request->memory, request->bytes) == io->range_count)
+        return zero_fail(error, ZERO_E_INVALID, "%s: %s: %zu bytes at %p are in no range of memory",
+                         file->path, request->what, request->bytes, request->memory);
+    request->result = ZERO_OK;
+    base_error_clear(&request->error);
+    request->handed = 0;
+    request->under_way = 0;
+    append(&io->waiting[request->direction], request);
+    io->pending++;
+    io->uncommitted = true;
+    return ZERO_OK;
+}
+
+static void hand_to_engine(struct off_io *io, unsigned number)
+{
+    io->engine->submit(io->state, number, &io->parts[number].transfer);
+    io->uncommitted = true;
+}
+
+// Cuts the next transfer off a request. At multiples of its size within a range, so that none
+// lies in two of the pieces that an engine may have to cut a range into, or in two huge pages.
+static void hand_out(struct off_io *io, struct off_request *request)
+{
+    const unsigned number = io->spare[--io->spare_count];
+    struct part *part = &io->parts[number];
+    unsigned char *memory = (unsigned char *)request->memory + request->handed;
+    const unsigned range = range_of(io, request->memory, request->bytes);
+    const size_t inside = (size_t)(memory - (unsigned char *)io->ranges[range].memory);
+    const size_t most = io->transfer_bytes - inside % io->transfer_bytes;
+    const size_t left = request->bytes - request->handed;
+    *part = (struct part){
+        .request = request,
+        .transfer = {.direction = request->direction,
+                     .file = request->file,
+                     .fd = io->files[request->file].fd,
+                     .memory = memory,
+                     .bytes = left < most ? left : most,
+                     .offset = request->offset + request->handed,
+                     .range = range},
+    };
+    request->handed += part->transfer.bytes;
+    request->under_way++;
+    io->credits[request->direction]--;
+    hand_to_engine(io, number);
+}
+
+static void fail(struct off_request *request, const struct base_error *failure)
+{
+    if (request->result == ZERO_OK) {
+        request->result = failure->result;
+        request->error = *failure;
+    }
+}
+
+// Hands out what there are credits for; of a request that has failed, nothing more.
+static void feed(struct off_io *io, enum off_direction direction)
+{
+    struct list *waiting = &io->waiting[direction];
+    while (waiting->first && io->credits[direction] > 0) {
+        struct off_request *request = waiting->first;
+        struct base_error error = {.result = ZERO_OK};
+        const int errnum = base_fault("offload.submit");
+        if (errnum != 0) {
+            zero_fail_errno(&error, ZERO_E_IO, errnum, "%s: %s: handing over offset %ju",
+                            io->files[request->file].path, request->what,
+                            (uintmax_t)(request->offset + request->handed));
+            fail(request, &error);
+        }
+        if (request->result == ZERO_OK)
+            hand_out(io, request);
+        if (request->result == ZERO_OK && request->handed < request->bytes)
+            continue;
+        take_first(waiting);
+        request->handed = request->bytes;
+        if (request->under_way == 0)
+            append(&io->done, request);
+    }
+}
+
+// The engine moves nothing any more: everything comes back with its failure.
+static zero_result break_down(struct off_io *io, const struct base_error *failure,
+                              struct base_error *error)
+{
+    io->broken = *failure;
+    for (unsigned number = 0; number < io->depth; number++) {
+        struct off_request *request = io->parts[number].request;
+        if (!request)
+            continue;
+        io->parts[number].request = NULL;
+        fail(request, failure);
+        if (--request->under_way == 0 && request->handed == request->bytes)
+            append(&io->done, request);
+    }
+    for (int d = 0; d < OFF_DIRECTIONS; d++)
+        for (struct off_request *request; (request = take_first(&io->waiting[d]));) {
+            fail(request, failure);
+            append(&io->done, request);
+        }
+    return zero_fail(error, failure->result, "%s", failure->message);
+}
+
+zero_result off_io_commit(struct off_io *io, struct base_error *error)
+{
+    struct base_error failure = {.result = ZERO_OK};
+    if (io->broken.result)
+        return break_down(io, &io->broken, error);
+    for (int d = 0; d < OFF_DIRECTIONS; d++)
+        feed(io, (enum off_direction)d);
+    if (!io->uncommitted)
+        return ZERO_OK;
+    io->uncommitted = false;
+    io->counts.commits++;
+    return io->engine->commit(io->state, &failure) ? break_down(io, &failure, error) : ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ what comes back */
+
+static const char *verb(enum off_direction direction)
+{
+    return direction == OFF_READ ? "reading" : "writing";
+}
+
+// A part is done, or given up.
+static void put_back(struct off_io *io, unsigned number)
+{
+    struct off_request *request = io->parts[number].request;
+    io->parts[number].request = NULL;
+    io->spare[io->spare_count++] = number;
+    io->credits[request->direction]++;
+    if (--request->under_way == 0 && request->handed == request->bytes)
+        append(&io->done, request);
+}
+
+static void give_up(struct off_io *io, unsigned number, zero_result result, int errnum,
+                    const char *why)
+{
+    const struct part *part = &io->parts[number];
+    const struct off_transfer *transfer = &part->transfer;
+    struct base_error failure = {.result = ZERO_OK};
+    const char *path = io->files[transfer->file].path, *what = part->request->what;
+    const uintmax_t offset = transfer->offset;
+    if (errnum != 0)
+        zero_fail_errno(&failure, result, errnum, "%s: %s: %s %zu bytes at offset %ju", path, what,
+                        verb(transfer->direction), transfer->bytes, offset);
+    else
+        zero_fail(&failure, result, "%s: %s: %s %zu bytes at offset %ju: %s", path, what,
+                  verb(transfer->direction), transfer->bytes, offset, why);
+    fail(part->request, &failure);
+    put_back(io, number);
+}
+
+// A transfer that moved nothing goes again, after a while with pauses.
+static bool has_patience(struct part *part)
+{
+    if (++part->fruitless > PATIENCE)
+        return false;
+    if (part->fruitless > HASTY) {
+        const struct timespec pause = {.tv_nsec = 1000000};
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+// Goes on behind what was moved, at the last multiple of the unit.
+static void go_on(struct off_io *io, unsigned number, size_t moved)
+{
+    struct part *part = &io->parts[number];
+    const size_t unit = io->files[part->transfer.file].unit;
+    const size_t whole = moved / unit * unit;
+    if (whole > 0)
+        part->fruitless = 0;
+    part->transfer.memory = (unsigned char *)part->transfer.memory + whole;
+    part->transfer.offset += whole;
+    part->transfer.bytes -= whole;
+    io->counts.bytes[part->transfer.direction] += whole;
+    hand_to_engine(io, number);
+}
+
+// What tests make of a completion.
+static int with_faults(const struct off_io *io, const struct part *part, int result)
+{
+    if (result < 0)
+        return result;
+    const bool reads = part->transfer.direction == OFF_READ;
+    const int errnum = base_fault(reads ? "offload.read" : "offload.write");
+    if (errnum != 0)
+        return -errnum;
+    const size_t unit = io->files[part->transfer.file].unit;
+    if ((size_t)result > unit && base_fault("offload.short") != 0)
+        return (int)((size_t)result / 2);
+    return result;
+}
+
+static void complete(struct off_io *io, struct off_completion completion)
+{
+    const unsigned number = completion.number;
+    struct part *part = &io->parts[number];
+    const enum off_direction direction = part->transfer.direction;
+    const int result = with_faults(io, part, completion.result);
+    const size_t unit = io->files[part->transfer.file].unit;
+    if (result < 0 && result != -EAGAIN && result != -EINTR) {
+        give_up(io, number, ZERO_E_IO, -result, NULL);
+    } else if (result >= 0 && (size_t)result < unit && direction == OFF_READ) {
+        give_up(io, number, ZERO_E_CORRUPT, 0, "the file ends before");
+    } else if (result > 0 && (size_t)result >= part->transfer.bytes) {
+        io->counts.bytes[direction] += part->transfer.bytes;
+        io->counts.transfers[direction]++;
+        put_back(io, number);
+    } else if (!has_patience(part)) {
+        give_up(io, number, ZERO_E_IO, result < 0 ? -result : 0, "nothing is moved any more");
+    } else {
+        if (result < 0)
+            io->counts.repeated++;
+        else
+            io->counts.shortened++;
+        go_on(io, number, result < 0 ? 0 : (size_t)result);
+    }
+}
+
+static bool is_idle(const struct off_io *io)
+{
+    return io->spare_count == io->depth;
+}
+
+// Takes completions, and hands out what they make room for; whether there were any.
+static bool reap(struct off_io *io, uint64_t deadline_ns)
+{
+    struct off_completion done[AT_ONCE];
+    struct base_error failure = {.result = ZERO_OK};
+    size_t count = 0;
+    if (off_io_commit(io, NULL) || is_idle(io))
+        return io->done.first != NULL;
+    if (io->engine->reap(io->state, deadline_ns, done, AT_ONCE, &count, &failure)) {
+        break_down(io, &failure, NULL);
+        return true;
+    }
+    for (size_t i = 0; i < count; i++)
+        complete(io, done[i]);
+    if (count > 0)
+        off_io_commit(io, NULL);
+    return count > 0;
+}
+
+zero_result off_io_wait(struct off_io *io, uint64_t deadline_ns, struct off_request **done)
+{
+    while (!io->done.first && reap(io, deadline_ns))
+        ;
+    *done = take_first(&io->done);
+    if (!*done)
+        return ZERO_AGAIN;
+    io->pending--;
+    return ZERO_OK;
+}
+
+zero_result off_io_poll(struct off_io *io, struct off_request **done)
+{
+    return off_io_wait(io, 0, done);
+}
+
+void off_io_wake(struct off_io *io)
+{
+    io->engine->wake(io->state);
+}
+
+size_t off_io_pending(const struct off_io *io)
+{
+    return io->pending;
+}
+
+struct off_io_counts off_io_counts(const struct off_io *io)
+{
+    return io->counts;
+}

@@ -1,0 +1,76 @@
+/**
+ * offload/io/engine.h: what moves bytes between files and memory, behind one table of operations.
+ *
+ * An engine is given transfers, each with a number of the queue's, and gives back numbers and
+ * results as read(2) and write(2) have them. It repeats nothing and judges nothing: that is the
+ * queue's work (offload/io.c), so an engine is small. A new one is one file in offload/io/ that
+ * begins as skeleton.c does, and one line in the list of engines.c.
+ */
+#ifndef OFFLOAD_IO_ENGINE_H
+#define OFFLOAD_IO_ENGINE_H
+
+#include "offload/io.h"
+
+/** A part of a request. */
+struct off_transfer {
+    enum off_direction direction;
+    int file; /**< its number, from 0 */
+    int fd;
+    void *memory;
+    size_t bytes; /**< at most INT_MAX */
+    uint64_t offset;
+    unsigned range; /**< which range of the config the memory lies in */
+};
+
+/** What has become of one. */
+struct off_completion {
+    unsigned number; /**< as given to submit */
+    int result;      /**< bytes moved, or -errno */
+};
+
+/** What an engine is created for. */
+struct off_engine_config {
+    unsigned depth; /**< transfers under way at a time; their numbers are below it */
+    const struct off_range *ranges;
+    size_t range_count;
+};
+
+/** All functions are there, and used by one thread, but for wake. */
+struct off_engine {
+    size_t size;      /**< sizeof(struct off_engine) */
+    const char *name; /**< as in the configuration */
+
+    /** Errors as off_io_create() has them; *state is NULL then. */
+    zero_result (*create)(void **state, const struct off_engine_config *config,
+                          struct base_error *error);
+    /** Prepares for a file; its number is the next one from 0. */
+    zero_result (*add_file)(void *state, int fd, const char *path, struct base_error *error);
+    /** Takes a transfer; it begins by the next commit at the latest. */
+    void (*submit)(void *state, unsigned number, const struct off_transfer *transfer);
+    /** Begins everything submitted. An error breaks the engine: what is not done never will be, and
+     * the kernel has none of its memory after destroy. */
+    zero_result (*commit)(void *state, struct base_error *error);
+    /** Gives back up to `most` completions. If there are none, waits until there is one, until the
+     * deadline (0: doesn't wait), or for a wake. Errors as commit. */
+    zero_result (*reap)(void *state, uint64_t deadline_ns, struct off_completion *done, size_t most,
+                        size_t *count, struct base_error *error);
+    /** Any thread: ends a reap that waits, or the next one that would. */
+    void (*wake)(void *state);
+    /** Waits for what is under way, and frees everything; accepts NULL. */
+    void (*destroy)(void *state);
+};
+
+extern const struct off_engine off_engine_uring;
+extern const struct off_engine off_engine_threads;
+extern const struct off_engine off_engine_sync;
+
+/** Does a transfer with pread(2) or pwrite(2): a completion's result. *Local*, any thread. */
+int off_transfer_now(const struct off_transfer *transfer);
+
+/** Engine number `index` of this build, the one to prefer first; NULL beyond the last. *Local.* */
+const struct off_engine *off_engine_at(size_t index);
+
+/** The engine called `name`; NULL if there is none. *Local.* */
+const struct off_engine *off_engine_find(const char *name);
+
+#endif

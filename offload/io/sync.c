@@ -1,0 +1,108 @@
+/* One transfer after the other, in commit: for tests, and where nothing else is to be had. */
+#include "base/arena.h"
+#include "offload/io/engine.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+struct given {
+    unsigned number;
+    struct off_transfer transfer;
+};
+
+struct sync_engine {
+    unsigned depth;
+    unsigned given_count, done_count;
+    struct given *given;
+    struct off_completion *done;
+};
+
+static void sync_destroy(void *state)
+{
+    struct sync_engine *engine = state;
+    if (!engine)
+        return;
+    base_free(engine->given);
+    base_free(engine->done);
+    base_free(engine);
+}
+
+static zero_result sync_create(void **state, const struct off_engine_config *config,
+                               struct base_error *error)
+{
+    *state = NULL;
+    struct sync_engine *engine = base_calloc(1, sizeof *engine);
+    if (engine) {
+        engine->depth = config->depth;
+        engine->given = base_calloc(config->depth, sizeof *engine->given);
+        engine->done = base_calloc(config->depth, sizeof *engine->done);
+    }
+    if (!engine || !engine->given || !engine->done) {
+        sync_destroy(engine);
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %u transfers", config->depth);
+    }
+    *state = engine;
+    return ZERO_OK;
+}
+
+static zero_result sync_add_file(void *state, int fd, const char *path, struct base_error *error)
+{
+    (void)state, (void)fd, (void)path, (void)error;
+    return ZERO_OK;
+}
+
+static void sync_submit(void *state, unsigned number, const struct off_transfer *transfer)
+{
+    struct sync_engine *engine = state;
+    engine->given[engine->given_count++] = (struct given){.number = number, .transfer = *transfer};
+}
+
+int off_transfer_now(const struct off_transfer *transfer)
+{
+    const off_t offset = (off_t)transfer->offset;
+    const ssize_t moved = transfer->direction == OFF_READ
+                              ? pread(transfer->fd, transfer->memory, transfer->bytes, offset)
+                              : pwrite(transfer->fd, transfer->memory, transfer->bytes, offset);
+    return moved < 0 ? -errno : (int)moved;
+}
+
+static zero_result sync_commit(void *state, struct base_error *error)
+{
+    (void)error;
+    struct sync_engine *engine = state;
+    for (unsigned i = 0; i < engine->given_count; i++)
+        engine->done[engine->done_count++] = (struct off_completion){
+            .number = engine->given[i].number,
+            .result = off_transfer_now(&engine->given[i].transfer),
+        };
+    engine->given_count = 0;
+    return ZERO_OK;
+}
+
+static zero_result sync_reap(void *state, uint64_t deadline_ns, struct off_completion *done,
+                             size_t most, size_t *count, struct base_error *error)
+{
+    (void)deadline_ns, (void)error;
+    struct sync_engine *engine = state;
+    for (*count = 0; *count < most && engine->done_count > 0; ++*count)
+        done[*count] = engine->done[--engine->done_count];
+    return ZERO_OK;
+}
+
+// Nothing is under way when commit returns, so nobody waits.
+static void sync_wake(void *state)
+{
+    (void)state;
+}
+
+const struct off_engine off_engine_sync = {
+    .size = sizeof(struct off_engine),
+    .name = "sync",
+    .create = sync_create,
+    .add_file = sync_add_file,
+    .submit = sync_submit,
+    .commit = sync_commit,
+    .reap = sync_reap,
+    .wake = sync_wake,
+    .destroy = sync_destroy,
+};

@@ -1,0 +1,158 @@
+// What a system that does not let us use io_uring, or not for so much memory, is told about. Each
+// in a process of its own, because what it gives up does not come back.
+#include "base/fault.h"
+#include "offload/io.h"
+#include "offload/io/engine.h"
+#include "offload/pages.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { SKIPPED = 77, NOBODY = 65534 };
+
+static struct off_pages pages;
+
+static zero_result try_to_create(struct base_error *error)
+{
+    struct off_io *io;
+    const struct off_range range = {.memory = pages.memory, .bytes = pages.bytes};
+    const struct off_io_config config = {
+        .engine = &off_engine_uring, .ranges = &range, .range_count = 1};
+    const zero_result result = off_io_create(&io, &config, error);
+    off_io_destroy(io);
+    return result;
+}
+
+// Whether the message has what it must; the exit code of the child.
+static int verdict(zero_result wanted, const char *words)
+{
+    struct base_error error = {.result = ZERO_OK};
+    const zero_result result = try_to_create(&error);
+    if (result == wanted && strstr(error.message, words))
+        return 0;
+    fprintf(stderr, "result %d, not %d: %s\n", (int)result, (int)wanted, error.message);
+    return 1;
+}
+
+static int without_locked_memory(void)
+{
+    const struct rlimit little = {.rlim_cur = 65536, .rlim_max = 65536};
+    if (setrlimit(RLIMIT_MEMLOCK, &little) != 0)
+        return 2;
+    // Who may lock what they like (CAP_IPC_LOCK) is not asked.
+    if (getuid() == 0 && setresuid(NOBODY, NOBODY, NOBODY) != 0)
+        return SKIPPED;
+    return verdict(ZERO_E_LIMIT, "ulimit -l");
+}
+
+static int without_permission(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof code / sizeof code[0], .filter = code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        return SKIPPED;
+    return verdict(ZERO_E_UNSUPPORTED, "seccomp");
+}
+
+static int with_faults(void)
+{
+    static const struct {
+        const char *fault, *words;
+        zero_result result;
+    } cases[] = {
+        {"offload.uring:enosys@1", "no io_uring", ZERO_E_UNSUPPORTED},
+        {"offload.uring:eperm@1", "io_uring_disabled", ZERO_E_UNSUPPORTED},
+        {"offload.uring:enomem@1", "ulimit -l", ZERO_E_LIMIT},
+        {"offload.uring:emfile@1", "EMFILE", ZERO_E_UNSUPPORTED},
+        {"offload.register:enomem@1", "ulimit -l", ZERO_E_LIMIT},
+        {"offload.register:efault@1", "EFAULT", ZERO_E_IO},
+        {"alloc@1", "memory", ZERO_E_NOMEM},
+        {"alloc@2", "memory", ZERO_E_NOMEM},
+        {"alloc@4", "memory", ZERO_E_NOMEM},
+    };
+    int failed = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        base_fault_set(cases[i].fault, NULL);
+        failed |= verdict(cases[i].result, cases[i].words);
+    }
+    // A kernel that doesn't know the newest flags.
+    base_fault_set("offload.uring:einval@1", NULL);
+    struct base_error error = {.result = ZERO_OK};
+    if (try_to_create(&error) != ZERO_OK || base_fault_fired() != 1)
+        failed |= fprintf(stderr, "without the newest flags: %s\n", error.message) > 0;
+    return failed;
+}
+
+static void in_a_child(int (*test)(void))
+{
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(test());
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == SKIPPED)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void too_little_locked_memory_is_a_limit(void **state)
+{
+    (void)state;
+    in_a_child(without_locked_memory);
+}
+
+static void forbidden_is_unsupported(void **state)
+{
+    (void)state;
+    in_a_child(without_permission);
+}
+
+static void refusals_say_why(void **state)
+{
+    (void)state;
+    in_a_child(with_faults);
+}
+
+static int group_set_up(void **state)
+{
+    (void)state;
+    return off_pages_create(&pages, (size_t)4 << 20, NULL);
+}
+
+static int group_tear_down(void **state)
+{
+    (void)state;
+    off_pages_destroy(&pages);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(too_little_locked_memory_is_a_limit),
+        cmocka_unit_test(forbidden_is_unsupported),
+        cmocka_unit_test(refusals_say_why),
+    };
+    return cmocka_run_group_tests_name("off_uring", tests, group_set_up, group_tear_down);
+}
