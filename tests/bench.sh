@@ -8,7 +8,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-all="update reduce collectives mpi step gpt2 share native codec"
+all="update reduce collectives mpi step gpt2 share native codec offload"
 
 for name in "$@"; do
     case " $all " in

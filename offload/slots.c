@@ -1,0 +1,455 @@
+#include "offload/slots.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/hash.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PLACES = 2, RECORDS = 2, PAGE = 4096 };
+
+#define LOCK_PATIENCE_NS UINT64_C(2000000000)
+
+static const char magic[8] = {'z', 'e', 'r', 'o', 's', 'l', 'o', 't'};
+enum { FORMAT = 1 };
+
+// A record begins with it; the payload and an entry for each tile follow.
+struct head {
+    char magic[8];
+    uint32_t format;
+    uint32_t tiles;
+    uint64_t identity[2];
+    uint64_t shape;    // hash of the tiles' sizes
+    uint64_t sequence; // counts records
+    uint64_t step;
+    uint64_t payload_bytes;
+    uint64_t checksum; // of the whole record, with 0 here
+};
+
+struct entry {
+    uint64_t checksum;
+    uint32_t place;
+    uint32_t has;
+};
+
+// What is known of a tile: what was recorded last, and what the next record will say.
+struct tile {
+    uint64_t offset; // of its first place
+    size_t bytes, room;
+    struct entry now, next;
+};
+
+struct off_slots {
+    struct off_file file;
+    bool created, durable;
+    uint64_t identity[2], shape;
+    size_t tile_count;
+    struct tile *tiles;
+    size_t payload_bytes, record_bytes; // of the largest payload; of a record's room
+    unsigned char *record;              // one, to be read or written
+    int current;                        // record whose tiles are; -1: none
+    uint64_t sequence;                  // its
+    struct found {
+        int number;
+        uint64_t sequence, step;
+    } found[RECORDS]; // when the file was opened; newest first
+    int found_count;
+};
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+static size_t record_room(const struct off_slots_config *config)
+{
+    return round_up(sizeof(struct head) + config->payload_bytes +
+                    config->tiles * sizeof(struct entry));
+}
+
+uint64_t off_slots_file_bytes(const struct off_slots_config *config)
+{
+    uint64_t bytes = (uint64_t)RECORDS * record_room(config);
+    for (size_t i = 0; i < config->tiles; i++)
+        bytes += (uint64_t)PLACES * round_up(config->tile_bytes[i]);
+    return bytes;
+}
+
+/* ------------------------------------------------------------------ records */
+
+static size_t record_size(const struct off_slots *slots, size_t payload_bytes)
+{
+    return sizeof(struct head) + payload_bytes + slots->tile_count * sizeof(struct entry);
+}
+
+static uint64_t record_checksum(const struct off_slots *slots, size_t payload_bytes)
+{
+    const size_t at = offsetof(struct head, checksum);
+    uint64_t kept;
+    memcpy(&kept, slots->record + at, sizeof kept);
+    memset(slots->record + at, 0, sizeof kept);
+    const uint64_t sum = base_hash64(slots->record, record_size(slots, payload_bytes), 0);
+    memcpy(slots->record + at, &kept, sizeof kept);
+    return sum;
+}
+
+// Reads record `number`; whether it is whole and ours.
+static zero_result read_record(struct off_slots *slots, int number, struct head *head, bool *valid,
+                               struct base_error *error)
+{
+    *valid = false;
+    const zero_result result =
+        base_pread_all(slots->file.fd, slots->record, slots->record_bytes,
+                       (uint64_t)number * slots->record_bytes, slots->file.path, error);
+    if (result)
+        return result;
+    memcpy(head, slots->record, sizeof *head);
+    *valid = memcmp(head->magic, magic, sizeof magic) == 0 && head->format == FORMAT &&
+             head->tiles == slots->tile_count && head->shape == slots->shape &&
+             memcmp(head->identity, slots->identity, sizeof head->identity) == 0 &&
+             head->payload_bytes <= slots->payload_bytes &&
+             head->checksum == record_checksum(slots, (size_t)head->payload_bytes);
+    return ZERO_OK;
+}
+
+// Which records there are, newest first.
+static zero_result find_records(struct off_slots *slots, struct base_error *error)
+{
+    for (int number = 0; number < RECORDS; number++) {
+        struct head head;
+        bool valid;
+        const zero_result result = read_record(slots, number, &head, &valid, error);
+        if (result)
+            return result;
+        if (!valid)
+            continue;
+        slots->found[slots->found_count++] =
+            (struct found){.number = number, .sequence = head.sequence, .step = head.step};
+    }
+    if (slots->found_count == 2 && slots->found[1].sequence > slots->found[0].sequence) {
+        const struct found first = slots->found[0];
+        slots->found[0] = slots->found[1];
+        slots->found[1] = first;
+    }
+    return ZERO_OK;
+}
+
+uint64_t off_slots_step(const struct off_slots *slots, int age)
+{
+    return slots->found[age].step;
+}
+
+// With a power cut in mind the tiles are there before the record, and the record before anything
+// is built on it.
+static zero_result write_record(const struct off_slots *slots, int number, struct base_error *error)
+{
+    const struct off_file *file = &slots->file;
+    const uint64_t offset = (uint64_t)number * slots->record_bytes;
+    zero_result result = slots->durable ? base_fdatasync(file->fd, file->path, error) : ZERO_OK;
+    if (!result)
+        result = base_pwrite_direct(file->fd, slots->record, slots->record_bytes, offset,
+                                    file->path, error);
+    if (!result && slots->durable)
+        result = base_fdatasync(file->fd, file->path, error);
+    return result;
+}
+
+// Makes a record no record, for good.
+static zero_result wipe_record(struct off_slots *slots, int number, struct base_error *error)
+{
+    memset(slots->record, 0, slots->record_bytes);
+    return write_record(slots, number, error);
+}
+
+zero_result off_slots_clear(struct off_slots *slots, struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    for (int number = 0; number < RECORDS && !result; number++)
+        result = wipe_record(slots, number, error);
+    return result;
+}
+
+zero_result off_slots_recover(struct off_slots *slots, int age, void *payload, size_t *bytes,
+                              struct base_error *error)
+{
+    struct head head;
+    bool valid;
+    const struct found *found = &slots->found[age];
+    const int number = found->number;
+    zero_result result = read_record(slots, number, &head, &valid, error);
+    if (result)
+        return result;
+    if (!valid)
+        return zero_fail(error, ZERO_E_CORRUPT, "%s: the record of step %ju at offset %zu changed",
+                         slots->file.path, (uintmax_t)found->step,
+                         (size_t)number * slots->record_bytes);
+    *bytes = (size_t)head.payload_bytes;
+    memcpy(payload, slots->record + sizeof head, *bytes);
+    for (size_t i = 0; i < slots->tile_count; i++) {
+        memcpy(&slots->tiles[i].now,
+               slots->record + sizeof head + *bytes + i * sizeof(struct entry),
+               sizeof(struct entry));
+        slots->tiles[i].next = slots->tiles[i].now;
+    }
+    slots->current = number;
+    slots->sequence = found->sequence;
+    // Its tiles are the next to be written over.
+    return age == 0 ? ZERO_OK : wipe_record(slots, 1 - number, error);
+}
+
+static void fill_record(struct off_slots *slots, uint64_t step, const void *payload, size_t bytes)
+{
+    struct head head = {
+        .format = FORMAT,
+        .tiles = (uint32_t)slots->tile_count,
+        .identity = {slots->identity[0], slots->identity[1]},
+        .shape = slots->shape,
+        .sequence = slots->sequence + 1,
+        .step = step,
+        .payload_bytes = bytes,
+    };
+    memcpy(head.magic, magic, sizeof magic);
+    memset(slots->record, 0, slots->record_bytes);
+    memcpy(slots->record, &head, sizeof head);
+    if (bytes > 0)
+        memcpy(slots->record + sizeof head, payload, bytes);
+    for (size_t i = 0; i < slots->tile_count; i++)
+        memcpy(slots->record + sizeof head + bytes + i * sizeof(struct entry),
+               &slots->tiles[i].next, sizeof(struct entry));
+    head.checksum = record_checksum(slots, bytes);
+    memcpy(slots->record, &head, sizeof head);
+}
+
+zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void *payload,
+                             size_t bytes, struct base_error *error)
+{
+    if (bytes > slots->payload_bytes)
+        return zero_fail(error, ZERO_E_LIMIT,
+                         "%s: %zu bytes beside the tiles; there is room for %zu", slots->file.path,
+                         bytes, slots->payload_bytes);
+    const int number = slots->current < 0 ? 0 : 1 - slots->current;
+    fill_record(slots, step, payload, bytes);
+    const zero_result result = write_record(slots, number, error);
+    if (result)
+        return result;
+    slots->current = number;
+    slots->sequence++;
+    for (size_t i = 0; i < slots->tile_count; i++)
+        slots->tiles[i].now = slots->tiles[i].next;
+    return ZERO_OK;
+}
+
+void off_slots_abandon(struct off_slots *slots)
+{
+    for (size_t i = 0; i < slots->tile_count; i++)
+        slots->tiles[i].next = slots->tiles[i].now;
+}
+
+/* ------------------------------------------------------------------ tiles */
+
+const struct off_file *off_slots_file(const struct off_slots *slots)
+{
+    return &slots->file;
+}
+
+static uint64_t place_offset(const struct tile *tile, uint32_t place)
+{
+    return tile->offset + place * (uint64_t)tile->room;
+}
+
+uint64_t off_slots_place(const struct off_slots *slots, size_t tile)
+{
+    return place_offset(&slots->tiles[tile], slots->tiles[tile].now.place);
+}
+
+uint64_t off_slots_next_place(const struct off_slots *slots, size_t tile)
+{
+    const struct tile *t = &slots->tiles[tile];
+    return place_offset(t, t->now.has ? 1 - t->now.place : 0);
+}
+
+size_t off_slots_tile_bytes(const struct off_slots *slots, size_t tile)
+{
+    return slots->tiles[tile].bytes;
+}
+
+size_t off_slots_room(const struct off_slots *slots, size_t tile)
+{
+    return slots->tiles[tile].room;
+}
+
+bool off_slots_has(const struct off_slots *slots, size_t tile)
+{
+    return slots->tiles[tile].now.has != 0;
+}
+
+void off_slots_wrote(struct off_slots *slots, size_t tile, const void *contents)
+{
+    struct tile *t = &slots->tiles[tile];
+    t->next = (struct entry){
+        .checksum = base_hash64(contents, t->bytes, tile),
+        .place = t->now.has ? 1 - t->now.place : 0,
+        .has = 1,
+    };
+}
+
+zero_result off_slots_check(const struct off_slots *slots, size_t tile, const void *contents,
+                            struct base_error *error)
+{
+    const struct tile *t = &slots->tiles[tile];
+    if (base_hash64(contents, t->bytes, tile) == t->now.checksum)
+        return ZERO_OK;
+    return zero_fail(error, ZERO_E_CORRUPT,
+                     "%s: tile %zu, %zu bytes at offset %ju, is not what was written there",
+                     slots->file.path, tile, t->bytes, (uintmax_t)off_slots_place(slots, tile));
+}
+
+/* ------------------------------------------------------------------ life */
+
+static zero_result allocate_memory(struct off_slots **out, const struct off_slots_config *config,
+                                   struct base_error *error)
+{
+    struct off_slots *slots = base_calloc(1, sizeof *slots);
+    *out = slots;
+    if (slots) {
+        slots->file.fd = -1;
+        slots->tiles = base_calloc(config->tiles, sizeof *slots->tiles);
+        slots->record_bytes = record_room(config);
+        slots->record = base_aligned_alloc(PAGE, slots->record_bytes);
+    }
+    if (!slots || !slots->tiles || !slots->record)
+        return zero_fail(error, ZERO_E_NOMEM, "%s: no memory for the places of %zu tiles",
+                         config->path, config->tiles);
+    slots->current = -1;
+    slots->durable = config->durable;
+    slots->payload_bytes = config->payload_bytes;
+    slots->tile_count = config->tiles;
+    slots->shape = base_hash64(config->tile_bytes, config->tiles * sizeof *config->tile_bytes, 0);
+    memcpy(slots->identity, config->identity, sizeof slots->identity);
+    uint64_t offset = (uint64_t)RECORDS * slots->record_bytes;
+    for (size_t i = 0; i < config->tiles; i++) {
+        const size_t room = round_up(config->tile_bytes[i]);
+        slots->tiles[i] =
+            (struct tile){.offset = offset, .bytes = config->tile_bytes[i], .room = room};
+        offset += (uint64_t)PLACES * room;
+    }
+    return ZERO_OK;
+}
+
+// What is free on the file system of the file, for messages; 0 if nobody knows.
+static uint64_t free_bytes(int fd)
+{
+    struct statvfs status;
+    return fstatvfs(fd, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize : 0;
+}
+
+static int reserve(int fd, uint64_t bytes)
+{
+    int failed;
+    do {
+        failed = base_fault("slots.allocate");
+        if (failed == 0 && fallocate(fd, 0, 0, (off_t)bytes) != 0)
+            failed = errno;
+    } while (failed == EINTR);
+    return failed;
+}
+
+// Gives the file its size, all of it allocated.
+static zero_result allocate_file(const struct off_slots *slots, uint64_t bytes,
+                                 struct base_error *error)
+{
+    const struct off_file *file = &slots->file;
+    const int failed = reserve(file->fd, bytes);
+    if (failed == ENOSPC || failed == EFBIG || failed == EDQUOT)
+        return zero_fail_errno(error, ZERO_E_LIMIT, failed,
+                               "%s: %ju bytes are needed; the file system has %ju free", file->path,
+                               (uintmax_t)bytes, (uintmax_t)free_bytes(file->fd));
+    if (failed != 0)
+        return zero_fail_errno(error, failed == EOPNOTSUPP ? ZERO_E_UNSUPPORTED : ZERO_E_IO, failed,
+                               "%s: reserving %ju bytes", file->path, (uintmax_t)bytes);
+    return base_truncate(file->fd, bytes, file->path, error);
+}
+
+static zero_result open_file(struct off_slots *slots, const char *path, struct base_error *error)
+{
+    zero_result result = off_file_open(&slots->file, path, 0, 0, error);
+    if (result != ZERO_NOT_FOUND)
+        return result;
+    base_error_clear(error);
+    result = off_file_open(&slots->file, path, O_CREAT, 0600, error);
+    slots->created = !result;
+    return result;
+}
+
+// Locks the file, which a process that has died may still have for a moment: until the last write
+// that it has left to the kernel is done. That is waited for, for the place may be used again.
+static zero_result lock_file(const struct off_file *file, struct base_error *error)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    const uint64_t deadline = base_clock_ns() + LOCK_PATIENCE_NS;
+    zero_result result;
+    while ((result = base_lock(file->fd, true, file->path, error)) == ZERO_AGAIN &&
+           base_clock_ns() < deadline)
+        nanosleep(&pause, NULL);
+    if (result == ZERO_AGAIN)
+        return zero_fail(error, ZERO_E_STATE, "%s: another process keeps its state in it",
+                         file->path);
+    return result;
+}
+
+// Opens, locks, allocates, and looks for records.
+static zero_result prepare_file(struct off_slots *slots, const struct off_slots_config *config,
+                                struct base_error *error)
+{
+    const struct off_file *file = &slots->file;
+    const uint64_t wanted = off_slots_file_bytes(config);
+    uint64_t size = 0;
+    zero_result result = open_file(slots, config->path, error);
+    if (!result)
+        result = lock_file(file, error);
+    if (result == ZERO_E_STATE)
+        slots->created = false; // it is the other one's
+    if (!result)
+        result = base_file_size(file->fd, &size, file->path, error);
+    if (!result && size == wanted)
+        return find_records(slots, error);
+    if (!result) // what another shape left is not to be taken for a record
+        result = base_truncate(file->fd, 0, file->path, error);
+    return result ? result : allocate_file(slots, wanted, error);
+}
+
+zero_result off_slots_open(struct off_slots **out, const struct off_slots_config *config,
+                           int *recorded, struct base_error *error)
+{
+    struct off_slots *slots;
+    *out = NULL;
+    zero_result result = allocate_memory(&slots, config, error);
+    if (!result)
+        result = prepare_file(slots, config, error);
+    if (result) {
+        off_slots_close(slots, slots && slots->created);
+        return result;
+    }
+    *recorded = slots->found_count;
+    *out = slots;
+    return ZERO_OK;
+}
+
+void off_slots_close(struct off_slots *slots, bool remove)
+{
+    if (!slots)
+        return;
+    if (remove && slots->file.fd >= 0)
+        base_unlink(slots->file.path, NULL);
+    off_file_close(&slots->file, NULL);
+    base_free(slots->tiles);
+    base_free(slots->record);
+    base_free(slots);
+}

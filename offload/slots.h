@@ -1,0 +1,107 @@
+/**
+ * offload/slots.h: a rank's state in a file, in tiles, of which the last finished step is always
+ * whole.
+ *
+ * A tile is some bytes that are read, changed and written together. It has two places in the file:
+ * what a step writes goes to the place that its newest recorded contents don't have. A record,
+ * written when a step's tiles are, makes them the current ones; it has their places and checksums,
+ * and a payload of the caller's. There is room for two records, so the one before is still there:
+ *
+ *     open -> recover, or clear                       once
+ *     next_place -> (write) -> wrote   ...            a step's tiles, in any order
+ *     record, or abandon                              all of them count, or none
+ *     place -> (read) -> check         ...            at any time: what was recorded
+ *     close
+ *
+ * The file is allocated as a whole when it is created and written over for ever: overwriting is
+ * three times as fast as extending. It is locked. This header moves no tiles: offload/stream.h
+ * does.
+ *
+ * A step's tiles may be written when every rank has recorded the step before: until then some may
+ * come back to the one before that, whose places they would take. All *local*, one thread at a
+ * time, but for the functions about one tile: different tiles may be used by different threads.
+ *
+ * Points of base/fault.h: slots.allocate (ENOSPC), and those of base/file.h.
+ */
+#ifndef OFFLOAD_SLOTS_H
+#define OFFLOAD_SLOTS_H
+
+#include "offload/file.h"
+
+struct off_slots;
+
+struct off_slots_config {
+    const char *path;
+    uint64_t identity[2]; /**< of job, model and rank: what other files are not taken for */
+    size_t tiles;
+    const size_t *tile_bytes; /**< of each, > 0 */
+    size_t payload_bytes;     /**< of a record, at most */
+    bool durable;             /**< a record counts only when all of it would survive a power cut */
+};
+
+/** Bytes of the file. Pure. */
+uint64_t off_slots_file_bytes(const struct off_slots_config *config);
+
+/**
+ * Opens the file, or creates and allocates it; what another identity or shape has left is
+ * overwritten. *recorded is how many records it has: 0 to 2. ZERO_E_STATE: another process has it;
+ * ZERO_E_LIMIT: no room on the file system (the message has what is needed and what there is);
+ * ZERO_E_UNSUPPORTED: it cannot reserve room; ZERO_E_IO, ZERO_E_NOMEM. On error *slots is NULL, and
+ * a file that was created is gone.
+ */
+zero_result off_slots_open(struct off_slots **slots, const struct off_slots_config *config,
+                           int *recorded, struct base_error *error);
+
+/** Step of record `age`, 0 for the newest, below `recorded`; as it was when the file was opened. */
+uint64_t off_slots_step(const struct off_slots *slots, int age);
+
+/**
+ * Makes record `age` the current one, copies its payload, of at most the config's size, into
+ * `payload`, and makes a newer one void. ZERO_E_IO; ZERO_E_CORRUPT: it has changed meanwhile.
+ */
+zero_result off_slots_recover(struct off_slots *slots, int age, void *payload, size_t *bytes,
+                              struct base_error *error);
+
+/** Makes all records void, before a job that begins anew writes over their tiles. ZERO_E_IO. */
+zero_result off_slots_clear(struct off_slots *slots, struct base_error *error);
+
+/** The file, for reads and writes. */
+const struct off_file *off_slots_file(const struct off_slots *slots);
+
+/** Where a tile's current contents are, and where its next ones go. Multiples of 4,096, as is the
+ * room behind them. */
+uint64_t off_slots_place(const struct off_slots *slots, size_t tile);
+uint64_t off_slots_next_place(const struct off_slots *slots, size_t tile);
+
+/** Bytes of a tile, and of its room. */
+size_t off_slots_tile_bytes(const struct off_slots *slots, size_t tile);
+size_t off_slots_room(const struct off_slots *slots, size_t tile);
+
+/** Whether a tile has contents: after its first record. */
+bool off_slots_has(const struct off_slots *slots, size_t tile);
+
+/** Notes what is about to be written, or has been, to a tile's next place. */
+void off_slots_wrote(struct off_slots *slots, size_t tile, const void *contents);
+
+/** Compares what was read from a tile's current place. ZERO_E_CORRUPT names file, offset and tile.
+ */
+zero_result off_slots_check(const struct off_slots *slots, size_t tile, const void *contents,
+                            struct base_error *error);
+
+/**
+ * Makes what was written since the last record current, with `step` and a payload of at most the
+ * config's size. All of it has been written. ZERO_E_LIMIT: the payload. ZERO_E_IO: what was current
+ * before still is, but nothing may be written any more: whether the record counts finds out who
+ * opens the file next.
+ */
+zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void *payload,
+                             size_t bytes, struct base_error *error);
+
+/** Forgets what was written since the last record. */
+void off_slots_abandon(struct off_slots *slots);
+
+/** Closes the file, and removes it if `remove` is set; accepts NULL. What was not recorded is
+ * forgotten. */
+void off_slots_close(struct off_slots *slots, bool remove);
+
+#endif

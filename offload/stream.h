@@ -1,0 +1,90 @@
+/**
+ * offload/stream.h: passes over the tiles of a file (offload/slots.h): read, change, write, all
+ * three at a time.
+ *
+ * One thread reads ahead in the order of the pass, verifies, and writes back, while the caller
+ * works on tiles one after the other. A pass:
+ *
+ *     begin -> next -> (work) -> put ... -> end
+ *
+ * What a pass leaves in memory is where the next one begins, if that goes the other way: so steps
+ * alternate. Written tiles are not current before off_slots_record(). All *local*, one thread at a
+ * time; after create nothing is allocated.
+ *
+ * With fewer than 8 tiles in flight reads and writes wait for each other now and then (2 buffers
+ * reach 0.87 of the bandwidth, 8 0.995: completions come in no order).
+ */
+#ifndef OFFLOAD_STREAM_H
+#define OFFLOAD_STREAM_H
+
+#include "offload/io.h"
+#include "offload/pages.h"
+#include "offload/slots.h"
+
+struct off_stream;
+
+struct off_stream_config {
+    const struct off_engine *engine;
+    struct off_slots *slots; /**< borrowed until destroy */
+    size_t tiles;            /**< of the slots */
+    size_t buffers;          /**< tiles in memory, at least 2 */
+    size_t transfer_bytes;   /**< as of off_io_config, and 0 likewise */
+    unsigned credits[OFF_DIRECTIONS];
+    double timeout_s; /**< the longest a transfer may take */
+};
+
+/** A tile in memory. */
+struct off_tile {
+    size_t number;
+    void *memory; /**< of off_slots_tile_bytes() bytes, a multiple of 4,096 */
+};
+
+/** What passes have done so far. */
+struct off_stream_counts {
+    struct off_io_counts io;
+    uint64_t found;  /**< tiles that were still in memory */
+    double waited_s; /**< for tiles, in off_stream_next(), and for the last writes */
+};
+
+/** Bytes of memory for tiles of at most `room` bytes. Pure. */
+size_t off_stream_bytes(size_t room, size_t buffers);
+
+/** ZERO_E_INVALID, ZERO_E_NOMEM, ZERO_E_UNSUPPORTED, ZERO_E_LIMIT as of off_io_create(): *stream is
+ * NULL. */
+zero_result off_stream_create(struct off_stream **stream, const struct off_stream_config *config,
+                              struct base_error *error);
+
+/** Begins a pass over `count` tiles, each at most once; `order` is borrowed until its end. */
+void off_stream_begin(struct off_stream *stream, const size_t *order, size_t count);
+
+/**
+ * The next tile of the pass, with its current contents; of one that has none yet (off_slots_has())
+ * the memory is uninitialised. Several may be out, fewer than there are buffers. ZERO_NOT_FOUND (no
+ * message): that was the last. ZERO_E_IO, ZERO_E_CORRUPT; ZERO_E_TIMEOUT: nothing has moved for
+ * timeout_s. After an error only end.
+ */
+zero_result off_stream_next(struct off_stream *stream, struct off_tile *tile,
+                            struct base_error *error);
+
+/** Gives a tile back: is written to its next place if it was `changed`. */
+void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool changed);
+
+/**
+ * Ends the pass when all is written. On an error, the first of the pass, off_slots_abandon() is in
+ * order, and nothing is kept in memory. Nothing is under way afterwards, but for a ZERO_E_TIMEOUT,
+ * after which only destroy helps, which waits.
+ */
+zero_result off_stream_end(struct off_stream *stream, struct base_error *error);
+
+/** Forgets what is in memory: the slots came back to other contents. Between passes. */
+void off_stream_forget(struct off_stream *stream);
+
+struct off_stream_counts off_stream_counts(const struct off_stream *stream);
+
+/** The memory it uses, as it was got. */
+const struct off_pages *off_stream_pages(const struct off_stream *stream);
+
+/** Ends the thread and frees everything; accepts NULL. */
+void off_stream_destroy(struct off_stream *stream);
+
+#endif

@@ -1,0 +1,304 @@
+// offload/stream.h and slots.h: passes leave what was put, a step that fails leaves the one before,
+// and what is damaged is found.
+#include "base/fault.h"
+#include "tests/sanitizer.h"
+#include "tests/unit/off_tiles.h"
+#include "tests/unit/temporary.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct temporary temporary;
+static struct base_error failure;
+static struct tiles tiles;
+
+static int set_up(void **state)
+{
+    (void)state;
+    base_error_clear(&failure);
+    return temporary_make(&temporary) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    base_fault_set(NULL, NULL);
+    tiles_close(&tiles, true);
+    temporary_remove(&temporary);
+    return 0;
+}
+
+static void ok(zero_result result)
+{
+    if (result)
+        fail_msg("%s: %s", base_result_text(result), failure.message);
+}
+
+static void open_tiles(const struct off_engine *engine, size_t buffers)
+{
+    const struct tiles_config config = {
+        .path = temporary_path(&temporary, "slots"),
+        .engine = engine,
+        .buffers = buffers,
+        .durable = buffers % 2,
+    };
+    base_error_clear(&failure);
+    ok(tiles_open(&tiles, &config, &failure));
+}
+
+static void steps(int count)
+{
+    for (int i = 0; i < count; i++)
+        ok(tiles_step(&tiles, &failure));
+}
+
+/* ------------------------------------------------------------------ what works */
+
+static void passes_leave_what_was_put(void **state)
+{
+    (void)state;
+    const struct off_engine *engine;
+    const size_t buffers[] = {2, 3, 8, TILES, TILES + 2};
+    for (size_t e = 0; (engine = off_engine_at(e)); e++)
+        for (size_t b = 0; b < sizeof buffers / sizeof buffers[0]; b++) {
+            open_tiles(engine, buffers[b]);
+            steps(6);
+            ok(tiles_check(&tiles, &failure));
+            const struct off_stream_counts counts = off_stream_counts(tiles.stream);
+            if (buffers[b] >= TILES)
+                assert_int_equal(counts.io.bytes[OFF_READ], 0);
+            assert_true(counts.found >= 6 * (buffers[b] < TILES ? buffers[b] / 2 : TILES));
+            // Another process goes on from there.
+            tiles_close(&tiles, false);
+            open_tiles(engine, buffers[b]);
+            assert_int_equal(tiles.step, 6);
+            ok(tiles_check(&tiles, &failure));
+            steps(3);
+            ok(tiles_check(&tiles, &failure));
+            tiles_close(&tiles, true);
+            assert_int_equal(temporary_entries(&temporary), 0);
+        }
+}
+
+static void a_second_user_is_refused(void **state)
+{
+    (void)state;
+    open_tiles(&off_engine_sync, 4);
+    steps(2);
+    struct tiles other;
+    const struct tiles_config config = {
+        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 2};
+    assert_int_equal(tiles_open(&other, &config, &failure), ZERO_E_STATE);
+    assert_non_null(strstr(failure.message, "/slots: another process"));
+    base_error_clear(&failure);
+    ok(tiles_check(&tiles, &failure));
+}
+
+// The older record is there as long as the next step has not begun.
+static void the_step_before_is_there(void **state)
+{
+    (void)state;
+    open_tiles(&off_engine_threads, 4);
+    steps(5);
+    tiles_close(&tiles, false);
+
+    size_t bytes[TILES];
+    for (size_t i = 0; i < TILES; i++)
+        bytes[i] = tiles_bytes(i);
+    const struct off_slots_config config = {
+        .path = temporary_path(&temporary, "slots"),
+        .identity = {17, 4},
+        .tiles = TILES,
+        .tile_bytes = bytes,
+        .payload_bytes = PAYLOAD_BYTES,
+    };
+    struct off_slots *slots;
+    int recorded;
+    char payload[PAYLOAD_BYTES];
+    size_t payload_bytes;
+    ok(off_slots_open(&slots, &config, &recorded, &failure));
+    assert_int_equal(recorded, 2);
+    assert_int_equal(off_slots_step(slots, 0), 5);
+    assert_int_equal(off_slots_step(slots, 1), 4);
+    ok(off_slots_recover(slots, 1, payload, &payload_bytes, &failure));
+    assert_int_equal(payload_bytes, 4);
+    off_slots_close(slots, false);
+
+    open_tiles(&off_engine_threads, 4); // the newer one is void
+    assert_int_equal(tiles.step, 4);
+    ok(tiles_check(&tiles, &failure));
+    steps(3);
+    tiles_close(&tiles, false);
+
+    // Another identity finds nothing.
+    struct off_slots_config stranger = config;
+    stranger.identity[1]++;
+    ok(off_slots_open(&slots, &stranger, &recorded, &failure));
+    assert_int_equal(recorded, 0);
+    off_slots_close(slots, false);
+    open_tiles(&off_engine_threads, 4);
+    assert_int_equal(tiles.step, 7);
+    ok(tiles_check(&tiles, &failure));
+}
+
+// What was written and not recorded is nothing, whatever is recorded afterwards.
+static void an_abandoned_pass_counts_for_nothing(void **state)
+{
+    (void)state;
+    open_tiles(&off_engine_threads, 4);
+    steps(3);
+    struct off_tile tile;
+    off_stream_begin(tiles.stream, tiles.order, TILES);
+    while (off_stream_next(tiles.stream, &tile, NULL) == ZERO_OK) {
+        memset(tile.memory, 0xee, tiles_bytes(tile.number));
+        off_stream_put(tiles.stream, &tile, true);
+    }
+    ok(off_stream_end(tiles.stream, &failure));
+    off_slots_abandon(tiles.slots);
+    off_stream_forget(tiles.stream);
+    ok(off_slots_record(tiles.slots, 3, "ppp", 3, &failure)); // as a skipped step does
+    ok(tiles_check(&tiles, &failure));
+    tiles_close(&tiles, false);
+    open_tiles(&off_engine_threads, 4);
+    ok(tiles_check(&tiles, &failure));
+}
+
+/* ------------------------------------------------------------------ what fails */
+
+// Every n-th failure of a step: an error, and the step before is there, in this process and in the
+// next.
+static void sweep(const struct off_engine *engine, const char *point, zero_result expected)
+{
+    int fired = 0;
+    for (int n = 1;; n += 1 + n / 4 * TEST_STRIDE) {
+        open_tiles(engine, 5);
+        steps(2);
+        char fault[64];
+        snprintf(fault, sizeof fault, "%s@%d", point, n);
+        base_fault_set(fault, NULL);
+        const zero_result result = tiles_step(&tiles, &failure);
+        const bool done = base_fault_fired() == 0;
+        base_fault_set(NULL, NULL);
+        assert_int_equal(result, done ? ZERO_OK : expected);
+        assert_int_equal(tiles.step, done ? 3 : 2);
+        if (!done)
+            assert_non_null(strstr(failure.message, "/slots"));
+        base_error_clear(&failure);
+        ok(tiles_check(&tiles, &failure));
+        tiles_close(&tiles, false);
+        open_tiles(engine, 5);
+        // A record that could not be flushed may be there nevertheless; it is whole then.
+        const bool unsure = !done && strcmp(point, "io.fsync") == 0 && tiles.step == 3;
+        assert_int_equal(tiles.step, done || unsure ? 3 : 2);
+        ok(tiles_check(&tiles, &failure));
+        steps(2);
+        ok(tiles_check(&tiles, &failure));
+        tiles_close(&tiles, true);
+        if (done)
+            break;
+        fired++;
+    }
+    assert_true(fired > 0);
+}
+
+static void a_failed_step_leaves_the_one_before(void **state)
+{
+    (void)state;
+    sweep(&off_engine_uring, "offload.read", ZERO_E_IO);
+    sweep(&off_engine_uring, "offload.write:enospc", ZERO_E_IO);
+    sweep(&off_engine_threads, "offload.submit", ZERO_E_IO);
+    sweep(&off_engine_threads, "offload.write", ZERO_E_IO);
+    sweep(&off_engine_sync, "io.write", ZERO_E_IO);
+    sweep(&off_engine_sync, "io.fsync", ZERO_E_IO);
+}
+
+// A flipped bit anywhere in current contents is found by the pass that reads them.
+static void damage_is_found(void **state)
+{
+    (void)state;
+    for (size_t tile = 0; tile < TILES; tile += 4) {
+        open_tiles(&off_engine_uring, 3);
+        steps(3);
+        off_stream_forget(tiles.stream);
+        const int fd = open(temporary_path(&temporary, "slots"), O_RDWR);
+        const off_t at = (off_t)(off_slots_place(tiles.slots, tile) + tiles_bytes(tile) - 1);
+        unsigned char byte;
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= 16;
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        close(fd);
+        assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_CORRUPT);
+        char name[32];
+        snprintf(name, sizeof name, "tile %zu, ", tile);
+        assert_non_null(strstr(failure.message, name));
+        tiles_close(&tiles, true);
+    }
+}
+
+static void a_file_cut_short_is_found(void **state)
+{
+    (void)state;
+    open_tiles(&off_engine_uring, 3);
+    steps(3);
+    assert_int_equal(truncate(temporary_path(&temporary, "slots"), 100000), 0);
+    assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_CORRUPT);
+    // Or another tile was written behind the cut before.
+    assert_true(strstr(failure.message, "the file ends before") ||
+                strstr(failure.message, "is not what was written there"));
+    tiles_close(&tiles, false);
+    open_tiles(&off_engine_uring, 3); // begins anew
+    assert_int_equal(tiles.step, 0);
+    steps(2);
+}
+
+static void what_cannot_be_opened_says_why(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fault, *words;
+        zero_result result;
+    } cases[] = {
+        {"slots.allocate:enospc@1", "bytes are needed; the file system has ", ZERO_E_LIMIT},
+        {"slots.allocate:eopnotsupp@1", "reserving", ZERO_E_UNSUPPORTED},
+        {"slots.allocate:eio@1", "EIO", ZERO_E_IO},
+        {"io.open:eacces@2", "EACCES", ZERO_E_IO},
+        {"io.lock@1", "/slots", ZERO_E_IO},
+        {"io.truncate@2", "/slots", ZERO_E_IO},
+        {"thread@1", "thread", ZERO_E_NOMEM},
+        {"pages.map:enomem@1,pages.reserved@1", "ENOMEM", ZERO_E_NOMEM},
+        {"alloc@1", "memory", ZERO_E_NOMEM},
+        {"alloc@4", "memory", ZERO_E_NOMEM},
+        {"alloc@6", "memory", ZERO_E_NOMEM},
+    };
+    const struct tiles_config config = {
+        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 2};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        base_error_clear(&failure);
+        base_fault_set(cases[i].fault, NULL);
+        assert_int_equal(tiles_open(&tiles, &config, &failure), cases[i].result);
+        base_fault_set(NULL, NULL);
+        if (!strstr(failure.message, cases[i].words))
+            fail_msg("%s: %s", cases[i].fault, failure.message);
+        unlink(temporary_path(&temporary, "slots"));
+    }
+    ok(tiles_open(&tiles, &config, &failure));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(passes_leave_what_was_put, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_second_user_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_step_before_is_there, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_abandoned_pass_counts_for_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_failed_step_leaves_the_one_before, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(damage_is_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_cut_short_is_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_cannot_be_opened_says_why, set_up, tear_down),
+    };
+    return cmocka_run_group_tests_name("off_stream", tests, NULL, NULL);
+}

@@ -1,0 +1,149 @@
+#include "tests/unit/off_tiles.h"
+
+#include <string.h>
+
+size_t tiles_bytes(size_t tile)
+{
+    return (tile * tile * 997 + tile * 4096 + 1) % 300000 + 1;
+}
+
+// Whether a step changes a tile.
+static bool changes(uint64_t step, size_t tile)
+{
+    return step == 1 || (tile + step) % 5 != 0;
+}
+
+// The last step that changed a tile.
+static uint64_t changed_last(uint64_t step, size_t tile)
+{
+    while (step > 1 && !changes(step, tile))
+        step--;
+    return step;
+}
+
+static unsigned char contents(uint64_t step, size_t tile, size_t at)
+{
+    return (unsigned char)(step * 41 + tile * 7 + at * 13 + (at >> 12));
+}
+
+static zero_result compare(const struct off_tile *tile, uint64_t step, struct base_error *error)
+{
+    const unsigned char *memory = tile->memory;
+    const uint64_t last = changed_last(step, tile->number);
+    for (size_t i = 0; i < tiles_bytes(tile->number); i++)
+        if (memory[i] != contents(last, tile->number, i))
+            return zero_fail(error, ZERO_E_INVALID,
+                             "tile %zu after step %ju: byte %zu is %d, not %d", tile->number,
+                             (uintmax_t)step, i, memory[i], contents(last, tile->number, i));
+    return ZERO_OK;
+}
+
+static void change(const struct off_tile *tile, uint64_t step)
+{
+    unsigned char *memory = tile->memory;
+    for (size_t i = 0; i < tiles_bytes(tile->number); i++)
+        memory[i] = contents(step, tile->number, i);
+}
+
+zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
+                       struct base_error *error)
+{
+    size_t bytes[TILES];
+    for (size_t i = 0; i < TILES; i++)
+        bytes[i] = tiles_bytes(i);
+    const struct off_slots_config wanted = {
+        .path = config->path,
+        .identity = {17, 4},
+        .tiles = TILES,
+        .tile_bytes = bytes,
+        .payload_bytes = PAYLOAD_BYTES,
+        .durable = config->durable,
+    };
+    *tiles = (struct tiles){.step = 0};
+    int recorded;
+    char payload[PAYLOAD_BYTES];
+    size_t payload_bytes;
+    zero_result result = off_slots_open(&tiles->slots, &wanted, &recorded, error);
+    if (!result && recorded == 0)
+        result = off_slots_clear(tiles->slots, error);
+    if (!result && recorded > 0) {
+        tiles->step = off_slots_step(tiles->slots, 0);
+        result = off_slots_recover(tiles->slots, 0, payload, &payload_bytes, error);
+        if (!result && (payload_bytes != tiles->step % PAYLOAD_BYTES ||
+                        (payload_bytes > 0 && payload[payload_bytes - 1] != 'p')))
+            result = zero_fail(error, ZERO_E_INVALID, "a payload of %zu bytes", payload_bytes);
+    }
+    const struct off_stream_config stream = {
+        .engine = config->engine,
+        .slots = tiles->slots,
+        .tiles = TILES,
+        .buffers = config->buffers,
+        .transfer_bytes = 65536,
+        .credits = {5, 4},
+        .timeout_s = 60,
+    };
+    if (!result)
+        result = off_stream_create(&tiles->stream, &stream, error);
+    if (result)
+        tiles_close(tiles, false);
+    return result;
+}
+
+void tiles_close(struct tiles *tiles, bool remove)
+{
+    off_stream_destroy(tiles->stream);
+    off_slots_close(tiles->slots, remove);
+    *tiles = (struct tiles){.step = 0};
+}
+
+// Alternating steps go in alternating directions.
+static void begin(struct tiles *tiles)
+{
+    for (size_t i = 0; i < TILES; i++)
+        tiles->order[i] = tiles->step % 2 ? TILES - 1 - i : i;
+    off_stream_begin(tiles->stream, tiles->order, TILES);
+}
+
+static zero_result pass(struct tiles *tiles, uint64_t next, struct base_error *error)
+{
+    struct off_tile tile;
+    struct base_error end = {.result = ZERO_OK};
+    zero_result result;
+    begin(tiles);
+    while ((result = off_stream_next(tiles->stream, &tile, error)) == ZERO_OK) {
+        if (tiles->step > 0)
+            result = compare(&tile, tiles->step, error);
+        const bool changed = !result && next > tiles->step && changes(next, tile.number);
+        if (changed)
+            change(&tile, next);
+        off_stream_put(tiles->stream, &tile, changed);
+        if (result)
+            break;
+    }
+    const zero_result ended = off_stream_end(tiles->stream, &end);
+    if (result == ZERO_NOT_FOUND)
+        result = ZERO_OK;
+    return result ? result : ended ? zero_fail(error, ended, "%s", end.message) : ZERO_OK;
+}
+
+zero_result tiles_step(struct tiles *tiles, struct base_error *error)
+{
+    const uint64_t next = tiles->step + 1;
+    char payload[PAYLOAD_BYTES];
+    memset(payload, 'p', sizeof payload);
+    zero_result result = pass(tiles, next, error);
+    if (!result)
+        result = off_slots_record(tiles->slots, next, payload, next % PAYLOAD_BYTES, error);
+    if (result) {
+        off_slots_abandon(tiles->slots);
+        off_stream_forget(tiles->stream);
+        return result;
+    }
+    tiles->step = next;
+    return ZERO_OK;
+}
+
+zero_result tiles_check(struct tiles *tiles, struct base_error *error)
+{
+    return pass(tiles, tiles->step, error);
+}

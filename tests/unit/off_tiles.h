@@ -1,0 +1,44 @@
+/**
+ * tests/unit/off_tiles.h: tiles of uneven sizes whose contents are a function of tile and step, and
+ * steps over them.
+ */
+#ifndef TESTS_UNIT_OFF_TILES_H
+#define TESTS_UNIT_OFF_TILES_H
+
+#include "offload/io/engine.h"
+#include "offload/stream.h"
+
+enum { TILES = 23, PAYLOAD_BYTES = 100 };
+
+/** Slots and a stream over them. */
+struct tiles {
+    struct off_slots *slots;
+    struct off_stream *stream;
+    size_t order[TILES];
+    uint64_t step;
+};
+
+struct tiles_config {
+    const char *path;
+    const struct off_engine *engine;
+    size_t buffers;
+    bool durable;
+};
+
+/** Opens them at the newest record, or clears them: step 0 with no contents. */
+zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
+                       struct base_error *error);
+
+void tiles_close(struct tiles *tiles, bool remove);
+
+/** A step: every tile but each fifth is read, checked to be what the step before left, and
+ * changed; all are recorded. After an error all is as before the step. */
+zero_result tiles_step(struct tiles *tiles, struct base_error *error);
+
+/** Reads all tiles; whether they are what the steps so far have left. */
+zero_result tiles_check(struct tiles *tiles, struct base_error *error);
+
+/** Bytes of a tile. */
+size_t tiles_bytes(size_t tile);
+
+#endif
