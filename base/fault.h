@@ -37,7 +37,7 @@
  *     io.rmdir   base_remove_directory (EIO)
  *     io.list    base_list: each entry it looks for, the end included (EIO)
  *     io.close   base_close (EIO)
- *     thread     each thread of base_pool_create (EAGAIN)
+ *     thread     each thread of base_pool_create, and of a checkpoint's saver (EAGAIN)
  */
 #ifndef BASE_FAULT_H
 #define BASE_FAULT_H

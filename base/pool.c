@@ -2,11 +2,9 @@
 
 #include "base/arena.h"
 #include "base/cpu.h"
-#include "base/fault.h"
 #include "base/futex.h"
+#include "base/thread.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 enum { MAX_THREADS = 1024, SPINS = 2000 };
@@ -83,8 +81,7 @@ static int start_worker(struct base_pool *pool, int index)
 {
     struct worker *worker = &pool->worker[index - 1];
     *worker = (struct worker){.pool = pool, .index = index};
-    const int errnum = base_fault("thread");
-    return errnum ? errnum : pthread_create(&worker->thread, NULL, worker_main, worker);
+    return base_thread_start(&worker->thread, "thread", 0, worker_main, worker);
 }
 
 zero_result base_pool_create(struct base_pool **out, int threads, struct base_error *error)
@@ -100,14 +97,9 @@ zero_result base_pool_create(struct base_pool **out, int threads, struct base_er
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a pool of %d threads", threads);
     *pool = (struct base_pool){.threads = 1};
 
-    // Signals are for the program's own threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int errnum = 0;
     while (pool->threads < threads && !(errnum = start_worker(pool, pool->threads)))
         pool->threads++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (errnum) {
         const int failed = pool->threads;
         base_pool_destroy(pool);

@@ -1,10 +1,8 @@
 #include "checkpoint/save.h"
 
 #include "base/arena.h"
-#include "base/fault.h"
+#include "base/thread.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 enum order { NOTHING, WRITE, RUN, QUIT };
@@ -287,16 +285,9 @@ static zero_result allocate(struct ckpt_saver *saver, struct base_error *error)
     return r;
 }
 
-/** Signals are for the program's own threads. */
 static zero_result start_thread(struct ckpt_saver *saver, struct base_error *error)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int errnum = base_fault("thread");
-    if (!errnum)
-        errnum = pthread_create(&saver->thread, NULL, saver_main, saver);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int errnum = base_thread_start(&saver->thread, "thread", 0, saver_main, saver);
     saver->started = errnum == 0;
     return errnum ? zero_fail_errno(error, ZERO_E_NOMEM, errnum, "no thread for saving") : ZERO_OK;
 }

@@ -2,8 +2,8 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/fault.h"
 #include "base/futex.h"
+#include "base/thread.h"
 #include "collectives/direct/direct.h"
 
 #include <pthread.h>
@@ -202,25 +202,6 @@ static void *run(void *argument)
 
 /* ------------------------------------------------------------------ life */
 
-/** Creates the thread with every signal blocked. Returns an errno. */
-static int create_thread(struct coll_live *live)
-{
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    int failed = base_fault("live.thread");
-    if (failed != 0 || (failed = pthread_attr_init(&attributes)) != 0)
-        return failed;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    failed = pthread_create(&live->thread, &attributes, run, live);
-    if (failed == EINVAL) // the program's thread-local variables don't fit
-        failed = pthread_create(&live->thread, NULL, run, live);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return failed;
-}
-
 static uint64_t tick_of(uint64_t stall_ns)
 {
     const uint64_t tick_ns = stall_ns / 8;
@@ -259,7 +240,7 @@ zero_result coll_live_start(struct coll_live **live, struct coll_comm *root,
     if (!made)
         return zero_fail(error, ZERO_E_NOMEM, "rank %d: no memory to watch over the ranks",
                          root->rank);
-    const int failed = create_thread(made);
+    const int failed = base_thread_start(&made->thread, "live.thread", STACK_BYTES, run, made);
     if (failed != 0) {
         base_free(made->cells);
         base_free(made);

@@ -1,0 +1,36 @@
+#include "base/thread.h"
+
+#include "base/fault.h"
+
+#include <errno.h>
+#include <signal.h>
+
+static int create(pthread_t *thread, size_t stack_bytes, void *(*run)(void *argument),
+                  void *argument)
+{
+    pthread_attr_t attributes;
+    int errnum = pthread_attr_init(&attributes);
+    if (errnum)
+        return errnum;
+    if (stack_bytes > 0)
+        pthread_attr_setstacksize(&attributes, stack_bytes);
+    errnum = pthread_create(thread, &attributes, run, argument);
+    if (errnum == EINVAL && stack_bytes > 0) // the program's thread-local variables don't fit
+        errnum = pthread_create(thread, NULL, run, argument);
+    pthread_attr_destroy(&attributes);
+    return errnum;
+}
+
+int base_thread_start(pthread_t *thread, const char *point, size_t stack_bytes,
+                      void *(*run)(void *argument), void *argument)
+{
+    sigset_t all, before;
+    int errnum = base_fault(point);
+    if (errnum)
+        return errnum;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    errnum = create(thread, stack_bytes, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return errnum;
+}
