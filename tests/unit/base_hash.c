@@ -1,5 +1,6 @@
 // base/hash.h: the published values of XXH3, which files and fingerprints rely on.
 #include "base/hash.h"
+#include "base/hash/long.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,12 +56,36 @@ static void sums_carry(void **state)
     assert_true(sum.low == UINT64_MAX - 1 && sum.high == UINT64_MAX);
 }
 
+// Of any length at any place, whichever instructions the machine has.
+static void every_table_gives_the_same_values(void **state)
+{
+    (void)state;
+    static uint8_t data[8300];
+    const struct base_hash_long *plain = base_hash_long_at(0), *table;
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (uint8_t)(i * i >> 5);
+    assert_string_equal(plain->name, "plain");
+    for (int t = 1; (table = base_hash_long_at(t)) != NULL; t++)
+        for (size_t size = 0, first = 0; size <= 8200; size += size < 1100 ? 1 : 31) {
+            const uint64_t seed = size % 3 * UINT64_C(0x9e3779b97f4a7c15);
+            first = (first + 1) % 64;
+            const struct base_hash128 one = plain->hash128(data + first, size, seed);
+            const struct base_hash128 other = table->hash128(data + first, size, seed);
+            assert_true(one.low == other.low && one.high == other.high);
+            assert_true(plain->hash64(data + first, size, seed) ==
+                        table->hash64(data + first, size, seed));
+            assert_true(base_hash64(data + first, size, seed) ==
+                        plain->hash64(data + first, size, seed));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_values),
         cmocka_unit_test(every_byte_and_the_seed_count),
         cmocka_unit_test(sums_carry),
+        cmocka_unit_test(every_table_gives_the_same_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,22 @@
+/**
+ * base/hash/long.h: XXH3 of long inputs, one table an instruction set; every one gives the same
+ * values. Private to base/hash.c and its test.
+ */
+#ifndef BASE_HASH_LONG_H
+#define BASE_HASH_LONG_H
+
+#include "base/hash.h"
+
+struct base_hash_long {
+    const char *name; /**< "plain", "avx2", "avx512" */
+    uint64_t (*hash64)(const void *data, size_t size, uint64_t seed);
+    struct base_hash128 (*hash128)(const void *data, size_t size, uint64_t seed);
+};
+
+/** The i-th table this machine can run, the slowest first; NULL past the end. */
+const struct base_hash_long *base_hash_long_at(int i);
+
+extern const struct base_hash_long base_hash_long_avx2;
+extern const struct base_hash_long base_hash_long_avx512;
+
+#endif
