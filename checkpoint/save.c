@@ -188,6 +188,8 @@ static zero_result write_shard(struct ckpt_saver *saver)
         r = write_sources(saver);
     if (!r)
         r = ckpt_shard_finish(saver->writer, &saver->entry, &saver->error);
+    else
+        ckpt_shard_give_up(saver->writer);
     const zero_result closed = store->close(&file, &saver->error);
     return r ? r : closed;
 }

@@ -1,7 +1,8 @@
 /**
  * checkpoint/shard.h: one rank's file of a checkpoint: FORMAT.md, section 3.
  *
- * Written in one pass from front to back by one thread, read in any order. All *local*.
+ * Written in one pass from front to back by one caller (and, behind it, by a thread of the
+ * writer's), read in any order. All *local*.
  */
 #ifndef CHECKPOINT_SHARD_H
 #define CHECKPOINT_SHARD_H
@@ -46,23 +47,24 @@ struct ckpt_block {
 
 struct ckpt_shard_writer;
 
-/** Bytes that a writer takes for a shard of so many runs, blobs and blocks, its buffer included.
+/** Bytes that a writer takes for a shard of so many runs, blobs and blocks, its buffers included.
  * SIZE_MAX: no index has so many. */
 size_t ckpt_shard_writer_bytes(size_t runs, size_t blobs, size_t blocks);
 
 /**
  * Makes a writer with room for the index of a shard of so many runs, blobs and blocks; it is used
  * for one shard after the other. Later calls allocate nothing. ZERO_E_LIMIT: an index has at most
- * 4 GiB; ZERO_E_NOMEM: *writer is NULL.
+ * 4 GiB; ZERO_E_NOMEM (also where the system refuses a thread): *writer is NULL.
  */
 zero_result ckpt_shard_writer_create(struct ckpt_shard_writer **writer, size_t runs, size_t blobs,
                                      size_t blocks, struct base_error *error);
 
 /**
  * Begins a shard in `file`, which is open for writing and belongs to the caller, and whose old
- * contents are written over. One that was begun before is given up. After an error of this or one
- * of the calls below, which are the store's, there is no shard in the file; those below return
- * ZERO_E_INVALID, too, for more than the writer was made for.
+ * contents are written over. It is used until ckpt_shard_finish() or ckpt_shard_give_up() has
+ * returned: one of them ends what has begun. After an error of this or one of the calls below,
+ * which are the store's and may be of what was added before, there is no shard in the file; those
+ * below return ZERO_E_INVALID, too, for more than the writer was made for.
  */
 zero_result ckpt_shard_begin(struct ckpt_shard_writer *writer, const struct ckpt_store *store,
                              struct ckpt_file *file, const struct ckpt_shard_id *id,
@@ -77,7 +79,8 @@ zero_result ckpt_shard_blob(struct ckpt_shard_writer *writer, uint32_t number, u
 zero_result ckpt_shard_run(struct ckpt_shard_writer *writer, const struct ckpt_run *run,
                            struct base_error *error);
 
-/** Adds one block, encoded by `codec`. Written when enough has come together. */
+/** Adds one block, encoded by `codec`. Written, while the next ones are encoded, when enough has
+ * come together. */
 zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
                              struct ckpt_block_code code, uint16_t field, const void *elements,
                              size_t count, struct base_error *error);
@@ -86,6 +89,9 @@ zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_codec
  * manifest says of it, without runs. */
 zero_result ckpt_shard_finish(struct ckpt_shard_writer *writer, struct ckpt_shard_entry *entry,
                               struct base_error *error);
+
+/** Ends a shard that is not to be finished; does nothing where none has begun or all have ended. */
+void ckpt_shard_give_up(struct ckpt_shard_writer *writer);
 
 /** Frees it; accepts NULL. */
 void ckpt_shard_writer_destroy(struct ckpt_shard_writer *writer);

@@ -2,18 +2,19 @@
 
 #include "base/arena.h"
 #include "checkpoint/shard_format.h"
+#include "checkpoint/write_behind.h"
 
-// So much is written at a time. Behind it there is room for a block that does not fit any more.
-enum {
-    BUFFER = 4 << 20,
-    BUFFER_ROOM = CKPT_MAX_PLANES * (CKPT_BLOCK_ELEMENTS + CKPT_FRAME_GAP),
-};
+// A block is encoded into the buffer even where it does not fit any more.
+enum { BUFFER = CKPT_BEHIND_BYTES, BUFFER_ROOM = CKPT_BEHIND_ROOM };
+_Static_assert(BUFFER_ROOM >= CKPT_MAX_PLANES * (CKPT_BLOCK_ELEMENTS + CKPT_FRAME_GAP),
+               "there is room for a block behind a full buffer");
 
 struct ckpt_shard_writer {
     struct base_arena arena;
+    struct ckpt_behind *behind;
     unsigned char *buffer;
     size_t used;      // bytes in it
-    uint64_t written; // bytes of the file before it
+    uint64_t written; // bytes of the file before it: written, or on their way
     const struct ckpt_store *store;
     struct ckpt_file *file;
 
@@ -39,7 +40,7 @@ size_t ckpt_shard_writer_bytes(size_t runs, size_t blobs, size_t blocks)
 {
     const size_t index = index_bytes(runs, blobs, blocks);
     return index == SIZE_MAX ? SIZE_MAX
-                             : sizeof(struct ckpt_shard_writer) + BUFFER + BUFFER_ROOM + index;
+                             : sizeof(struct ckpt_shard_writer) + ckpt_behind_bytes() + index;
 }
 
 zero_result ckpt_shard_writer_create(struct ckpt_shard_writer **out, size_t runs, size_t blobs,
@@ -54,13 +55,13 @@ zero_result ckpt_shard_writer_create(struct ckpt_shard_writer **out, size_t runs
     struct ckpt_shard_writer *writer = base_calloc(1, sizeof *writer);
     if (!writer)
         return zero_fail(error, ZERO_E_NOMEM, "no memory to write a shard");
-    const zero_result result =
-        base_arena_init(&writer->arena, BUFFER + BUFFER_ROOM + index, CKPT_STORE_UNIT, error);
+    zero_result result = base_arena_init(&writer->arena, index, 0, error);
+    if (!result)
+        result = ckpt_behind_create(&writer->behind, error);
     if (result) {
         ckpt_shard_writer_destroy(writer);
         return result;
     }
-    writer->buffer = base_arena_alloc(&writer->arena, BUFFER + BUFFER_ROOM, CKPT_STORE_UNIT);
     writer->index = base_arena_alloc(&writer->arena, index, 1);
     writer->blob_table = writer->index + CKPT_INDEX_HEAD;
     writer->run_table = writer->blob_table + blobs * CKPT_BLOB_ROW;
@@ -76,23 +77,21 @@ void ckpt_shard_writer_destroy(struct ckpt_shard_writer *writer)
 {
     if (!writer)
         return;
+    ckpt_behind_destroy(writer->behind);
     base_arena_free(&writer->arena);
     base_free(writer);
 }
 
 /* ------------------------------------------------------------------ bytes */
 
-// Writes the first bytes of the buffer, whole units, and moves the rest to its front.
-static zero_result flush(struct ckpt_shard_writer *writer, size_t bytes, struct base_error *error)
+// Hands the first BUFFER bytes over; the rest is at the front of the next buffer.
+static zero_result flush(struct ckpt_shard_writer *writer, struct base_error *error)
 {
-    const zero_result result =
-        writer->store->write(writer->file, writer->buffer, bytes, writer->written, error);
-    if (result)
-        return result;
-    writer->written += bytes;
-    writer->used -= bytes;
-    memmove(writer->buffer, writer->buffer + bytes, writer->used);
-    return ZERO_OK;
+    const zero_result result = ckpt_behind_write(writer->behind, writer->used, error);
+    writer->buffer = ckpt_behind_buffer(writer->behind);
+    writer->written += BUFFER;
+    writer->used -= BUFFER;
+    return result;
 }
 
 static zero_result append(struct ckpt_shard_writer *writer, const unsigned char *data, size_t bytes,
@@ -104,7 +103,7 @@ static zero_result append(struct ckpt_shard_writer *writer, const unsigned char 
         writer->used += part;
         data += part;
         bytes -= part;
-        const zero_result result = writer->used == BUFFER ? flush(writer, BUFFER, error) : ZERO_OK;
+        const zero_result result = writer->used == BUFFER ? flush(writer, error) : ZERO_OK;
         if (result)
             return result;
     }
@@ -120,6 +119,8 @@ zero_result ckpt_shard_begin(struct ckpt_shard_writer *writer, const struct ckpt
     unsigned char header[CKPT_HEADER_BYTES];
     writer->store = store;
     writer->file = file;
+    ckpt_behind_begin(writer->behind, store, file);
+    writer->buffer = ckpt_behind_buffer(writer->behind);
     writer->used = 0;
     writer->written = 0;
     writer->blobs = writer->runs = writer->blocks = 0;
@@ -182,7 +183,7 @@ zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_codec
     for (size_t p = 0; p < CKPT_MAX_PLANES; p++)
         ckpt_put32(row + 32 + 4 * p, plane_bytes[p]);
     writer->used += bytes;
-    return writer->used >= BUFFER ? flush(writer, BUFFER, error) : ZERO_OK;
+    return writer->used >= BUFFER ? flush(writer, error) : ZERO_OK;
 }
 
 // Closes the gaps between the tables. Returns the bytes of the index.
@@ -232,11 +233,18 @@ zero_result ckpt_shard_finish(struct ckpt_shard_writer *writer, struct ckpt_shar
     zero_result result = append(writer, writer->index, index, error);
     if (result == ZERO_OK)
         result = append_tail(writer, index, entry, error);
-    if (result == ZERO_OK && writer->used > 0)
-        result = flush(writer, writer->used, error);
+    const zero_result ended =
+        ckpt_behind_end(writer->behind, result == ZERO_OK ? writer->used : 0, error);
+    if (result == ZERO_OK)
+        result = ended;
     if (result == ZERO_OK)
         result = writer->store->truncate(writer->file, entry->bytes, error);
     if (result == ZERO_OK)
         result = writer->store->sync(writer->file, error);
     return result;
+}
+
+void ckpt_shard_give_up(struct ckpt_shard_writer *writer)
+{
+    ckpt_behind_end(writer->behind, 0, NULL);
 }

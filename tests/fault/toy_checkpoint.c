@@ -88,6 +88,8 @@ zero_result toy_finish_shard(struct toy_shard *shard, struct base_error *error)
     zero_result result = ZERO_OK;
     if (shard->entered)
         result = ckpt_shard_finish(shard->writer, &shard->entry, error);
+    else if (shard->writer)
+        ckpt_shard_give_up(shard->writer);
     const zero_result closed = shard->file ? shard->store->close(&shard->file, error) : ZERO_OK;
     *shard = (struct toy_shard){.entry = shard->entry};
     return result ? result : closed;

@@ -240,6 +240,8 @@ static zero_result write_all(struct ckpt_shard_writer *writer, struct ckpt_codec
         result = write_run(writer, codec, manifest, &entry->runs[r], room, error);
     if (result == ZERO_OK)
         result = ckpt_shard_finish(writer, &made, error);
+    else
+        ckpt_shard_give_up(writer);
     if (result == ZERO_OK) {
         entry->bytes = made.bytes;
         entry->index_offset = made.index_offset;

@@ -202,6 +202,7 @@ static void a_writer_is_used_again_and_has_its_limits(void **state)
         // One that is given up, and then the one.
         if (i == 1)
             assert_int_equal(ckpt_shard_blob(writer, 7, 9, &failure), ZERO_OK);
+        ckpt_shard_give_up(writer);
         assert_int_equal(ckpt_shard_begin(writer, &memory.store, file, &id, &failure), ZERO_OK);
         assert_int_equal(ckpt_shard_run(writer, &run, &failure), ZERO_OK);
         assert_int_equal(ckpt_shard_block(writer, codec, (struct ckpt_block_code){4, 0}, 0,
