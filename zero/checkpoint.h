@@ -88,8 +88,9 @@ static inline zero_save_options zero_save_options_default(void)
  * So a run that went back to an earlier step (zero_load()) goes on from what it has saved since,
  * and takes the names of what it has abandoned over as it comes to them. `directory` is made if
  * only its last part is missing, and opened anew if it is no longer the one of the save before
- * (moved away, or removed) or could not be flushed then. The first save of a context allocates what
- * all of them use: it is in the plan as the most that saving needs.
+ * (moved away, or removed) or could not be flushed then. The first save of a context, and one with
+ * another level or room_bytes, allocates what all of them use: with the default options what the
+ * plan says of zero_save. ZERO_E_NOMEM before anything is allocated if the host has not that much.
  *
  * ZERO_E_INVALID: options, the path is too long, or names no directory; ZERO_E_STATE: inside a
  * step, a unit is gathered, or another job saves in this directory; ZERO_E_IO; ZERO_E_NOMEM. They
@@ -168,8 +169,8 @@ typedef struct zero_load_result {
  * ordered*, between any two steps; options and result may be NULL, else their struct_size is set.
  * Afterwards weights, moments, counters, loss scale, frozen groups and blobs are those of the step,
  * and the seed of a context that has not stepped; V too, whatever zero_set_micro_batches() has made
- * it, but where config.micro_batches fixes it. With reduction=native the bits from here on are those
- * of this number of ranks. zero_step_info() has step, updates, skips and loss scale of the
+ * it, but where config.micro_batches fixes it. With reduction=native the bits from here on are
+ * those of this number of ranks. zero_step_info() has step, updates, skips and loss scale of the
  * checkpoint; norm and clip are NaN.
  *
  * Nothing is removed from the directory: what was saved after that step stays, and stays the newest

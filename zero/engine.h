@@ -380,12 +380,17 @@ zero_result eng_budget_make(zero_ctx *z, struct base_error *error);
 /** Collective: makes the plan again, with the tables that are needed now, unless `error` has a
  * failure. On any rank's failure all of them keep the plan they have: see eng_agree(). */
 zero_result eng_budget_renew(zero_ctx *z, const char *call, struct base_error *error);
+/** Collective: ZERO_E_NOMEM if what is needed by now and not allocated yet does not fit, unless
+ * `error` has a failure already. The plan stays. */
+zero_result eng_budget_check(zero_ctx *z, const char *call, struct base_error *error);
 /** Makes the plan's text and JSON, with what is known of the host by now. */
 zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct base_error *error);
 /** What eng_budget_make() does, for another stage or way of gathering: what all ranks need
  * together. */
 zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *sum,
                              struct base_error *error);
+/** ZERO_E_NOMEM if the host has not what `next` needs beyond the plan there is. *Local.* */
+zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct base_error *error);
 /** Fills z->plan.fit by what this process finds; waits for nobody. */
 void eng_fit_look(zero_ctx *z);
 /** Collective: the same verdict on all ranks. ZERO_E_NOMEM: it does not fit; the last error says

@@ -125,7 +125,7 @@ zero_result eng_digest_now(zero_ctx *z, struct eng_digest *digest, uint8_t bytes
     zero_result r = eng_moment_make(z, &moment, &error);
     if (r)
         return eng_fail_from(z, &error);
-    eng_moment_take(z, &moment);
+    eng_moment_take(z, eng_blob_hash(z), &moment);
     hash_own(z, digest->sums);
     r = eng_digest_conclude(z, &moment, digest, bytes);
     eng_moment_free(&moment);

@@ -9,9 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/** What the ranks of this host, or those in this rank's control group, need together. */
+/** What the ranks of this host, or those in this rank's control group, need together, and what this
+ * process needs of its addresses. */
 struct demand {
-    uint64_t host, group;
+    uint64_t host, group, addresses;
 };
 
 static uint64_t host_demand(const zero_ctx *z)
@@ -57,23 +58,25 @@ static void consider(struct eng_fit *fit, uint64_t limit, uint64_t left, uint64_
     snprintf(fit->source, sizeof fit->source, "%s", source);
 }
 
-/** Everything that was found, or the one number that was given. */
-static void consider_all(const zero_ctx *z, struct eng_fit *fit, const struct demand *demand)
+/** The one number that was given. */
+static void consider_given(const zero_ctx *z, struct eng_fit *fit, uint64_t needed)
+{
+    const uint64_t limit = (uint64_t)z->config.memory_limit;
+    consider(fit, limit, limit, needed, "memory_limit");
+}
+
+/** Everything that was found. */
+static void consider_found(struct eng_fit *fit, const struct demand *demand)
 {
     const struct base_memory_limits *host = &fit->host;
     char source[256];
-    if (z->config.memory_limit != ENG_KEY_AUTO) {
-        const uint64_t limit = (uint64_t)z->config.memory_limit;
-        consider(fit, limit, limit, demand->host, "memory_limit");
-        return;
-    }
     consider(fit, host->total, host->available == UINT64_MAX ? host->total : host->available,
              demand->host, "this host's memory");
     snprintf(source, sizeof source, "control group %.200s", host->group);
     consider(fit, host->group_limit, base_memory_left(host->group_limit, host->group_used),
              demand->group, source);
     consider(fit, host->address_limit, base_memory_left(host->address_limit, host->address_used),
-             addresses(z), "address space of a process (ulimit -v)");
+             demand->addresses, "address space of a process (ulimit -v)");
 }
 
 /** The highest stage that the program could take as it is. */
@@ -121,7 +124,10 @@ static void judge(zero_ctx *z, const struct demand *demand)
         fit->verdict = ENG_FITS_UNCHECKED;
         return;
     }
-    consider_all(z, fit, demand);
+    if (z->config.memory_limit != ENG_KEY_AUTO)
+        consider_given(z, fit, demand->host);
+    else
+        consider_found(fit, demand);
     fit->verdict = !*fit->source || fit->needed <= fit->left ? ENG_FITS : ENG_FITS_NOT;
     if (fit->verdict == ENG_FITS_NOT)
         explain(z, fit);
@@ -130,7 +136,8 @@ static void judge(zero_ctx *z, const struct demand *demand)
 void eng_fit_look(zero_ctx *z)
 {
     // Whoever starts the ranks will do so where this process is.
-    const struct demand demand = {.host = host_demand(z), .group = host_demand(z)};
+    const struct demand demand = {
+        .host = host_demand(z), .group = host_demand(z), .addresses = addresses(z)};
     base_memory_limits(&z->plan.fit.host, "");
     judge(z, &demand);
 }
@@ -155,6 +162,7 @@ static zero_result group_demand(zero_ctx *z, uint64_t *bytes, struct base_error 
     }
     if (others == 0)
         *bytes = host_demand(z);
+    z->plan.fit.group_ranks = (int)(world - others);
     base_free(all);
     return r;
 }
@@ -162,7 +170,7 @@ static zero_result group_demand(zero_ctx *z, uint64_t *bytes, struct base_error 
 zero_result eng_fit_agree(zero_ctx *z)
 {
     struct base_error error = {0};
-    struct demand demand = {.host = host_demand(z)};
+    struct demand demand = {.host = host_demand(z), .addresses = addresses(z)};
     base_memory_limits(&z->plan.fit.host, "");
     const zero_result r = group_demand(z, &demand.group, &error);
     if (r)
@@ -171,4 +179,33 @@ zero_result eng_fit_agree(zero_ctx *z)
     if (z->plan.fit.verdict == ENG_FITS_NOT)
         zero_fail(&error, ZERO_E_NOMEM, "%s", z->plan.fit.reason);
     return eng_agree(z, &error, "zero_commit");
+}
+
+zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct base_error *error)
+{
+    const struct eng_spread *before = &z->plan.total, *after = &next->total;
+    const uint64_t all = after->sum > before->sum ? after->sum - before->sum : 0;
+    const uint64_t mine = after->mine > before->mine ? after->mine - before->mine : 0;
+    const int group = z->plan.fit.group_ranks;
+    struct eng_fit fit = {.limit = 0};
+    char more[32], needed[32], left[32], limit[32];
+    if (z->config.memory_limit == 0)
+        return ZERO_OK;
+    base_memory_limits(&fit.host, "");
+    if (z->config.memory_limit != ENG_KEY_AUTO)
+        consider_given(z, &fit, next->peaks[eng_plan_worst(next)].sum);
+    else
+        consider_found(
+            &fit, &(struct demand){.host = all,
+                                   .group = group == z->config.world ? all : mine * (uint64_t)group,
+                                   .addresses = z->config.team ? all : mine});
+    if (!*fit.source || fit.needed <= fit.left)
+        return ZERO_OK;
+    return zero_fail(
+        error, ZERO_E_NOMEM,
+        "%d rank%s: %s more in all, so %s needed, but %s left of %s (%s); memory_limit "
+        "overrules this",
+        z->config.world, z->config.world > 1 ? "s" : "", eng_human(all, more),
+        eng_human(fit.needed, needed), eng_human(fit.left, left), eng_human(fit.limit, limit),
+        fit.source);
 }

@@ -53,6 +53,7 @@ struct eng_fit {
     enum eng_fits verdict;
     uint64_t limit, left;           /**< what limits, and what of that is left for the ranks */
     uint64_t needed;                /**< by the ranks it limits */
+    int group_ranks;                /**< in this rank's control group */
     char source[256];               /**< what limits: "MemAvailable", ...; "" if nothing does */
     char reason[400];               /**< if not: needed, left, and what would help; else "" */
     struct base_memory_limits host; /**< what was found */

@@ -6,6 +6,7 @@
 
 #include "base/bfloat16.h"
 #include "base/fault.h"
+#include "base/hash.h"
 
 #include <zero/optimizer.h>
 
@@ -453,6 +454,18 @@ static void masters_are_made_of_a_working_copy(void **state)
 
 /* ------------------------------------------------------------------ attached */
 
+/** Global blobs that were hashed in this thread. */
+static _Thread_local int hashed;
+
+struct base_hash128 __real_ckpt_digest_blob(const char *name, const void *bytes, size_t size);
+struct base_hash128 __wrap_ckpt_digest_blob(const char *name, const void *bytes, size_t size);
+
+struct base_hash128 __wrap_ckpt_digest_blob(const char *name, const void *bytes, size_t size)
+{
+    hashed++;
+    return __real_ckpt_digest_blob(name, bytes, size);
+}
+
 struct attachment {
     int saved_world;
     bool load;
@@ -489,7 +502,9 @@ static bool attach_and_go(struct team_rank *rank, void *user)
     position = 100 + (uint64_t)rank->rank;
     TEAM_OK(rank, zero_fingerprint(rank->z, digest));
     TEAM_CHECK(memcmp(digest, without, sizeof digest) != 0);
+    hashed = 0;
     TEAM_OK(rank, zero_save(rank->z, directory.directory, NULL));
+    TEAM_CHECK(hashed == 2); // each once
     // They have been copied.
     memset(global, 8, sizeof global);
     position = 0;
@@ -509,6 +524,80 @@ static void what_was_attached_comes_back(void **state)
     }
 }
 
+/** What a program draws from its generator as it goes: the order of its data, and a step's rate. */
+struct draws {
+    uint64_t state;
+    uint32_t order[7];
+};
+
+struct shuffled {
+    int stage;
+    bool load, forget;
+    uint8_t digest[16]; /**< at the end */
+};
+
+static bool train_shuffled(struct team_rank *rank, struct draws *draws, int steps)
+{
+    for (int s = 0; s < steps; s++) {
+        for (uint32_t i = 7; i-- > 1;) {
+            draws->state = draws->state * UINT64_C(6364136223846793005) + 1442695040888963407;
+            const uint32_t other = (uint32_t)(draws->state >> 33) % (i + 1);
+            const uint32_t moved = draws->order[i];
+            draws->order[i] = draws->order[other];
+            draws->order[other] = moved;
+        }
+        for (int i = 0; i < zero_micro_count(rank->z); i++)
+            if (!toy_micro(rank, &toy_odd, i, NULL, NULL))
+                return false;
+        const zero_hyper hyper[2] = {
+            {.lr = 1e-3 * (1 + draws->order[0]), .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8},
+            {.lr = 1e-3 * (1 + draws->order[6]), .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8},
+        };
+        const zero_step_args args = zero_step_args_for(hyper, 2, 1.0 / 7, 0);
+        TEAM_OK(rank, zero_step(rank->z, &args, NULL));
+    }
+    return true;
+}
+
+static bool shuffle_and_go(struct team_rank *rank, void *user)
+{
+    struct shuffled *shuffled = user;
+    struct draws draws = {.state = shuffled->load ? 0 : 5, .order = {0, 1, 2, 3, 4, 5, 6}};
+    struct draws ignored = draws;
+    uint8_t digest[16];
+    rank->config.stage = shuffled->stage;
+    if (!toy_open(rank, &toy_odd))
+        return false;
+    TEAM_OK(rank, zero_attach(rank->z, "draws", shuffled->forget ? &ignored : &draws, sizeof draws,
+                              ZERO_GLOBAL));
+    if (shuffled->load)
+        TEAM_OK(rank, zero_resume(rank->z, directory.directory, NULL, NULL));
+    else if (!train_shuffled(rank, &draws, HALF) || !saved_now(rank, directory.directory, NULL))
+        return false;
+    if (!train_shuffled(rank, &draws, HALF))
+        return false;
+    TEAM_OK(rank, zero_attach(rank->z, "draws", &draws, sizeof draws, ZERO_GLOBAL));
+    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+    if (rank->rank == 0)
+        memcpy(shuffled->digest, digest, sizeof digest);
+    return true;
+}
+
+static void shuffled_data_go_on_where_they_were(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= MOST_RANKS; world++) {
+        struct shuffled first = {.stage = world % 4}, again = {.stage = world - 1, .load = true};
+        const int other = 1 + world % MOST_RANKS;
+        assert_true(team_run(team_threads(world), world, shuffle_and_go, &first));
+        assert_true(team_run(team_threads(other), other, shuffle_and_go, &again));
+        assert_memory_equal(first.digest, again.digest, sizeof first.digest);
+        again.forget = true;
+        assert_true(team_run(team_threads(other), other, shuffle_and_go, &again));
+        assert_memory_not_equal(first.digest, again.digest, sizeof first.digest);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -521,6 +610,7 @@ int main(void)
         TEST(masters_stay_when_the_working_copy_has_another_type),
         TEST(masters_are_made_of_a_working_copy),
         TEST(what_was_attached_comes_back),
+        TEST(shuffled_data_go_on_where_they_were),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  */
 #include "tests/ranks/process_memory.h"
 #include "tests/ranks/toy.h"
+#include "tests/unit/temporary.h"
 #include "zero/engine.h"
 
 #include <jansson.h>
@@ -16,6 +17,8 @@
 #include <cmocka.h>
 
 enum { JSON_BYTES = 65536, MOST = 5, NAMES = 300 };
+
+static struct temporary directory;
 
 struct job {
     int stage;
@@ -216,6 +219,68 @@ static void all_ranks_refuse_alike(void **state)
         }
 }
 
+/* ------------------------------------------------------------------ saving */
+
+static bool refuses_to_save(struct team_rank *rank, const char *says)
+{
+    uint8_t before[16], after[16];
+    TEAM_OK(rank, zero_fingerprint(rank->z, before));
+    TEAM_CHECK(zero_save(rank->z, directory.directory, NULL) == ZERO_E_NOMEM);
+    TEAM_CHECK(strstr(zero_last_error(rank->z), says));
+    TEAM_CHECK(rank->z->plan.saving.sum > 0); // as before: none of it is allocated
+    TEAM_OK(rank, zero_fingerprint(rank->z, after));
+    TEAM_CHECK(memcmp(before, after, sizeof before) == 0);
+    return toy_train(rank, &toy_odd, 1);
+}
+
+/** What saving takes is not part of what zero_commit() demands: the first zero_save() does, and
+ * touches none of it where it does not fit. */
+static bool save_where_it_fits(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    TEAM_CHECK(configure(rank, job));
+    TEAM_OK(rank, zero_commit(rank->z));
+    const struct eng_plan *plan = &rank->z->plan;
+    const size_t most = plan->peaks[eng_plan_worst(plan)].sum, saving = plan->saving.sum;
+    TEAM_CHECK(saving > 0);
+    // As found on one rank, by now.
+    make_up_limits();
+    if (rank->rank == rank->world - 1)
+        made_up.available = saving / 2;
+    if (!refuses_to_save(rank, "this host's memory"))
+        return false;
+    made_up.available = 2 * saving;
+    TEAM_OK(rank, zero_save(rank->z, directory.directory, NULL));
+    TEAM_OK(rank, zero_save_wait(rank->z));
+    TEAM_CHECK(rank->z->plan.saving.sum == 0);
+    is_made_up = false;
+    team_close(rank);
+    job->limit = (int64_t)(most + saving / 2);
+    TEAM_CHECK(configure(rank, job));
+    TEAM_OK(rank, zero_commit(rank->z));
+    if (!refuses_to_save(rank, "(memory_limit)"))
+        return false;
+    team_close(rank);
+    job->limit = (int64_t)(most + 2 * saving);
+    TEAM_CHECK(configure(rank, job));
+    TEAM_OK(rank, zero_commit(rank->z));
+    TEAM_OK(rank, zero_save(rank->z, directory.directory, NULL));
+    TEAM_OK(rank, zero_save_wait(rank->z));
+    return toy_train(rank, &toy_odd, 1);
+}
+
+static void saving_must_fit(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 2; world++) {
+        struct job job = {.stage = 1, .victim = -1};
+        assert_true(temporary_make(&directory));
+        const bool good = team_run(world > 1 ? "shm" : "self", world, save_where_it_fits, &job);
+        temporary_remove(&directory);
+        assert_true(good);
+    }
+}
+
 /* ------------------------------------------------------------------ control groups */
 
 /** Names, which a file has in its header: rank 0 needs most where they are written, the others
@@ -364,6 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_world_makes_the_plan_that_was_made_for_it),
         cmocka_unit_test(all_ranks_refuse_alike),
+        cmocka_unit_test(saving_must_fit),
         cmocka_unit_test(a_control_group_is_for_its_ranks),
         cmocka_unit_test(the_addresses_are_those_of_all_ranks),
     };

@@ -32,9 +32,8 @@ struct base_hash128 eng_blob_hash(const zero_ctx *z)
     return sum;
 }
 
-uint64_t eng_blob_agreement(const zero_ctx *z)
+uint64_t eng_blob_agreement(const zero_ctx *z, struct base_hash128 global)
 {
-    const struct base_hash128 global = eng_blob_hash(z);
     uint64_t hash = base_hash64(&global, sizeof global, 0);
     for (size_t i = 0; i < eng_blob_count(z); i++) {
         const struct eng_blob *blob = &z->blobs->list[i];

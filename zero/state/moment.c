@@ -22,14 +22,14 @@ void eng_moment_free(struct eng_moment *moment)
     *moment = (struct eng_moment){0};
 }
 
-void eng_moment_take(const zero_ctx *z, struct eng_moment *moment)
+void eng_moment_take(const zero_ctx *z, struct base_hash128 blobs, struct eng_moment *moment)
 {
     moment->step = z->step;
     moment->updates = z->updates;
     moment->skips = z->result.skips;
     moment->micro_batches = z->config.micro_batches;
     moment->scale = z->scale;
-    moment->blobs = eng_blob_hash(z);
+    moment->blobs = blobs;
     for (size_t g = 0; g < z->model.group_count; g++) {
         moment->hyper[g] = z->hyper[g];
         moment->frozen[g] = z->model.groups[g].frozen;

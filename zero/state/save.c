@@ -85,12 +85,12 @@ static void see(void *user, const struct ckpt_source *source, int field, uint64_
     eng_digest_add(z, slice, field, first, count, elements, &save->digest.sums[slice->param]);
 }
 
-static struct ckpt_saver_config saver_config(zero_ctx *z, const struct plan *plan)
+static struct ckpt_saver_config saver_config(zero_ctx *z)
 {
     return (struct ckpt_saver_config){
         .store = &ckpt_store_posix,
-        .level = plan->level,
-        .budget = plan->room_bytes,
+        .level = z->save->level,
+        .budget = z->save->room_bytes,
         .sources = z->save->sources.list,
         .load = eng_save_load(z, z->config.rank),
         .seen = see,
@@ -99,23 +99,26 @@ static struct ckpt_saver_config saver_config(zero_ctx *z, const struct plan *pla
     };
 }
 
-/** A saver with this level, and room for the blobs there are. */
-static zero_result prepare_saver(zero_ctx *z, const struct plan *plan, struct base_error *error)
+static void drop_saver(struct eng_save *save)
+{
+    ckpt_saver_destroy(save->saver);
+    save->saver = NULL;
+}
+
+/** A saver with room for the blobs there are. */
+static zero_result prepare_saver(zero_ctx *z, struct base_error *error)
 {
     struct eng_save *save = z->save;
-    const struct ckpt_saver_config config = saver_config(z, plan);
-    if (save->saver && save->level == plan->level && save->room_bytes == plan->room_bytes &&
-        save->blob_bytes >= config.load.blob_bytes)
+    const struct ckpt_saver_config config = saver_config(z);
+    if (save->saver && save->blob_bytes >= config.load.blob_bytes)
         return ZERO_OK;
-    ckpt_saver_destroy(save->saver);
-    save->level = plan->level;
-    save->room_bytes = plan->room_bytes;
+    drop_saver(save);
     save->blob_bytes = config.load.blob_bytes;
     atomic_store_explicit(&z->save_status.state_bytes, config.load.bytes, memory_order_relaxed);
     return ckpt_saver_create(&save->saver, &config, error);
 }
 
-/** What all saves of a context use. */
+/** What all saves of a context use, but for the saver. */
 static zero_result make(zero_ctx *z, struct base_error *error)
 {
     struct eng_save *save = base_calloc(1, sizeof *save);
@@ -151,17 +154,42 @@ static void release(zero_ctx *z)
     z->save = NULL;
 }
 
-/** Makes it, if this is the first one, on all ranks or on none. */
+/** The first save, or other options: there must be memory for it before any is touched. */
+static zero_result prepare_anew(zero_ctx *z, const struct plan *plan)
+{
+    struct base_error error = {0};
+    if (z->save)
+        drop_saver(z->save);
+    else
+        make(z, &error);
+    if (z->save) {
+        z->save->level = plan->level;
+        z->save->room_bytes = plan->room_bytes;
+    }
+    const zero_result r = eng_budget_check(z, "zero_save", &error);
+    if (r)
+        return r;
+    prepare_saver(z, &error);
+    return eng_budget_renew(z, "zero_save", &error);
+}
+
+/** All ranks have what they need, or none begins. */
 static zero_result prepare(zero_ctx *z, const struct plan *plan)
 {
     struct base_error error = {0};
-    const bool first = !z->save;
-    if (!first || !make(z, &error))
-        prepare_saver(z, plan, &error);
-    const zero_result r =
-        first ? eng_budget_renew(z, "zero_save", &error) : eng_agree(z, &error, "zero_save");
+    struct eng_save *save = z->save;
+    const bool first = !save;
+    zero_result r;
+    if (save && save->saver && save->level == plan->level && save->room_bytes == plan->room_bytes) {
+        prepare_saver(z, &error);
+        r = eng_agree(z, &error, "zero_save");
+    } else {
+        r = prepare_anew(z, plan);
+    }
     if (r && first)
         release(z);
+    else if (r)
+        drop_saver(save); // on all ranks
     return r;
 }
 
@@ -390,9 +418,9 @@ static zero_result check_options(zero_ctx *z, const char *directory, const zero_
 }
 
 static uint64_t hash_arguments(const zero_ctx *z, const char *directory,
-                               const zero_save_options *options)
+                               const zero_save_options *options, struct base_hash128 blobs)
 {
-    const uint64_t hash = base_hash64(options, sizeof *options, eng_blob_agreement(z));
+    const uint64_t hash = base_hash64(options, sizeof *options, eng_blob_agreement(z, blobs));
     return base_hash64(directory, strlen(directory), hash);
 }
 
@@ -460,13 +488,12 @@ static struct plan plan_of(const zero_save_options *options)
     };
 }
 
-/** Rank 0 begins the checkpoint and names it. */
+/** Rank 0 begins the checkpoint of the moment and names it. */
 static zero_result begin(zero_ctx *z, const char *directory, const struct plan *plan,
                          uint8_t id[16])
 {
     struct eng_save *save = z->save;
     struct base_error error = {0};
-    eng_moment_take(z, &save->moment);
     if (z->config.rank == 0 && !begin_directory(z, directory, &error))
         random_id(id, &error);
     snprintf(save->path, sizeof save->path, "%s", directory);
@@ -519,15 +546,19 @@ static zero_result save(zero_ctx *z, const char *directory, const zero_save_opti
     const uint64_t began = base_clock_ns();
     zero_save_options options;
     zero_result r = check_options(z, directory, user, &options);
-    if (!r)
-        r = eng_same(z, hash_arguments(z, directory, &options), "the arguments of zero_save");
+    if (r)
+        return r;
+    const struct base_hash128 blobs = eng_blob_hash(z);
+    const struct plan plan = plan_of(&options);
+    r = eng_same(z, hash_arguments(z, directory, &options, blobs), "the arguments of zero_save");
     if (!r)
         r = eng_save_finish(z);
-    const struct plan plan = plan_of(&options);
     if (!r)
         r = prepare(z, &plan);
-    if (!r)
-        r = begin_writing(z, directory, &plan);
+    if (r)
+        return r;
+    eng_moment_take(z, blobs, &z->save->moment);
+    r = begin_writing(z, directory, &plan);
     if (!r)
         tell_begun(z, began);
     return r;

@@ -32,8 +32,8 @@ struct eng_moment {
 /** Makes room for a moment of this model. ZERO_E_NOMEM. */
 zero_result eng_moment_make(const zero_ctx *z, struct eng_moment *moment, struct base_error *error);
 void eng_moment_free(struct eng_moment *moment);
-/** Now. */
-void eng_moment_take(const zero_ctx *z, struct eng_moment *moment);
+/** Now; `blobs` is eng_blob_hash(). */
+void eng_moment_take(const zero_ctx *z, struct base_hash128 blobs, struct eng_moment *moment);
 
 /* ---- fingerprint.c */
 
@@ -85,8 +85,9 @@ const struct eng_blob *eng_blob_find(const zero_ctx *z, const char *name, bool o
 size_t eng_blob_count(const zero_ctx *z);
 /** Hash of the global ones, names included; zero if there is none. */
 struct base_hash128 eng_blob_hash(const zero_ctx *z);
-/** Hash of what must be the same on all ranks: names, scopes, and the global ones. */
-uint64_t eng_blob_agreement(const zero_ctx *z);
+/** Hash of what must be the same on all ranks: names, scopes, and the global ones, of which
+ * eng_blob_hash() is given. */
+uint64_t eng_blob_agreement(const zero_ctx *z, struct base_hash128 global);
 
 /* ---- sources.c */
 
