@@ -4,11 +4,10 @@
 // opens the directory next can go on. Protocols with a bug must be caught.
 //
 // "many" runs more scripts with more states.
-#include "base/arena.h"
 #include "base/hash.h"
 #include "checkpoint/directory_parts.h"
+#include "tests/fault/crash_script.h"
 #include "tests/fault/crash_states.h"
-#include "tests/fault/toy_checkpoint.h"
 #include "tests/sanitizer.h"
 
 #include <inttypes.h>
@@ -22,280 +21,88 @@
 
 static const char path[] = "/c";
 
-enum { STEPS = 64, EVENTS = 1024, ACTIONS = 14, VERDICTS = 1 << 12, LAST = 99990 };
-
-/* ------------------------------------------------------------------ what has been promised */
-
-enum promise {
-    BEGUN,     // may be there
-    PROMISED,  // must be there, this version or a later one
-    RETRACTED, // need not be there any more
-};
-
-struct event {
-    enum promise promise;
-    uint64_t step, version;
-};
-
-struct expectation {
-    uint64_t step;
-    uint64_t oldest, newest; // versions; oldest 0: need not be there
-};
+enum { ACTIONS = 14, VERDICTS = 1 << 12 };
 
 struct verdict {
-    uint64_t key, version; // version 0: it isn't whole
-    uint64_t sequence;
+    uint64_t key;
+    struct script_found found;
 };
 
 // A script being run, and afterwards looked at.
 struct rig {
     struct crash_disk *disk;
-    struct ckpt_directory *directory;
-    uint32_t world;
-    uint64_t random, version, step, last;
-    uint64_t promised; // the version that was acknowledged last
-    struct event events[EVENTS];
-    uint32_t event_count;
-    struct expectation expected[STEPS];
-    int expected_count;
-    bool calm;     // no kills, and no step is saved again or before others
-    bool trusting; // takes whatever has a manifest for a checkpoint, whole or not
-    bool greedy;   // writes over shards of the oldest checkpoint while it is one
+    struct script script; // calm: no kills, too
+    bool trusting;        // takes whatever has a manifest for a checkpoint, whole or not
     struct verdict verdicts[VERDICTS];
     struct crash_set situations;
     size_t reopened;
     bool nested;
-    char problem[640];
 };
 
-static uint64_t draw(struct rig *rig, uint64_t below)
+static void mark(void *user, uint32_t event)
 {
-    const uint64_t both[] = {rig->random, 11};
-    rig->random = base_hash64(both, sizeof both, 0);
-    return rig->random % below;
+    const struct rig *rig = user;
+    crash_disk_mark(rig->disk, event);
 }
 
-static struct expectation *expectation_of(struct rig *rig, uint64_t step)
-{
-    int i = 0;
-    while (i < rig->expected_count && rig->expected[i].step != step)
-        i++;
-    if (i == rig->expected_count) {
-        assert_true(rig->expected_count < STEPS);
-        rig->expected[rig->expected_count++] = (struct expectation){.step = step};
-    }
-    return &rig->expected[i];
-}
-
-static void hear(void *user, uint32_t mark)
+static void hear(void *user, uint32_t event)
 {
     struct rig *rig = user;
-    const struct event *event = &rig->events[mark];
-    struct expectation *expected = expectation_of(rig, event->step);
-    if (event->promise == RETRACTED)
-        expected->oldest = 0;
-    else if (event->promise == PROMISED)
-        expected->oldest = event->version;
-    if (event->promise == PROMISED && event->version > rig->promised)
-        rig->promised = event->version;
-    if (event->promise == BEGUN && event->version > expected->newest)
-        expected->newest = event->version;
+    script_hear(&rig->script, event);
 }
 
-static void promise(struct rig *rig, enum promise promise, uint64_t step, uint64_t version)
+static void use_disk(struct rig *rig, struct crash_disk *disk)
 {
-    assert_true(rig->event_count < EVENTS);
-    rig->events[rig->event_count] = (struct event){promise, step, version};
-    crash_disk_mark(rig->disk, rig->event_count++);
-}
-
-/* ------------------------------------------------------------------ scripts */
-
-static bool opening; // an owner opens the directory
-
-// What an owner finds it builds upon: it must stay.
-static bool open_directory(struct rig *rig)
-{
-    const struct ckpt_store *store = &rig->disk->store;
-    uint64_t *steps, version;
-    size_t count;
-    opening = true;
-    const zero_result result = ckpt_directory_open(&rig->directory, store, path, rig->world, NULL);
-    opening = false;
-    if (result || ckpt_list(store, path, &steps, &count, NULL))
-        return false;
-    for (size_t i = 0; i < count; i++)
-        if (toy_load(store, path, steps[i], &version, NULL) == ZERO_OK)
-            promise(rig, PROMISED, steps[i], version);
-    base_free(steps);
-    return true;
-}
-
-static void close_directory(struct rig *rig)
-{
-    ckpt_directory_close(rig->directory);
-    rig->directory = NULL;
-    rig->last = 0;
-}
-
-// A bug: shards go while their checkpoint still is one.
-static void steal(struct rig *rig)
-{
-    const struct ckpt_store *store = &rig->disk->store;
-    uint64_t *steps;
-    size_t count;
-    if (ckpt_list(store, path, &steps, &count, NULL) == ZERO_OK && count > 1) {
-        char shard[CKPT_PATH_BYTES];
-        ckpt_shard_path(shard, path, steps[0], 0, NULL);
-        store->rename(store->user, shard, "/c/pool/shard-00000.zst", NULL);
-    }
-    base_free(steps);
-}
-
-static bool save(struct rig *rig, uint64_t step)
-{
-    if (rig->greedy)
-        steal(rig);
-    const uint64_t version = ++rig->version;
-    promise(rig, BEGUN, step, version);
-    if (toy_save(rig->directory, &rig->disk->store, path, step, rig->world, version, NULL))
-        return false;
-    promise(rig, PROMISED, step, version);
-    rig->last = step;
-    return true;
-}
-
-static bool prune(struct rig *rig)
-{
-    const struct ckpt_retention retention = {1 + draw(rig, 3), draw(rig, 2) * 20};
-    uint64_t *steps;
-    size_t count, removed;
-    if (ckpt_list(&rig->disk->store, path, &steps, &count, NULL))
-        return false;
-    for (size_t i = 0; i + retention.keep < count; i++)
-        if (steps[i] != rig->last &&
-            (retention.keep_every == 0 || steps[i] % retention.keep_every != 0))
-            promise(rig, RETRACTED, steps[i], 0);
-    base_free(steps);
-    return ckpt_prune(rig->directory, &retention, &removed, NULL) == ZERO_OK;
-}
-
-static bool act(struct rig *rig)
-{
-    const uint64_t action = draw(rig, 10);
-    if (action < 5)
-        return save(rig, rig->step += 10);
-    if (action < 7 && rig->calm)
-        return save(rig, rig->step += 10);
-    if (action < 7) { // again, or back by a few
-        const uint64_t back = 10 * draw(rig, 4);
-        rig->step -= back < rig->step ? back : 0;
-        return save(rig, rig->step);
-    }
-    if (action < 9)
-        return prune(rig);
-    close_directory(rig);
-    rig->world = 1 + (uint32_t)draw(rig, 3);
-    return open_directory(rig);
+    rig->disk = disk;
+    rig->script.store = &disk->store;
+    rig->script.path = path;
+    rig->script.mark = mark;
+    rig->script.mark_user = rig;
 }
 
 static void run_script(struct rig *rig, uint64_t seed)
 {
-    rig->random = seed;
-    rig->world = 1 + (uint32_t)draw(rig, 3);
-    rig->step = 10;
-    assert_true(open_directory(rig));
+    struct script *script = &rig->script;
+    script->random = seed;
+    script_draw_world(script);
+    script->step = 10;
+    assert_true(script_open(script));
     for (int i = 0; i < ACTIONS; i++) {
-        if (!rig->calm && draw(rig, 4) == 0) // a kill in the middle of what comes
-            rig->disk->dies_at = rig->disk->calls + 1 + draw(rig, 40);
-        if (act(rig))
+        if (!script->calm && script_draw(script, 4) == 0) // a kill in the middle of what comes
+            rig->disk->dies_at = rig->disk->calls + 1 + script_draw(script, 40);
+        if (script_act(script))
             continue;
         assert_true(rig->disk->dies_at && rig->disk->calls >= rig->disk->dies_at);
-        close_directory(rig);
+        script_close(script);
         crash_disk_revive(rig->disk);
-        rig->world = 1 + (uint32_t)draw(rig, 3);
-        assert_true(open_directory(rig));
+        script_draw_world(script);
+        assert_true(script_open(script));
     }
-    close_directory(rig);
+    script_close(script);
     assert_int_equal(rig->disk->open_files, 0);
 }
 
 /* ------------------------------------------------------------------ looking at a state */
 
-static bool complain(struct rig *rig, const char *what, uint64_t step, uint64_t version)
-{
-    const struct expectation *expected = expectation_of(rig, step);
-    if (!rig->problem[0])
-        snprintf(rig->problem, sizeof rig->problem,
-                 "step %" PRIu64 " %s: version %" PRIu64 ", of %" PRIu64 " .. %" PRIu64, step, what,
-                 version, expected->oldest, expected->newest);
-    return false;
-}
-
-// Reads a checkpoint as a program would. *parsed: its manifest is whole.
-static void load(struct crash_image *image, uint64_t step, struct verdict *verdict, bool *parsed)
-{
-    struct crash_disk *disk = crash_image_mount(image);
-    struct ckpt_manifest manifest;
-    *parsed = ckpt_read_manifest(&manifest, &disk->store, path, step, NULL) == ZERO_OK;
-    verdict->sequence = manifest.sequence;
-    ckpt_manifest_free(&manifest);
-    if (*parsed && toy_load(&disk->store, path, step, &verdict->version, NULL))
-        verdict->version = 0;
-    crash_disk_free(disk);
-}
-
-// What a program finds under a step's name; version UINT64_MAX: nothing.
-static struct verdict judge(struct rig *rig, struct crash_image *image, uint64_t step,
-                            uint32_t inode)
+// What a program finds under a step's name.
+static struct script_found judge(struct rig *rig, struct crash_image *image, uint64_t step,
+                                 uint32_t inode)
 {
     const struct crash_inode *directory = crash_image_inode(image, inode);
     if (!directory->directory || !crash_inode_find(directory, CKPT_MANIFEST_NAME))
-        return (struct verdict){.version = UINT64_MAX};
+        return (struct script_found){.step = step, .version = UINT64_MAX};
     const uint64_t both[] = {step, crash_image_hash(image, inode)};
     const uint64_t key = base_hash64(both, sizeof both, 0);
     struct verdict *verdict = &rig->verdicts[key % VERDICTS];
     if (verdict->key != key) {
         bool parsed;
-        *verdict = (struct verdict){.key = key};
-        load(image, step, verdict, &parsed);
+        struct crash_disk *disk = crash_image_mount(image);
+        *verdict = (struct verdict){key, script_read(&disk->store, path, step, &parsed)};
+        crash_disk_free(disk);
         if (!parsed && !rig->trusting)
-            verdict->version = UINT64_MAX;
+            verdict->found.version = UINT64_MAX;
     }
-    return *verdict;
-}
-
-static bool check_step(struct rig *rig, uint64_t step, uint64_t version)
-{
-    const struct expectation *expected = expectation_of(rig, step);
-    if (version == UINT64_MAX)
-        return true;
-    if (version == 0)
-        return complain(rig, "is taken for a checkpoint and is not whole", step, 0);
-    return version <= expected->newest && version >= expected->oldest
-               ? true
-               : complain(rig, "is from another save", step, version);
-}
-
-// Who resumes takes what was saved last, or what was being saved then: the order is that in which
-// they were saved, whatever their steps.
-static bool check_order(struct rig *rig, const struct verdict *found, int count)
-{
-    uint64_t newest = 0;
-    bool same = true;
-    for (int i = 0; i < count; i++) {
-        newest = found[i].version > newest ? found[i].version : newest;
-        for (int k = 0; k < i; k++)
-            same &=
-                (found[i].version > found[k].version) == (found[i].sequence > found[k].sequence);
-    }
-    if (same && newest >= rig->promised)
-        return true;
-    if (!rig->problem[0])
-        snprintf(rig->problem, sizeof rig->problem,
-                 "version %" PRIu64 " is the newest, %" PRIu64 " was acknowledged; the order is %s",
-                 newest, rig->promised, same ? "right" : "another one");
-    return false;
+    return verdict->found;
 }
 
 // What is in the pool, and what of it is somewhere else, too.
@@ -321,8 +128,8 @@ static bool reopen(struct rig *rig, struct crash_image *image);
 static bool look(void *user, struct crash_image *image)
 {
     struct rig *rig = user;
-    uint64_t situation = 0, steps[STEPS];
-    struct verdict found[STEPS];
+    uint64_t situation = 0;
+    struct script_found found[SCRIPT_STEPS];
     int count = 0;
     const uint32_t inode = crash_inode_find(crash_image_inode(image, CRASH_ROOT), path + 1);
     const struct crash_inode empty = {0};
@@ -330,74 +137,23 @@ static bool look(void *user, struct crash_image *image)
     for (size_t i = 0; i < directory->count; i++) {
         const struct crash_entry *entry = &directory->entries[i];
         uint64_t step = 0;
-        struct verdict verdict = {.version = UINT64_MAX};
+        struct script_found one = {.version = UINT64_MAX};
         if (ckpt_name_is_step(entry->name, &step))
-            verdict = judge(rig, image, step, entry->inode);
-        if (verdict.version != UINT64_MAX && !check_step(rig, step, verdict.version))
-            return false;
-        if (verdict.version != UINT64_MAX) {
-            steps[count] = step;
-            found[count++] = verdict;
-        }
-        situation += base_hash64(&verdict.version, sizeof verdict.version, entry->hash);
+            one = judge(rig, image, step, entry->inode);
+        if (one.version != UINT64_MAX)
+            found[count++] = one;
+        situation += base_hash64(&one.version, sizeof one.version, entry->hash);
         if (strcmp(entry->name, CKPT_POOL_NAME) == 0)
             situation += hash_pool(image, directory, entry->inode);
     }
-    for (int i = 0; i < rig->expected_count; i++) {
-        int k = 0;
-        while (k < count && steps[k] != rig->expected[i].step)
-            k++;
-        if (rig->expected[i].oldest && k == count)
-            return complain(rig, "was acknowledged and is lost", rig->expected[i].step, 0);
-    }
-    if (!check_order(rig, found, count))
+    if (!script_accepts(&rig->script, found, count))
         return false;
     // What means the same to the next job need not be opened twice.
     return !crash_set_add(&rig->situations, situation) || reopen(rig, image);
 }
 
-// What was promised must load on a disk.
-static bool check_promises(struct rig *rig, const struct crash_disk *disk)
-{
-    for (int i = 0; i < rig->expected_count; i++) {
-        const struct expectation *expected = &rig->expected[i];
-        uint64_t version = 0;
-        if (expected->oldest &&
-            (toy_load(&disk->store, path, expected->step, &version, NULL) != ZERO_OK ||
-             version < expected->oldest || version > expected->newest))
-            return complain(rig, "is lost to the next job", expected->step, version);
-    }
-    return true;
-}
-
-static zero_result find_unfinished(void *user, const char *name, enum base_entry_kind kind,
-                                   struct base_error *error)
-{
-    (void)error;
-    (void)kind;
-    uint64_t step;
-    *(bool *)user |= ckpt_name_is_saving(name, &step);
-    return ZERO_OK;
-}
-
 // The next job's life, on the disk that the power cut has left. Its own power cuts are looked at,
 // too, as far as nobody is nested.
-static bool go_on(struct rig *next)
-{
-    const struct ckpt_store *store = &next->disk->store;
-    const uint64_t step = LAST + 10 * next->version; // no job before had it
-    bool unfinished = false;
-    if (!open_directory(next))
-        return complain(next, "can't be opened for", step, 0);
-    if (store->list(store->user, path, find_unfinished, &unfinished, NULL) || unfinished)
-        return complain(next, "finds what is unfinished", step, 0);
-    if (!check_promises(next, next->disk) || !save(next, step) || !check_promises(next, next->disk))
-        return complain(next, "can't be saved, or harms others", step, 0);
-    if (!prune(next) || !save(next, step + 10))
-        return complain(next, "can't be pruned for", step, 0);
-    return true;
-}
-
 static bool reopen(struct rig *rig, struct crash_image *image)
 {
     enum { AFTER_TWO_CUTS = 4, NESTED = 64 };
@@ -406,24 +162,24 @@ static bool reopen(struct rig *rig, struct crash_image *image)
     struct rig *next = calloc(1, sizeof *next);
     assert_non_null(next);
     *next = *rig;
-    next->disk = crash_image_mount(image);
+    use_disk(next, crash_image_mount(image));
     next->situations = (struct crash_set){0};
     next->nested = true;
     next->reopened = 0;
-    next->event_count = 0;
-    next->world = 1 + (uint32_t)draw(rig, 3);
-    next->last = 0;
+    next->script.event_count = 0;
+    next->script.world = 1 + (uint32_t)script_draw(&rig->script, 3);
+    next->script.last = 0;
     rig->reopened++;
     next->disk->fate = rig->disk->fate;
-    bool good = go_on(next);
-    close_directory(next);
+    bool good = script_go_on(&next->script);
+    script_close(&next->script);
     if (good && !rig->nested && rig->reopened % NESTED == 0) {
         struct crash_set states = {0};
         const struct crash_watch watch = {next, hear, look};
-        good = crash_explore(next->disk, &watch, rig->random, 4, &states);
+        good = crash_explore(next->disk, &watch, rig->script.random, 4, &states);
         crash_set_free(&states);
     }
-    memcpy(rig->problem, next->problem, sizeof rig->problem);
+    memcpy(rig->script.problem, next->script.problem, sizeof rig->script.problem);
     crash_disk_free(next->disk);
     crash_set_free(&next->situations);
     free(next);
@@ -459,7 +215,7 @@ static enum crash_fate drop_directory(const char *name)
 
 static enum crash_fate drop_at_opening(const char *name)
 {
-    return opening ? drop_directory(name) : CRASH_DO;
+    return script_is_opening ? drop_directory(name) : CRASH_DO;
 }
 
 static enum crash_fate drop_parent(const char *name)
@@ -500,16 +256,16 @@ static const char *explore(const struct protocol *protocol, uint64_t seed, int d
     static char problem[640];
     struct rig *rig = calloc(1, sizeof *rig);
     assert_non_null(rig);
-    rig->greedy = protocol->greedy;
+    rig->script.greedy = protocol->greedy;
     rig->trusting = protocol->trusting;
-    rig->calm = protocol->calm;
-    rig->disk = crash_disk_make();
+    rig->script.calm = protocol->calm;
+    use_disk(rig, crash_disk_make());
     rig->disk->fate = protocol->fate;
     run_script(rig, seed);
     const struct crash_watch watch = {rig, hear, look};
     const bool good = crash_explore(rig->disk, &watch, seed, draws, states);
-    assert_int_equal(good, rig->problem[0] == '\0');
-    strcpy(problem, rig->problem);
+    assert_int_equal(good, rig->script.problem[0] == '\0');
+    strcpy(problem, rig->script.problem);
     *reopened += rig->reopened;
     crash_disk_free(rig->disk);
     crash_set_free(&rig->situations);
