@@ -2,14 +2,9 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/fault.h"
+#include "base/thread.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <time.h>
 
 enum { NOWHERE = -1, TILE_NAME_BYTES = 32 };
 
@@ -423,13 +418,7 @@ static zero_result make_queue(struct off_stream *stream, const struct off_stream
 
 static zero_result start_thread(struct off_stream *stream, struct base_error *error)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = base_fault("thread");
-    if (failed == 0)
-        failed = pthread_create(&stream->thread, NULL, thread_main, stream);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int failed = base_thread_start(&stream->thread, "thread", 0, thread_main, stream);
     stream->has_thread = failed == 0;
     return failed == 0 ? ZERO_OK
                        : zero_fail_errno(error, ZERO_E_NOMEM, failed,

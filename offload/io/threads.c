@@ -1,10 +1,9 @@
 /* Threads that each do one transfer at a time: what works on every kernel. */
 #include "base/arena.h"
-#include "base/fault.h"
+#include "base/thread.h"
 #include "offload/io/engine.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <time.h>
 
 enum { MOST_THREADS = 64 };
@@ -114,10 +113,8 @@ static zero_result start_threads(struct threads_engine *engine, struct base_erro
 {
     const unsigned wanted = engine->depth < MOST_THREADS ? engine->depth : MOST_THREADS;
     for (; engine->thread_count < wanted; engine->thread_count++) {
-        int failed = base_fault("thread");
-        if (failed == 0)
-            failed =
-                pthread_create(&engine->threads[engine->thread_count], NULL, thread_main, engine);
+        const int failed = base_thread_start(&engine->threads[engine->thread_count], "thread", 0,
+                                             thread_main, engine);
         if (failed != 0)
             return zero_fail_errno(error, ZERO_E_NOMEM, failed,
                                    "cannot start thread %u of %u for reads and writes",

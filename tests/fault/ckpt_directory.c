@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
