@@ -74,6 +74,10 @@ zero_result base_fsync_parent(const char *path, struct base_error *error);
  * ZERO_NOT_FOUND (error is set too): no `from`, or a directory is missing. */
 zero_result base_rename(const char *from, const char *to, struct base_error *error);
 
+/** The same, unless `to` is there: ZERO_E_INVALID. ZERO_E_UNSUPPORTED: this file system can't tell.
+ */
+zero_result base_rename_new(const char *from, const char *to, struct base_error *error);
+
 /** Exchanges two names at once. ZERO_NOT_FOUND like base_rename(); ZERO_E_UNSUPPORTED: this file
  * system can't. */
 zero_result base_exchange(const char *one, const char *other, struct base_error *error);

@@ -50,6 +50,20 @@ zero_result base_rename(const char *from, const char *to, struct base_error *err
                   : ZERO_OK;
 }
 
+zero_result base_rename_new(const char *from, const char *to, struct base_error *error)
+{
+    int errnum = base_fault("io.rename");
+    if (!errnum && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) != 0)
+        errnum = errno;
+    const zero_result result = errnum == EEXIST   ? ZERO_E_INVALID
+                               : errnum == ENOENT ? ZERO_NOT_FOUND
+                               : errnum == EINVAL ? ZERO_E_UNSUPPORTED
+                                                  : ZERO_E_IO;
+    return errnum ? zero_fail_errno(error, result, errnum, "cannot rename '%s' to a new '%s'", from,
+                                    to)
+                  : ZERO_OK;
+}
+
 zero_result base_exchange(const char *one, const char *other, struct base_error *error)
 {
     int errnum = base_fault("io.exchange");

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,11 @@ const struct ckpt_tensor *ckpt_safetensors_find(const struct ckpt_safetensors *f
     return found ? *found : NULL;
 }
 
+const char *ckpt_safetensors_metadata(const struct ckpt_safetensors *file, const char *key)
+{
+    return json_string_value(json_object_get(file->header.metadata, key));
+}
+
 // Widens the `count` halves that fill the upper half of out's bytes. Element i's float overwrites
 // no half but those before i+1, so this works in place, upwards.
 static void widen_in_place(float *out, uint64_t count, enum ckpt_dtype dtype)
@@ -154,25 +160,44 @@ static void widen_in_place(float *out, uint64_t count, enum ckpt_dtype dtype)
     }
 }
 
+static zero_result check_read(const struct ckpt_safetensors *file, const struct ckpt_tensor *tensor,
+                              uint64_t first, uint64_t count, struct base_error *error)
+{
+    return ckpt_dtype_size(tensor->dtype) > 0
+               ? check_range(tensor, first, count, file->path, error)
+               : zero_fail(error, ZERO_E_INVALID,
+                           "'%s': tensor '%.80s' is neither F32, BF16 nor F16", file->path,
+                           tensor->name);
+}
+
+zero_result ckpt_safetensors_read(const struct ckpt_safetensors *file,
+                                  const struct ckpt_tensor *tensor, uint64_t first, uint64_t count,
+                                  void *out, struct base_error *error)
+{
+    const zero_result result = check_read(file, tensor, first, count, error);
+    if (result)
+        return result;
+    const size_t size = ckpt_dtype_size(tensor->dtype);
+    struct base_error cause = {.result = ZERO_OK};
+    if (base_pread_all(file->fd, out, (size_t)(count * size), tensor->offset + first * size,
+                       file->path, &cause))
+        return tensor_failed(error, tensor, &cause);
+    return ZERO_OK;
+}
+
 zero_result ckpt_safetensors_read_f32(const struct ckpt_safetensors *file,
                                       const struct ckpt_tensor *tensor, uint64_t first,
                                       uint64_t count, float *out, struct base_error *error)
 {
-    const size_t size = ckpt_dtype_size(tensor->dtype);
-    if (size == 0)
-        return zero_fail(error, ZERO_E_INVALID, "'%s': tensor '%.80s' is neither F32, BF16 nor F16",
-                         file->path, tensor->name);
-    const zero_result result = check_range(tensor, first, count, file->path, error);
+    zero_result result = check_read(file, tensor, first, count, error);
     if (result)
         return result;
-    struct base_error cause = {.result = ZERO_OK};
-    unsigned char *to = (unsigned char *)out + count * (sizeof *out - size);
-    if (base_pread_all(file->fd, to, (size_t)(count * size), tensor->offset + first * size,
-                       file->path, &cause))
-        return tensor_failed(error, tensor, &cause);
-    if (tensor->dtype != CKPT_F32)
+    unsigned char *to =
+        (unsigned char *)out + count * (sizeof *out - ckpt_dtype_size(tensor->dtype));
+    result = ckpt_safetensors_read(file, tensor, first, count, to, error);
+    if (result == ZERO_OK && tensor->dtype != CKPT_F32)
         widen_in_place(out, count, tensor->dtype);
-    return ZERO_OK;
+    return result;
 }
 
 /* ------------------------------------------------------------------ writing */
@@ -187,6 +212,7 @@ struct ckpt_safetensors_writer {
     struct ckpt_tensor *table;
     char *names;
     uint64_t missing; // elements not written yet
+    bool never_replace;
     uint16_t narrow[NARROW_CHUNK];
 };
 
@@ -243,12 +269,15 @@ static zero_result create_temporary(struct ckpt_safetensors_writer *writer,
     return ZERO_OK;
 }
 
-static zero_result write_header(struct ckpt_safetensors_writer *writer, struct base_error *error)
+static zero_result write_header(struct ckpt_safetensors_writer *writer,
+                                const struct ckpt_safetensors_options *options,
+                                struct base_error *error)
 {
     char *text;
     size_t length;
-    zero_result result =
-        ckpt_header_format(writer->table, writer->tensors, &text, &length, writer->path, error);
+    zero_result result = ckpt_header_format(
+        writer->table, writer->tensors, options ? options->metadata : NULL,
+        options ? options->metadata_count : 0, &text, &length, writer->path, error);
     if (result)
         return result;
     result = create_temporary(writer, error);
@@ -259,9 +288,11 @@ static zero_result write_header(struct ckpt_safetensors_writer *writer, struct b
 }
 
 // A rename would put a file in the place of a device, a link or a folder.
-static zero_result check_target(const char *path, struct base_error *error)
+static zero_result check_target(const char *path, bool never_replace, struct base_error *error)
 {
     struct stat status;
+    if (lstat(path, &status) == 0 && never_replace)
+        return zero_fail(error, ZERO_E_INVALID, "'%s' is there already", path);
     if (lstat(path, &status) == 0)
         return S_ISREG(status.st_mode)
                    ? ZERO_OK
@@ -275,6 +306,7 @@ static zero_result check_target(const char *path, struct base_error *error)
 
 zero_result ckpt_safetensors_create(struct ckpt_safetensors_writer **out, const char *path,
                                     const struct ckpt_tensor *table, size_t tensors,
+                                    const struct ckpt_safetensors_options *options,
                                     struct base_error *error)
 {
     *out = NULL;
@@ -282,12 +314,14 @@ zero_result ckpt_safetensors_create(struct ckpt_safetensors_writer **out, const 
     if (!writer)
         return no_memory(path, error);
     writer->fd = -1;
+    writer->never_replace = options && options->never_replace;
     writer->path = base_strdup(path);
-    zero_result result = writer->path ? check_target(path, error) : no_memory(path, error);
+    zero_result result =
+        writer->path ? check_target(path, writer->never_replace, error) : no_memory(path, error);
     if (result == ZERO_OK)
         result = copy_table(writer, table, tensors, error);
     if (result == ZERO_OK)
-        result = write_header(writer, error);
+        result = write_header(writer, options, error);
     if (result) {
         ckpt_safetensors_abort(writer);
         return result;
@@ -316,24 +350,45 @@ static zero_result write_narrowed(struct ckpt_safetensors_writer *writer,
     return ZERO_OK;
 }
 
+static zero_result check_write(const struct ckpt_safetensors_writer *writer, size_t index,
+                               uint64_t first, uint64_t count, struct base_error *error)
+{
+    return index < writer->tensors
+               ? check_range(&writer->table[index], first, count, writer->path, error)
+               : zero_fail(error, ZERO_E_INVALID, "'%s' has %zu tensors, not a number %zu",
+                           writer->path, writer->tensors, index);
+}
+
+zero_result ckpt_safetensors_write_stored(struct ckpt_safetensors_writer *writer, size_t index,
+                                          uint64_t first, uint64_t count, const void *elements,
+                                          struct base_error *error)
+{
+    zero_result result = check_write(writer, index, first, count, error);
+    if (result)
+        return result;
+    const struct ckpt_tensor *tensor = &writer->table[index];
+    const size_t size = ckpt_dtype_size(tensor->dtype);
+    struct base_error cause = {.result = ZERO_OK};
+    result = base_pwrite_all(writer->fd, elements, (size_t)(count * size),
+                             tensor->offset + first * size, writer->temporary, &cause);
+    if (result)
+        return tensor_failed(error, tensor, &cause);
+    writer->missing -= count;
+    return ZERO_OK;
+}
+
 zero_result ckpt_safetensors_write(struct ckpt_safetensors_writer *writer, size_t index,
                                    uint64_t first, uint64_t count, const float *values,
                                    struct base_error *error)
 {
-    if (index >= writer->tensors)
-        return zero_fail(error, ZERO_E_INVALID, "'%s' has %zu tensors, not a number %zu",
-                         writer->path, writer->tensors, index);
-    const struct ckpt_tensor *tensor = &writer->table[index];
-    zero_result result = check_range(tensor, first, count, writer->path, error);
+    zero_result result = check_write(writer, index, first, count, error);
     if (result)
         return result;
-    struct base_error cause = {.result = ZERO_OK};
+    const struct ckpt_tensor *tensor = &writer->table[index];
     if (tensor->dtype == CKPT_F32)
-        result =
-            base_pwrite_all(writer->fd, values, (size_t)(count * sizeof *values),
-                            tensor->offset + first * sizeof *values, writer->temporary, &cause);
-    else
-        result = write_narrowed(writer, tensor, first, count, values, &cause);
+        return ckpt_safetensors_write_stored(writer, index, first, count, values, error);
+    struct base_error cause = {.result = ZERO_OK};
+    result = write_narrowed(writer, tensor, first, count, values, &cause);
     if (result)
         return tensor_failed(error, tensor, &cause);
     writer->missing -= count;
@@ -350,7 +405,8 @@ static zero_result commit(struct ckpt_safetensors_writer *writer, struct base_er
     if (result == ZERO_OK)
         result = base_close(&writer->fd, writer->temporary, error);
     if (result == ZERO_OK)
-        result = base_rename(writer->temporary, writer->path, error);
+        result = (writer->never_replace ? base_rename_new : base_rename)(writer->temporary,
+                                                                         writer->path, error);
     if (result)
         return result < 0 ? result : ZERO_E_IO;
     base_free(writer->temporary);

@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
+
 enum { CKPT_MAX_DIMS = 8 };
 
 /** Element types of the format. Values of the first three can be read and written as fp32. */
@@ -69,6 +71,15 @@ zero_result ckpt_safetensors_read_f32(const struct ckpt_safetensors *file,
                                       const struct ckpt_tensor *tensor, uint64_t first,
                                       uint64_t count, float *out, struct base_error *error);
 
+/** The same as they are stored, of any dtype but CKPT_OTHER. */
+zero_result ckpt_safetensors_read(const struct ckpt_safetensors *file,
+                                  const struct ckpt_tensor *tensor, uint64_t first, uint64_t count,
+                                  void *out, struct base_error *error);
+
+/** The text that the file has under a name beside its tensors; NULL if there is none. Belongs to
+ * the file. */
+const char *ckpt_safetensors_metadata(const struct ckpt_safetensors *file, const char *key);
+
 /** Closes the file and frees what belongs to it; accepts NULL. */
 void ckpt_safetensors_close(struct ckpt_safetensors *file);
 
@@ -77,21 +88,36 @@ void ckpt_safetensors_close(struct ckpt_safetensors *file);
 /** About what a writer takes beside its table. */
 #define CKPT_WRITER_BYTES ((size_t)64 << 10)
 
+/** A text beside tensors, both UTF-8. */
+struct ckpt_metadata {
+    const char *key;
+    const char *text;
+};
+
+/** What a writer may be told beside its table. All zero is the default. */
+struct ckpt_safetensors_options {
+    const struct ckpt_metadata *metadata; /**< copied; `format` is always there */
+    size_t metadata_count;
+    bool never_replace; /**< a file that has the name is an error, also when it appears later */
+};
+
 /** A file being written, under a name of its own until it is complete. One thread at a time. */
 struct ckpt_safetensors_writer;
 
 /**
  * Starts a file that will be called `path`, with the tensors of `table` (name, dtype, ndim and
- * shape are used and copied), and writes its header to a temporary file beside it. *writer is to
- * be given to finish or abort; after an error it is NULL and the temporary file is gone.
+ * shape are used and copied), and writes its header to a temporary file beside it. `options` may be
+ * NULL. *writer is to be given to finish or abort; after an error it is NULL and the temporary file
+ * is gone.
  *
- * ZERO_E_INVALID a name that is empty, taken twice, "__metadata__" or no UTF-8, a dtype that
- * cannot be written, ndim or a size out of range, or something at `path` that is no regular file
- * (a device, a link, a folder); ZERO_E_IO, ZERO_NOT_FOUND (no such directory);
- * ZERO_E_NOMEM.
+ * ZERO_E_INVALID a name that is empty, taken twice, "__metadata__" or no UTF-8, metadata that are
+ * no UTF-8, a dtype that cannot be written, ndim or a size out of range, something at `path` that
+ * is no regular file (a device, a link, a folder) or, where it is never to be replaced, anything;
+ * ZERO_E_IO, ZERO_NOT_FOUND (no such directory); ZERO_E_NOMEM.
  */
 zero_result ckpt_safetensors_create(struct ckpt_safetensors_writer **writer, const char *path,
                                     const struct ckpt_tensor *table, size_t tensors,
+                                    const struct ckpt_safetensors_options *options,
                                     struct base_error *error);
 
 /**
@@ -102,6 +128,11 @@ zero_result ckpt_safetensors_create(struct ckpt_safetensors_writer **writer, con
 zero_result ckpt_safetensors_write(struct ckpt_safetensors_writer *writer, size_t tensor,
                                    uint64_t first, uint64_t count, const float *values,
                                    struct base_error *error);
+
+/** The same of elements that have the tensor's dtype: they are written as they are. */
+zero_result ckpt_safetensors_write_stored(struct ckpt_safetensors_writer *writer, size_t tensor,
+                                          uint64_t first, uint64_t count, const void *elements,
+                                          struct base_error *error);
 
 /**
  * Syncs the file and gives it its name, durably; frees the writer in every case. On error a file

@@ -145,7 +145,7 @@ static zero_result parse_tensor(struct ckpt_tensor *tensor, const json_t *value,
     return result;
 }
 
-// Metadata is not used, but must be what the format says: texts by name.
+// Metadata must be what the format says: texts by name.
 static zero_result check_metadata(json_t *metadata, const char *path, struct base_error *error)
 {
     const char *key;
@@ -260,6 +260,7 @@ zero_result ckpt_header_parse(struct ckpt_header *header, const char *json, size
     zero_result result = parse_root(header, root, data_bytes, path, error);
     if (result == ZERO_OK)
         result = place_tensors(header, CKPT_HEADER_START + length, data_bytes, path, error);
+    header->metadata = json_incref(json_object_get(root, metadata_name));
     json_decref(root);
     if (result)
         ckpt_header_free(header);
@@ -271,6 +272,7 @@ void ckpt_header_free(struct ckpt_header *header)
     base_free(header->tensor);
     base_free(header->by_name);
     base_free(header->names);
+    json_decref(header->metadata);
     *header = (struct ckpt_header){0};
 }
 
@@ -337,6 +339,17 @@ static zero_result add_tensor(json_t *root, const struct ckpt_tensor *tensor, co
     return ZERO_OK;
 }
 
+static zero_result add_metadata(json_t *root, const struct ckpt_metadata *metadata, size_t count,
+                                const char *path, struct base_error *error)
+{
+    json_t *object = json_object_get(root, metadata_name);
+    for (size_t i = 0; i < count; i++)
+        if (json_object_set_new(object, metadata[i].key, json_string(metadata[i].text)) != 0)
+            return zero_fail(error, ZERO_E_INVALID, "'%s': %s: '%.80s' is no UTF-8", path,
+                             metadata_name, metadata[i].key);
+    return ZERO_OK;
+}
+
 // Makes the file's first bytes from the JSON: length, text, padding.
 static zero_result frame_text(const char *json, char **text, size_t *length, const char *path,
                               struct base_error *error)
@@ -359,13 +372,16 @@ static zero_result frame_text(const char *json, char **text, size_t *length, con
     return ZERO_OK;
 }
 
-zero_result ckpt_header_format(struct ckpt_tensor *table, size_t tensors, char **text,
-                               size_t *length, const char *path, struct base_error *error)
+zero_result ckpt_header_format(struct ckpt_tensor *table, size_t tensors,
+                               const struct ckpt_metadata *metadata, size_t metadata_count,
+                               char **text, size_t *length, const char *path,
+                               struct base_error *error)
 {
     *text = NULL;
     json_t *root = json_pack("{s:{s:s}}", metadata_name, "format", "pt");
     char *json = NULL;
-    zero_result result = root ? ZERO_OK : zero_fail(error, ZERO_E_NOMEM, "'%s': no memory", path);
+    zero_result result = root ? add_metadata(root, metadata, metadata_count, path, error)
+                              : zero_fail(error, ZERO_E_NOMEM, "'%s': no memory", path);
     for (size_t i = 0; result == ZERO_OK && i < tensors; i++)
         result = measure_tensor(&table[i], path, error);
     if (result)

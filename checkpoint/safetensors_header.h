@@ -17,7 +17,8 @@ struct ckpt_header {
     struct ckpt_tensor *tensor;
     struct ckpt_tensor **by_name; /**< the same, sorted by name */
     size_t count;
-    char *names; /**< all names, one after the other */
+    char *names;             /**< all names, one after the other */
+    struct json_t *metadata; /**< an object of texts, or NULL */
 };
 
 /**
@@ -32,13 +33,16 @@ zero_result ckpt_header_parse(struct ckpt_header *header, const char *json, size
 void ckpt_header_free(struct ckpt_header *header);
 
 /**
- * Makes a header for `table` and places its tensors: larger elements first, so that all are
- * aligned, else in the table's order. *text (to be freed with base_free()) are the *length bytes of
- * the file up to the first tensor, length field and padding to 8 bytes included; table[i].count,
- * .bytes and .offset are set. *Local.* Errors as in ckpt_safetensors_create(); then *text is NULL.
+ * Makes a header for `table` with `metadata`, and places its tensors: larger elements first, so
+ * that all are aligned, else in the table's order. *text (to be freed with base_free()) are the
+ * *length bytes of the file up to the first tensor, length field and padding to 8 bytes included;
+ * table[i].count, .bytes and .offset are set. *Local.* Errors as in ckpt_safetensors_create(); then
+ * *text is NULL.
  */
-zero_result ckpt_header_format(struct ckpt_tensor *table, size_t tensors, char **text,
-                               size_t *length, const char *path, struct base_error *error);
+zero_result ckpt_header_format(struct ckpt_tensor *table, size_t tensors,
+                               const struct ckpt_metadata *metadata, size_t metadata_count,
+                               char **text, size_t *length, const char *path,
+                               struct base_error *error);
 
 /** Bytes of one element; 0 for CKPT_OTHER. *Local.* */
 size_t ckpt_dtype_size(enum ckpt_dtype dtype);

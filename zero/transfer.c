@@ -90,7 +90,7 @@ static void open_writer(zero_ctx *z, struct export *job, const char *path)
             (struct ckpt_tensor){.name = param->name, .dtype = CKPT_F32, .ndim = param->ndim};
         memcpy(table[p].shape, param->shape, sizeof param->shape);
     }
-    ckpt_safetensors_create(&job->writer, path, table, z->model.param_count, &job->error);
+    ckpt_safetensors_create(&job->writer, path, table, z->model.param_count, NULL, &job->error);
     base_free(table);
 }
 

@@ -216,7 +216,7 @@ static void write_variation(const char *path, const struct variation *vary)
             .name = i ? "zz.extra" : "a.extra", .dtype = CKPT_F32, .ndim = 1, .shape = {3}};
     struct ckpt_safetensors_writer *writer;
     struct base_error error = {0};
-    assert_int_equal(ckpt_safetensors_create(&writer, path, table, count, &error), ZERO_OK);
+    assert_int_equal(ckpt_safetensors_create(&writer, path, table, count, NULL, &error), ZERO_OK);
     for (size_t i = 0; i < count; i++) {
         const uint64_t numel = table[i].shape[0] * (table[i].ndim > 1 ? table[i].shape[1] : 1);
         assert_int_equal(ckpt_safetensors_write(writer, i, 0, numel, values, &error), ZERO_OK);

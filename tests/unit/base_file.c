@@ -147,6 +147,13 @@ static void opening_and_naming(void **state)
     assert_int_equal(base_rename(path, to, NULL), ZERO_OK);
     assert_int_equal(access(path, F_OK), -1);
     assert_int_equal(access(to, F_OK), 0);
+    fd = open_new(path);
+    base_close(&fd, path, NULL);
+    assert_int_equal(base_rename_new(path, to, &failure), ZERO_E_INVALID);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(base_unlink(to, NULL), ZERO_OK);
+    assert_int_equal(base_rename_new(path, to, NULL), ZERO_OK);
+    assert_int_equal(base_rename_new(path, to, NULL), ZERO_NOT_FOUND);
     assert_int_equal(base_fsync_parent(to, NULL), ZERO_OK);
     assert_int_equal(base_fsync_parent("no-slash", NULL), ZERO_OK);
     assert_int_equal(base_fsync_parent("/f", NULL), ZERO_OK);

@@ -91,7 +91,7 @@ static zero_result write_tensor(struct ckpt_safetensors_writer *writer, size_t t
 static zero_result write_table(const char *path, uint64_t step)
 {
     struct ckpt_safetensors_writer *writer;
-    zero_result result = ckpt_safetensors_create(&writer, path, table, TENSORS, &failure);
+    zero_result result = ckpt_safetensors_create(&writer, path, table, TENSORS, NULL, &failure);
     if (result) {
         assert_null(writer);
         return result;
@@ -187,7 +187,7 @@ static void the_bytes_are_the_formats(void **state)
 
     const char *path = temporary_path(&temporary, "f");
     struct ckpt_safetensors_writer *writer;
-    assert_int_equal(ckpt_safetensors_create(&writer, path, two, 2, NULL), ZERO_OK);
+    assert_int_equal(ckpt_safetensors_create(&writer, path, two, 2, NULL, NULL), ZERO_OK);
     assert_int_equal(ckpt_safetensors_write(writer, 0, 0, 2, (float[]){1, NAN}, NULL), ZERO_OK);
     assert_int_equal(ckpt_safetensors_write(writer, 1, 0, 2, (float[]){1, -2}, NULL), ZERO_OK);
     assert_int_equal(access(path, F_OK), -1);
@@ -207,7 +207,7 @@ static void a_file_without_tensors(void **state)
     const char *path = temporary_path(&temporary, "f");
     struct ckpt_safetensors_writer *writer;
     struct ckpt_safetensors *file;
-    assert_int_equal(ckpt_safetensors_create(&writer, path, NULL, 0, NULL), ZERO_OK);
+    assert_int_equal(ckpt_safetensors_create(&writer, path, NULL, 0, NULL, NULL), ZERO_OK);
     assert_int_equal(ckpt_safetensors_finish(writer, NULL), ZERO_OK);
     assert_int_equal(ckpt_safetensors_open(&file, path, NULL), ZERO_OK);
     assert_int_equal(ckpt_safetensors_count(file), 0);
@@ -228,7 +228,7 @@ static void halves_are_widened_by_their_bits(void **state)
         struct ckpt_safetensors *file;
         for (uint32_t h = 0; h < 65536; h++)
             values[h] = d ? base_f32_from_f16((uint16_t)h) : base_f32_from_bf16((uint16_t)h);
-        assert_int_equal(ckpt_safetensors_create(&writer, path, &all, 1, NULL), ZERO_OK);
+        assert_int_equal(ckpt_safetensors_create(&writer, path, &all, 1, NULL, NULL), ZERO_OK);
         assert_int_equal(ckpt_safetensors_write(writer, 0, 0, 65536, values, NULL), ZERO_OK);
         assert_int_equal(ckpt_safetensors_finish(writer, NULL), ZERO_OK);
         memset(values, 0, sizeof values);
@@ -257,7 +257,7 @@ static void ranges_are_checked(void **state)
     struct ckpt_safetensors *file;
     assert_int_equal(write_table(path, LARGEST), ZERO_OK);
     assert_int_equal(ckpt_safetensors_open(&file, path, NULL), ZERO_OK);
-    assert_int_equal(ckpt_safetensors_create(&writer, path, table, TENSORS, NULL), ZERO_OK);
+    assert_int_equal(ckpt_safetensors_create(&writer, path, table, TENSORS, NULL, NULL), ZERO_OK);
     const struct ckpt_tensor *tensor = ckpt_safetensors_find(file, "h.0.weight");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         base_error_clear(&failure);
@@ -299,7 +299,7 @@ static void tables_are_checked(void **state)
         struct ckpt_safetensors_writer *writer;
         base_error_clear(&failure);
         assert_int_equal(ckpt_safetensors_create(&writer, temporary_path(&temporary, "f"),
-                                                 bad[i].tensor, 2, &failure),
+                                                 bad[i].tensor, 2, NULL, &failure),
                          ZERO_E_INVALID);
         assert_null(writer);
         if (!strstr(failure.message, bad[i].message))
@@ -314,7 +314,7 @@ static void an_unfinished_file_is_refused(void **state)
     (void)state;
     const char *path = temporary_path(&temporary, "f");
     struct ckpt_safetensors_writer *writer;
-    assert_int_equal(ckpt_safetensors_create(&writer, path, table, TENSORS, NULL), ZERO_OK);
+    assert_int_equal(ckpt_safetensors_create(&writer, path, table, TENSORS, NULL, NULL), ZERO_OK);
     for (size_t t = 0; t < TENSORS; t++)
         if (t != 2)
             assert_int_equal(write_tensor(writer, t, LARGEST), ZERO_OK);
@@ -328,7 +328,7 @@ static void places_that_cannot_be_written(void **state)
     (void)state;
     struct ckpt_safetensors_writer *writer;
     assert_int_equal(ckpt_safetensors_create(&writer, temporary_path(&temporary, "no/f"), table,
-                                             TENSORS, &failure),
+                                             TENSORS, NULL, &failure),
                      ZERO_NOT_FOUND);
     assert_null(writer);
     assert_non_null(strstr(failure.message, "no/f"));
@@ -349,7 +349,7 @@ static void only_files_are_replaced(void **state)
         struct ckpt_safetensors_writer *writer;
         struct stat status;
         base_error_clear(&failure);
-        assert_int_equal(ckpt_safetensors_create(&writer, path, table, TENSORS, &failure),
+        assert_int_equal(ckpt_safetensors_create(&writer, path, table, TENSORS, NULL, &failure),
                          ZERO_E_INVALID);
         assert_null(writer);
         assert_non_null(strstr(failure.message, names[i]));
