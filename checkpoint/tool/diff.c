@@ -1,4 +1,4 @@
-#include "checkpoint/tool/tool.h"
+#include "checkpoint/tool/diff.h"
 
 #include "base/text.h"
 
@@ -6,15 +6,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/** What is under way. */
-struct comparison {
-    const struct tool_options *options;
-    struct ckpt_manifest manifests[2];
-    struct tool_table table;
-    json_t *array;
-    size_t differences;
-};
 
 /** A value as text. */
 struct value {
@@ -61,8 +52,8 @@ static struct value say_scale(const struct ckpt_state *state)
 
 static void compare_states(struct comparison *comparison)
 {
-    const struct ckpt_state *a = &comparison->manifests[0].state;
-    const struct ckpt_state *b = &comparison->manifests[1].state;
+    const struct ckpt_state *a = &comparison->manifests[0]->state;
+    const struct ckpt_state *b = &comparison->manifests[1]->state;
     const struct {
         const char *what;
         uint64_t a, b;
@@ -99,8 +90,8 @@ static struct value say_hyper(const struct ckpt_hyper *hyper)
 
 static void compare_group(struct comparison *comparison, size_t g)
 {
-    const struct ckpt_group *a = &comparison->manifests[0].groups[g];
-    const struct ckpt_group *b = &comparison->manifests[1].groups[g];
+    const struct ckpt_group *a = &comparison->manifests[0]->groups[g];
+    const struct ckpt_group *b = &comparison->manifests[1]->groups[g];
     const struct value name = say("group %zu", g);
     add(comparison, "optimizer", name.text, say("%s", a->optimizer), say("%s", b->optimizer));
     add(comparison, "decay", name.text, say("%s", a->decay), say("%s", b->decay));
@@ -132,7 +123,7 @@ static struct value say_blob(const struct ckpt_blob *blob)
 
 static void compare_blobs(struct comparison *comparison)
 {
-    const struct ckpt_manifest *a = &comparison->manifests[0], *b = &comparison->manifests[1];
+    const struct ckpt_manifest *a = comparison->manifests[0], *b = comparison->manifests[1];
     for (size_t i = 0; i < a->blob_count; i++)
         add(comparison, "blob", a->blobs[i].name, say_blob(&a->blobs[i]),
             say_blob(find_blob(b, a->blobs[i].name)));
@@ -171,7 +162,7 @@ static void compare_tensors(struct comparison *comparison, const struct ckpt_tab
 
 static void compare_all_tensors(struct comparison *comparison)
 {
-    const struct ckpt_manifest *a = &comparison->manifests[0], *b = &comparison->manifests[1];
+    const struct ckpt_manifest *a = comparison->manifests[0], *b = comparison->manifests[1];
     for (size_t t = 0; t < a->tensor_count; t++) {
         const size_t other = ckpt_manifest_find(b, a->tensors[t].name);
         if (other == SIZE_MAX)
@@ -189,7 +180,7 @@ static void compare_all_tensors(struct comparison *comparison)
 // What differs last: alone, it is the contents of global blobs, of which the manifest has no sums.
 static void compare(struct comparison *comparison)
 {
-    const struct ckpt_manifest *a = &comparison->manifests[0], *b = &comparison->manifests[1];
+    const struct ckpt_manifest *a = comparison->manifests[0], *b = comparison->manifests[1];
     compare_states(comparison);
     if (a->group_count != b->group_count)
         add(comparison, "groups", "", say("%zu", a->group_count), say("%zu", b->group_count));
@@ -201,31 +192,44 @@ static void compare(struct comparison *comparison)
         say("%s", tool_hex(b->state.fingerprint, 16).text));
 }
 
-static zero_result print(struct comparison *comparison, struct base_error *error)
+static zero_result print_json(struct comparison *comparison, struct base_error *error)
 {
-    if (comparison->options->json) {
-        json_t *root = tool_json_root("diff");
-        root = tool_json_set(root, "same", json_boolean(comparison->differences == 0));
-        root = tool_json_set(root, "differences", comparison->array);
-        comparison->array = NULL;
-        return tool_json_print(root, error);
-    }
-    if (comparison->differences == 0)
-        puts("the same state");
-    else
-        return tool_table_print(&comparison->table, comparison->options, error);
-    return ZERO_OK;
+    json_t *root = tool_json_root("diff");
+    root = tool_json_set(root, "same", json_boolean(comparison->differences == 0));
+    root = tool_json_set(root, "differences", comparison->array);
+    comparison->array = NULL;
+    if (comparison->options->values)
+        root = tool_json_set(root, "values", comparison->values_array);
+    comparison->values_array = NULL;
+    return tool_json_print(root, error);
 }
 
-static zero_result read_one(struct ckpt_manifest *manifest, const char *path,
-                            struct base_error *error)
+static zero_result print(struct comparison *comparison, struct base_error *error)
 {
-    struct tool_place place;
-    zero_result result = tool_place_open(&place, path, error);
+    const struct tool_options *options = comparison->options;
+    if (options->json)
+        return print_json(comparison, error);
+    if (comparison->differences == 0) {
+        puts("the same state");
+        return ZERO_OK;
+    }
+    zero_result result = tool_table_print(&comparison->table, options, error);
+    if (!result && comparison->values.count > 1) { // more than the title
+        putchar('\n');
+        result = tool_table_print(&comparison->values, options, error);
+    }
+    return result;
+}
+
+static zero_result open_one(struct comparison *comparison, int i, struct base_error *error)
+{
+    struct tool_place *place = &comparison->places[i];
+    zero_result result = tool_place_open(place, comparison->options->paths[i], error);
     if (!result)
-        result =
-            ckpt_read_manifest(manifest, &ckpt_store_posix, place.directory, place.step, error);
-    tool_place_close(&place);
+        result = ckpt_loader_open(&comparison->loaders[i], &ckpt_store_posix, place->directory,
+                                  place->step, error);
+    if (!result)
+        comparison->manifests[i] = ckpt_loader_manifest(comparison->loaders[i]);
     return result;
 }
 
@@ -235,19 +239,27 @@ zero_result tool_diff(const struct tool_options *options, bool *found, struct ba
         .options = options,
         .table = {.columns = 4},
         .array = options->json ? json_array() : NULL,
+        .values = {.columns = 10},
+        .values_array = options->json && options->values ? json_array() : NULL,
     };
     tool_table_add(&comparison.table, TOOL_BOLD, "WHAT\tA\tB\tOF");
     zero_result result = ZERO_OK;
     for (int i = 0; i < 2 && !result; i++)
-        result = read_one(&comparison.manifests[i], options->paths[i], error);
-    if (!result) {
+        result = open_one(&comparison, i, error);
+    if (!result)
         compare(&comparison);
+    if (!result && options->values)
+        result = tool_diff_values(&comparison, error);
+    if (!result)
         result = print(&comparison, error);
-    }
     tool_table_free(&comparison.table);
+    tool_table_free(&comparison.values);
     json_decref(comparison.array);
-    ckpt_manifest_free(&comparison.manifests[0]);
-    ckpt_manifest_free(&comparison.manifests[1]);
+    json_decref(comparison.values_array);
+    for (int i = 0; i < 2; i++) {
+        ckpt_loader_close(comparison.loaders[i]);
+        tool_place_close(&comparison.places[i]);
+    }
     *found = comparison.differences > 0;
     return result;
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,8 @@ static const struct tool_command commands[] = {
     {"inspect", "PATH", 1, 1, tool_inspect},
     {"verify", "PATH...", 1, INT32_MAX, tool_verify},
     {"diff", "PATH PATH", 2, 2, tool_diff},
+    {"export", "PATH FILE", 2, 2, tool_export},
+    {"import", "FILE DIR", 2, 2, tool_import},
     {"prune", "DIR", 1, 1, tool_prune},
 };
 
@@ -17,9 +20,17 @@ enum long_option {
     OPTION_ALL = 256,
     OPTION_COLOR,
     OPTION_DRY_RUN,
+    OPTION_DTYPE,
+    OPTION_EDITED,
+    OPTION_FORCE,
     OPTION_JSON,
     OPTION_KEEP,
     OPTION_KEEP_EVERY,
+    OPTION_LIKE,
+    OPTION_STATE,
+    OPTION_STEP,
+    OPTION_TENSOR,
+    OPTION_VALUES,
     OPTION_VERSION,
 };
 
@@ -27,37 +38,54 @@ static const struct option long_options[] = {
     {"all", no_argument, NULL, OPTION_ALL},
     {"color", required_argument, NULL, OPTION_COLOR},
     {"dry-run", no_argument, NULL, OPTION_DRY_RUN},
+    {"dtype", required_argument, NULL, OPTION_DTYPE},
+    {"edited", no_argument, NULL, OPTION_EDITED},
+    {"force", no_argument, NULL, OPTION_FORCE},
     {"help", no_argument, NULL, 'h'},
     {"json", no_argument, NULL, OPTION_JSON},
     {"keep", required_argument, NULL, OPTION_KEEP},
     {"keep-every", required_argument, NULL, OPTION_KEEP_EVERY},
+    {"like", required_argument, NULL, OPTION_LIKE},
+    {"state", no_argument, NULL, OPTION_STATE},
+    {"step", required_argument, NULL, OPTION_STEP},
+    {"tensor", required_argument, NULL, OPTION_TENSOR},
+    {"values", no_argument, NULL, OPTION_VALUES},
     {"version", no_argument, NULL, OPTION_VERSION},
     {NULL, 0, NULL, 0},
 };
 
-/** Options that one command alone has. */
+/** Options that one command alone has, or two. */
 static const struct {
     const char *name;
     int option;
-    tool_run_fn run;
+    tool_run_fn run, other;
 } own_options[] = {
-    {"--all", OPTION_ALL, tool_verify},
-    {"--dry-run", OPTION_DRY_RUN, tool_prune},
-    {"--keep", OPTION_KEEP, tool_prune},
-    {"--keep-every", OPTION_KEEP_EVERY, tool_prune},
+    {"--all", OPTION_ALL, tool_verify, NULL},
+    {"--dry-run", OPTION_DRY_RUN, tool_prune, NULL},
+    {"--dtype", OPTION_DTYPE, tool_export, NULL},
+    {"--edited", OPTION_EDITED, tool_import, NULL},
+    {"--force", OPTION_FORCE, tool_export, tool_import},
+    {"--keep", OPTION_KEEP, tool_prune, NULL},
+    {"--keep-every", OPTION_KEEP_EVERY, tool_prune, NULL},
+    {"--like", OPTION_LIKE, tool_import, NULL},
+    {"--state", OPTION_STATE, tool_export, NULL},
+    {"--step", OPTION_STEP, tool_import, NULL},
+    {"--tensor", OPTION_TENSOR, tool_export, NULL},
+    {"--values", OPTION_VALUES, tool_diff, NULL},
 };
 
 enum { OWN_OPTIONS = sizeof own_options / sizeof *own_options };
 
-static zero_result parse_number(const char *option, const char *text, uint64_t *number,
-                                struct base_error *error)
+static zero_result parse_number(const char *option, const char *text, uint64_t least,
+                                uint64_t *number, struct base_error *error)
 {
     char *end;
     errno = 0;
     const unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || value < 1 || value > CKPT_MAX_NUMBER)
-        return zero_fail(error, ZERO_E_INVALID, "%s takes a number from 1 to 2^53, not '%.60s'",
-                         option, text);
+    if (*text < '0' || *text > '9' || *end || errno || value < least || value > CKPT_MAX_NUMBER)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s takes a number from %" PRIu64 " to 2^53, not '%.60s'", option, least,
+                         text);
     *number = value;
     return ZERO_OK;
 }
@@ -72,35 +100,65 @@ static zero_result parse_choice(const char *option, const char *text, const char
     return zero_fail(error, ZERO_E_INVALID, "%s takes %s, not '%.60s'", option, shown, text);
 }
 
+// What an option without a value sets; NULL: it has one.
+static bool *flag_of(struct tool_options *options, int option)
+{
+    switch (option) {
+    case 'h':
+        return &options->help;
+    case OPTION_ALL:
+        return &options->all;
+    case OPTION_DRY_RUN:
+        return &options->dry_run;
+    case OPTION_EDITED:
+        return &options->edited;
+    case OPTION_FORCE:
+        return &options->force;
+    case OPTION_JSON:
+        return &options->json;
+    case OPTION_STATE:
+        return &options->state;
+    case OPTION_VALUES:
+        return &options->values;
+    case OPTION_VERSION:
+        return &options->version;
+    default:
+        return NULL;
+    }
+}
+
 static zero_result parse_option(struct tool_options *options, int option, const char *argument,
                                 struct base_error *error)
 {
     static const char *const whens[] = {"auto", "always", "never", NULL};
+    static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
     int index = 0;
     zero_result result = ZERO_OK;
+    bool *flag = flag_of(options, option);
+    if (flag)
+        *flag = true;
     switch (option) {
-    case 'h':
-        options->help = true;
-        break;
-    case OPTION_ALL:
-        options->all = true;
-        break;
     case OPTION_COLOR:
         result = parse_choice("--color", argument, whens, "auto, always or never", &index, error);
         options->color = (enum tool_when)index;
         break;
-    case OPTION_DRY_RUN:
-        options->dry_run = true;
-        break;
-    case OPTION_JSON:
-        options->json = true;
+    case OPTION_DTYPE:
+        result = parse_choice("--dtype", argument, dtypes, "f32, bf16 or f16", &index, error);
+        options->dtype = (enum ckpt_dtype)index;
+        options->dtype_given = true;
         break;
     case OPTION_KEEP:
-        return parse_number("--keep", argument, &options->retention.keep, error);
+        return parse_number("--keep", argument, 1, &options->retention.keep, error);
     case OPTION_KEEP_EVERY:
-        return parse_number("--keep-every", argument, &options->retention.keep_every, error);
-    case OPTION_VERSION:
-        options->version = true;
+        return parse_number("--keep-every", argument, 1, &options->retention.keep_every, error);
+    case OPTION_LIKE:
+        options->like = argument;
+        break;
+    case OPTION_STEP:
+        options->step_given = true;
+        return parse_number("--step", argument, 0, &options->step, error);
+    case OPTION_TENSOR:
+        options->tensor = argument;
         break;
     }
     return result;
@@ -124,7 +182,7 @@ static zero_result check(const struct tool_options *options, const bool *given,
 {
     const struct tool_command *command = options->command;
     for (int i = 0; i < OWN_OPTIONS; i++)
-        if (given[i] && own_options[i].run != command->run)
+        if (given[i] && own_options[i].run != command->run && own_options[i].other != command->run)
             return zero_fail(error, ZERO_E_INVALID, "%s has no option %s", command->name,
                              own_options[i].name);
     if (options->path_count < command->fewest || options->path_count > command->most)

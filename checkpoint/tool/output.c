@@ -79,6 +79,21 @@ size_t tool_dtype_bytes(enum ckpt_dtype dtype)
     return dtype == CKPT_F32 ? 4 : 2;
 }
 
+char *tool_format(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    const int length = vsnprintf(NULL, 0, format, list);
+    va_end(list);
+    char *text = length < 0 ? NULL : base_calloc((size_t)length + 1, 1);
+    if (!text)
+        return NULL;
+    va_start(list, format);
+    vsnprintf(text, (size_t)length + 1, format, list);
+    va_end(list);
+    return text;
+}
+
 /* ------------------------------------------------------------------ tables */
 
 struct tool_row {

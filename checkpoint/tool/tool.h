@@ -1,5 +1,6 @@
 /**
- * The program zero-ckpt: what is in checkpoints, whether they are whole, in what two differ.
+ * The program zero-ckpt: what is in checkpoints, whether they are whole, in what two differ; to and
+ * from safetensors.
  *
  *   main.c      what to do with the command line; the order of things
  *   options.c   the command line
@@ -7,7 +8,10 @@
  *   place.c     which checkpoint a path means
  *   output.c    tables, sizes, colours, JSON
  *   progress.c  how far a long command is, on a terminal
- *   list.c, inspect.c, verify.c, diff.c, prune.c    one file a command
+ *   elements.c  elements of tensors, counted over their slices, and what they are called
+ *   list.c, inspect.c, verify.c, diff.c, export.c, import.c, prune.c    one file a command, and
+ *   diff_values.c   element by element
+ *   import_write.c  a checkpoint of what a file has
  *
  * Nothing in a checkpoint is trusted: names are printed without control characters. One thread.
  * All but main.c is a library that tests link too.
@@ -17,6 +21,7 @@
 
 #include "base/error.h"
 #include "checkpoint/directory.h"
+#include "checkpoint/load.h"
 #include "checkpoint/shard.h"
 
 #include <jansson.h>
@@ -47,7 +52,17 @@ struct tool_options {
     bool json;
     enum tool_when color;
     bool help, version;
-    bool all;     /**< verify: every checkpoint of a directory */
+    bool all;              /**< verify: every checkpoint of a directory */
+    bool values;           /**< diff: the elements too */
+    bool force;            /**< export, import: replace what is there */
+    bool state;            /**< export: the moments and all else too */
+    bool edited;           /**< import: other values than were exported */
+    const char *tensor;    /**< export: a pattern; NULL: all */
+    bool dtype_given;      /**< export: */
+    enum ckpt_dtype dtype; /**< convert to this */
+    const char *like;      /**< import: a checkpoint; NULL: the file's own state */
+    bool step_given;       /**< import: */
+    uint64_t step;
     bool dry_run; /**< prune */
     struct ckpt_retention retention;
 };
@@ -107,6 +122,9 @@ const char *tool_dtype(enum ckpt_dtype dtype);
 /** Bytes of an element. */
 size_t tool_dtype_bytes(enum ckpt_dtype dtype);
 
+/** A text as by printf, to be freed with base_free(); NULL: no memory. */
+char *tool_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 enum tool_color { TOOL_PLAIN, TOOL_BOLD, TOOL_RED, TOOL_GREEN, TOOL_YELLOW };
 
 /** Whether what is printed has colours. */
@@ -156,6 +174,26 @@ void tool_progress_update(struct tool_progress *progress, uint64_t done);
 /** Takes the line away. */
 void tool_progress_end(struct tool_progress *progress);
 
+/* ------------------------------------------------------------------ elements.c */
+
+/** Of elements counted over all slices: how many there are from `at` on that are in one block. */
+uint64_t tool_part(const struct ckpt_table_tensor *tensor, uint64_t at);
+/** Reads so many of them, as they are stored. Errors of ckpt_loader_read(). */
+zero_result tool_read(struct ckpt_loader *loader, size_t tensor, int field, uint64_t at,
+                      uint64_t count, void *out, struct base_error *error);
+/** To fp32, exact. */
+void tool_widen(enum ckpt_dtype dtype, const void *elements, size_t count, float *out);
+/** What a field is called: "weight", "exp_avg". */
+struct tool_text tool_field(const struct ckpt_manifest *manifest,
+                            const struct ckpt_table_tensor *tensor, int field);
+/** What it is called in a file of safetensors: "wte", "wte.exp_avg". To be freed with base_free();
+ * NULL: no memory. */
+char *tool_tensor_name(const struct ckpt_manifest *manifest, const struct ckpt_table_tensor *tensor,
+                       int field);
+/** The metadata of such a file that have the manifest, and a blob. */
+#define TOOL_MANIFEST_KEY "zero.manifest"
+char *tool_blob_key(const struct ckpt_blob *blob, uint32_t rank);
+
 /* ------------------------------------------------------------------ inspect.c */
 
 /** Elements of a tensor. */
@@ -176,6 +214,8 @@ zero_result tool_list(const struct tool_options *options, bool *found, struct ba
 zero_result tool_inspect(const struct tool_options *options, bool *found, struct base_error *error);
 zero_result tool_verify(const struct tool_options *options, bool *found, struct base_error *error);
 zero_result tool_diff(const struct tool_options *options, bool *found, struct base_error *error);
+zero_result tool_export(const struct tool_options *options, bool *found, struct base_error *error);
+zero_result tool_import(const struct tool_options *options, bool *found, struct base_error *error);
 zero_result tool_prune(const struct tool_options *options, bool *found, struct base_error *error);
 
 #endif

@@ -1,5 +1,6 @@
 // Checkpoints of toys: they have the state of their step whatever happens beside them, what the
-// program attached, and go on with the bits of a run that was not interrupted.
+// program attached, and go on with the bits of a run that was not interrupted: checkpoints
+// <zero-ckpt>
 #include "tests/ranks/saved.h"
 #include "tests/sanitizer.h"
 #include "tests/unit/temporary.h"
@@ -13,11 +14,13 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
 enum { MOST_RANKS = 3, LARGE = 6, LARGE_ELEMENTS = 5000 };
 
+static const char *program; /**< zero-ckpt */
 static struct temporary directory;
 
 static int set_up(void **state)
@@ -264,6 +267,7 @@ struct journey {
     const struct variant *variant;
     int stage;
     bool load;
+    const char *from;   /**< where */
     uint8_t digest[16]; /**< at the end */
 };
 
@@ -297,7 +301,7 @@ static bool travel(struct team_rank *rank, void *user)
     if (!open_variant(rank, variant, &toy))
         return false;
     if (journey->load) {
-        TEAM_OK(rank, zero_resume(rank->z, directory.directory, NULL, NULL));
+        TEAM_OK(rank, zero_resume(rank->z, journey->from, NULL, NULL));
     } else {
         if (!toy_train(rank, &toy, HALF - 1))
             return false;
@@ -317,6 +321,18 @@ static bool travel(struct team_rank *rank, void *user)
     return true;
 }
 
+/** Makes a checkpoint of what zero-ckpt has exported of another one. */
+static bool goes_through_safetensors(const char *from, const char *to)
+{
+    char command[2048];
+    snprintf(command, sizeof command,
+             "exec >/dev/null; C='%s' A='%s' B='%s'; $C verify $A && "
+             "$C export --state $A $B.safetensors && $C import $B.safetensors $B && "
+             "$C verify $B && $C diff $A $B",
+             program, from, to);
+    return system(command) == 0;
+}
+
 static void every_model_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
@@ -324,7 +340,11 @@ static void every_model_goes_on_with_the_same_bits(void **state)
         struct journey first = {.variant = &variants[v], .stage = v % 4};
         struct journey second = {.variant = &variants[v], .stage = (v + 2) % 4, .load = true};
         const int worlds[] = {1 + v % MOST_RANKS, 1 + (v + 1) % MOST_RANKS};
+        char again[512];
+        snprintf(again, sizeof again, "%s/again.%d", directory.directory, v);
+        second.from = v % 2 ? again : directory.directory;
         if (!team_run(team_threads(worlds[0]), worlds[0], travel, &first) ||
+            !goes_through_safetensors(directory.directory, again) ||
             !team_run(team_threads(worlds[1]), worlds[1], travel, &second))
             fail_msg("%s", variants[v].name);
         if (memcmp(first.digest, second.digest, sizeof first.digest) != 0)
@@ -600,7 +620,7 @@ static void shuffled_data_go_on_where_they_were(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_is_saved_is_the_state_of_the_step),
@@ -612,5 +632,8 @@ int main(void)
         TEST(what_was_attached_comes_back),
         TEST(shuffled_data_go_on_where_they_were),
     };
+    if (argc != 2)
+        return 2;
+    program = argv[1];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
