@@ -3,6 +3,7 @@
 #include "base/arena.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 _Static_assert(CKPT_STORE_UNIT % BASE_DIRECT_UNIT == 0, "writes fit O_DIRECT");
@@ -179,6 +180,14 @@ static bool holds_lock(struct ckpt_file *lock)
            locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
 }
 
+// Not by closing it alone: a child that the program has forked meanwhile may have it open, too.
+static void give_lock_back(struct ckpt_file **lock)
+{
+    if (*lock)
+        (void)flock((*lock)->fd, LOCK_UN);
+    free_file(lock);
+}
+
 const struct ckpt_store ckpt_store_posix = {
     .create = create_file,
     .open = open_to_read,
@@ -197,5 +206,5 @@ const struct ckpt_store ckpt_store_posix = {
     .list = list_directory,
     .lock = take_lock,
     .holds = holds_lock,
-    .unlock = free_file,
+    .unlock = give_lock_back,
 };

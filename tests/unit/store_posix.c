@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -231,6 +232,25 @@ static void locks_hold_between_processes(void **state)
     store->unlock(&lock);
 }
 
+static void a_child_does_not_keep_a_lock(void **state)
+{
+    (void)state;
+    const char *path = temporary_path(&temporary, "lock");
+    struct ckpt_file *lock;
+    int status;
+    assert_int_equal(store->lock(NULL, &lock, path, true, NULL), ZERO_OK);
+    const pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    store->unlock(&lock);
+    const zero_result again = lock_elsewhere(path, true);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(again, ZERO_OK);
+}
+
 static void locks_that_cannot_be(void **state)
 {
     (void)state;
@@ -290,6 +310,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failed_flush_is_final, set_up, tear_down),
         cmocka_unit_test_setup_teardown(each_call_fails_on_demand, set_up, tear_down),
         cmocka_unit_test_setup_teardown(locks_hold_between_processes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_child_does_not_keep_a_lock, set_up, tear_down),
         cmocka_unit_test_setup_teardown(locks_that_cannot_be, set_up, tear_down),
         cmocka_unit_test_setup_teardown(names_change, set_up, tear_down),
     };
