@@ -117,10 +117,13 @@ void ckpt_behind_destroy(struct ckpt_behind *behind)
 void ckpt_behind_begin(struct ckpt_behind *behind, const struct ckpt_store *store,
                        struct ckpt_file *file)
 {
+    // The thread may look, if only because it has just started, or was woken for nothing.
+    pthread_mutex_lock(&behind->mutex);
     behind->store = store;
     behind->file = file;
     behind->handed_over = behind->written = 0;
     base_error_clear(&behind->error);
+    pthread_mutex_unlock(&behind->mutex);
 }
 
 unsigned char *ckpt_behind_buffer(const struct ckpt_behind *behind)
