@@ -43,9 +43,9 @@ zero_result ckpt_directory_open(struct ckpt_directory **directory, const struct 
 /** Gives the lock back; accepts NULL. What was begun stays for the next open to remove. */
 void ckpt_directory_close(struct ckpt_directory *directory);
 
-/** Whether the directory is the one that was opened, and no flush of it has failed. Else it is to be
- * closed and opened again: it may have been moved away, and another job may save to the one that has
- * its name now. */
+/** Whether the directory is the one that was opened, and no flush of it has failed. Else it is to
+ * be closed and opened again: it may have been moved away, and another job may save to the one that
+ * has its name now. */
 bool ckpt_directory_is_held(const struct ckpt_directory *directory);
 
 /** Begins a checkpoint: makes `saving-<step>`. ZERO_E_STATE: one has begun already. */
@@ -121,8 +121,9 @@ bool ckpt_split_path(char *path, uint64_t *step);
 
 /**
  * Says that the directory is being read, until ckpt_reader_leave(): no file of it is taken away
- * meanwhile. Waits while one is, for 30 seconds: ZERO_E_TIMEOUT. Where nobody has saved yet (it may
- * be a copy) there is nothing to say: *lock is NULL. ZERO_E_NOMEM.
+ * meanwhile, but for those of a step that is saved again, of which a reader may find a part missing
+ * or of the new save, and says so. Waits while one is, for 30 seconds: ZERO_E_TIMEOUT. Where nobody
+ * has saved yet (it may be a copy) there is nothing to say: *lock is NULL. ZERO_E_NOMEM.
  */
 zero_result ckpt_reader_enter(const struct ckpt_store *store, const char *path,
                               struct ckpt_file **lock, struct base_error *error);
