@@ -2,6 +2,7 @@
 // the same update in memory, and a swap as others do it. Argument: the directory (default: .).
 #include "base/arena.h"
 #include "offload/io/engine.h"
+#include "offload/probe.h"
 #include "offload/stream.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/local_update.h"
@@ -185,7 +186,7 @@ static struct raw_io *find_best(const struct work *work, bool huge)
     return best;
 }
 
-static void open_stream(struct work *work)
+static void open_stream(struct work *work, const char *directory)
 {
     size_t bytes[TILES];
     struct base_error error = {.result = ZERO_OK};
@@ -197,8 +198,14 @@ static void open_stream(struct work *work)
     if (off_slots_open(&work->slots, &slots, &recorded, &error))
         fail(error.message);
     unlink(work->path); // nothing is left, whatever happens
+    struct off_probe probe;
+    const struct off_probe_config probing = {.directory = directory, .engine = &off_engine_uring};
+    if (off_probe(&probe, &probing, &error))
+        fail(error.message);
     const struct off_stream_config stream = {
         .engine = &off_engine_uring,
+        .transfer_bytes = probe.transfer_bytes,
+        .credits = {probe.credits[OFF_READ], probe.credits[OFF_WRITE]},
         .slots = work->slots,
         .tiles = TILES,
         .buffers = BUFFERS,
@@ -206,8 +213,11 @@ static void open_stream(struct work *work)
     };
     if (off_stream_create(&work->stream, &stream, &error))
         fail(error.message);
-    printf("stream: %d tiles of %d MiB, %d in memory, %s\n", TILES, TILE_BYTES >> 20, BUFFERS,
-           off_pages_text(off_stream_pages(work->stream)));
+    printf("stream: %d tiles of %d MiB, %d in memory, %s, %zu KiB x %u\n", TILES, TILE_BYTES >> 20,
+           BUFFERS, off_pages_text(off_stream_pages(work->stream)), probe.transfer_bytes >> 10,
+           2 * probe.credits[OFF_READ]);
+    printf("probe: %.2f GB/s read, %.2f written, %.2f mixed\n", 1e-9 * probe.read_rate,
+           1e-9 * probe.write_rate, 1e-9 * probe.mixed_rate);
     pass(work); // both places are written once
     pass(work);
 }
@@ -256,7 +266,7 @@ int main(int argc, char **argv)
         fail("no memory");
     memset(work.state, 0, TILE_BYTES);
     make_raw_file(&work);
-    open_stream(&work);
+    open_stream(&work, directory);
     work.best = find_best(&work, true);
     work.plain = find_best(&work, false);
     work.serial = open_raw(&work, 4 << 20, 1, false);

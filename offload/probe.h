@@ -1,0 +1,31 @@
+/**
+ * offload/probe.h: how fast a disk is for this machine, and what it wants to be given at a time.
+ */
+#ifndef OFFLOAD_PROBE_H
+#define OFFLOAD_PROBE_H
+
+#include "offload/io.h"
+
+struct off_probe_config {
+    const char *directory; /**< on the file system in question */
+    const struct off_engine *engine;
+    double seconds; /**< about so long it takes; 0: 1 */
+    size_t bytes;   /**< of the nameless file it uses; 0: 256 MiB */
+};
+
+struct off_probe {
+    double read_rate, write_rate; /**< bytes a second, each by itself, */
+    double mixed_rate;            /**< and both together, with as many of either */
+    size_t transfer_bytes;        /**< with which mixed_rate was reached: for off_io_config, */
+    unsigned credits[OFF_DIRECTIONS];
+};
+
+/**
+ * Writes and reads a file that has no name and is gone afterwards. *Local.* ZERO_NOT_FOUND: there
+ * is no such directory (error is set too); ZERO_E_LIMIT: no room; ZERO_E_UNSUPPORTED: the file
+ * system cannot reserve any; ZERO_E_IO; else as off_io_create(). *probe is all zero then.
+ */
+zero_result off_probe(struct off_probe *probe, const struct off_probe_config *config,
+                      struct base_error *error);
+
+#endif

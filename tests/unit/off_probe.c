@@ -1,0 +1,92 @@
+// offload/probe.h: a disk has rates, and what fails leaves nothing.
+#include "base/fault.h"
+#include "offload/io/engine.h"
+#include "offload/probe.h"
+#include "tests/unit/temporary.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+enum { FILE_BYTES = 32 << 20 };
+
+static struct temporary temporary;
+static struct base_error failure;
+static struct off_probe probe;
+
+static int set_up(void **state)
+{
+    (void)state;
+    base_error_clear(&failure);
+    return temporary_make(&temporary) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    base_fault_set(NULL, NULL);
+    temporary_remove(&temporary);
+    return 0;
+}
+
+static zero_result measure(const struct off_engine *engine, const char *directory)
+{
+    const struct off_probe_config config = {
+        .directory = directory, .engine = engine, .seconds = 0.1, .bytes = FILE_BYTES};
+    return off_probe(&probe, &config, &failure);
+}
+
+static void every_engine_has_rates(void **state)
+{
+    (void)state;
+    const struct off_engine *engine;
+    for (size_t i = 0; (engine = off_engine_at(i)); i++) {
+        assert_int_equal(measure(engine, temporary.directory), ZERO_OK);
+        assert_true(probe.read_rate > 0 && probe.write_rate > 0 && probe.mixed_rate > 0);
+        assert_true(probe.transfer_bytes >= 1 << 20);
+        assert_true(probe.credits[OFF_READ] > 0 && probe.credits[OFF_WRITE] > 0);
+        assert_int_equal(temporary_entries(&temporary), 0);
+    }
+}
+
+static void what_fails_leaves_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fault;
+        zero_result result;
+    } cases[] = {
+        {"alloc@1", ZERO_E_NOMEM},
+        {"io.open@1", ZERO_E_IO},
+        {"pages.map:enomem@1,pages.reserved@1", ZERO_E_NOMEM},
+        {"io.write:enospc@2", ZERO_E_IO},
+        {"offload.read@3", ZERO_E_IO},
+        {"offload.write@40", ZERO_E_IO},
+        {"offload.submit@5", ZERO_E_IO},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        base_error_clear(&failure);
+        base_fault_set(cases[i].fault, NULL);
+        assert_int_equal(measure(&off_engine_threads, temporary.directory), cases[i].result);
+        assert_int_equal(failure.result, cases[i].result);
+        assert_true(probe.mixed_rate == 0 && probe.transfer_bytes == 0);
+        assert_int_equal(temporary_entries(&temporary), 0);
+    }
+    base_fault_set(NULL, NULL);
+    base_error_clear(&failure);
+    assert_int_equal(measure(&off_engine_sync, temporary_path(&temporary, "none")), ZERO_NOT_FOUND);
+    assert_non_null(strstr(failure.message, "/none"));
+    base_error_clear(&failure);
+    assert_int_equal(measure(&off_engine_sync, "/proc"), ZERO_E_IO);
+    assert_non_null(strstr(failure.message, "/proc"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(every_engine_has_rates, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_fails_leaves_nothing, set_up, tear_down),
+    };
+    return cmocka_run_group_tests_name("off_probe", tests, NULL, NULL);
+}
