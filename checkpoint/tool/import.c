@@ -212,10 +212,11 @@ static zero_result print(const struct import *job, struct base_error *error)
         printf("%s/step-%08" PRIu64 ": %zu tensors, %s, fingerprint %s\n", path, job->step,
                manifest->tensor_count, tool_size(tool_stored_bytes(manifest)).text,
                fingerprint.text);
+        struct tool_table table = {.columns = 1};
         for (size_t i = 0; i < json_array_size(job->changed); i++)
-            printf("changed since the export: %s\n",
-                   json_string_value(json_array_get(job->changed, i)));
-        return ZERO_OK;
+            tool_table_add(&table, TOOL_PLAIN, "changed since the export: %s",
+                           json_string_value(json_array_get(job->changed, i)));
+        return tool_table_print(&table, job->options, error);
     }
     json_t *root = tool_json_root("import");
     root = tool_json_set(root, "file", tool_json_text(job->options->paths[0]));

@@ -301,10 +301,22 @@ static void write_file(const char *const *names, size_t count, const char *key, 
     assert_int_equal(ckpt_safetensors_finish(writer, &tool_failure), ZERO_OK);
 }
 
+static void test_names_move_no_cursor(void **state)
+{
+    (void)state;
+    tool_save(tool_directory(), SAMPLE_SMALL, 50, 1, "name\033[2J", 8);
+    tool_expect(0, "export --state $D $T/f", "");
+    poke_f32("name\033[2J", 0, 3.0f);
+    tool_expect(65, "import $T/f $T/b", "tensor 'name?[2J' has other values");
+    tool_expect(0, "import --edited $T/f $T/b", "changed since the export: name?[2J\n");
+    tool_expect(1, "diff --values $D $T/b", "name?[2J\n");
+    assert_null(strchr(tool_output, '\033'));
+}
+
 static void test_what_is_refused(void **state)
 {
     (void)state;
-    static const char *const names[] = {"tensor.0", "tensor.1", "stranger"};
+    static const char *const names[] = {"tensor.0", "tensor.1"};
     tool_save(tool_directory(), SAMPLE_SMALL, 50, 2, NULL, 8);
     write_file(names, 1, "a", "b");
     tool_expect(64, "import $T/f $T/b", "--like");
@@ -353,6 +365,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_weights_are_imported_like_a_checkpoint, tool_set_up,
                                         tool_tear_down),
         cmocka_unit_test_setup_teardown(test_values_that_differ, tool_set_up, tool_tear_down),
+        cmocka_unit_test_setup_teardown(test_names_move_no_cursor, tool_set_up, tool_tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_refused, tool_set_up, tool_tear_down),
     };
     if (argc != 3)
