@@ -32,10 +32,11 @@ struct ckpt_directory;
 
 /**
  * Opens a directory for saving: makes it, if only its last part is missing, takes its lock, makes
- * durable what is there, and removes what was left unfinished, as well as files in the pool that
- * none of `world` ranks will use. ZERO_E_STATE: another job saves here (the message says so);
- * ZERO_E_INVALID: something else than a directory has the name; ZERO_E_NOMEM. On error *directory
- * is NULL.
+ * durable what is there, and removes what was left unfinished, as well as shards in the pool that
+ * none of `world` ranks will use. Here and below only shards and manifests are ever removed: what
+ * else somebody has put beside them stays. ZERO_E_STATE: another job saves here (the message says
+ * so); ZERO_E_INVALID: something else than a directory has the name; ZERO_E_NOMEM. On error
+ * *directory is NULL.
  */
 zero_result ckpt_directory_open(struct ckpt_directory **directory, const struct ckpt_store *store,
                                 const char *path, uint32_t world, struct base_error *error);

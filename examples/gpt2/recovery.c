@@ -17,7 +17,7 @@ static bool has_checkpoints(DIR *directory)
     return found;
 }
 
-// The directory that another one is to be made in.
+// Whether a directory can be made: in the one above it.
 static bool can_make(const char *path)
 {
     char *parent = strdup(path);
