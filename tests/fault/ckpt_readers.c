@@ -31,7 +31,7 @@ enum {
 };
 
 static const struct ckpt_store *const store = &ckpt_store_posix;
-static size_t rounds = 400; // files recycled, and prunes put off
+static size_t rounds = 100; // files recycled, and prunes put off
 static const double longest_s = 500;
 
 /** What all processes see. */
