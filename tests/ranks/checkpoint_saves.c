@@ -187,6 +187,99 @@ static void a_run_that_went_back_goes_on_from_there(void **state)
     assert_int_equal(set_up(NULL), 0);
 }
 
+/* ------------------------------------------------------------------ sooner or later */
+
+enum { TIMINGS = 4, HEADER = 4096, SEVERAL_BLOCKS = 140000 };
+
+/** When what is written of a state: faults that delay, what is copied, and the steps beside it. */
+static const struct timing {
+    const char *name, *fault;
+    int64_t room_bytes;
+    int steps;
+} timings[TIMINGS] = {
+    {"alone", NULL, 0, 0},
+    {"late", "io.open:delay@1+", 0, 2},
+    {"slow", "io.write:delay@1+", 300000, 2},
+    {"late-in-place", "io.open:delay@1+", ZERO_OFF, 1},
+};
+
+struct timed {
+    const struct timing *timing;
+    uint8_t digest[16];
+};
+
+static bool save_timed(struct team_rank *rank, void *user)
+{
+    struct timed *timed = user;
+    const struct timing *timing = timed->timing;
+    const zero_save_options options = saved_options(0, timing->room_bytes, 0, 0);
+    struct toy_tensor tensors[16];
+    struct toy toy = toy_odd;
+    zero_save_info info = {.struct_size = sizeof info};
+    memcpy(tensors, toy.tensors, (size_t)toy.tensor_count * sizeof *tensors);
+    tensors[6].numel = SEVERAL_BLOCKS;
+    toy.tensors = tensors;
+    toy.micro_batches = 2;
+    rank->config.stage = rank->world % 4;
+    if (!toy_open(rank, &toy) || !toy_train(rank, &toy, 1) || !saved_fault(rank, timing->fault))
+        return false;
+    TEAM_OK(rank, zero_save(rank->z, temporary_path(&directory, timing->name), &options));
+    if (!toy_train(rank, &toy, timing->steps))
+        return false;
+    TEAM_OK(rank, zero_save_wait(rank->z));
+    TEAM_OK(rank, zero_save_poll(rank->z, &info));
+    TEAM_CHECK(info.phase == ZERO_SAVE_COMPLETE);
+    if (rank->rank == 0)
+        memcpy(timed->digest, info.fingerprint, sizeof timed->digest);
+    return saved_fault(rank, NULL);
+}
+
+/** A shard behind its header, in which the checkpoint's identity is. */
+static FILE *open_shard(const char *name, int rank)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/step-00000001/shard-%05d.zst", name, rank);
+    FILE *file = fopen(temporary_path(&directory, path), "rb");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, HEADER, SEEK_SET), 0);
+    return file;
+}
+
+static bool same_shards(const struct timing *one, const struct timing *other, int rank)
+{
+    FILE *a = open_shard(one->name, rank), *b = open_shard(other->name, rank);
+    int byte = getc(a);
+    assert_int_not_equal(byte, EOF);
+    while (byte == getc(b) && byte != EOF)
+        byte = getc(a);
+    const bool same = feof(a) && feof(b);
+    fclose(a);
+    fclose(b);
+    return same;
+}
+
+static void no_timing_changes_a_byte(void **state)
+{
+    (void)state;
+    uint8_t digest[16];
+    for (int world = 1; world <= MOST_RANKS; world++) {
+        assert_int_equal(set_up(NULL), 0);
+        for (int t = 0; t < TIMINGS; t++) {
+            struct timed timed = {.timing = &timings[t]};
+            if (!team_run(team_threads(world), world, save_timed, &timed))
+                fail_msg("%d ranks, %s", world, timings[t].name);
+            if (world == 1 && t == 0)
+                memcpy(digest, timed.digest, sizeof digest);
+            assert_memory_equal(digest, timed.digest, sizeof digest);
+            for (int rank = 0; rank < world; rank++)
+                if (!same_shards(&timings[0], &timings[t], rank))
+                    fail_msg("%d ranks, shard %d: other bytes %s", world, rank, timings[t].name);
+        }
+        tear_down(NULL);
+    }
+    assert_int_equal(set_up(NULL), 0);
+}
+
 /* ------------------------------------------------------------------ interrupted, and failing */
 
 /** How a context comes to its end while it saves. */
@@ -371,8 +464,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_newest_and_every_so_many_remain),     TEST(a_step_is_saved_again),
-        TEST(a_run_that_went_back_goes_on_from_there), TEST(a_context_may_be_closed_in_the_middle),
-        TEST(a_save_that_fails_harms_nothing),         TEST(what_is_said_of_a_save_is_of_one),
+        TEST(a_run_that_went_back_goes_on_from_there), TEST(no_timing_changes_a_byte),
+        TEST(a_context_may_be_closed_in_the_middle),   TEST(a_save_that_fails_harms_nothing),
+        TEST(what_is_said_of_a_save_is_of_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
