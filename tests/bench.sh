@@ -5,10 +5,11 @@
 # A row is the median of 9 rounds that measure reference, ours, reference; a round counts when the
 # reference's two times differ by less than 10 %. Where fewer than 5 count, the machine was too busy
 # and the row says "noisy", which is neither met nor failed.
+# `save` writes and removes about a GiB below build/: what it measures is that disk.
 set -eu
 cd "$(dirname "$0")/.."
 
-all="update reduce collectives mpi step gpt2 share native codec offload"
+all="update reduce collectives mpi step gpt2 share native codec save offload"
 
 for name in "$@"; do
     case " $all " in
@@ -29,6 +30,7 @@ for name in $names; do
     echo "== $name"
     case "$name" in
     mpi) tests/bench/mpi.sh build/bin/tests ;;
+    save) build/bin/tests/bench_save build build/bin/zero-run ;;
     *) "build/bin/tests/bench_$name" ;;
     esac
 done

@@ -1,0 +1,436 @@
+// Checkpoints of a model without its arithmetic, one rank: how long a save blocks the program, what
+// it costs the steps beside it, and how fast it is durable. What loads read, and how soon a killed
+// rank's job steps again, is counted beside that: bench_save_job.c.
+//
+//     bench_save <folder> <zero-run> [<rows>]
+//
+// Files go below the folder: what is measured is its disk. Rows: blocks, steps, durable, bound
+// (durable, with one core), reads, restarts; all of them if none are named.
+#include "tests/bench/bench_save.h"
+#include "base/cpu.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/local_update.h"
+#include "tests/ranks/bind.h"
+#include "tests/unit/temporary.h"
+#include "zero/random.h"
+#include "zero/state/state.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <time.h>
+#include <unistd.h>
+
+// 264 MiB of weights and moments: 22 blocks of each in a unit.
+enum { UNITS = 16, UNIT_BLOCKS = 22, STEPS = 20, PIECE = 4 << 20 };
+
+// What forward and backward of a unit compute: several times what the update takes, as even small
+// batches do.
+enum { SMALL = 64 * 1024, PASSES = 320 };
+
+static const size_t unit_elements = (size_t)UNIT_BLOCKS * CKPT_BLOCK_ELEMENTS;
+
+struct work {
+    struct team_rank *rank;
+    const char *directory;
+    struct eng_sources sources;
+    struct base_arena copy;
+    struct ckpt_codec *codec;
+    size_t state_bytes, file_bytes;
+    double durable_s; // of one save alone
+    float small[SMALL];
+    bool computes; // a step has forward and backward
+    bool filled;   // every gradient buffer has values
+    bool good;
+};
+
+static bool one_core;    // all of this process has to do with one
+static const char *only; // the rows that are asked for; NULL: all
+
+/* ------------------------------------------------------------------ the model */
+
+static zero_result normal(void *user, const char *name, int32_t slice, uint64_t first,
+                          uint64_t count, float *out)
+{
+    const uint64_t stream = zero_random_stream(name) + (uint64_t)slice;
+    (void)user;
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = 0.02f * (float)zero_random_normal(1, stream, first + i);
+    return ZERO_OK;
+}
+
+static bool commit(struct team_rank *rank)
+{
+    zero_param_desc desc = zero_param_default();
+    rank->config.micro_batches = 1;
+    if (!team_open(rank))
+        return false;
+    TEAM_OK(rank, zero_add_group(rank->z, NULL, NULL));
+    desc.name = "weights";
+    desc.ndim = 2;
+    desc.shape[0] = UNITS;
+    desc.shape[1] = unit_elements;
+    desc.unit_count = UNITS;
+    desc.fill = normal;
+    TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
+    TEAM_OK(rank, zero_commit(rank->z));
+    return true;
+}
+
+// Arithmetic that stays in the cache.
+static void compute(struct work *work)
+{
+    for (int pass = 0; pass < PASSES; pass++)
+        for (size_t i = 0; i < SMALL; i++)
+            work->small[i] = 0.999f * work->small[i] + 0.001f;
+}
+
+static void fill_gradient(struct work *work, zero_unit unit)
+{
+    float *gradient = zero_grad_ptr(work->rank->z, 0, unit);
+    normal(NULL, "gradient", unit, 0, unit_elements, gradient);
+}
+
+static bool step(struct work *work)
+{
+    struct team_rank *rank = work->rank;
+    const zero_step_args args = zero_step_args_for(&local_hyper, 1, 1.0, 0.0);
+    TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
+    for (zero_unit unit = 0; unit < 2 * UNITS; unit++) { // forward, and backward
+        const zero_unit at = unit < UNITS ? unit : 2 * UNITS - 1 - unit;
+        TEAM_OK(rank, zero_gather(rank->z, at, NULL));
+        if (work->computes)
+            compute(work);
+        if (unit >= UNITS) {
+            TEAM_OK(rank, zero_grad_open_raw(rank->z, at, NULL));
+            if (!work->filled)
+                fill_gradient(work, at);
+            TEAM_OK(rank, zero_grad_done(rank->z, at, NULL));
+        }
+        TEAM_OK(rank, zero_release(rank->z, at, NULL));
+    }
+    work->filled = true;
+    TEAM_OK(rank, zero_step(rank->z, &args, NULL));
+    return true;
+}
+
+static bool steps(struct work *work, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!step(work))
+            return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------ saves */
+
+static bool save(struct work *work)
+{
+    zero_save_options options = zero_save_options_default();
+    options.keep = 1; // the one before gives the next one's file
+    TEAM_OK(work->rank, zero_save(work->rank->z, work->directory, &options));
+    return true;
+}
+
+static zero_save_info poll(const struct work *work)
+{
+    zero_save_info info = {.struct_size = sizeof info};
+    zero_save_poll(work->rank->z, &info);
+    return info;
+}
+
+static bool durable(struct work *work)
+{
+    TEAM_OK(work->rank, zero_save_wait(work->rank->z));
+    return true;
+}
+
+// Seconds that a save and all steps until it is complete were blocked by it, where the first step
+// comes after `pause_s`.
+static double blocked(struct work *work, double pause_s)
+{
+    const struct timespec pause = {.tv_sec = (time_t)pause_s,
+                                   .tv_nsec = (long)(1e9 * (pause_s - (double)(time_t)pause_s))};
+    work->good = work->good && steps(work, 1) && save(work);
+    nanosleep(&pause, NULL);
+    while (work->good && poll(work).phase == ZERO_SAVE_WRITING)
+        work->good = step(work);
+    return poll(work).blocked_s;
+}
+
+static double blocked_at_worst(void *user)
+{
+    return blocked(user, 0);
+}
+
+static double blocked_at_best(void *user)
+{
+    struct work *work = user;
+    return blocked(work, 1.5 * work->durable_s);
+}
+
+// The same as the program sees it, without the steps after the first.
+static double seen_at_worst(void *user)
+{
+    struct work *work = user;
+    double begin = bench_now();
+    work->good = work->good && steps(work, 2);
+    const double alone = (bench_now() - begin) / 2;
+    begin = bench_now();
+    work->good = work->good && save(work) && step(work);
+    const double seconds = bench_now() - begin - alone;
+    work->good = work->good && durable(work);
+    return seconds;
+}
+
+static double save_alone(void *user)
+{
+    struct work *work = user;
+    work->good = work->good && step(work); // one of the same step would replace it
+    const double begin = bench_now();
+    work->good = work->good && save(work) && durable(work);
+    work->file_bytes = (size_t)poll(work).file_bytes;
+    return work->durable_s = bench_now() - begin;
+}
+
+static double steps_with_save(void *user)
+{
+    struct work *work = user;
+    const double begin = bench_now();
+    work->good = work->good && save(work) && steps(work, STEPS) && durable(work);
+    return bench_now() - begin;
+}
+
+static double steps_alone(void *user)
+{
+    struct work *work = user;
+    const double begin = bench_now();
+    work->good = work->good && steps(work, STEPS);
+    return bench_now() - begin;
+}
+
+/* ------------------------------------------------------------------ what they are compared with */
+
+static size_t field_bytes(const struct ckpt_source *source, int field)
+{
+    return source->run.count * source->code[field].element_bytes;
+}
+
+static double copy_state(void *user)
+{
+    const struct work *work = user;
+    const double begin = bench_now();
+    unsigned char *to = work->copy.memory;
+    for (size_t i = 0; i < work->sources.count; i++)
+        for (int f = 0; f < work->sources.list[i].fields; f++) {
+            const size_t bytes = field_bytes(&work->sources.list[i], f);
+            memcpy(to, work->sources.list[i].field[f], bytes);
+            to += bytes;
+        }
+    return bench_now() - begin;
+}
+
+static bool encode(struct work *work, struct ckpt_block_code code, const void *elements,
+                   size_t count)
+{
+    uint32_t plane_bytes[CKPT_MAX_PLANES];
+    return !ckpt_encode(work->codec, code, elements, count, work->copy.memory, work->copy.size,
+                        plane_bytes, NULL);
+}
+
+// Every block of the state, to the same place.
+static double encode_state(struct work *work)
+{
+    const double begin = bench_now();
+    for (size_t i = 0; i < work->sources.count; i++) {
+        const struct ckpt_source *source = &work->sources.list[i];
+        const uint64_t start = source->run.first, end = start + source->run.count;
+        for (uint64_t first = start, next; first < end; first = next) {
+            next = ckpt_block_end(first, end);
+            for (int f = 0; f < source->fields; f++) {
+                const struct ckpt_block_code code = source->code[f];
+                const unsigned char *field = source->field[f];
+                work->good =
+                    work->good && encode(work, code, field + (first - start) * code.element_bytes,
+                                         (size_t)(next - first));
+            }
+        }
+    }
+    return bench_now() - begin;
+}
+
+static bool put(int fd, const struct work *work, size_t bytes)
+{
+    for (size_t at = 0, part; at < bytes; at += part) {
+        part = bytes - at < PIECE ? bytes - at : PIECE;
+        if (pwrite(fd, work->copy.memory + at, part, (off_t)at) != (ssize_t)part)
+            return false;
+    }
+    return true;
+}
+
+// Writes to a file of that name, which may be there already; whole units for O_DIRECT.
+static double write_file(struct work *work, const char *name, int flags, size_t bytes)
+{
+    char path[SAVE_PATH];
+    snprintf(path, sizeof path, "%s/%s", work->directory, name);
+    const double begin = bench_now();
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+    work->good = work->good && fd >= 0 && put(fd, work, bytes) &&
+                 (flags & O_DIRECT ? fdatasync(fd) : fsync(fd)) == 0;
+    if (fd >= 0)
+        close(fd);
+    return bench_now() - begin;
+}
+
+// The larger of what has to be done to the state and to the disk.
+static double codec_or_disk(void *user)
+{
+    struct work *work = user;
+    const double encoding = encode_state(work);
+    const double writing = write_file(work, "compressed", O_DIRECT, work->file_bytes);
+    return encoding > writing ? encoding : writing;
+}
+
+static double disk_uncompressed(void *user)
+{
+    struct work *work = user;
+    return write_file(work, "plain", O_DIRECT, work->state_bytes);
+}
+
+static double buffered_uncompressed(void *user)
+{
+    struct work *work = user;
+    return write_file(work, "buffered", O_TRUNC, work->state_bytes);
+}
+
+/* ------------------------------------------------------------------ rows */
+
+// `most`: the longest that is good enough, over the reference; 0: none is named.
+static void row(struct work *work, const char *name, bench_fn ours, const char *reference_name,
+                bench_fn reference, double most)
+{
+    const double amount = reference == steps_alone ? STEPS : 1e-9 * (double)work->state_bytes;
+    const struct bench_row row = {
+        .name = name,
+        .reference_name = reference_name,
+        .unit = reference == steps_alone ? "step/s" : "GB/s",
+        .ours_amount = amount,
+        .reference_amount = amount,
+        .ours = ours,
+        .reference = reference,
+        .user = work,
+        .target = most > 0 ? 1 / most : 0,
+    };
+    bench_run(&row);
+}
+
+static bool prepare(struct work *work)
+{
+    TEAM_OK(work->rank, eng_sources_make(work->rank->z, &work->sources, NULL));
+    for (size_t i = 0; i < work->sources.count; i++)
+        for (int f = 0; f < work->sources.list[i].fields; f++)
+            work->state_bytes += field_bytes(&work->sources.list[i], f);
+    TEAM_OK(work->rank, base_arena_init(&work->copy, work->state_bytes, PIECE, NULL));
+    TEAM_OK(work->rank, ckpt_codec_create(&work->codec, CKPT_LEVEL_DEFAULT, NULL));
+    work->good = steps(work, 3);
+    for (int i = 0; i < 3; i++) // from then on files are recycled
+        save_alone(work);
+    return work->good;
+}
+
+static bool wanted(const char *rows)
+{
+    return !only || strcmp(only, rows) == 0;
+}
+
+static void rows_of_blocking(struct work *work)
+{
+    row(work, "save blocks, next step at once", blocked_at_worst, "memcpy", copy_state, 1.2);
+    row(work, "save blocks, as the program sees it", seen_at_worst, "memcpy", copy_state, 0);
+    row(work, "save blocks, next step after the write", blocked_at_best, "memcpy", copy_state, 0.1);
+}
+
+static void rows_of_writing(struct work *work)
+{
+    row(work, one_core ? "durable save, one core" : "durable save", save_alone, "codec or disk",
+        codec_or_disk, 1.05);
+    if (one_core)
+        return;
+    row(work, "durable save", save_alone, "O_DIRECT, uncompressed", disk_uncompressed, 0);
+    row(work, "durable save", save_alone, "buffered and fsync", buffered_uncompressed, 0);
+}
+
+static void rows_of_steps(struct work *work)
+{
+    work->computes = true;
+    if (base_cpu_detect().allowed_cpus < 2)
+        printf("steps beside a save are left out: this process may use one processor only\n");
+    else
+        row(work, "20 steps, and a save beside them", steps_with_save, "20 steps", steps_alone,
+            1.05);
+    work->computes = false;
+}
+
+static bool run(struct team_rank *rank, void *user)
+{
+    static struct work work;
+    work = (struct work){.rank = rank, .directory = user, .good = true};
+    work.good = commit(rank) && prepare(&work);
+    if (work.good && !one_core && wanted("blocks"))
+        rows_of_blocking(&work);
+    if (work.good && !one_core && wanted("steps"))
+        rows_of_steps(&work);
+    if (work.good && (one_core || wanted("durable")))
+        rows_of_writing(&work);
+    eng_sources_free(&work.sources);
+    ckpt_codec_destroy(work.codec);
+    base_arena_free(&work.copy);
+    return work.good;
+}
+
+/* ------------------------------------------------------------------ the program */
+
+// Only what is bound to one processor: threads that are made from now on.
+static bool run_bound(struct team_rank *rank, void *user)
+{
+    if (!bind_rank(0))
+        return false;
+    one_core = true;
+    return run(rank, user);
+}
+
+static bool measure(const char *folder, const char *zero_run, const char *self)
+{
+    char directory[3][SAVE_PATH], base[SAVE_PATH - 16];
+    snprintf(base, sizeof base, "%s/bench-save-XXXXXX", folder);
+    if (!mkdtemp(base)) {
+        perror(base);
+        return false;
+    }
+    for (int i = 0; i < 3; i++)
+        snprintf(directory[i], sizeof directory[i], "%s/%d", base, i);
+    bench_print_header();
+    bool good = true;
+    if (wanted("blocks") || wanted("steps") || wanted("durable"))
+        good = team_run("self", 1, run, directory[0]);
+    if (wanted("bound"))
+        good = good && team_run("self", 1, run_bound, directory[0]);
+    if (wanted("reads"))
+        good = good && save_print_reads(directory[1]);
+    if (wanted("restarts"))
+        good = good && save_print_restarts(directory[2], zero_run, self);
+    nftw(base, temporary_remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    return good;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "--rank") == 0)
+        return save_rank(argv[2]);
+    if (argc != 3 && argc != 4) {
+        fprintf(stderr, "usage: bench_save FOLDER ZERO-RUN [ROWS]\n");
+        return 2;
+    }
+    only = argv[3];
+    return measure(argv[1], argv[2], argv[0]) ? 0 : 1;
+}
