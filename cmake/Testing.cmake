@@ -33,7 +33,7 @@ function(zero_test_program name)
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/tests)
   zero_may_include(${name} tests zero checkpoint offload collectives base)
-  foreach(file IN LISTS arg_PARTS)
+  foreach(file IN LISTS arg_PARTS ITEMS ${PROJECT_SOURCE_DIR}/tests/sweep.c)
     zero_test_part(part ${file})
     target_link_libraries(${name} PRIVATE ${part})
   endforeach()
@@ -55,8 +55,9 @@ function(zero_set_test_properties name timeout processors labels)
   if(ZERO_SANITIZE) # slower, and more so on a loaded machine
     math(EXPR timeout "3 * ${timeout}")
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} PROCESSORS ${processors}
-                       LABELS "${labels}" SKIP_RETURN_CODE 77)
+  # Cost: what may take long is started first.
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} COST ${timeout}
+                       PROCESSORS ${processors} LABELS "${labels}" SKIP_RETURN_CODE 77)
 endfunction()
 
 # zero_add_unit_test(<name> SOURCES <files...> [PARTS <files...>] [FOLDERS <folder targets...>]
@@ -76,6 +77,8 @@ function(zero_add_unit_test name)
   get_filename_component(kind ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   zero_test_program(${name} SOURCES ${arg_SOURCES} PARTS ${arg_PARTS} FOLDERS ${arg_FOLDERS}
                     LIBS PkgConfig::cmocka ${arg_LIBS})
+  # What is tested is not in it, and compiling it takes longer than running it.
+  target_compile_options(${name} PRIVATE -O1)
   zero_built_for("${kind};${arg_LABELS}" ${name})
   add_test(NAME ${name} COMMAND ${name} ${arg_ARGS})
   zero_set_test_properties(${name} ${arg_TIMEOUT} ${arg_PROCESSORS} "${kind};${arg_LABELS}")

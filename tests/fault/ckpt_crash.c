@@ -8,7 +8,7 @@
 #include "checkpoint/directory_parts.h"
 #include "tests/fault/crash_script.h"
 #include "tests/fault/crash_states.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* Every allocation of a context's life fails once: an error with a message on every rank, in time,
  * and nothing left behind. */
 #include "tests/ranks/team.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -300,15 +300,16 @@ static bool judge(const struct attempt *attempt, zero_result expected)
     return attempt->fired > 0;
 }
 
-/** Fails hit 1, 1 + stride, ... of `point` until there is no such hit any more; returns how many
- * struck. */
+/** Fails every hit of `point`, or every `stride`-th one, until there is no such hit any more;
+ * returns how many struck. */
 static int sweep(const struct attempt *like, const char *point, const char *suffix, int stride)
 {
     struct attempt *attempts = team_shared(BATCH * sizeof *attempts);
     assert_non_null(attempts);
     int struck = 0;
     bool more = true;
-    for (int first = 1; more && first < MOST_HITS; first += BATCH * stride) {
+    for (int first = stride > 1 ? 1 + TEST_PART : 1; more && first < MOST_HITS;
+         first += BATCH * stride) {
         for (int i = 0; i < BATCH; i++) {
             attempts[i] = *like;
             snprintf(attempts[i].fault, sizeof attempts[i].fault, "%s@%d%s", point,

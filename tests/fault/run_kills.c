@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "checkpoint/directory.h"
 #include "tests/ranks/run_command.h"
-#include "tests/sanitizer.h"
 
 #include <setjmp.h>
 #include <signal.h>

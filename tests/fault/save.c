@@ -7,7 +7,7 @@
 #include "base/fault.h"
 #include "tests/numerics/synthetic_matrix.h"
 #include "tests/ranks/team.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/temporary.h"
 
 #include <setjmp.h>
@@ -177,7 +177,8 @@ static void sweep(const char *what, int stride)
     for (int victim = 0; victim < WORLD; victim++)
         for (int point = 0; point < POINTS; point++) {
             const struct job job = {.victim = victim, .stage = (point + victim) % 4};
-            for (int hit = 1 + turn++ % stride; harm(job, board, what, point, hit); hit += stride)
+            for (int hit = 1 + (turn++ + 5 * TEST_PART) % stride;
+                 harm(job, board, what, point, hit); hit += stride)
                 harmed++;
         }
     assert_true(harmed > POINTS / 2);
@@ -254,7 +255,7 @@ static void the_job_dies_at_any_time(void **state)
     (void)state;
     struct board *board = team_shared(sizeof *board);
     struct temporary temporary;
-    unsigned seed = 1;
+    unsigned seed = 1 + TEST_PART;
     assert_non_null(board);
     assert_true(temporary_make(&temporary));
     struct job job = {

@@ -7,7 +7,7 @@
 #include "checkpoint/load.h"
 #include "tests/fault/mounts.h"
 #include "tests/ranks/saved.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/temporary.h"
 
 #include <errno.h>
@@ -193,7 +193,7 @@ static bool resume(struct team_rank *rank, void *user)
 static void sweep(struct shortage shortage)
 {
     int failures = 0;
-    shortage.left = 0;
+    shortage.left = TEST_PART;
     do {
         shortage.failed[0] = false;
         if (!team_run(team_threads(WORLD), WORLD, run_short, &shortage) ||

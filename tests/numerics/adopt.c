@@ -2,7 +2,7 @@
 // printed at every number of ranks and stage, and close to what the plain one loses.
 // Arguments: zero-run, the programs of plain.c, sharded01.c and sharded.c, a text to learn.
 #include "gpt2_command.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -10,7 +10,7 @@
 #include "tests/numerics/synthetic_matrix.h"
 #include "tests/numerics/synthetic_reference.h"
 #include "tests/ranks/team.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/temporary.h"
 
 #include <math.h>

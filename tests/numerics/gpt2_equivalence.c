@@ -3,7 +3,7 @@
 // world sizes. Arguments: zero-run, gpt2, a text to train on, and `all` for the whole product of
 // these.
 #include "gpt2_command.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/temporary.h"
 
 #include <setjmp.h>
@@ -67,7 +67,7 @@ static void compare(const char *dtype, const char *expected, const struct way *w
 // threads and recomputation.
 static void compare_some(const char *dtype, const char *expected, int stride)
 {
-    int n = 0;
+    int n = 2 * TEST_PART;
     if (TEST_STRIDE > 1)
         stride = 7; // no divisor of what follows from n
     for (int world = 1; world <= 5; world++)

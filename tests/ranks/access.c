@@ -3,7 +3,7 @@
 #include "base/bfloat16.h"
 #include "tests/ranks/team.h"
 #include "tests/ranks/toy.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <math.h>
 #include <setjmp.h>

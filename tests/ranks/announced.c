@@ -2,7 +2,7 @@
  * without a gradient and frozen parts, a step that is announced ends in the bits of a plain one;
  * and a call that is refused leaves the step as it was. */
 #include "tests/ranks/toy.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <zero/optimizer.h>
 

@@ -3,7 +3,7 @@
 // nothing.
 #include "tests/ranks/team.h"
 #include "tests/ranks/toy.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 // it has alone; what ends one leaves the other as it is.
 #include "tests/ranks/team.h"
 #include "tests/ranks/toy.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <math.h>
 #include <setjmp.h>

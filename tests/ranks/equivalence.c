@@ -12,7 +12,7 @@
 #include "tests/numerics/pairs.h"
 #include "tests/numerics/synthetic_matrix.h"
 #include "tests/ranks/team.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "zero/engine.h"
 #include "zero/kernels/kernels.h"
 

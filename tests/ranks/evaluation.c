@@ -3,7 +3,7 @@
 #include "base/arena.h"
 #include "tests/numerics/synthetic.h"
 #include "tests/ranks/team.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

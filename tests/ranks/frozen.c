@@ -2,7 +2,7 @@
  * others do is as if their gradients were zeros, and nothing of a unit travels whose every tensor
  * is frozen. */
 #include "tests/ranks/toy.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 // Gradients that are not finite: who is named, what each policy leaves behind, on every rank.
 #include "tests/numerics/synthetic.h"
 #include "tests/ranks/team.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <math.h>
 #include <setjmp.h>

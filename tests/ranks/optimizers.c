@@ -1,7 +1,7 @@
 // Optimizers in the engine: several in one model, and the program's own (<zero/optimizer.h>), give
 // the same bits at every number of ranks and stage.
 #include "tests/ranks/toy.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <zero/optimizer.h>
 

@@ -1,7 +1,7 @@
 /* Gathers ahead, on demand, from what is still there: counted, and with the right values whatever
  * the program does next. */
 #include "tests/ranks/toy.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 #include "tests/ranks/process_memory.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <errno.h>
 #include <fcntl.h>

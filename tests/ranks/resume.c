@@ -7,7 +7,7 @@
 #include "tests/numerics/pairs.h"
 #include "tests/numerics/synthetic_matrix.h"
 #include "tests/ranks/team.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/temporary.h"
 
 #include <setjmp.h>

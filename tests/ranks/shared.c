@@ -3,7 +3,7 @@
 #include "tests/ranks/toy.h"
 
 #include "base/hash.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <setjmp.h>
 #include <signal.h>

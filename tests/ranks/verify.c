@@ -1,7 +1,7 @@
 /* verify_micro=1: a program whose gradient depends on anything but parameters, step and micro-batch
  * is told so, at every stage; one that is right trains as ever. */
 #include "tests/ranks/toy.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 #include "base/fault.h"
 #include "checkpoint/frame.h"
 #include "checkpoint/planes/planes.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/ckpt_blocks.h"
 
 #include <malloc.h>

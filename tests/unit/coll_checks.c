@@ -3,7 +3,7 @@
 
 #include "tests/unit/coll_checks.h"
 
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 #include "tests/unit/coll_shapes.h"
 

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "collectives/internal.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <setjmp.h>

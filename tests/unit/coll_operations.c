@@ -1,7 +1,7 @@
 // What copies, and the small operations, over every transport and many worlds. Argument `all`: in
 // all cases.
 
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/coll_checks.h"
 #include "tests/unit/coll_ranks.h"
 

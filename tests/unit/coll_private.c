@@ -4,7 +4,7 @@
 #include "base/fault.h"
 #include "collectives/comm.h"
 #include "tests/ranks/process_memory.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <setjmp.h>

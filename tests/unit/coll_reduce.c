@@ -5,7 +5,7 @@
 
 #include "base/fault.h"
 #include "collectives/direct/direct.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 #include "tests/unit/coll_reference.h"
 #include "tests/unit/coll_shapes.h"
@@ -301,7 +301,8 @@ static bool chosen(const struct config *config, uint32_t i)
         return everything && draw % 256 == 0;
     if (everything)
         return config->count <= 4097 ? way % 4 == kind % 4 : way == kind % 12;
-    return draw % ((uint32_t)TEST_STRIDE * (config->count <= 4097 ? 120U : 600U)) == 0;
+    const uint32_t rare = config->count <= 4097 ? 120 : 600;
+    return draw % (rare * TEST_STRIDE) == rare * TEST_PART;
 }
 
 static bool sweep_count(struct bench *bench, zero_dtype dtype, size_t count,
@@ -467,7 +468,7 @@ static bool sequences_rank(struct coll_comm *comm, void *user)
     bool good = setup(&bench, comm);
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
         for (size_t v = 0; v < sizeof contributions / sizeof *contributions && good; v++) {
-            if (!everything && (g + v + (size_t)bench.world) % (3 * TEST_STRIDE) != 0)
+            if (!everything && (g + v + (size_t)bench.world) % (3 * TEST_STRIDE) != 3 * TEST_PART)
                 continue;
             const struct sequence sequence = {contributions[v], groups[g], (g + v) % 2, v % 2};
             good = run_sequence(&bench, &sequence);

@@ -1,7 +1,7 @@
 // Updates that add contributions up themselves: in every table the bits of a scalar sum, ref's sums
 // of squares and ref's update, and a stop before the first sum that is not finite.
 #include "base/bfloat16.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/kernel_inputs.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 // offload/stream.h and slots.h: passes leave what was put, a step that fails leaves the one before,
 // and what is damaged is found.
 #include "base/fault.h"
-#include "tests/sanitizer.h"
+#include "tests/sweep.h"
 #include "tests/unit/off_tiles.h"
 #include "tests/unit/temporary.h"
 

@@ -238,7 +238,7 @@ static json_t *planned_names(int world, int tensors)
     zero_ctx *z = NULL;
     assert_int_equal(zero_open(&z, &config), ZERO_OK);
     for (int p = 0; p < tensors; p++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "tensor%d", p);
         zero_param_desc desc = zero_param_vector(name, 1, NULL);
         desc.dtype = ZERO_BF16;
