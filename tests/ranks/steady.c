@@ -1,6 +1,7 @@
 /* In a steady step a rank that has a processor of its own asks the kernel for nothing: no system
  * call, no page fault, no allocation. Waiting for a rank that is late may yield and sleep, and the
- * machine is shared: of many steps one without any will do, and in no step anything else. */
+ * machine is shared: the ranks begin each step when both have a processor, and of many steps one
+ * without any will do, and in no step anything else. */
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "tests/ranks/bind.h"
@@ -10,6 +11,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -19,6 +21,8 @@
 #include <cmocka.h>
 
 enum { WORLD = 2, WARM_UP = 3, STEPS = 200 };
+
+#define PATIENCE_NS UINT64_C(1000000000)
 
 /** What a rank asked for in one step. */
 struct asked {
@@ -33,6 +37,7 @@ struct job {
     struct toy toy;
     int stage;
     const char *gather;
+    _Atomic int begun[WORLD]; /**< steps */
     struct asked asked[WORLD][STEPS];
 };
 
@@ -68,6 +73,15 @@ static bool measured_step(struct team_rank *rank, const struct toy *toy, struct 
     return good;
 }
 
+/** Keeps its processor until the other rank has one too, or for so long that something is wrong. */
+static void begin_together(struct job *job, int rank, int step)
+{
+    const uint64_t began = base_clock_ns();
+    atomic_store(&job->begun[rank], step + 1);
+    while (atomic_load(&job->begun[1 - rank]) <= step && base_clock_ns() - began < PATIENCE_NS)
+        base_cpu_relax();
+}
+
 static bool train(struct team_rank *rank, void *user)
 {
     struct job *job = user;
@@ -77,9 +91,11 @@ static bool train(struct team_rank *rank, void *user)
     TEAM_CHECK(bind_rank(rank->rank) && syscalls_prepare(&why));
     if (!toy_open(rank, &job->toy) || !toy_train(rank, &job->toy, WARM_UP))
         return false;
-    for (int s = 0; s < STEPS; s++)
+    for (int s = 0; s < STEPS; s++) {
+        begin_together(job, rank->rank, s);
         if (!measured_step(rank, &job->toy, &job->asked[rank->rank][s]))
             return false;
+    }
     return true;
 }
 
