@@ -116,7 +116,7 @@ enum { SMALL = 5000, SAVE_AT = 3, DEATH_AT = 5, LAST = 8, ROUNDS = 5 };
 // A rank leaves the time in a file of this name.
 static bool leave_time(const char *directory, const char *name)
 {
-    char path[SAVE_PATH];
+    char path[SAVE_PATH + 16];
     const double now = bench_now();
     snprintf(path, sizeof path, "%s.%s", directory, name);
     FILE *file = fopen(path, "w");
@@ -126,7 +126,7 @@ static bool leave_time(const char *directory, const char *name)
 
 static bool take_time(const char *directory, const char *name, double *time)
 {
-    char path[SAVE_PATH];
+    char path[SAVE_PATH + 16];
     snprintf(path, sizeof path, "%s.%s", directory, name);
     FILE *file = fopen(path, "r");
     const bool read = file && fread(time, sizeof *time, 1, file) == 1;
