@@ -27,6 +27,7 @@ enum {
     KEEP = 2,
     MOST_READ = 3,
     MOST_WAITING = 20,
+    LEAST_SAVED = 20,
     SHORT_PAUSE_US = 1000,
     PAUSE_US = 12000,
     THE_ONE = 10
@@ -178,7 +179,8 @@ static void save_again(struct deeds *deeds)
     struct base_error error = {0};
     const double end = base_clock_s() + longest_s;
     zero_result r = ckpt_directory_open(&directory, store, path, WORLD, &error);
-    for (uint64_t version = 1; !r && atomic_load(&board->visits) < rounds && base_clock_s() < end;
+    for (uint64_t version = 1; !r && base_clock_s() < end &&
+                               (atomic_load(&board->visits) < rounds || version <= LEAST_SAVED);
          version++) {
         atomic_store(&board->begun, version);
         r = toy_save(directory, store, path, THE_ONE, WORLD, version, &error);
@@ -237,7 +239,7 @@ static void a_step_is_saved_again(void **state)
 {
     (void)state;
     const struct deeds deeds = beside_readers(save_again, visit_the_one);
-    assert_true(deeds.saved > 1);
+    assert_true(deeds.saved >= LEAST_SAVED);
 }
 
 int main(int argc, char **argv)
