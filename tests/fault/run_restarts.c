@@ -182,9 +182,10 @@ static void a_job_that_is_to_stop_stays_down(void **state)
     expect_words(&run, 3, "not started again: it was to stop");
     run_command_free(&run);
 
+    // Rank 0 fails once rank 1 no longer hears a SIGTERM.
     START_SCRIPT(&run,
-                 "[ $RANK = 0 ] && exit 4; trap '' TERM; echo $$ > $D/t$RANK; "
-                 "while :; do sleep 0.02; done",
+                 "[ $RANK = 0 ] && { until [ -s $D/t1 ]; do sleep 0.01; done; exit 4; }; "
+                 "trap '' TERM; echo $$ > $D/t$RANK; while :; do sleep 0.02; done",
                  "-n", "2", "--max-restarts", "2");
     await_words(&run, "rank 0 (process ");
     kill(run.pid, SIGTERM);
