@@ -148,14 +148,15 @@ uint64_t off_slots_step(const struct off_slots *slots, int age)
 
 // With a power cut in mind the tiles are there before the record, and the record before anything
 // is built on it.
-static zero_result write_record(const struct off_slots *slots, int number, struct base_error *error)
+static zero_result write_record(const struct off_slots *slots, int number, size_t payload_bytes,
+                                struct base_error *error)
 {
     const struct off_file *file = &slots->file;
     const uint64_t offset = (uint64_t)number * slots->record_bytes;
+    const size_t bytes = round_up(record_size(slots, payload_bytes));
     zero_result result = slots->durable ? base_fdatasync(file->fd, file->path, error) : ZERO_OK;
     if (!result)
-        result = base_pwrite_direct(file->fd, slots->record, slots->record_bytes, offset,
-                                    file->path, error);
+        result = base_pwrite_direct(file->fd, slots->record, bytes, offset, file->path, error);
     if (!result && slots->durable)
         result = base_fdatasync(file->fd, file->path, error);
     return result;
@@ -165,7 +166,7 @@ static zero_result write_record(const struct off_slots *slots, int number, struc
 static zero_result wipe_record(struct off_slots *slots, int number, struct base_error *error)
 {
     memset(slots->record, 0, slots->record_bytes);
-    return write_record(slots, number, error);
+    return write_record(slots, number, 0, error);
 }
 
 zero_result off_slots_clear(struct off_slots *slots, struct base_error *error)
@@ -198,10 +199,11 @@ zero_result off_slots_recover(struct off_slots *slots, int age, void *payload, s
                sizeof(struct entry));
         slots->tiles[i].next = slots->tiles[i].now;
     }
+    // The other one's tiles are the next to be written over.
+    const bool newer = age > 0 || slots->current == 1 - number;
     slots->current = number;
     slots->sequence = found->sequence;
-    // Its tiles are the next to be written over.
-    return age == 0 ? ZERO_OK : wipe_record(slots, 1 - number, error);
+    return newer ? wipe_record(slots, 1 - number, error) : ZERO_OK;
 }
 
 static void fill_record(struct off_slots *slots, uint64_t step, const void *payload, size_t bytes)
@@ -216,7 +218,7 @@ static void fill_record(struct off_slots *slots, uint64_t step, const void *payl
         .payload_bytes = bytes,
     };
     memcpy(head.magic, magic, sizeof magic);
-    memset(slots->record, 0, slots->record_bytes);
+    memset(slots->record, 0, round_up(record_size(slots, bytes)));
     memcpy(slots->record, &head, sizeof head);
     if (bytes > 0)
         memcpy(slots->record + sizeof head, payload, bytes);
@@ -236,7 +238,7 @@ zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void 
                          bytes, slots->payload_bytes);
     const int number = slots->current < 0 ? 0 : 1 - slots->current;
     fill_record(slots, step, payload, bytes);
-    const zero_result result = write_record(slots, number, error);
+    const zero_result result = write_record(slots, number, bytes, error);
     if (result)
         return result;
     slots->current = number;

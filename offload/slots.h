@@ -57,7 +57,8 @@ uint64_t off_slots_step(const struct off_slots *slots, int age);
 
 /**
  * Makes record `age` the current one, copies its payload, of at most the config's size, into
- * `payload`, and makes a newer one void. ZERO_E_IO; ZERO_E_CORRUPT: it has changed meanwhile.
+ * `payload`, and makes a newer one void, also one that was written since the file was opened, as
+ * long as that was the only one. ZERO_E_IO; ZERO_E_CORRUPT: it has changed meanwhile.
  */
 zero_result off_slots_recover(struct off_slots *slots, int age, void *payload, size_t *bytes,
                               struct base_error *error);

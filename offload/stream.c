@@ -44,6 +44,7 @@ struct off_stream {
     const size_t *order;
     size_t count, fetched, taken; // of the pass: tiles, those that have a buffer, those given out
     size_t busy;                  // buffers being read or to be written
+    bool anew;                    // nothing is read in this pass
     uint64_t clock;
     bool asked, stop;          // the thread: to look what there is to do, to end
     struct base_error failure; // the first of the pass
@@ -130,7 +131,7 @@ static bool fetch(struct off_stream *stream)
         buffer->tile = tile;
         stream->buffer_of[tile] = (int)(buffer - stream->buffers);
         buffer->state = READY;
-        if (off_slots_has(stream->slots, tile)) {
+        if (!stream->anew && off_slots_has(stream->slots, tile)) {
             stream->busy++;
             start_transfer(stream, buffer, OFF_READ);
         }
@@ -237,15 +238,26 @@ static void ask(struct off_stream *stream)
     off_io_wake(stream->io);
 }
 
-void off_stream_begin(struct off_stream *stream, const size_t *order, size_t count)
+static void begin(struct off_stream *stream, const size_t *order, size_t count, bool anew)
 {
     pthread_mutex_lock(&stream->mutex);
     stream->order = order;
     stream->count = count;
+    stream->anew = anew;
     stream->fetched = stream->taken = 0;
     base_error_clear(&stream->failure);
     ask(stream);
     pthread_mutex_unlock(&stream->mutex);
+}
+
+void off_stream_begin(struct off_stream *stream, const size_t *order, size_t count)
+{
+    begin(stream, order, count, false);
+}
+
+void off_stream_begin_anew(struct off_stream *stream, const size_t *order, size_t count)
+{
+    begin(stream, order, count, true);
 }
 
 // Waits for news while `waits` says so, and counts the time; mutex held.
@@ -312,7 +324,8 @@ static void settle(struct off_stream *stream, bool keep)
         struct buffer *buffer = &stream->buffers[i];
         if (buffer->state == READING || buffer->state == WRITING)
             continue;
-        if (keep && buffer->state == READY && off_slots_has(stream->slots, buffer->tile))
+        if (keep && buffer->state == READY && !stream->anew &&
+            off_slots_has(stream->slots, buffer->tile))
             buffer->state = KEPT;
         else if (buffer->state != FREE && !(keep && buffer->state == KEPT))
             let_go(stream, buffer);

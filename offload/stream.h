@@ -57,6 +57,10 @@ zero_result off_stream_create(struct off_stream **stream, const struct off_strea
 /** Begins a pass over `count` tiles, each at most once; `order` is borrowed until its end. */
 void off_stream_begin(struct off_stream *stream, const size_t *order, size_t count);
 
+/** The same, of tiles whose contents are all replaced: nothing is read, and the memory of each is
+ * uninitialised. */
+void off_stream_begin_anew(struct off_stream *stream, const size_t *order, size_t count);
+
 /**
  * The next tile of the pass, with its current contents; of one that has none yet (off_slots_has())
  * the memory is uninitialised. Several may be out, fewer than there are buffers. ZERO_NOT_FOUND (no

@@ -145,6 +145,36 @@ static void the_step_before_is_there(void **state)
     ok(tiles_check(&tiles, &failure));
 }
 
+// A job that begins anew keeps what the one before has left until its own first step.
+static void a_new_beginning_can_be_taken_back(void **state)
+{
+    (void)state;
+    open_tiles(&off_engine_threads, 4);
+    steps(3);
+    tiles_close(&tiles, false);
+    open_tiles(&off_engine_threads, 4);
+    struct off_tile tile;
+    char payload[PAYLOAD_BYTES];
+    size_t payload_bytes;
+    for (size_t i = 0; i < TILES; i++)
+        tiles.order[i] = i;
+    off_stream_begin_anew(tiles.stream, tiles.order, TILES);
+    while (off_stream_next(tiles.stream, &tile, NULL) == ZERO_OK) {
+        memset(tile.memory, 0xee, tiles_bytes(tile.number));
+        off_stream_put(tiles.stream, &tile, true);
+    }
+    ok(off_stream_end(tiles.stream, &failure));
+    assert_int_equal(off_stream_counts(tiles.stream).io.bytes[OFF_READ], 0);
+    ok(off_slots_record(tiles.slots, 0, NULL, 0, &failure));
+    ok(off_slots_recover(tiles.slots, 0, payload, &payload_bytes, &failure));
+    off_stream_forget(tiles.stream);
+    ok(tiles_check(&tiles, &failure));
+    tiles_close(&tiles, false);
+    open_tiles(&off_engine_threads, 4); // and it stays taken back
+    assert_int_equal(tiles.step, 3);
+    ok(tiles_check(&tiles, &failure));
+}
+
 // What was written and not recorded is nothing, whatever is recorded afterwards.
 static void an_abandoned_pass_counts_for_nothing(void **state)
 {
@@ -294,6 +324,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(passes_leave_what_was_put, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_second_user_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_step_before_is_there, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_new_beginning_can_be_taken_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_abandoned_pass_counts_for_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failed_step_leaves_the_one_before, set_up, tear_down),
         cmocka_unit_test_setup_teardown(damage_is_found, set_up, tear_down),
