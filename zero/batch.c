@@ -9,7 +9,7 @@ static zero_result check_memory(zero_ctx *z, const struct eng_config *next, cons
 {
     struct eng_config planned = z->config;
     planned.micro_batches = z->planned_micro_batches;
-    if (eng_config_leaves_blocks(next) && !eng_config_leaves_blocks(&planned))
+    if (eng_config_leaves_blocks(next) && !z->planned_blocks)
         return eng_fail(z, ZERO_E_INVALID,
                         "%s: %d with sum_group=%d on %d ranks leave blocks unfinished, and with "
                         "micro_batches=%d none were allocated: begin with more than %d",

@@ -12,7 +12,7 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
     return (struct eng_limits){
         .stage = stage,
         .shared = shared,
-        .blocks = eng_config_leaves_blocks(&planned),
+        .blocks = z->planned_blocks,
         .paranoid = config->paranoid,
         .open_units = config->open_units,
         .prefetch_units = config->prefetch_units,

@@ -168,6 +168,7 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
     const struct eng_config *config = &z->config;
     z->micro_count = eng_config_rounds(config);
     z->planned_micro_batches = config->micro_batches;
+    z->planned_blocks = eng_config_may_leave_blocks(config);
     zero_result r = eng_model_complete(&z->model, error);
     if (!r)
         r = check_precision(config, &z->model, error);

@@ -495,6 +495,14 @@ bool eng_config_leaves_blocks(const struct eng_config *config)
     return config->micro_batches > config->world && config->world % config->sum_group != 0;
 }
 
+bool eng_config_may_leave_blocks(const struct eng_config *config)
+{
+    struct eng_config most = *config;
+    if (!eng_config_given(config, "micro_batches"))
+        most.micro_batches = ENG_MAX_MICRO_BATCHES;
+    return eng_config_leaves_blocks(&most);
+}
+
 enum eng_source eng_config_source(const struct eng_config *config, const char *key)
 {
     return config->sources[eng_key_find(key, strlen(key))];

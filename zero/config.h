@@ -116,6 +116,8 @@ int eng_config_rounds(const struct eng_config *config);
 
 /** Whether some round but the last ends inside a block of sum_group micro-batches. */
 bool eng_config_leaves_blocks(const struct eng_config *config);
+/** Whether that may come to be with the V of a checkpoint, which counts where none was given. */
+bool eng_config_may_leave_blocks(const struct eng_config *config);
 
 /** Whether reduction, sum_group, stage and micro_batches go together. ZERO_E_INVALID. */
 zero_result eng_config_check_reduction(const struct eng_config *config, struct base_error *error);

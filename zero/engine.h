@@ -241,7 +241,8 @@ struct zero_ctx {
     uint64_t prepared; /**< number of the update that the scalars are for, from 1 */
     int micro;         /**< local micro-batch under way or finished last, -1 before the first */
     int micro_count;   /**< a step and rank */
-    int32_t planned_micro_batches; /**< V at commit, which memory was decided for */
+    int32_t planned_micro_batches; /**< V at commit, which memory was decided for, */
+    bool planned_blocks;           /**< and whether blocks may be left unfinished */
     struct eng_evaluation evaluation;
     struct eng_metrics metrics;    /**< of the step or evaluation under way */
     struct eng_metrics means;      /**< of the last one that ended */

@@ -127,7 +127,9 @@ typedef struct zero_config {
                                    (raw), or comes from `grad`, is rounded before it is added */
     int32_t sum_group;        /**< G, a power of two: canonical sums add blocks of G consecutive
                                    micro-batches first, then the blocks; part of the numerics;
-                                   default 1 */
+                                   default 1. Unfinished blocks need memory if G does not divide
+                                   the world size, and V, given, is larger than that, or not given:
+                                   a checkpoint's may be */
     int32_t stall_s;          /**< longest silence of a rank's process before it counts as dead;
                                    default 30, ZERO_OFF none */
     int64_t memory_limit;     /**< bytes that the ranks of a host may have together: zero_commit()
@@ -717,9 +719,9 @@ ZERO_API zero_result zero_import(zero_ctx *z, const char *path, const char *pref
  *
  * ZERO_E_INVALID: micro_batches is not in 1 .. 2^20 or doesn't go with the reduction, or needs
  * memory that was not planned: with sum_group, or with reduction=native, a V above the world size
- * where that at commit was not. ZERO_E_STATE: inside a step, or a unit is gathered. ZERO_E_NOMEM
- * (not fatal here). After these nothing has changed. ZERO_E_DIVERGED: ranks gave different numbers;
- * fatal.
+ * where that at commit was not (with sum_group: was given, and was not). ZERO_E_STATE: inside a
+ * step, or a unit is gathered. ZERO_E_NOMEM (not fatal here). After these nothing has changed.
+ * ZERO_E_DIVERGED: ranks gave different numbers; fatal.
  */
 ZERO_API zero_result zero_set_micro_batches(zero_ctx *z, int32_t micro_batches);
 

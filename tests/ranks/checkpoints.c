@@ -390,6 +390,57 @@ static void a_run_can_be_taken_back(void **state)
                 fail_msg("%d ranks, stage %d", world, stage);
 }
 
+/* ------------------------------------------------------------------ no number of micro-batches */
+
+/** Its V is the number of ranks of its first start, wherever it goes on. */
+struct unset {
+    int stage, sum_group, saved_world;
+    bool load;
+    uint8_t digest[16]; /**< at the end */
+};
+
+static bool leave_unset(struct team_rank *rank, void *user)
+{
+    struct unset *unset = user;
+    struct toy toy = toy_odd;
+    uint8_t digest[16];
+    toy.micro_batches = unset->saved_world;
+    rank->config.stage = unset->stage;
+    rank->config.sum_group = unset->sum_group;
+    if (!team_open(rank) || !toy_register(rank, &toy))
+        return false;
+    TEAM_OK(rank, zero_commit(rank->z));
+    if (unset->load)
+        TEAM_OK(rank, zero_resume(rank->z, directory.directory, NULL, NULL));
+    else if (!toy_train(rank, &toy, HALF) || !saved_now(rank, directory.directory, NULL))
+        return false;
+    TEAM_CHECK(zero_micro_total(rank->z) == unset->saved_world);
+    if (!toy_train(rank, &toy, HALF))
+        return false;
+    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+    if (rank->rank == 0)
+        memcpy(unset->digest, digest, sizeof digest);
+    return true;
+}
+
+static void sums_in_blocks_go_on_on_any_number_of_ranks(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= 5; world++) {
+        struct unset first = {.stage = world % 4, .saved_world = world};
+        first.sum_group = world > 3 ? 4 : 2;
+        assert_true(team_run(team_threads(world), world, leave_unset, &first));
+        for (int now = 1; now <= 5; now++) {
+            struct unset again = first;
+            again.load = true;
+            again.stage = (world + now) % 4;
+            if (!team_run(team_threads(now), now, leave_unset, &again))
+                fail_msg("saved by %d ranks, loaded by %d", world, now);
+            assert_memory_equal(first.digest, again.digest, sizeof first.digest);
+        }
+    }
+}
+
 /* ------------------------------------------------------------------ another working copy */
 
 struct conversion {
@@ -629,6 +680,7 @@ int main(int argc, char **argv)
         TEST(no_level_and_no_room_changes_it),
         TEST(every_model_goes_on_with_the_same_bits),
         TEST(a_run_can_be_taken_back),
+        TEST(sums_in_blocks_go_on_on_any_number_of_ranks),
         TEST(masters_stay_when_the_working_copy_has_another_type),
         TEST(masters_are_made_of_a_working_copy),
         TEST(what_was_attached_comes_back),
