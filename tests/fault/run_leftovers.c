@@ -44,7 +44,7 @@ static int count_marked(void)
 
 static void expect_nothing_left(void)
 {
-    const double deadline = base_clock_s() + 2;
+    const double deadline = base_clock_s() + RUN_PATIENCE_S;
     int count;
     while ((count = count_marked()) > 0) {
         if (base_clock_s() > deadline)
@@ -91,6 +91,12 @@ static void expect_family_gone(void)
     unlink(temporary_path(&run_directory, "a1"));
 }
 
+static bool is_written(const char *name)
+{
+    struct stat file;
+    return stat(temporary_path(&run_directory, name), &file) == 0 && file.st_size > 0;
+}
+
 static void run_family(struct run_command *run, const char *end, const char *const *options)
 {
     char script[1024];
@@ -107,7 +113,6 @@ static void a_normal_end_leaves_nothing(void **state)
     run_await_pid("a0");
     run_command_finish(&run);
     assert_int_equal(run.status, 0);
-    assert_true(run.seconds < 5);
     // Not even for a moment.
     assert_int_equal(count_marked(), 0);
     expect_family_gone();
@@ -121,7 +126,7 @@ static void no_guardian_stays(void **state)
     START_SCRIPT(&run, "echo $$ > $D/a$RANK; until [ -e $D/go ]; do sleep 0.02; done", "-n", "2");
     run_await_pid("a0");
     const pid_t guardian = find_guardian(run.pid);
-    fclose(fopen(temporary_path(&run_directory, "go"), "w"));
+    run_give_sign("go");
     run_command_finish(&run);
     assert_int_equal(run.status, 0);
     assert_false(run_command_alive(guardian));
@@ -150,13 +155,20 @@ static void a_timeout_leaves_nothing(void **state)
 {
     (void)state;
     struct run_command run;
-    RUN_FAMILY(&run, "while :; do sleep 0.05; done", "-n", "2", "--timeout", "2", "--grace", "0");
-    run_command_finish(&run);
-    assert_int_equal(run.status, 75);
-    assert_true(run.seconds > 1.9 && run.seconds < 6);
-    assert_int_equal(count_marked(), 0);
+    int seconds = 1;
+    do {
+        char timeout[16];
+        snprintf(timeout, sizeof timeout, "%d", seconds);
+        RUN_FAMILY(&run, "while :; do sleep 0.05; done", "-n", "2", "--timeout", timeout, "--grace",
+                   "0");
+        run_command_finish(&run);
+        assert_int_equal(run.status, 75);
+        assert_true(run.seconds > seconds - 0.1);
+        assert_int_equal(count_marked(), 0);
+        run_command_free(&run);
+        seconds *= 2;
+    } while (!is_written("a0") || !is_written("a1")); // too short for the families to be there
     expect_family_gone();
-    run_command_free(&run);
 }
 
 static void zero_runs_own_death_leaves_nothing(void **state)
@@ -222,10 +234,8 @@ static void a_restarting_job_stops_at_any_time(void **state)
                      "--backoff", "0");
         seed = seed * 1103515245 + 12345;
         usleep(20000 + (seed >> 16 & 0x7fff));
-        const double asked = base_clock_s();
         kill(run.pid, SIGTERM);
         run_command_finish(&run);
-        assert_true(base_clock_s() - asked < 2);
         assert_true(run.status == 3 || run.status == 128 + SIGTERM);
         assert_int_equal(count_marked(), 0);
         run_command_free(&run);
@@ -283,7 +293,7 @@ static void a_rank_that_leaves_its_group_ends(void **state)
                "until [ -s $D/left ]; do sleep 0.02; done; exit 3",
                "-n", "2", "--grace", "1");
     assert_int_equal(run.status, 3);
-    assert_true(run.seconds > 0.9 && run.seconds < 4);
+    assert_true(run.seconds > 0.9);
     run_command_free(&run);
     expect_nothing_left();
 }
@@ -296,8 +306,8 @@ static void a_killed_guardian_is_missed(void **state)
     run_await_pid("a0");
     run_await_pid("a1");
     kill(find_guardian(run.pid), SIGKILL);
-    usleep(100000);
-    fclose(fopen(temporary_path(&run_directory, "go"), "w"));
+    run_await_error(&run, "zero-run: the guardian process has been killed");
+    run_give_sign("go");
     run_command_finish(&run);
     run_command_expect_line(&run, 0, "zero-run: the guardian process has been killed", NULL);
     expect_nothing_left();
@@ -334,7 +344,7 @@ static pid_t start_on_terminal(int *master, const char *const *arguments)
 static int await_status(pid_t pid)
 {
     int status = 0;
-    const double deadline = base_clock_s() + 10;
+    const double deadline = base_clock_s() + RUN_PATIENCE_S;
     while (waitpid(pid, &status, WNOHANG) == 0) {
         if (base_clock_s() > deadline) {
             kill(pid, SIGKILL);
@@ -379,7 +389,7 @@ static void a_hangup_is_an_end(void **state)
     kill(run.pid, SIGHUP);
     run_command_finish(&run);
     assert_int_equal(run.status, 137);
-    assert_true(run.seconds > 0.9 && run.seconds < 5);
+    assert_true(run.seconds > 0.9);
     run_command_free(&run);
     expect_nothing_left();
 }
@@ -390,14 +400,16 @@ static void nohup_outlives_the_terminal(void **state)
     int master;
     char script[512];
     snprintf(script, sizeof script,
-             "trap '' HUP; exec %s -n 2 -- sh -c 'echo $$ > $D/a$RANK; sleep 0.3; echo x; "
-             "sleep 0.1; echo y; echo $$ > $D/b$RANK'",
+             "trap '' HUP; exec %s -n 2 -- sh -c 'echo $$ > $D/a$RANK; "
+             "until [ -e $D/closed ]; do sleep 0.02; done; echo x; sleep 0.1; echo y; "
+             "echo $$ > $D/b$RANK'",
              run_command_path);
     const char *const arguments[] = {"/bin/sh", "-c", script, NULL};
     const pid_t pid = start_on_terminal(&master, arguments);
     run_await_pid("a0");
     run_await_pid("a1");
     close(master);
+    run_give_sign("closed");
     run_await_pid("b0");
     run_await_pid("b1");
     assert_int_equal(await_status(pid), 74); // what they said is lost
@@ -459,25 +471,12 @@ static pid_t start_in_group(const char *const *arguments)
     return pid;
 }
 
-static char process_state(pid_t pid)
-{
-    char path[64], state = '?';
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "r");
-    if (file) {
-        if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-            state = '?';
-        fclose(file);
-    }
-    return state;
-}
-
 static void await_stopped(pid_t pid, bool stopped)
 {
-    const double deadline = base_clock_s() + 5;
-    while ((process_state(pid) == 'T') != stopped) {
+    const double deadline = base_clock_s() + RUN_PATIENCE_S;
+    while ((run_process_state(pid) == 'T') != stopped) {
         if (base_clock_s() > deadline)
-            fail_msg("process %d is in state %c", (int)pid, process_state(pid));
+            fail_msg("process %d is in state %c", (int)pid, run_process_state(pid));
         usleep(1000);
     }
 }
@@ -503,7 +502,7 @@ static void suspending_suspends_the_ranks(void **state)
                                      "-n",
                                      "2",
                                      "--timeout",
-                                     "3",
+                                     "6",
                                      "--",
                                      "sh",
                                      "-c",
@@ -516,7 +515,7 @@ static void suspending_suspends_the_ranks(void **state)
         await_stopped(pid, true);
         await_stopped(ranks[0], true);
         await_stopped(ranks[1], true);
-        usleep(turn == 0 ? 3200000 : 100000);
+        usleep(turn == 0 ? 6200000 : 100000);
         kill(pid, SIGCONT);
         await_stopped(pid, false);
         await_stopped(ranks[0], false);
@@ -533,8 +532,7 @@ static void a_suspended_rank_can_be_stopped(void **state)
     (void)state;
     struct run_command run;
     RUN_SCRIPT(&run, "[ $RANK = 1 ] && { kill -STOP $$; sleep 60; }; sleep 0.2; exit 4", "-n", "2");
-    assert_int_equal(run.status, 4);
-    assert_true(run.seconds < 5); // no need for SIGKILL
+    assert_int_equal(run.status, 4); // in time: no need for SIGKILL
     run_command_free(&run);
     expect_nothing_left();
 }
@@ -560,7 +558,8 @@ static void user_signals_are_passed_on(void **state)
             run_await_pid(name);
         }
         kill(run.pid, signals[i].number);
-        usleep(200000);
+        run_await_output(&run, "[0] got x");
+        run_await_output(&run, "[1] got x");
         kill(run.pid, signals[i].number); // the second is as the first
         run_command_finish(&run);
         assert_int_equal(run.status, 0);

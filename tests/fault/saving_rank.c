@@ -3,9 +3,10 @@
 //     saving_rank <directory> <ms> [<fault>]
 //
 // Each step takes that long. Rank 0 has the fault (base/fault.h) once training begins; "fails" ends
-// it in the fourth step. What has been acknowledged is in <directory>.acknowledged, and the ranks'
-// numbers are in <directory>.<rank>. Told to stop, it saves and ends with 0. At the end the state
-// is that of a run that nothing has interrupted, or it ends with 3.
+// it in the fourth step, "waits" has all ranks wait there, with what they have saved acknowledged,
+// until there is <directory>.go. What has been acknowledged is in <directory>.acknowledged, and the
+// ranks' numbers are in <directory>.<rank>. Told to stop, it saves and ends with 0. At the end the
+// state is that of a run that nothing has interrupted, or it ends with 3.
 #include "base/fault.h"
 #include "tests/numerics/synthetic_matrix.h"
 
@@ -39,6 +40,16 @@ static bool acknowledge(zero_ctx *z, const char *directory)
            info.phase != ZERO_SAVE_COMPLETE || write_number(directory, "acknowledged", info.step);
 }
 
+static bool wait_for_sign(zero_ctx *z, const char *directory)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s.go", directory);
+    const bool saved = zero_save_wait(z) == ZERO_OK && acknowledge(z, directory);
+    while (saved && access(path, F_OK) != 0)
+        usleep(1000);
+    return saved;
+}
+
 static int finish(zero_ctx *z)
 {
     uint8_t digest[16];
@@ -60,6 +71,7 @@ static int train(zero_ctx *z, const char *directory, unsigned ms, const char *fa
     const zero_save_options options = {.struct_size = sizeof options, .keep = 2};
     zero_load_result loaded = {.struct_size = sizeof loaded};
     const bool fails = fault && strcmp(fault, "fails") == 0;
+    const bool waits = fault && strcmp(fault, "waits") == 0;
     if (synthetic_commit(z, &model) != ZERO_OK)
         return failed(z, "commit");
     const zero_result r = zero_resume(z, directory, NULL, &loaded);
@@ -67,13 +79,13 @@ static int train(zero_ctx *z, const char *directory, unsigned ms, const char *fa
         return failed(z, "zero_resume");
     if (zero_rank(z) == 0)
         printf("resumed %llu, %d damaged\n", (unsigned long long)loaded.step, loaded.damaged);
-    if (fault && !fails && zero_rank(z) == 0 && base_fault_set(fault, NULL) != ZERO_OK)
+    if (fault && !fails && !waits && zero_rank(z) == 0 && base_fault_set(fault, NULL) != ZERO_OK)
         return 2;
     for (uint64_t step = loaded.step; step < MATRIX_STEPS; step++) {
         if (synthetic_step(z, &model, step) != ZERO_OK || !acknowledge(z, directory))
             return failed(z, "a step");
         usleep(1000 * ms);
-        if (fails && step == 3)
+        if (step == 3 && (fails || (waits && !wait_for_sign(z, directory))))
             return FAILED;
         const bool stops = zero_stop_requested(z);
         if ((stops || step % EVERY == 0) && zero_save(z, directory, &options) != ZERO_OK)

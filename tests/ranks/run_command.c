@@ -55,7 +55,7 @@ static char *read_all(FILE *file, size_t *size)
 void run_command_finish(struct run_command *command)
 {
     int status = 0;
-    const double deadline = base_clock_s() + 20;
+    const double deadline = base_clock_s() + RUN_PATIENCE_S;
     while (waitpid(command->pid, &status, WNOHANG) == 0) {
         if (base_clock_s() > deadline) {
             kill(command->pid, SIGKILL);
@@ -100,6 +100,41 @@ void run_script(struct run_command *command, const char *const *options, const c
     run_command_finish(command);
 }
 
+static void await_words(FILE *file, const char *words)
+{
+    const double deadline = base_clock_s() + RUN_PATIENCE_S;
+    char text[8192];
+    for (;;) {
+        const ssize_t count = pread(fileno(file), text, sizeof text - 1, 0);
+        text[count > 0 ? count : 0] = '\0';
+        if (strstr(text, words))
+            return;
+        if (base_clock_s() > deadline)
+            fail_msg("no \"%s\": %s", words, text);
+        usleep(1000);
+    }
+}
+
+void run_await_output(const struct run_command *command, const char *words)
+{
+    await_words(command->files[0], words);
+}
+
+void run_await_error(const struct run_command *command, const char *words)
+{
+    await_words(command->files[1], words);
+}
+
+double run_fastest(double (*attempt)(void), double enough)
+{
+    double fastest = attempt();
+    for (int i = 1; i < 5 && fastest >= enough; i++) {
+        const double seconds = attempt();
+        fastest = seconds < fastest ? seconds : fastest;
+    }
+    return fastest;
+}
+
 void run_command_expect_line(struct run_command *command, int status, const char *part1,
                              const char *part2)
 {
@@ -119,16 +154,22 @@ int run_command_lines(const char *text, const char *line)
     return count;
 }
 
-int run_command_alive(pid_t pid)
+char run_process_state(pid_t pid)
 {
-    char path[64], state = 'Z';
+    char path[64], state;
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     FILE *file = fopen(path, "r");
     if (!file)
-        return 0;
+        return 'X';
     if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-        state = 'Z';
+        state = 'X';
     fclose(file);
+    return state;
+}
+
+int run_command_alive(pid_t pid)
+{
+    const char state = run_process_state(pid);
     return state != 'Z' && state != 'X';
 }
 
@@ -147,10 +188,15 @@ int run_remove_directory(void **state)
     return 0;
 }
 
+void run_give_sign(const char *name)
+{
+    assert_true(temporary_write(&run_directory, name, "\n"));
+}
+
 pid_t run_await_pid(const char *name)
 {
     const char *path = temporary_path(&run_directory, name);
-    const double deadline = base_clock_s() + 10;
+    const double deadline = base_clock_s() + RUN_PATIENCE_S;
     while (base_clock_s() < deadline) {
         int pid = 0;
         char newline = 0;
@@ -168,7 +214,7 @@ pid_t run_await_pid(const char *name)
 
 void run_expect_gone(pid_t pid)
 {
-    const double deadline = base_clock_s() + 2;
+    const double deadline = base_clock_s() + RUN_PATIENCE_S;
     while (run_command_alive(pid)) {
         if (base_clock_s() > deadline)
             fail_msg("process %d is still there", (int)pid);

@@ -180,10 +180,9 @@ static json_t *last_line(const char *path, const char *key)
     return found;
 }
 
-// Both starts are in one trace and one file of metrics, and the first new step comes soon.
-static void a_restarted_job_goes_on_in_its_files(void **state)
+// Returns the seconds from the death to the first new step.
+static double restart(void)
 {
-    (void)state;
     struct temporary directory;
     struct run_command run;
     char trace[256], metrics[256];
@@ -213,9 +212,18 @@ static void a_restarted_job_goes_on_in_its_files(void **state)
     json_decref(line);
     line = last_line(metrics, "restarts");
     assert_int_equal(integer(line, "restarts"), 1);
-    assert_true(number(line, "lost_s") > 0 && number(line, "lost_s") < 2);
+    const double lost_s = number(line, "lost_s");
     json_decref(line);
     temporary_remove(&directory);
+    assert_true(lost_s > 0);
+    return lost_s;
+}
+
+// Both starts are in one trace and one file of metrics, and the first new step comes soon.
+static void a_restarted_job_goes_on_in_its_files(void **state)
+{
+    (void)state;
+    assert_true(run_fastest(restart, 2) < 2);
 }
 
 static void a_trace_that_cannot_be_written_is_said(void **state)
@@ -237,7 +245,7 @@ static void lines_come_now_and_then(void **state)
 {
     (void)state;
     struct run_command run;
-    RUN(&run, "-n", "2", "--status", "1", "--", rank_path, "train", "25", "100");
+    RUN(&run, "-n", "2", "--status", "1", "--", rank_path, "train", "35", "100");
     assert_int_equal(run.status, 0);
     int lines = 0;
     for (const char *line = run.err; *line; line = strchr(line, '\n') + 1, lines++) {
@@ -249,7 +257,7 @@ static void lines_come_now_and_then(void **state)
             !strstr(line, " tokens/s, ") || !strstr(line, " ms a step, ") ||
             !strstr(line, "iB; gather ") || !strstr(line, " %, rest "))
             fail_msg("%s", run.err);
-        assert_true(step >= 1 && step <= 25);
+        assert_true(step >= 1 && step <= 35);
         // 6 micro-batches of 256 tokens in 100 ms or a little more.
         assert_int_equal(sscanf(strstr(line, "tokens/s, "), "tokens/s, %f %2s", &ms, unit), 2);
         assert_true(ms >= 99 && !strcmp(unit, "ms"));
@@ -334,13 +342,13 @@ static void on_a_terminal_it_is_redrawn(void **state)
                                 "--",
                                 "sh",
                                 "-c",
-                                "\"$0\" train 6 200; echo done",
+                                "\"$0\" train 10 200; echo done",
                                 rank_path,
                                 NULL};
     char *shown = run_on_terminal(args, &status);
     const double seconds = base_clock_s() - begin;
     assert_int_equal(status, 0);
-    if (!strstr(shown, "step 2, loss ") && !strstr(shown, "step 3, loss "))
+    if (!strstr(shown, "\r\033[Kstep ") || !strstr(shown, ", loss "))
         fail_msg("%s", shown);
     replay(shown, &erased, screen, sizeof screen);
     assert_true(erased >= 2 && erased <= 2 + (int)(5 * seconds));
@@ -373,7 +381,7 @@ static void whoever_does_not_come_is_named(void **state)
 {
     (void)state;
     struct run_command run;
-    RUN(&run, "-n", "3", "-o", "timeout_s=1", "--", rank_path, "late", "2");
+    RUN(&run, "-n", "3", "-o", "timeout_s=3", "--", rank_path, "late", "2");
     assert_int_equal(run.status, 7);
     expect_part(&run, "zero-run: rank 1 never posted #");
     expect_part(&run, ", in main; rank");
@@ -388,11 +396,20 @@ static void a_job_that_takes_too_long_is_explained(void **state)
 {
     (void)state;
     struct run_command run;
-    RUN(&run, "-n", "2", "--timeout", "1", "--", rank_path, "late", "2");
-    assert_int_equal(run.status, 75);
-    expect_part(&run, "(--timeout)");
+    static const char waits[] = ", in main; rank 0 waits since ";
+    int seconds = 1;
+    do {
+        char timeout[16];
+        snprintf(timeout, sizeof timeout, "%d", seconds);
+        if (seconds > 1)
+            run_command_free(&run);
+        RUN(&run, "-n", "2", "--timeout", timeout, "--", rank_path, "late", "2");
+        assert_int_equal(run.status, 75);
+        expect_part(&run, "(--timeout)");
+        seconds *= 2;
+    } while (!strstr(run.err, waits) && seconds < RUN_PATIENCE_S); // they had not come so far
     expect_part(&run, "zero-run: rank 1 never posted #");
-    expect_part(&run, ", in main; rank 0 waits since ");
+    expect_part(&run, waits);
     run_command_free(&run);
 }
 

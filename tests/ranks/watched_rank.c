@@ -54,9 +54,10 @@ static bool asks(zero_ctx *z, const char *how, uint64_t number)
         return false;
     if (own && number == 2 && zero_rank(z) == zero_world(z) - 1)
         zero_request_stop(z);
+    const bool requested = zero_stop_requested(z);
     if (number == 1 && zero_rank(z) == 0)
         printf("listening\n");
-    if (!zero_stop_requested(z) || !listens)
+    if (!requested || !listens)
         return false;
     printf("stopped after %llu\n", (unsigned long long)number);
     return true;

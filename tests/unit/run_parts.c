@@ -289,18 +289,26 @@ static bool is_running(pid_t pid)
     return waitpid(pid, NULL, WNOHANG) == 0;
 }
 
+// By itself it would end in half a minute, and with 0.
+static bool was_killed(pid_t pid)
+{
+    int status = 0;
+    return waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
 static void only_the_groups_own_number_is_killed(void **state)
 {
     (void)state;
     assert_int_equal(sysconf(_SC_CLK_TCK), 100);
     const uint64_t before = ticks_now();
-    const pid_t pid = start_child("A=b");
+    const pid_t pid = start_child("A=b"), other = start_child("A=b");
     run_guardian_kill_group(pid, before); // whoever has the number has got it since
     assert_true(is_running(pid));
-    run_guardian_kill_group(pid + 1, before + 10000);
+    run_guardian_kill_group(other, before + 10000);
+    assert_true(was_killed(other));
     assert_true(is_running(pid));
     run_guardian_kill_group(pid, before + 10000);
-    assert_false(is_running(pid));
+    assert_true(was_killed(pid));
 }
 
 static void only_the_jobs_processes_are_killed(void **state)
@@ -312,8 +320,8 @@ static void only_the_jobs_processes_are_killed(void **state)
                             start_child("ZERO_JOB=0123456789abcdef0123456789abcdef0"),
                             start_child("B=ZERO_JOB=0123456789abcdef0123456789abcdef"),
                             start_child("C=d")};
-    assert_int_equal(run_guardian_kill_job(token), 1);
-    assert_false(is_running(ours));
+    assert_true(run_guardian_kill_job(token) >= 1); // more often if it takes its time to die
+    assert_true(was_killed(ours));
     assert_int_equal(run_guardian_kill_job(token), 0);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         assert_true(is_running(others[i]));
@@ -335,7 +343,7 @@ static void a_guardian_ends_what_it_was_told_of(void **state)
     const pid_t pid = guardian.pid;
     close(guardian.socket); // as zero-run's end does
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-    assert_false(is_running(told));
+    assert_true(was_killed(told));
     assert_true(is_running(not_told));
 
     // One that is told to end does so without harm.
