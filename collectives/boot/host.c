@@ -144,7 +144,9 @@ static zero_result hear(struct host *host, struct caller *caller, bool ready,
     struct boot_message *message = host->link->message;
     bool arrived = false;
     zero_result result = ZERO_OK;
-    if (ready)
+    // What came while this process had no processor is no silence.
+    const bool late = base_clock_ns() >= caller->deadline_ns;
+    if (ready || late)
         result = boot_receive(caller->fd, message, NULL, 0, &arrived, &heard);
     if (result) {
         refuse(host, caller, result, heard.message);
@@ -159,7 +161,7 @@ static zero_result hear(struct host *host, struct caller *caller, bool ready,
             return introduce(host, caller, &hello, error);
         }
         refuse(host, caller, ZERO_E_INVALID, "its first message does not introduce it");
-    } else if (base_clock_ns() >= caller->deadline_ns) {
+    } else if (late) {
         refuse(host, caller, ZERO_E_TIMEOUT, "it said nothing for 2 s");
     }
     return ZERO_OK;

@@ -57,7 +57,7 @@ static void run_kill(const struct harm *like, unsigned *dice, int *told)
     snprintf(rank, sizeof rank, "rank %d died", harm.victim);
     const char *const words[] = {rank, "its last call: ", NULL};
     harm_start(&harm);
-    if (!harm_finish(&harm, ZERO_E_PEER, words, 2000 * millisecond, latencies + *told, problem))
+    if (!harm_finish(&harm, ZERO_E_PEER, words, 8000 * millisecond, latencies + *told, problem))
         fail_msg("%s", problem);
     *told += harm.world - 1;
 }

@@ -80,7 +80,7 @@ static bool open_rank(struct team_rank *rank, const struct job *job, struct toy 
     *toy = toy_odd;
     toy->dtype = job->dtype;
     rank->config.stage = job->stage;
-    rank->config.stall_s = job->stopped ? 1 : 30;
+    rank->config.stall_s = job->stopped ? 3 : 30;
     // Everybody has committed before anybody dies.
     return toy_open(rank, toy) && coll_barrier(rank->z->comm) == ZERO_OK;
 }
@@ -135,7 +135,7 @@ static bool disturbed_rank(struct team_rank *rank, void *user)
     char words[128];
     snprintf(words, sizeof words, "rank %d %s; its last call:", job->victim,
              job->stopped
-                 ? "has given no sign of life for 1.0 s (its process is stopped or starved)"
+                 ? "has given no sign of life for 3.0 s (its process is stopped or starved)"
                  : "died");
     TEAM_CHECK(steps < STEPS && strstr(zero_last_error(rank->z), words));
     TEAM_CHECK(zero_gather(rank->z, 0, NULL) == result);

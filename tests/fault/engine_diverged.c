@@ -165,7 +165,7 @@ static bool live_and_stay(struct team_rank *rank, void *user)
     job->seconds[r] = base_clock_s() - begin;
     snprintf(job->message[r], sizeof job->message[r], "%s", zero_last_error(rank->z));
     atomic_fetch_add(&job->told, 1);
-    for (int waited = 0; waited < 10000 && atomic_load(&job->told) < rank->world; waited++)
+    for (int waited = 0; waited < 40000 && atomic_load(&job->told) < rank->world; waited++)
         usleep(1000);
     return true;
 }
@@ -178,7 +178,7 @@ static void run_deviation(const struct deviation *deviation, int world, int odd,
         if (job.result[r] != deviation->result || !strstr(job.message[r], deviation->says))
             fail_msg("%s by rank %d of %d, stage %d: rank %d has %d: %s", deviation->name, odd,
                      world, stage, r, job.result[r], job.message[r]);
-        if (job.seconds[r] > 5)
+        if (job.seconds[r] > 30)
             fail_msg("%s by rank %d of %d, stage %d: rank %d was told after %.1f s",
                      deviation->name, odd, world, stage, r, job.seconds[r]);
     }
@@ -660,7 +660,7 @@ static bool live_and_leave(struct team_rank *rank, void *user)
     zero_result result = ZERO_OK;
     for (int s = 0; !result && s < 3; s++)
         result = train(rank->z, NULL);
-    TEAM_CHECK(base_clock_s() - begin < 5);
+    TEAM_CHECK(base_clock_s() - begin < 10);
     TEAM_CHECK(result == ZERO_E_PEER);
     TEAM_CHECK(strstr(zero_last_error(rank->z), "has closed"));
     TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_PEER);

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { WORLD = 2, TIMEOUT_S = 5, MOST_READS = 200 };
+enum { WORLD = 2, TIMEOUT_S = 20, MOST_READS = 200 };
 
 struct attempt {
     int stage;
@@ -140,7 +140,7 @@ static bool cut_off(struct attempt *attempt)
     const pid_t process = fork();
     assert_true(process >= 0);
     if (process == 0) {
-        alarm(4 * TIMEOUT_S);
+        alarm(2 * TIMEOUT_S);
         _exit(team_run("threads", WORLD, import, attempt) ? 0 : 1);
     }
     while (waitpid(process, &status, WUNTRACED) == process && WIFSTOPPED(status)) {

@@ -221,7 +221,7 @@ static bool fail_together(struct team_rank *rank, void *user)
     // Nobody is told by a rank that leaves.
     atomic_fetch_add(&job->done, 1);
     const int others = job->how == DEATH ? WORLD - 1 : WORLD;
-    for (int waited = 0; waited < 5000 && atomic_load(&job->done) < others; waited++)
+    for (int waited = 0; waited < 20000 && atomic_load(&job->done) < others; waited++)
         usleep(1000);
     return true;
 }

@@ -188,7 +188,7 @@ static void oversize_and_descriptors_are_refused(void **state)
     fd = boot_ranks_call(&ranks);
     struct boot_header header = hello.header;
     assert_int_equal(boot_send(fd, &header, &hello.hello, fds, BOOT_FDS_MAX,
-                               base_clock_ns() + UINT64_C(1000000000), NULL),
+                               base_clock_ns() + UINT64_C(10000000000), NULL),
                      ZERO_OK);
     boot_ranks_await_refusals(&ranks, 3);
     assert_non_null(strstr(ranks.verdicts[0].refused[2], "descriptors that nobody asked for"));
@@ -200,9 +200,8 @@ static void oversize_and_descriptors_are_refused(void **state)
     boot_ranks_end(&ranks, -1);
 }
 
-static void silence_holds_nobody_up(void **state)
+static uint64_t meet_beside_silence(void)
 {
-    (void)state;
     struct boot_ranks ranks;
     begin(&ranks);
     int fds[BOOT_CALLERS_MAX];
@@ -212,10 +211,23 @@ static void silence_holds_nobody_up(void **state)
         assert_true((fds[connected] = boot_ranks_call(&ranks)) >= 0);
     const uint64_t start = base_clock_ns();
     complete(&ranks);
-    assert_true(base_clock_ns() - start < UINT64_C(1500000000));
+    const uint64_t took = base_clock_ns() - start;
     for (int i = 0; i < connected; i++)
         close(fds[i]);
     boot_ranks_end(&ranks, -1);
+    return took;
+}
+
+// Who says nothing is sent away after 2 s; that this is not waited for shows when all processes get
+// a processor in time, which may not be so at once.
+static void silence_holds_nobody_up(void **state)
+{
+    (void)state;
+    const uint64_t limit = UINT64_C(1500000000);
+    uint64_t took = meet_beside_silence();
+    for (int i = 0; i < 4 && took >= limit; i++)
+        took = meet_beside_silence();
+    assert_true(took < limit);
 }
 
 static void a_crowd_is_sent_away_in_time(void **state)
@@ -291,7 +303,7 @@ static void expect_false_rank(const struct boot_header *part, size_t bytes, cons
     hello.hello.world = 2;
     int fd = boot_ranks_call(&ranks);
     assert_int_equal(boot_send(fd, &hello.header, &hello.hello, NULL, 0,
-                               base_clock_ns() + UINT64_C(1000000000), NULL),
+                               base_clock_ns() + UINT64_C(10000000000), NULL),
                      ZERO_OK);
     memcpy(message, part, sizeof *part);
     assert_int_equal(send(fd, message, bytes, 0), bytes);

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #if defined(__x86_64__)
@@ -26,6 +27,26 @@
 enum { WORLD = 3, COUNT = 3000 };
 
 static const uint64_t millisecond = 1000000;
+
+// Long enough for ranks whose neighbours take their processor to come in time where they should.
+static const uint64_t short_ns = UINT64_C(2000000000);
+// What has to come at all comes in this time, with which the usual time-out is not needed.
+static const uint64_t patience_ns = UINT64_C(10000000000);
+
+/** Ranks whose call has failed; shared with ranks that are processes. */
+static atomic_int *told;
+
+static void await_told(int count)
+{
+    while (atomic_load(told) < count)
+        usleep(1000);
+}
+
+static void await_failure(struct coll_comm *comm)
+{
+    while (coll_state(comm, NULL) == ZERO_OK)
+        usleep(1000);
+}
 
 /** The call has failed with `result`, the message has all the words, and so it stays. */
 static bool failed(struct coll_comm *comm, zero_result got, zero_result result, const char *first,
@@ -73,7 +94,9 @@ static zero_result gather(struct coll_comm *comm, struct coll_arena *arena, size
 
 static void on_both(uint64_t timeout_ns, rank_fn fn)
 {
+    atomic_store(told, 0);
     assert_true(run_ranks("threads", WORLD, timeout_ns, fn, NULL));
+    atomic_store(told, 0);
     assert_true(run_ranks("shm", WORLD, timeout_ns, fn, NULL));
 }
 
@@ -155,10 +178,11 @@ static bool late_rank(struct coll_comm *comm, void *user)
     struct coll_arena *arena;
     CHECK(create(comm, &arena));
     if (coll_rank(comm) == 2)
-        usleep(900000);
+        await_told(2);
     const uint64_t before = base_clock_ns();
     const zero_result got = gather(comm, arena, 8, "h.3", 4);
-    CHECK(base_clock_ns() - before < 700 * millisecond);
+    atomic_fetch_add(told, 1);
+    CHECK(base_clock_ns() - before < patience_ns);
     return failed(comm, got, ZERO_E_TIMEOUT, "unit 4 (h.3)", "for rank 2 (last call: exchange #");
 }
 
@@ -176,15 +200,15 @@ static bool undrained_rank(struct coll_comm *comm, void *user)
     if (coll_rank(comm) == 0)
         return failed(comm, coll_drain(comm, &request), ZERO_E_TIMEOUT, "in all-gather #",
                       ") to have read its part");
-    usleep(900000);
+    await_failure(comm);
     return failed(comm, coll_progress(comm), ZERO_E_TIMEOUT, "in all-gather #", "rank 0");
 }
 
 static void time_out(void **state)
 {
     (void)state;
-    on_both(300 * millisecond, late_rank);
-    on_both(300 * millisecond, undrained_rank);
+    on_both(short_ns, late_rank);
+    on_both(short_ns, undrained_rank);
 }
 
 static bool leaving_rank(struct coll_comm *comm, void *user)
@@ -234,7 +258,7 @@ static bool no_room_rank(struct coll_comm *comm, void *user)
     zero_result got = ZERO_OK;
     for (int i = 0; i < MOST && got == ZERO_OK && coll_rank(comm) != 1; i++)
         got = coll_all_gather_start(comm, &op, &requests[i]);
-    CHECK(base_clock_ns() - before < 3000 * millisecond);
+    CHECK(base_clock_ns() - before < patience_ns);
     return coll_rank(comm) == 1 ||
            failed(comm, got, ZERO_E_PEER, "rank 1 has closed", "all-gather");
 }
@@ -257,7 +281,7 @@ static bool dying_rank(struct coll_comm *comm, void *user)
     }
     const uint64_t before = base_clock_ns();
     const zero_result got = coll_barrier(comm);
-    CHECK(base_clock_ns() - before < 1000 * millisecond);
+    CHECK(base_clock_ns() - before < patience_ns);
     return failed(comm, got, ZERO_E_PEER, "rank 1 died", "in barrier #1");
 }
 
@@ -283,12 +307,13 @@ static bool aborting_rank(struct coll_comm *comm, void *user)
     CHECK_OK(comm, coll_barrier(comm));
     if (coll_rank(comm) == 0)
         CHECK(pthread_create(&thread, NULL, abort_soon, comm) == 0);
-    // Rank 2 comes late, so that the others sleep when the abort arrives.
+    // Rank 2 comes when the others have been told: they sleep when the abort arrives.
     if (coll_rank(comm) == 2)
-        usleep(800000);
+        await_told(2);
     const uint64_t before = base_clock_ns();
     const zero_result got = coll_barrier(comm);
-    CHECK(base_clock_ns() - before < 400 * millisecond);
+    atomic_fetch_add(told, 1);
+    CHECK(base_clock_ns() - before < patience_ns);
     if (coll_rank(comm) == 0)
         pthread_join(thread, NULL);
     return failed(comm, got, ZERO_E_ABORTED, "rank 0: ", "somebody had enough");
@@ -302,8 +327,7 @@ static bool first_abort_rank(struct coll_comm *comm, void *user)
     CHECK(met == ZERO_OK || (met == ZERO_E_IO && coll_rank(comm) > 0));
     if (coll_rank(comm) == 0)
         coll_abort(comm, ZERO_E_IO, "the disk is full");
-    while (coll_state(comm, NULL) == ZERO_OK)
-        usleep(1000);
+    await_failure(comm);
     coll_abort(comm, ZERO_E_ABORTED, "too late");
     return failed(comm, ZERO_E_IO, ZERO_E_IO, "rank 0: ", "the disk is full");
 }
@@ -330,8 +354,7 @@ static bool still_read_rank(struct coll_comm *comm, void *user)
         coll_abort(comm, ZERO_E_ABORTED, "in between");
         return failed(comm, coll_drain(comm, &request), ZERO_E_ABORTED, "rank 0: ", "in between");
     }
-    while (coll_state(comm, NULL) == ZERO_OK)
-        usleep(1000);
+    await_failure(comm);
     // What everybody has come to is completed.
     CHECK_OK(comm, coll_wait(comm, &request));
     CHECK(got == 7);
@@ -679,6 +702,19 @@ static void flushing(void **state)
 }
 #endif
 
+static int prepare(void **state)
+{
+    (void)state;
+    told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return told == MAP_FAILED ? -1 : 0;
+}
+
+static int clean_up(void **state)
+{
+    (void)state;
+    return munmap(told, sizeof *told);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -697,5 +733,5 @@ int main(void)
         cmocka_unit_test(flushing),
 #endif
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, prepare, clean_up);
 }

@@ -643,7 +643,7 @@ static void absent(void **state)
     absence = LEAVES;
     assert_true(run_ranks("shm", 2, 0, absent_rank, &absence));
     absence = SLEEPS;
-    assert_true(run_ranks("shm", 2, UINT64_C(300000000), absent_rank, &absence));
+    assert_true(run_ranks("shm", 2, UINT64_C(2500000000), absent_rank, &absence));
     assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
 }
 
