@@ -194,8 +194,9 @@ ZERO_API zero_result zero_load(zero_ctx *z, const char *path, const zero_load_op
  * Loads the newest good checkpoint in `directory`, in the order of saving. Damage is reported as a
  * warning (rank, file, offset, tensor) and the one before is taken. *Collective, ordered*, between
  * steps. ZERO_NOT_FOUND: there is none, nothing has changed. ZERO_E_CORRUPT: there are some, and
- * none is good; fatal if a value was changed. Otherwise as zero_load(). With options->partial, what
- * this one has not and a damaged newer one had may be that one's.
+ * none is good; fatal if a value was changed. Otherwise as zero_load(). Blobs are those of the one
+ * that is loaded, or stay as they are. So do, with options->partial, tensors that it has not: all
+ * of a checkpoint is checked before a value changes, and read twice.
  */
 ZERO_API zero_result zero_resume(zero_ctx *z, const char *directory,
                                  const zero_load_options *options, zero_load_result *result);

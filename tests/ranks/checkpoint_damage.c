@@ -357,6 +357,143 @@ static void the_one_before_is_taken(void **state)
     assert_int_equal(set_up(NULL), 0);
 }
 
+/** Manifests that are read to put them in order, with nothing to say if that fails. */
+enum { LISTED = 2 };
+
+enum { BEFORE_LAST = 8, STACKED = 3, STACKED_ELEMENTS = 1500 };
+
+/** Step 0 without the last tensor, then step 1 with all of them. */
+static bool save_a_part_and_all(struct team_rank *rank, void *user)
+{
+    struct toy part = toy_odd;
+    (void)user;
+    part.tensor_count = BEFORE_LAST;
+    if (!toy_open(rank, &part) || !saved_now(rank, directory.directory, NULL))
+        return false;
+    team_close(rank);
+    return toy_open(rank, &toy_odd) && toy_train(rank, &toy_odd, 1) &&
+           saved_now(rank, directory.directory, NULL);
+}
+
+static bool last_stays(struct team_rank *rank, const struct toy *toy)
+{
+    float values[STACKED_ELEMENTS];
+    for (int s = 0; s < STACKED; s++) {
+        TEAM_OK(rank, zero_param_read(rank->z, BEFORE_LAST, s, 0, STACKED_ELEMENTS, values));
+        for (uint64_t i = 0; i < STACKED_ELEMENTS; i++)
+            TEAM_CHECK(values[i] == toy_value(toy, "stacked", s, i));
+    }
+    return true;
+}
+
+/** What the older one has not stays, though the damaged newer one has it. */
+static bool resume_in_part(struct team_rank *rank, void *user)
+{
+    const zero_load_options partial = {.struct_size = sizeof partial, .partial = 1};
+    struct warnings warnings = {0};
+    zero_load_result result = {.struct_size = sizeof result};
+    struct toy toy = toy_odd;
+    float values[1];
+    (void)user;
+    toy.salt = 9;
+    rank->config.log_level = ZERO_LOG_WARN;
+    rank->config.log = take_warning;
+    rank->config.log_user = &warnings;
+    if (!toy_open(rank, &toy))
+        return false;
+    TEAM_OK(rank, zero_resume(rank->z, directory.directory, &partial, &result));
+    TEAM_CHECK(result.step == 0 && result.damaged == 1 && result.missing == 1);
+    TEAM_CHECK(warnings.count == 1 && strstr(warnings.first, "step-00000001/shard-00001.zst"));
+    TEAM_OK(rank, zero_param_read(rank->z, 0, 0, 0, 1, values));
+    TEAM_CHECK(values[0] == toy_value(&toy_odd, "scalar", 0, 0));
+    return last_stays(rank, &toy) && toy_train(rank, &toy, 1);
+}
+
+static void what_the_one_before_lacks_stays_as_it_is(void **state)
+{
+    (void)state;
+    static const size_t offsets[] = {8192, 20000, 40000};
+    run(2, save_a_part_and_all, NULL);
+    for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++) {
+        damage(1, "shard-00001.zst", offsets[i]);
+        for (int world = 1; world <= 3; world++)
+            run(world, resume_in_part, NULL);
+        damage(1, "shard-00001.zst", offsets[i]);
+    }
+}
+
+/** Whichever read fails: the newer one, or the older one and nothing of the newer one, or an error
+ * after which nothing goes on. */
+static bool resume_in_part_with_faults(struct team_rank *rank, void *user)
+{
+    const zero_load_options partial = {.struct_size = sizeof partial, .partial = 1};
+    int *count = user;
+    struct toy toy = toy_odd;
+    toy.salt = 9;
+    for (int n = 1, good = 0; good < LISTED + 1; n++) {
+        char fault[32];
+        zero_load_result result = {.struct_size = sizeof result};
+        snprintf(fault, sizeof fault, "io.read@%d", n);
+        if (!toy_open(rank, &toy) || !saved_fault(rank, fault))
+            return false;
+        const zero_result r = zero_resume(rank->z, directory.directory, &partial, &result);
+        TEAM_CHECK(r == ZERO_OK || (r == ZERO_E_IO && zero_barrier(rank->z) == ZERO_E_IO));
+        const bool older = r == ZERO_OK && result.step == 0;
+        TEAM_CHECK(!older || (result.damaged == 1 && last_stays(rank, &toy)));
+        good += r == ZERO_OK && result.damaged == 0;
+        count[0] += older;
+        count[1] += r != ZERO_OK;
+        team_close(rank);
+    }
+    return true;
+}
+
+static void whichever_read_fails_no_value_is_wrong(void **state)
+{
+    (void)state;
+    int count[2] = {0, 0};
+    run(2, save_a_part_and_all, NULL);
+    run(1, resume_in_part_with_faults, count);
+    assert_true(count[0] > 10 && count[1] > 10);
+}
+
+/** Saves one step more, with bytes of each rank. */
+static bool save_ranks_bytes(struct team_rank *rank, void *user)
+{
+    const int *step = user;
+    int mine = 10 * *step + rank->rank;
+    if (!toy_open(rank, &toy_odd))
+        return false;
+    TEAM_OK(rank, zero_attach(rank->z, "mine", &mine, sizeof mine, ZERO_OF_RANK));
+    return toy_train(rank, &toy_odd, *step) && saved_now(rank, directory.directory, NULL);
+}
+
+/** Those of a rank whose own part of the newer one is good are none of that one's, either. */
+static bool resume_ranks_bytes(struct team_rank *rank, void *user)
+{
+    zero_load_result result = {.struct_size = sizeof result};
+    int mine = -1;
+    (void)user;
+    rank->config.stage = 2;
+    if (!toy_open(rank, &toy_odd))
+        return false;
+    TEAM_OK(rank, zero_attach(rank->z, "mine", &mine, sizeof mine, ZERO_OF_RANK));
+    TEAM_OK(rank, zero_resume(rank->z, directory.directory, NULL, &result));
+    TEAM_CHECK(result.step == 1 && result.damaged == 1 && result.rank_blobs == 0);
+    TEAM_CHECK(mine == -1);
+    return true;
+}
+
+static void bytes_of_ranks_are_those_of_what_is_loaded(void **state)
+{
+    (void)state;
+    int steps[] = {1, 2};
+    run(3, save_ranks_bytes, &steps[0]);
+    run(2, save_ranks_bytes, &steps[1]);
+    damage(2, "shard-00001.zst", 12288);
+    run(2, resume_ranks_bytes, NULL);
+}
+
 /* ------------------------------------------------------------------ a later library's */
 
 /** A hyper-parameter that this library does not know may decide what an update is. */
@@ -401,6 +538,9 @@ int main(void)
         TEST(a_shard_that_is_gone_or_cannot_be_read),
         TEST(a_load_without_memory),
         TEST(the_one_before_is_taken),
+        TEST(what_the_one_before_lacks_stays_as_it_is),
+        TEST(whichever_read_fails_no_value_is_wrong),
+        TEST(bytes_of_ranks_are_those_of_what_is_loaded),
         TEST(hyper_parameters_that_nobody_knows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,7 +23,9 @@ struct load {
     zero_load_options options;
     struct ckpt_loader *loader;
     struct eng_match match;
-    unsigned char *block; /**< elements as they were stored, where they are converted */
+    unsigned char *block; /**< elements as they were stored, where they are converted or checked */
+    unsigned char *blobs; /**< bytes of those that come back, until all else has been read */
+    bool newest;          /**< the one before may do */
     bool changed;         /**< values of this context have begun to change */
     int32_t damaged;      /**< newer ones that were passed over */
 };
@@ -69,15 +71,94 @@ static uint64_t id_hash(const struct load *job)
     return base_hash64(manifest_of(job)->id, sizeof manifest_of(job)->id, job->step);
 }
 
-/** Room for a block that is converted, and the shards this rank needs, opened. */
+/** The program's blob that blob `b` of the checkpoint is given back to; NULL: none. */
+static const struct eng_blob *blob_that_returns(const zero_ctx *z, const struct load *job, size_t b)
+{
+    const struct ckpt_manifest *manifest = manifest_of(job);
+    const struct ckpt_blob *saved = &manifest->blobs[b];
+    if (saved->of_rank && manifest->world != (size_t)z->config.world)
+        return NULL;
+    return eng_blob_find(z, saved->name, saved->of_rank);
+}
+
+/** Reads blobs, but not to the program's memory: another checkpoint may not have them. */
+static zero_result read_blobs(const zero_ctx *z, struct load *job, struct base_error *error)
+{
+    const size_t count = manifest_of(job)->blob_count;
+    size_t bytes = 0;
+    for (size_t b = 0; b < count; b++) {
+        const struct eng_blob *blob = blob_that_returns(z, job, b);
+        bytes += blob ? (size_t)blob->bytes : 0;
+    }
+    job->blobs = base_calloc(bytes, 1);
+    if (!job->blobs)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the %zu bytes attached in %s", bytes,
+                         job->path);
+    zero_result r = ZERO_OK;
+    unsigned char *to = job->blobs;
+    for (size_t b = 0; !r && b < count; b++) {
+        const struct eng_blob *blob = blob_that_returns(z, job, b);
+        if (!blob || blob->bytes == 0)
+            continue;
+        r = ckpt_loader_blob(job->loader, b, (uint32_t)z->config.rank, to, error);
+        to += blob->bytes;
+    }
+    return r;
+}
+
+static void give_blobs(const zero_ctx *z, const struct load *job)
+{
+    const unsigned char *from = job->blobs;
+    for (size_t b = 0; b < manifest_of(job)->blob_count; b++) {
+        const struct eng_blob *blob = blob_that_returns(z, job, b);
+        if (!blob || blob->bytes == 0)
+            continue;
+        memcpy(blob->memory, from, (size_t)blob->bytes);
+        from += blob->bytes;
+    }
+}
+
+/** Reads what this rank is going to read of a slice, and keeps nothing of it. */
+static zero_result check_slice(zero_ctx *z, struct load *job, const struct eng_slice *slice,
+                               struct base_error *error)
+{
+    const size_t tensor = job->match.tensor[slice->param];
+    zero_result r = ZERO_OK;
+    size_t first, end;
+    eng_state_part(z, slice, &first, &end);
+    const int fields = tensor == SIZE_MAX ? 0 : eng_state_fields(z, slice->param);
+    for (int f = 0; f < fields; f++)
+        for (uint64_t at = first, n; !r && at < end; at += n) {
+            n = ckpt_block_end(at, end) - at;
+            r = ckpt_loader_read(job->loader, tensor, (uint32_t)slice->index, f, at, n, job->block,
+                                 error);
+        }
+    return r;
+}
+
+/** What can be found out and is needed before values change. Of tensors that is all where the one
+ * before might not have some of them: they stay as they are. */
 static zero_result prepare(zero_ctx *z, struct load *job, struct base_error *error)
 {
+    const bool checked = job->newest && job->options.partial;
     zero_result r = eng_match(z, manifest_of(job), job->path, &job->options, &job->match, error);
-    if (r || !job->match.converted)
-        return r;
-    job->block = base_calloc(CKPT_BLOCK_ELEMENTS, sizeof(float));
-    return job->block ? ZERO_OK
-                      : zero_fail(error, ZERO_E_NOMEM, "no memory for converting %s", job->path);
+    if (!r && (job->match.converted || checked)) {
+        job->block = base_calloc(CKPT_BLOCK_ELEMENTS, sizeof(float));
+        if (!job->block)
+            return zero_fail(error, ZERO_E_NOMEM, "no memory for a block of %s", job->path);
+    }
+    if (!r)
+        r = read_blobs(z, job, error);
+    for (size_t i = 0; !r && checked && i < z->layout.slice_count; i++)
+        r = check_slice(z, job, &z->layout.slices[i], error);
+    return r;
+}
+
+/** A shard that is gone, or of another version than the manifest, is damage. */
+static void take_for_damage(struct base_error *error)
+{
+    if (error->result == ZERO_NOT_FOUND || error->result == ZERO_E_VERSION)
+        error->result = ZERO_E_CORRUPT;
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -132,26 +213,12 @@ static zero_result read_slice(zero_ctx *z, struct load *job, const struct eng_sl
     return r;
 }
 
-static zero_result read_blobs(zero_ctx *z, struct load *job, struct base_error *error)
-{
-    const struct ckpt_manifest *manifest = manifest_of(job);
-    const bool same_world = manifest->world == (size_t)z->config.world;
-    zero_result r = ZERO_OK;
-    for (size_t b = 0; !r && b < manifest->blob_count; b++) {
-        const struct ckpt_blob *saved = &manifest->blobs[b];
-        const struct eng_blob *mine = eng_blob_find(z, saved->name, saved->of_rank);
-        if (mine && mine->bytes > 0 && (!saved->of_rank || same_world))
-            r = ckpt_loader_blob(job->loader, b, (uint32_t)z->config.rank, mine->memory, error);
-    }
-    return r;
-}
-
 static zero_result read_all(zero_ctx *z, struct load *job, struct base_error *error)
 {
     zero_result r = ZERO_OK;
     for (size_t i = 0; !r && i < z->layout.slice_count; i++)
         r = read_slice(z, job, &z->layout.slices[i], error);
-    return r ? r : read_blobs(z, job, error);
+    return r;
 }
 
 /* ------------------------------------------------------------------ afterwards */
@@ -248,6 +315,7 @@ static zero_result load_one(zero_ctx *z, struct load *job)
     if (r)
         return r;
     prepare(z, job, &error);
+    take_for_damage(&error);
     r = eng_slots_settle(z);
     if (!r)
         r = eng_publish_finish(z, true);
@@ -259,12 +327,11 @@ static zero_result load_one(zero_ctx *z, struct load *job)
         return r;
     job->changed = true;
     read_all(z, job, &error);
-    // A shard that is gone, or of another version than the manifest, is damage.
-    if (error.result == ZERO_NOT_FOUND || error.result == ZERO_E_VERSION)
-        error.result = ZERO_E_CORRUPT;
+    take_for_damage(&error);
     r = eng_agree(z, &error, job->call);
     if (r)
         return r;
+    give_blobs(z, job);
     install_moment(z, job);
     r = publish(z);
     return r ? r : check_fingerprint(z, job);
@@ -276,7 +343,8 @@ static void close_job(struct load *job)
     job->loader = NULL;
     eng_match_free(&job->match);
     base_free(job->block);
-    job->block = NULL;
+    base_free(job->blobs);
+    job->block = job->blobs = NULL;
 }
 
 /** A failure after values have begun to change is one that no later call gets over. */
@@ -395,10 +463,12 @@ static zero_result next_candidate(zero_ctx *z, struct candidates *candidates, ui
     return sent ? eng_comm_failed(z, sent) : ZERO_OK;
 }
 
-/** Whether an older checkpoint may do where this one did not. */
-static bool is_damage(const zero_ctx *z, zero_result r)
+/** Whether an older checkpoint may do where this one did not. In part it may not after values have
+ * changed: what they were is gone. */
+static bool is_damage(const zero_ctx *z, const struct load *job, zero_result r)
 {
-    return !z->fatal && (r == ZERO_E_CORRUPT || r == ZERO_E_IO || r == ZERO_NOT_FOUND);
+    return !z->fatal && !(job->changed && job->options.partial) &&
+           (r == ZERO_E_CORRUPT || r == ZERO_E_IO || r == ZERO_NOT_FOUND);
 }
 
 /** Loads the newest one that is good. */
@@ -418,7 +488,7 @@ static zero_result load_newest(zero_ctx *z, struct load *job, struct candidates 
                              job->directory);
         }
         r = load_one(z, job);
-        if (!is_damage(z, r))
+        if (!is_damage(z, job, r))
             return r;
         base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s; trying the one before", z->error.message);
         job->damaged++;
@@ -430,7 +500,7 @@ static zero_result resume(zero_ctx *z, const char *directory, const zero_load_op
                           zero_load_result *result)
 {
     const uint64_t began = base_clock_ns();
-    struct load job = {.call = "zero_resume", .directory = directory};
+    struct load job = {.call = "zero_resume", .directory = directory, .newest = true};
     struct candidates candidates = {.steps = NULL};
     zero_result r = check_call(z, &job, directory, options, result);
     if (!r)
