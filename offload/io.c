@@ -45,9 +45,10 @@ struct off_io {
     size_t range_count;
     struct file files[OFF_MAX_FILES];
     int file_count;
-    unsigned credits[OFF_DIRECTIONS]; // left
-    unsigned depth;                   // parts there are, and
-    unsigned spare_count;             // those not under way
+    unsigned credits[OFF_DIRECTIONS];   // where both have something to do
+    unsigned under_way[OFF_DIRECTIONS]; // parts
+    unsigned depth;                     // parts there are, and
+    unsigned spare_count;               // those not under way
     unsigned *spare;
     struct part *parts;
     struct list waiting[OFF_DIRECTIONS]; // not all of it handed out yet
@@ -244,7 +245,7 @@ static void hand_out(struct off_io *io, struct off_request *request)
     };
     request->handed += part->transfer.bytes;
     request->under_way++;
-    io->credits[request->direction]--;
+    io->under_way[request->direction]++;
     hand_to_engine(io, number);
 }
 
@@ -256,11 +257,20 @@ static void fail(struct off_request *request, const struct base_error *failure)
     }
 }
 
+// Whether a direction may hand out another part: of its own credits, or of those that the other one
+// has no use for.
+static bool has_credit(const struct off_io *io, enum off_direction direction)
+{
+    const enum off_direction other = direction == OFF_READ ? OFF_WRITE : OFF_READ;
+    return io->spare_count > 0 && (io->under_way[direction] < io->credits[direction] ||
+                                   io->waiting[other].first == NULL);
+}
+
 // Hands out what there are credits for; of a request that has failed, nothing more.
 static void feed(struct off_io *io, enum off_direction direction)
 {
     struct list *waiting = &io->waiting[direction];
-    while (waiting->first && io->credits[direction] > 0) {
+    while (waiting->first && has_credit(io, direction)) {
         struct off_request *request = waiting->first;
         struct base_error error = {.result = ZERO_OK};
         const int errnum = base_fault("offload.submit");
@@ -308,8 +318,9 @@ zero_result off_io_commit(struct off_io *io, struct base_error *error)
     struct base_error failure = {.result = ZERO_OK};
     if (io->broken.result)
         return break_down(io, &io->broken, error);
-    for (int d = 0; d < OFF_DIRECTIONS; d++)
-        feed(io, (enum off_direction)d);
+    feed(io, OFF_READ);
+    feed(io, OFF_WRITE);
+    feed(io, OFF_READ); // with what writes have left
     if (!io->uncommitted)
         return ZERO_OK;
     io->uncommitted = false;
@@ -330,7 +341,7 @@ static void put_back(struct off_io *io, unsigned number)
     struct off_request *request = io->parts[number].request;
     io->parts[number].request = NULL;
     io->spare[io->spare_count++] = number;
-    io->credits[request->direction]++;
+    io->under_way[request->direction]--;
     if (--request->under_way == 0 && request->handed == request->bytes)
         append(&io->done, request);
 }

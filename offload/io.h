@@ -47,7 +47,8 @@ enum { OFF_MAX_RANGES = 16, OFF_MAX_FILES = 16 };
 struct off_io_config {
     const struct off_engine *engine;  /**< of off_engine_at() or off_engine_find() */
     size_t transfer_bytes;            /**< a power of two, 4 KiB to 64 MiB; 0: 1 MiB */
-    unsigned credits[OFF_DIRECTIONS]; /**< transfers under way, at most 1,024; 0: 16 */
+    unsigned credits[OFF_DIRECTIONS]; /**< transfers under way, at most 1,024; 0: 16. A direction
+                                           that has nothing to do lends its own to the other */
     const struct off_range *ranges;   /**< the memory all requests lie in, */
     size_t range_count;               /**< at most OFF_MAX_RANGES */
 };

@@ -229,8 +229,6 @@ static void credits_are_kept(void **state)
         assert_int_equal(script.under_way[OFF_WRITE], WRITES);
         take_all(true);
     }
-    assert_int_equal(script.most_under_way[OFF_READ], READS);
-    assert_int_equal(script.most_under_way[OFF_WRITE], WRITES);
     const struct off_io_counts counts = off_io_counts(io);
     assert_int_equal(counts.commits, script.commits);
     assert_true(counts.repeated > 50 && counts.shortened > 50);
@@ -239,6 +237,38 @@ static void credits_are_kept(void **state)
         bytes[requests[i].direction] += 50 * requests[i].bytes;
     assert_int_equal(counts.bytes[OFF_READ], bytes[OFF_READ]);
     assert_int_equal(counts.bytes[OFF_WRITE], bytes[OFF_WRITE]);
+}
+
+// A direction that is alone has all credits; the other one has its own back as soon as they return.
+static void credits_are_lent(void **state)
+{
+    (void)state;
+    for (int d = 0; d < OFF_DIRECTIONS; d++) {
+        const enum off_direction other = d == OFF_READ ? OFF_WRITE : OFF_READ;
+        struct off_request *done;
+        submit_all();
+        while (off_io_wait(io, UINT64_MAX, &done) == ZERO_OK)
+            ;
+        for (int i = 0; i < REQUESTS; i++)
+            requests[i].direction = i < REQUESTS / 2 ? (enum off_direction)d : other;
+        for (int i = 0; i < REQUESTS / 2; i++)
+            assert_int_equal(off_io_submit(io, &requests[i], NULL), ZERO_OK);
+        assert_int_equal(off_io_commit(io, NULL), ZERO_OK);
+        assert_int_equal(script.under_way[d], DEPTH);
+        for (int i = REQUESTS / 2; i < REQUESTS; i++)
+            assert_int_equal(off_io_submit(io, &requests[i], NULL), ZERO_OK);
+        assert_int_equal(off_io_commit(io, NULL), ZERO_OK);
+        assert_int_equal(script.under_way[other], 0);
+        unsigned lent = DEPTH;
+        while (script.under_way[other] < (other == OFF_READ ? READS : WRITES)) {
+            off_io_wait(io, UINT64_MAX, &done);
+            assert_true(script.under_way[d] <= lent);
+            lent = script.under_way[d];
+        }
+        while (off_io_wait(io, UINT64_MAX, &done) == ZERO_OK)
+            ;
+        assert_int_equal(off_io_pending(io), 0);
+    }
 }
 
 // Whichever commit fails: what was done is, everything else comes back with the failure.
@@ -298,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(credits_are_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(credits_are_lent, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_broken_engine_fails_everything, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_skeleton_moves_nothing, set_up, tear_down),
     };
