@@ -102,6 +102,19 @@ static zero_result check_config(const struct off_io_config *config, struct base_
     return ZERO_OK;
 }
 
+static unsigned credits_of(const struct off_io_config *config, enum off_direction direction)
+{
+    return config->credits[direction] ? config->credits[direction] : DEFAULT_CREDITS;
+}
+
+struct off_io_memory off_io_memory(const struct off_io_config *config)
+{
+    const unsigned depth = credits_of(config, OFF_READ) + credits_of(config, OFF_WRITE);
+    struct off_io_memory memory = config->engine->memory(depth);
+    memory.bytes += sizeof(struct off_io) + depth * (sizeof(struct part) + sizeof(unsigned));
+    return memory;
+}
+
 static struct off_io *allocate(const struct off_io_config *config)
 {
     struct off_io *io = base_calloc(1, sizeof *io);
@@ -112,7 +125,7 @@ static struct off_io *allocate(const struct off_io_config *config)
     for (size_t i = 0; i < config->range_count; i++)
         io->ranges[i] = config->ranges[i];
     for (int d = 0; d < OFF_DIRECTIONS; d++) {
-        io->credits[d] = config->credits[d] ? config->credits[d] : DEFAULT_CREDITS;
+        io->credits[d] = credits_of(config, (enum off_direction)d);
         io->depth += io->credits[d];
     }
     io->parts = base_calloc(io->depth, sizeof *io->parts);
@@ -262,8 +275,8 @@ static void fail(struct off_request *request, const struct base_error *failure)
 static bool has_credit(const struct off_io *io, enum off_direction direction)
 {
     const enum off_direction other = direction == OFF_READ ? OFF_WRITE : OFF_READ;
-    return io->spare_count > 0 && (io->under_way[direction] < io->credits[direction] ||
-                                   io->waiting[other].first == NULL);
+    return io->spare_count > 0 &&
+           (io->under_way[direction] < io->credits[direction] || io->waiting[other].first == NULL);
 }
 
 // Hands out what there are credits for; of a request that has failed, nothing more.

@@ -83,6 +83,15 @@ struct off_io_counts {
     uint64_t commits;   /**< calls that handed something over */
 };
 
+/** What a queue takes. */
+struct off_io_memory {
+    size_t bytes;     /**< in small structures, and in the kernel's rings */
+    unsigned threads; /**< the engine's */
+};
+
+/** What a queue with this config takes. Pure. */
+struct off_io_memory off_io_memory(const struct off_io_config *config);
+
 /**
  * Creates a queue. *Local.* ZERO_E_INVALID: the config; ZERO_E_NOMEM; ZERO_E_UNSUPPORTED: the
  * kernel doesn't have this engine, or doesn't let us use it; ZERO_E_LIMIT: it has, but not for so

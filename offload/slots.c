@@ -18,7 +18,7 @@ enum { PLACES = 2, RECORDS = 2, PAGE = 4096 };
 #define LOCK_PATIENCE_NS UINT64_C(2000000000)
 
 static const char magic[8] = {'z', 'e', 'r', 'o', 's', 'l', 'o', 't'};
-enum { FORMAT = 1 };
+enum { FORMAT = 2 };
 
 // A record begins with it; the payload and an entry for each tile follow.
 struct head {
@@ -34,7 +34,8 @@ struct head {
 };
 
 struct entry {
-    uint64_t checksum;
+    uint64_t checksum; // of what is stored,
+    uint64_t stored;   // so many bytes: the tile's, or fewer
     uint32_t place;
     uint32_t has;
 };
@@ -43,6 +44,7 @@ struct entry {
 struct tile {
     uint64_t offset; // of its first place
     size_t bytes, room;
+    bool filled; // its second place has been written to
     struct entry now, next;
 };
 
@@ -177,6 +179,22 @@ zero_result off_slots_clear(struct off_slots *slots, struct base_error *error)
     return result;
 }
 
+// The entry of a tile in the record that was read. What is none is damage, whatever its checksum.
+static zero_result read_entry(const struct off_slots *slots, size_t tile, size_t payload_bytes,
+                              struct entry *entry, struct base_error *error)
+{
+    const struct tile *t = &slots->tiles[tile];
+    memcpy(entry, slots->record + sizeof(struct head) + payload_bytes + tile * sizeof *entry,
+           sizeof *entry);
+    if (entry->has == 0 || (entry->has == 1 && entry->place < PLACES && entry->stored > 0 &&
+                            entry->stored <= t->bytes))
+        return ZERO_OK;
+    return zero_fail(error, ZERO_E_CORRUPT,
+                     "%s: its record has %ju bytes of tile %zu in place %u; the tile has %zu",
+                     slots->file.path, (uintmax_t)entry->stored, tile, (unsigned)entry->place,
+                     t->bytes);
+}
+
 zero_result off_slots_recover(struct off_slots *slots, int age, void *payload, size_t *bytes,
                               struct base_error *error)
 {
@@ -191,14 +209,16 @@ zero_result off_slots_recover(struct off_slots *slots, int age, void *payload, s
         return zero_fail(error, ZERO_E_CORRUPT, "%s: the record of step %ju at offset %zu changed",
                          slots->file.path, (uintmax_t)found->step,
                          (size_t)number * slots->record_bytes);
+    for (size_t i = 0; i < slots->tile_count && !result; i++)
+        result = read_entry(slots, i, (size_t)head.payload_bytes, &slots->tiles[i].next, error);
+    if (result) {
+        off_slots_abandon(slots);
+        return result;
+    }
     *bytes = (size_t)head.payload_bytes;
     memcpy(payload, slots->record + sizeof head, *bytes);
-    for (size_t i = 0; i < slots->tile_count; i++) {
-        memcpy(&slots->tiles[i].now,
-               slots->record + sizeof head + *bytes + i * sizeof(struct entry),
-               sizeof(struct entry));
-        slots->tiles[i].next = slots->tiles[i].now;
-    }
+    for (size_t i = 0; i < slots->tile_count; i++)
+        slots->tiles[i].now = slots->tiles[i].next;
     // The other one's tiles are the next to be written over.
     const bool newer = age > 0 || slots->current == 1 - number;
     slots->current = number;
@@ -292,25 +312,50 @@ bool off_slots_has(const struct off_slots *slots, size_t tile)
     return slots->tiles[tile].now.has != 0;
 }
 
-void off_slots_wrote(struct off_slots *slots, size_t tile, const void *contents)
+size_t off_slots_stored(const struct off_slots *slots, size_t tile)
+{
+    return (size_t)slots->tiles[tile].now.stored;
+}
+
+void off_slots_wrote(struct off_slots *slots, size_t tile, const void *stored, size_t bytes)
 {
     struct tile *t = &slots->tiles[tile];
     t->next = (struct entry){
-        .checksum = base_hash64(contents, t->bytes, tile),
+        .checksum = base_hash64(stored, bytes, tile),
+        .stored = bytes,
         .place = t->now.has ? 1 - t->now.place : 0,
         .has = 1,
     };
+    t->filled = t->filled || t->next.place == 1;
 }
 
-zero_result off_slots_check(const struct off_slots *slots, size_t tile, const void *contents,
+size_t off_slots_unfilled(const struct off_slots *slots, size_t from)
+{
+    while (from < slots->tile_count && slots->tiles[from].filled)
+        from++;
+    return from;
+}
+
+uint64_t off_slots_fill_place(const struct off_slots *slots, size_t tile)
+{
+    return place_offset(&slots->tiles[tile], 1);
+}
+
+void off_slots_filled(struct off_slots *slots, size_t tile)
+{
+    slots->tiles[tile].filled = true;
+}
+
+zero_result off_slots_check(const struct off_slots *slots, size_t tile, const void *stored,
                             struct base_error *error)
 {
-    const struct tile *t = &slots->tiles[tile];
-    if (base_hash64(contents, t->bytes, tile) == t->now.checksum)
+    const struct entry *now = &slots->tiles[tile].now;
+    if (base_hash64(stored, (size_t)now->stored, tile) == now->checksum)
         return ZERO_OK;
     return zero_fail(error, ZERO_E_CORRUPT,
-                     "%s: tile %zu, %zu bytes at offset %ju, is not what was written there",
-                     slots->file.path, tile, t->bytes, (uintmax_t)off_slots_place(slots, tile));
+                     "%s: tile %zu, %ju bytes at offset %ju, is not what was written there",
+                     slots->file.path, tile, (uintmax_t)now->stored,
+                     (uintmax_t)off_slots_place(slots, tile));
 }
 
 /* ------------------------------------------------------------------ life */
@@ -420,8 +465,11 @@ static zero_result prepare_file(struct off_slots *slots, const struct off_slots_
         slots->created = false; // it is the other one's
     if (!result)
         result = base_file_size(file->fd, &size, file->path, error);
-    if (!result && size == wanted)
+    if (!result && size == wanted) {
+        for (size_t i = 0; i < slots->tile_count; i++)
+            slots->tiles[i].filled = true;
         return find_records(slots, error);
+    }
     if (!result) // what another shape left is not to be taken for a record
         result = base_truncate(file->fd, 0, file->path, error);
     return result ? result : allocate_file(slots, wanted, error);

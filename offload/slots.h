@@ -58,7 +58,8 @@ uint64_t off_slots_step(const struct off_slots *slots, int age);
 /**
  * Makes record `age` the current one, copies its payload, of at most the config's size, into
  * `payload`, and makes a newer one void, also one that was written since the file was opened, as
- * long as that was the only one. ZERO_E_IO; ZERO_E_CORRUPT: it has changed meanwhile.
+ * long as that was the only one. ZERO_E_IO; ZERO_E_CORRUPT: it has changed meanwhile, or says what
+ * cannot be.
  */
 zero_result off_slots_recover(struct off_slots *slots, int age, void *payload, size_t *bytes,
                               struct base_error *error);
@@ -81,12 +82,26 @@ size_t off_slots_room(const struct off_slots *slots, size_t tile);
 /** Whether a tile has contents: after its first record. */
 bool off_slots_has(const struct off_slots *slots, size_t tile);
 
-/** Notes what is about to be written, or has been, to a tile's next place. */
-void off_slots_wrote(struct off_slots *slots, size_t tile, const void *contents);
+/** Bytes that its current contents have in the file: those of the tile, or fewer, if somebody has
+ * made them fewer. 0 without contents. */
+size_t off_slots_stored(const struct off_slots *slots, size_t tile);
 
-/** Compares what was read from a tile's current place. ZERO_E_CORRUPT names file, offset and tile.
+/** Notes what is about to be written, or has been, to a tile's next place: `bytes` bytes, at most
+ * those of the tile. */
+void off_slots_wrote(struct off_slots *slots, size_t tile, const void *stored, size_t bytes);
+
+/**
+ * The first tile from `from` on whose second place nobody has written to since the file was
+ * created, the number of tiles if there is none; where that place is; and that it has been written
+ * to. Nothing current or recorded is there before.
  */
-zero_result off_slots_check(const struct off_slots *slots, size_t tile, const void *contents,
+size_t off_slots_unfilled(const struct off_slots *slots, size_t from);
+uint64_t off_slots_fill_place(const struct off_slots *slots, size_t tile);
+void off_slots_filled(struct off_slots *slots, size_t tile);
+
+/** Compares the off_slots_stored() bytes that were read from a tile's current place.
+ * ZERO_E_CORRUPT names file, offset and tile. */
+zero_result off_slots_check(const struct off_slots *slots, size_t tile, const void *stored,
                             struct base_error *error);
 
 /**

@@ -2,8 +2,8 @@
  * offload/stream.h: passes over the tiles of a file (offload/slots.h): read, change, write, all
  * three at a time.
  *
- * One thread reads ahead in the order of the pass, verifies, and writes back, while the caller
- * works on tiles one after the other. A pass:
+ * One thread reads ahead in the order of the pass and writes back, helpers verify and sum, decode
+ * and encode, while the caller works on tiles one after the other. A pass:
  *
  *     begin -> next -> (work) -> put ... -> end
  *
@@ -11,12 +11,16 @@
  * alternate. Written tiles are not current before off_slots_record(). All *local*, one thread at a
  * time; after create nothing is allocated.
  *
+ * With a codec tiles that gain a page by it lie encoded in the file, and only what they have there
+ * is moved. What is in the file says itself which it is: encoding can be begun and ended any time.
+ *
  * With fewer than 8 tiles in flight reads and writes wait for each other now and then (2 buffers
  * reach 0.87 of the bandwidth, 8 0.995: completions come in no order).
  */
 #ifndef OFFLOAD_STREAM_H
 #define OFFLOAD_STREAM_H
 
+#include "offload/codec.h"
 #include "offload/io.h"
 #include "offload/pages.h"
 #include "offload/slots.h"
@@ -31,6 +35,15 @@ struct off_stream_config {
     size_t transfer_bytes;   /**< as of off_io_config, and 0 likewise */
     unsigned credits[OFF_DIRECTIONS];
     double timeout_s; /**< the longest a transfer may take */
+    /** Threads that verify, sum, decode and encode; 0: the one that reads and writes does, and the
+     * disk waits meanwhile. One keeps up with 10 GB/s without a codec. */
+    unsigned helpers;
+    const struct off_codec *codec; /**< NULL: none */
+    const void *codec_user;        /**< its functions' argument */
+    bool encode;                   /**< tiles that are written; those read are decoded anyway */
+    /** Between passes, writes to the second places of a new file, which otherwise the second pass
+     * would be the first to write to, and three times as slow. A failure is the next pass's. */
+    bool fill;
 };
 
 /** A tile in memory. */
@@ -42,12 +55,23 @@ struct off_tile {
 /** What passes have done so far. */
 struct off_stream_counts {
     struct off_io_counts io;
-    uint64_t found;  /**< tiles that were still in memory */
+    uint64_t contents[OFF_DIRECTIONS]; /**< bytes of tiles that were read and written: decoded */
+    uint64_t found;                    /**< tiles that were still in memory */
+    uint64_t filled;                   /**< bytes of places that were written to for later */
     double waited_s; /**< for tiles, in off_stream_next(), and for the last writes */
 };
 
-/** Bytes of memory for tiles of at most `room` bytes. Pure. */
-size_t off_stream_bytes(size_t room, size_t buffers);
+/** What a stream takes. */
+struct off_stream_memory {
+    size_t buffers; /**< bytes for tiles: off_stream_pages() */
+    size_t tables;  /**< of small structures, those of engine and codec included */
+    size_t threads; /**< threads, the engine's included */
+};
+
+/** What a stream with this config takes, whose slots need not be there, for tiles of at most
+ * `tile_bytes` bytes. Pure. */
+struct off_stream_memory off_stream_memory(const struct off_stream_config *config,
+                                           size_t tile_bytes);
 
 /** ZERO_E_INVALID, ZERO_E_NOMEM, ZERO_E_UNSUPPORTED, ZERO_E_LIMIT as of off_io_create(): *stream is
  * NULL. */

@@ -35,11 +35,13 @@ struct off_engine_config {
     size_t range_count;
 };
 
-/** All functions are there, and used by one thread, but for wake. */
+/** All functions are there, and used by one thread, but for memory and wake. */
 struct off_engine {
     size_t size;      /**< sizeof(struct off_engine) */
     const char *name; /**< as in the configuration */
 
+    /** What it takes for `depth` transfers under way. Pure. */
+    struct off_io_memory (*memory)(unsigned depth);
     /** Errors as off_io_create() has them; *state is NULL then. */
     zero_result (*create)(void **state, const struct off_engine_config *config,
                           struct base_error *error);

@@ -17,6 +17,13 @@ struct skeleton_engine {
     unsigned depth;
 };
 
+static struct off_io_memory skeleton_memory(unsigned depth)
+{
+    // What create takes, for the plan: told before there is an engine.
+    (void)depth;
+    return (struct off_io_memory){.bytes = sizeof(struct skeleton_engine)};
+}
+
 static void skeleton_destroy(void *state)
 {
     // Accepts NULL and what a failed create left half built. Waits for what is under way, because
@@ -79,6 +86,7 @@ static void skeleton_wake(void *state)
 const struct off_engine off_engine_skeleton = {
     .size = sizeof(struct off_engine),
     .name = "skeleton",
+    .memory = skeleton_memory,
     .create = skeleton_create,
     .add_file = skeleton_add_file,
     .submit = skeleton_submit,

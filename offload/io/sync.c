@@ -17,6 +17,12 @@ struct sync_engine {
     struct off_completion *done;
 };
 
+static struct off_io_memory sync_memory(unsigned depth)
+{
+    const size_t each = sizeof(struct given) + sizeof(struct off_completion);
+    return (struct off_io_memory){.bytes = sizeof(struct sync_engine) + depth * each};
+}
+
 static void sync_destroy(void *state)
 {
     struct sync_engine *engine = state;
@@ -98,6 +104,7 @@ static void sync_wake(void *state)
 const struct off_engine off_engine_sync = {
     .size = sizeof(struct off_engine),
     .name = "sync",
+    .memory = sync_memory,
     .create = sync_create,
     .add_file = sync_add_file,
     .submit = sync_submit,

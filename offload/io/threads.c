@@ -27,6 +27,20 @@ struct threads_engine {
     pthread_t threads[MOST_THREADS];
 };
 
+static unsigned threads_for(unsigned depth)
+{
+    return depth < MOST_THREADS ? depth : MOST_THREADS;
+}
+
+static struct off_io_memory threads_memory(unsigned depth)
+{
+    const size_t each = sizeof(struct off_transfer) + sizeof(int) + 3 * sizeof(unsigned);
+    return (struct off_io_memory){
+        .bytes = sizeof(struct threads_engine) + depth * each,
+        .threads = threads_for(depth),
+    };
+}
+
 static void put(const struct threads_engine *engine, struct numbers *numbers, unsigned number)
 {
     numbers->number[(numbers->first + numbers->count++) % engine->depth] = number;
@@ -111,7 +125,7 @@ static bool allocate(struct threads_engine *engine, unsigned depth)
 
 static zero_result start_threads(struct threads_engine *engine, struct base_error *error)
 {
-    const unsigned wanted = engine->depth < MOST_THREADS ? engine->depth : MOST_THREADS;
+    const unsigned wanted = threads_for(engine->depth);
     for (; engine->thread_count < wanted; engine->thread_count++) {
         const int failed = base_thread_start(&engine->threads[engine->thread_count], "thread", 0,
                                              thread_main, engine);
@@ -200,6 +214,7 @@ static void threads_wake(void *state)
 const struct off_engine off_engine_threads = {
     .size = sizeof(struct off_engine),
     .name = "threads",
+    .memory = threads_memory,
     .create = threads_create,
     .add_file = threads_add_file,
     .submit = threads_submit,

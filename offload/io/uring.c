@@ -33,6 +33,22 @@ struct uring_engine {
     unsigned char *range[OFF_MAX_RANGES];
 };
 
+// The rings are the kernel's, which rounds their entries up to a power of two.
+static struct off_io_memory uring_memory(unsigned depth)
+{
+    const size_t page = 4096;
+    size_t entries = 1;
+    while (entries < depth + 1)
+        entries *= 2;
+    const size_t submissions = entries * sizeof(struct io_uring_sqe);
+    const size_t rings =
+        page + entries * sizeof(unsigned) + 2 * entries * sizeof(struct io_uring_cqe);
+    return (struct off_io_memory){
+        .bytes = sizeof(struct uring_engine) + (submissions + page - 1) / page * page +
+                 (rings + page - 1) / page * page,
+    };
+}
+
 static zero_result broken(int errnum, const char *call, struct base_error *error)
 {
     return zero_fail_errno(error, ZERO_E_IO, errnum, "io_uring: %s", call);
@@ -280,6 +296,7 @@ static void uring_destroy(void *state)
 const struct off_engine off_engine_uring = {
     .size = sizeof(struct off_engine),
     .name = "uring",
+    .memory = uring_memory,
     .create = uring_create,
     .add_file = uring_add_file,
     .submit = uring_submit,

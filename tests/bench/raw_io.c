@@ -73,30 +73,35 @@ static int complete(struct raw_io *raw)
     return slot;
 }
 
+// Begins the next transfer of a slot, of its own kind if there is one left, so that both kinds go
+// on together; false: there is none of either.
+static bool submit_next(struct raw_io *raw, unsigned slot, size_t left[2])
+{
+    const struct raw_io_config *config = &raw->config;
+    const bool write = left[slot % 2] > 0 ? slot % 2 : !(slot % 2);
+    if (left[write] == 0)
+        return false;
+    const size_t of_kind = write ? config->bytes : config->reads;
+    submit(raw, slot, write, (write ? config->bytes : 0) + of_kind - left[write]);
+    left[write] -= config->block;
+    return true;
+}
+
 double raw_io_mix(struct raw_io *raw)
 {
-    const size_t block = raw->config.block, blocks = raw->config.bytes / block;
-    size_t begun[2] = {0, 0}, done = 0;
+    size_t left[2] = {raw->config.reads, raw->config.bytes};
     unsigned under_way = 0;
     const double begin = bench_now();
-    for (unsigned slot = 0; slot < raw->config.depth; slot++, under_way++) {
-        const bool write = slot % 2;
-        submit(raw, slot, write, (write ? raw->config.bytes : 0) + begun[write]++ * block);
-    }
+    for (unsigned slot = 0; slot < raw->config.depth; slot++)
+        under_way += submit_next(raw, slot, left);
     while (under_way > 0) {
         const int slot = complete(raw);
         if (slot < 0)
             return 0;
-        done++;
         under_way--;
-        const bool write = slot % 2; // a slot keeps its kind, so that both kinds go on together
-        if (begun[write] < blocks) {
-            submit(raw, (unsigned)slot, write,
-                   (write ? raw->config.bytes : 0) + begun[write]++ * block);
-            under_way++;
-        }
+        under_way += submit_next(raw, (unsigned)slot, left);
     }
-    return done == 2 * blocks ? bench_now() - begin : 0;
+    return bench_now() - begin;
 }
 
 double raw_io_serial(struct raw_io *raw)

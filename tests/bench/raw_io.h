@@ -12,7 +12,8 @@ struct raw_io;
 
 struct raw_io_config {
     int fd;          /**< with O_DIRECT, fully written */
-    size_t bytes;    /**< of each half of the file: the first is read, the second written */
+    size_t bytes;    /**< of each half of the file: the second is written, */
+    size_t reads;    /**< and so much of the first is read */
     size_t block;    /**< bytes of a transfer */
     unsigned depth;  /**< transfers under way, half of them reads */
     bool huge_pages; /**< registered ones, too; else memory as malloc() gives it */

@@ -26,6 +26,9 @@ static struct tiles_config config_of(int round)
         .path = temporary_path(&temporary, "slots"),
         .engine = off_engine_at((size_t)round % 3),
         .buffers = BUFFERS,
+        .helpers = (unsigned)round / 3 % 3,
+        .encode = round % 4 < 2,
+        .fill = round % 2 == 0,
     };
 }
 

@@ -33,6 +33,12 @@ static uint32_t draw(uint32_t below)
     return (script.state >> 8) % below;
 }
 
+static struct off_io_memory memory(unsigned depth)
+{
+    assert_int_equal(depth, DEPTH);
+    return (struct off_io_memory){.bytes = sizeof script};
+}
+
 static zero_result create(void **state, const struct off_engine_config *config,
                           struct base_error *error)
 {
@@ -119,6 +125,7 @@ static void destroy(void *state)
 static const struct off_engine scripted = {
     .size = sizeof(struct off_engine),
     .name = "scripted",
+    .memory = memory,
     .create = create,
     .add_file = add_file,
     .submit = submit,

@@ -1,6 +1,7 @@
 // offload/stream.h and slots.h: passes leave what was put, a step that fails leaves the one before,
 // and what is damaged is found.
 #include "base/fault.h"
+#include "base/hash.h"
 #include "tests/sweep.h"
 #include "tests/unit/off_tiles.h"
 #include "tests/unit/temporary.h"
@@ -15,10 +16,12 @@
 static struct temporary temporary;
 static struct base_error failure;
 static struct tiles tiles;
+static size_t way; // of ways[]
 
 static int set_up(void **state)
 {
     (void)state;
+    way = 0;
     base_error_clear(&failure);
     return temporary_make(&temporary) ? 0 : -1;
 }
@@ -38,14 +41,24 @@ static void ok(zero_result result)
         fail_msg("%s: %s", base_result_text(result), failure.message);
 }
 
+// How tiles are handled, by and by in all ways; those that fill are the last.
+static const struct tiles_config ways[] = {
+    {.helpers = 0},
+    {.helpers = 1, .encode = true},
+    {.helpers = 0, .encode = true},
+    {.helpers = 2, .encode = true, .fill = true},
+    {.helpers = 1, .fill = true},
+};
+
+enum { WAYS = sizeof ways / sizeof ways[0], FILLING = 3 };
+
 static void open_tiles(const struct off_engine *engine, size_t buffers)
 {
-    const struct tiles_config config = {
-        .path = temporary_path(&temporary, "slots"),
-        .engine = engine,
-        .buffers = buffers,
-        .durable = buffers % 2,
-    };
+    struct tiles_config config = ways[way % WAYS];
+    config.path = temporary_path(&temporary, "slots");
+    config.engine = engine;
+    config.buffers = buffers;
+    config.durable = buffers % 2;
     base_error_clear(&failure);
     ok(tiles_open(&tiles, &config, &failure));
 }
@@ -58,30 +71,37 @@ static void steps(int count)
 
 /* ------------------------------------------------------------------ what works */
 
+static void passes_of(const struct off_engine *engine, size_t buffers)
+{
+    open_tiles(engine, buffers);
+    steps(6);
+    ok(tiles_check(&tiles, &failure));
+    const struct off_stream_counts counts = off_stream_counts(tiles.stream);
+    if (buffers >= TILES)
+        assert_int_equal(counts.io.bytes[OFF_READ], 0);
+    assert_true(counts.found >= 6 * (buffers < TILES ? buffers / 2 : TILES));
+    assert_int_equal(counts.io.bytes[OFF_WRITE] - counts.filled < counts.contents[OFF_WRITE],
+                     ways[way % WAYS].encode);
+    // Another process goes on from there, in another way.
+    tiles_close(&tiles, false);
+    way++;
+    open_tiles(engine, buffers);
+    assert_int_equal(tiles.step, 6);
+    ok(tiles_check(&tiles, &failure));
+    steps(3);
+    ok(tiles_check(&tiles, &failure));
+    tiles_close(&tiles, true);
+    assert_int_equal(temporary_entries(&temporary), 0);
+}
+
 static void passes_leave_what_was_put(void **state)
 {
     (void)state;
     const struct off_engine *engine;
     const size_t buffers[] = {2, 3, 8, TILES, TILES + 2};
     for (size_t e = 0; (engine = off_engine_at(e)); e++)
-        for (size_t b = 0; b < sizeof buffers / sizeof buffers[0]; b++) {
-            open_tiles(engine, buffers[b]);
-            steps(6);
-            ok(tiles_check(&tiles, &failure));
-            const struct off_stream_counts counts = off_stream_counts(tiles.stream);
-            if (buffers[b] >= TILES)
-                assert_int_equal(counts.io.bytes[OFF_READ], 0);
-            assert_true(counts.found >= 6 * (buffers[b] < TILES ? buffers[b] / 2 : TILES));
-            // Another process goes on from there.
-            tiles_close(&tiles, false);
-            open_tiles(engine, buffers[b]);
-            assert_int_equal(tiles.step, 6);
-            ok(tiles_check(&tiles, &failure));
-            steps(3);
-            ok(tiles_check(&tiles, &failure));
-            tiles_close(&tiles, true);
-            assert_int_equal(temporary_entries(&temporary), 0);
-        }
+        for (size_t b = 0; b < sizeof buffers / sizeof buffers[0]; b++)
+            passes_of(engine, buffers[b]);
 }
 
 static void a_second_user_is_refused(void **state)
@@ -200,11 +220,12 @@ static void an_abandoned_pass_counts_for_nothing(void **state)
 /* ------------------------------------------------------------------ what fails */
 
 // Every n-th failure of a step: an error, and the step before is there, in this process and in the
-// next.
+// next. Each in another way.
 static void sweep(const struct off_engine *engine, const char *point, zero_result expected)
 {
     int fired = 0;
     for (int n = 1;; n += 1 + n / 4 * TEST_STRIDE) {
+        way = (size_t)n % FILLING;
         open_tiles(engine, 5);
         steps(2);
         char fault[64];
@@ -246,27 +267,127 @@ static void a_failed_step_leaves_the_one_before(void **state)
     sweep(&off_engine_sync, "io.fsync", ZERO_E_IO);
 }
 
+// Changes one bit of what the file has of a tile.
+static void flip(size_t tile, size_t at)
+{
+    const int fd = open(temporary_path(&temporary, "slots"), O_RDWR);
+    const off_t offset = (off_t)(off_slots_place(tiles.slots, tile) + at);
+    unsigned char byte;
+    assert_int_equal(pread(fd, &byte, 1, offset), 1);
+    byte ^= 16;
+    assert_int_equal(pwrite(fd, &byte, 1, offset), 1);
+    close(fd);
+}
+
 // A flipped bit anywhere in current contents is found by the pass that reads them.
 static void damage_is_found(void **state)
 {
     (void)state;
     for (size_t tile = 0; tile < TILES; tile += 4) {
+        way++;
         open_tiles(&off_engine_uring, 3);
         steps(3);
         off_stream_forget(tiles.stream);
-        const int fd = open(temporary_path(&temporary, "slots"), O_RDWR);
-        const off_t at = (off_t)(off_slots_place(tiles.slots, tile) + tiles_bytes(tile) - 1);
-        unsigned char byte;
-        assert_int_equal(pread(fd, &byte, 1, at), 1);
-        byte ^= 16;
-        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-        close(fd);
+        flip(tile, off_slots_stored(tiles.slots, tile) - 1);
         assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_CORRUPT);
         char name[32];
         snprintf(name, sizeof name, "tile %zu, ", tile);
         assert_non_null(strstr(failure.message, name));
         tiles_close(&tiles, true);
+        base_error_clear(&failure);
     }
+}
+
+// What a record's entry of a tile looks like.
+struct entry {
+    uint64_t checksum, stored;
+    uint32_t place, has;
+};
+
+enum { TILE = 5, CHECKSUM_AT = 64, HEAD_BYTES = 72 };
+
+// Has the newest record, of step 2, say something else of a tile, and be whole.
+static void forge(const struct entry *entry)
+{
+    const size_t payload = 2, bytes = HEAD_BYTES + payload + TILES * sizeof *entry;
+    unsigned char record[4096] = {0};
+    const int fd = open(temporary_path(&temporary, "slots"), O_RDWR);
+    const off_t second = 4096;
+    assert_int_equal(pread(fd, record, sizeof record, second), sizeof record);
+    memcpy(record + HEAD_BYTES + payload + TILE * sizeof *entry, entry, sizeof *entry);
+    memset(record + CHECKSUM_AT, 0, 8);
+    const uint64_t checksum = base_hash64(record, bytes, 0);
+    memcpy(record + CHECKSUM_AT, &checksum, sizeof checksum);
+    assert_int_equal(pwrite(fd, record, sizeof record, second), sizeof record);
+    close(fd);
+}
+
+// Whatever a record says of a tile: nothing is read that is not there, nothing decoded that is not
+// what was encoded.
+static void records_that_lie_are_found(void **state)
+{
+    (void)state;
+    unsigned char first[4096];
+    const size_t bytes = tiles_bytes(TILE);
+    const struct tiles_config config = {
+        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 3};
+    way = 1;
+    open_tiles(&off_engine_sync, 3);
+    steps(2);
+    const size_t stored = off_slots_stored(tiles.slots, TILE);
+    assert_true(stored > 4096 && stored < bytes);
+    const int fd = open(temporary_path(&temporary, "slots"), O_RDONLY);
+    const off_t place = (off_t)off_slots_place(tiles.slots, TILE);
+    assert_int_equal(pread(fd, first, sizeof first, place), sizeof first);
+    close(fd);
+    const struct {
+        struct entry entry;
+        const char *words;
+    } cases[] = {
+        {{.stored = 0, .has = 1}, "0 bytes of tile 5"},
+        {{.stored = bytes + 1, .has = 1}, "bytes of tile 5"},
+        {{.stored = UINT64_MAX, .has = 1}, "18446744073709551615 bytes of tile 5"},
+        {{.stored = stored, .place = 2, .has = 1}, "in place 2"},
+        {{.stored = stored, .has = 2}, "bytes of tile 5"},
+        {{.stored = stored - 1, .place = 1, .has = 1}, "tile 5, "},
+        {{.stored = bytes, .place = 1, .has = 1}, "tile 5, "},
+        {{.checksum = base_hash64(first, 4096, TILE), .stored = 4096, .place = 1, .has = 1},
+         "blocks: 4096 bytes, not "},
+    };
+    tiles_close(&tiles, false);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        forge(&cases[i].entry);
+        base_error_clear(&failure);
+        zero_result result = tiles_open(&tiles, &config, &failure);
+        if (!result)
+            result = tiles_check(&tiles, &failure);
+        tiles_close(&tiles, false);
+        assert_int_equal(result, ZERO_E_CORRUPT);
+        if (!strstr(failure.message, cases[i].words))
+            fail_msg("case %zu: %s", i, failure.message);
+    }
+}
+
+// A stream without a codec says what it lacks.
+static void encoded_tiles_want_a_codec(void **state)
+{
+    (void)state;
+    struct off_tile tile;
+    way = 1;
+    open_tiles(&off_engine_threads, 3);
+    steps(2);
+    off_stream_destroy(tiles.stream);
+    const struct off_stream_config config = {.engine = &off_engine_sync,
+                                             .slots = tiles.slots,
+                                             .tiles = TILES,
+                                             .buffers = 2,
+                                             .timeout_s = 60};
+    ok(off_stream_create(&tiles.stream, &config, &failure));
+    tiles.order[0] = TILE;
+    off_stream_begin(tiles.stream, tiles.order, 1);
+    assert_int_equal(off_stream_next(tiles.stream, &tile, &failure), ZERO_E_UNSUPPORTED);
+    assert_non_null(strstr(failure.message, "/slots: tile 5 is encoded, "));
+    assert_int_equal(off_stream_end(tiles.stream, NULL), ZERO_E_UNSUPPORTED);
 }
 
 static void a_file_cut_short_is_found(void **state)
@@ -328,6 +449,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_abandoned_pass_counts_for_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failed_step_leaves_the_one_before, set_up, tear_down),
         cmocka_unit_test_setup_teardown(damage_is_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(records_that_lie_are_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(encoded_tiles_want_a_codec, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_cut_short_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_opened_says_why, set_up, tear_down),
     };

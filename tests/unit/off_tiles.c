@@ -1,5 +1,7 @@
 #include "tests/unit/off_tiles.h"
 
+#include "base/arena.h"
+
 #include <string.h>
 
 size_t tiles_bytes(size_t tile)
@@ -45,6 +47,76 @@ static void change(const struct off_tile *tile, uint64_t step)
         memory[i] = contents(step, tile->number, i);
 }
 
+/* ------------------------------------------------------------------ a codec */
+
+// Contents are the same function in each block, but for where it begins: that byte is stored, and
+// behind all of them so much that each tile has another length.
+enum { BLOCK = 4096, SLOPE = 13 };
+
+static size_t stored_bytes(size_t tile, size_t bytes)
+{
+    const size_t blocks = (bytes + BLOCK - 1) / BLOCK;
+    return blocks + bytes * (tile % 7 + 1) / 8;
+}
+
+static size_t coder_bytes(const void *user)
+{
+    (void)user;
+    return BLOCK;
+}
+
+static zero_result coder_create(void **coder, const void *user, struct base_error *error)
+{
+    *coder = base_calloc(1, coder_bytes(user));
+    return *coder ? ZERO_OK : zero_fail(error, ZERO_E_NOMEM, "no memory for a coder");
+}
+
+static size_t encode(void *coder, size_t tile, const void *contents, size_t bytes, void *out,
+                     size_t room)
+{
+    const unsigned char *from = contents;
+    unsigned char *to = out, *block = coder;
+    const size_t stored = stored_bytes(tile, bytes);
+    if (tile % 7 == 3 || stored > room)
+        return 0;
+    memset(out, (int)tile, stored);
+    for (size_t at = 0; at < bytes; at += BLOCK) {
+        const size_t left = bytes - at < BLOCK ? bytes - at : BLOCK;
+        for (size_t i = 0; i < left; i++)
+            block[i] = (unsigned char)(from[at] + i * SLOPE);
+        if (memcmp(block, from + at, left) != 0)
+            return 0;
+        to[at / BLOCK] = from[at];
+    }
+    return stored;
+}
+
+static zero_result decode(void *coder, size_t tile, const void *in, size_t stored, void *contents,
+                          size_t bytes, struct base_error *error)
+{
+    (void)coder;
+    const unsigned char *from = in;
+    unsigned char *to = contents;
+    if (stored != stored_bytes(tile, bytes))
+        return zero_fail(error, ZERO_E_CORRUPT, "%zu bytes, not %zu", stored,
+                         stored_bytes(tile, bytes));
+    for (size_t i = 0; i < bytes; i++)
+        to[i] = (unsigned char)(from[i / BLOCK] + i % BLOCK * SLOPE);
+    return ZERO_OK;
+}
+
+const struct off_codec tiles_codec = {
+    .size = sizeof(struct off_codec),
+    .name = "blocks",
+    .bytes = coder_bytes,
+    .create = coder_create,
+    .encode = encode,
+    .decode = decode,
+    .destroy = base_free,
+};
+
+/* ------------------------------------------------------------------ steps */
+
 zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
                        struct base_error *error)
 {
@@ -81,6 +153,10 @@ zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
         .transfer_bytes = 65536,
         .credits = {5, 4},
         .timeout_s = 60,
+        .helpers = config->helpers,
+        .codec = &tiles_codec,
+        .encode = config->encode,
+        .fill = config->fill,
     };
     if (!result)
         result = off_stream_create(&tiles->stream, &stream, error);

@@ -23,7 +23,13 @@ struct tiles_config {
     const struct off_engine *engine;
     size_t buffers;
     bool durable;
+    unsigned helpers;
+    bool encode; /**< with tiles_codec, which decodes in any case */
+    bool fill;
 };
+
+/** Encodes all tiles but each seventh, to a tenth and more of their bytes. */
+extern const struct off_codec tiles_codec;
 
 /** Opens them at the newest record, or clears them: step 0 with no contents. */
 zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,

@@ -1,0 +1,103 @@
+/**
+ * offload/stream_parts.h: what the files of stream.h share. Private to them.
+ */
+#ifndef OFFLOAD_STREAM_PARTS_H
+#define OFFLOAD_STREAM_PARTS_H
+
+#include "offload/stream.h"
+
+#include <pthread.h>
+
+enum { OFF_NOWHERE = -1, OFF_TILE_NAME_BYTES = 32, OFF_FILLS = 2, OFF_FILL_BYTES = 1 << 20 };
+
+/** What a buffer is going through, in this order. */
+enum off_buffer_state {
+    OFF_FREE,
+    OFF_READING,
+    OFF_ARRIVED, /**< to be verified and decoded: a chore */
+    OFF_OPENING, /**< is */
+    OFF_READY,   /**< for off_stream_next() */
+    OFF_OUT,     /**< with the caller */
+    OFF_CHANGED, /**< to be encoded and summed: a chore */
+    OFF_SEALING, /**< is */
+    OFF_SEALED,  /**< to be written */
+    OFF_WRITING,
+    OFF_KEPT, /**< with the tile's newest contents */
+};
+
+struct off_buffer {
+    enum off_buffer_state state;
+    unsigned char *memory; /**< the tile */
+    unsigned char *packed; /**< the tile encoded; NULL without a codec */
+    size_t tile;
+    size_t stored;  /**< bytes it has in the file, or will have */
+    uint64_t used;  /**< when the caller had it last, */
+    uint64_t since; /**< and when its chore came up, by the stream's clock */
+    struct off_request request;
+    char name[OFF_TILE_NAME_BYTES];
+};
+
+/** Who does chores. */
+struct off_helper {
+    struct off_stream *stream;
+    void *coder; /**< the codec's state */
+    pthread_t thread;
+    bool started;
+};
+
+struct off_stream {
+    struct off_slots *slots;
+    const struct off_codec *codec;
+    bool encode, fill;
+    struct off_io *io; /**< the thread's */
+    int file;
+    struct off_pages pages;
+    uint64_t timeout_ns;
+    size_t tiles, buffer_count;
+    pthread_t thread;
+    bool has_thread;
+    unsigned helper_count;      /**< threads; none: the thread that reads and writes does it */
+    struct off_helper *helpers; /**< at least one, for its coder */
+
+    pthread_mutex_t mutex; /**< for all that follows */
+    pthread_cond_t work;   /**< the thread's, */
+    pthread_cond_t chores; /**< the helpers', */
+    pthread_cond_t news;   /**< and the caller's */
+    struct off_buffer *buffers;
+    int *buffer_of; /**< each tile's, OFF_NOWHERE if none */
+    bool passing;   /**< between begin and end, */
+    bool anew;      /**< and nothing is read */
+    const size_t *order;
+    size_t count, fetched,
+        taken;   /**< of the pass: tiles, those that have a buffer, those given out */
+    size_t busy; /**< buffers on their way to READY, or from CHANGED on */
+    uint64_t clock;
+    bool asked, stop;          /**< the thread: to look what there is to do; all: to end */
+    struct base_error failure; /**< the first of the pass */
+    struct off_stream_counts counts;
+
+    struct off_request
+        fills[OFF_FILLS];           /**< writes to new places; those with a user are under way */
+    unsigned fills_under_way;       /**< begun before the pass; its writes wait for them */
+    void *nothing;                  /**< what they write */
+    size_t fill_tile, fill_at;      /**< where the next one begins */
+    struct base_error fill_failure; /**< the next pass's */
+};
+
+/** The thread that reads and writes; the argument is the stream. */
+void *off_stream_mover(void *argument);
+
+/** A thread that does chores; the argument is its struct off_helper. */
+void *off_stream_helper(void *argument);
+
+/** Has the thread look again; mutex held. */
+void off_stream_ask(struct off_stream *stream);
+
+/** Leaves a buffer to the helpers; mutex held. */
+void off_stream_post(struct off_stream *stream, struct off_buffer *buffer,
+                     enum off_buffer_state chore);
+
+/** Makes a buffer free; mutex held. */
+void off_stream_let_go(struct off_stream *stream, struct off_buffer *buffer);
+
+#endif

@@ -1,0 +1,363 @@
+// The threads of a stream: one that reads and writes, and those that do its chores.
+#include "base/clock.h"
+#include "offload/stream_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PAGE = 4096 };
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+/* ------------------------------------------------------------------ for all: mutex held */
+
+void off_stream_ask(struct off_stream *stream)
+{
+    stream->asked = true;
+    pthread_cond_signal(&stream->work);
+    off_io_wake(stream->io);
+}
+
+void off_stream_let_go(struct off_stream *stream, struct off_buffer *buffer)
+{
+    if (stream->buffer_of[buffer->tile] == buffer - stream->buffers)
+        stream->buffer_of[buffer->tile] = OFF_NOWHERE;
+    buffer->state = OFF_FREE;
+}
+
+// Nothing of the pass is done any more, but for what is under way.
+static void give_up(struct off_stream *stream, const struct base_error *failure)
+{
+    if (stream->failure.result == ZERO_OK)
+        stream->failure = *failure;
+    stream->asked = true; // for there is to be dropped what was passed by already
+    pthread_cond_signal(&stream->news);
+}
+
+// A buffer that nobody is at has come to its end without its tile.
+static void drop(struct off_stream *stream, struct off_buffer *buffer)
+{
+    off_stream_let_go(stream, buffer);
+    stream->busy--;
+    pthread_cond_signal(&stream->news);
+}
+
+void off_stream_post(struct off_stream *stream, struct off_buffer *buffer,
+                     enum off_buffer_state chore)
+{
+    buffer->state = chore;
+    buffer->since = ++stream->clock;
+    pthread_cond_signal(&stream->chores);
+}
+
+/* ------------------------------------------------------------------ chores */
+
+static bool is_encoded(const struct off_stream *stream, const struct off_buffer *buffer)
+{
+    return buffer->stored < off_slots_tile_bytes(stream->slots, buffer->tile);
+}
+
+// Makes a tile of what was read.
+static void open_tile(const struct off_stream *stream, void *coder, struct off_buffer *buffer,
+                      struct base_error *failure)
+{
+    const bool encoded = is_encoded(stream, buffer);
+    const unsigned char *stored = encoded ? buffer->packed : buffer->memory;
+    struct base_error damage = {.result = ZERO_OK};
+    if (off_slots_check(stream->slots, buffer->tile, stored, failure) || !encoded)
+        return;
+    const zero_result result =
+        stream->codec->decode(coder, buffer->tile, stored, buffer->stored, buffer->memory,
+                              off_slots_tile_bytes(stream->slots, buffer->tile), &damage);
+    if (result)
+        zero_fail(failure, result, "%s: tile %zu, %zu bytes at offset %ju: %s: %s",
+                  off_slots_file(stream->slots)->path, buffer->tile, buffer->stored,
+                  (uintmax_t)off_slots_place(stream->slots, buffer->tile), stream->codec->name,
+                  damage.message);
+}
+
+// Makes what is to be written of a tile: fewer pages, or the tile as it is.
+static void seal_tile(const struct off_stream *stream, void *coder, struct off_buffer *buffer)
+{
+    const size_t bytes = off_slots_tile_bytes(stream->slots, buffer->tile);
+    const size_t room = off_slots_room(stream->slots, buffer->tile) - PAGE;
+    size_t stored = 0;
+    if (stream->encode && room > 0)
+        stored =
+            stream->codec->encode(coder, buffer->tile, buffer->memory, bytes, buffer->packed, room);
+    if (stored > 0)
+        memset(buffer->packed + stored, 0, round_up(stored) - stored);
+    buffer->stored = stored > 0 ? stored : bytes;
+    off_slots_wrote(stream->slots, buffer->tile, stored > 0 ? buffer->packed : buffer->memory,
+                    buffer->stored);
+}
+
+// The chore that came up first; NULL: there is none. After a failure they are the mover's to drop.
+static struct off_buffer *first_chore(const struct off_stream *stream)
+{
+    struct off_buffer *first = NULL;
+    if (stream->failure.result)
+        return NULL;
+    for (size_t i = 0; i < stream->buffer_count; i++) {
+        struct off_buffer *buffer = &stream->buffers[i];
+        if ((buffer->state == OFF_ARRIVED || buffer->state == OFF_CHANGED) &&
+            (!first || buffer->since < first->since))
+            first = buffer;
+    }
+    return first;
+}
+
+static void do_chore(struct off_stream *stream, void *coder, struct off_buffer *buffer)
+{
+    struct base_error failure = {.result = ZERO_OK};
+    const bool opens = buffer->state == OFF_ARRIVED;
+    buffer->state = opens ? OFF_OPENING : OFF_SEALING;
+    pthread_mutex_unlock(&stream->mutex);
+    if (opens)
+        open_tile(stream, coder, buffer, &failure);
+    else
+        seal_tile(stream, coder, buffer);
+    pthread_mutex_lock(&stream->mutex);
+    if (failure.result) {
+        give_up(stream, &failure);
+        drop(stream, buffer);
+    } else if (opens) {
+        buffer->state = OFF_READY;
+        stream->busy--;
+        pthread_cond_signal(&stream->news);
+    } else {
+        buffer->state = OFF_SEALED;
+    }
+}
+
+void *off_stream_helper(void *argument)
+{
+    const struct off_helper *helper = argument;
+    struct off_stream *stream = helper->stream;
+    pthread_mutex_lock(&stream->mutex);
+    while (!stream->stop) {
+        struct off_buffer *buffer = first_chore(stream);
+        if (buffer) {
+            do_chore(stream, helper->coder, buffer);
+            off_stream_ask(stream);
+        } else {
+            pthread_cond_wait(&stream->chores, &stream->mutex);
+        }
+    }
+    pthread_mutex_unlock(&stream->mutex);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ reads and writes */
+
+// A buffer for another tile: a free one, or the kept one that was used before the others; NULL if
+// there is none.
+static struct off_buffer *find_room(struct off_stream *stream)
+{
+    struct off_buffer *oldest = NULL;
+    for (size_t i = 0; i < stream->buffer_count; i++) {
+        struct off_buffer *buffer = &stream->buffers[i];
+        if (buffer->state == OFF_FREE)
+            return buffer;
+        if (buffer->state == OFF_KEPT && (!oldest || buffer->used < oldest->used))
+            oldest = buffer;
+    }
+    if (oldest)
+        off_stream_let_go(stream, oldest);
+    return oldest;
+}
+
+static zero_result submit(const struct off_stream *stream, struct off_buffer *buffer,
+                          enum off_direction direction, struct base_error *failure)
+{
+    const size_t tile = buffer->tile;
+    const bool encoded = is_encoded(stream, buffer);
+    if (encoded && !stream->codec)
+        return zero_fail(failure, ZERO_E_UNSUPPORTED,
+                         "%s: tile %zu is encoded, %zu bytes at offset %ju, and there is no codec",
+                         off_slots_file(stream->slots)->path, tile, buffer->stored,
+                         (uintmax_t)off_slots_place(stream->slots, tile));
+    snprintf(buffer->name, sizeof buffer->name, "tile %zu", tile);
+    buffer->request = (struct off_request){
+        .direction = direction,
+        .file = stream->file,
+        .memory = encoded ? buffer->packed : buffer->memory,
+        .bytes = round_up(buffer->stored),
+        .offset = direction == OFF_READ ? off_slots_place(stream->slots, tile)
+                                        : off_slots_next_place(stream->slots, tile),
+        .what = buffer->name,
+        .user = buffer,
+    };
+    return off_io_submit(stream->io, &buffer->request, failure);
+}
+
+static void start_transfer(struct off_stream *stream, struct off_buffer *buffer,
+                           enum off_direction direction)
+{
+    struct base_error failure = {.result = ZERO_OK};
+    buffer->state = direction == OFF_READ ? OFF_READING : OFF_WRITING;
+    stream->counts.contents[direction] += off_slots_tile_bytes(stream->slots, buffer->tile);
+    if (submit(stream, buffer, direction, &failure)) {
+        give_up(stream, &failure);
+        drop(stream, buffer);
+    }
+}
+
+// Sees to it that the next tile of the pass is on its way; false: there is no room for it yet.
+static bool fetch(struct off_stream *stream)
+{
+    const size_t tile = stream->order[stream->fetched];
+    const int place = stream->buffer_of[tile];
+    if (place != OFF_NOWHERE) {
+        stream->buffers[place].state = OFF_READY;
+        stream->counts.found++;
+    } else {
+        struct off_buffer *buffer = find_room(stream);
+        if (!buffer)
+            return false;
+        buffer->tile = tile;
+        stream->buffer_of[tile] = (int)(buffer - stream->buffers);
+        buffer->state = OFF_READY;
+        if (!stream->anew && off_slots_has(stream->slots, tile)) {
+            stream->busy++;
+            buffer->stored = off_slots_stored(stream->slots, tile);
+            start_transfer(stream, buffer, OFF_READ);
+        }
+    }
+    stream->fetched++;
+    pthread_cond_signal(&stream->news);
+    return true;
+}
+
+// Writes to places that nothing was written to yet, one behind the other, while there is no pass.
+static void start_fills(struct off_stream *stream)
+{
+    struct base_error *failure = &stream->fill_failure;
+    for (size_t i = 0; i < OFF_FILLS; i++) {
+        struct off_request *request = &stream->fills[i];
+        const size_t tile = off_slots_unfilled(stream->slots, stream->fill_tile);
+        if (tile == stream->tiles || failure->result)
+            return;
+        if (request->user)
+            continue;
+        if (tile != stream->fill_tile)
+            stream->fill_at = 0;
+        const size_t left = off_slots_room(stream->slots, tile) - stream->fill_at;
+        stream->fill_tile = tile;
+        *request = (struct off_request){
+            .direction = OFF_WRITE,
+            .file = stream->file,
+            .memory = stream->nothing,
+            .bytes = left < OFF_FILL_BYTES ? left : OFF_FILL_BYTES,
+            .offset = off_slots_fill_place(stream->slots, tile) + stream->fill_at,
+            .what = "a place for later",
+            .user = stream,
+        };
+        if (off_io_submit(stream->io, request, failure))
+            return;
+        stream->fills_under_way++;
+        stream->fill_at += request->bytes;
+        if (request->bytes == left)
+            off_slots_filled(stream->slots, tile);
+    }
+}
+
+static void finish_fill(struct off_stream *stream, struct off_request *request)
+{
+    request->user = NULL;
+    stream->fills_under_way--;
+    stream->counts.filled += request->result ? 0 : request->bytes;
+    if (request->result && stream->passing)
+        give_up(stream, &request->error);
+    else if (request->result)
+        stream->fill_failure = request->error;
+}
+
+// Starts everything there is to start; after a failure gives up what has not begun.
+static void start_work(struct off_stream *stream)
+{
+    for (size_t i = 0; i < stream->buffer_count; i++) {
+        struct off_buffer *buffer = &stream->buffers[i];
+        const enum off_buffer_state state = buffer->state;
+        if (!stream->failure.result && state == OFF_SEALED && stream->fills_under_way == 0)
+            start_transfer(stream, buffer, OFF_WRITE);
+        else if (stream->failure.result &&
+                 (state == OFF_ARRIVED || state == OFF_CHANGED || state == OFF_SEALED))
+            drop(stream, buffer);
+    }
+    while (!stream->failure.result && stream->fetched < stream->count && fetch(stream))
+        ;
+    if (stream->fill && !stream->passing)
+        start_fills(stream);
+}
+
+static void finish_transfer(struct off_stream *stream, struct off_request *request)
+{
+    struct off_buffer *buffer = request->user;
+    if (request->result) {
+        give_up(stream, &request->error);
+        drop(stream, buffer);
+    } else if (request->direction == OFF_READ) {
+        off_stream_post(stream, buffer, OFF_ARRIVED);
+    } else {
+        buffer->state = OFF_KEPT;
+        stream->busy--;
+        pthread_cond_signal(&stream->news);
+    }
+}
+
+// Takes a transfer that is done, and waits for one until the deadline, or for more to do; false:
+// there was none.
+static bool take_transfer(struct off_stream *stream, uint64_t deadline)
+{
+    struct off_request *done;
+    pthread_mutex_unlock(&stream->mutex);
+    const zero_result result = off_io_wait(stream->io, deadline, &done);
+    pthread_mutex_lock(&stream->mutex);
+    stream->counts.io = off_io_counts(stream->io);
+    if (!result && done->user == stream)
+        finish_fill(stream, done);
+    else if (!result)
+        finish_transfer(stream, done);
+    return !result;
+}
+
+static void wait_for_transfers(struct off_stream *stream)
+{
+    struct base_error failure = {.result = ZERO_OK};
+    const uint64_t deadline = base_clock_ns() + stream->timeout_ns;
+    if (take_transfer(stream, deadline) || base_clock_ns() < deadline)
+        return;
+    zero_fail(&failure, ZERO_E_TIMEOUT,
+              "%s: nothing was read or written for %.0f s, with %zu under way",
+              off_slots_file(stream->slots)->path, (double)stream->timeout_ns * 1e-9,
+              off_io_pending(stream->io));
+    give_up(stream, &failure);
+}
+
+void *off_stream_mover(void *argument)
+{
+    struct off_stream *stream = argument;
+    struct off_buffer *chore;
+    pthread_mutex_lock(&stream->mutex);
+    while (!stream->stop) {
+        stream->asked = false;
+        start_work(stream);
+        if (stream->helper_count == 0 && (chore = first_chore(stream))) {
+            do_chore(stream, stream->helpers[0].coder, chore);
+            if (off_io_pending(stream->io) > 0)
+                take_transfer(stream, 0);
+        } else if (off_io_pending(stream->io) > 0) {
+            wait_for_transfers(stream);
+        } else {
+            while (!stream->asked)
+                pthread_cond_wait(&stream->work, &stream->mutex);
+        }
+    }
+    pthread_mutex_unlock(&stream->mutex);
+    off_io_destroy(stream->io);
+    return NULL;
+}
