@@ -4,8 +4,9 @@
 //
 //     bench_save <folder> <zero-run> [<rows>]
 //
-// Files go below the folder: what is measured is its disk. Rows: blocks, steps, durable, bound
-// (durable, with one core), reads, restarts; all of them if none are named.
+// Files go below the folder: what is measured is its disk. Rows: blocks, steps, short (steps that
+// compute little), durable, bound (durable, with one core), reads, restarts; all of them if none
+// are named.
 #include "tests/bench/bench_save.h"
 #include "base/cpu.h"
 #include "tests/bench/bench.h"
@@ -16,6 +17,7 @@
 #include "zero/state/state.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <sched.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,9 +25,11 @@
 // 264 MiB of weights and moments: 22 blocks of each in a unit.
 enum { UNITS = 16, UNIT_BLOCKS = 22, STEPS = 20, PIECE = 4 << 20 };
 
-// What forward and backward of a unit compute: several times what the update takes, as even small
-// batches do.
-enum { SMALL = 64 * 1024, PASSES = 320 };
+// Steps whose forward and backward take several times what the update takes, as even small batches
+// do, and ones in which they hardly take longer.
+static const double long_s = 0.27, short_s = 0.075;
+
+enum { SMALL = 64 * 1024, TRIES = 5, TRIED_PASSES = 100 };
 
 static const size_t unit_elements = (size_t)UNIT_BLOCKS * CKPT_BLOCK_ELEMENTS;
 
@@ -38,8 +42,8 @@ struct work {
     size_t state_bytes, file_bytes;
     double durable_s; // of one save alone
     float small[SMALL];
-    bool computes; // a step has forward and backward
-    bool filled;   // every gradient buffer has values
+    int passes;  // how often forward and backward of a unit compute
+    bool filled; // every gradient buffer has values
     bool good;
 };
 
@@ -79,7 +83,7 @@ static bool commit(struct team_rank *rank)
 // Arithmetic that stays in the cache.
 static void compute(struct work *work)
 {
-    for (int pass = 0; pass < PASSES; pass++)
+    for (int pass = 0; pass < work->passes; pass++)
         for (size_t i = 0; i < SMALL; i++)
             work->small[i] = 0.999f * work->small[i] + 0.001f;
 }
@@ -98,8 +102,7 @@ static bool step(struct work *work)
     for (zero_unit unit = 0; unit < 2 * UNITS; unit++) { // forward, and backward
         const zero_unit at = unit < UNITS ? unit : 2 * UNITS - 1 - unit;
         TEAM_OK(rank, zero_gather(rank->z, at, NULL));
-        if (work->computes)
-            compute(work);
+        compute(work);
         if (unit >= UNITS) {
             TEAM_OK(rank, zero_grad_open_raw(rank->z, at, NULL));
             if (!work->filled)
@@ -111,6 +114,19 @@ static bool step(struct work *work)
     work->filled = true;
     TEAM_OK(rank, zero_step(rank->z, &args, NULL));
     return true;
+}
+
+// How often a unit is computed so that a step's forward and backward take `seconds`.
+static int passes_for(struct work *work, double seconds)
+{
+    double least = INFINITY;
+    work->passes = TRIED_PASSES;
+    for (int i = 0; i < TRIES; i++) {
+        const double begin = bench_now();
+        compute(work);
+        least = fmin(least, bench_now() - begin);
+    }
+    return (int)(seconds / (2 * UNITS) * TRIED_PASSES / least);
 }
 
 static bool steps(struct work *work, int count)
@@ -360,15 +376,14 @@ static void rows_of_writing(struct work *work)
     row(work, "durable save", save_alone, "buffered and fsync", buffered_uncompressed, 0);
 }
 
-static void rows_of_steps(struct work *work)
+static void row_of_steps(struct work *work, const char *name, double seconds)
 {
-    work->computes = true;
+    work->passes = passes_for(work, seconds);
     if (base_cpu_detect().allowed_cpus < 2)
-        printf("steps beside a save are left out: this process may use one processor only\n");
+        printf("%s is left out: this process may use one processor only\n", name);
     else
-        row(work, "20 steps, and a save beside them", steps_with_save, "20 steps", steps_alone,
-            1.05);
-    work->computes = false;
+        row(work, name, steps_with_save, "no save", steps_alone, 1.05);
+    work->passes = 0;
 }
 
 static bool run(struct team_rank *rank, void *user)
@@ -379,7 +394,9 @@ static bool run(struct team_rank *rank, void *user)
     if (work.good && !one_core && wanted("blocks"))
         rows_of_blocking(&work);
     if (work.good && !one_core && wanted("steps"))
-        rows_of_steps(&work);
+        row_of_steps(&work, "20 steps of 270 ms, a save beside", long_s);
+    if (work.good && !one_core && wanted("short"))
+        row_of_steps(&work, "20 steps of 75 ms, a save beside", short_s);
     if (work.good && (one_core || wanted("durable")))
         rows_of_writing(&work);
     eng_sources_free(&work.sources);
@@ -411,7 +428,7 @@ static bool measure(const char *folder, const char *zero_run, const char *self)
         snprintf(directory[i], sizeof directory[i], "%s/%d", base, i);
     bench_print_header();
     bool good = true;
-    if (wanted("blocks") || wanted("steps") || wanted("durable"))
+    if (wanted("blocks") || wanted("steps") || wanted("short") || wanted("durable"))
         good = team_run("self", 1, run, directory[0]);
     if (wanted("bound"))
         good = good && team_run("self", 1, run_bound, directory[0]);
