@@ -12,10 +12,13 @@ enum {
     PAGE = 4096,
     DEFAULT_CREDITS = 16,
     MOST_CREDITS = 1024,
-    PATIENCE = 1000, // repetitions of one transfer that moves nothing: about a second
-    HASTY = 8,       // those of them without a pause
-    AT_ONCE = 64,    // completions
+    PATIENCE = 100, // repetitions of one transfer that moves nothing, at least,
+    HASTY = 8,      // and those of them without a pause
+    AT_ONCE = 64,   // completions
 };
+
+// And so long it is repeated.
+#define PATIENCE_NS UINT64_C(1000000000)
 
 static const size_t default_transfer = (size_t)1 << 20;
 static const size_t largest_transfer = (size_t)64 << 20;
@@ -30,7 +33,8 @@ struct file {
 struct part {
     struct off_request *request;
     struct off_transfer transfer;
-    unsigned fruitless; // repetitions since it last moved anything
+    unsigned fruitless; // repetitions since it last moved anything,
+    uint64_t since;     // and when the first was
 };
 
 struct list {
@@ -380,7 +384,10 @@ static void give_up(struct off_io *io, unsigned number, zero_result result, int 
 // A transfer that moved nothing goes again, after a while with pauses.
 static bool has_patience(struct part *part)
 {
-    if (++part->fruitless > PATIENCE)
+    const uint64_t now = base_clock_ns();
+    if (part->fruitless++ == 0)
+        part->since = now;
+    if (part->fruitless > PATIENCE && now - part->since > PATIENCE_NS)
         return false;
     if (part->fruitless > HASTY) {
         const struct timespec pause = {.tv_nsec = 1000000};
