@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -50,7 +51,8 @@ struct tile {
 
 struct off_slots {
     struct off_file file;
-    bool created, durable;
+    uint64_t file_bytes;
+    bool created, durable, in_place, unchecked;
     uint64_t identity[2], shape;
     size_t tile_count;
     struct tile *tiles;
@@ -72,15 +74,18 @@ static size_t round_up(size_t bytes)
 
 static size_t record_room(const struct off_slots_config *config)
 {
+    if (config->in_place)
+        return 0;
     return round_up(sizeof(struct head) + config->payload_bytes +
                     config->tiles * sizeof(struct entry));
 }
 
 uint64_t off_slots_file_bytes(const struct off_slots_config *config)
 {
+    const uint64_t places = config->in_place ? 1 : PLACES;
     uint64_t bytes = (uint64_t)RECORDS * record_room(config);
     for (size_t i = 0; i < config->tiles; i++)
-        bytes += (uint64_t)PLACES * round_up(config->tile_bytes[i]);
+        bytes += places * round_up(config->tile_bytes[i]);
     return bytes;
 }
 
@@ -174,7 +179,7 @@ static zero_result wipe_record(struct off_slots *slots, int number, struct base_
 zero_result off_slots_clear(struct off_slots *slots, struct base_error *error)
 {
     zero_result result = ZERO_OK;
-    for (int number = 0; number < RECORDS && !result; number++)
+    for (int number = 0; number < RECORDS && !slots->in_place && !result; number++)
         result = wipe_record(slots, number, error);
     return result;
 }
@@ -249,6 +254,22 @@ static void fill_record(struct off_slots *slots, uint64_t step, const void *payl
     memcpy(slots->record, &head, sizeof head);
 }
 
+// Whether somebody who opens the file by its name would find all of it.
+static zero_result check_file(const struct off_slots *slots, struct base_error *error)
+{
+    struct stat status;
+    const char *path = slots->file.path;
+    if (fstat(slots->file.fd, &status) != 0)
+        return zero_fail_errno(error, ZERO_E_IO, errno, "%s: fstat", path);
+    if (status.st_nlink == 0)
+        return zero_fail(error, ZERO_E_STATE, "%s: was removed, and the state in it is in use",
+                         path);
+    if ((uint64_t)status.st_size < slots->file_bytes)
+        return zero_fail(error, ZERO_E_STATE, "%s: was cut to %ju of %ju bytes", path,
+                         (uintmax_t)status.st_size, (uintmax_t)slots->file_bytes);
+    return ZERO_OK;
+}
+
 zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void *payload,
                              size_t bytes, struct base_error *error)
 {
@@ -256,9 +277,14 @@ zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void 
         return zero_fail(error, ZERO_E_LIMIT,
                          "%s: %zu bytes beside the tiles; there is room for %zu", slots->file.path,
                          bytes, slots->payload_bytes);
+    if (slots->in_place)
+        return zero_fail(error, ZERO_E_INVALID, "%s: a file without records", slots->file.path);
     const int number = slots->current < 0 ? 0 : 1 - slots->current;
+    zero_result result = check_file(slots, error);
+    if (result)
+        return result;
     fill_record(slots, step, payload, bytes);
-    const zero_result result = write_record(slots, number, bytes, error);
+    result = write_record(slots, number, bytes, error);
     if (result)
         return result;
     slots->current = number;
@@ -291,10 +317,14 @@ uint64_t off_slots_place(const struct off_slots *slots, size_t tile)
     return place_offset(&slots->tiles[tile], slots->tiles[tile].now.place);
 }
 
+static uint32_t next_place(const struct off_slots *slots, const struct tile *tile)
+{
+    return tile->now.has && !slots->in_place ? 1 - tile->now.place : 0;
+}
+
 uint64_t off_slots_next_place(const struct off_slots *slots, size_t tile)
 {
-    const struct tile *t = &slots->tiles[tile];
-    return place_offset(t, t->now.has ? 1 - t->now.place : 0);
+    return place_offset(&slots->tiles[tile], next_place(slots, &slots->tiles[tile]));
 }
 
 size_t off_slots_tile_bytes(const struct off_slots *slots, size_t tile)
@@ -321,12 +351,14 @@ void off_slots_wrote(struct off_slots *slots, size_t tile, const void *stored, s
 {
     struct tile *t = &slots->tiles[tile];
     t->next = (struct entry){
-        .checksum = base_hash64(stored, bytes, tile),
+        .checksum = slots->unchecked ? 0 : base_hash64(stored, bytes, tile),
         .stored = bytes,
-        .place = t->now.has ? 1 - t->now.place : 0,
+        .place = next_place(slots, t),
         .has = 1,
     };
     t->filled = t->filled || t->next.place == 1;
+    if (slots->in_place)
+        t->now = t->next;
 }
 
 size_t off_slots_unfilled(const struct off_slots *slots, size_t from)
@@ -350,7 +382,7 @@ zero_result off_slots_check(const struct off_slots *slots, size_t tile, const vo
                             struct base_error *error)
 {
     const struct entry *now = &slots->tiles[tile].now;
-    if (base_hash64(stored, (size_t)now->stored, tile) == now->checksum)
+    if (slots->unchecked || base_hash64(stored, (size_t)now->stored, tile) == now->checksum)
         return ZERO_OK;
     return zero_fail(error, ZERO_E_CORRUPT,
                      "%s: tile %zu, %ju bytes at offset %ju, is not what was written there",
@@ -369,6 +401,7 @@ static zero_result allocate_memory(struct off_slots **out, const struct off_slot
         slots->file.fd = -1;
         slots->tiles = base_calloc(config->tiles, sizeof *slots->tiles);
         slots->record_bytes = record_room(config);
+        slots->file_bytes = off_slots_file_bytes(config);
         slots->record = base_aligned_alloc(PAGE, slots->record_bytes);
     }
     if (!slots || !slots->tiles || !slots->record)
@@ -376,6 +409,8 @@ static zero_result allocate_memory(struct off_slots **out, const struct off_slot
                          config->path, config->tiles);
     slots->current = -1;
     slots->durable = config->durable;
+    slots->in_place = config->in_place;
+    slots->unchecked = config->unchecked;
     slots->payload_bytes = config->payload_bytes;
     slots->tile_count = config->tiles;
     slots->shape = base_hash64(config->tile_bytes, config->tiles * sizeof *config->tile_bytes, 0);
@@ -383,9 +418,11 @@ static zero_result allocate_memory(struct off_slots **out, const struct off_slot
     uint64_t offset = (uint64_t)RECORDS * slots->record_bytes;
     for (size_t i = 0; i < config->tiles; i++) {
         const size_t room = round_up(config->tile_bytes[i]);
-        slots->tiles[i] =
-            (struct tile){.offset = offset, .bytes = config->tile_bytes[i], .room = room};
-        offset += (uint64_t)PLACES * room;
+        slots->tiles[i] = (struct tile){.offset = offset,
+                                        .bytes = config->tile_bytes[i],
+                                        .room = room,
+                                        .filled = config->in_place};
+        offset += (uint64_t)(config->in_place ? 1 : PLACES) * room;
     }
     return ZERO_OK;
 }
@@ -426,6 +463,8 @@ static zero_result allocate_file(const struct off_slots *slots, uint64_t bytes,
 
 static zero_result open_file(struct off_slots *slots, const char *path, struct base_error *error)
 {
+    if (slots->in_place)
+        return off_file_open(&slots->file, path, O_TMPFILE, 0600, error);
     zero_result result = off_file_open(&slots->file, path, 0, 0, error);
     if (result != ZERO_NOT_FOUND)
         return result;
@@ -451,28 +490,43 @@ static zero_result lock_file(const struct off_file *file, struct base_error *err
     return result;
 }
 
+// Opens the file and locks it. Whoever has ended meanwhile has removed it: then again.
+static zero_result take_file(struct off_slots *slots, const char *path, struct base_error *error)
+{
+    struct stat status;
+    for (;;) {
+        zero_result result = open_file(slots, path, error);
+        if (!result && !slots->in_place)
+            result = lock_file(&slots->file, error);
+        if (result == ZERO_E_STATE)
+            slots->created = false; // it is the other one's
+        if (result || slots->in_place)
+            return result;
+        if (fstat(slots->file.fd, &status) != 0)
+            return zero_fail_errno(error, ZERO_E_IO, errno, "%s: fstat", path);
+        if (status.st_nlink > 0)
+            return ZERO_OK;
+        off_file_close(&slots->file, NULL);
+        slots->created = false;
+    }
+}
+
 // Opens, locks, allocates, and looks for records.
-static zero_result prepare_file(struct off_slots *slots, const struct off_slots_config *config,
-                                struct base_error *error)
+static zero_result prepare_file(struct off_slots *slots, const char *path, struct base_error *error)
 {
     const struct off_file *file = &slots->file;
-    const uint64_t wanted = off_slots_file_bytes(config);
     uint64_t size = 0;
-    zero_result result = open_file(slots, config->path, error);
-    if (!result)
-        result = lock_file(file, error);
-    if (result == ZERO_E_STATE)
-        slots->created = false; // it is the other one's
+    zero_result result = take_file(slots, path, error);
     if (!result)
         result = base_file_size(file->fd, &size, file->path, error);
-    if (!result && size == wanted) {
+    if (!result && size == slots->file_bytes) {
         for (size_t i = 0; i < slots->tile_count; i++)
             slots->tiles[i].filled = true;
         return find_records(slots, error);
     }
     if (!result) // what another shape left is not to be taken for a record
         result = base_truncate(file->fd, 0, file->path, error);
-    return result ? result : allocate_file(slots, wanted, error);
+    return result ? result : allocate_file(slots, slots->file_bytes, error);
 }
 
 zero_result off_slots_open(struct off_slots **out, const struct off_slots_config *config,
@@ -482,7 +536,7 @@ zero_result off_slots_open(struct off_slots **out, const struct off_slots_config
     *out = NULL;
     zero_result result = allocate_memory(&slots, config, error);
     if (!result)
-        result = prepare_file(slots, config, error);
+        result = prepare_file(slots, config->path, error);
     if (result) {
         off_slots_close(slots, slots && slots->created);
         return result;
@@ -496,7 +550,7 @@ void off_slots_close(struct off_slots *slots, bool remove)
 {
     if (!slots)
         return;
-    if (remove && slots->file.fd >= 0)
+    if (remove && !slots->in_place && slots->file.fd >= 0)
         base_unlink(slots->file.path, NULL);
     off_file_close(&slots->file, NULL);
     base_free(slots->tiles);

@@ -37,6 +37,10 @@ struct off_slots_config {
     const size_t *tile_bytes; /**< of each, > 0 */
     size_t payload_bytes;     /**< of a record, at most */
     bool durable;             /**< a record counts only when all of it would survive a power cut */
+    /** Each tile has one place, and what is written to it is current at once: nobody comes back to
+     * it. The file has no name, `path` is its directory; there are no records. */
+    bool in_place;
+    bool unchecked; /**< no checksums: what is read is believed */
 };
 
 /** Bytes of the file. Pure. */
@@ -106,9 +110,10 @@ zero_result off_slots_check(const struct off_slots *slots, size_t tile, const vo
 
 /**
  * Makes what was written since the last record current, with `step` and a payload of at most the
- * config's size. All of it has been written. ZERO_E_LIMIT: the payload. ZERO_E_IO: what was current
- * before still is, but nothing may be written any more: whether the record counts finds out who
- * opens the file next.
+ * config's size. All of it has been written. ZERO_E_LIMIT: the payload. ZERO_E_STATE: the file was
+ * removed, or cut short, and nobody would find the record. ZERO_E_IO: what was current before still
+ * is, but nothing may be written any more: whether the record counts finds out who opens the file
+ * next. ZERO_E_INVALID: in_place.
  */
 zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void *payload,
                              size_t bytes, struct base_error *error);

@@ -1,5 +1,6 @@
 // State on a disk: the stream of offload/ against what the disk gives, what the processor takes for
-// the same update in memory, and a swap as others do it. Argument: the directory (default: .).
+// the same update in memory, and a swap as others do it. Arguments: the directory (default: .), and
+// the rows to run, by their letters (default: all).
 #include "base/arena.h"
 #include "offload/io/engine.h"
 #include "offload/probe.h"
@@ -7,6 +8,7 @@
 #include "tests/bench/bench.h"
 #include "tests/bench/local_update.h"
 #include "tests/bench/raw_io.h"
+#include "tests/bench/tile_codec.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,19 +17,27 @@
 #include <unistd.h>
 
 // A tile is w, m and v of 1 Mi elements.
-enum { ELEMENTS = 1 << 20, FIELDS = 3, TILES = 64, BUFFERS = 8 };
+enum { ELEMENTS = 1 << 20, FIELDS = TILE_FIELDS, TILES = 64, BUFFERS = 8 };
 enum { TILE_BYTES = ELEMENTS * FIELDS * 4 };
+
+// A file with tiles, and a stream over them.
+struct state {
+    struct off_slots *slots;
+    struct off_stream *stream;
+    uint64_t step;
+    bool in_place;
+};
 
 struct work {
     char path[512], raw_path[512];
-    struct off_slots *slots;
-    struct off_stream *stream;
+    const char *directory, *rows;
+    struct off_probe probe;
+    struct state state, in_place, encoded;
     size_t order[TILES];
-    uint64_t step;
     float *gradient;
     uint16_t *weight;
-    unsigned char *state; // one tile's, for updates in memory
-    int updates;          // of each tile in a pass: 0, or more where the processor is to be busy
+    unsigned char *tile; // for updates in memory
+    int updates;         // of each tile in a pass: 0, or more where the processor is to be busy
     int raw_fd;
     struct raw_io *best, *plain, *serial;
 };
@@ -54,25 +64,60 @@ static void update_tile(const struct work *work, void *memory)
 
 /* ------------------------------------------------------------------ what is measured */
 
-static double pass(void *user)
+// What training leaves: noise below exponents that are much alike.
+static void begin_tile(void *memory, size_t tile)
 {
-    struct work *work = user;
+    static const float scale[FIELDS] = {0.02F, 1e-4F, 1e-4F};
+    float *fields = memory;
+    uint64_t state = tile + 1;
+    for (size_t i = 0; i < (size_t)FIELDS * ELEMENTS; i++) {
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        const float noise = (float)(uint16_t)(state >> 48) + (float)(uint16_t)(state >> 32) -
+                            65535 + (float)(uint8_t)(state >> 24) / 256;
+        const float value = scale[i / ELEMENTS] * noise / 65536;
+        fields[i] = i / ELEMENTS == FIELDS - 1 ? value * value : value;
+    }
+}
+
+static double pass_of(struct work *work, struct state *state)
+{
     struct base_error error = {.result = ZERO_OK};
     struct off_tile tile;
     const double begin = bench_now();
     for (size_t i = 0; i < TILES; i++)
-        work->order[i] = work->step % 2 ? TILES - 1 - i : i;
-    off_stream_begin(work->stream, work->order, TILES);
-    while (off_stream_next(work->stream, &tile, &error) == ZERO_OK) {
-        if (work->step == 0)
-            memset(tile.memory, 0, TILE_BYTES);
+        work->order[i] = state->step % 2 ? TILES - 1 - i : i;
+    off_stream_begin(state->stream, work->order, TILES);
+    while (off_stream_next(state->stream, &tile, &error) == ZERO_OK) {
+        if (state->step == 0)
+            begin_tile(tile.memory, tile.number);
         update_tile(work, tile.memory);
-        off_stream_put(work->stream, &tile, true);
+        off_stream_put(state->stream, &tile, true);
     }
-    if (off_stream_end(work->stream, &error) || error.result ||
-        off_slots_record(work->slots, ++work->step, NULL, 0, &error))
+    if (off_stream_end(state->stream, &error) || error.result)
+        fail(error.message);
+    state->step++;
+    if (!state->in_place && off_slots_record(state->slots, state->step, NULL, 0, &error))
         fail(error.message);
     return bench_now() - begin;
+}
+
+static double pass(void *user)
+{
+    struct work *work = user;
+    return pass_of(work, &work->state);
+}
+
+// One place a tile, nothing verified.
+static double in_place(void *user)
+{
+    struct work *work = user;
+    return pass_of(work, &work->in_place);
+}
+
+static double encoded(void *user)
+{
+    struct work *work = user;
+    return pass_of(work, &work->encoded);
 }
 
 static double checked(double seconds)
@@ -101,7 +146,7 @@ static double serial_swap(void *user)
     const double begin = bench_now();
     checked(raw_io_serial(work->serial));
     for (int i = 0; i < TILES; i++)
-        update_tile(work, work->state);
+        update_tile(work, work->tile);
     return bench_now() - begin;
 }
 
@@ -121,7 +166,7 @@ static double slower_alone(void *user)
     struct work *work = user;
     const double io = io_alone(work), begin = bench_now();
     for (int i = 0; i < TILES; i++)
-        update_tile(work, work->state);
+        update_tile(work, work->tile);
     const double compute = bench_now() - begin;
     return io > compute ? io : compute;
 }
@@ -137,7 +182,7 @@ static void make_raw_file(struct work *work)
         fail("cannot create a file here");
     unlink(work->raw_path);
     for (size_t at = 0; at < 2 * bytes; at += TILE_BYTES)
-        if (pwrite(work->raw_fd, work->state, TILE_BYTES, (off_t)at) != TILE_BYTES)
+        if (pwrite(work->raw_fd, work->tile, TILE_BYTES, (off_t)at) != TILE_BYTES)
             fail("cannot write a file here");
     fsync(work->raw_fd);
 }
@@ -187,41 +232,75 @@ static struct raw_io *find_best(const struct work *work, bool huge)
     return best;
 }
 
-static void open_stream(struct work *work, const char *directory)
+static void probe_disk(struct work *work)
+{
+    struct base_error error = {.result = ZERO_OK};
+    const struct off_probe_config probing = {.directory = work->directory,
+                                             .engine = &off_engine_uring};
+    if (off_probe(&work->probe, &probing, &error))
+        fail(error.message);
+    printf("probe: %.2f GB/s read, %.2f written, %.2f mixed\n", 1e-9 * work->probe.read_rate,
+           1e-9 * work->probe.write_rate, 1e-9 * work->probe.mixed_rate);
+}
+
+static void open_state(struct work *work, struct state *state, const struct off_codec *codec)
 {
     size_t bytes[TILES];
     struct base_error error = {.result = ZERO_OK};
     int recorded;
     for (size_t i = 0; i < TILES; i++)
         bytes[i] = TILE_BYTES;
-    const struct off_slots_config slots = {.path = work->path, .tiles = TILES, .tile_bytes = bytes};
-    unlink(work->path);
-    if (off_slots_open(&work->slots, &slots, &recorded, &error))
-        fail(error.message);
-    unlink(work->path); // nothing is left, whatever happens
-    struct off_probe probe;
-    const struct off_probe_config probing = {.directory = directory, .engine = &off_engine_uring};
-    if (off_probe(&probe, &probing, &error))
+    const struct off_slots_config slots = {
+        .path = state->in_place ? work->directory : work->path,
+        .tiles = TILES,
+        .tile_bytes = bytes,
+        .in_place = state->in_place,
+        .unchecked = state->in_place,
+    };
+    if (off_slots_open(&state->slots, &slots, &recorded, &error))
         fail(error.message);
     const struct off_stream_config stream = {
         .engine = &off_engine_uring,
-        .transfer_bytes = probe.transfer_bytes,
-        .credits = {probe.credits[OFF_READ], probe.credits[OFF_WRITE]},
-        .slots = work->slots,
+        .transfer_bytes = work->probe.transfer_bytes,
+        .credits = {work->probe.credits[OFF_READ], work->probe.credits[OFF_WRITE]},
+        .slots = state->slots,
         .tiles = TILES,
         .buffers = BUFFERS,
         .timeout_s = 60,
-        .helpers = 1,
+        .helpers = codec ? 2 : 1,
+        .codec = codec,
+        .encode = true,
     };
-    if (off_stream_create(&work->stream, &stream, &error))
+    if (off_stream_create(&state->stream, &stream, &error))
         fail(error.message);
-    printf("stream: %d tiles of %d MiB, %d in memory, %s, %zu KiB x %u\n", TILES, TILE_BYTES >> 20,
-           BUFFERS, off_pages_text(off_stream_pages(work->stream)), probe.transfer_bytes >> 10,
-           2 * probe.credits[OFF_READ]);
-    printf("probe: %.2f GB/s read, %.2f written, %.2f mixed\n", 1e-9 * probe.read_rate,
-           1e-9 * probe.write_rate, 1e-9 * probe.mixed_rate);
-    pass(work); // both places are written once
-    pass(work);
+    printf("stream%s: %d tiles of %d MiB, %d in memory, %s, %zu KiB x %u\n",
+           codec             ? ", encoded"
+           : state->in_place ? ", in place"
+                             : "",
+           TILES, TILE_BYTES >> 20, BUFFERS, off_pages_text(off_stream_pages(state->stream)),
+           stream.transfer_bytes >> 10, 2 * stream.credits[OFF_READ]);
+    const int updates = work->updates;
+    work->updates = 0;
+    pass_of(work, state); // both places are written once
+    pass_of(work, state);
+    work->updates = updates;
+    const struct off_stream_counts counts = off_stream_counts(state->stream);
+    if (codec)
+        printf("encoded: %.3f of the bytes\n",
+               (double)counts.io.bytes[OFF_WRITE] / (double)counts.contents[OFF_WRITE]);
+}
+
+static void close_state(struct state *state)
+{
+    off_stream_destroy(state->stream);
+    off_slots_close(state->slots, true);
+    state->stream = NULL;
+    state->slots = NULL;
+}
+
+static bool wants(const struct work *work, char letter)
+{
+    return !work->rows || strchr(work->rows, letter);
 }
 
 static void row(struct work *work, const char *name, const char *reference_name, bench_fn ours,
@@ -249,41 +328,79 @@ static int balanced_updates(struct work *work)
     work->updates = 1;
     const double io = io_alone(work), begin = bench_now();
     for (int i = 0; i < TILES; i++)
-        update_tile(work, work->state);
+        update_tile(work, work->tile);
     const double compute = bench_now() - begin;
     return (int)(io / compute + 0.5) + (io < compute);
+}
+
+static void set_up(struct work *work)
+{
+    snprintf(work->path, sizeof work->path, "%s/bench_offload.slots", work->directory);
+    snprintf(work->raw_path, sizeof work->raw_path, "%s/bench_offload.raw", work->directory);
+    work->gradient = base_calloc(ELEMENTS, sizeof(float));
+    work->weight = base_calloc(ELEMENTS, sizeof(uint16_t));
+    work->tile = base_aligned_alloc(4096, TILE_BYTES);
+    if (!work->gradient || !work->weight || !work->tile)
+        fail("no memory");
+    memset(work->tile, 0, TILE_BYTES);
+    make_raw_file(work);
+    probe_disk(work);
+    open_state(work, &work->state, NULL);
+}
+
+// Rows a and b: the disk. c to e: beside updates.
+static void run_rows(struct work *work)
+{
+    if (wants(work, 'a') || wants(work, 'g'))
+        work->best = find_best(work, true);
+    bench_print_header();
+    if (wants(work, 'a'))
+        row(work, "swap stream, no update", "raw", io_alone, best_mix, 0.95);
+    if (wants(work, 'b')) {
+        work->plain = find_best(work, false);
+        row(work, "swap stream, no update", "raw, 4 KiB", io_alone, plain_mix, 1.7);
+    }
+    work->updates = 1;
+    if (wants(work, 'c'))
+        row(work, "AdamW on disk: overlap", "slower part", pass, slower_alone, 0.97);
+    if (wants(work, 'd')) {
+        work->serial = open_raw(work, 4 << 20, 1, false);
+        row(work, "AdamW on disk", "serial swap", pass, serial_swap, 2.5);
+    }
+    if (wants(work, 'e')) {
+        work->updates = balanced_updates(work);
+        row(work, "balanced: overlap", "slower part", pass, slower_alone, 0.95);
+    }
+    work->updates = 0;
+}
+
+// Row f: second places and checksums. g: compression.
+static void run_variants(struct work *work)
+{
+    if (wants(work, 'f')) {
+        work->in_place.in_place = true;
+        open_state(work, &work->in_place, NULL);
+        row(work, "two places, checksums", "in place", pass, in_place, 1 / 1.03);
+        close_state(&work->in_place);
+    }
+    if (wants(work, 'g')) {
+        close_state(&work->state);
+        open_state(work, &work->encoded, &tile_codec);
+        row(work, "swap stream, encoded", "raw", encoded, best_mix, 1.05);
+        close_state(&work->encoded);
+    }
 }
 
 int main(int argc, char **argv)
 {
     static struct work work;
-    const char *directory = argc > 1 ? argv[1] : ".";
+    work.directory = argc > 1 ? argv[1] : ".";
+    work.rows = argc > 2 ? argv[2] : NULL;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    snprintf(work.path, sizeof work.path, "%s/bench_offload.slots", directory);
-    snprintf(work.raw_path, sizeof work.raw_path, "%s/bench_offload.raw", directory);
-    work.gradient = base_calloc(ELEMENTS, sizeof(float));
-    work.weight = base_calloc(ELEMENTS, sizeof(uint16_t));
-    work.state = base_aligned_alloc(4096, TILE_BYTES);
-    if (!work.gradient || !work.weight || !work.state)
-        fail("no memory");
-    memset(work.state, 0, TILE_BYTES);
-    make_raw_file(&work);
-    open_stream(&work, directory);
-    work.best = find_best(&work, true);
-    work.plain = find_best(&work, false);
-    work.serial = open_raw(&work, 4 << 20, 1, false);
-
-    bench_print_header();
-    row(&work, "swap stream, no update", "raw", io_alone, best_mix, 0.95);
-    row(&work, "swap stream, no update", "raw, 4 KiB", io_alone, plain_mix, 1.7);
-    work.updates = 1;
-    row(&work, "AdamW on disk: overlap", "slower part", pass, slower_alone, 0.97);
-    row(&work, "AdamW on disk", "serial swap", pass, serial_swap, 2.5);
-    work.updates = balanced_updates(&work);
-    row(&work, "balanced: overlap", "slower part", pass, slower_alone, 0.95);
-
-    off_stream_destroy(work.stream);
-    off_slots_close(work.slots, false);
+    set_up(&work);
+    run_rows(&work);
+    run_variants(&work);
+    close_state(&work.state);
     raw_io_destroy(work.best);
     raw_io_destroy(work.plain);
     raw_io_destroy(work.serial);

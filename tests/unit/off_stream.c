@@ -1,14 +1,18 @@
 // offload/stream.h and slots.h: passes leave what was put, a step that fails leaves the one before,
 // and what is damaged is found.
+#include "base/arena.h"
 #include "base/fault.h"
 #include "base/hash.h"
 #include "tests/sweep.h"
 #include "tests/unit/off_tiles.h"
 #include "tests/unit/temporary.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -406,6 +410,153 @@ static void a_file_cut_short_is_found(void **state)
     steps(2);
 }
 
+// Nobody would find the state again: a step says so, and the file that has it.
+static void a_file_that_is_gone_is_told(void **state)
+{
+    (void)state;
+    open_tiles(&off_engine_uring, 3);
+    steps(3);
+    assert_int_equal(truncate(temporary_path(&temporary, "slots"), 100000), 0);
+    assert_int_equal(off_slots_record(tiles.slots, 4, NULL, 0, &failure), ZERO_E_STATE);
+    assert_non_null(strstr(failure.message, "/slots: was cut to 100000 of "));
+    tiles_close(&tiles, true);
+    open_tiles(&off_engine_uring, 3);
+    steps(3);
+    assert_int_equal(unlink(temporary_path(&temporary, "slots")), 0);
+    assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_STATE);
+    assert_non_null(strstr(failure.message, "/slots: was removed"));
+}
+
+static void *open_another(void *argument)
+{
+    struct tiles *other = argument;
+    const struct tiles_config config = {
+        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 2};
+    return tiles_open(other, &config, NULL) ? NULL : other;
+}
+
+// Who waits for a file that its owner then removes gets one of his own.
+static void a_file_that_ends_is_made_anew(void **state)
+{
+    (void)state;
+    struct tiles other;
+    pthread_t thread;
+    void *opened;
+    open_tiles(&off_engine_sync, 2);
+    steps(2);
+    assert_int_equal(pthread_create(&thread, NULL, open_another, &other), 0);
+    const struct timespec pause = {.tv_nsec = 100000000};
+    nanosleep(&pause, NULL);
+    tiles_close(&tiles, true);
+    assert_int_equal(pthread_join(thread, &opened), 0);
+    assert_ptr_equal(opened, &other);
+    tiles = other;
+    assert_int_equal(temporary_entries(&temporary), 1);
+    assert_int_equal(tiles.step, 0);
+    steps(2);
+}
+
+// Without a second place and a name: what was put is there, and nobody finds it.
+static void in_place_leaves_nothing(void **state)
+{
+    (void)state;
+    struct tiles_config config = {
+        .path = temporary.directory, .engine = &off_engine_uring, .buffers = 3, .in_place = true};
+    for (int i = 0; i < 2; i++) {
+        config.unchecked = i == 1;
+        config.encode = i == 0;
+        ok(tiles_open(&tiles, &config, &failure));
+        steps(4);
+        ok(tiles_check(&tiles, &failure));
+        assert_int_equal(temporary_entries(&temporary), 0);
+        assert_int_equal(off_slots_record(tiles.slots, 1, NULL, 0, NULL), ZERO_E_INVALID);
+        tiles_close(&tiles, true);
+    }
+    assert_int_equal(access(temporary.directory, F_OK), 0);
+}
+
+/* ------------------------------------------------------------------ what it takes */
+
+// Waits until the stream has nothing to fill any more, or has failed.
+static uint64_t await_filled(uint64_t bytes)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    while (off_stream_counts(tiles.stream).filled < bytes && base_fault_fired() == 0)
+        nanosleep(&pause, NULL);
+    return off_stream_counts(tiles.stream).filled;
+}
+
+// Between passes all second places are written to, and no first one.
+static void new_places_are_filled(void **state)
+{
+    (void)state;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < TILES; i++)
+        bytes += (tiles_bytes(i) + 4095) / 4096 * 4096;
+    way = FILLING;
+    open_tiles(&off_engine_threads, 3);
+    steps(1);
+    assert_int_equal(await_filled(bytes), bytes);
+    ok(tiles_check(&tiles, &failure));
+    steps(2);
+    assert_int_equal(off_stream_counts(tiles.stream).filled, bytes);
+    ok(tiles_check(&tiles, &failure));
+    tiles_close(&tiles, true);
+    // A failure is the next pass's, and only its.
+    for (int n = 1; n <= TILES; n += TILES / 2) {
+        char fault[32];
+        snprintf(fault, sizeof fault, "offload.write@%d", n);
+        base_fault_set(fault, NULL);
+        open_tiles(&off_engine_threads, 3);
+        await_filled(bytes);
+        base_fault_set(NULL, NULL);
+        assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_IO);
+        assert_non_null(strstr(failure.message, "/slots: a place for later: writing"));
+        base_error_clear(&failure);
+        steps(3);
+        ok(tiles_check(&tiles, &failure));
+        tiles_close(&tiles, true);
+    }
+}
+
+static size_t count_threads(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    size_t count = 0;
+    while (readdir(tasks))
+        count++;
+    closedir(tasks);
+    return count;
+}
+
+// What a stream takes is what was said before, and passes take nothing more.
+static void memory_is_known_before(void **state)
+{
+    (void)state;
+    size_t largest = 0;
+    for (size_t i = 0; i < TILES; i++)
+        largest = tiles_bytes(i) > largest ? tiles_bytes(i) : largest;
+    const struct off_engine *engine;
+    for (size_t e = 0; (engine = off_engine_at(e)); e++)
+        for (way = 0; way < WAYS; way++) {
+            const size_t threads = count_threads();
+            open_tiles(engine, 5);
+            struct off_stream_config config = tiles_stream_config(&ways[way]);
+            config.engine = engine;
+            config.buffers = 5;
+            const struct off_stream_memory memory = off_stream_memory(&config, largest);
+            assert_int_equal(memory.buffers, off_stream_pages(tiles.stream)->bytes);
+            assert_int_equal(memory.threads, count_threads() - threads);
+            assert_in_range(memory.tables, 5 * sizeof(struct off_request), 100000);
+            steps(1);
+            const uint64_t allocations = base_allocation_count();
+            steps(2);
+            ok(tiles_check(&tiles, &failure));
+            assert_int_equal(base_allocation_count(), allocations);
+            tiles_close(&tiles, true);
+        }
+}
+
 static void what_cannot_be_opened_says_why(void **state)
 {
     (void)state;
@@ -452,6 +603,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(records_that_lie_are_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(encoded_tiles_want_a_codec, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_cut_short_is_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_that_is_gone_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_that_ends_is_made_anew, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(in_place_leaves_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(new_places_are_filled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(memory_is_known_before, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_opened_says_why, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("off_stream", tests, NULL, NULL);

@@ -117,6 +117,22 @@ const struct off_codec tiles_codec = {
 
 /* ------------------------------------------------------------------ steps */
 
+struct off_stream_config tiles_stream_config(const struct tiles_config *config)
+{
+    return (struct off_stream_config){
+        .engine = config->engine,
+        .tiles = TILES,
+        .buffers = config->buffers,
+        .transfer_bytes = 65536,
+        .credits = {5, 4},
+        .timeout_s = 60,
+        .helpers = config->helpers,
+        .codec = &tiles_codec,
+        .encode = config->encode,
+        .fill = config->fill,
+    };
+}
+
 zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
                        struct base_error *error)
 {
@@ -130,8 +146,10 @@ zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
         .tile_bytes = bytes,
         .payload_bytes = PAYLOAD_BYTES,
         .durable = config->durable,
+        .in_place = config->in_place,
+        .unchecked = config->unchecked,
     };
-    *tiles = (struct tiles){.step = 0};
+    *tiles = (struct tiles){.in_place = config->in_place};
     int recorded;
     char payload[PAYLOAD_BYTES];
     size_t payload_bytes;
@@ -145,19 +163,8 @@ zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
                         (payload_bytes > 0 && payload[payload_bytes - 1] != 'p')))
             result = zero_fail(error, ZERO_E_INVALID, "a payload of %zu bytes", payload_bytes);
     }
-    const struct off_stream_config stream = {
-        .engine = config->engine,
-        .slots = tiles->slots,
-        .tiles = TILES,
-        .buffers = config->buffers,
-        .transfer_bytes = 65536,
-        .credits = {5, 4},
-        .timeout_s = 60,
-        .helpers = config->helpers,
-        .codec = &tiles_codec,
-        .encode = config->encode,
-        .fill = config->fill,
-    };
+    struct off_stream_config stream = tiles_stream_config(config);
+    stream.slots = tiles->slots;
     if (!result)
         result = off_stream_create(&tiles->stream, &stream, error);
     if (result)
@@ -208,7 +215,7 @@ zero_result tiles_step(struct tiles *tiles, struct base_error *error)
     char payload[PAYLOAD_BYTES];
     memset(payload, 'p', sizeof payload);
     zero_result result = pass(tiles, next, error);
-    if (!result)
+    if (!result && !tiles->in_place)
         result = off_slots_record(tiles->slots, next, payload, next % PAYLOAD_BYTES, error);
     if (result) {
         off_slots_abandon(tiles->slots);

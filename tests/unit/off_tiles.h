@@ -16,6 +16,7 @@ struct tiles {
     struct off_stream *stream;
     size_t order[TILES];
     uint64_t step;
+    bool in_place;
 };
 
 struct tiles_config {
@@ -25,8 +26,11 @@ struct tiles_config {
     bool durable;
     unsigned helpers;
     bool encode; /**< with tiles_codec, which decodes in any case */
-    bool fill;
+    bool fill, in_place, unchecked;
 };
+
+/** That of the stream, but for the slots. */
+struct off_stream_config tiles_stream_config(const struct tiles_config *config);
 
 /** Encodes all tiles but each seventh, to a tenth and more of their bytes. */
 extern const struct off_codec tiles_codec;
