@@ -18,7 +18,8 @@
 
 #include <cmocka.h>
 
-enum { WORLD = 2, STOPPED = 75 };
+// Saves wait for a disk that others may keep busy, but not for as long as the back-off lasts.
+enum { WORLD = 2, STOPPED = 75, PATIENCE_S = 50 };
 
 static const char *rank_program;
 static int hits = 1, cuts = 4;
@@ -38,7 +39,7 @@ static void begin_job(struct job *job)
 
 static void start(struct job *job, const char *ms, const char *fault)
 {
-    RUN_START(&job->run, "-n", "2", "--max-restarts", "3", "--backoff", "30", "--", rank_program,
+    RUN_START(&job->run, "-n", "2", "--max-restarts", "3", "--backoff", "60", "--", rank_program,
               job->path, ms, fault);
 }
 
@@ -58,10 +59,10 @@ static int number_of(const struct job *job, const char *what)
 
 static void await(bool (*come)(const struct job *job), const struct job *job)
 {
-    const double deadline = base_clock_s() + RUN_PATIENCE_S;
+    const double deadline = base_clock_s() + PATIENCE_S;
     while (!come(job) && run_command_alive(job->run.pid)) {
         if (base_clock_s() > deadline)
-            fail_msg("it has not come in %d s", RUN_PATIENCE_S);
+            fail_msg("it has not come in %d s", PATIENCE_S);
         usleep(500);
     }
 }
@@ -113,7 +114,7 @@ static void go_on(struct job *job)
     const int acknowledged = number_of(job, "acknowledged");
     run_command_free(&job->run);
     start(job, "0", NULL);
-    run_command_finish(&job->run);
+    run_command_finish_in(&job->run, PATIENCE_S);
     const char *line = strstr(job->run.out, "resumed ");
     if (job->run.status || !strstr(job->run.out, "as written\n") || !line)
         fail_msg("status %d: %s%s", job->run.status, job->run.out, job->run.err);
@@ -180,7 +181,7 @@ static void a_stop_saves(void **state)
     run_await_error(&job.run, "SIGTERM: asking the ranks to stop");
     snprintf(sign, sizeof sign, "%s.go", job.name);
     run_give_sign(sign);
-    run_command_finish(&job.run);
+    run_command_finish_in(&job.run, PATIENCE_S);
     if (job.run.status != STOPPED)
         fail_msg("status %d: %s%s", job.run.status, job.run.out, job.run.err);
     go_on(&job);
@@ -208,7 +209,7 @@ static bool is_waiting(const struct job *job)
     char text[4096];
     const ssize_t count = pread(fileno(job->run.files[1]), text, sizeof text - 1, 0);
     text[count > 0 ? count : 0] = '\0';
-    return strstr(text, ", in 30 s, ");
+    return strstr(text, ", in 60 s, ");
 }
 
 // It has failed again and again without getting further, and waits.

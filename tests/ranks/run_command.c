@@ -52,15 +52,17 @@ static char *read_all(FILE *file, size_t *size)
     return text;
 }
 
-void run_command_finish(struct run_command *command)
+void run_command_finish_in(struct run_command *command, int seconds)
 {
     int status = 0;
-    const double deadline = base_clock_s() + RUN_PATIENCE_S;
+    const double deadline = base_clock_s() + seconds;
     while (waitpid(command->pid, &status, WNOHANG) == 0) {
         if (base_clock_s() > deadline) {
             kill(command->pid, SIGKILL);
             waitpid(command->pid, &status, 0);
-            fail_msg("zero-run did not end");
+            size_t size;
+            fail_msg("zero-run did not end in %d s: %s%s", seconds,
+                     read_all(command->files[0], &size), read_all(command->files[1], &size));
         }
         usleep(500);
     }
@@ -69,6 +71,11 @@ void run_command_finish(struct run_command *command)
     command->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     command->out = read_all(command->files[0], &command->out_size);
     command->err = read_all(command->files[1], &ignored);
+}
+
+void run_command_finish(struct run_command *command)
+{
+    run_command_finish_in(command, RUN_PATIENCE_S);
 }
 
 void run_command_free(struct run_command *command)

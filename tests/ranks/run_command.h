@@ -32,8 +32,9 @@ extern const char *run_command_path;
 
 /** Starts `zero-run args`, the list ends with NULL. */
 void run_command_start(struct run_command *command, const char *const *args);
-/** Waits for it and reads what it printed. Fails the test after RUN_PATIENCE_S. */
+/** Waits for it and reads what it printed. Fails the test after RUN_PATIENCE_S, or that time. */
 void run_command_finish(struct run_command *command);
+void run_command_finish_in(struct run_command *command, int seconds);
 void run_command_free(struct run_command *command);
 
 /** Starts `zero-run options -- sh -c script`. */
