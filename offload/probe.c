@@ -20,7 +20,7 @@ static const struct candidate {
     unsigned credits; // of either direction
 } candidates[] = {
     {(size_t)1 << 20, 16},
-    {(size_t)1 << 20, 8},
+    {(size_t)1 << 20, 32},
     {(size_t)4 << 20, 4},
     {(size_t)4 << 20, 8},
 };
