@@ -26,11 +26,12 @@ static zero_result take_lock(struct ckpt_directory *directory, struct base_error
                      directory->path, path.text);
 }
 
-// Makes the file that readers lock.
-static zero_result make_readers(struct ckpt_directory *directory, struct base_error *error)
+// Makes a file that readers lock.
+static zero_result make_lock(struct ckpt_directory *directory, const char *name,
+                             struct base_error *error)
 {
     const struct ckpt_store *store = directory->store;
-    const struct ckpt_path path = ckpt_path_below(directory->path, CKPT_READERS_NAME);
+    const struct ckpt_path path = ckpt_path_below(directory->path, name);
     struct ckpt_file *lock;
     const zero_result result = store->lock(store->user, &lock, path.text, true, error);
     store->unlock(&lock);
@@ -54,7 +55,9 @@ static zero_result open_directory(struct ckpt_directory *directory, struct base_
     if (!result)
         result = take_lock(directory, error);
     if (!result)
-        result = make_readers(directory, error);
+        result = make_lock(directory, CKPT_GATE_NAME, error);
+    if (!result)
+        result = make_lock(directory, CKPT_READERS_NAME, error);
     if (!result)
         result = store->make_directory(store->user, pool.text, error);
     if (!result)
@@ -217,9 +220,10 @@ static zero_result write_manifest(struct ckpt_directory *directory, const char *
     return result ? result : closed;
 }
 
-// Gives it its name; what had it has the old one then (*replaced).
+// Gives it its name; what had it has the old one then (*replaced). Readers of that one are waited
+// for, but not for ever: they may be in the middle of it.
 static zero_result publish(struct ckpt_directory *directory, const char *saving, bool *replaced,
-                           struct base_error *error)
+                           struct ckpt_alone *alone, struct base_error *error)
 {
     const struct ckpt_store *store = directory->store;
     const struct ckpt_path place = ckpt_path_step(directory->path, directory->step);
@@ -227,8 +231,10 @@ static zero_result publish(struct ckpt_directory *directory, const char *saving,
     zero_result result = ckpt_has_manifest(store, place.text, replaced, error);
     if (result)
         return result;
-    if (*replaced)
+    if (*replaced) {
+        (void)ckpt_alone_begin(directory, alone, NULL);
         return store->exchange(store->user, saving, place.text, error);
+    }
     // What is left of one that could not be removed.
     result = ckpt_take_away(directory, place.text, CKPT_SHARDS_GO, &trouble);
     if (result < 0)
@@ -261,21 +267,21 @@ zero_result ckpt_commit(struct ckpt_directory *directory, const struct ckpt_mani
                          "'%s': step %" PRIu64 " ends, which is not being saved", directory->path,
                          manifest->state.step);
     const struct ckpt_path saving = ckpt_path_saving(directory->path, directory->step);
+    struct ckpt_alone alone = {NULL, NULL};
     bool replaced = false;
     zero_result result = prepare(directory, saving.text, manifest, error);
     if (!result)
-        result = publish(directory, saving.text, &replaced, error);
-    if (result)
-        return result > 0 ? ZERO_E_IO : result;
-    directory->begun = false;
-    directory->next++;
-    result = sync_directory(directory, error);
-    if (result)
-        return result;
+        result = publish(directory, saving.text, &replaced, &alone, error);
+    if (!result) {
+        directory->begun = false;
+        directory->next++;
+        result = sync_directory(directory, error);
+    }
     // Its name is no checkpoint's any more: what stays now is removed with the next one.
-    if (replaced)
+    if (!result && replaced)
         ckpt_take_away(directory, saving.text, CKPT_SHARDS_GO, NULL);
-    return ZERO_OK;
+    ckpt_alone_end(directory, &alone);
+    return result > 0 ? ZERO_E_IO : result;
 }
 
 void ckpt_cancel(struct ckpt_directory *directory)

@@ -75,7 +75,8 @@ void ckpt_cancel(struct ckpt_directory *directory);
 
 /**
  * Removes what retention doesn't keep, the oldest first, once the newest one was found whole.
- * ZERO_AGAIN (no message): somebody reads, so that all of them stay until the next time. *removed:
+ * Who comes to read waits meanwhile, and who reads is waited for, for a second at most. ZERO_AGAIN
+ * (no message): somebody still does, so that all of them stay until the next time. *removed:
  * how many are gone. An error leaves the rest: ZERO_E_CORRUPT, for one, if the newest isn't whole;
  * ZERO_E_IO and ZERO_E_VERSION if some manifest, and so the order, is not known.
  */
@@ -122,9 +123,10 @@ bool ckpt_split_path(char *path, uint64_t *step);
 
 /**
  * Says that the directory is being read, until ckpt_reader_leave(): no file of it is taken away
- * meanwhile, but for those of a step that is saved again, of which a reader may find a part missing
- * or of the new save, and says so. Waits while one is, for 30 seconds: ZERO_E_TIMEOUT. Where nobody
- * has saved yet (it may be a copy) there is nothing to say: *lock is NULL. ZERO_E_NOMEM.
+ * meanwhile, but for those of a step that is saved again while somebody reads for more than a
+ * second: of these a reader may find a part missing or of the new save, and says so. Waits while
+ * one is, for 30 seconds: ZERO_E_TIMEOUT. Where nobody has saved yet (it may be a copy) there is
+ * nothing to say: *lock is NULL. ZERO_E_NOMEM.
  */
 zero_result ckpt_reader_enter(const struct ckpt_store *store, const char *path,
                               struct ckpt_file **lock, struct base_error *error);

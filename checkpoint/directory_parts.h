@@ -26,6 +26,7 @@ zero_result ckpt_check_lost(const struct ckpt_directory *directory, struct base_
 #define CKPT_MANIFEST_NAME "manifest.json"
 #define CKPT_LOCK_NAME "lock"
 #define CKPT_READERS_NAME "readers"
+#define CKPT_GATE_NAME "gate"
 #define CKPT_POOL_NAME "pool"
 
 /** A path of which all of what this folder makes fits in. */
@@ -50,6 +51,26 @@ bool ckpt_name_is_shard(const char *name, uint32_t *rank);
 
 /** ZERO_E_INVALID if the path of a directory is empty or too long. */
 zero_result ckpt_check_path(const char *path, struct base_error *error);
+
+/* ------------------------------------------------------------------ readers */
+
+/** The locks of an owner who is alone: readers have left, and those who come wait. */
+struct ckpt_alone {
+    struct ckpt_file *gate, *readers;
+};
+
+/** store->lock(), tried again until base_clock_ns() is `end_ns`. ZERO_AGAIN: still in the way. */
+zero_result ckpt_lock_until(const struct ckpt_store *store, struct ckpt_file **lock,
+                            const char *path, bool exclusive, uint64_t end_ns,
+                            struct base_error *error);
+
+/** Shuts the gate and waits for a second until all readers have left. ZERO_AGAIN (no message): they
+ * have not; then, and after an error, the gate is open. */
+zero_result ckpt_alone_begin(const struct ckpt_directory *directory, struct ckpt_alone *alone,
+                             struct base_error *error);
+
+/** Opens it again; one that has not begun has ended. */
+void ckpt_alone_end(const struct ckpt_directory *directory, struct ckpt_alone *alone);
 
 /* ------------------------------------------------------------------ order */
 

@@ -135,13 +135,12 @@ static zero_result prune(struct ckpt_directory *directory, const struct ckpt_ret
     zero_result result = ckpt_check_whole(store, directory->path, steps[count - 1], error);
     if (result)
         return result > 0 ? ZERO_E_CORRUPT : result;
-    const struct ckpt_path path = ckpt_path_below(directory->path, CKPT_READERS_NAME);
-    struct ckpt_file *readers;
-    result = store->lock(store->user, &readers, path.text, true, error);
+    struct ckpt_alone alone;
+    result = ckpt_alone_begin(directory, &alone, error);
     if (result)
         return result;
     result = remove_others(directory, retention, steps, count, removed, error);
-    store->unlock(&readers);
+    ckpt_alone_end(directory, &alone);
     return result;
 }
 

@@ -237,7 +237,47 @@ zero_result ckpt_check_whole(const struct ckpt_store *store, const char *path, u
 
 /* ------------------------------------------------------------------ readers */
 
-enum { LONGEST_WAIT_S = 30, PAUSE_NS = 1000000 };
+// Whoever comes passes the gate: who wants to be alone shuts it, so that readers who overlap can't
+// put that off for ever.
+enum { LONGEST_WAIT_S = 30, LONGEST_SHUT_S = 1, PAUSE_NS = 1000000 };
+
+static uint64_t in_seconds(int seconds)
+{
+    return base_clock_ns() + (uint64_t)seconds * 1000000000;
+}
+
+zero_result ckpt_lock_until(const struct ckpt_store *store, struct ckpt_file **lock,
+                            const char *path, bool exclusive, uint64_t end_ns,
+                            struct base_error *error)
+{
+    zero_result result;
+    while ((result = store->lock(store->user, lock, path, exclusive, error)) == ZERO_AGAIN &&
+           base_clock_ns() < end_ns)
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    return result;
+}
+
+zero_result ckpt_alone_begin(const struct ckpt_directory *directory, struct ckpt_alone *alone,
+                             struct base_error *error)
+{
+    const struct ckpt_store *store = directory->store;
+    const struct ckpt_path gate = ckpt_path_below(directory->path, CKPT_GATE_NAME);
+    const struct ckpt_path readers = ckpt_path_below(directory->path, CKPT_READERS_NAME);
+    const uint64_t end = in_seconds(LONGEST_SHUT_S);
+    *alone = (struct ckpt_alone){NULL, NULL};
+    zero_result result = ckpt_lock_until(store, &alone->gate, gate.text, true, end, error);
+    if (!result)
+        result = ckpt_lock_until(store, &alone->readers, readers.text, true, end, error);
+    if (result)
+        ckpt_alone_end(directory, alone);
+    return result;
+}
+
+void ckpt_alone_end(const struct ckpt_directory *directory, struct ckpt_alone *alone)
+{
+    directory->store->unlock(&alone->readers);
+    directory->store->unlock(&alone->gate);
+}
 
 zero_result ckpt_reader_enter(const struct ckpt_store *store, const char *path,
                               struct ckpt_file **lock, struct base_error *error)
@@ -246,16 +286,21 @@ zero_result ckpt_reader_enter(const struct ckpt_store *store, const char *path,
     zero_result result = ckpt_check_path(path, error);
     if (result)
         return result;
+    const struct ckpt_path gate_path = ckpt_path_below(path, CKPT_GATE_NAME);
     const struct ckpt_path readers = ckpt_path_below(path, CKPT_READERS_NAME);
-    const uint64_t begin = base_clock_ns();
+    const uint64_t end = in_seconds(LONGEST_WAIT_S);
+    struct ckpt_file *gate;
     struct base_error trouble = {0};
-    while ((result = store->lock(store->user, lock, readers.text, false, &trouble)) == ZERO_AGAIN) {
-        if (base_clock_ns() - begin > LONGEST_WAIT_S * UINT64_C(1000000000))
-            return zero_fail(error, ZERO_E_TIMEOUT,
-                             "'%s' has been locked for %d s by who removes checkpoints",
-                             readers.text, LONGEST_WAIT_S);
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    result = ckpt_lock_until(store, &gate, gate_path.text, false, end, &trouble);
+    if (result == ZERO_OK || result == ZERO_NOT_FOUND) {
+        base_error_clear(&trouble);
+        result = ckpt_lock_until(store, lock, readers.text, false, end, &trouble);
     }
+    store->unlock(&gate);
+    if (result == ZERO_AGAIN)
+        return zero_fail(error, ZERO_E_TIMEOUT,
+                         "'%s' has been locked for %d s by who removes checkpoints", readers.text,
+                         LONGEST_WAIT_S);
     return result < 0 ? zero_fail(error, result, "%s", trouble.message) : ZERO_OK;
 }
 

@@ -16,7 +16,17 @@
  *     zero_save_wait            whether the last one is complete
  *     zero_close                completes it in any case
  *
- * What is under `DIR` belongs to the library; one job at a time saves there.
+ * What is under `DIR` belongs to the library; one job at a time saves there. Who reads (zero-ckpt,
+ * another job) is waited for, for a second, before files are removed.
+ *
+ * The file system of DIR has to rename files and directories at once or not at all, in a power cut
+ * too; to have made durable what fsync(2) of a file or a directory has returned for; to show to all
+ * ranks what one of them has renamed or closed; and to have flock(2) between all processes that use
+ * DIR. Saving a step again needs RENAME_EXCHANGE; where that is missing the save fails, and the old
+ * one stays. O_DIRECT is used where it can be. Local ext4 was tested, by power cuts too, and tmpfs;
+ * network file systems were not. On NFS all of it but RENAME_EXCHANGE is there if the server
+ * exports with `sync`, locks are not local (no `nolock`, no `local_lock`), and names are not cached
+ * (`lookupcache=none`); locks of a host that has died go when the server notices.
  */
 #ifndef ZERO_CHECKPOINT_H
 #define ZERO_CHECKPOINT_H
@@ -58,7 +68,8 @@ typedef struct zero_save_options {
     int32_t level; /**< of compression: 0 the default, which costs little (see zero(7)); 1 .. 19
                         as zstd's; ZERO_OFF: none */
     int32_t keep;  /**< how many of the newest checkpoints, in the order of saving, remain when
-                        this one is complete; 0: all */
+                        this one is complete; 0: all. If somebody reads for more than a second
+                        others stay until the next save, which is a warning */
     int32_t keep_every; /**< and those whose step is a multiple of this; 0: no others */
     int64_t room_bytes; /**< on each rank, for copies of what is not written yet when it is about to
                              change; 0: 256 MiB, but never more than the state; ZERO_OFF: none */

@@ -4,9 +4,13 @@
 #include "base/fault.h"
 #include "tests/fault/directory_fixture.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -488,6 +492,74 @@ static void readers_are_not_disturbed(void **state)
     assert_int_equal(temporary_entries(&temporary), 1);
 }
 
+static void *read_later(void *user)
+{
+    struct ckpt_file *reader = NULL;
+    atomic_bool *came = user;
+    if (ckpt_reader_enter(store, path, &reader, NULL) == ZERO_OK && reader)
+        atomic_store(came, true);
+    ckpt_reader_leave(store, &reader);
+    return NULL;
+}
+
+struct prune {
+    struct ckpt_directory *directory;
+    size_t removed;
+    zero_result result;
+    atomic_bool over;
+};
+
+static void *prune_beside(void *user)
+{
+    const struct ckpt_retention one = {1, 0};
+    struct prune *prune = user;
+    prune->result = ckpt_prune(prune->directory, &one, &prune->removed, NULL);
+    atomic_store(&prune->over, true);
+    return NULL;
+}
+
+static bool gate_is_shut(void)
+{
+    char gate[CKPT_PATH_BYTES];
+    struct ckpt_file *lock = NULL;
+    snprintf(gate, sizeof gate, "%.3000s/gate", path);
+    const bool shut = store->lock(NULL, &lock, gate, false, NULL) == ZERO_AGAIN;
+    store->unlock(&lock);
+    return shut;
+}
+
+/** Who comes while the owner waits for a reader to leave comes in after the owner. */
+static void readers_who_come_wait(void **state)
+{
+    (void)state;
+    struct prune prune = {.directory = open_directory(1), .result = ZERO_AGAIN};
+    struct ckpt_file *reader;
+    atomic_bool came = false;
+    pthread_t owner, other;
+    save(prune.directory, 10, 1, 1);
+    save(prune.directory, 20, 1, 2);
+    // A machine that is busy elsewhere may be late for a second: then all is tried again.
+    for (int again = 0; again < 20 && prune.result == ZERO_AGAIN; again++) {
+        atomic_store(&came, false);
+        atomic_store(&prune.over, false);
+        assert_int_equal(ckpt_reader_enter(store, path, &reader, NULL), ZERO_OK);
+        assert_int_equal(pthread_create(&owner, NULL, prune_beside, &prune), 0);
+        while (!gate_is_shut() && !atomic_load(&prune.over))
+            sched_yield();
+        assert_int_equal(pthread_create(&other, NULL, read_later, &came), 0);
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        const bool early = atomic_load(&came) && gate_is_shut();
+        ckpt_reader_leave(store, &reader);
+        pthread_join(owner, NULL);
+        pthread_join(other, NULL);
+        assert_false(early);
+        assert_true(atomic_load(&came));
+    }
+    assert_int_equal(prune.result, ZERO_OK);
+    assert_int_equal(prune.removed, 1);
+    ckpt_directory_close(prune.directory);
+}
+
 /* ------------------------------------------------------------------ finding */
 
 static void paths_of_one_checkpoint(void **state)
@@ -575,6 +647,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(nothing_goes_unless_the_order_is_known, set_up, tear_down),
         cmocka_unit_test_setup_teardown(files_are_recycled, set_up, tear_down),
         cmocka_unit_test_setup_teardown(readers_are_not_disturbed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(readers_who_come_wait, set_up, tear_down),
         cmocka_unit_test_setup_teardown(paths_of_one_checkpoint, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_not_there_is_not_found, set_up, tear_down),
     };

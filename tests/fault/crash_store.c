@@ -507,7 +507,7 @@ static void release_lock(struct ckpt_file **lock)
     if (!*lock)
         return;
     struct crash_disk *disk = (*lock)->disk;
-    for (int slot = 0; slot < 2; slot++)
+    for (int slot = 0; slot < CRASH_LOCKS; slot++)
         if (disk->locks[slot].inode == (*lock)->inode) {
             disk->locks[slot].exclusive -= (*lock)->exclusive;
             disk->locks[slot].shared -= (*lock)->shared;

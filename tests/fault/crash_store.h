@@ -9,6 +9,7 @@
 
 enum {
     CRASH_NAME = 40,
+    CRASH_LOCKS = 3,
     CRASH_ROOT = 0,       /**< the number of the directory "/", which is always there */
     CRASH_FILE = 1 << 16, /**< longest file */
 };
@@ -64,7 +65,7 @@ struct crash_disk {
     struct {
         uint32_t inode;
         int shared, exclusive;
-    } locks[2];
+    } locks[CRASH_LOCKS];
     crash_fate_fn fate; /**< NULL: every flush is done */
     uint32_t late[16];
     int late_count;

@@ -165,8 +165,8 @@ static bool load_elsewhere(struct team_rank *rank, void *user)
         return false;
     TEAM_FAILS(rank, zero_resume(rank->z, path, NULL, NULL), ZERO_E_DIVERGED, "load");
     team_close(rank);
-    // One of them does not see the manifest: its second file, the other's fourth at most.
-    if (!toy_open(rank, &toy_odd) || !saved_fault(rank, "io.open:enoent@4"))
+    // One of them does not see the manifest: its third file, the other's sixth at most.
+    if (!toy_open(rank, &toy_odd) || !saved_fault(rank, "io.open:enoent@6"))
         return false;
     TEAM_FAILS(rank, zero_load(rank->z, checkpoint_path(1), NULL, NULL), ZERO_E_DIVERGED,
                "does not see");

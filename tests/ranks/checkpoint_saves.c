@@ -4,6 +4,7 @@
 #include "tests/unit/temporary.h"
 
 #include "base/fault.h"
+#include "checkpoint/directory.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -346,6 +347,38 @@ static bool save_after_that(struct team_rank *rank, void *user)
     return toy_train(rank, &toy_odd, 1) && saved_now(rank, directory.directory, NULL);
 }
 
+/** While somebody reads nothing is removed; that is told, and no save fails of it. */
+static bool save_beside_a_reader(struct team_rank *rank, void *user)
+{
+    const zero_save_options one = saved_options(ZERO_OFF, 0, 1, 0);
+    char warning[WARNING] = "";
+    struct ckpt_file *reader = NULL;
+    (void)user;
+    rank->config.log_level = ZERO_LOG_WARN;
+    rank->config.log = take_warning;
+    rank->config.log_user = warning;
+    if (!toy_open(rank, &toy_odd) || !saved_now(rank, directory.directory, &one))
+        return false;
+    TEAM_CHECK(rank->rank > 0 ||
+               ckpt_reader_enter(&ckpt_store_posix, directory.directory, &reader, NULL) == ZERO_OK);
+    if (!toy_train(rank, &toy_odd, 1) || !saved_now(rank, directory.directory, &one))
+        return false;
+    TEAM_CHECK(exists(0) && exists(1));
+    TEAM_CHECK(rank->rank > 0 || strstr(warning, "is being read"));
+    ckpt_reader_leave(&ckpt_store_posix, &reader);
+    *warning = '\0';
+    if (!toy_train(rank, &toy_odd, 1) || !saved_now(rank, directory.directory, &one))
+        return false;
+    TEAM_CHECK(!exists(0) && !exists(1) && exists(2) && *warning == '\0');
+    return true;
+}
+
+static void readers_put_off_what_is_removed_only(void **state)
+{
+    (void)state;
+    assert_true(team_run(team_threads(2), 2, save_beside_a_reader, NULL));
+}
+
 /** Whoever closes it between steps has the checkpoint; after an error nobody waits for it. */
 static void a_context_may_be_closed_in_the_middle(void **state)
 {
@@ -496,8 +529,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(the_newest_and_every_so_many_remain),     TEST(a_step_is_saved_again),
         TEST(a_run_that_went_back_goes_on_from_there), TEST(no_timing_changes_a_byte),
-        TEST(a_context_may_be_closed_in_the_middle),   TEST(a_save_that_fails_harms_nothing),
-        TEST(what_is_said_of_a_save_is_of_one),
+        TEST(readers_put_off_what_is_removed_only),    TEST(a_context_may_be_closed_in_the_middle),
+        TEST(a_save_that_fails_harms_nothing),         TEST(what_is_said_of_a_save_is_of_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -257,7 +257,11 @@ static zero_result commit(void *user, struct base_error *error)
         return r;
     // The checkpoint is there, whatever becomes of older ones.
     base_error_clear(&save->pruning);
-    ckpt_prune(save->directory, &save->retention, &removed, &save->pruning);
+    if (ckpt_prune(save->directory, &save->retention, &removed, &save->pruning) == ZERO_AGAIN)
+        zero_fail(&save->pruning, ZERO_AGAIN,
+                  "%s is being read, and was for a second: older checkpoints stay until the next "
+                  "save",
+                  save->path);
     return ZERO_OK;
 }
 
