@@ -121,7 +121,7 @@ static struct value say_blob(const struct ckpt_blob *blob)
                            : say("global,%" PRIu64, blob->bytes[0]);
 }
 
-static void compare_blobs(struct comparison *comparison)
+static void compare_tables_of_blobs(struct comparison *comparison)
 {
     const struct ckpt_manifest *a = comparison->manifests[0], *b = comparison->manifests[1];
     for (size_t i = 0; i < a->blob_count; i++)
@@ -177,8 +177,7 @@ static void compare_all_tensors(struct comparison *comparison)
 
 /* ------------------------------------------------------------------ the command */
 
-// What differs last: alone, it is the contents of global blobs, of which the manifest has no sums.
-static void compare(struct comparison *comparison)
+static zero_result compare(struct comparison *comparison, struct base_error *error)
 {
     const struct ckpt_manifest *a = comparison->manifests[0], *b = comparison->manifests[1];
     compare_states(comparison);
@@ -186,10 +185,12 @@ static void compare(struct comparison *comparison)
         add(comparison, "groups", "", say("%zu", a->group_count), say("%zu", b->group_count));
     for (size_t g = 0; g < a->group_count && g < b->group_count; g++)
         compare_group(comparison, g);
-    compare_blobs(comparison);
+    compare_tables_of_blobs(comparison);
+    const zero_result result = tool_diff_blobs(comparison, error);
     compare_all_tensors(comparison);
     add(comparison, "fingerprint", "", say("%s", tool_hex(a->state.fingerprint, 16).text),
         say("%s", tool_hex(b->state.fingerprint, 16).text));
+    return result;
 }
 
 static zero_result print_json(struct comparison *comparison, struct base_error *error)
@@ -247,7 +248,7 @@ zero_result tool_diff(const struct tool_options *options, bool *found, struct ba
     for (int i = 0; i < 2 && !result; i++)
         result = open_one(&comparison, i, error);
     if (!result)
-        compare(&comparison);
+        result = compare(&comparison, error);
     if (!result && options->values)
         result = tool_diff_values(&comparison, error);
     if (!result)

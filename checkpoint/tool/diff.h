@@ -1,5 +1,6 @@
 /**
- * The command diff: what is compared, by diff.c, and element by element by diff_values.c.
+ * The command diff: what is compared, by diff.c; byte by byte what the program attached, by
+ * diff_blobs.c, and element by element by diff_values.c.
  */
 #ifndef CHECKPOINT_TOOL_DIFF_H
 #define CHECKPOINT_TOOL_DIFF_H
@@ -19,6 +20,10 @@ struct comparison {
     json_t *values_array;
     struct tool_progress progress;
 };
+
+/** Reads blobs that both have, those of ranks if both have as many, and enters in which bytes they
+ * differ. */
+zero_result tool_diff_blobs(struct comparison *comparison, struct base_error *error);
 
 /** Reads those tensors whose sums differ, and enters in what their elements do. */
 zero_result tool_diff_values(struct comparison *comparison, struct base_error *error);

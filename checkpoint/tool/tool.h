@@ -10,7 +10,7 @@
  *   progress.c  how far a long command is, on a terminal
  *   elements.c  elements of tensors, counted over their slices, and what they are called
  *   list.c, inspect.c, verify.c, diff.c, export.c, import.c, prune.c    one file a command, and
- *   diff_values.c   element by element
+ *   diff_blobs.c, diff_values.c   byte by byte, and element by element
  *   import_write.c  a checkpoint of what a file has
  *
  * Nothing in a checkpoint is trusted: names are printed without control characters. One thread.

@@ -285,6 +285,36 @@ static void test_values_that_differ(void **state)
     json_decref(root);
 }
 
+static void test_attached_bytes_that_differ(void **state)
+{
+    (void)state;
+    tool_save(tool_directory(), SAMPLE_SMALL, 50, 2, NULL, 8);
+    tool_expect(0, "export --state $D $T/f", "");
+    // Byte 4 of the second rank's, and byte 2 of all ranks'.
+    assert_int_equal(
+        tool_run("--version; sed -i -e 's/\\(\"zero.blob.blob.3.1\":\"16161616\\)16/\\1ff/' "
+                 "-e 's/\\(\"zero.blob.blob.4\":\"1c1c\\)1c/\\100/' $T/f"),
+        0);
+    tool_expect(0, "import --edited $T/f $T/b", "");
+    tool_expect(0, "diff $D $D", "the same state");
+    tool_expect(1, "diff $D $T/b", "  blob.3, of rank 1, first at 4\n");
+    assert_non_null(strstr(tool_output, "  blob.4, first at 2\n"));
+    json_t *root = tool_run_json(1, "diff --json $D $T/b", "zero-ckpt-diff");
+    json_t *rows = json_object_get(root, "differences"), *row = json_array_get(rows, 0);
+    assert_int_equal(json_array_size(rows), 3); // and the fingerprint
+    assert_string_equal(json_string_value(json_object_get(row, "what")), "bytes");
+    assert_string_equal(json_string_value(json_object_get(row, "of")), "blob.3");
+    assert_int_equal(number(row, "rank"), 1);
+    assert_int_equal(number(row, "first"), 4);
+    assert_string_equal(json_string_value(json_object_get(row, "a")), "16");
+    assert_string_equal(json_string_value(json_object_get(row, "b")), "ff");
+    row = json_array_get(rows, 1);
+    assert_string_equal(json_string_value(json_object_get(row, "of")), "blob.4");
+    assert_true(json_is_null(json_object_get(row, "rank")));
+    assert_int_equal(number(row, "first"), 2);
+    json_decref(root);
+}
+
 /* ------------------------------------------------------------------ what can't be imported */
 
 // Writes a file of these tensors of one element each, with the metadata of an exported one.
@@ -367,6 +397,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_weights_are_imported_like_a_checkpoint, tool_set_up,
                                         tool_tear_down),
         cmocka_unit_test_setup_teardown(test_values_that_differ, tool_set_up, tool_tear_down),
+        cmocka_unit_test_setup_teardown(test_attached_bytes_that_differ, tool_set_up,
+                                        tool_tear_down),
         cmocka_unit_test_setup_teardown(test_names_move_no_cursor, tool_set_up, tool_tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_refused, tool_set_up, tool_tear_down),
     };
