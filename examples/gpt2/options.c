@@ -306,10 +306,6 @@ static bool check(const struct options *o, struct reason *reason)
         return refuse(reason,
                       "--accumulate-native is for --stage 0 and 1, where a rank has a whole "
                       "gradient");
-    if (o->save_every > 0 && !o->checkpoint)
-        return refuse(reason, "--save-every needs a directory: --checkpoint");
-    if (strcmp(o->resume, "auto") == 0 && !o->checkpoint)
-        return refuse(reason, "--resume auto needs a directory: --checkpoint");
     if (o->schedule != SCHEDULE_CONSTANT && o->min_lr > o->lr)
         return refuse(reason, "--min-lr %g is above --lr %g", o->min_lr, o->lr);
     if (o->ranks > 1 && (o->transport == TRANSPORT_SELF || o->transport == TRANSPORT_SHM))
@@ -320,15 +316,28 @@ static bool check(const struct options *o, struct reason *reason)
     return true;
 }
 
+// Whether an option says nothing without a directory of checkpoints, and there is none.
+static bool lacks_directory(const struct options *o, const struct spec *spec)
+{
+    const bool from_path =
+        o->resume && strcmp(o->resume, "auto") != 0 && strcmp(o->resume, "off") != 0;
+    return !o->checkpoint && (spec->offset == AT(save_every) || spec->offset == AT(keep) ||
+                              (spec->offset == AT(resume) && !from_path));
+}
+
 static bool parse_all(struct options *o, int argc, char **argv, struct reason *reason)
 {
     for (int i = 1; i < argc;)
         if (!parse_option(o, argc, argv, &i, reason))
             return false;
     for (int i = 0; i < SPECS; i++) {
+        const bool idle = lacks_directory(o, &specs[i]);
+        if (o->text[i] && idle)
+            return refuse(reason, "--%s %s needs a directory: --checkpoint", specs[i].name,
+                          o->text[i]);
         if (o->text[i] || !specs[i].fallback)
             continue;
-        o->text[i] = specs[i].fallback;
+        o->text[i] = idle ? NULL : specs[i].fallback;
         if (!set_value(o, &specs[i], specs[i].fallback, reason))
             return false;
     }

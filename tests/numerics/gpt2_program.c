@@ -307,6 +307,10 @@ static void test_usage(void **state)
     assert_fails(2, "' 5' is not a whole number", "--steps ' 5'");
     assert_fails(2, "'0x1p-3' is not a number", "--lr 0x1p-3");
     assert_fails(2, "'1' is not a number from 0 to below 1", "--beta1 1");
+    assert_fails(2, "--keep 3 needs a directory: --checkpoint", "--keep 3");
+    assert_fails(2, "--save-every 0 needs a directory: --checkpoint", "--save-every 0");
+    assert_fails(2, "--resume auto needs a directory: --checkpoint", "--resume auto");
+    assert_fails(2, "--resume off needs a directory: --checkpoint", "--resume off");
     assert_int_equal(setenv("WORLD_SIZE", "2", 1), 0);
     assert_fails(2, "a launcher has started 2", "--ranks 2");
     unsetenv("WORLD_SIZE");
