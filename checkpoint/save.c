@@ -141,9 +141,23 @@ static bool give_back(struct ckpt_saver *saver)
     return goes_on;
 }
 
+/** Where a block's elements are. */
+static zero_result find(struct ckpt_saver *saver, const struct part *part, const void **elements)
+{
+    const struct ckpt_saver_config *config = &saver->config;
+    if (config->fetch)
+        return config->fetch(config->fetch_user, part->source, part->field, part->first,
+                             part->count, elements, &saver->error);
+    *elements = take(saver, part);
+    return ZERO_OK;
+}
+
 static zero_result write_block(struct ckpt_saver *saver, const struct part *part)
 {
-    const void *elements = take(saver, part);
+    const void *elements;
+    const zero_result r = find(saver, part, &elements);
+    if (r)
+        return r;
     if (saver->config.seen)
         saver->config.seen(saver->config.seen_user, part->source, part->field, part->first,
                            part->count, elements);

@@ -34,7 +34,7 @@ enum ckpt_save_state {
 /** A run of a slice in memory. */
 struct ckpt_source {
     struct ckpt_run run;
-    const void *field[CKPT_MAX_FIELDS]; /**< its first element */
+    const void *field[CKPT_MAX_FIELDS]; /**< its first element; NULL: what `fetch` gives */
     struct ckpt_block_code code[CKPT_MAX_FIELDS];
     int fields;
 };
@@ -43,6 +43,12 @@ struct ckpt_source {
  * saver's thread, each once, in order. */
 typedef void (*ckpt_seen_fn)(void *user, const struct ckpt_source *source, int field,
                              uint64_t first, size_t count, const void *elements);
+
+/** Gives elements of a source that are not in memory: *elements, at least until the next call. In
+ * the saver's thread. */
+typedef zero_result (*ckpt_fetch_fn)(void *user, const struct ckpt_source *source, int field,
+                                     uint64_t first, size_t count, const void **elements,
+                                     struct base_error *error);
 
 /** How much there is to write. */
 struct ckpt_saver_load {
@@ -61,6 +67,9 @@ struct ckpt_saver_config {
     struct ckpt_saver_load load;       /**< how much that is */
     ckpt_seen_fn seen;                 /**< may be NULL */
     void *seen_user;
+    ckpt_fetch_fn fetch; /**< NULL: all sources are in memory. Else none is, and budget is 0:
+                              ckpt_saver_hold() waits until all of them have been fetched */
+    void *fetch_user;
     _Atomic uint64_t *progress; /**< bytes of elements read so far are kept here */
 };
 

@@ -378,16 +378,37 @@ void off_slots_filled(struct off_slots *slots, size_t tile)
     slots->tiles[tile].filled = true;
 }
 
+static zero_result compare(const struct off_slots *slots, size_t tile,
+                           const struct off_contents *recorded, const void *stored,
+                           struct base_error *error)
+{
+    if (slots->unchecked || base_hash64(stored, recorded->stored, tile) == recorded->checksum)
+        return ZERO_OK;
+    return zero_fail(error, ZERO_E_CORRUPT,
+                     "%s: tile %zu, %zu bytes at offset %ju, is not what was written there",
+                     slots->file.path, tile, recorded->stored, (uintmax_t)recorded->offset);
+}
+
+struct off_contents off_slots_recorded(const struct off_slots *slots, size_t tile)
+{
+    const struct entry *now = &slots->tiles[tile].now;
+    return (struct off_contents){off_slots_place(slots, tile), now->checksum, (size_t)now->stored};
+}
+
 zero_result off_slots_check(const struct off_slots *slots, size_t tile, const void *stored,
                             struct base_error *error)
 {
-    const struct entry *now = &slots->tiles[tile].now;
-    if (slots->unchecked || base_hash64(stored, (size_t)now->stored, tile) == now->checksum)
-        return ZERO_OK;
-    return zero_fail(error, ZERO_E_CORRUPT,
-                     "%s: tile %zu, %ju bytes at offset %ju, is not what was written there",
-                     slots->file.path, tile, (uintmax_t)now->stored,
-                     (uintmax_t)off_slots_place(slots, tile));
+    const struct off_contents recorded = off_slots_recorded(slots, tile);
+    return compare(slots, tile, &recorded, stored, error);
+}
+
+zero_result off_slots_read(const struct off_slots *slots, size_t tile,
+                           const struct off_contents *contents, void *memory,
+                           struct base_error *error)
+{
+    const zero_result result = base_pread_all(slots->file.fd, memory, round_up(contents->stored),
+                                              contents->offset, slots->file.path, error);
+    return result ? result : compare(slots, tile, contents, memory, error);
 }
 
 /* ------------------------------------------------------------------ life */

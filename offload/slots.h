@@ -103,6 +103,20 @@ size_t off_slots_unfilled(const struct off_slots *slots, size_t from);
 uint64_t off_slots_fill_place(const struct off_slots *slots, size_t tile);
 void off_slots_filled(struct off_slots *slots, size_t tile);
 
+/** Contents of a tile that were recorded: to be read when newer ones may be, too, but no later than
+ * the first write of the record after the next. */
+struct off_contents {
+    uint64_t offset, checksum;
+    size_t stored; /**< off_slots_stored() */
+};
+struct off_contents off_slots_recorded(const struct off_slots *slots, size_t tile);
+
+/** Reads and verifies what is stored of them, to a multiple of 4,096. Any thread, while others do
+ * what they like with the slots. ZERO_E_IO, ZERO_E_CORRUPT. */
+zero_result off_slots_read(const struct off_slots *slots, size_t tile,
+                           const struct off_contents *contents, void *memory,
+                           struct base_error *error);
+
 /** Compares the off_slots_stored() bytes that were read from a tile's current place.
  * ZERO_E_CORRUPT names file, offset and tile. */
 zero_result off_slots_check(const struct off_slots *slots, size_t tile, const void *stored,

@@ -8,11 +8,10 @@
 
 /** Elements of a slice that were asked for, and of them a stretch that one rank owns. */
 struct part {
-    struct eng_slice slice;
+    const struct eng_slice *slice;
     size_t first, count;
-    int owner;      /**< of the stretch */
-    size_t at;      /**< where it begins, in elements of the part */
-    size_t element; /**< the same in elements of the section */
+    int owner; /**< of the stretch */
+    size_t at; /**< where it begins, in elements of the part */
     size_t length;
 };
 
@@ -20,15 +19,16 @@ static zero_result find_part(zero_ctx *z, const char *call, zero_param param, in
                              uint64_t first, uint64_t count, struct part *part)
 {
     const struct eng_slice *slice = eng_layout_slice(&z->layout, &z->model, param, index);
-    if (!slice)
-        return eng_fail(z, ZERO_E_INVALID, "%s: there is no slice %d of tensor %d", call, index,
-                        param);
+    if (!slice) {
+        eng_fail(z, ZERO_E_INVALID, "%s: there is no slice %d of tensor %d", call, index, param);
+        return ZERO_E_INVALID;
+    }
+    *part = (struct part){.slice = slice, .first = (size_t)first, .count = (size_t)count};
     if (first > slice->numel || count > slice->numel - first)
         return eng_fail(z, ZERO_E_INVALID,
                         "%s: %" PRIu64 " elements from %" PRIu64 " on of %s, slice %d, which has "
                         "%zu",
                         call, count, first, z->model.params[param].name, index, slice->numel);
-    *part = (struct part){.slice = *slice, .first = (size_t)first, .count = (size_t)count};
     return ZERO_OK;
 }
 
@@ -49,7 +49,7 @@ static zero_result check_call(zero_ctx *z, const char *call, zero_param param, i
 static zero_result compare_part(zero_ctx *z, const struct part *part, uint64_t values,
                                 const char *what)
 {
-    const uint64_t fields[] = {(uint64_t)part->slice.param, (uint64_t)part->slice.index,
+    const uint64_t fields[] = {(uint64_t)part->slice->param, (uint64_t)part->slice->index,
                                part->first, part->count, values};
     return eng_same(z, base_hash64(fields, sizeof fields, 0), what);
 }
@@ -60,19 +60,21 @@ static bool next_stretch(const zero_ctx *z, struct part *part)
     part->at += part->length;
     if (part->at == part->count)
         return false;
-    part->element = part->slice.granule * ENG_GRANULE + part->first + part->at;
+    const size_t element = part->slice->granule * ENG_GRANULE + part->first + part->at;
     part->length = part->count - part->at;
-    part->owner = eng_layout_owner(&z->layout, part->slice.section, part->element, &part->length);
+    part->owner = eng_layout_owner(&z->layout, part->slice->section, element, &part->length);
     return true;
 }
 
 static zero_result read_part(zero_ctx *z, struct part *part, float *values)
 {
+    struct base_error error = {0};
     zero_result r = compare_part(z, part, 0, "what zero_param_read is to read");
     while (!r && next_stretch(z, part)) {
         float *out = values + part->at;
-        if (part->owner == z->config.rank)
-            eng_values_get(z, part->slice.section, part->element, part->length, out);
+        const struct eng_part stretch = {part->slice, part->first + part->at, part->length};
+        if (part->owner == z->config.rank && eng_values_get(z, &stretch, out, &error))
+            return eng_fail_from(z, &error);
         r = coll_broadcast(z->comm, out, part->length * sizeof *out, part->owner);
         if (r)
             r = eng_comm_failed(z, r);
@@ -94,11 +96,38 @@ zero_result zero_param_read(zero_ctx *z, zero_param param, int32_t slice, uint64
     return eng_leave(z, r);
 }
 
-static zero_result write_part(zero_ctx *z, struct part *part, const float *values)
+/** What of the part this rank's state covers. */
+static struct eng_part covered(const zero_ctx *z, const struct part *part)
 {
-    const size_t section = part->slice.section;
-    const bool everywhere = z->placement.sections[section].residence == ENG_REPLICATED;
+    size_t first, end;
+    eng_state_part(z, part->slice, &first, &end);
+    first = first > part->first ? first : part->first;
+    end = end < part->first + part->count ? end : part->first + part->count;
+    return (struct eng_part){part->slice, first, first < end ? end - first : 0};
+}
+
+/** Values of a slice. */
+struct values {
+    const float *values;
+    size_t first; /**< element of the first one */
+};
+
+static zero_result put(zero_ctx *z, void *user, const struct eng_part *part,
+                       struct base_error *error)
+{
+    const struct values *from = user;
+    (void)error;
+    eng_values_put(z, part->slice->section, part->slice->granule * ENG_GRANULE + part->first,
+                   part->count, from->values + (part->first - from->first));
+    return ZERO_OK;
+}
+
+static zero_result write_part(zero_ctx *z, const struct part *part, const float *values)
+{
     const uint64_t hash = base_hash64(values, part->count * sizeof *values, 0);
+    const struct eng_part mine = covered(z, part);
+    struct values from = {values, part->first};
+    struct base_error error = {0};
     // When all have compared, nobody reads a peer's weights any more.
     zero_result r = eng_slots_settle(z);
     if (!r)
@@ -107,11 +136,12 @@ static zero_result write_part(zero_ctx *z, struct part *part, const float *value
         r = compare_part(z, part, hash, "what zero_param_write is to write");
     if (r)
         return r;
+    if (eng_state_visit(z, &mine, ENG_CHANGE, put, &from, &error))
+        return eng_fail_from(z, &error);
+    r = eng_tier_record(z);
     z->version++;
-    while (next_stretch(z, part))
-        if (everywhere || part->owner == z->config.rank)
-            eng_values_put(z, section, part->element, part->length, values + part->at);
-    r = eng_publish_start(z, section);
+    if (!r)
+        r = eng_publish_start(z, part->slice->section);
     return r ? r : eng_publish_finish(z, true);
 }
 

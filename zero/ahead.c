@@ -126,9 +126,9 @@ bool eng_ahead_begin(zero_ctx *z, size_t section)
     if (!eng_announced(z))
         return false;
     z->io[section].next_segment = z->section_segments[section];
-    // What may be read at any time, and what every rank updates by itself from all ranks' sums,
-    // waits for zero_step().
-    return !z->layout.sections[section].persistent &&
+    // What may be read at any time, what every rank updates by itself from all ranks' sums, and
+    // what is not in memory waits for zero_step().
+    return !z->tier && !z->layout.sections[section].persistent &&
            (z->placement.sections[section].residence != ENG_REPLICATED || z->config.world == 1);
 }
 

@@ -24,6 +24,7 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
         .narrow_moments = config->moment_dtype != ZERO_F32,
         .comm_dtype = config->comm_dtype,
         .no_masters = config->no_masters,
+        .state_in_file = config->nvme,
     };
 }
 
@@ -52,17 +53,25 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
                              struct eng_plan *plan, struct base_error *error)
 {
     const size_t transport = transport_bytes(z);
-    size_t tables = 0;
+    struct eng_tier_needs tier = {.file = 0};
     for (int rank = 0; rank < z->config.world; rank++) {
         struct eng_placement placement;
         struct eng_need need;
-        const zero_result r = eng_placement_make(&placement, &z->layout, rank, limits, error);
-        if (r)
-            return r;
+        zero_result r = eng_placement_make(&placement, &z->layout, rank, limits, error);
         // At stage 0 every rank updates everything.
-        if (rank == 0 || limits->stage > 0)
-            tables = eng_memory_tables(z, &placement, limits->stage, rank);
-        const struct eng_extra extra = {tables, transport, z->save ? eng_save_bytes(z, rank) : 0};
+        if (!r && (rank == 0 || limits->stage > 0))
+            r = eng_tier_needs(z, &placement, limits->stage, rank, &tier, error);
+        if (r) {
+            eng_placement_free(&placement);
+            return r;
+        }
+        const struct eng_extra extra = {
+            .tables = eng_memory_tables(z, &placement, &tier),
+            .transport = transport,
+            .saving = z->save ? eng_save_bytes(z, rank) : 0,
+            .tiles = tier.memory,
+            .file = tier.file,
+        };
         eng_need_count(&need, &placement, &extra);
         need.saving = z->save ? 0 : eng_save_bytes(z, rank);
         eng_placement_free(&placement);
@@ -130,6 +139,12 @@ zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct ba
         coll_counters(z->comm, &counters);
         facts.host = (struct eng_plan_host){coll_private_path(z->comm), counters.huge_bytes};
     }
+    struct eng_tier_needs needs;
+    if (eng_tier_needs(z, &z->placement, z->config.stage, z->config.rank, &needs, error))
+        return error->result;
+    facts.files =
+        (struct eng_plan_files){needs.tiles, needs.buffers, needs.tile_bytes, eng_tier_pages(z)};
+    eng_tier_disk(z, &plan->disk);
     return eng_plan_write(plan, &facts, error);
 }
 

@@ -27,6 +27,24 @@
  * network file systems were not. On NFS all of it but RENAME_EXCHANGE is there if the server
  * exports with `sync`, locks are not local (no `nolock`, no `local_lock`), and names are not cached
  * (`lookupcache=none`); locks of a host that has died go when the server notices.
+ *
+ * Recovery points. With config.offload_optimizer "nvme" moments and master weights are in a file a
+ * rank, config.nvme_dir/zero-<16 hex>-rank-<n>.slots, in tiles that pass through memory in
+ * zero_step(), with the same bits. The file is twice as large as they are (the plan says): a step
+ * writes to the places that the one before does not use, and has a copy of weights that are in
+ * memory anyway. So every step that zero_step() or zero_skip_step() has ended on all ranks is a
+ * recovery point: when the processes die, and be it in the middle of the next step, the job that is
+ * started again on this host, with the same model, configuration and number of ranks, comes back at
+ * it by zero_resume(), without a checkpoint. What is attached comes back as it was when the step
+ * ended; what is attached after zero_commit() has room for 64 KiB in all.
+ *
+ * The files are removed by zero_close(), unless an error was fatal. A job that begins anew writes
+ * over what one before has left, from its first step on. Two jobs that are alike need two
+ * directories, or other config.names: the second one is refused. With config.recovery "durable" a
+ * point survives a power cut, too, for two flushes a step. A disk that fails in a step is fatal
+ * (ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT): then weights in memory may be in the middle of an
+ * update, and the step before is what there is to come back at. An announced step
+ * (zero_step_ahead()) is updated in zero_step().
  */
 #ifndef ZERO_CHECKPOINT_H
 #define ZERO_CHECKPOINT_H
@@ -167,10 +185,10 @@ typedef struct zero_load_result {
     int32_t saved_world; /**< ranks of the job that saved it */
     uint64_t step;       /**< batches so far: the next step's index */
     uint64_t updates;
-    int32_t damaged;    /**< zero_resume(): newer ones that were damaged and passed over */
-    int32_t rank_blobs; /**< 1: blobs of a rank were loaded; see zero_attach() */
-    int32_t missing;    /**< partial: tensors of the model that were not loaded */
-    int32_t reserved;
+    int32_t damaged;     /**< zero_resume(): newer ones that were damaged and passed over */
+    int32_t rank_blobs;  /**< 1: blobs of a rank were loaded; see zero_attach() */
+    int32_t missing;     /**< partial: tensors of the model that were not loaded */
+    int32_t recovered;   /**< zero_resume(): 1: from the recovery point on NVMe, no checkpoint */
     uint64_t read_bytes; /**< by this rank, from shards */
     double seconds;
 } zero_load_result;
@@ -208,6 +226,11 @@ ZERO_API zero_result zero_load(zero_ctx *z, const char *path, const zero_load_op
  * none is good; fatal if a value was changed. Otherwise as zero_load(). Blobs are those of the one
  * that is loaded, or stay as they are. So do, with options->partial, tensors that it has not: all
  * of a checkpoint is checked before a value changes, and read twice.
+ *
+ * A recovery point that is as new as the newest checkpoint, or newer, by its step, comes before it:
+ * result->recovered is 1. directory NULL: nothing else will do; ZERO_NOT_FOUND: there is none, or
+ * this job has stepped already. ZERO_E_INVALID: other blobs are attached than it has. Options mean
+ * nothing to it.
  */
 ZERO_API zero_result zero_resume(zero_ctx *z, const char *directory,
                                  const zero_load_options *options, zero_load_result *result);

@@ -13,16 +13,37 @@ struct declaration {
     int64_t loss_scale, loss_scale_init, loss_scale_min, loss_scale_window;
     int64_t nonfinite, skip_limit, gather, reduction, sum_group, paranoid, verify_micro;
     int64_t comm_dtype, master, moments;
+    int64_t offload_optimizer, tile_bytes, recovery;
     uint64_t seed;
     uint64_t params, groups;
 };
 
-static const char *const declaration_names[] = {
-    "stage",      "micro_batches", "prefetch_units",  "open_units",     "persist_numel",
-    "live_bytes", "loss_scale",    "loss_scale_init", "loss_scale_min", "loss_scale_window",
-    "nonfinite",  "skip_limit",    "gather",          "reduction",      "sum_group",
-    "paranoid",   "verify_micro",  "comm_dtype",      "master",         "moments",
-    "seed",       "tensors",       "groups"};
+static const char *const declaration_names[] = {"stage",
+                                                "micro_batches",
+                                                "prefetch_units",
+                                                "open_units",
+                                                "persist_numel",
+                                                "live_bytes",
+                                                "loss_scale",
+                                                "loss_scale_init",
+                                                "loss_scale_min",
+                                                "loss_scale_window",
+                                                "nonfinite",
+                                                "skip_limit",
+                                                "gather",
+                                                "reduction",
+                                                "sum_group",
+                                                "paranoid",
+                                                "verify_micro",
+                                                "comm_dtype",
+                                                "master",
+                                                "moments",
+                                                "offload_optimizer",
+                                                "tile_bytes",
+                                                "recovery",
+                                                "seed",
+                                                "tensors",
+                                                "groups"};
 
 static void show_value(const char *name, int64_t value, char *text, size_t size)
 {
@@ -67,6 +88,9 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .comm_dtype = z->config.comm_dtype,
         .master = z->config.no_masters,
         .moments = z->config.moment_dtype == ZERO_BF16,
+        .offload_optimizer = z->config.nvme,
+        .tile_bytes = z->config.tile_bytes,
+        .recovery = strcmp(z->config.recovery, "durable") == 0,
         .seed = z->config.seed,
         .params = z->model.param_count,
         .groups = z->model.group_count,
@@ -222,7 +246,7 @@ static zero_result first_values(zero_ctx *z)
     if (!eng_values_read(z, eng_values_first, NULL, &error))
         eng_values_frozen(z, eng_values_first, NULL, true, &error);
     const zero_result r = eng_agree(z, &error, "first values");
-    return r ? r : eng_values_install(z);
+    return r ? r : eng_values_install(z, ENG_REPLACE);
 }
 
 /** A message is one line. */
@@ -253,6 +277,8 @@ static zero_result commit(zero_ctx *z)
     r = eng_memory_allocate(z);
     if (!r && eng_budget_write(z, &z->plan, &error))
         r = eng_fail_from(z, &error);
+    if (!r)
+        r = eng_tier_open(z);
     if (!r)
         r = eng_segments_make(z);
     if (!r)

@@ -36,11 +36,25 @@ static void show_given(char given[ENG_VALUE_BYTES], const char *name, const char
             *byte = '?';
 }
 
+// A text that is taken as it is.
+static zero_result set_text(struct resolution *resolution, int index, const char *text,
+                            const char *given)
+{
+    char *field = (char *)resolution->config + eng_keys[index].config_offset;
+    if (!*text || strlen(text) >= ENG_VALUE_BYTES)
+        return zero_fail(resolution->error, ZERO_E_INVALID, "%s: %s (%s) has 1 to %d bytes", given,
+                         eng_keys[index].name, eng_keys[index].doc, ENG_VALUE_BYTES - 1);
+    memcpy(field, text, strlen(text) + 1);
+    return ZERO_OK;
+}
+
 static zero_result set_from_text(struct resolution *resolution, int index, const char *text,
                                  enum eng_source source, const char *given)
 {
     struct eng_config *config = resolution->config;
     config->sources[index] = source;
+    if (eng_keys[index].kind == ENG_KEY_TEXT)
+        return set_text(resolution, index, text, given);
     if (eng_keys[index].kind != ENG_KEY_LEVELS)
         return eng_key_parse(&eng_keys[index], text, given, &resolution->values[index],
                              resolution->error);
@@ -54,6 +68,17 @@ static zero_result set_from_text(struct resolution *resolution, int index, const
     return ZERO_OK;
 }
 
+static zero_result read_text(struct resolution *resolution, int index, const zero_config *user)
+{
+    char given[ENG_VALUE_BYTES];
+    const char *text;
+    memcpy(&text, (const char *)user + eng_keys[index].user_offset, sizeof text);
+    if (!text)
+        return ZERO_OK;
+    snprintf(given, sizeof given, "zero_config.%s = \"%.40s\"", eng_keys[index].name, text);
+    return set_from_text(resolution, index, text, ENG_SOURCE_STRUCT, given);
+}
+
 static zero_result read_struct(struct resolution *resolution, const zero_config *user)
 {
     for (int i = 0; i < ENG_CONFIG_KEYS; i++) {
@@ -64,6 +89,8 @@ static zero_result read_struct(struct resolution *resolution, const zero_config 
             return result;
         if (set)
             resolution->config->sources[i] = ENG_SOURCE_STRUCT;
+        if (eng_keys[i].kind == ENG_KEY_TEXT && read_text(resolution, i, user))
+            return resolution->error->result;
     }
     return ZERO_OK;
 }
@@ -292,6 +319,7 @@ static void store(struct eng_config *config, const struct eng_key *key, int64_t 
     case ENG_KEY_CHOICE:
         memcpy(field, &key->choices[value], sizeof key->choices[value]);
         break;
+    case ENG_KEY_TEXT:
     case ENG_KEY_LEVELS:
         break;
     }
@@ -320,6 +348,7 @@ static int64_t load(const struct eng_config *config, const struct eng_key *key)
         for (wide = 0; strcmp(key->choices[wide], text); wide++)
             ;
         return wide;
+    case ENG_KEY_TEXT:
     case ENG_KEY_LEVELS:
         break;
     }
@@ -399,6 +428,21 @@ static void decide_precision(struct eng_config *config)
     config->moment_dtype = !strcmp(config->moments, "bf16") ? ZERO_BF16 : ZERO_F32;
 }
 
+// What says where and how is for state that is in files.
+static zero_result check_tier(const struct eng_config *config, struct base_error *error)
+{
+    static const char *const keys[] = {"nvme_dir", "io", "tile_bytes", "host_bytes", "recovery"};
+    for (size_t i = 0; !config->nvme && i < sizeof keys / sizeof *keys; i++)
+        if (eng_config_given(config, keys[i]))
+            return zero_fail(error, ZERO_E_INVALID,
+                             "%s is set, but nothing is on NVMe: it is for offload_optimizer=nvme",
+                             keys[i]);
+    if (config->nvme && !*config->nvme_dir)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_optimizer=nvme needs nvme_dir, the directory of its files");
+    return ZERO_OK;
+}
+
 static zero_result set_log(struct eng_config *config, const zero_config *user,
                            struct base_error *error)
 {
@@ -472,8 +516,11 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
 
     store_all(&resolution);
     config->native = !strcmp(config->reduction, "native");
+    config->nvme = !strcmp(config->offload_optimizer, "nvme");
     decide_precision(config);
     result = check_transport(config, error);
+    if (!result)
+        result = check_tier(config, error);
     if (!result)
         result = decide_gather(config, error);
     if (!result)
@@ -546,10 +593,12 @@ static void source_name(const struct eng_config *config, int index, char *name, 
 static void describe_key(const struct eng_config *config, int index, struct eng_config_entry *entry)
 {
     entry->key = eng_keys[index].name;
-    if (eng_keys[index].kind == ENG_KEY_LEVELS)
-        snprintf(entry->value, sizeof entry->value, "%s",
-                 *config->log_text ? config->log_text : "-");
-    else
+    if (eng_keys[index].kind == ENG_KEY_LEVELS || eng_keys[index].kind == ENG_KEY_TEXT) {
+        const char *text = eng_keys[index].kind == ENG_KEY_TEXT
+                               ? (const char *)config + eng_keys[index].config_offset
+                               : config->log_text;
+        snprintf(entry->value, sizeof entry->value, "%s", *text ? text : "-");
+    } else
         eng_key_show(&eng_keys[index], load(config, &eng_keys[index]), entry->value,
                      sizeof entry->value);
     source_name(config, index, entry->source, sizeof entry->source);

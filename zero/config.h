@@ -17,9 +17,9 @@
 #include <stddef.h>
 
 enum {
-    ENG_CONFIG_KEYS = 30,
+    ENG_CONFIG_KEYS = 36,
     ENG_MAX_MICRO_BATCHES = 1 << 20,
-    ENG_VALUE_BYTES = 128, /**< of a value as text */
+    ENG_VALUE_BYTES = 256, /**< of a value as text */
 };
 
 /** The name of a context without one. */
@@ -79,6 +79,13 @@ struct eng_config {
     zero_dtype comm_dtype;   /**< ZERO_DTYPE_DEFAULT: each gradient's own */
     zero_dtype moment_dtype; /**< ZERO_F32 or ZERO_BF16 */
     bool no_masters;
+    const char *offload_optimizer; /**< "host", "nvme": a literal; the same as .nvme */
+    bool nvme;                     /**< the optimizer's state is in a file */
+    char nvme_dir[ENG_VALUE_BYTES];
+    const char *io;       /**< "uring", "threads", "sync": a literal */
+    const char *recovery; /**< "on", "durable": a literal */
+    int64_t tile_bytes;
+    int64_t host_bytes;  /**< 0: not given */
     struct base_log log; /**< sink, levels (log_level, ZERO_LOG) and this rank */
     char log_text[128];  /**< value of the key `log`: levels by component; "" if none */
     enum eng_source sources[ENG_CONFIG_KEYS];

@@ -18,6 +18,9 @@ static const char *const moments[] = {"f32", "bf16", NULL};
 static const char *const comm_dtypes[] = {"default", "f32", "bf16", "f16", NULL};
 static const char *const nonfinite[] = {"default", "error", "skip", NULL};
 static const char *const loss_scales[] = {"auto", "dynamic", "off", NULL};
+static const char *const tiers[] = {"host", "nvme", NULL};
+static const char *const engines[] = {"uring", "threads", "sync", NULL};
+static const char *const recoveries[] = {"on", "durable", NULL};
 static const char *const levels[] = {"off", "error", "warn", "info", "debug", "trace", NULL};
 
 #define FIELD(name)                                                                                \
@@ -80,6 +83,17 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
      .doc = "master weights of 16-bit tensors"},
     {"moments", ENG_KEY_CHOICE, FIELD(moments), .max = 1, .choices = moments,
      .doc = "in what the optimizers keep moments"},
+    {"offload_optimizer", ENG_KEY_CHOICE, FIELD(offload_optimizer), .max = 1, .choices = tiers,
+     .doc = "where the optimizer's state is"},
+    {"nvme_dir", ENG_KEY_TEXT, FIELD(nvme_dir), .doc = "directory of what is on NVMe"},
+    {"io", ENG_KEY_CHOICE, FIELD(io), .max = 2, .choices = engines,
+     .doc = "how files of state are read and written"},
+    {"tile_bytes", ENG_KEY_BYTES, FIELD(tile_bytes), .min = 65536, .max = INT64_C(1) << 32,
+     .fallback = INT64_C(12) << 20, .doc = "bytes of state that are moved together"},
+    {"host_bytes", ENG_KEY_BYTES, FIELD(host_bytes), .min = 65536, .max = INT64_C(1) << 50,
+     .fallback = 0, .doc = "memory of a rank for state on its way"},
+    {"recovery", ENG_KEY_CHOICE, FIELD(recovery), .max = 1, .choices = recoveries,
+     .doc = "what a finished step survives"},
     {"log_level", ENG_KEY_ENUM, .user_offset = offsetof(zero_config, log_level),
      .config_offset = offsetof(struct eng_config, log.level), .max = ZERO_LOG_TRACE,
      .fallback = ZERO_LOG_WARN, .off = true, .choices = levels, .doc = "what is logged"},
@@ -249,7 +263,7 @@ zero_result eng_key_from_struct(const struct eng_key *key, const zero_config *us
 {
     char given[96];
     *set = false;
-    if (key->kind == ENG_KEY_LEVELS)
+    if (key->kind == ENG_KEY_LEVELS || key->kind == ENG_KEY_TEXT)
         return ZERO_OK;
     if (key->kind == ENG_KEY_CHOICE || key->kind == ENG_KEY_NAMED) {
         const char *text;

@@ -84,6 +84,7 @@ void zero_close(zero_ctx *z)
     if (!z)
         return;
     eng_save_close(z);
+    eng_tier_close(z);
     coll_close(z->comm);
     eng_watch_close(z);
     eng_memory_free(z);

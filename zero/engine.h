@@ -5,6 +5,7 @@
  *   collectives.c            the other public header, <zero/collectives.h>
  *   commit.c                 from the registered model to memory with first values
  *   state/                   checkpoints: what decides the future, to files and back
+ *   tier/                    optimizer state that is in a file, and in memory only in passing
  *   step.c, transfer.c, fingerprint.c    a step; whole tensors; the digest
  *   access.c, batch.c        parts of a tensor, and V, between steps
  *   ahead.c                  a step that is announced: updated while its sums are in cache
@@ -42,6 +43,7 @@
 #include "zero/placement.h"
 #include "zero/plan.h"
 #include "zero/scale.h"
+#include "zero/tier/use.h"
 
 #define ENG_MAX_METRICS 16
 #define ENG_METRIC_NAME 32
@@ -261,6 +263,7 @@ struct zero_ctx {
     struct eng_watch watch;
     struct eng_stop stop;
 
+    struct eng_tier *tier;   /**< state in a file; NULL: all of it is in memory */
     struct eng_blobs *blobs; /**< what is attached; NULL: nothing yet */
     struct eng_save *save;   /**< NULL before the first zero_save() */
     struct eng_save_status save_status;
@@ -348,8 +351,8 @@ zero_result eng_memory_allocate(zero_ctx *z);
 void eng_memory_free(zero_ctx *z);
 /** Bytes of the tables beside tensors that a rank with this placement has; needs the layout only.
  */
-size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placement, int stage,
-                         int rank);
+size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placement,
+                         const struct eng_tier_needs *needs);
 /** The byte where granule `granule` of a section's home lies. */
 unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule);
 /** fp32 master weights from element `element` of a section on, which must have them; state must
@@ -419,9 +422,10 @@ zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user,
  * `write` into the working copy. */
 zero_result eng_values_frozen(zero_ctx *z, eng_source_fn source, void *user, bool write,
                               struct base_error *error);
-/** Makes what eng_values_read() read the master weights, and publishes. Collective, ordered, when
- * all ranks have read. A failure meanwhile leaves all of this rank's values written. */
-zero_result eng_values_install(zero_ctx *z);
+/** Makes what eng_values_read() read the master weights (access ENG_REPLACE: moments become zeros),
+ * and publishes. Collective, ordered, when all ranks have read. A failure meanwhile leaves all of
+ * this rank's values written. */
+zero_result eng_values_install(zero_ctx *z, enum eng_access access);
 /** Writes master weights and working copy from element `element` of a section on; this rank's state
  * must cover them. */
 void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, const float *values);
@@ -429,8 +433,10 @@ void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, c
 void eng_values_refresh(zero_ctx *z, size_t section, size_t element, size_t count);
 /** Elements *first .. *end-1 of a slice are those that this rank writes. */
 void eng_state_part(const zero_ctx *z, const struct eng_slice *slice, size_t *first, size_t *end);
-/** Reads master weights, or the working copy where there are none. */
-void eng_values_get(const zero_ctx *z, size_t section, size_t element, size_t count, float *values);
+/** Reads master weights, or the working copy where there are none. *Local.* ZERO_E_IO,
+ * ZERO_E_CORRUPT: of state in files. */
+zero_result eng_values_get(zero_ctx *z, const struct eng_part *part, float *values,
+                           struct base_error *error);
 /** First values: data, fill, or zeros. */
 zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
                              uint64_t first, uint64_t count, float *out, struct base_error *error);
@@ -604,6 +610,8 @@ zero_result eng_sums_reclaim(zero_ctx *z);
 /** Sends a section's new values on their way to whoever keeps it whole, or says that they are
  * there. Collective, ordered. */
 zero_result eng_publish_start(zero_ctx *z, size_t section);
+/** All of them, whose values are new, and waits for them. Collective, ordered. */
+zero_result eng_publish_all(zero_ctx *z);
 zero_result eng_publish_wait(zero_ctx *z, zero_unit unit);
 /** Waits for everything, or for what is promised to be current without a gather: what persists. */
 zero_result eng_publish_finish(zero_ctx *z, bool everything);
@@ -642,6 +650,8 @@ void eng_policy_clean(zero_ctx *z);
 /** Updates every unit with z->scalars and publishes it. A failure meanwhile leaves nothing half
  * updated on this rank: it only stops the publishing. */
 zero_result eng_update_all(zero_ctx *z);
+/** Updates some of a section's segments, dealt out over the pool's threads. */
+void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count);
 /** Updates a run of elements. */
 void eng_update_segment(const zero_ctx *z, const struct eng_segment *segment);
 /** The same with the sum of contributions as gradient, whose squares are added to the step's, as
@@ -662,7 +672,8 @@ struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *se
 /** Updates a segment that has no master weights or bf16 moments. */
 void eng_update_rounded(const zero_ctx *z, const struct eng_segment *segment);
 zero_result eng_segments_make(zero_ctx *z);
-size_t eng_segments_bytes(const zero_ctx *z, int stage, int rank);
+struct eng_tiles;
+size_t eng_segments_bytes(const zero_ctx *z, const struct eng_tiles *tiles, int stage, int rank);
 
 /** Hash of the metrics' names, on top of another one. */
 uint64_t eng_metric_hash(const zero_ctx *z, uint64_t hash);

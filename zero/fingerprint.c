@@ -20,18 +20,31 @@ void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field,
     ckpt_digest_add(sum, &place, first, count, elements);
 }
 
-/** Adds the hashes of the granules this rank owns to their tensors' sums. */
-static void hash_own(const zero_ctx *z, struct base_hash128 *sums)
+/** Adds the hashes of the granules this rank owns of a part to their tensor's sum. */
+static zero_result hash_part(zero_ctx *z, void *user, const struct eng_part *part,
+                             struct base_error *error)
 {
-    for (size_t i = 0; i < z->layout.slice_count; i++) {
-        const struct eng_slice *slice = &z->layout.slices[i];
-        struct ckpt_run run;
-        if (!eng_own_run(&z->layout, slice, z->config.rank, &run))
-            continue;
-        for (int f = 0; f < eng_state_fields(z, slice->param); f++)
-            eng_digest_add(z, slice, f, run.first, (size_t)run.count,
-                           eng_state_memory(z, slice, f, run.first), &sums[slice->param]);
-    }
+    struct base_hash128 *sums = user;
+    const struct eng_slice *slice = part->slice;
+    struct ckpt_run run;
+    (void)error;
+    if (!eng_own_run(&z->layout, slice, z->config.rank, &run))
+        return ZERO_OK;
+    const size_t own_end = (size_t)(run.first + run.count), part_end = part->first + part->count;
+    const size_t first = part->first > run.first ? part->first : (size_t)run.first;
+    const size_t end = part_end < own_end ? part_end : own_end;
+    for (int f = 0; first < end && f < eng_state_fields(z, slice->param); f++)
+        eng_digest_add(z, slice, f, first, end - first, eng_state_memory(z, slice, f, first),
+                       &sums[slice->param]);
+    return ZERO_OK;
+}
+
+static zero_result hash_own(zero_ctx *z, struct base_hash128 *sums)
+{
+    struct base_error error = {0};
+    if (!eng_state_walk(z, false, ENG_LOOK, hash_part, sums, &error))
+        eng_state_walk(z, true, ENG_LOOK, hash_part, sums, &error);
+    return z->tier ? eng_agree_on_file(z, &error, "the fingerprint") : ZERO_OK;
 }
 
 zero_result eng_digest_make(const zero_ctx *z, struct eng_digest *digest, struct base_error *error)
@@ -126,8 +139,9 @@ zero_result eng_digest_now(zero_ctx *z, struct eng_digest *digest, uint8_t bytes
     if (r)
         return eng_fail_from(z, &error);
     eng_moment_take(z, eng_blob_hash(z), &moment);
-    hash_own(z, digest->sums);
-    r = eng_digest_conclude(z, &moment, digest, bytes);
+    r = hash_own(z, digest->sums);
+    if (!r)
+        r = eng_digest_conclude(z, &moment, digest, bytes);
     eng_moment_free(&moment);
     return r;
 }

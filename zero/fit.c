@@ -116,10 +116,29 @@ static void explain(const zero_ctx *z, struct eng_fit *fit)
              eng_human(fit->limit, limit), fit->source, others);
 }
 
+/** Files that don't fit are told before memory. */
+static bool judge_disk(zero_ctx *z)
+{
+    struct eng_fit *fit = &z->plan.fit;
+    const struct eng_plan_disk *disk = &z->plan.disk;
+    char needed[32], found[32];
+    eng_tier_disk(z, &z->plan.disk);
+    if (!disk->known || z->plan.file.sum <= disk->found)
+        return true;
+    fit->verdict = ENG_FITS_NOT;
+    snprintf(fit->reason, sizeof fit->reason,
+             "%d rank%s at stage %d: %s needed in %.200s, but %s free there", z->config.world,
+             z->config.world > 1 ? "s" : "", z->config.stage, eng_human(z->plan.file.sum, needed),
+             z->config.nvme_dir, eng_human(disk->found, found));
+    return false;
+}
+
 /** The verdict of this rank, whose group's ranks are known. */
 static void judge(zero_ctx *z, const struct demand *demand)
 {
     struct eng_fit *fit = &z->plan.fit;
+    if (!judge_disk(z))
+        return;
     if (z->config.memory_limit == 0) {
         fit->verdict = ENG_FITS_UNCHECKED;
         return;
@@ -177,7 +196,8 @@ zero_result eng_fit_agree(zero_ctx *z)
         return error.result ? eng_fail_from(z, &error) : r;
     judge(z, &demand);
     if (z->plan.fit.verdict == ENG_FITS_NOT)
-        zero_fail(&error, ZERO_E_NOMEM, "%s", z->plan.fit.reason);
+        zero_fail(&error, z->plan.file.sum > z->plan.disk.found ? ZERO_E_LIMIT : ZERO_E_NOMEM, "%s",
+                  z->plan.fit.reason);
     return eng_agree(z, &error, "zero_commit");
 }
 

@@ -17,6 +17,8 @@ unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule)
 float *eng_weights(const zero_ctx *z, size_t section, size_t element)
 {
     const struct eng_section_place *place = &z->placement.sections[section];
+    if (z->tier && z->layout.sections[section].dtype != ZERO_F32)
+        return eng_tier_field(z, 0, section, element);
     if (z->layout.sections[section].dtype != ZERO_F32)
         return z->masters + place->masters + place_index(element, place->state_first);
     float *home = (float *)(void *)(z->params + place->home);
@@ -35,6 +37,8 @@ const void *eng_best_weights(const zero_ctx *z, size_t section, size_t element, 
 void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
 {
     const struct eng_section_place *place = &z->placement.sections[section];
+    if (z->tier)
+        return eng_tier_field(z, 1 + which, section, element);
     const size_t at = place->moments + (size_t)which * place->state_granules * ENG_GRANULE +
                       place_index(element, place->state_first);
     return z->moments + at * eng_dtype_size(z->config.moment_dtype);
@@ -190,11 +194,11 @@ static void own_slots(zero_ctx *z)
     }
 }
 
-size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placement, int stage,
-                         int rank)
+size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placement,
+                         const struct eng_tier_needs *needs)
 {
-    return eng_layout_bytes(&z->layout) + eng_placement_bytes(&z->layout) +
-           eng_segments_bytes(z, stage, rank) + z->layout.unit_count * sizeof *z->units +
+    return eng_layout_bytes(&z->layout) + eng_placement_bytes(&z->layout) + needs->segments +
+           needs->tables + z->layout.unit_count * sizeof *z->units +
            z->layout.section_count * sizeof *z->io +
            (size_t)placement->gather.slot_count * sizeof *z->gather_slots +
            (size_t)placement->grads.slot_count * sizeof *z->grad_slots +

@@ -43,6 +43,8 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
     placement->sums_bytes += place->own_granules * granule_bytes(ZERO_F32);
     const zero_dtype moment = limits->narrow_moments ? ZERO_BF16 : ZERO_F32;
     place->moments = placement->moments_bytes / eng_dtype_size(moment);
+    if (limits->state_in_file)
+        return;
     placement->moments_bytes +=
         (size_t)section->moments * place->state_granules * granule_bytes(moment);
     if (place->master && section->dtype != ZERO_F32) {

@@ -86,6 +86,7 @@ struct eng_limits {
     int64_t live_bytes;
     bool narrow_moments;   /**< of 2 bytes an element instead of 4 */
     bool no_masters;       /**< 16-bit working copies are all there is of their weights */
+    bool state_in_file;    /**< moments and masters are in tiles of a file: none in memory */
     zero_dtype comm_dtype; /**< in which gradients travel; ZERO_DTYPE_DEFAULT: as they are */
 };
 

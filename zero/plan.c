@@ -13,6 +13,7 @@ const struct eng_plan_name eng_purpose_names[ENG_PURPOSES] = {
     [ENG_FOR_WINDOWS] = {"windows", "windows"},
     [ENG_FOR_MOMENTS] = {"moments", "moments"},
     [ENG_FOR_MASTERS] = {"master weights", "master_weights"},
+    [ENG_FOR_TILES] = {"tiles of state on NVMe", "tiles"},
     [ENG_FOR_TABLES] = {"tables", "tables"},
     [ENG_FOR_TRANSPORT] = {"transport", "transport"},
     [ENG_FOR_SAVING] = {"saving", "saving"},
@@ -42,10 +43,12 @@ void eng_need_count(struct eng_need *need, const struct eng_placement *placement
                                   [ENG_FOR_WINDOWS] = placement->windows_bytes,
                                   [ENG_FOR_MOMENTS] = placement->moments_bytes,
                                   [ENG_FOR_MASTERS] = placement->masters_bytes,
+                                  [ENG_FOR_TILES] = extra->tiles,
                                   [ENG_FOR_TABLES] = extra->tables,
                                   [ENG_FOR_TRANSPORT] = extra->transport,
                                   [ENG_FOR_SAVING] = extra->saving,
                               }};
+    need->file = extra->file;
     for (int i = 0; i < ENG_PURPOSES; i++)
         need->total += need->rows[i];
 }
@@ -78,6 +81,7 @@ void eng_plan_add(struct eng_plan *plan, int rank, const struct eng_need *need, 
         add_rank(&plan->rows[i], rank, need->rows[i], mine);
     add_rank(&plan->total, rank, need->total, mine);
     add_rank(&plan->saving, rank, need->saving, mine);
+    add_rank(&plan->file, rank, need->file, mine);
     for (int i = 0; i < ENG_PEAKS; i++) {
         add_rank(&plan->peaks[i], rank, need->peaks[i], mine);
         if (need->peaks[i] > plan->ranks[rank])

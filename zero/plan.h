@@ -23,6 +23,7 @@ enum eng_purpose {
     ENG_FOR_WINDOWS,
     ENG_FOR_MOMENTS,
     ENG_FOR_MASTERS,
+    ENG_FOR_TILES,
     ENG_FOR_TABLES,
     ENG_FOR_TRANSPORT,
     ENG_FOR_SAVING,
@@ -36,6 +37,7 @@ enum eng_peak { ENG_PEAK_COMMIT, ENG_PEAK_STEP, ENG_PEAK_SAVE, ENG_PEAK_LOAD, EN
 struct eng_need {
     size_t rows[ENG_PURPOSES];
     size_t total;            /**< of the rows: what stays from commit to close */
+    size_t file;             /**< on NVMe */
     size_t saving;           /**< of the rows: from the first zero_save() on, by default */
     size_t peaks[ENG_PEAKS]; /**< the most at once */
 };
@@ -59,12 +61,25 @@ struct eng_fit {
     struct base_memory_limits host; /**< what was found */
 };
 
+/** The directory of files. */
+struct eng_plan_disk {
+    uint64_t found; /**< bytes that are free, or in files that are used again */
+    bool known;
+};
+
 struct eng_plan {
-    struct eng_spread rows[ENG_PURPOSES], total, saving, peaks[ENG_PEAKS];
+    struct eng_plan_disk disk;
+    struct eng_spread rows[ENG_PURPOSES], total, saving, peaks[ENG_PEAKS], file;
     size_t *ranks; /**< each one's largest peak */
     int world;
     struct eng_fit fit;
     char *text, *json;
+};
+
+/** State in files, of this rank. */
+struct eng_plan_files {
+    size_t tiles, buffers, tile_bytes; /**< of the largest tile */
+    const char *pages;                 /**< of memory for tiles; NULL: not known yet */
 };
 
 /** What only the transport knows. All zero before there is one. */
@@ -81,6 +96,7 @@ struct eng_plan_facts {
     const struct eng_layout *layout;
     const struct eng_placement *placement;
     struct eng_plan_host host;
+    struct eng_plan_files files;
 };
 
 /** What a rank has beside its placement. */
@@ -88,6 +104,8 @@ struct eng_extra {
     size_t tables;    /**< the engine's */
     size_t transport; /**< the communicator's */
     size_t saving;    /**< of checkpoints; 0 before the first */
+    size_t tiles;     /**< of state that is in files, on its way */
+    uint64_t file;    /**< bytes of those files */
 };
 
 /** Sets rows and total of one rank. */

@@ -77,14 +77,28 @@ static json_t *describe_borrowed(const struct eng_model *model)
                      (json_int_t)gradients);
 }
 
+/** null: there are none. */
+static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan_facts *facts)
+{
+    const struct eng_plan_files *files = &facts->files;
+    if (!facts->config->nvme)
+        return json_null();
+    return json_pack("{s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:s}", "bytes",
+                     describe_spread(&plan->file), "directory", facts->config->nvme_dir, "found",
+                     plan->disk.known ? bytes_or_null(plan->disk.found) : json_null(), "tiles",
+                     (json_int_t)files->tiles, "tile_bytes", (json_int_t)files->tile_bytes,
+                     "buffers", (json_int_t)files->buffers, "pages", files->pages, "io",
+                     facts->config->io, "recovery", facts->config->recovery);
+}
+
 static json_t *describe_memory(const struct eng_plan *plan, const struct eng_plan_facts *facts)
 {
     json_t *rows = describe_spreads(plan->rows, eng_purpose_names, ENG_PURPOSES);
     json_t *tiers = with(json_object(), "host", rows);
-    return json_pack("{s:o, s:o, s:o, s:b, s:o, s:o}", "tiers", tiers, "total",
-                     describe_spread(&plan->total), "zero_save", describe_spread(&plan->saving),
-                     "working_copies_shared", facts->config->shared, "borrowed",
-                     describe_borrowed(facts->model), "peaks",
+    return json_pack("{s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "tiers", tiers, "nvme",
+                     describe_files(plan, facts), "total", describe_spread(&plan->total),
+                     "zero_save", describe_spread(&plan->saving), "working_copies_shared",
+                     facts->config->shared, "borrowed", describe_borrowed(facts->model), "peaks",
                      describe_spreads(plan->peaks, eng_peak_names, ENG_PEAKS));
 }
 

@@ -117,6 +117,32 @@ static void write_memory(struct base_text *text, const struct eng_plan *plan,
         write_row(text, eng_peak_names[i].title, "host", plan->peaks[i].mine);
 }
 
+/** State in files: how much, where, and by what it moves. */
+static void write_files(struct base_text *text, const struct eng_plan *plan,
+                        const struct eng_plan_facts *facts)
+{
+    const struct eng_config *config = facts->config;
+    const struct eng_plan_files *files = &facts->files;
+    char size[32], left[32];
+    if (!config->nvme)
+        return;
+    base_text_add(text, "on NVMe, bytes of this rank\n");
+    write_row(text, "moments and master weights, twice", "nvme", plan->file.mine);
+    base_text_add(text, "  directory    %s", config->nvme_dir);
+    if (plan->disk.known)
+        base_text_add(text, ": %s for all ranks, %s free", eng_human(plan->file.sum, size),
+                      eng_human(plan->disk.found, left));
+    base_text_add(text, "\n  tiles        %zu of at most %s, %zu of them in memory at once",
+                  files->tiles, eng_human(files->tile_bytes, size), files->buffers);
+    if (files->pages)
+        base_text_add(text, ", in %s", files->pages);
+    base_text_add(text, "\n  io           %s\n", config->io);
+    base_text_add(text, "  recovery     %s\n",
+                  strcmp(config->recovery, "durable") == 0
+                      ? "a finished step survives the death of all processes, and a power cut"
+                      : "a finished step survives the death of all processes");
+}
+
 static void write_fit(struct base_text *text, const struct eng_fit *fit)
 {
     char left[32], limit[32];
@@ -179,6 +205,7 @@ char *eng_plan_text(const struct eng_plan *plan, const struct eng_plan_facts *fa
     write_borrowed(&text, facts->model);
     write_transport(&text, facts);
     write_memory(&text, plan, facts->config);
+    write_files(&text, plan, facts);
     write_host(&text, plan);
     base_text_add(&text, "slots\n");
     write_slots(&text, "gathered units", &facts->placement->gather);

@@ -49,6 +49,15 @@ zero_result eng_publish_start(zero_ctx *z, size_t section)
     return eng_section_gather(z, section, recv);
 }
 
+zero_result eng_publish_all(zero_ctx *z)
+{
+    zero_result r = ZERO_OK;
+    z->version++;
+    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+        r = eng_publish_start(z, s);
+    return r ? r : eng_publish_finish(z, true);
+}
+
 /** Waits for a section's new values if they are on their way. */
 static zero_result wait_section(zero_ctx *z, size_t section)
 {

@@ -136,7 +136,7 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
         r = update(z, scale);
     }
     end_batch(z, &verdict);
-    return r;
+    return r ? r : eng_tier_record(z);
 }
 
 static zero_result step(zero_ctx *z, const zero_step_args *user)
@@ -207,6 +207,9 @@ static zero_result skip_step(zero_ctx *z)
     z->result.skipped = 1;
     z->result.skips = skips;
     end_batch(z, &verdict);
+    r = eng_tier_record(z);
+    if (r)
+        return r;
     base_logf(&z->log, ZERO_LOG_INFO, "core", "step %llu is skipped by the program",
               (unsigned long long)z->step);
     eng_metric_step_line(z);

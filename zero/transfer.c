@@ -46,8 +46,10 @@ static zero_result export_chunk(zero_ctx *z, struct export *job, const struct en
 {
     const size_t at = slice->granule * ENG_GRANULE + first;
     const int owner = eng_layout_owner(&z->layout, slice->section, at, count);
-    if (owner == z->config.rank)
-        eng_values_get(z, slice->section, at, *count, job->chunk);
+    const struct eng_part part = {.slice = slice, .first = first, .count = *count};
+    struct base_error error = {0};
+    if (owner == z->config.rank && eng_values_get(z, &part, job->chunk, &error))
+        return eng_fail_from(z, &error);
     const zero_result r = coll_broadcast(z->comm, job->chunk, *count * sizeof(float), owner);
     if (r)
         return eng_comm_failed(z, r);
@@ -223,7 +225,7 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
     if (!r)
         r = read_frozen(z, &job);
     if (!r)
-        r = eng_values_install(z);
+        r = eng_values_install(z, ENG_CHANGE);
     base_free(job.tensors);
     ckpt_safetensors_close(job.file);
     return r;

@@ -1,4 +1,5 @@
 #include "zero/engine.h"
+#include "zero/tier/tier.h"
 
 #include "base/clock.h"
 #include "collectives/sum/sum.h"
@@ -15,26 +16,35 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/** Elements from `element` on that a segment may have: a tile's are in memory together. */
+static size_t reach(const struct eng_tiles *tiles, size_t section, size_t element)
+{
+    const size_t left = tiles ? eng_tiles_left(tiles, section, element) : SEGMENT_ELEMENTS;
+    return least(left, SEGMENT_ELEMENTS);
+}
+
 /** Appends the segments of what one rank owns of a slice, or only counts them if segments is NULL.
  */
-static size_t cut_run(const zero_ctx *z, const struct eng_slice *slice, int owner,
-                      struct eng_segment *segments)
+static size_t cut_run(const zero_ctx *z, const struct eng_tiles *tiles,
+                      const struct eng_slice *slice, int owner, struct eng_segment *segments)
 {
     const struct coll_span *run = &z->layout.sections[slice->section].elements[owner];
     size_t at = slice->granule * ENG_GRANULE, end = at + slice->numel;
     at = at > run->offset ? at : run->offset;
     end = least(end, run->offset + run->count);
-    size_t made = 0;
-    for (; at < end; at += SEGMENT_ELEMENTS, made++)
+    size_t made = 0, count;
+    for (; at < end; at += count, made++) {
+        count = least(end - at, reach(tiles, slice->section, at));
         if (segments)
             segments[made] = (struct eng_segment){
                 .slice = slice,
                 .section = slice->section,
                 .group = z->model.params[slice->param].group,
                 .first = at,
-                .count = least(end - at, SEGMENT_ELEMENTS),
+                .count = count,
                 .gradient = eng_sums(z, owner, slice->section, at),
             };
+    }
     return made;
 }
 
@@ -45,7 +55,8 @@ static bool is_wide(const zero_ctx *z, size_t section)
 }
 
 /** What a rank updates of a slice: at stage 0 everything, else what it owns. */
-static size_t cut_slice(const zero_ctx *z, const struct eng_slice *slice, int stage, int rank,
+static size_t cut_slice(const zero_ctx *z, const struct eng_tiles *tiles,
+                        const struct eng_slice *slice, int stage, int rank,
                         struct eng_segment *segments)
 {
     const int first = stage == 0 ? 0 : rank, end = stage == 0 ? z->config.world : rank + 1;
@@ -53,21 +64,21 @@ static size_t cut_slice(const zero_ctx *z, const struct eng_slice *slice, int st
     if (z->layout.sections[slice->section].frozen)
         return 0;
     for (int owner = first; owner < end; owner++)
-        made += cut_run(z, slice, owner, segments ? segments + made : NULL);
+        made += cut_run(z, tiles, slice, owner, segments ? segments + made : NULL);
     return made;
 }
 
-static size_t count_segments(const zero_ctx *z, int stage, int rank)
+static size_t count_segments(const zero_ctx *z, const struct eng_tiles *tiles, int stage, int rank)
 {
     size_t total = 0;
     for (size_t i = 0; i < z->layout.slice_count; i++)
-        total += cut_slice(z, &z->layout.slices[i], stage, rank, NULL);
+        total += cut_slice(z, tiles, &z->layout.slices[i], stage, rank, NULL);
     return total;
 }
 
-size_t eng_segments_bytes(const zero_ctx *z, int stage, int rank)
+size_t eng_segments_bytes(const zero_ctx *z, const struct eng_tiles *tiles, int stage, int rank)
 {
-    return count_segments(z, stage, rank) * sizeof *z->segments +
+    return count_segments(z, tiles, stage, rank) * sizeof *z->segments +
            (z->layout.section_count + 1) * sizeof *z->section_segments;
 }
 
@@ -110,10 +121,23 @@ bool eng_adds_again(const zero_ctx *z, size_t section)
     return z->adds_again && z->io[section].sums && (z->micro_count == 1 || z->config.native);
 }
 
+/** Tells pieces which segments are theirs: those of each follow each other. */
+static void note_segments(const zero_ctx *z, struct eng_tiles *tiles)
+{
+    for (size_t i = 0; i < z->section_segments[z->layout.section_count]; i++) {
+        const struct eng_segment *segment = &z->segments[i];
+        struct eng_piece *piece =
+            eng_tiles_piece(tiles, segment->section, segment->first / ENG_GRANULE);
+        if (piece->segments++ == 0)
+            piece->first_segment = i;
+    }
+}
+
 zero_result eng_segments_make(zero_ctx *z)
 {
     const int stage = z->config.stage, rank = z->config.rank;
-    const size_t total = count_segments(z, stage, rank);
+    struct eng_tiles *tiles = z->tier ? &z->tier->tiles : NULL;
+    const size_t total = count_segments(z, tiles, stage, rank);
     z->segments = base_calloc(total, sizeof *z->segments);
     z->section_segments = base_calloc(z->layout.section_count + 1, sizeof *z->section_segments);
     if (!z->segments || !z->section_segments)
@@ -122,9 +146,11 @@ zero_result eng_segments_make(zero_ctx *z)
     for (size_t s = 0, i = 0; s < z->layout.section_count; s++) {
         z->section_segments[s] = made;
         for (; i < z->layout.slice_count && z->layout.slices[i].section == s; i++)
-            made += cut_slice(z, &z->layout.slices[i], stage, rank, z->segments + made);
+            made += cut_slice(z, tiles, &z->layout.slices[i], stage, rank, z->segments + made);
     }
     z->section_segments[z->layout.section_count] = made;
+    if (tiles)
+        note_segments(z, tiles);
     for (size_t s = 0; s < z->layout.section_count; s++)
         z->io[s].sums = sums(z, s);
     z->past_caches = exceeds_caches(&z->placement);
@@ -231,11 +257,19 @@ struct section_update {
     const struct eng_segment *segments;
 };
 
+/** A tile has the new weights, too. */
+static void keep(const zero_ctx *z, const struct eng_segment *segment)
+{
+    if (z->tier)
+        eng_tier_keep(z, segment->section, segment->first, segment->count);
+}
+
 static void update_task(void *user, size_t index, int thread)
 {
     (void)thread;
     const struct section_update *task = user;
     eng_update_segment(task->z, &task->segments[index]);
+    keep(task->z, &task->segments[index]);
 }
 
 static void update_again_task(void *user, size_t index, int thread)
@@ -243,34 +277,41 @@ static void update_again_task(void *user, size_t index, int thread)
     (void)thread;
     const struct section_update *task = user;
     update_again(task->z, &task->segments[index]);
+    keep(task->z, &task->segments[index]);
 }
 
-static void update_section(zero_ctx *z, size_t s)
+void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count)
 {
-    struct section_update task = {.z = z, .segments = z->segments + z->section_segments[s]};
-    const size_t count = z->section_segments[s + 1] - z->section_segments[s];
-    const bool again = eng_adds_again(z, s);
+    struct section_update task = {.z = z, .segments = z->segments + first};
+    const bool again = eng_adds_again(z, section);
     z->grads_lent = z->grads_lent || again;
     base_pool_run(z->pool, count, again ? update_again_task : update_task, &task);
+}
+
+static zero_result update_memory(zero_ctx *z)
+{
+    zero_result r = ZERO_OK;
+    // What persists goes first, for the step waits until it is current; the rest may take its time.
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t s = 0; s < z->layout.section_count; s++) {
+            if (z->layout.sections[s].persistent != (pass == 0) || !z->io[s].trains)
+                continue;
+            const size_t first = z->section_segments[s];
+            if (!z->io[s].ahead)
+                eng_update_range(z, s, first, z->section_segments[s + 1] - first);
+            z->io[s].ahead = false;
+            if (!r)
+                r = eng_publish_start(z, s);
+        }
+    return r;
 }
 
 zero_result eng_update_all(zero_ctx *z)
 {
     eng_save_hold(z);
     const uint64_t begin = base_clock_ns();
-    zero_result r = ZERO_OK;
     z->version++;
-    // What persists goes first, for the step waits until it is current; the rest may take its time.
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t s = 0; s < z->layout.section_count; s++) {
-            if (z->layout.sections[s].persistent != (pass == 0) || !z->io[s].trains)
-                continue;
-            if (!z->io[s].ahead)
-                update_section(z, s);
-            z->io[s].ahead = false;
-            if (!r)
-                r = eng_publish_start(z, s);
-        }
+    zero_result r = z->tier ? eng_tier_update(z) : update_memory(z);
     if (!r)
         r = eng_sums_return(z);
     eng_stretch(z, CONTROL_UPDATE, -1, begin, &z->stats.update_s);

@@ -36,26 +36,36 @@ zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user, struc
     return ZERO_OK;
 }
 
+/** Where frozen tensors' values come from. */
+struct frozen_source {
+    eng_source_fn read;
+    void *user;
+    bool write;
+};
+
+static zero_result read_frozen(zero_ctx *z, void *user, const struct eng_part *part,
+                               struct base_error *error)
+{
+    const struct frozen_source *source = user;
+    const struct eng_slice *slice = part->slice;
+    float tile[TILE];
+    size_t count;
+    for (size_t at = part->first, end = at + part->count; at < end; at += count) {
+        count = end - at < TILE ? end - at : TILE;
+        const zero_result r = source->read(z, source->user, slice, at, count, tile, error);
+        if (r)
+            return r;
+        if (source->write)
+            eng_values_put(z, slice->section, slice->granule * ENG_GRANULE + at, count, tile);
+    }
+    return ZERO_OK;
+}
+
 zero_result eng_values_frozen(zero_ctx *z, eng_source_fn source, void *user, bool write,
                               struct base_error *error)
 {
-    float tile[TILE];
-    for (size_t i = 0; i < z->layout.slice_count; i++) {
-        const struct eng_slice *slice = &z->layout.slices[i];
-        size_t at, end, count;
-        eng_state_part(z, slice, &at, &end);
-        if (!z->layout.sections[slice->section].frozen)
-            continue;
-        for (; at < end; at += count) {
-            count = end - at < TILE ? end - at : TILE;
-            const zero_result r = source(z, user, slice, at, count, tile, error);
-            if (r)
-                return r;
-            if (write)
-                eng_values_put(z, slice->section, slice->granule * ENG_GRANULE + at, count, tile);
-        }
-    }
-    return ZERO_OK;
+    struct frozen_source frozen = {source, user, write};
+    return eng_state_walk(z, true, write ? ENG_REPLACE : ENG_LOOK, read_frozen, &frozen, error);
 }
 
 zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
@@ -112,36 +122,57 @@ void eng_state_part(const zero_ctx *z, const struct eng_slice *slice, size_t *fi
     part_in(slice, place->state_first, place->state_granules, first, end);
 }
 
-void eng_values_get(const zero_ctx *z, size_t section, size_t element, size_t count, float *values)
+/** Where values of a part go. */
+struct values_out {
+    float *values;
+    size_t first; /**< element of the slice of the first one */
+};
+
+static zero_result get_part(zero_ctx *z, void *user, const struct eng_part *part,
+                            struct base_error *error)
 {
-    size_t size;
-    const void *weights = eng_best_weights(z, section, element, &size);
+    const struct values_out *out = user;
+    const size_t section = part->slice->section;
     const bool wide = z->placement.sections[section].master;
-    eng_widen(z->kernels, wide ? ZERO_F32 : z->layout.sections[section].dtype, weights, count,
-              values);
+    size_t size;
+    const void *weights =
+        eng_best_weights(z, section, part->slice->granule * ENG_GRANULE + part->first, &size);
+    (void)error;
+    eng_widen(z->kernels, wide ? ZERO_F32 : z->layout.sections[section].dtype, weights, part->count,
+              out->values + (part->first - out->first));
+    return ZERO_OK;
 }
 
-/** The values of a rank's run of a section become weights and working copy. */
-static void install(zero_ctx *z, size_t s, int owner)
+zero_result eng_values_get(zero_ctx *z, const struct eng_part *part, float *values,
+                           struct base_error *error)
 {
-    const struct coll_span *run = &z->layout.sections[s].elements[owner];
-    if (run->count > 0)
-        eng_values_put(z, s, run->offset, run->count, eng_sums(z, owner, s, run->offset));
+    struct values_out out = {values, part->first};
+    return eng_state_visit(z, part, ENG_LOOK_AT_WEIGHTS, get_part, &out, error);
 }
 
-zero_result eng_values_install(zero_ctx *z)
+/** What was read for a part becomes its weights and working copy. */
+static zero_result install_part(zero_ctx *z, void *user, const struct eng_part *part,
+                                struct base_error *error)
 {
-    zero_result r = ZERO_OK;
-    z->version++;
-    for (size_t s = 0; s < z->layout.section_count; s++) {
-        const bool all = z->placement.sections[s].residence == ENG_REPLICATED;
-        for (int owner = 0; owner < z->config.world; owner++)
-            if ((all || owner == z->config.rank) && !z->layout.sections[s].frozen)
-                install(z, s, owner);
-        if (!r)
-            r = eng_publish_start(z, s);
+    const size_t s = part->slice->section;
+    size_t at = part->slice->granule * ENG_GRANULE + part->first, count;
+    (void)user;
+    (void)error;
+    for (const size_t end = at + part->count; at < end; at += count) {
+        count = end - at;
+        const int owner = eng_layout_owner(&z->layout, s, at, &count);
+        eng_values_put(z, s, at, count, eng_sums(z, owner, s, at));
     }
+    return ZERO_OK;
+}
+
+zero_result eng_values_install(zero_ctx *z, enum eng_access access)
+{
+    struct base_error error = {0};
+    if (eng_state_walk(z, false, access, install_part, NULL, &error))
+        return eng_fail_from(z, &error);
+    zero_result r = access == ENG_REPLACE ? eng_tier_record_beginning(z) : eng_tier_record(z);
     if (!r)
         r = eng_sums_return(z);
-    return r ? r : eng_publish_finish(z, true);
+    return r ? r : eng_publish_all(z);
 }

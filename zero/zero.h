@@ -171,9 +171,14 @@ typedef struct zero_config {
                                 if no optimizer of a tensor that trains keeps moments */
     zero_dtype comm_dtype; /**< in what gradients travel: f32, bf16, f16; every contribution, this
                                 rank's own and those of one rank alone included, is rounded to it
-                                (to nearest even) before it is summed. Part of the numerics;
-                                default: each gradient's own. A value that overflows by it counts
-                                as not finite */
+                                (to nearest even) before it is summed; what overflows by it is not
+                                finite. Part of the numerics; default: each gradient's own */
+    const char *offload_optimizer; /**< "host" (default), "nvme": see zero/checkpoint.h */
+    const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank */
+    const char *io;                /**< nvme: "uring" (default), "threads", "sync" */
+    int64_t tile_bytes;   /**< nvme: what is read, updated and written together; default 12 MiB */
+    int64_t host_bytes;   /**< nvme: memory of a rank for tiles; default: that of 12 */
+    const char *recovery; /**< nvme: "on" (default), "durable" */
 } zero_config;
 
 /** A config with every field at its default. */

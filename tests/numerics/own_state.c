@@ -7,7 +7,10 @@ static struct own_element read_element(const zero_ctx *z, const struct eng_slice
     const zero_dtype dtype = z->config.moment_dtype;
     const size_t at = slice->granule * ENG_GRANULE + e;
     struct own_element own = {(zero_param)slice->param, (int32_t)slice->index, e, 0, {0}};
-    eng_values_get(z, slice->section, at, 1, &own.weight);
+    size_t size;
+    const void *weight = eng_best_weights(z, slice->section, at, &size);
+    const zero_dtype stored = z->layout.sections[slice->section].dtype;
+    eng_widen(z->kernels, size == sizeof(float) ? ZERO_F32 : stored, weight, 1, &own.weight);
     for (int k = 0; k < z->layout.sections[slice->section].moments; k++)
         eng_widen(z->kernels, dtype, eng_moments(z, k, slice->section, at), 1, &own.moment[k]);
     return own;

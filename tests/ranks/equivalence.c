@@ -13,6 +13,7 @@
 #include "tests/numerics/synthetic_matrix.h"
 #include "tests/ranks/team.h"
 #include "tests/sweep.h"
+#include "tests/unit/temporary.h"
 #include "zero/engine.h"
 #include "zero/kernels/kernels.h"
 
@@ -41,11 +42,14 @@ struct job {
     int64_t persist, live_bytes;
     bool borrow, own_gradient;      // working copies, gradients in the caller's memory
     bool past_caches;               // everything is stored as if it did not fit there
+    const char *io;                 // the optimizer's state is in files; NULL: in memory
+    int64_t tile_bytes, host_bytes; // of those
     struct outcome *outcomes;       // one a rank, shared by processes
     const struct outcome *expected; // NULL: this is the first one
 };
 
 static bool every;
+static struct temporary directory; // for state in files
 
 // Hashes the working copies that may be read without a gather: small ones, and at stage 0 all.
 // Those of others are taken from what is expected.
@@ -88,6 +92,13 @@ static bool train_job(struct team_rank *rank, const struct job *job)
     rank->config.persist_numel = job->persist;
     rank->config.live_bytes = job->live_bytes;
     rank->config.kernels = job->kernels;
+    if (job->io) {
+        rank->config.offload_optimizer = "nvme";
+        rank->config.nvme_dir = directory.directory;
+        rank->config.io = job->io;
+        rank->config.tile_bytes = job->tile_bytes;
+        rank->config.host_bytes = job->host_bytes;
+    }
     if (!team_open(rank))
         return false;
     TEAM_OK(rank, synthetic_commit(rank->z, &job->model));
@@ -138,14 +149,16 @@ static void describe(const struct job *job)
 {
     fprintf(stderr,
             "%d ranks, stage %d, %s, %s, %s, prefetch %d, grad_units %d, %s, cpu_threads %d, "
-            "persist %lld, live %lld%s%s%s%s%s%s%s\n",
+            "persist %lld, live %lld%s%s%s%s%s%s%s%s%s, tiles of %lld, %lld for them\n",
             job->world, job->stage, job->transport, job->gather,
             job->model.tied ? "tied" : "not tied", job->prefetch, job->grad_units, job->kernels,
             job->cpu_threads, (long long)job->persist, (long long)job->live_bytes,
             job->model.ahead ? ", announced" : "",
             job->model.hostile ? ", hostile environment" : "", job->borrow ? ", borrowed" : "",
             job->own_gradient ? ", own gradients" : "", job->paranoid ? ", paranoid" : "",
-            job->verify_micro ? ", verified" : "", job->past_caches ? ", past the caches" : "");
+            job->verify_micro ? ", verified" : "", job->past_caches ? ", past the caches" : "",
+            job->io ? ", state in files by " : "", job->io ? job->io : "",
+            (long long)job->tile_bytes, (long long)job->host_bytes);
     describe_model(&job->model);
 }
 
@@ -208,6 +221,7 @@ static void take_turns(struct job *job, unsigned turn)
 {
     static const char *const tables[] = {"auto", "avx2", "ref"};
     static const int64_t persist[] = {0, ZERO_OFF, 1023, 1 << 20};
+    static const char *const engines[] = {"uring", "threads", "sync"};
     job->kernels = eng_kernels_find(tables[turn % 3]) ? tables[turn % 3] : "auto";
     job->cpu_threads = 1 + (int)(turn / 2 % 2);
     job->persist = persist[turn % 4];
@@ -221,6 +235,9 @@ static void take_turns(struct job *job, unsigned turn)
     job->paranoid = (int)(turn / 2 % 3 == 0);
     job->verify_micro = !job->model.ahead && turn % 5 == 2;
     job->past_caches = turn / 6 % 2;
+    job->io = turn / 4 % 3 == 1 ? engines[turn / 3 % 3] : NULL;
+    job->tile_bytes = turn % 2 ? 65536 : 100000;
+    job->host_bytes = turn / 2 % 2 ? 2 << 22 : 0;
     job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);
 }
 
@@ -522,7 +539,7 @@ static void print_golden(void **state)
             }
 }
 
-int main(int argc, char **argv)
+static int run_all(int argc, char **argv)
 {
     const struct CMUnitTest part[] = {cmocka_unit_test(part_of_matrix)};
     const struct CMUnitTest whole[] = {cmocka_unit_test(matrix_of_one_optimizer)};
@@ -552,4 +569,17 @@ int main(int argc, char **argv)
         cmocka_unit_test(announced_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    if (!temporary_make(&directory))
+        return 1;
+    const int failed = run_all(argc, argv);
+    // What has ended well has left nothing.
+    const int left = temporary_entries(&directory);
+    temporary_remove(&directory);
+    if (left > 0)
+        fprintf(stderr, "%d files are left\n", left);
+    return failed ? failed : left > 0;
 }

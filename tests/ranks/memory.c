@@ -2,6 +2,7 @@
  * asks for nothing. */
 #include "tests/ranks/process_memory.h"
 #include "tests/ranks/toy.h"
+#include "tests/unit/temporary.h"
 
 #include "base/arena.h"
 
@@ -30,6 +31,7 @@ struct job {
     bool narrow;      /**< gradients that travel in another type; no masters; moments of 16 bits */
     bool borrow, own; /**< working copies, gradients in the caller's memory as well */
     bool paranoid, verify;
+    const char *nvme;  /**< directory of the optimizer's state; NULL: memory */
     int32_t evaluates; /**< micro-batches of evaluations at the end; 0: none */
     pthread_barrier_t barrier;
     size_t before[WORLD];    /**< before zero_open() */
@@ -158,6 +160,11 @@ static bool measure_job(struct team_rank *rank, void *user)
     rank->config.open_units = 2;
     rank->config.prefetch_units = 1;
     rank->config.grad_units = 2;
+    if (job->nvme) {
+        rank->config.offload_optimizer = "nvme";
+        rank->config.nvme_dir = job->nvme;
+        rank->config.tile_bytes = 4 << 20;
+    }
     job->before[r] = measure(job);
     if (!toy_open(rank, &toy))
         return false;
@@ -229,7 +236,7 @@ static void compare_with_plan(struct job *job)
                   job->shared ? "shared" : "copied", job->toy.dtype == ZERO_F32 ? "f32" : "16 bits",
                   job->narrow ? " only" : "", (double)plan / 1048576, (double)rest / 1048576,
                   (double)peak / 1048576);
-    assert_true(plan >= (size_t)64 << 20);
+    assert_true(plan >= (size_t)64 << 20 || job->nvme);
     assert_true(near(rest, plan));
     assert_true(near(peak, plan));
     if (job->evaluates)
@@ -259,6 +266,22 @@ static void the_plan_of_other_precisions_is_what_is_used(void **state)
         job->toy.grad_dtype = ZERO_F32;
         compare_with_plan(job);
     }
+}
+
+/** The optimizer's state is in files, and a few tiles of it in memory. */
+static void the_plan_of_state_in_files_is_what_is_used(void **state)
+{
+    (void)state;
+    struct temporary directory;
+    need_plain_memory();
+    assert_true(temporary_make(&directory));
+    for (int stage = 0; stage <= 3; stage++) {
+        struct job *job = make_job(stage, stage % 2, stage < 2 ? ZERO_BF16 : ZERO_F32, 40, LAYER);
+        job->nvme = directory.directory;
+        compare_with_plan(job);
+        assert_int_equal(temporary_entries(&directory), 0);
+    }
+    temporary_remove(&directory);
 }
 
 /** Tensors without gradient and state, and what lies twice because the caller has it, too. */
@@ -440,6 +463,7 @@ int main(void)
         cmocka_unit_test(allocations_are_seen),
         cmocka_unit_test(the_plan_is_what_is_used),
         cmocka_unit_test(the_plan_of_other_precisions_is_what_is_used),
+        cmocka_unit_test(the_plan_of_state_in_files_is_what_is_used),
         cmocka_unit_test(the_plan_of_parts_is_what_is_used),
         cmocka_unit_test(stage_3_grows_with_the_largest_unit),
         cmocka_unit_test(a_step_asks_for_nothing),

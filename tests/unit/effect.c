@@ -93,6 +93,11 @@ static void no_effect_is_an_error(void **state)
     expect("loss_scale=8\nloss_scale_init=8", &f32, "loss_scale_init has no effect");
     expect("loss_scale_min=2", &f32, "loss_scale_min has no effect");
     expect("nonfinite=error\nskip_limit=3", &f32, "skip_limit has no effect");
+    expect("nvme_dir=/tmp", &f32, "nvme_dir is set, but nothing is on NVMe");
+    expect("offload_optimizer=host\ntile_bytes=1MiB", &f32, "tile_bytes is set, but nothing");
+    expect("io=sync", &f32, "io is set, but nothing");
+    expect("recovery=durable", &f32, "recovery is set, but nothing");
+    expect("offload_optimizer=nvme", &f32, "offload_optimizer=nvme needs nvme_dir");
     expect("reduction=native\nsum_group=2", &f32, "sum_group=2 with reduction=native");
 }
 

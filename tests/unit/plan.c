@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-enum { GRANULE = 1024, ROWS = 11, UNITS = 6 };
+enum { GRANULE = 1024, ROWS = 12, UNITS = 6 };
 
 static const char *const purposes[ROWS] = {"working copies",
                                            "gathered units",
@@ -23,6 +23,7 @@ static const char *const purposes[ROWS] = {"working copies",
                                            "windows",
                                            "moments",
                                            "master weights",
+                                           "tiles of state on NVMe",
                                            "tables",
                                            "transport",
                                            "saving"};
@@ -37,6 +38,7 @@ enum row {
     WINDOWS,
     MOMENTS,
     MASTERS,
+    TILES,
     TABLES,
     TRANSPORT,
     SAVING

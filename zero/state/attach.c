@@ -15,6 +15,14 @@ const struct eng_blob *eng_blob_find(const zero_ctx *z, const char *name, bool o
     return NULL;
 }
 
+bool eng_has_rank_blobs(const zero_ctx *z)
+{
+    for (size_t i = 0; i < eng_blob_count(z); i++)
+        if (z->blobs->list[i].scope == ZERO_OF_RANK)
+            return true;
+    return false;
+}
+
 size_t eng_blob_count(const zero_ctx *z)
 {
     return z->blobs ? z->blobs->count : 0;
@@ -81,6 +89,8 @@ static zero_result attach(zero_ctx *z, const char *name, void *memory, uint64_t 
     base_error_clear(&z->error);
     if (!z->blobs)
         return zero_fail(&z->error, ZERO_E_NOMEM, "zero_attach: no memory for %s", name);
+    if (memory && eng_tier_attach(z, name, bytes))
+        return z->error.result;
     struct eng_blob *blob = place(z->blobs, name);
     const bool is_new = blob == &z->blobs->list[z->blobs->count];
     if (!memory) {

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,8 +24,9 @@ struct load {
     struct eng_match match;
     unsigned char *block; /**< elements as they were stored, where they are converted or checked */
     unsigned char *blobs; /**< bytes of those that come back, until all else has been read */
-    bool newest;          /**< the one before may do */
+    bool newest;          /**< the one before may do, or a recovery point */
     bool changed;         /**< values of this context have begun to change */
+    bool recovered;       /**< it is no checkpoint, but the recovery point on NVMe */
     int32_t damaged;      /**< newer ones that were passed over */
 };
 
@@ -197,72 +197,61 @@ static zero_result read_field(zero_ctx *z, struct load *job, const struct eng_sl
                             eng_state_memory(z, slice, field, first), error);
 }
 
-/** Reads what this rank writes of a slice, and makes its working copy. */
-static zero_result read_slice(zero_ctx *z, struct load *job, const struct eng_slice *slice,
-                              struct base_error *error)
+/** Reads a part of what this rank writes, and makes its working copy. */
+static zero_result read_part(zero_ctx *z, void *user, const struct eng_part *part,
+                             struct base_error *error)
 {
-    size_t first, end;
-    eng_state_part(z, slice, &first, &end);
-    if (first >= end || job->match.tensor[slice->param] == SIZE_MAX)
+    struct load *job = user;
+    const struct eng_slice *slice = part->slice;
+    if (job->match.tensor[slice->param] == SIZE_MAX)
         return ZERO_OK;
     zero_result r = ZERO_OK;
     for (int f = 0; !r && f < eng_state_fields(z, slice->param); f++)
-        r = read_field(z, job, slice, f, first, end - first, error);
+        r = read_field(z, job, slice, f, part->first, part->count, error);
     if (!r)
-        eng_values_refresh(z, slice->section, slice->granule * ENG_GRANULE + first, end - first);
+        eng_values_refresh(z, slice->section, slice->granule * ENG_GRANULE + part->first,
+                           part->count);
     return r;
 }
 
 static zero_result read_all(zero_ctx *z, struct load *job, struct base_error *error)
 {
-    zero_result r = ZERO_OK;
-    for (size_t i = 0; !r && i < z->layout.slice_count; i++)
-        r = read_slice(z, job, &z->layout.slices[i], error);
+    const enum eng_access access = job->options.partial ? ENG_CHANGE : ENG_REPLACE;
+    zero_result r = eng_state_walk(z, false, access, read_part, job, error);
+    if (!r)
+        r = eng_state_walk(z, true, access, read_part, job, error);
+    if (r)
+        eng_tier_abandon(z);
     return r;
 }
 
 /* ------------------------------------------------------------------ afterwards */
 
 /** Counters and scalars become those of the checkpoint. */
-static void install_moment(zero_ctx *z, const struct load *job)
+static zero_result install_moment(zero_ctx *z, const struct load *job)
 {
     const struct ckpt_state *state = &manifest_of(job)->state;
-    z->step = state->step;
-    z->updates = state->updates;
-    z->stepped = state->step > 0;
-    z->result = (zero_step_result){
-        .step = state->step,
-        .updates = state->updates,
-        .norm = NAN,
-        .clip = NAN,
-        .bad_param = -1,
-        .bad_rank = -1,
-        .loss_scale = state->loss_scale,
-        .skips = state->skips,
-    };
-    z->config.seed = state->seed;
-    if (z->scale.dynamic) {
-        z->scale.value = state->loss_scale;
-        z->scale.clean = state->loss_scale_clean;
-    }
+    struct base_error error = {0};
+    struct eng_moment moment;
+    if (eng_moment_make(z, &moment, &error))
+        return eng_fail_from(z, &error);
+    eng_moment_take(z, (struct base_hash128){0, 0}, &moment);
+    moment.step = state->step;
+    moment.updates = state->updates;
+    moment.skips = state->skips;
+    moment.scale.value = state->loss_scale;
+    moment.scale.clean = state->loss_scale_clean;
     for (size_t g = 0; g < z->model.group_count; g++) {
         if (job->match.group[g] == SIZE_MAX)
             continue;
         const struct ckpt_group *saved = &manifest_of(job)->groups[job->match.group[g]];
-        eng_match_hyper(saved, &z->hyper[g]); // eng_match() knows them
-        z->model.groups[g].frozen = saved->frozen;
+        eng_match_hyper(saved, &moment.hyper[g]); // eng_match() knows them
+        moment.frozen[g] = saved->frozen;
     }
-    eng_frozen_refresh(z);
-}
-
-/** Sends all working copies on their way. */
-static zero_result publish(zero_ctx *z)
-{
-    zero_result r = ZERO_OK;
-    z->version++;
-    for (size_t s = 0; !r && s < z->layout.section_count; s++)
-        r = eng_publish_start(z, s);
-    return r ? r : eng_publish_finish(z, true);
+    eng_moment_install(z, &moment);
+    eng_moment_free(&moment);
+    z->config.seed = state->seed;
+    return ZERO_OK;
 }
 
 /** Whether what is in memory now is what was saved, tensor by tensor. */
@@ -332,8 +321,11 @@ static zero_result load_one(zero_ctx *z, struct load *job)
     if (r)
         return r;
     give_blobs(z, job);
-    install_moment(z, job);
-    r = publish(z);
+    r = install_moment(z, job);
+    if (!r)
+        r = eng_tier_record(z);
+    if (!r)
+        r = eng_publish_all(z);
     return r ? r : check_fingerprint(z, job);
 }
 
@@ -359,24 +351,36 @@ static zero_result conclude(zero_ctx *z, const struct load *job, zero_result r)
 
 static void report(zero_ctx *z, const struct load *job, uint64_t began_ns, zero_load_result *result)
 {
-    const struct ckpt_manifest *manifest = manifest_of(job);
     zero_load_result full = {
-        .saved_world = (int32_t)manifest->world,
+        .saved_world = z->config.world,
         .step = z->step,
         .updates = z->updates,
-        .rank_blobs = job->match.rank_blobs,
+        .rank_blobs = job->recovered ? eng_has_rank_blobs(z) : job->match.rank_blobs,
         .damaged = job->damaged,
         .missing = job->match.missing,
-        .read_bytes = ckpt_loader_bytes_read(job->loader),
+        .recovered = job->recovered,
         .seconds = (double)(base_clock_ns() - began_ns) * 1e-9,
     };
-    base_logf(&z->log, ZERO_LOG_INFO, "ckpt",
-              "step %" PRIu64 " is loaded from %s, saved by %d ranks", z->step, job->path,
-              full.saved_world);
+    if (job->recovered) {
+        base_logf(&z->log, ZERO_LOG_INFO, "ckpt", "step %" PRIu64 " is the recovery point in %s",
+                  z->step, z->config.nvme_dir);
+    } else {
+        full.saved_world = (int32_t)manifest_of(job)->world;
+        full.read_bytes = ckpt_loader_bytes_read(job->loader);
+        base_logf(&z->log, ZERO_LOG_INFO, "ckpt",
+                  "step %" PRIu64 " is loaded from %s, saved by %d ranks", z->step, job->path,
+                  full.saved_world);
+    }
     if (!result)
         return;
     full.struct_size = result->struct_size;
     eng_struct_give(result, &full, sizeof full);
+}
+
+/** Whether nothing but a recovery point is asked for. */
+static bool only_point(const zero_ctx *z, const struct load *job, const char *path)
+{
+    return !path && z->tier && job->newest;
 }
 
 static zero_result check_call(zero_ctx *z, struct load *job, const char *path,
@@ -387,7 +391,7 @@ static zero_result check_call(zero_ctx *z, struct load *job, const char *path,
     if (user &&
         eng_struct_copy(&job->options, sizeof job->options, user, "zero_load_options", &error))
         return eng_fail_from(z, &error);
-    if (!path || !*path || strlen(path) >= CKPT_MAX_PATH)
+    if (!only_point(z, job, path) && (!path || !*path || strlen(path) >= CKPT_MAX_PATH))
         return eng_fail(z, ZERO_E_INVALID, "%s needs a path of 1 to %d bytes", job->call,
                         CKPT_MAX_PATH - 1);
     if (result && result->struct_size < sizeof result->struct_size)
@@ -395,7 +399,7 @@ static zero_result check_call(zero_ctx *z, struct load *job, const char *path,
     zero_result r = eng_between_steps(z, job->call);
     const uint64_t hash = base_hash64(&job->options, sizeof job->options, eng_blob_count(z));
     if (!r)
-        r = eng_same(z, base_hash64(path, strlen(path), hash), "what they are to load");
+        r = eng_same(z, base_hash64(path, path ? strlen(path) : 0, hash), "what they are to load");
     if (!r)
         r = eng_save_finish(z);
     return r;
@@ -471,6 +475,22 @@ static bool is_damage(const zero_ctx *z, const struct load *job, zero_result r)
            (r == ZERO_E_CORRUPT || r == ZERO_E_IO || r == ZERO_NOT_FOUND);
 }
 
+/** None of them was, or there was none. */
+static zero_result nothing_good(zero_ctx *z, const struct load *job)
+{
+    const struct base_error last = z->error;
+    base_error_clear(&z->error);
+    if (!job->directory && job->damaged)
+        return zero_fail(&z->error, ZERO_E_CORRUPT, "%s", last.message);
+    if (!job->directory)
+        return zero_fail(&z->error, ZERO_NOT_FOUND, "zero_resume: no recovery point in %s",
+                         z->config.nvme_dir);
+    if (job->damaged)
+        return zero_fail(&z->error, ZERO_E_CORRUPT,
+                         "zero_resume: all of the checkpoints in %s are damaged", job->directory);
+    return zero_fail(&z->error, ZERO_NOT_FOUND, "zero_resume: no checkpoint in %s", job->directory);
+}
+
 /** Loads the newest one that is good. */
 static zero_result load_newest(zero_ctx *z, struct load *job, struct candidates *candidates)
 {
@@ -480,12 +500,7 @@ static zero_result load_newest(zero_ctx *z, struct load *job, struct candidates 
         if (r)
             return r;
         if (!found) {
-            r = job->damaged ? ZERO_E_CORRUPT : ZERO_NOT_FOUND;
-            base_error_clear(&z->error);
-            return zero_fail(&z->error, r,
-                             job->damaged ? "zero_resume: all of the checkpoints in %s are damaged"
-                                          : "zero_resume: no checkpoint in %s",
-                             job->directory);
+            return nothing_good(z, job);
         }
         r = load_one(z, job);
         if (!is_damage(z, job, r))
@@ -496,6 +511,43 @@ static zero_result load_newest(zero_ctx *z, struct load *job, struct candidates 
     }
 }
 
+/** Whether the recovery point on NVMe is the newer one, or as new: rank 0 tells the others. */
+static zero_result prefer_point(zero_ctx *z, const struct candidates *candidates, bool *preferred)
+{
+    uint64_t step = 0, told = 0;
+    *preferred = false;
+    if (!eng_tier_recoverable(z, &step))
+        return ZERO_OK;
+    told = candidates->count == 0 || step >= candidates->steps[candidates->count - 1];
+    const zero_result sent = coll_broadcast(z->comm, &told, sizeof told, 0);
+    *preferred = told != 0;
+    return sent ? eng_comm_failed(z, sent) : ZERO_OK;
+}
+
+/** Comes back at the recovery point; *done: it did, or nothing else is to be tried. */
+static zero_result recover(zero_ctx *z, struct load *job, bool *done)
+{
+    zero_result r = eng_tier_recover(z, job->call, &job->changed);
+    *done = !is_damage(z, job, r);
+    if (!r)
+        job->recovered = true;
+    if (*done)
+        return r;
+    base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s; trying checkpoints", z->error.message);
+    job->damaged++;
+    return ZERO_OK;
+}
+
+/** The recovery point or the newest good checkpoint. */
+static zero_result load_any(zero_ctx *z, struct load *job, struct candidates *candidates)
+{
+    bool done = false;
+    zero_result r = prefer_point(z, candidates, &done);
+    if (!r && done)
+        r = recover(z, job, &done);
+    return r || done ? r : load_newest(z, job, candidates);
+}
+
 static zero_result resume(zero_ctx *z, const char *directory, const zero_load_options *options,
                           zero_load_result *result)
 {
@@ -503,10 +555,10 @@ static zero_result resume(zero_ctx *z, const char *directory, const zero_load_op
     struct load job = {.call = "zero_resume", .directory = directory, .newest = true};
     struct candidates candidates = {.steps = NULL};
     zero_result r = check_call(z, &job, directory, options, result);
-    if (!r)
+    if (!r && directory)
         r = find_candidates(z, directory, &candidates);
     if (!r)
-        r = load_newest(z, &job, &candidates);
+        r = load_any(z, &job, &candidates);
     base_free(candidates.steps);
     r = conclude(z, &job, r);
     if (!r)

@@ -2,6 +2,8 @@
 
 #include "base/arena.h"
 
+#include <math.h>
+
 zero_result eng_moment_make(const zero_ctx *z, struct eng_moment *moment, struct base_error *error)
 {
     const size_t groups = z->model.group_count;
@@ -34,4 +36,30 @@ void eng_moment_take(const zero_ctx *z, struct base_hash128 blobs, struct eng_mo
         moment->hyper[g] = z->hyper[g];
         moment->frozen[g] = z->model.groups[g].frozen;
     }
+}
+
+void eng_moment_install(zero_ctx *z, const struct eng_moment *moment)
+{
+    if (z->scale.dynamic) {
+        z->scale.value = moment->scale.value;
+        z->scale.clean = moment->scale.clean;
+    }
+    z->step = moment->step;
+    z->updates = moment->updates;
+    z->stepped = moment->step > 0;
+    z->result = (zero_step_result){
+        .step = moment->step,
+        .updates = moment->updates,
+        .norm = NAN,
+        .clip = NAN,
+        .bad_param = -1,
+        .bad_rank = -1,
+        .loss_scale = moment->scale.value,
+        .skips = moment->skips,
+    };
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        z->hyper[g] = moment->hyper[g];
+        z->model.groups[g].frozen = moment->frozen[g];
+    }
+    eng_frozen_refresh(z);
 }

@@ -26,6 +26,7 @@ struct shard_report {
 
 struct eng_save {
     struct ckpt_saver *saver;
+    struct eng_recorded *recorded; /**< what is saved, where state is in a file */
     int level;                     /**< the saver's, */
     size_t room_bytes, blob_bytes; /**< and how much room it has for copies, and for blobs */
     struct eng_sources sources;
@@ -85,16 +86,30 @@ static void see(void *user, const struct ckpt_source *source, int field, uint64_
     eng_digest_add(z, slice, field, first, count, elements, &save->digest.sums[slice->param]);
 }
 
+/** Of state in a file. */
+static zero_result fetch(void *user, const struct ckpt_source *source, int field, uint64_t first,
+                         size_t count, const void **elements, struct base_error *error)
+{
+    zero_ctx *z = user;
+    struct eng_save *save = z->save;
+    const struct eng_part part = {.slice = save->sources.slice[source - save->sources.list],
+                                  .first = (size_t)first,
+                                  .count = count};
+    return eng_recorded_read(z, save->recorded, &part, field, elements, error);
+}
+
 static struct ckpt_saver_config saver_config(zero_ctx *z)
 {
     return (struct ckpt_saver_config){
         .store = &ckpt_store_posix,
         .level = z->save->level,
-        .budget = z->save->room_bytes,
+        .budget = z->tier ? 0 : z->save->room_bytes,
         .sources = z->save->sources.list,
         .load = eng_save_load(z, z->config.rank),
         .seen = see,
         .seen_user = z,
+        .fetch = z->tier ? fetch : NULL,
+        .fetch_user = z,
         .progress = &z->save_status.done_bytes,
     };
 }
@@ -131,6 +146,8 @@ static zero_result make(zero_ctx *z, struct base_error *error)
     }
     zero_result r = eng_sources_make(z, &save->sources, error);
     if (!r)
+        r = eng_recorded_make(z, &save->recorded, error);
+    if (!r)
         r = eng_digest_make(z, &save->digest, error);
     return r ? r : eng_moment_make(z, &save->moment, error);
 }
@@ -149,6 +166,7 @@ static void release(zero_ctx *z)
     eng_moment_free(&save->moment);
     eng_digest_free(&save->digest);
     eng_sources_free(&save->sources);
+    eng_recorded_free(save->recorded);
     base_free(save->all);
     base_free(save);
     z->save = NULL;
@@ -198,9 +216,9 @@ size_t eng_save_bytes(const zero_ctx *z, int rank)
     const struct ckpt_saver_load load = eng_save_load(z, rank);
     const struct eng_save *save = z->save;
     const size_t params = z->model.param_count, world = (size_t)z->config.world;
-    const size_t saver = save ? ckpt_saver_bytes(&load, save->level, save->room_bytes)
-                              : ckpt_saver_bytes(&load, CKPT_LEVEL_DEFAULT, DEFAULT_ROOM);
-    return sizeof *save + saver + world * sizeof(struct shard_report) +
+    const size_t room = z->config.nvme ? 0 : save ? save->room_bytes : DEFAULT_ROOM;
+    const size_t saver = ckpt_saver_bytes(&load, save ? save->level : CKPT_LEVEL_DEFAULT, room);
+    return sizeof *save + saver + eng_recorded_bytes(z) + world * sizeof(struct shard_report) +
            load.sources * (sizeof(struct ckpt_source) + sizeof(struct eng_slice *)) +
            params * ((1 + world) * sizeof(struct base_hash128) + sizeof(struct eng_named_sum)) +
            z->model.group_count * (sizeof(zero_hyper) + sizeof(bool));
@@ -353,7 +371,7 @@ zero_result eng_save_advance(zero_ctx *z, const void *words, size_t stride)
 
 void eng_save_hold(zero_ctx *z)
 {
-    if (phase_of(z) != WRITING)
+    if (phase_of(z) != WRITING || eng_recorded_stays(z, z->save->recorded))
         return;
     const uint64_t began = base_clock_ns();
     ckpt_saver_hold(z->save->saver);
@@ -475,6 +493,7 @@ static zero_result start(zero_ctx *z, const uint8_t id[16], struct base_error *e
         .path = save->path,
     };
     memcpy(target.id.checkpoint, id, sizeof target.id.checkpoint);
+    eng_recorded_begin(z, save->recorded);
     memset(save->digest.sums, 0, z->model.param_count * sizeof *save->digest.sums);
     return ckpt_saver_start(save->saver, &target, blobs, count, error);
 }

@@ -76,7 +76,8 @@ static struct ckpt_source source_of(const zero_ctx *z, const struct eng_slice *s
     struct ckpt_source source = {.run = *run, .fields = eng_state_fields(z, slice->param)};
     for (int f = 0; f < source.fields; f++) {
         const bool never_negative = f > 0 && (optimizer->never_negative >> (f - 1) & 1);
-        source.field[f] = eng_state_memory(z, slice, f, run->first);
+        if (!z->tier)
+            source.field[f] = eng_state_memory(z, slice, f, run->first);
         source.code[f] = ckpt_block_code_of(eng_state_dtype(z, slice->param, f), never_negative);
     }
     return source;

@@ -34,6 +34,8 @@ zero_result eng_moment_make(const zero_ctx *z, struct eng_moment *moment, struct
 void eng_moment_free(struct eng_moment *moment);
 /** Now; `blobs` is eng_blob_hash(). */
 void eng_moment_take(const zero_ctx *z, struct base_hash128 blobs, struct eng_moment *moment);
+/** Makes it now, but for V and blobs; the loss scale's value where that is dynamic. */
+void eng_moment_install(zero_ctx *z, const struct eng_moment *moment);
 
 /* ---- fingerprint.c */
 
@@ -81,6 +83,8 @@ struct eng_blobs {
 
 /** The blob of that name and scope, NULL if there is none. */
 const struct eng_blob *eng_blob_find(const zero_ctx *z, const char *name, bool of_rank);
+/** Whether some are of a rank. */
+bool eng_has_rank_blobs(const zero_ctx *z);
 /** Number of blobs. */
 size_t eng_blob_count(const zero_ctx *z);
 /** Hash of the global ones, names included; zero if there is none. */

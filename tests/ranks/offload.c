@@ -1,0 +1,430 @@
+// State in files: a job that ended badly comes back at its last step, a job that ended well leaves
+// nothing; what is attached; checkpoints beside it; and what can't be had, or is damaged.
+#include "base/fault.h"
+#include "tests/ranks/saved.h"
+#include "tests/unit/temporary.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 3, MOST_RANKS = 4, TILES_AT = 160000 };
+
+static struct temporary directory; // of state, and in it "saved" of checkpoints
+
+struct job {
+    zero_dtype dtype;
+    int stage;
+    int steps;                  // of this job
+    bool in_memory;             // nothing is in files
+    bool dies;                  // ends without a clean end
+    bool comes_back;            // goes on from what is there
+    bool saves;                 // after its second step
+    uint64_t expected;          // the step it comes back at
+    int32_t recovered, damaged; // and how
+    uint8_t digest[16];         // at the end
+};
+
+static int set_up(void **state)
+{
+    (void)state;
+    return temporary_make(&directory) && temporary_folder(&directory, "saved") ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    base_fault_set(NULL, NULL);
+    temporary_remove(&directory);
+    return 0;
+}
+
+static void put_state_into_files(zero_config *config)
+{
+    static const char *const engines[] = {"uring", "threads", "sync"};
+    config->name = "offload"; // another one would be another job
+    config->offload_optimizer = "nvme";
+    config->nvme_dir = directory.directory;
+    config->io = engines[config->stage % 3];
+    config->tile_bytes = 65536;
+}
+
+// Files of ranks; beside them there is only the directory of checkpoints.
+static int files_left(void)
+{
+    return temporary_entries(&directory) - 1;
+}
+
+static struct toy toy_of(const struct job *job)
+{
+    struct toy toy = toy_odd;
+    toy.dtype = job->dtype;
+    toy.frozen = 1u << 4; // one tensor
+    return toy;
+}
+
+// A call that fails on all ranks at once, so that none of them ends well.
+static bool die(struct team_rank *rank)
+{
+    TEAM_OK(rank, zero_barrier(rank->z));
+    zero_abort(rank->z, "for a test");
+    while (zero_barrier(rank->z) == ZERO_OK)
+        ;
+    return true;
+}
+
+static bool come_back(struct team_rank *rank, const struct job *job)
+{
+    zero_load_result loaded = {.struct_size = sizeof loaded};
+    TEAM_OK(rank, zero_resume(rank->z, temporary_path(&directory, "saved"), NULL, &loaded));
+    TEAM_CHECK(loaded.step == job->expected && loaded.recovered == job->recovered);
+    TEAM_CHECK(loaded.damaged == job->damaged);
+    zero_step_result info = {.struct_size = sizeof info};
+    TEAM_OK(rank, zero_step_info(rank->z, &info));
+    TEAM_CHECK(info.step == job->expected && info.updates == job->expected);
+    return true;
+}
+
+static bool work(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    const struct toy toy = toy_of(job);
+    uint8_t digest[16];
+    rank->config.stage = job->stage;
+    rank->config.micro_batches = toy.micro_batches;
+    if (!job->in_memory)
+        put_state_into_files(&rank->config);
+    if (!team_open(rank) || !toy_register(rank, &toy))
+        return false;
+    TEAM_OK(rank, zero_commit(rank->z));
+    if (job->comes_back && !come_back(rank, job))
+        return false;
+    const int before = job->saves ? 2 : 0;
+    if (!toy_train(rank, &toy, before))
+        return false;
+    if (job->saves)
+        TEAM_OK(rank, zero_save(rank->z, temporary_path(&directory, "saved"), NULL));
+    if (!toy_train(rank, &toy, job->steps - before))
+        return false;
+    TEAM_OK(rank, zero_save_wait(rank->z));
+    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+    if (rank->rank == 0)
+        memcpy(job->digest, digest, sizeof digest);
+    return !job->dies || die(rank);
+}
+
+static void run(int world, struct job *job)
+{
+    if (team_run(team_threads(world), world, work, job))
+        return;
+    fail_msg("%d ranks, stage %d, dtype %d", world, job->stage, job->dtype);
+}
+
+/* ------------------------------------------------------------------ what works */
+
+// At any stage, with masters in files or weights in memory.
+static void a_job_comes_back_at_its_last_step(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= MOST_RANKS; world++)
+        for (int stage = 0; stage <= 3; stage++) {
+            const zero_dtype dtype = (world + stage) % 2 ? ZERO_BF16 : ZERO_F32;
+            struct job whole = {.dtype = dtype, .stage = stage, .steps = 2 * STEPS};
+            struct job first = {.dtype = dtype, .stage = stage, .steps = STEPS, .dies = true};
+            struct job again = first;
+            whole.in_memory = true;
+            again.dies = false;
+            again.comes_back = true;
+            again.expected = STEPS;
+            again.recovered = 1;
+            run(world, &whole);
+            run(world, &first);
+            assert_int_equal(files_left(), world);
+            run(world, &again);
+            assert_int_equal(files_left(), 0);
+            assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
+        }
+}
+
+// And a job that does not want to come back takes no notice of it.
+static void a_new_job_begins_anew(void **state)
+{
+    (void)state;
+    struct job first = {.stage = 2, .steps = STEPS, .dies = true}, again = first;
+    run(2, &first);
+    memset(first.digest, 0, sizeof first.digest);
+    run(2, &first);
+    struct job memory = {.stage = 1, .steps = STEPS, .in_memory = true};
+    run(2, &memory);
+    assert_memory_equal(first.digest, memory.digest, sizeof memory.digest);
+    again.dies = false;
+    run(2, &again);
+    assert_memory_equal(again.digest, memory.digest, sizeof memory.digest);
+    assert_int_equal(files_left(), 0);
+}
+
+// Checkpoints are written behind steps that change what they are made of; whoever comes back takes
+// the newer one of both.
+static void the_newer_of_point_and_checkpoint_is_taken(void **state)
+{
+    (void)state;
+    struct job whole = {.stage = 3, .steps = 2 * STEPS, .in_memory = true};
+    run(3, &whole);
+    struct job first = {.stage = 3, .steps = STEPS, .saves = true, .dies = true};
+    run(3, &first);
+    struct job point = {.stage = 3, .steps = STEPS, .comes_back = true, .recovered = 1};
+    point.expected = STEPS;
+    run(3, &point);
+    assert_memory_equal(whole.digest, point.digest, sizeof whole.digest);
+    // Without it, and in memory, where the first one saved.
+    struct job checkpoint = {.stage = 1, .steps = STEPS + 1, .comes_back = true, .expected = 2};
+    checkpoint.in_memory = true;
+    run(2, &checkpoint);
+    assert_memory_equal(whole.digest, checkpoint.digest, sizeof whole.digest);
+    checkpoint.in_memory = false;
+    run(2, &checkpoint);
+    assert_memory_equal(whole.digest, checkpoint.digest, sizeof whole.digest);
+    // A point that is older.
+    struct job older = {.stage = 3, .steps = 1, .dies = true};
+    struct job newer = {.stage = 3, .steps = STEPS + 1, .comes_back = true, .expected = 2};
+    run(3, &older);
+    run(3, &newer);
+    assert_memory_equal(whole.digest, newer.digest, sizeof whole.digest);
+}
+
+struct attached {
+    uint64_t global, own;
+};
+
+static bool attach_and_go(struct team_rank *rank, void *user)
+{
+    const int run_number = *(int *)user;
+    struct attached attached = {17, (uint64_t)rank->rank + 100};
+    static char large[1 << 20];
+    rank->config.stage = 2;
+    put_state_into_files(&rank->config);
+    if (run_number == 1)
+        attached = (struct attached){0, 0};
+    if (!toy_open(rank, &toy_odd))
+        return false;
+    TEAM_OK(rank, zero_attach(rank->z, "global", &attached.global, 8, ZERO_GLOBAL));
+    if (run_number == 2) // without the other one
+        TEAM_FAILS(rank, zero_resume(rank->z, NULL, NULL, NULL), ZERO_E_INVALID, "2 attached");
+    TEAM_OK(rank, zero_attach(rank->z, "own", &attached.own, 8, ZERO_OF_RANK));
+    TEAM_FAILS(rank, zero_attach(rank->z, "large", large, sizeof large, ZERO_GLOBAL), ZERO_E_LIMIT,
+               "before zero_commit()");
+    if (run_number == 0) {
+        attached.global++;
+        return toy_train(rank, &toy_odd, 1) && die(rank);
+    }
+    zero_load_result loaded = {.struct_size = sizeof loaded};
+    TEAM_OK(rank, zero_resume(rank->z, NULL, NULL, &loaded));
+    TEAM_CHECK(loaded.recovered == 1 && loaded.rank_blobs == 1 && loaded.step == 1);
+    TEAM_CHECK(attached.global == 18 && attached.own == (uint64_t)rank->rank + 100);
+    // There is nothing to come back at once it has been left.
+    if (!toy_train(rank, &toy_odd, 1))
+        return false;
+    TEAM_FAILS(rank, zero_resume(rank->z, NULL, NULL, NULL), ZERO_NOT_FOUND, "no recovery point");
+    return run_number == 2 || die(rank);
+}
+
+static void what_was_attached_comes_back(void **state)
+{
+    (void)state;
+    int number = 0;
+    assert_true(team_run("threads", 3, attach_and_go, &number));
+    number = 1;
+    assert_true(team_run("threads", 3, attach_and_go, &number));
+    number = 0;
+    assert_true(team_run("threads", 3, attach_and_go, &number));
+    number = 2;
+    assert_true(team_run("threads", 3, attach_and_go, &number));
+    assert_int_equal(files_left(), 0);
+}
+
+/* ------------------------------------------------------------------ what fails */
+
+// Changes a byte of every page of rank 0's tiles.
+static void damage(void)
+{
+    DIR *entries = opendir(directory.directory);
+    struct dirent *entry;
+    char path[512] = "";
+    while ((entry = readdir(entries)))
+        if (strstr(entry->d_name, "-rank-0.slots"))
+            snprintf(path, sizeof path, "%s/%s", directory.directory, entry->d_name);
+    closedir(entries);
+    const int fd = open(path, O_RDWR);
+    const off_t end = lseek(fd, 0, SEEK_END);
+    assert_true(fd >= 0 && end > TILES_AT);
+    for (off_t at = TILES_AT; at < end; at += 4096)
+        assert_int_equal(pwrite(fd, "?", 1, at + 1000), 1);
+    close(fd);
+}
+
+// A checkpoint takes the place of a point that is damaged; without one the damage is named.
+static void damage_is_found(void **state)
+{
+    (void)state;
+    struct job whole = {.stage = 1, .steps = 2 * STEPS, .in_memory = true};
+    struct job first = {.stage = 1, .steps = STEPS, .saves = true, .dies = true};
+    struct job again = {.stage = 1, .steps = STEPS + 1, .comes_back = true, .expected = 2};
+    again.damaged = 1;
+    run(1, &whole);
+    run(1, &first);
+    damage();
+    run(1, &again);
+    assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
+}
+
+static bool resume_damaged(struct team_rank *rank, void *user)
+{
+    (void)user;
+    rank->config.stage = 1;
+    put_state_into_files(&rank->config);
+    const struct toy toy = toy_of(&(struct job){.stage = 1});
+    if (!toy_open(rank, &toy))
+        return false;
+    TEAM_FAILS(rank, zero_resume(rank->z, NULL, NULL, NULL), ZERO_E_CORRUPT,
+               "is not what was written there");
+    TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_CORRUPT); // values have changed
+    return true;
+}
+
+static void damage_without_a_checkpoint_is_named(void **state)
+{
+    (void)state;
+    struct job first = {.stage = 1, .steps = STEPS, .dies = true};
+    run(1, &first);
+    damage();
+    assert_true(team_run("self", 1, resume_damaged, NULL));
+}
+
+// A disk that fails in a step: all ranks are told, and the step before is there.
+static bool fail_in_a_step(struct team_rank *rank, void *user)
+{
+    const struct toy toy = toy_of(&(struct job){.stage = 2});
+    (void)user;
+    rank->config.stage = 2;
+    put_state_into_files(&rank->config);
+    rank->config.host_bytes = 6 << 20;
+    if (!toy_open(rank, &toy) || !toy_train(rank, &toy, STEPS) ||
+        !saved_fault(rank, "offload.write@1"))
+        return false;
+    for (int i = 0; i < zero_micro_count(rank->z); i++)
+        if (!toy_micro(rank, &toy, i, NULL, NULL))
+            return false;
+    const zero_result r = toy_update(rank, &toy);
+    TEAM_CHECK(r == ZERO_E_IO || r == ZERO_E_PEER || r == ZERO_OK);
+    // Whoever has not met it in the step does in the next call.
+    TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_IO);
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "-rank-"));
+    return true;
+}
+
+static void a_failing_disk_leaves_the_step_before(void **state)
+{
+    (void)state;
+    struct job whole = {.stage = 2, .steps = 2 * STEPS, .in_memory = true};
+    struct job again = {.stage = 2, .steps = STEPS, .comes_back = true, .expected = STEPS};
+    again.recovered = 1;
+    run(2, &whole);
+    assert_true(team_run("threads", 2, fail_in_a_step, NULL));
+    base_fault_set(NULL, NULL);
+    run(2, &again);
+    assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
+}
+
+/** What is wrong with a configuration, and what the error says. */
+struct wrong {
+    int world;
+    const char *directory;
+    int64_t host_bytes;
+    const char *fault;
+    zero_result result;
+    const char *says;
+};
+
+static bool commit_wrong(struct team_rank *rank, void *user)
+{
+    const struct wrong *wrong = user;
+    rank->config.stage = 1;
+    put_state_into_files(&rank->config);
+    if (wrong->directory)
+        rank->config.nvme_dir = wrong->directory;
+    rank->config.host_bytes = wrong->host_bytes;
+    if (!team_open(rank) || !toy_register(rank, &toy_odd))
+        return false;
+    TEAM_FAILS(rank, zero_commit(rank->z), wrong->result, wrong->says);
+    return true;
+}
+
+static void what_cannot_be_had_is_an_error(void **state)
+{
+    (void)state;
+    static const struct wrong wrongs[] = {
+        {.world = 2,
+         .directory = "/nonexistent/x",
+         .result = ZERO_E_IO,
+         .says = "/nonexistent/x/zero-"},
+        {.world = 1,
+         .host_bytes = 100000,
+         .result = ZERO_E_INVALID,
+         .says = "2 tiles take 6291456 bytes"},
+        {.world = 2,
+         .fault = "slots.allocate:enospc@1",
+         .result = ZERO_E_LIMIT,
+         .says = "bytes are needed"},
+    };
+    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
+        struct wrong wrong = wrongs[i];
+        base_fault_set(wrong.fault, NULL);
+        assert_true(team_run(team_threads(wrong.world), wrong.world, commit_wrong, &wrong));
+        base_fault_set(NULL, NULL);
+        assert_int_equal(files_left(), 0);
+    }
+}
+
+// Two jobs of one kind in one directory: the second is refused, and the first knows nothing of it.
+static bool hold_and_train(struct team_rank *rank, void *user)
+{
+    (void)user;
+    rank->config.stage = 1;
+    put_state_into_files(&rank->config);
+    if (!toy_open(rank, &toy_odd) || !toy_train(rank, &toy_odd, 1))
+        return false;
+    struct team_rank second = {.rank = 0, .world = 1, .config = rank->config};
+    if (!team_open(&second) || !toy_register(&second, &toy_odd))
+        return false;
+    TEAM_FAILS(&second, zero_commit(second.z), ZERO_E_STATE, "another process keeps its state");
+    team_close(&second);
+    return toy_train(rank, &toy_odd, 1);
+}
+
+static void a_second_job_is_refused(void **state)
+{
+    (void)state;
+    assert_true(team_run("self", 1, hold_and_train, NULL));
+    assert_int_equal(files_left(), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_job_comes_back_at_its_last_step),
+        TEST(a_new_job_begins_anew),
+        TEST(the_newer_of_point_and_checkpoint_is_taken),
+        TEST(what_was_attached_comes_back),
+        TEST(damage_is_found),
+        TEST(damage_without_a_checkpoint_is_named),
+        TEST(a_failing_disk_leaves_the_step_before),
+        TEST(what_cannot_be_had_is_an_error),
+        TEST(a_second_job_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

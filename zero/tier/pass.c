@@ -1,0 +1,289 @@
+#include "zero/tier/tier.h"
+
+#include <string.h>
+
+/** Whether a section's weights, or its working copy where it has no others, are in memory in any
+ * case. */
+static bool weights_at_home(const zero_ctx *z, size_t section)
+{
+    return z->layout.sections[section].dtype == ZERO_F32 || !z->placement.sections[section].master;
+}
+
+/** Where they are then; *bytes: of `count` of them. */
+static void *at_home(const zero_ctx *z, size_t section, size_t element, size_t count, size_t *bytes)
+{
+    const size_t size = eng_dtype_size(z->layout.sections[section].dtype);
+    *bytes = count * size;
+    return eng_home(z, section, element / ENG_GRANULE) + element % ENG_GRANULE * size;
+}
+
+void eng_tier_keep(const zero_ctx *z, size_t section, size_t element, size_t count)
+{
+    size_t bytes;
+    if (!weights_at_home(z, section))
+        return;
+    const void *weights = at_home(z, section, element, count, &bytes);
+    memcpy(eng_tier_field(z, 0, section, element), weights, bytes);
+}
+
+void eng_tier_take_back(const zero_ctx *z, size_t section, size_t element, size_t count)
+{
+    size_t bytes;
+    if (!weights_at_home(z, section))
+        return;
+    void *weights = at_home(z, section, element, count, &bytes);
+    memcpy(weights, eng_tier_field(z, 0, section, element), bytes);
+}
+
+/* ------------------------------------------------------------------ a pass */
+
+static void keep_tile(const zero_ctx *z, size_t tile)
+{
+    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    for (size_t i = run.first; i < run.first + run.count; i++) {
+        const struct eng_piece *piece = &z->tier->tiles.pieces[i];
+        eng_tier_keep(z, piece->section, piece->first * ENG_GRANULE, piece->granules * ENG_GRANULE);
+    }
+}
+
+static zero_result use_tile(zero_ctx *z, const struct off_tile *tile, enum eng_access access,
+                            eng_tile_fn work, void *user, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    tier->memory[tile->number] = tile->memory;
+    if (access == ENG_REPLACE)
+        memset(tile->memory, 0, tier->tiles.bytes[tile->number]);
+    const zero_result r = work(z, user, tile->number, error);
+    if (!r && access != ENG_LOOK)
+        keep_tile(z, tile->number);
+    tier->memory[tile->number] = NULL;
+    off_stream_put(tier->stream, tile, !r && access != ENG_LOOK);
+    return r;
+}
+
+void eng_tier_abandon(zero_ctx *z)
+{
+    if (!z->tier)
+        return;
+    off_slots_abandon(z->tier->slots);
+    if (z->tier->stream)
+        off_stream_forget(z->tier->stream);
+}
+
+/** Ends the pass that `r` came of: its result. */
+static zero_result end_pass(zero_ctx *z, zero_result r, struct base_error *error)
+{
+    struct base_error end = {0};
+    const zero_result ended = off_stream_end(z->tier->stream, &end);
+    if (!r && ended)
+        r = zero_fail(error, ended, "%s", end.message);
+    if (r)
+        eng_tier_abandon(z);
+    return r;
+}
+
+zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng_tile_fn work,
+                          void *user, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    struct off_tile tile;
+    zero_result r = ZERO_OK;
+    if (count == 0)
+        return ZERO_OK;
+    if (access == ENG_REPLACE)
+        off_stream_begin_anew(tier->stream, tier->order, count);
+    else
+        off_stream_begin(tier->stream, tier->order, count);
+    while (!r && (r = off_stream_next(tier->stream, &tile, error)) == ZERO_OK)
+        r = use_tile(z, &tile, access, work, user, error);
+    return end_pass(z, r == ZERO_NOT_FOUND ? ZERO_OK : r, error);
+}
+
+/* ------------------------------------------------------------------ walks */
+
+/** What a walk calls for what it comes to. */
+struct walk {
+    eng_part_fn visit;
+    void *user;
+    const struct eng_slice *only; /**< and of it, */
+    size_t first, end;            /**< these elements; NULL: everything */
+};
+
+/** Visits what elements begin .. end-1 of a section have of a slice. */
+static zero_result visit_slice(zero_ctx *z, const struct walk *walk, const struct eng_slice *slice,
+                               size_t begin, size_t end, struct base_error *error)
+{
+    const size_t origin = slice->granule * ENG_GRANULE;
+    size_t first = begin > origin ? begin - origin : 0, last = end - origin;
+    last = last < slice->numel ? last : slice->numel;
+    if (walk->only) {
+        first = first > walk->first ? first : walk->first;
+        last = last < walk->end ? last : walk->end;
+    }
+    if (first >= last)
+        return ZERO_OK;
+    const struct eng_part part = {.slice = slice, .first = first, .count = last - first};
+    return walk->visit(z, walk->user, &part, error);
+}
+
+static zero_result visit_piece(zero_ctx *z, const struct walk *walk, const struct eng_piece *piece,
+                               struct base_error *error)
+{
+    const size_t begin = piece->first * ENG_GRANULE, end = begin + piece->granules * ENG_GRANULE;
+    const struct eng_slice *slice = eng_layout_slice_at(&z->layout, piece->section, begin);
+    const struct eng_slice *behind = z->layout.slices + z->layout.slice_count;
+    zero_result r = ZERO_OK;
+    for (; !r && slice < behind && slice->section == piece->section &&
+           slice->granule * ENG_GRANULE < end;
+         slice++)
+        if (!walk->only || walk->only == slice)
+            r = visit_slice(z, walk, slice, begin, end, error);
+    return r;
+}
+
+static zero_result visit_tile(zero_ctx *z, void *user, size_t tile, struct base_error *error)
+{
+    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    zero_result r = ZERO_OK;
+    for (size_t i = run.first; !r && i < run.first + run.count; i++)
+        r = visit_piece(z, user, &z->tier->tiles.pieces[i], error);
+    return r;
+}
+
+/** What is in memory anyway. */
+static zero_result visit_memory(zero_ctx *z, bool frozen, eng_part_fn visit, void *user,
+                                struct base_error *error)
+{
+    zero_result r = ZERO_OK;
+    for (size_t i = 0; !r && i < z->layout.slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        struct eng_part part = {.slice = slice};
+        size_t end;
+        eng_state_part(z, slice, &part.first, &end);
+        part.count = end - part.first;
+        if (z->layout.sections[slice->section].frozen == frozen && part.first < end)
+            r = visit(z, user, &part, error);
+    }
+    return r;
+}
+
+zero_result eng_state_walk(zero_ctx *z, bool frozen, enum eng_access access, eng_part_fn visit,
+                           void *user, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    if (!tier || (frozen && access == ENG_LOOK))
+        return visit_memory(z, frozen, visit, user, error);
+    struct walk walk = {.visit = visit, .user = user};
+    const size_t first = frozen ? tier->tiles.training : 0;
+    const size_t end = frozen ? tier->tiles.count : tier->tiles.training;
+    for (size_t i = first; i < end; i++)
+        tier->order[i - first] = i;
+    return eng_tier_pass(z, end - first, access, visit_tile, &walk, error);
+}
+
+zero_result eng_tier_reread(zero_ctx *z, eng_part_fn visit, void *user, struct base_error *error)
+{
+    struct walk walk = {.visit = visit, .user = user};
+    for (size_t i = 0; i < z->tier->tiles.count; i++)
+        z->tier->order[i] = i;
+    return eng_tier_pass(z, z->tier->tiles.count, ENG_LOOK, visit_tile, &walk, error);
+}
+
+zero_result eng_state_visit(zero_ctx *z, const struct eng_part *part, enum eng_access access,
+                            eng_part_fn visit, void *user, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    const size_t section = part->slice->section;
+    if (part->count == 0)
+        return ZERO_OK;
+    if (!tier || (access == ENG_LOOK_AT_WEIGHTS && weights_at_home(z, section)))
+        return visit(z, user, part, error);
+    struct walk walk = {.visit = visit,
+                        .user = user,
+                        .only = part->slice,
+                        .first = part->first,
+                        .end = part->first + part->count};
+    const size_t begin = part->slice->granule + part->first / ENG_GRANULE;
+    const size_t last = part->slice->granule + (walk.end - 1) / ENG_GRANULE;
+    const size_t first_tile = eng_tiles_piece(&tier->tiles, section, begin)->tile;
+    const size_t last_tile = eng_tiles_piece(&tier->tiles, section, last)->tile;
+    for (size_t i = first_tile; i <= last_tile; i++)
+        tier->order[i - first_tile] = i;
+    return eng_tier_pass(z, last_tile - first_tile + 1,
+                         access == ENG_LOOK_AT_WEIGHTS ? ENG_LOOK : access, visit_tile, &walk,
+                         error);
+}
+
+/* ------------------------------------------------------------------ the update */
+
+/** Alternate updates go in alternate direction: what is still in memory is used first. */
+static bool goes_up(const zero_ctx *z)
+{
+    return z->updates % 2 != 0;
+}
+
+static bool trains(const zero_ctx *z, size_t tile)
+{
+    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    for (size_t i = run.first; i < run.first + run.count; i++)
+        if (z->io[z->tier->tiles.pieces[i].section].trains)
+            return true;
+    return false;
+}
+
+static size_t choose_tiles(const zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
+    size_t chosen = 0;
+    for (size_t i = 0; i < tier->tiles.training; i++) {
+        const size_t tile = goes_up(z) ? i : tier->tiles.training - 1 - i;
+        if (trains(z, tile))
+            tier->order[chosen++] = tile;
+    }
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        tier->left[s] = tier->tiles.of_section[s].count;
+    return chosen;
+}
+
+static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    struct off_tile tile;
+    const zero_result r = off_stream_next(tier->stream, &tile, error);
+    if (r)
+        return r;
+    tier->memory[tile.number] = tile.memory;
+    const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
+    for (size_t i = run.first; i < run.first + run.count; i++) {
+        const struct eng_piece *piece = &tier->tiles.pieces[i];
+        if (z->io[piece->section].trains)
+            eng_update_range(z, piece->section, piece->first_segment, piece->segments);
+        tier->left[piece->section]--;
+    }
+    tier->memory[tile.number] = NULL;
+    off_stream_put(tier->stream, &tile, true);
+    return ZERO_OK;
+}
+
+zero_result eng_tier_update(zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
+    struct base_error error = {0};
+    const size_t sections = z->layout.section_count;
+    const size_t tiles = choose_tiles(z);
+    zero_result r = ZERO_OK;
+    if (tiles > 0)
+        off_stream_begin(tier->stream, tier->order, tiles);
+    for (size_t i = 0; !r && !error.result && i < sections; i++) {
+        const size_t s = goes_up(z) ? i : sections - 1 - i;
+        if (!z->io[s].trains)
+            continue;
+        while (tier->left[s] > 0 && !update_next_tile(z, &error))
+            ;
+        if (!error.result)
+            r = eng_publish_start(z, s);
+    }
+    if (tiles > 0)
+        end_pass(z, error.result, &error);
+    return r ? r : error.result ? eng_fail_from(z, &error) : ZERO_OK;
+}

@@ -1,0 +1,321 @@
+// What a finished step leaves beside its tiles, and how a job comes back at it.
+
+#include "zero/tier/tier.h"
+
+#include "base/arena.h"
+#include "zero/state/state.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/** Room for what is attached after the commit. */
+enum { LATER_BYTES = 65536 };
+
+/** A payload begins with it; then come hyper-parameters and whether it is frozen of each group, and
+ * the blobs. */
+struct head {
+    uint64_t step, updates, skips, clean_steps, blobs;
+    double loss_scale;
+    int32_t micro_batches, reserved;
+};
+
+struct blob_head {
+    char name[ENG_BLOB_NAME];
+    uint64_t bytes, of_rank;
+};
+
+/* ------------------------------------------------------------------ writing */
+
+static size_t blob_bytes(const zero_ctx *z)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < eng_blob_count(z); i++)
+        bytes += sizeof(struct blob_head) + (size_t)z->blobs->list[i].bytes;
+    return bytes;
+}
+
+static size_t fixed_bytes(const zero_ctx *z)
+{
+    return sizeof(struct head) + z->model.group_count * (sizeof(zero_hyper) + sizeof(uint64_t));
+}
+
+size_t eng_payload_bytes(const zero_ctx *z)
+{
+    return fixed_bytes(z) + blob_bytes(z) + LATER_BYTES;
+}
+
+zero_result eng_tier_attach(zero_ctx *z, const char *name, uint64_t bytes)
+{
+    const struct eng_tier *tier = z->tier;
+    const size_t used = tier ? fixed_bytes(z) + blob_bytes(z) + sizeof(struct blob_head) : 0;
+    if (!tier || bytes <= tier->payload_room - used)
+        return ZERO_OK;
+    base_error_clear(&z->error);
+    return zero_fail(&z->error, ZERO_E_LIMIT,
+                     "zero_attach: %s has %" PRIu64 " bytes, and recovery points have room for %zu "
+                     "more: attach what is larger before zero_commit()",
+                     name, bytes, tier->payload_room - used);
+}
+
+static unsigned char *append(unsigned char *to, const void *from, size_t bytes)
+{
+    if (bytes > 0)
+        memcpy(to, from, bytes);
+    return to + bytes;
+}
+
+/** What decides the future beside tensors; its size. */
+static size_t write_payload(const zero_ctx *z, unsigned char *payload)
+{
+    const struct head head = {
+        .step = z->step,
+        .updates = z->updates,
+        .skips = z->result.skips,
+        .clean_steps = z->scale.clean,
+        .blobs = eng_blob_count(z),
+        .loss_scale = z->scale.value,
+        .micro_batches = z->config.micro_batches,
+    };
+    unsigned char *at = append(payload, &head, sizeof head);
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        const uint64_t frozen = z->model.groups[g].frozen;
+        at = append(at, &z->hyper[g], sizeof z->hyper[g]);
+        at = append(at, &frozen, sizeof frozen);
+    }
+    for (size_t i = 0; i < eng_blob_count(z); i++) {
+        const struct eng_blob *blob = &z->blobs->list[i];
+        struct blob_head described = {.bytes = blob->bytes, .of_rank = blob->scope == ZERO_OF_RANK};
+        memcpy(described.name, blob->name, sizeof described.name);
+        at = append(at, &described, sizeof described);
+        at = append(at, blob->memory, (size_t)blob->bytes);
+    }
+    return (size_t)(at - payload);
+}
+
+/** A record's number: its generation, and whether it is a job's beginning. */
+static uint64_t number_of(uint64_t generation, bool beginning)
+{
+    return generation << 1 | beginning;
+}
+
+static zero_result record(zero_ctx *z, bool beginning)
+{
+    struct eng_tier *tier = z->tier;
+    struct base_error error = {0};
+    if (!tier)
+        return ZERO_OK;
+    const size_t bytes = write_payload(z, tier->payload);
+    const uint64_t number = number_of(tier->generation + 1, beginning);
+    if (off_slots_record(tier->slots, number, tier->payload, bytes, &error))
+        return eng_fail_from(z, &error);
+    tier->generation++;
+    return ZERO_OK;
+}
+
+zero_result eng_tier_record(zero_ctx *z)
+{
+    return record(z, false);
+}
+
+zero_result eng_tier_record_beginning(zero_ctx *z)
+{
+    return record(z, true);
+}
+
+/* ------------------------------------------------------------------ meeting */
+
+/** What a rank has found; generations of its records but of beginnings, the newest first. */
+struct finding {
+    uint64_t count, generation[2];
+};
+
+/** A beginning is nothing to come back at, and never in the way of what it was written beside: its
+ * job may have died before it came back. */
+static struct finding look(const struct eng_tier *tier)
+{
+    struct finding found = {.count = 0};
+    for (int age = 0; age < tier->recorded; age++) {
+        const uint64_t number = off_slots_step(tier->slots, age);
+        if (number == number_of(number >> 1, false))
+            found.generation[found.count++] = number >> 1;
+    }
+    return found;
+}
+
+/** Its age among the records of the file. */
+static int age_of(const struct eng_tier *tier, uint64_t generation)
+{
+    int age = 0;
+    while (off_slots_step(tier->slots, age) != number_of(generation, false))
+        age++;
+    return age;
+}
+
+/** The newest record that all ranks have; false: there is none. */
+static bool common_record(const struct finding *all, int world, uint64_t *generation)
+{
+    *generation = all[0].generation[0];
+    for (int r = 0; r < world; r++) {
+        if (all[r].count == 0)
+            return false;
+        if (all[r].generation[0] < *generation)
+            *generation = all[r].generation[0];
+    }
+    for (int r = 0; r < world; r++)
+        if (all[r].generation[0] != *generation &&
+            (all[r].count == 1 || all[r].generation[1] != *generation))
+            return false;
+    return true;
+}
+
+/** Makes the record of the job before the current one, and keeps its payload. */
+static zero_result go_back(struct eng_tier *tier, struct base_error *error)
+{
+    struct eng_recovery *recovery = &tier->recovery;
+    size_t bytes;
+    if (!recovery->payload)
+        recovery->payload = base_calloc(tier->payload_room, 1);
+    if (!recovery->payload)
+        return zero_fail(error, ZERO_E_NOMEM, "%s: no memory for a record", tier->path);
+    const zero_result r =
+        off_slots_recover(tier->slots, recovery->age, recovery->payload, &bytes, error);
+    if (!r)
+        tier->generation = recovery->generation;
+    return r;
+}
+
+zero_result eng_tier_meet(zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
+    const size_t world = (size_t)z->config.world;
+    const struct finding mine = look(tier);
+    struct finding *all;
+    struct eng_recovery *recovery = &tier->recovery;
+    struct base_error error = {0};
+    struct head head;
+    all = base_calloc(world, sizeof *all);
+    if (!all)
+        return eng_fail(z, ZERO_E_NOMEM, "no memory to compare the records of %zu ranks", world);
+    zero_result r = eng_exchange(z, &mine, sizeof mine, all);
+    recovery->found = !r && common_record(all, z->config.world, &recovery->generation);
+    base_free(all);
+    if (r)
+        return r;
+    if (!recovery->found)
+        off_slots_clear(tier->slots, &error);
+    else
+        recovery->age = age_of(tier, recovery->generation);
+    if (recovery->found && !go_back(tier, &error)) {
+        memcpy(&head, recovery->payload, sizeof head);
+        recovery->step = head.step;
+    }
+    return eng_agree_on_file(z, &error, "zero_commit");
+}
+
+/* ------------------------------------------------------------------ coming back */
+
+bool eng_tier_recoverable(const zero_ctx *z, uint64_t *step)
+{
+    const struct eng_tier *tier = z->tier;
+    // First values are the only record since; the next one would take its place.
+    if (!tier || !tier->recovery.found || tier->generation != tier->recovery.generation + 1)
+        return false;
+    *step = tier->recovery.step;
+    return true;
+}
+
+/** Reads the blobs, or, unless `install`, only looks whether they are the ones attached here. */
+static zero_result read_blobs(const zero_ctx *z, const unsigned char *at, uint64_t count,
+                              bool install, struct base_error *error)
+{
+    const char *path = z->tier->path;
+    if (count != eng_blob_count(z))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s has %" PRIu64 " attached blobs, and here there are %zu", path, count,
+                         eng_blob_count(z));
+    for (uint64_t i = 0; i < count; i++) {
+        struct blob_head head;
+        memcpy(&head, at, sizeof head);
+        at += sizeof head;
+        const struct eng_blob *blob = eng_blob_find(z, head.name, head.of_rank != 0);
+        if (!blob || blob->bytes != head.bytes)
+            return zero_fail(error, ZERO_E_INVALID,
+                             "%s has a blob %s of %" PRIu64 " bytes; what is attached here is %s",
+                             path, head.name, head.bytes, blob ? "of another size" : "without it");
+        if (install)
+            memcpy(blob->memory, at, (size_t)head.bytes);
+        at += head.bytes;
+    }
+    return ZERO_OK;
+}
+
+/** Makes the payload's moment, and what is attached, this context's. */
+static zero_result install_payload(zero_ctx *z, const struct head *head, struct base_error *error)
+{
+    const unsigned char *at = z->tier->recovery.payload + sizeof *head;
+    struct eng_moment moment;
+    if (eng_moment_make(z, &moment, error))
+        return error->result;
+    eng_moment_take(z, (struct base_hash128){0, 0}, &moment);
+    moment.step = head->step;
+    moment.updates = head->updates;
+    moment.skips = head->skips;
+    moment.scale.value = head->loss_scale;
+    moment.scale.clean = head->clean_steps;
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        uint64_t frozen;
+        memcpy(&moment.hyper[g], at, sizeof moment.hyper[g]);
+        at += sizeof moment.hyper[g];
+        memcpy(&frozen, at, sizeof frozen);
+        at += sizeof frozen;
+        moment.frozen[g] = frozen != 0;
+    }
+    eng_moment_install(z, &moment);
+    eng_moment_free(&moment);
+    return read_blobs(z, at, head->blobs, true, error);
+}
+
+/** What is in memory anyway becomes what the tile has of it. */
+static zero_result restore(zero_ctx *z, void *user, const struct eng_part *part,
+                           struct base_error *error)
+{
+    const size_t s = part->slice->section;
+    const size_t at = part->slice->granule * ENG_GRANULE + part->first;
+    (void)user;
+    (void)error;
+    eng_tier_take_back(z, s, at, part->count);
+    eng_values_refresh(z, s, at, part->count);
+    return ZERO_OK;
+}
+
+static zero_result restore_all(zero_ctx *z, const struct head *head, struct base_error *error)
+{
+    zero_result r = go_back(z->tier, error);
+    eng_tier_abandon(z); // nothing in memory is of that record
+    if (!r)
+        r = eng_tier_reread(z, restore, NULL, error);
+    return r ? r : install_payload(z, head, error);
+}
+
+zero_result eng_tier_recover(zero_ctx *z, const char *call, bool *changed)
+{
+    const unsigned char *payload = z->tier->recovery.payload;
+    struct base_error error = {0};
+    struct head head;
+    memcpy(&head, payload, sizeof head);
+    read_blobs(z, payload + fixed_bytes(z), head.blobs, false, &error);
+    zero_result r = eng_agree_on_file(z, &error, call);
+    if (!r)
+        r = eng_slots_settle(z);
+    if (!r)
+        r = eng_publish_finish(z, true);
+    if (!r && head.micro_batches != z->config.micro_batches)
+        r = eng_batch_change(z, head.micro_batches, call);
+    if (r)
+        return r;
+    *changed = true;
+    z->tier->recovery.found = false; // whatever comes of it
+    restore_all(z, &head, &error);
+    r = eng_agree_on_file(z, &error, call);
+    return r ? r : eng_publish_all(z);
+}

@@ -1,0 +1,140 @@
+// The state of the last record, read while steps go on: their first change goes to the tiles' other
+// places, so only the second has to wait.
+
+#include "zero/tier/tier.h"
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "checkpoint/codec.h"
+
+#include <string.h>
+
+/** Blocks of checkpoints begin anywhere in tiles: fields of one that lies in two are read in turn.
+ */
+enum { CACHED = 2 };
+
+struct eng_recorded {
+    uint64_t generation;
+    struct off_contents *contents; /**< of each tile */
+    unsigned char *memory[CACHED];
+    size_t tile[CACHED]; /**< SIZE_MAX: none */
+    int newest;
+    unsigned char *block; /**< where what lies in several tiles is put together */
+};
+
+static size_t tile_room(const struct eng_tier *tier)
+{
+    size_t room = 0;
+    for (size_t i = 0; i < tier->tiles.count; i++)
+        if (off_slots_room(tier->slots, i) > room)
+            room = off_slots_room(tier->slots, i);
+    return room;
+}
+
+zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **out,
+                              struct base_error *error)
+{
+    const struct eng_tier *tier = z->tier;
+    *out = NULL;
+    if (!tier)
+        return ZERO_OK;
+    struct eng_recorded *recorded = base_calloc(1, sizeof *recorded);
+    *out = recorded;
+    bool had = recorded != NULL;
+    if (recorded) {
+        recorded->contents = base_calloc(tier->tiles.count, sizeof *recorded->contents);
+        recorded->block = base_calloc(CKPT_BLOCK_ELEMENTS, sizeof(float));
+        had = recorded->contents && recorded->block;
+    }
+    for (int i = 0; had && i < CACHED; i++) {
+        recorded->memory[i] = base_aligned_alloc(BASE_DIRECT_UNIT, tile_room(tier));
+        had = recorded->memory[i] != NULL;
+    }
+    return had ? ZERO_OK
+               : zero_fail(error, ZERO_E_NOMEM, "no memory for reading %zu tiles",
+                           tier->tiles.count);
+}
+
+void eng_recorded_free(struct eng_recorded *recorded)
+{
+    if (!recorded)
+        return;
+    for (int i = 0; i < CACHED; i++)
+        base_free(recorded->memory[i]);
+    base_free(recorded->contents);
+    base_free(recorded->block);
+    base_free(recorded);
+}
+
+size_t eng_recorded_bytes(const zero_ctx *z)
+{
+    const struct eng_tier *tier = z->tier;
+    return tier ? sizeof(struct eng_recorded) + CACHED * tile_room(tier) +
+                      tier->tiles.count * sizeof(struct off_contents) +
+                      CKPT_BLOCK_ELEMENTS * sizeof(float)
+                : 0;
+}
+
+void eng_recorded_begin(const zero_ctx *z, struct eng_recorded *recorded)
+{
+    const struct eng_tier *tier = z->tier;
+    if (!recorded)
+        return;
+    recorded->generation = tier->generation;
+    for (size_t i = 0; i < tier->tiles.count; i++)
+        recorded->contents[i] = off_slots_recorded(tier->slots, i);
+    for (int i = 0; i < CACHED; i++)
+        recorded->tile[i] = SIZE_MAX;
+}
+
+bool eng_recorded_stays(const zero_ctx *z, const struct eng_recorded *recorded)
+{
+    return recorded && recorded->generation == z->tier->generation;
+}
+
+/** A tile as it was recorded, in memory. */
+static zero_result load(const zero_ctx *z, struct eng_recorded *recorded, size_t tile,
+                        const unsigned char **memory, struct base_error *error)
+{
+    int i = 0;
+    while (i < CACHED && recorded->tile[i] != tile)
+        i++;
+    zero_result r = ZERO_OK;
+    if (i == CACHED) {
+        i = (recorded->newest + 1) % CACHED;
+        recorded->tile[i] = SIZE_MAX;
+        r = off_slots_read(z->tier->slots, tile, &recorded->contents[tile], recorded->memory[i],
+                           error);
+        if (!r)
+            recorded->tile[i] = tile;
+    }
+    recorded->newest = i;
+    *memory = recorded->memory[i];
+    return r;
+}
+
+zero_result eng_recorded_read(const zero_ctx *z, struct eng_recorded *recorded,
+                              const struct eng_part *part, int field, const void **elements,
+                              struct base_error *error)
+{
+    const struct eng_tiles *tiles = &z->tier->tiles;
+    const size_t section = part->slice->section;
+    const size_t begin = part->slice->granule * ENG_GRANULE + part->first;
+    zero_result r = ZERO_OK;
+    size_t count;
+    for (size_t at = begin, end = begin + part->count; !r && at < end; at += count) {
+        const struct eng_piece *piece = eng_tiles_piece(tiles, section, at / ENG_GRANULE);
+        const size_t left = (piece->first + piece->granules) * ENG_GRANULE - at;
+        const size_t size = field == 0 ? piece->weight_size : piece->moment_size;
+        const unsigned char *memory;
+        count = end - at < left ? end - at : left;
+        r = load(z, recorded, piece->tile, &memory, error);
+        if (r)
+            break;
+        memory += eng_piece_offset(piece, field, at);
+        *elements = count == part->count ? memory : recorded->block;
+        if (count < part->count)
+            memcpy(recorded->block + (at - begin) * size, memory, count * size);
+    }
+    return r;
+}

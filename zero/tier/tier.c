@@ -1,0 +1,246 @@
+#include "zero/tier/tier.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "offload/io/engine.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+enum { DEFAULT_BUFFERS = 12, LEAST_BUFFERS = 2, HELPERS = 1 };
+
+/* ------------------------------------------------------------------ how much */
+
+static size_t largest_tile(const struct eng_tiles *tiles)
+{
+    size_t largest = 0;
+    for (size_t i = 0; i < tiles->count; i++)
+        if (tiles->bytes[i] > largest)
+            largest = tiles->bytes[i];
+    return largest;
+}
+
+/** Passes with `buffers` tiles in memory, but for the slots. */
+static struct off_stream_config stream_of(const struct eng_config *config,
+                                          const struct eng_tiles *tiles, size_t buffers)
+{
+    return (struct off_stream_config){
+        .engine = off_engine_find(config->io),
+        .tiles = tiles->count,
+        .buffers = buffers,
+        .timeout_s = config->timeout_s,
+        .helpers = HELPERS,
+        .fill = true,
+    };
+}
+
+static size_t memory_of(const struct eng_config *config, const struct eng_tiles *tiles,
+                        size_t buffers)
+{
+    const struct off_stream_config stream = stream_of(config, tiles, buffers);
+    return off_stream_memory(&stream, largest_tile(tiles)).buffers;
+}
+
+/** With as many as there is memory for. */
+static struct off_stream_config stream_config(const struct eng_config *config,
+                                              const struct eng_tiles *tiles)
+{
+    const size_t least = memory_of(config, tiles, LEAST_BUFFERS);
+    const size_t each = memory_of(config, tiles, LEAST_BUFFERS + 1) - least;
+    const size_t given = (size_t)config->host_bytes;
+    size_t count = DEFAULT_BUFFERS;
+    if (given > 0)
+        count = given > least && each > 0 ? LEAST_BUFFERS + (given - least) / each : LEAST_BUFFERS;
+    count = count < tiles->count ? count : tiles->count;
+    return stream_of(config, tiles, count > LEAST_BUFFERS ? count : LEAST_BUFFERS);
+}
+
+/** Whether there is room for as many tiles as passes need. */
+static zero_result check_room(const struct eng_config *config, const struct eng_tiles *tiles,
+                              struct base_error *error)
+{
+    const size_t least = tiles->count > 0 ? memory_of(config, tiles, LEAST_BUFFERS) : 0;
+    if (config->host_bytes == 0 || (size_t)config->host_bytes >= least)
+        return ZERO_OK;
+    return zero_fail(error, ZERO_E_INVALID,
+                     "host_bytes=%" PRId64 ", but %d tiles take %zu bytes: raise it, or lower "
+                     "tile_bytes (%" PRId64 ")",
+                     config->host_bytes, LEAST_BUFFERS, least, config->tile_bytes);
+}
+
+zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placement, int stage,
+                           int rank, struct eng_tier_needs *needs, struct base_error *error)
+{
+    const struct eng_config *config = &z->config;
+    struct eng_tiles tiles;
+    *needs = (struct eng_tier_needs){.file = 0};
+    if (!config->nvme) {
+        needs->segments = eng_segments_bytes(z, NULL, stage, rank);
+        return ZERO_OK;
+    }
+    const zero_result r = eng_tiles_make(&tiles, &z->layout, placement, config->moment_dtype,
+                                         (size_t)config->tile_bytes, error);
+    if (r)
+        return r;
+    const struct off_stream_config stream = stream_config(config, &tiles);
+    const struct off_stream_memory memory = off_stream_memory(&stream, largest_tile(&tiles));
+    const struct off_slots_config slots = {
+        .tiles = tiles.count, .tile_bytes = tiles.bytes, .payload_bytes = eng_payload_bytes(z)};
+    needs->segments = eng_segments_bytes(z, &tiles, stage, rank);
+    needs->tiles = tiles.count;
+    needs->tile_bytes = largest_tile(&tiles);
+    needs->buffers = tiles.count > 0 ? stream.buffers : 0;
+    needs->memory = tiles.count > 0 ? memory.buffers : 0;
+    needs->file = off_slots_file_bytes(&slots);
+    needs->tables = eng_tiles_bytes(&tiles, &z->layout) + sizeof(struct eng_tier) +
+                    (tiles.count + 1) * (sizeof(unsigned char *) + sizeof(size_t)) +
+                    z->layout.section_count * sizeof(size_t) + slots.payload_bytes +
+                    (tiles.count > 0 ? memory.tables : 0);
+    const zero_result fits = check_room(config, &tiles, error);
+    eng_tiles_free(&tiles);
+    return fits;
+}
+
+/* ------------------------------------------------------------------ where */
+
+/** Hash of whatever makes a job another one than that whose state is in a file. */
+static uint64_t identify(const zero_ctx *z, uint64_t seed)
+{
+    const struct eng_config *config = &z->config;
+    const uint64_t numbers[] = {
+        (uint64_t)config->world,
+        (uint64_t)config->stage,
+        (uint64_t)config->micro_batches,
+        (uint64_t)config->sum_group,
+        (uint64_t)config->native,
+        (uint64_t)config->comm_dtype,
+        (uint64_t)config->moment_dtype,
+        (uint64_t)config->no_masters,
+        (uint64_t)config->loss_scale,
+        (uint64_t)config->loss_scale_init,
+        (uint64_t)config->loss_scale_min,
+        (uint64_t)config->loss_scale_window,
+        config->seed,
+    };
+    uint64_t hash = base_hash64(numbers, sizeof numbers, seed);
+    for (size_t p = 0; p < z->model.param_count; p++) {
+        const uint64_t param = eng_model_param_hash(&z->model, p);
+        hash = base_hash64(&param, sizeof param, hash);
+    }
+    return base_hash64(config->name, strlen(config->name), hash);
+}
+
+/** Of a rank's file; the job's hash is in its name. */
+static void path_of(const zero_ctx *z, int rank, char path[ENG_TIER_PATH])
+{
+    snprintf(path, ENG_TIER_PATH, "%s/zero-%016" PRIx64 "-rank-%d.slots", z->config.nvme_dir,
+             identify(z, UINT64_MAX), rank);
+}
+
+const char *eng_tier_pages(const zero_ctx *z)
+{
+    return z->tier && z->tier->stream ? off_pages_text(off_stream_pages(z->tier->stream)) : NULL;
+}
+
+void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
+{
+    struct statvfs status;
+    *disk = (struct eng_plan_disk){.known = false};
+    if (!z->config.nvme || statvfs(z->config.nvme_dir, &status) != 0)
+        return;
+    disk->known = true;
+    disk->found = (uint64_t)status.f_bavail * status.f_frsize;
+    for (int rank = 0; rank < z->config.world; rank++) {
+        char path[ENG_TIER_PATH];
+        struct stat file;
+        path_of(z, rank, path);
+        if (stat(path, &file) == 0)
+            disk->found += (uint64_t)file.st_blocks * 512;
+    }
+}
+
+/* ------------------------------------------------------------------ where state is */
+
+void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t element)
+{
+    const struct eng_tier *tier = z->tier;
+    const struct eng_piece *piece = eng_tiles_piece(&tier->tiles, section, element / ENG_GRANULE);
+    return tier->memory[piece->tile] + eng_piece_offset(piece, field, element);
+}
+
+/* ------------------------------------------------------------------ life */
+
+static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_error *error)
+{
+    const struct eng_config *config = &z->config;
+    const zero_result r = eng_tiles_make(&tier->tiles, &z->layout, &z->placement,
+                                         config->moment_dtype, (size_t)config->tile_bytes, error);
+    if (r)
+        return r;
+    tier->payload_room = eng_payload_bytes(z);
+    tier->memory = base_calloc(tier->tiles.count + 1, sizeof *tier->memory);
+    tier->order = base_calloc(tier->tiles.count + 1, sizeof *tier->order);
+    tier->left = base_calloc(z->layout.section_count, sizeof *tier->left);
+    tier->payload = base_calloc(tier->payload_room, 1);
+    if (!tier->memory || !tier->order || !tier->left || !tier->payload)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu tiles",
+                         tier->tiles.count);
+    return ZERO_OK;
+}
+
+static zero_result open_slots(const zero_ctx *z, struct eng_tier *tier, struct base_error *error)
+{
+    const struct off_slots_config config = {
+        .path = tier->path,
+        .identity = {identify(z, (uint64_t)z->config.rank), identify(z, UINT64_MAX)},
+        .tiles = tier->tiles.count,
+        .tile_bytes = tier->tiles.bytes,
+        .payload_bytes = tier->payload_room,
+        .durable = strcmp(z->config.recovery, "durable") == 0,
+    };
+    path_of(z, z->config.rank, tier->path);
+    return off_slots_open(&tier->slots, &config, &tier->recorded, error);
+}
+
+static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct base_error *error)
+{
+    struct off_stream_config config = stream_config(&z->config, &tier->tiles);
+    config.slots = tier->slots;
+    return tier->tiles.count > 0 ? off_stream_create(&tier->stream, &config, error) : ZERO_OK;
+}
+
+zero_result eng_tier_open(zero_ctx *z)
+{
+    struct base_error error = {0};
+    if (!z->config.nvme)
+        return ZERO_OK;
+    struct eng_tier *tier = base_calloc(1, sizeof *tier);
+    z->tier = tier;
+    if (!tier)
+        zero_fail(&error, ZERO_E_NOMEM, "no memory for state on NVMe");
+    else if (!allocate(z, tier, &error) && !open_slots(z, tier, &error))
+        open_stream(z, tier, &error);
+    const zero_result r = eng_agree_on_file(z, &error, "zero_commit");
+    return r ? r : eng_tier_meet(z);
+}
+
+void eng_tier_close(zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
+    if (!tier)
+        return;
+    off_stream_destroy(tier->stream);
+    // What has never been a job's state is nothing to come back at.
+    off_slots_close(tier->slots, z->committed ? !z->fatal : tier->recorded == 0);
+    eng_tiles_free(&tier->tiles);
+    base_free(tier->memory);
+    base_free(tier->order);
+    base_free(tier->left);
+    base_free(tier->payload);
+    base_free(tier->recovery.payload);
+    base_free(tier);
+    z->tier = NULL;
+}

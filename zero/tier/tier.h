@@ -1,0 +1,70 @@
+/**
+ * zero/tier/tier.h: a rank's state in a file, tile by tile in memory only while it is used.
+ *
+ *   tiles.c      how state is cut into tiles
+ *   tier.c       life, and where state is while it is in memory
+ *   pass.c       tiles one after the other: to look, to change, to update
+ *   record.c     recovery points: what a finished step leaves, and how a job comes back at it
+ *   recorded.c   what was recorded, read behind the next steps: for checkpoints
+ *
+ * What is in memory anyway (an f32 working copy, which is its own master, and a 16-bit one without
+ * masters) is used there. Tiles have a copy of it, made when a tile is given back changed: so all
+ * that decides the future is in the file.
+ *
+ * A pass that changes tiles changes nothing that the last record counts, and what it has written is
+ * not read again before eng_tier_record(). All ranks record at the same moments, and change tiles
+ * only when they know that all have: they have exchanged something in between.
+ */
+#ifndef ZERO_TIER_H
+#define ZERO_TIER_H
+
+#include "offload/slots.h"
+#include "offload/stream.h"
+#include "zero/engine.h"
+#include "zero/tier/tiles.h"
+
+/** What a job that ended without zero_close() has left, on all ranks. */
+struct eng_recovery {
+    bool found;
+    int age;             /**< of its record when the file was opened */
+    uint64_t generation; /**< of that record */
+    uint64_t step;       /**< the last one it finished */
+    unsigned char *payload;
+};
+
+enum { ENG_TIER_PATH = ENG_VALUE_BYTES + 64 };
+
+struct eng_tier {
+    char path[ENG_TIER_PATH];
+    struct eng_tiles tiles;
+    struct off_slots *slots;
+    struct off_stream *stream; /**< NULL: there are no tiles */
+    unsigned char **memory;    /**< of each tile; NULL: it is in none */
+    size_t *order;             /**< tiles of the pass under way */
+    size_t *left;              /**< pieces of each section that an update has before it */
+    uint64_t generation;       /**< of the newest record: the same on all ranks */
+    unsigned char *payload;    /**< a record's, of payload_room bytes */
+    size_t payload_room;
+    int recorded; /**< records found when the file was opened */
+    struct eng_recovery recovery;
+};
+
+/** A record's payload: its size, with what is attached at present. */
+size_t eng_payload_bytes(const zero_ctx *z);
+
+/** Finds out what the job before has left, or makes that nothing. Collective. */
+zero_result eng_tier_meet(zero_ctx *z);
+
+/** Calls `work` for `count` tiles of tier->order, each in memory while it is called. After an error
+ * the file is what was recorded last. *Local.* ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT. */
+typedef zero_result (*eng_tile_fn)(zero_ctx *z, void *user, size_t tile, struct base_error *error);
+zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng_tile_fn work,
+                          void *user, struct base_error *error);
+
+/** A walk to look through all tiles, those of frozen sections, too. */
+zero_result eng_tier_reread(zero_ctx *z, eng_part_fn visit, void *user, struct base_error *error);
+
+/** Makes what is in memory anyway what the tile has of it; state must cover the elements. */
+void eng_tier_take_back(const zero_ctx *z, size_t section, size_t element, size_t count);
+
+#endif

@@ -1,0 +1,59 @@
+/**
+ * zero/tier/tiles.h: how a rank's state is cut into tiles: a pure function of (layout, placement,
+ * precision, tile_bytes).
+ *
+ * A piece is a run of granules of one section, a tile some pieces one behind the other. In a piece
+ * its fields lie one behind the other, each of all its granules: the weights as
+ * eng_best_weights() has them, then the moments. Pieces are in the order of sections, those that
+ * train before those that are frozen; no tile has both.
+ */
+#ifndef ZERO_TIER_TILES_H
+#define ZERO_TIER_TILES_H
+
+#include "zero/layout.h"
+#include "zero/placement.h"
+
+struct eng_piece {
+    size_t section;
+    size_t first, granules; /**< of the section */
+    size_t tile;
+    size_t offset;                  /**< byte of its weights in the tile */
+    size_t weight_size;             /**< bytes of an element's weight, */
+    size_t moment_size;             /**< and of each moment */
+    size_t first_segment, segments; /**< that update it: update.c */
+};
+
+/** Some that follow each other. */
+struct eng_piece_run {
+    size_t first, count;
+};
+
+struct eng_tiles {
+    struct eng_piece *pieces; /**< tile by tile */
+    size_t piece_count;
+    struct eng_piece_run *of_section; /**< parallel to the layout's */
+    struct eng_piece_run *of_tile;
+    size_t *bytes;          /**< of each tile */
+    size_t count, training; /**< tiles; those that train are the first */
+};
+
+/** Cuts the state of the rank whose placement it is into tiles of at most `tile_bytes`, or of one
+ * granule where that is more. ZERO_E_NOMEM: *tiles is empty. */
+zero_result eng_tiles_make(struct eng_tiles *tiles, const struct eng_layout *layout,
+                           const struct eng_placement *placement, zero_dtype moment_dtype,
+                           size_t tile_bytes, struct base_error *error);
+void eng_tiles_free(struct eng_tiles *tiles);
+
+/** Bytes of the tables. */
+size_t eng_tiles_bytes(const struct eng_tiles *tiles, const struct eng_layout *layout);
+
+/** The piece that has a granule of a section; the placement must have it. */
+struct eng_piece *eng_tiles_piece(const struct eng_tiles *tiles, size_t section, size_t granule);
+
+/** Elements of its piece from element `element` of a section on. */
+size_t eng_tiles_left(const struct eng_tiles *tiles, size_t section, size_t element);
+
+/** Byte of the tile where field `field` (0: weights, 1 + k: moment k) of a piece's element lies. */
+size_t eng_piece_offset(const struct eng_piece *piece, int field, size_t element);
+
+#endif

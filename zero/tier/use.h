@@ -1,0 +1,100 @@
+/**
+ * zero/tier/use.h: what the engine calls of state in files. Where there is none, walks and visits
+ * go through memory, and the rest does nothing.
+ */
+#ifndef ZERO_TIER_USE_H
+#define ZERO_TIER_USE_H
+
+#include "zero/layout.h"
+#include "zero/placement.h"
+#include "zero/zero.h"
+
+struct eng_plan_disk;
+
+/** What an update takes, and state in files: all zero but the first without. */
+struct eng_tier_needs {
+    size_t segments;          /**< bytes of the tables of updates */
+    size_t tiles, tile_bytes; /**< and bytes of the largest */
+    size_t buffers, memory;   /**< tiles in memory at once, and their bytes */
+    size_t tables;            /**< bytes in memory beside them */
+    uint64_t file;            /**< bytes of the file */
+};
+
+/** Of the rank with this placement. ZERO_E_NOMEM; ZERO_E_INVALID: host_bytes is too little. */
+zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placement, int stage,
+                           int rank, struct eng_tier_needs *needs, struct base_error *error);
+
+/** Pages of memory for tiles, as they were got; NULL: there are none yet. */
+const char *eng_tier_pages(const zero_ctx *z);
+/** Finds what is free in the directory of files. */
+void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk);
+
+/** Opens the file, if the configuration asks for one. Collective. ZERO_E_STATE: another process has
+ * it; ZERO_E_LIMIT, ZERO_E_IO, ZERO_E_UNSUPPORTED, ZERO_E_NOMEM. */
+zero_result eng_tier_open(zero_ctx *z);
+/** Removes the file after a clean end, else leaves it. */
+void eng_tier_close(zero_ctx *z);
+
+/** What a walk or visit may do to the state. */
+enum eng_access {
+    ENG_LOOK,
+    ENG_LOOK_AT_WEIGHTS, /**< and at nothing else: visits only */
+    ENG_CHANGE,          /**< an eng_tier_record() is to follow before the next one */
+    ENG_REPLACE,         /**< the same; what is there counts for nothing: zeros */
+};
+
+/** Elements of a slice that are in memory, all of their state. */
+struct eng_part {
+    const struct eng_slice *slice;
+    size_t first, count;
+};
+typedef zero_result (*eng_part_fn)(zero_ctx *z, void *user, const struct eng_part *part,
+                                   struct base_error *error);
+
+/** Visits all this rank's state of sections that train, or are frozen, part by part. *Local.* */
+zero_result eng_state_walk(zero_ctx *z, bool frozen, enum eng_access access, eng_part_fn visit,
+                           void *user, struct base_error *error);
+/** Visits elements of a slice, which this rank's state must cover. *Local.* */
+zero_result eng_state_visit(zero_ctx *z, const struct eng_part *part, enum eng_access access,
+                            eng_part_fn visit, void *user, struct base_error *error);
+
+/** Where field `field` (0: weights, 1 + k: moment k) of an element is, whose tile is in memory. */
+void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t element);
+/** Copies weights that are not only in the tile to it. */
+void eng_tier_keep(const zero_ctx *z, size_t section, size_t element, size_t count);
+
+/** Updates all tiles and publishes. Collective, ordered. */
+zero_result eng_tier_update(zero_ctx *z);
+/** What was changed counts from here on, with what else decides the future. All ranks, at the same
+ * moments. Failures are fatal. */
+zero_result eng_tier_record(zero_ctx *z);
+/** The same of first values: nobody comes back at those. */
+zero_result eng_tier_record_beginning(zero_ctx *z);
+/** State as it was recorded last, to be read by another thread behind the next steps: NULL where
+ * state is in memory. */
+struct eng_recorded;
+zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **recorded,
+                              struct base_error *error);
+void eng_recorded_free(struct eng_recorded *recorded);
+/** Bytes that it takes: of this rank, about as much as of any other. */
+size_t eng_recorded_bytes(const zero_ctx *z);
+/** From here on it is the present state. */
+void eng_recorded_begin(const zero_ctx *z, struct eng_recorded *recorded);
+/** Whether a change may begin while it is being read: the first one since. */
+bool eng_recorded_stays(const zero_ctx *z, const struct eng_recorded *recorded);
+/** Elements of a field of a part of at most a checkpoint's block: *elements, until the next call.
+ */
+zero_result eng_recorded_read(const zero_ctx *z, struct eng_recorded *recorded,
+                              const struct eng_part *part, int field, const void **elements,
+                              struct base_error *error);
+/** What was changed since the last record counts for nothing. *Local.* */
+void eng_tier_abandon(zero_ctx *z);
+/** Whether a blob fits into recovery points. ZERO_E_LIMIT. */
+zero_result eng_tier_attach(zero_ctx *z, const char *name, uint64_t bytes);
+/** Whether there is a recovery point of a job before; *step: its last one. */
+bool eng_tier_recoverable(const zero_ctx *z, uint64_t *step);
+/** Comes back at it. Collective. *changed: values are not what they were. ZERO_E_INVALID: other
+ * blobs are attached; ZERO_E_CORRUPT, ZERO_E_IO: another state may be tried. */
+zero_result eng_tier_recover(zero_ctx *z, const char *call, bool *changed);
+
+#endif
