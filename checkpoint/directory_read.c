@@ -9,6 +9,52 @@
 #include <string.h>
 #include <time.h>
 
+/* ------------------------------------------------------------------ texts */
+
+// The whole text of a step's manifest, to be freed with base_free(); NULL after an error.
+static zero_result read_text(const struct ckpt_store *store, const char *path, char **text,
+                             size_t *length, struct base_error *error)
+{
+    struct ckpt_file *file;
+    uint64_t bytes = 0;
+    *text = NULL;
+    zero_result result = store->open(store->user, &file, path, error);
+    if (result)
+        return result;
+    result = store->bytes(file, &bytes, error);
+    if (!result && bytes > CKPT_MAX_MANIFEST)
+        result = zero_fail(error, ZERO_E_CORRUPT,
+                           "'%s' has %" PRIu64 " bytes; a manifest has at most %" PRIu64, path,
+                           bytes, CKPT_MAX_MANIFEST);
+    if (!result && !(*text = base_calloc((size_t)bytes, 1)))
+        result = zero_fail(error, ZERO_E_NOMEM, "no memory for the %" PRIu64 " bytes of '%s'",
+                           bytes, path);
+    if (!result)
+        result = store->read(file, *text, (size_t)bytes, 0, error);
+    const zero_result closed = store->close(&file, error);
+    *length = (size_t)bytes;
+    if (!result && !closed)
+        return ZERO_OK;
+    base_free(*text);
+    *text = NULL;
+    return result ? result : closed;
+}
+
+static struct ckpt_path manifest_path(const char *path, uint64_t step)
+{
+    const struct ckpt_path place = ckpt_path_step(path, step);
+    return ckpt_path_below(place.text, CKPT_MANIFEST_NAME);
+}
+
+// A manifest is of the step that its directory is named after.
+static zero_result check_step(const char *name, uint64_t step, uint64_t found,
+                              struct base_error *error)
+{
+    return found == step
+               ? ZERO_OK
+               : zero_fail(error, ZERO_E_CORRUPT, "'%s' is of step %" PRIu64, name, found);
+}
+
 /* ------------------------------------------------------------------ listing */
 
 zero_result ckpt_has_manifest(const struct ckpt_store *store, const char *path, bool *has,
@@ -87,6 +133,25 @@ static void sort(struct listing *listing)
         qsort(listing->list, listing->count, sizeof *listing->list, compare_listed);
 }
 
+// Finds the sequence of a step.
+static zero_result read_sequence(const struct listing *listing, struct listed *listed,
+                                 struct base_error *error)
+{
+    const struct ckpt_path name = manifest_path(listing->path, listed->step);
+    struct ckpt_manifest_head head;
+    char *text;
+    size_t length;
+    zero_result result = read_text(listing->store, name.text, &text, &length, error);
+    if (!result)
+        result = ckpt_manifest_glance(&head, text, length, name.text, error);
+    base_free(text);
+    if (!result)
+        result = check_step(name.text, listed->step, head.step, error);
+    if (!result)
+        listed->sequence = head.sequence;
+    return result;
+}
+
 // Finds sequences: of what can't be read it is that of the step before. They are sorted by steps.
 static zero_result read_sequences(struct listing *listing, struct ckpt_order *order,
                                   struct base_error *error)
@@ -94,14 +159,11 @@ static zero_result read_sequences(struct listing *listing, struct ckpt_order *or
     uint64_t before = 0, newest = 0, unknown = 0;
     for (size_t i = 0; i < listing->count; i++) {
         struct base_error trouble = {0};
-        struct ckpt_manifest manifest;
-        const zero_result result = ckpt_read_manifest(&manifest, listing->store, listing->path,
-                                                      listing->list[i].step, &trouble);
-        before = result ? before : manifest.sequence;
+        const zero_result result = read_sequence(listing, &listing->list[i], &trouble);
+        before = result ? before : listing->list[i].sequence;
         listing->list[i].sequence = before;
         newest = before > newest ? before : newest;
         unknown += result != ZERO_OK;
-        ckpt_manifest_free(&manifest);
         if (result == ZERO_E_NOMEM)
             return zero_fail(error, result, "%s", trouble.message);
         if (result < 0 && result != ZERO_E_CORRUPT)
@@ -173,50 +235,25 @@ zero_result ckpt_list_unfinished(const struct ckpt_store *store, const char *pat
 
 /* ------------------------------------------------------------------ manifests */
 
-static zero_result parse_file(struct ckpt_manifest *manifest, const struct ckpt_store *store,
-                              struct ckpt_file *file, const char *path, struct base_error *error)
-{
-    uint64_t bytes = 0;
-    zero_result result = store->bytes(file, &bytes, error);
-    if (result)
-        return result;
-    if (bytes > CKPT_MAX_MANIFEST)
-        return zero_fail(error, ZERO_E_CORRUPT,
-                         "'%s' has %" PRIu64 " bytes; a manifest has at most %" PRIu64, path, bytes,
-                         CKPT_MAX_MANIFEST);
-    char *text = base_calloc((size_t)bytes, 1);
-    if (!text)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for the %" PRIu64 " bytes of '%s'", bytes,
-                         path);
-    result = store->read(file, text, (size_t)bytes, 0, error);
-    if (!result)
-        result = ckpt_manifest_parse(manifest, text, (size_t)bytes, path, error);
-    base_free(text);
-    return result;
-}
-
 zero_result ckpt_read_manifest(struct ckpt_manifest *manifest, const struct ckpt_store *store,
                                const char *path, uint64_t step, struct base_error *error)
 {
+    char *text;
+    size_t length;
     *manifest = (struct ckpt_manifest){0};
     zero_result result = ckpt_check_path(path, error);
     if (result)
         return result;
-    const struct ckpt_path place = ckpt_path_step(path, step);
-    const struct ckpt_path name = ckpt_path_below(place.text, CKPT_MANIFEST_NAME);
-    struct ckpt_file *file;
-    result = store->open(store->user, &file, name.text, error);
+    const struct ckpt_path name = manifest_path(path, step);
+    result = read_text(store, name.text, &text, &length, error);
+    if (!result)
+        result = ckpt_manifest_parse(manifest, text, length, name.text, error);
+    base_free(text);
+    if (!result)
+        result = check_step(name.text, step, manifest->state.step, error);
     if (result)
-        return result;
-    result = parse_file(manifest, store, file, name.text, error);
-    const zero_result closed = store->close(&file, error);
-    if (!result && !closed && manifest->state.step == step)
-        return ZERO_OK;
-    if (!result && !closed)
-        result = zero_fail(error, ZERO_E_CORRUPT, "'%s' is of step %" PRIu64, name.text,
-                           manifest->state.step);
-    ckpt_manifest_free(manifest);
-    return result ? result : closed;
+        ckpt_manifest_free(manifest);
+    return result;
 }
 
 zero_result ckpt_check_whole(const struct ckpt_store *store, const char *path, uint64_t step,

@@ -142,6 +142,19 @@ zero_result ckpt_manifest_format(const struct ckpt_manifest *manifest, char **te
 zero_result ckpt_manifest_parse(struct ckpt_manifest *manifest, const char *text, size_t length,
                                 const char *path, struct base_error *error);
 
+/** What a directory's checkpoints are ordered by. */
+struct ckpt_manifest_head {
+    uint64_t step, sequence;
+};
+
+/**
+ * Only the head of a whole file, whose checksum is checked. Behind the head nothing is looked at
+ * where the lines up to there are as ckpt_manifest_format() makes them; any other text is parsed.
+ * Errors as of ckpt_manifest_parse().
+ */
+zero_result ckpt_manifest_glance(struct ckpt_manifest_head *head, const char *text, size_t length,
+                                 const char *path, struct base_error *error);
+
 /** Frees what it owns; it is empty then. */
 void ckpt_manifest_free(struct ckpt_manifest *manifest);
 

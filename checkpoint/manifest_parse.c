@@ -434,3 +434,72 @@ zero_result ckpt_manifest_parse(struct ckpt_manifest *manifest, const char *text
     ckpt_manifest_free(manifest);
     return zero_fail(error, parser.error.result, "%s", parser.error.message);
 }
+
+/* ------------------------------------------------------------------ the head alone */
+
+// What of a text is still to be read.
+struct rest {
+    const char *at, *end;
+};
+
+// Goes on behind `begin`; false: something else is there.
+static bool skip(struct rest *rest, const char *begin)
+{
+    const size_t length = strlen(begin);
+    if ((size_t)(rest->end - rest->at) < length || memcmp(rest->at, begin, length) != 0)
+        return false;
+    rest->at += length;
+    return true;
+}
+
+// Goes on behind the line that begins so.
+static bool skip_line(struct rest *rest, const char *begin)
+{
+    if (!skip(rest, begin))
+        return false;
+    const char *end = memchr(rest->at, '\n', (size_t)(rest->end - rest->at));
+    rest->at = end ? end + 1 : rest->end;
+    return end;
+}
+
+// Reads a line with a number, and goes on behind it.
+static bool number_line(struct rest *rest, const char *begin, uint64_t *value)
+{
+    if (!skip(rest, begin))
+        return false;
+    const char *const first = rest->at;
+    *value = 0;
+    for (; rest->at < rest->end && *rest->at >= '0' && *rest->at <= '9'; rest->at++)
+        if (*value <= CKPT_MAX_NUMBER)
+            *value = 10 * *value + (uint64_t)(*rest->at - '0');
+    const bool plain = rest->at - first == 1 || (rest->at > first && *first != '0');
+    return plain && *value <= CKPT_MAX_NUMBER && skip(rest, ",\n");
+}
+
+// In these lines no string can look like a line: a line feed in a string is written as \n.
+static bool read_head(struct ckpt_manifest_head *head, const char *text, size_t length)
+{
+    struct rest rest = {text, text + length};
+    uint64_t format;
+    return skip(&rest, "{\n") && number_line(&rest, "\"format\": ", &format) &&
+           format == CKPT_FORMAT && skip_line(&rest, "\"library\": ") &&
+           skip_line(&rest, "\"created\": ") && skip_line(&rest, "\"id\": ") &&
+           skip_line(&rest, "\"job\": ") && number_line(&rest, "\"sequence\": ", &head->sequence) &&
+           head->sequence > 0 && number_line(&rest, "\"step\": ", &head->step);
+}
+
+zero_result ckpt_manifest_glance(struct ckpt_manifest_head *head, const char *text, size_t length,
+                                 const char *path, struct base_error *error)
+{
+    struct parser parser = {.path = path};
+    check_sum(&parser, text, length);
+    if (parser.error.result)
+        return zero_fail(error, parser.error.result, "%s", parser.error.message);
+    if (read_head(head, text, length))
+        return ZERO_OK;
+    struct ckpt_manifest manifest;
+    const zero_result result = ckpt_manifest_parse(&manifest, text, length, path, error);
+    *head = (struct ckpt_manifest_head){manifest.state.step, manifest.sequence};
+    ckpt_manifest_free(&manifest);
+    return result;
+}

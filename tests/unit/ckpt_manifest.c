@@ -305,23 +305,30 @@ static void nothing_is_a_checkpoint_too(void **state)
 
 /* ------------------------------------------------------------------ what is refused */
 
-// Parses the sample with the first `from` replaced by `to` and a new checksum.
-static zero_result parse_changed(const char *from, const char *to)
+// The sample with the first `from` replaced by `to` and a new checksum, to be freed.
+static char *change(const char *from, const char *to, size_t *length)
 {
-    size_t length;
-    char *text = sample_text(&length), line[CKPT_LAST_LINE + 1];
+    char *text = sample_text(length), line[CKPT_LAST_LINE + 1];
     char *at = strstr(text, from);
     if (!at)
         fail_msg("the sample has no %s", from);
-    char *changed = malloc(length + strlen(to) + 1);
+    char *changed = malloc(*length + strlen(to) + 1);
     assert_non_null(changed);
-    text[length - CKPT_LAST_LINE] = '\0';
+    text[*length - CKPT_LAST_LINE] = '\0';
     const int before = sprintf(changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
     ckpt_last_line(changed, (size_t)before, line);
     strcpy(changed + before, line);
-    const zero_result result = parse(changed, (size_t)before + CKPT_LAST_LINE);
-    free(changed);
+    *length = (size_t)before + CKPT_LAST_LINE;
     free(text);
+    return changed;
+}
+
+static zero_result parse_changed(const char *from, const char *to)
+{
+    size_t length;
+    char *changed = change(from, to, &length);
+    const zero_result result = parse(changed, length);
+    free(changed);
     return result;
 }
 
@@ -498,6 +505,80 @@ static void every_changed_byte_and_every_cut_is_found(void **state)
     free(text);
 }
 
+/* ------------------------------------------------------------------ the head alone */
+
+static zero_result glance(const char *text, size_t length, struct ckpt_manifest_head *head)
+{
+    char *exact = malloc(length ? length : 1); // so that a byte too far is found
+    assert_non_null(exact);
+    memcpy(exact, text, length);
+    base_error_clear(&failure);
+    const zero_result result = ckpt_manifest_glance(head, exact, length, "f", &failure);
+    free(exact);
+    return result;
+}
+
+// Whatever is in the head, a glance sees what parsing does.
+static void heads(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to;
+        uint64_t step, sequence; // 0: refused
+    } cases[] = {
+        {"\"sequence\": 12", "\"sequence\": 12", 50, 12},
+        {"\"sequence\": 12", "\"sequence\": 9007199254740992", 50, CKPT_MAX_NUMBER},
+        {"\"sequence\": 12", "\"sequence\":5", 50, 5},
+        {"\"sequence\": 12,\n", "\"sequence\": 12, ", 50, 12},
+        {"\"library\"", "\"new\": 0, \"library\"", 50, 12},
+        {"\"step\": 50", "\"step\": 70", 70, 12},
+        {"\"sequence\": 12,\n\"step\": 50", "\"step\": 7,\n\"sequence\": 4", 7, 4},
+        {"\"sequence\": 12", "\"sequence\": 0", 0, 0},
+        {"\"sequence\": 12", "\"sequence\": 012", 0, 0},
+        {"\"sequence\": 12", "\"sequence\": -12", 0, 0},
+        {"\"sequence\": 12", "\"sequence\": ", 0, 0},
+        {"\"sequence\": 12", "\"sequence\": 12.0", 0, 0},
+        {"\"sequence\": 12", "\"sequence\": 9007199254740993", 0, 0},
+        {"\"sequence\": 12", "\"sequence\": 18446744073709551619", 0, 0},
+        {"\"sequence\": 12,\n", "", 0, 0},
+        {"\"format\": 1", "\"format\": 2", 0, 0},
+        {"\"step\": 50", "\"step\": ", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t length;
+        struct ckpt_manifest_head head;
+        char *text = change(cases[i].from, cases[i].to, &length);
+        const zero_result parsed = parse(text, length);
+        const zero_result result = glance(text, length, &head);
+        assert_int_equal(result, parsed);
+        assert_true((result == ZERO_OK) == (cases[i].sequence > 0));
+        assert_true(result || head.step == cases[i].step);
+        assert_true(result || head.sequence == cases[i].sequence);
+        free(text);
+    }
+}
+
+// Wherever a text with a good checksum ends: it has a head, or is refused.
+static void short_heads(void **state)
+{
+    (void)state;
+    size_t length;
+    struct ckpt_manifest_head head;
+    char *text = sample_text(&length), line[CKPT_LAST_LINE + 1];
+    const size_t end = (size_t)(strstr(text, "\"updates\"") - text);
+    for (size_t cut = 0; cut < end + 8; cut++) {
+        char begin[1024];
+        assert_true(cut + CKPT_LAST_LINE < sizeof begin);
+        memcpy(begin, text, cut);
+        ckpt_last_line(begin, cut, line);
+        strcpy(begin + cut, line);
+        assert_int_equal(glance(begin, cut + CKPT_LAST_LINE, &head),
+                         cut < end ? ZERO_E_CORRUPT : ZERO_OK);
+        assert_int_equal(glance(begin, cut, &head), ZERO_E_CORRUPT);
+    }
+    free(text);
+}
+
 /* ------------------------------------------------------------------ what is not written */
 
 static void expect_no_text(const struct ckpt_manifest *manifest, zero_result result,
@@ -585,6 +666,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(deep_and_wide_manifests, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_changed_byte_and_every_cut_is_found, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(heads, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(short_heads, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_no_reader_takes_is_not_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_memory, set_up, tear_down),
     };
