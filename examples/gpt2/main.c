@@ -101,7 +101,8 @@ static void rank_run(const struct rank *rank)
         if (zero_rank(trainer.z) == 0) {
             options_print(&job->options, trainer.micro_total);
             if (n > 0)
-                printf("resumed at step %" PRIu64 "\n", n);
+                printf("resumed at step %" PRIu64 "%s\n", n,
+                       trainer.recovered ? ", of the state on NVMe" : "");
         }
         result = train(&trainer, &n);
     }

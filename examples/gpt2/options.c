@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { INTEGER, SEED, NUMBER, CHOICE, TEXT, SWITCH, PATHS };
+enum kind { INTEGER, SEED, NUMBER, BYTES, CHOICE, TEXT, SWITCH, PATHS };
 
 // One option. `low` and `high` bound INTEGER and NUMBER; choices are separated by bars.
 struct spec {
@@ -84,6 +84,16 @@ static const struct spec specs[] = {
     {"accumulate-native", NULL, SWITCH, AT(accumulate_native), 0, 0, NULL,
      "stages 0, 1: add a rank's micro-batches before they travel; same bits at one number of "
      "ranks"},
+    {"offload-optimizer", "host|nvme", TEXT, AT(offload_optimizer), 0, 0, NULL,
+     "where moments and master weights are: nvme is a file of --nvme-dir; changes no bit, and with "
+     "--resume auto a killed run goes on after its last step (default host)"},
+    {"nvme-dir", "DIR", TEXT, AT(nvme_dir), 0, 0, NULL, "of these files, which exists"},
+    {"io", "uring|threads|sync", TEXT, AT(io), 0, 0, NULL,
+     "how they are read and written (default uring)"},
+    {"tile", "SIZE", BYTES, AT(tile_bytes), 0, 0, NULL,
+     "what is read, updated and written together, as 12MiB (default 12MiB)"},
+    {"host-bytes", "SIZE", BYTES, AT(host_bytes), 0, 0, NULL,
+     "memory of a rank for tiles (default: that of 12)"},
 };
 
 #define SPECS (int)(sizeof specs / sizeof *specs)
@@ -121,6 +131,23 @@ static bool parse_seed(const struct spec *spec, const char *text, uint64_t *valu
         return refuse(reason, "--%s: '%s' is not a whole number below 2^64", spec->name, text);
     *value = number;
     return true;
+}
+
+// A whole number, with KiB, MiB or GiB behind it or not.
+static bool parse_bytes(const struct spec *spec, const char *text, int64_t *value,
+                        struct reason *reason)
+{
+    static const char *const units[] = {"", "KiB", "MiB", "GiB"};
+    char *end;
+    errno = 0;
+    const unsigned long long number = strtoull(text, &end, 10);
+    for (int i = 0; i < 4 && *text >= '0' && *text <= '9' && !errno; i++)
+        if (strcmp(end, units[i]) == 0 && number > 0 && number < 1ull << 50 >> 10 * i) {
+            *value = (int64_t)(number << 10 * i);
+            return true;
+        }
+    return refuse(reason, "--%s: '%s' is not a size: a number, or one with KiB, MiB or GiB",
+                  spec->name, text);
 }
 
 static bool parse_number(const struct spec *spec, const char *text, double *value,
@@ -174,6 +201,8 @@ static bool set_value(struct options *o, const struct spec *spec, const char *te
         return parse_seed(spec, text, field, reason);
     case NUMBER:
         return parse_number(spec, text, field, reason);
+    case BYTES:
+        return parse_bytes(spec, text, field, reason);
     case CHOICE:
         return parse_choice(spec, text, field, reason);
     case TEXT:
@@ -316,13 +345,15 @@ static bool check(const struct options *o, struct reason *reason)
     return true;
 }
 
-// Whether an option says nothing without a directory of checkpoints, and there is none.
+// Whether an option says nothing without a directory of checkpoints, and there is none. Where state
+// is in files, a run can go on without.
 static bool lacks_directory(const struct options *o, const struct spec *spec)
 {
+    const bool in_files = o->offload_optimizer && strcmp(o->offload_optimizer, "nvme") == 0;
     const bool from_path =
         o->resume && strcmp(o->resume, "auto") != 0 && strcmp(o->resume, "off") != 0;
     return !o->checkpoint && (spec->offset == AT(save_every) || spec->offset == AT(keep) ||
-                              (spec->offset == AT(resume) && !from_path));
+                              (spec->offset == AT(resume) && !from_path && !in_files));
 }
 
 static bool parse_all(struct options *o, int argc, char **argv, struct reason *reason)

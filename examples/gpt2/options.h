@@ -55,6 +55,8 @@ struct options {
     int transport;
     int prefetch;
     bool accumulate_native;
+    const char *offload_optimizer, *nvme_dir, *io; /**< NULL: the library's defaults */
+    int64_t tile_bytes, host_bytes;                /**< 0: likewise */
 
     const char *program;           /**< argv[0] */
     const char *text[OPTIONS_MAX]; /**< each value as it was given, in the order of --help */

@@ -85,6 +85,7 @@ zero_result recovery_begin(struct trainer *trainer, uint64_t *step)
     if (result)
         return result;
     *step = trainer->step = loaded.step;
+    trainer->recovered = loaded.recovered;
     trainer->micro_total = zero_micro_total(trainer->z);
     return ZERO_OK;
 }

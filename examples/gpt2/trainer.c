@@ -36,6 +36,11 @@ static zero_result join(struct trainer *t, const struct place *place)
     config.cpu_threads = o->threads;
     config.seed = o->seed;
     config.reduction = o->accumulate_native ? "native" : NULL;
+    config.offload_optimizer = o->offload_optimizer;
+    config.nvme_dir = o->nvme_dir;
+    config.io = o->io;
+    config.tile_bytes = o->tile_bytes;
+    config.host_bytes = o->host_bytes;
     return zero_open(&t->z, &config);
 }
 

@@ -23,6 +23,7 @@ struct trainer {
     struct model *model;
     uint16_t *token, *target; /**< of one micro-batch */
     int micro_total;          /**< V */
+    bool recovered;           /**< it goes on from its state on NVMe */
     uint64_t step;            /**< how many there were */
     double train_s;           /**< seconds in trainer_step() */
     struct reason failure;    /**< of what failed outside of the library, or "" */

@@ -154,6 +154,39 @@ static void test_resume(void **state)
     temporary_remove(&temporary);
 }
 
+// So does one whose optimizer's state is in files; killed, it goes on after its last step.
+static void test_state_in_files(void **state)
+{
+    (void)state;
+    static char output[COMMAND_OUTPUT_BYTES];
+    struct temporary temporary;
+    char expected[33], more[512];
+    assert_true(temporary_make(&temporary));
+    snprintf(more, sizeof more, "--offload-optimizer nvme --nvme-dir %s --tile 64KiB --resume auto",
+             temporary.directory);
+    train(expected, "bf16", &(struct way){.world = 1, .threads = 1, .prefetch = 2});
+    for (int stage = 0; stage <= 3; stage++)
+        compare("bf16", expected,
+                &(struct way){.world = 1 + (stage + 1) % 4,
+                              .stage = stage,
+                              .shm = stage % 2,
+                              .threads = 1,
+                              .more = more});
+    // Killed in its 13th step, started again by zero-run.
+    const int code =
+        command_run(output,
+                    "'%s' -n 2 --max-restarts 1 --backoff 0 -- sh -c '[ $ZERO_RESTARTS = 0 ] && [ "
+                    "$RANK = 1 ] && export ZERO_FAULT=offload.write:kill@60; exec "
+                    "\"$0\" \"$@\"' '%s' --layers 2 --heads 2 --width 40 --context 16 "
+                    "--batch 2 --micro-batches 3 --steps 20 --warmup 5 --sample 0 --dtype "
+                    "bf16 --stage 2 %s --data '%s'",
+                    runner, program, more, text);
+    if (code != 0 || !strstr(output, ", of the state on NVMe") || !strstr(output, expected))
+        fail_msg("exit code %d: %s", code, output);
+    assert_int_equal(temporary_entries(&temporary), 0);
+    temporary_remove(&temporary);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4)
@@ -163,9 +196,8 @@ int main(int argc, char **argv)
     text = argv[3];
     all = argc > 4 && strcmp(argv[4], "all") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_f32),    cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_resume), cmocka_unit_test(test_state_in_files),
         cmocka_unit_test(test_f16),
     };
     return cmocka_run_group_tests_name("gpt2_equivalence", tests, NULL, NULL);
