@@ -71,6 +71,7 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
             .saving = z->save ? eng_save_bytes(z, rank) : 0,
             .tiles = tier.memory,
             .file = tier.file,
+            .moved = tier.moved,
         };
         eng_need_count(&need, &placement, &extra);
         need.saving = z->save ? 0 : eng_save_bytes(z, rank);

@@ -49,6 +49,7 @@ void eng_need_count(struct eng_need *need, const struct eng_placement *placement
                                   [ENG_FOR_SAVING] = extra->saving,
                               }};
     need->file = extra->file;
+    need->moved = extra->moved;
     for (int i = 0; i < ENG_PURPOSES; i++)
         need->total += need->rows[i];
 }
@@ -82,11 +83,23 @@ void eng_plan_add(struct eng_plan *plan, int rank, const struct eng_need *need, 
     add_rank(&plan->total, rank, need->total, mine);
     add_rank(&plan->saving, rank, need->saving, mine);
     add_rank(&plan->file, rank, need->file, mine);
+    add_rank(&plan->moved, rank, need->moved, mine);
     for (int i = 0; i < ENG_PEAKS; i++) {
         add_rank(&plan->peaks[i], rank, need->peaks[i], mine);
         if (need->peaks[i] > plan->ranks[rank])
             plan->ranks[rank] = need->peaks[i];
     }
+}
+
+bool eng_plan_expects(const struct eng_plan *plan, double *disk_s, double *memory_s)
+{
+    const struct eng_plan_disk *disk = &plan->disk;
+    if (disk->disk_rate <= 0 || disk->memory_rate <= 0)
+        return false;
+    // The host's ranks share the disk; each updates its own on a core.
+    *disk_s = 2 * (double)plan->moved.sum / disk->disk_rate;
+    *memory_s = 2 * (double)plan->moved.most / disk->memory_rate;
+    return true;
 }
 
 enum eng_peak eng_plan_worst(const struct eng_plan *plan)

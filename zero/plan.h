@@ -37,7 +37,8 @@ enum eng_peak { ENG_PEAK_COMMIT, ENG_PEAK_STEP, ENG_PEAK_SAVE, ENG_PEAK_LOAD, EN
 struct eng_need {
     size_t rows[ENG_PURPOSES];
     size_t total;            /**< of the rows: what stays from commit to close */
-    size_t file;             /**< on NVMe */
+    size_t file;             /**< on NVMe, */
+    size_t moved;            /**< and of it read, and as many written, in a step */
     size_t saving;           /**< of the rows: from the first zero_save() on, by default */
     size_t peaks[ENG_PEAKS]; /**< the most at once */
 };
@@ -61,15 +62,17 @@ struct eng_fit {
     struct base_memory_limits host; /**< what was found */
 };
 
-/** The directory of files. */
+/** The directory of files. Where only a plan is made, what a short probe has found. */
 struct eng_plan_disk {
     uint64_t found; /**< bytes that are free, or in files that are used again */
     bool known;
+    double disk_rate;   /**< bytes a second of reads and writes together; 0: not probed */
+    double memory_rate; /**< bytes a second that one core copies, read and written */
 };
 
 struct eng_plan {
     struct eng_plan_disk disk;
-    struct eng_spread rows[ENG_PURPOSES], total, saving, peaks[ENG_PEAKS], file;
+    struct eng_spread rows[ENG_PURPOSES], total, saving, peaks[ENG_PEAKS], file, moved;
     size_t *ranks; /**< each one's largest peak */
     int world;
     struct eng_fit fit;
@@ -105,7 +108,8 @@ struct eng_extra {
     size_t transport; /**< the communicator's */
     size_t saving;    /**< of checkpoints; 0 before the first */
     size_t tiles;     /**< of state that is in files, on its way */
-    uint64_t file;    /**< bytes of those files */
+    uint64_t file;    /**< bytes of those files, */
+    uint64_t moved;   /**< and of tiles in them that a step reads and writes */
 };
 
 /** Sets rows and total of one rank. */
@@ -133,6 +137,9 @@ struct eng_plan_name {
 };
 extern const struct eng_plan_name eng_purpose_names[ENG_PURPOSES];
 extern const struct eng_plan_name eng_peak_names[ENG_PEAKS];
+
+/** Seconds that a step's state takes on the disk, and in memory; false: nobody knows. */
+bool eng_plan_expects(const struct eng_plan *plan, double *disk_s, double *memory_s);
 
 /** The way of the gathers: "none", "copy" or "shared". */
 const char *eng_plan_gather(const struct eng_config *config);

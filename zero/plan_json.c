@@ -83,12 +83,17 @@ static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan
     const struct eng_plan_files *files = &facts->files;
     if (!facts->config->nvme)
         return json_null();
-    return json_pack("{s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:s}", "bytes",
+    double disk_s, memory_s;
+    const bool expects = eng_plan_expects(plan, &disk_s, &memory_s);
+    return json_pack("{s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:s, s:o, s:o, s:o}", "bytes",
                      describe_spread(&plan->file), "directory", facts->config->nvme_dir, "found",
                      plan->disk.known ? bytes_or_null(plan->disk.found) : json_null(), "tiles",
                      (json_int_t)files->tiles, "tile_bytes", (json_int_t)files->tile_bytes,
                      "buffers", (json_int_t)files->buffers, "pages", files->pages, "io",
-                     facts->config->io, "recovery", facts->config->recovery);
+                     facts->config->io, "recovery", facts->config->recovery, "moved",
+                     describe_spread(&plan->moved), "disk_s",
+                     expects ? json_real(disk_s) : json_null(), "memory_s",
+                     expects ? json_real(memory_s) : json_null());
 }
 
 static json_t *describe_memory(const struct eng_plan *plan, const struct eng_plan_facts *facts)

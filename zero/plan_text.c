@@ -117,6 +117,22 @@ static void write_memory(struct base_text *text, const struct eng_plan *plan,
         write_row(text, eng_peak_names[i].title, "host", plan->peaks[i].mine);
 }
 
+/** What zero_step() will take, beside whatever else it does. */
+static void write_expectation(struct base_text *text, const struct eng_plan *plan)
+{
+    double disk_s, memory_s;
+    char moved[32], rate[32];
+    if (!eng_plan_expects(plan, &disk_s, &memory_s))
+        return;
+    base_text_add(text,
+                  "  a step       %s read and as many written by all ranks: about %.3g s, as the "
+                  "disk moves %s a second\n",
+                  eng_human(plan->moved.sum, moved), disk_s,
+                  eng_human((uint64_t)plan->disk.disk_rate, rate));
+    base_text_add(text, "  limit        %s: the update itself is about %.3g s\n",
+                  disk_s > memory_s ? "the disk" : "memory", memory_s);
+}
+
 /** State in files: how much, where, and by what it moves. */
 static void write_files(struct base_text *text, const struct eng_plan *plan,
                         const struct eng_plan_facts *facts)
@@ -137,6 +153,7 @@ static void write_files(struct base_text *text, const struct eng_plan *plan,
     if (files->pages)
         base_text_add(text, ", in %s", files->pages);
     base_text_add(text, "\n  io           %s\n", config->io);
+    write_expectation(text, plan);
     base_text_add(text, "  recovery     %s\n",
                   strcmp(config->recovery, "durable") == 0
                       ? "a finished step survives the death of all processes, and a power cut"

@@ -28,6 +28,14 @@ for setting in "1 0 auto" "2 1 copy" "3 2 shared" "3 3 copy" "2 3 shared"; do
     }
 done
 
+# State in files: how long a step takes it, and nothing of it is made.
+"$zero_run" --plan -o offload_optimizer=nvme -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
+grep -q '^  a step       [0-9.]* .* read and as many written by all ranks: about ' "$dir/plan" &&
+    grep -Eq '^  limit        (the disk|memory): the update itself is about ' "$dir/plan" || {
+    echo "nothing is expected of the disk:" && cat "$dir/plan" "$dir/said" && exit 1
+}
+[ -z "$(find "$dir" -name '*.slots')" ] || { echo "a plan has made files" && exit 1; }
+
 # JSON, of a world that is not there.
 "$zero_run" --plan=json --world 7 -o stage=3 -- "$@" >"$dir/plan" 2>"$dir/said"
 grep -q '"world": 7,' "$dir/plan" || { echo "no JSON:" && cat "$dir/plan" && exit 1; }

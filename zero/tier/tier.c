@@ -1,8 +1,10 @@
 #include "zero/tier/tier.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "offload/io/engine.h"
+#include "offload/probe.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -95,6 +97,8 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
     needs->buffers = tiles.count > 0 ? stream.buffers : 0;
     needs->memory = tiles.count > 0 ? memory.buffers : 0;
     needs->file = off_slots_file_bytes(&slots);
+    for (size_t i = 0; i < tiles.training; i++)
+        needs->moved += tiles.bytes[i];
     needs->tables = eng_tiles_bytes(&tiles, &z->layout) + sizeof(struct eng_tier) +
                     (tiles.count + 1) * (sizeof(unsigned char *) + sizeof(size_t)) +
                     z->layout.section_count * sizeof(size_t) + slots.payload_bytes +
@@ -148,7 +152,7 @@ const char *eng_tier_pages(const zero_ctx *z)
 void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
 {
     struct statvfs status;
-    *disk = (struct eng_plan_disk){.known = false};
+    disk->known = false;
     if (!z->config.nvme || statvfs(z->config.nvme_dir, &status) != 0)
         return;
     disk->known = true;
@@ -160,6 +164,35 @@ void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
         if (stat(path, &file) == 0)
             disk->found += (uint64_t)file.st_blocks * 512;
     }
+}
+
+/** Bytes a second that a core reads and writes, of more than caches hold. */
+static double memory_rate(void)
+{
+    enum { BYTES = 64 << 20, ROUNDS = 4 };
+    unsigned char *memory = base_calloc(2, BYTES);
+    double best = 0;
+    for (int round = 0; memory && round < ROUNDS; round++) {
+        const uint64_t began = base_clock_ns();
+        memcpy(memory + round % 2 * BYTES, memory + (1 - round % 2) * BYTES, BYTES);
+        const double rate = 2e9 * BYTES / (double)(base_clock_ns() - began);
+        best = round > 0 && rate > best ? rate : best;
+    }
+    base_free(memory);
+    return best;
+}
+
+zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error)
+{
+    const struct off_probe_config config = {.directory = z->config.nvme_dir,
+                                            .engine = off_engine_find(z->config.io)};
+    struct off_probe probe;
+    if (!z->config.nvme)
+        return ZERO_OK;
+    const zero_result r = off_probe(&probe, &config, error);
+    disk->disk_rate = probe.mixed_rate;
+    disk->memory_rate = memory_rate();
+    return r;
 }
 
 /* ------------------------------------------------------------------ where state is */

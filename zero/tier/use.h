@@ -17,7 +17,8 @@ struct eng_tier_needs {
     size_t tiles, tile_bytes; /**< and bytes of the largest */
     size_t buffers, memory;   /**< tiles in memory at once, and their bytes */
     size_t tables;            /**< bytes in memory beside them */
-    uint64_t file;            /**< bytes of the file */
+    uint64_t file;            /**< bytes of the file, */
+    uint64_t moved;           /**< and of tiles that a step reads and writes */
 };
 
 /** Of the rank with this placement. ZERO_E_NOMEM; ZERO_E_INVALID: host_bytes is too little. */
@@ -28,6 +29,8 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
 const char *eng_tier_pages(const zero_ctx *z);
 /** Finds what is free in the directory of files. */
 void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk);
+/** Finds how fast it is, and memory, in about a second. Errors as of off_probe(). */
+zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error);
 
 /** Opens the file, if the configuration asks for one. Collective. ZERO_E_STATE: another process has
  * it; ZERO_E_LIMIT, ZERO_E_IO, ZERO_E_UNSUPPORTED, ZERO_E_NOMEM. */
