@@ -26,10 +26,10 @@
  *  - Errors are values. A *fatal* error (ZERO_E_PEER, _TIMEOUT, _DIVERGED, _ABORTED, _NOMEM, _IO,
  *    _DEVICE, _NONFINITE, _LIMIT on the step path) is sticky, and every rank's: every later call of
  *    any rank but the local getters and zero_close() returns the first one. It leaves no rank's
- *    weights and moments in the middle of an update, unless zero_step_ahead() began it. Pointers
- *    given out stay mapped until zero_close(), and those asked for after a fatal error lead to
- *    memory nobody else uses: so the calls between zero_micro_begin() and zero_step() may go
- *    unchecked, and zero_step() refuses. zero_last_error() has the message with its numbers.
+ *    weights and moments in the middle of an update, unless zero_step_ahead() began it or the disk
+ *    that has them failed. Pointers given out stay mapped until zero_close(), and those asked for
+ *    after a fatal error lead to memory nobody else uses: so the calls between zero_micro_begin()
+ *    and zero_step() may go unchecked; zero_step() refuses. zero_last_error() has the numbers.
  *  - ZERO_E_INVALID and ZERO_E_STATE, where documented, change nothing. They are errors of the
  *    program, found the first time it runs, and pointers are NULL where it has no right to any:
  *    while it is new, check every call.
