@@ -234,7 +234,7 @@ static void an_abandoned_pass_counts_for_nothing(void **state)
 static void sweep(const struct off_engine *engine, const char *point, zero_result expected)
 {
     int fired = 0;
-    for (int n = 1;; n += 1 + n / 4 * TEST_STRIDE) {
+    for (int n = 1;; n += TEST_STRIDE > 1 ? 1 + n : 1 + n / 4) {
         way = (size_t)n % FILLING;
         open_tiles(engine, 5);
         steps(2);
@@ -269,12 +269,18 @@ static void sweep(const struct off_engine *engine, const char *point, zero_resul
 static void a_failed_step_leaves_the_one_before(void **state)
 {
     (void)state;
-    sweep(&off_engine_uring, "offload.read", ZERO_E_IO);
-    sweep(&off_engine_uring, "offload.write:enospc", ZERO_E_IO);
-    sweep(&off_engine_threads, "offload.submit", ZERO_E_IO);
-    sweep(&off_engine_threads, "offload.write", ZERO_E_IO);
-    sweep(&off_engine_sync, "io.write", ZERO_E_IO);
-    sweep(&off_engine_sync, "io.fsync", ZERO_E_IO);
+    const struct {
+        const struct off_engine *engine;
+        const char *point;
+    } failures[] = {
+        {&off_engine_uring, "offload.read"},     {&off_engine_uring, "offload.write:enospc"},
+        {&off_engine_threads, "offload.submit"}, {&off_engine_threads, "offload.write"},
+        {&off_engine_sync, "io.write"},          {&off_engine_sync, "io.fsync"},
+    };
+    // Half of them in each of the three builds, which is all of them in two.
+    for (int i = 0; i < (int)(sizeof failures / sizeof failures[0]); i++)
+        if (i % 2 == TEST_PART % 2 || TEST_STRIDE == 1)
+            sweep(failures[i].engine, failures[i].point, ZERO_E_IO);
 }
 
 // Changes one bit of what the file has of a tile.
