@@ -184,6 +184,11 @@ zero_result off_slots_clear(struct off_slots *slots, struct base_error *error)
     return result;
 }
 
+zero_result off_slots_void_older(struct off_slots *slots, struct base_error *error)
+{
+    return slots->current < 0 ? ZERO_OK : wipe_record(slots, 1 - slots->current, error);
+}
+
 // The entry of a tile in the record that was read. What is none is damage, whatever its checksum.
 static zero_result read_entry(const struct off_slots *slots, size_t tile, size_t payload_bytes,
                               struct entry *entry, struct base_error *error)
@@ -547,7 +552,11 @@ static zero_result prepare_file(struct off_slots *slots, const char *path, struc
     }
     if (!result) // what another shape left is not to be taken for a record
         result = base_truncate(file->fd, 0, file->path, error);
-    return result ? result : allocate_file(slots, slots->file_bytes, error);
+    if (!result)
+        result = allocate_file(slots, slots->file_bytes, error);
+    if (!result && slots->durable && slots->created) // its name, too
+        result = base_fsync_parent(path, error);
+    return result;
 }
 
 zero_result off_slots_open(struct off_slots **out, const struct off_slots_config *config,

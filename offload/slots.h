@@ -71,6 +71,10 @@ zero_result off_slots_recover(struct off_slots *slots, int age, void *payload, s
 /** Makes all records void, before a job that begins anew writes over their tiles. ZERO_E_IO. */
 zero_result off_slots_clear(struct off_slots *slots, struct base_error *error);
 
+/** Makes the record before the current one void, whose tiles are the next to be written over: for
+ * who takes the current one for no step, and so would look at that one. ZERO_E_IO. */
+zero_result off_slots_void_older(struct off_slots *slots, struct base_error *error);
+
 /** The file, for reads and writes. */
 const struct off_file *off_slots_file(const struct off_slots *slots);
 

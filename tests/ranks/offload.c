@@ -23,6 +23,8 @@ struct job {
     bool dies;                  // ends without a clean end
     bool comes_back;            // goes on from what is there
     bool saves;                 // after its second step
+    uint64_t seed;              // 0: the default
+    int64_t persist, tile;      // 0: defaults, that of tests
     uint64_t expected;          // the step it comes back at
     int32_t recovered, damaged; // and how
     uint8_t digest[16];         // at the end
@@ -95,8 +97,12 @@ static bool work(struct team_rank *rank, void *user)
     uint8_t digest[16];
     rank->config.stage = job->stage;
     rank->config.micro_batches = toy.micro_batches;
+    rank->config.seed = job->seed;
+    rank->config.persist_numel = job->persist;
     if (!job->in_memory)
         put_state_into_files(&rank->config);
+    if (job->tile > 0)
+        rank->config.tile_bytes = job->tile;
     if (!team_open(rank) || !toy_register(rank, &toy))
         return false;
     TEAM_OK(rank, zero_commit(rank->z));
@@ -195,6 +201,50 @@ static void the_newer_of_point_and_checkpoint_is_taken(void **state)
     assert_memory_equal(whole.digest, newer.digest, sizeof whole.digest);
 }
 
+// A checkpoint brings its seed with it, and so do recovery points behind it.
+static void the_seed_of_a_checkpoint_comes_back(void **state)
+{
+    (void)state;
+    struct job whole = {.stage = 2, .steps = 2 * STEPS, .in_memory = true, .seed = 7};
+    struct job first = {.stage = 2, .steps = STEPS, .in_memory = true, .seed = 7, .saves = true};
+    struct job loads = {.stage = 2, .steps = 1, .comes_back = true, .expected = 2, .dies = true};
+    struct job again = {.stage = 2, .steps = STEPS, .comes_back = true, .expected = STEPS};
+    again.recovered = 1;
+    run(2, &whole);
+    run(2, &first);
+    run(2, &loads);
+    run(2, &again);
+    assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
+}
+
+// One that aborts has not ended well, though no call of its own has told it so.
+static bool abort_and_close(struct team_rank *rank, void *user)
+{
+    const struct toy toy = toy_of(&(struct job){.stage = 2});
+    (void)user;
+    rank->config.stage = 2;
+    put_state_into_files(&rank->config);
+    if (!toy_open(rank, &toy) || !toy_train(rank, &toy, STEPS))
+        return false;
+    TEAM_OK(rank, zero_barrier(rank->z));
+    if (rank->rank == 0)
+        zero_abort(rank->z, "for a test");
+    else
+        while (zero_barrier(rank->z) == ZERO_OK)
+            ;
+    return true;
+}
+
+static void a_job_that_aborts_leaves_its_last_step(void **state)
+{
+    (void)state;
+    struct job again = {.stage = 2, .steps = 1, .comes_back = true, .expected = STEPS};
+    again.recovered = 1;
+    assert_true(team_run("threads", 2, abort_and_close, NULL));
+    assert_int_equal(files_left(), 2);
+    run(2, &again);
+}
+
 struct attached {
     uint64_t global, own;
 };
@@ -245,7 +295,92 @@ static void what_was_attached_comes_back(void **state)
     assert_int_equal(files_left(), 0);
 }
 
+// Attached again a blob takes no other room, and there is no more of it than there is.
+static bool fill_the_room(struct team_rank *rank, void *user)
+{
+    static char before[100000], later[65536];
+    uint64_t most = sizeof later;
+    (void)user;
+    rank->config.stage = 1;
+    rank->config.micro_batches = toy_odd.micro_batches;
+    put_state_into_files(&rank->config);
+    if (!team_open(rank) || !toy_register(rank, &toy_odd))
+        return false;
+    TEAM_OK(rank, zero_attach(rank->z, "before", before, sizeof before, ZERO_GLOBAL));
+    TEAM_OK(rank, zero_commit(rank->z));
+    TEAM_OK(rank, zero_attach(rank->z, "before", before, sizeof before, ZERO_GLOBAL));
+    while (zero_attach(rank->z, "later", later, most, ZERO_GLOBAL) == ZERO_E_LIMIT)
+        most--;
+    TEAM_CHECK(most > sizeof later - 256);
+    TEAM_FAILS(rank, zero_attach(rank->z, "more", later, 8, ZERO_GLOBAL), ZERO_E_LIMIT,
+               "room for 0 more");
+    TEAM_FAILS(rank, zero_attach(rank->z, "later", later, most + 1, ZERO_GLOBAL), ZERO_E_LIMIT,
+               "before zero_commit()");
+    TEAM_OK(rank, zero_attach(rank->z, "later", later, most, ZERO_GLOBAL));
+    return toy_train(rank, &toy_odd, 1);
+}
+
+static void what_is_attached_later_has_its_room(void **state)
+{
+    (void)state;
+    assert_true(team_run("self", 1, fill_the_room, NULL));
+}
+
 /* ------------------------------------------------------------------ what fails */
+
+static bool find_nothing(struct team_rank *rank, void *user)
+{
+    const struct job *job = user;
+    const struct toy toy = toy_of(job);
+    rank->config.stage = job->stage;
+    rank->config.persist_numel = job->persist;
+    put_state_into_files(&rank->config);
+    if (job->tile > 0)
+        rank->config.tile_bytes = job->tile;
+    if (!toy_open(rank, &toy))
+        return false;
+    TEAM_FAILS(rank, zero_resume(rank->z, NULL, NULL, NULL), ZERO_NOT_FOUND, "no recovery point");
+    return true;
+}
+
+// Where tensors lie elsewhere in tiles of the same sizes, they are not taken for each other.
+static void another_layout_is_another_job(void **state)
+{
+    (void)state;
+    struct job first = {.stage = 3, .steps = STEPS, .dies = true, .tile = 1 << 20};
+    struct job other = first;
+    first.persist = 1023;
+    other.persist = ZERO_OFF;
+    run(1, &first);
+    assert_true(team_run("self", 1, find_nothing, &other));
+}
+
+// A job that begins anew writes over what the one before has left: where it ends in the middle of
+// that, neither of them has left anything.
+static bool fail_in_the_first_step(struct team_rank *rank, void *user)
+{
+    const struct toy toy = toy_of(user);
+    rank->config.stage = 1;
+    put_state_into_files(&rank->config);
+    if (!toy_open(rank, &toy) || !saved_fault(rank, "offload.write@3"))
+        return false;
+    for (int i = 0; i < zero_micro_count(rank->z); i++)
+        if (!toy_micro(rank, &toy, i, NULL, NULL))
+            return false;
+    TEAM_CHECK(toy_update(rank, &toy) == ZERO_E_IO);
+    return true;
+}
+
+static void what_is_half_written_over_is_not_found(void **state)
+{
+    (void)state;
+    struct job first = {.stage = 1, .steps = STEPS, .dies = true};
+    run(1, &first);
+    assert_true(team_run("self", 1, fail_in_the_first_step, &first));
+    base_fault_set(NULL, NULL);
+    assert_true(team_run("self", 1, find_nothing, &first));
+    assert_int_equal(files_left(), 0);
+}
 
 // Changes a byte of every page of rank 0's tiles.
 static void damage(void)
@@ -419,7 +554,12 @@ int main(void)
         TEST(a_job_comes_back_at_its_last_step),
         TEST(a_new_job_begins_anew),
         TEST(the_newer_of_point_and_checkpoint_is_taken),
+        TEST(the_seed_of_a_checkpoint_comes_back),
+        TEST(a_job_that_aborts_leaves_its_last_step),
         TEST(what_was_attached_comes_back),
+        TEST(what_is_attached_later_has_its_room),
+        TEST(another_layout_is_another_job),
+        TEST(what_is_half_written_over_is_not_found),
         TEST(damage_is_found),
         TEST(damage_without_a_checkpoint_is_named),
         TEST(a_failing_disk_leaves_the_step_before),

@@ -87,9 +87,9 @@ zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng
 {
     struct eng_tier *tier = z->tier;
     struct off_tile tile;
-    zero_result r = ZERO_OK;
-    if (count == 0)
-        return ZERO_OK;
+    zero_result r = access == ENG_LOOK ? ZERO_OK : eng_tier_leave_point(tier, error);
+    if (r || count == 0)
+        return r;
     if (access == ENG_REPLACE)
         off_stream_begin_anew(tier->stream, tier->order, count);
     else
@@ -272,6 +272,8 @@ zero_result eng_tier_update(zero_ctx *z)
     const size_t sections = z->layout.section_count;
     const size_t tiles = choose_tiles(z);
     zero_result r = ZERO_OK;
+    if (eng_tier_leave_point(tier, &error))
+        return eng_fail_from(z, &error);
     if (tiles > 0)
         off_stream_begin(tier->stream, tier->order, tiles);
     for (size_t i = 0; !r && !error.result && i < sections; i++) {

@@ -14,7 +14,7 @@ enum { LATER_BYTES = 65536 };
 /** A payload begins with it; then come hyper-parameters and whether it is frozen of each group, and
  * the blobs. */
 struct head {
-    uint64_t step, updates, skips, clean_steps, blobs;
+    uint64_t step, updates, skips, clean_steps, blobs, seed;
     double loss_scale;
     int32_t micro_batches, reserved;
 };
@@ -26,11 +26,15 @@ struct blob_head {
 
 /* ------------------------------------------------------------------ writing */
 
-static size_t blob_bytes(const zero_ctx *z)
+/** Of all blobs but the one called `without`, if there is one; NULL: of all. */
+static size_t blob_bytes(const zero_ctx *z, const char *without)
 {
     size_t bytes = 0;
-    for (size_t i = 0; i < eng_blob_count(z); i++)
-        bytes += sizeof(struct blob_head) + (size_t)z->blobs->list[i].bytes;
+    for (size_t i = 0; i < eng_blob_count(z); i++) {
+        const struct eng_blob *blob = &z->blobs->list[i];
+        if (!without || strcmp(blob->name, without) != 0)
+            bytes += sizeof(struct blob_head) + (size_t)blob->bytes;
+    }
     return bytes;
 }
 
@@ -41,20 +45,23 @@ static size_t fixed_bytes(const zero_ctx *z)
 
 size_t eng_payload_bytes(const zero_ctx *z)
 {
-    return fixed_bytes(z) + blob_bytes(z) + LATER_BYTES;
+    return fixed_bytes(z) + blob_bytes(z, NULL) + LATER_BYTES;
 }
 
 zero_result eng_tier_attach(zero_ctx *z, const char *name, uint64_t bytes)
 {
     const struct eng_tier *tier = z->tier;
-    const size_t used = tier ? fixed_bytes(z) + blob_bytes(z) + sizeof(struct blob_head) : 0;
-    if (!tier || bytes <= tier->payload_room - used)
+    if (!tier)
+        return ZERO_OK;
+    const size_t others = fixed_bytes(z) + blob_bytes(z, name);
+    const size_t left = tier->payload_room - others, head = sizeof(struct blob_head);
+    if (left >= head && bytes <= left - head)
         return ZERO_OK;
     base_error_clear(&z->error);
     return zero_fail(&z->error, ZERO_E_LIMIT,
-                     "zero_attach: %s has %" PRIu64 " bytes, and recovery points have room for %zu "
-                     "more: attach what is larger before zero_commit()",
-                     name, bytes, tier->payload_room - used);
+                     "zero_attach: %s has %" PRIu64 " bytes, and %zu to describe it; recovery "
+                     "points have room for %zu more: attach what is larger before zero_commit()",
+                     name, bytes, head, left);
 }
 
 static unsigned char *append(unsigned char *to, const void *from, size_t bytes)
@@ -73,6 +80,7 @@ static size_t write_payload(const zero_ctx *z, unsigned char *payload)
         .skips = z->result.skips,
         .clean_steps = z->scale.clean,
         .blobs = eng_blob_count(z),
+        .seed = z->config.seed,
         .loss_scale = z->scale.value,
         .micro_batches = z->config.micro_batches,
     };
@@ -214,14 +222,26 @@ zero_result eng_tier_meet(zero_ctx *z)
 
 /* ------------------------------------------------------------------ coming back */
 
+/** Whether first values are the only record since; the next one would take its place. */
+static bool is_there(const struct eng_tier *tier)
+{
+    return tier->recovery.found && tier->generation == tier->recovery.generation + 1;
+}
+
 bool eng_tier_recoverable(const zero_ctx *z, uint64_t *step)
 {
-    const struct eng_tier *tier = z->tier;
-    // First values are the only record since; the next one would take its place.
-    if (!tier || !tier->recovery.found || tier->generation != tier->recovery.generation + 1)
+    if (!z->tier || !is_there(z->tier))
         return false;
-    *step = tier->recovery.step;
+    *step = z->tier->recovery.step;
     return true;
+}
+
+zero_result eng_tier_leave_point(struct eng_tier *tier, struct base_error *error)
+{
+    if (!is_there(tier))
+        return ZERO_OK;
+    tier->recovery.found = false;
+    return off_slots_void_older(tier->slots, error);
 }
 
 /** Reads the blobs, or, unless `install`, only looks whether they are the ones attached here. */
@@ -272,6 +292,7 @@ static zero_result install_payload(zero_ctx *z, const struct head *head, struct 
     }
     eng_moment_install(z, &moment);
     eng_moment_free(&moment);
+    z->config.seed = head->seed; // which a checkpoint may have brought
     return read_blobs(z, at, head->blobs, true, error);
 }
 
@@ -304,17 +325,20 @@ zero_result eng_tier_recover(zero_ctx *z, const char *call, bool *changed)
     struct head head;
     memcpy(&head, payload, sizeof head);
     read_blobs(z, payload + fixed_bytes(z), head.blobs, false, &error);
-    zero_result r = eng_agree_on_file(z, &error, call);
-    if (!r)
-        r = eng_slots_settle(z);
+    zero_result r = eng_slots_settle(z);
     if (!r)
         r = eng_publish_finish(z, true);
+    // When all have agreed, nobody reads a peer's weights any more.
+    if (!r)
+        r = eng_agree_on_file(z, &error, call);
     if (!r && head.micro_batches != z->config.micro_batches)
         r = eng_batch_change(z, head.micro_batches, call);
     if (r)
         return r;
     *changed = true;
-    z->tier->recovery.found = false; // whatever comes of it
+    // Whatever comes of it on this rank: the next record is of the same number on all of them.
+    z->tier->recovery.found = false;
+    z->tier->generation = z->tier->recovery.generation;
     restore_all(z, &head, &error);
     r = eng_agree_on_file(z, &error, call);
     return r ? r : eng_publish_all(z);

@@ -90,7 +90,10 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
     const struct off_stream_config stream = stream_config(config, &tiles);
     const struct off_stream_memory memory = off_stream_memory(&stream, largest_tile(&tiles));
     const struct off_slots_config slots = {
-        .tiles = tiles.count, .tile_bytes = tiles.bytes, .payload_bytes = eng_payload_bytes(z)};
+        .tiles = tiles.count,
+        .tile_bytes = tiles.bytes,
+        .payload_bytes = z->tier ? z->tier->payload_room : eng_payload_bytes(z),
+    };
     needs->segments = eng_segments_bytes(z, &tiles, stage, rank);
     needs->tiles = tiles.count;
     needs->tile_bytes = largest_tile(&tiles);
@@ -115,19 +118,14 @@ static uint64_t identify(const zero_ctx *z, uint64_t seed)
 {
     const struct eng_config *config = &z->config;
     const uint64_t numbers[] = {
-        (uint64_t)config->world,
-        (uint64_t)config->stage,
-        (uint64_t)config->micro_batches,
-        (uint64_t)config->sum_group,
-        (uint64_t)config->native,
-        (uint64_t)config->comm_dtype,
-        (uint64_t)config->moment_dtype,
-        (uint64_t)config->no_masters,
-        (uint64_t)config->loss_scale,
-        (uint64_t)config->loss_scale_init,
-        (uint64_t)config->loss_scale_min,
-        (uint64_t)config->loss_scale_window,
-        config->seed,
+        (uint64_t)config->world,          (uint64_t)config->stage,
+        (uint64_t)config->micro_batches,  (uint64_t)config->sum_group,
+        (uint64_t)config->native,         (uint64_t)config->comm_dtype,
+        (uint64_t)config->moment_dtype,   (uint64_t)config->no_masters,
+        (uint64_t)config->loss_scale,     (uint64_t)config->loss_scale_init,
+        (uint64_t)config->loss_scale_min, (uint64_t)config->loss_scale_window,
+        (uint64_t)config->persist_numel,  config->seed,
+        (uint64_t)z->model.group_count,
     };
     uint64_t hash = base_hash64(numbers, sizeof numbers, seed);
     for (size_t p = 0; p < z->model.param_count; p++) {
@@ -141,7 +139,7 @@ static uint64_t identify(const zero_ctx *z, uint64_t seed)
 static void path_of(const zero_ctx *z, int rank, char path[ENG_TIER_PATH])
 {
     snprintf(path, ENG_TIER_PATH, "%s/zero-%016" PRIx64 "-rank-%d.slots", z->config.nvme_dir,
-             identify(z, UINT64_MAX), rank);
+             z->tier ? z->tier->job : identify(z, UINT64_MAX), rank);
 }
 
 const char *eng_tier_pages(const zero_ctx *z)
@@ -213,6 +211,7 @@ static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_erro
                                          config->moment_dtype, (size_t)config->tile_bytes, error);
     if (r)
         return r;
+    tier->job = identify(z, UINT64_MAX);
     tier->payload_room = eng_payload_bytes(z);
     tier->memory = base_calloc(tier->tiles.count + 1, sizeof *tier->memory);
     tier->order = base_calloc(tier->tiles.count + 1, sizeof *tier->order);
@@ -228,7 +227,7 @@ static zero_result open_slots(const zero_ctx *z, struct eng_tier *tier, struct b
 {
     const struct off_slots_config config = {
         .path = tier->path,
-        .identity = {identify(z, (uint64_t)z->config.rank), identify(z, UINT64_MAX)},
+        .identity = {identify(z, (uint64_t)z->config.rank), tier->job},
         .tiles = tier->tiles.count,
         .tile_bytes = tier->tiles.bytes,
         .payload_bytes = tier->payload_room,
@@ -265,9 +264,11 @@ void eng_tier_close(zero_ctx *z)
     struct eng_tier *tier = z->tier;
     if (!tier)
         return;
+    // A rank that was told nothing yet of how another one has ended has not ended well either.
+    const bool well = !z->fatal && !coll_state(z->comm, NULL);
     off_stream_destroy(tier->stream);
     // What has never been a job's state is nothing to come back at.
-    off_slots_close(tier->slots, z->committed ? !z->fatal : tier->recorded == 0);
+    off_slots_close(tier->slots, z->committed ? well : tier->recorded == 0);
     eng_tiles_free(&tier->tiles);
     base_free(tier->memory);
     base_free(tier->order);

@@ -35,6 +35,7 @@ struct eng_recovery {
 enum { ENG_TIER_PATH = ENG_VALUE_BYTES + 64 };
 
 struct eng_tier {
+    uint64_t job; /**< hash of what it is, at commit */
     char path[ENG_TIER_PATH];
     struct eng_tiles tiles;
     struct off_slots *slots;
@@ -54,6 +55,10 @@ size_t eng_payload_bytes(const zero_ctx *z);
 
 /** Finds out what the job before has left, or makes that nothing. Collective. */
 zero_result eng_tier_meet(zero_ctx *z);
+
+/** To be called before tiles change: the recovery point of the job before, which they are written
+ * over, is none from here on. *Local.* ZERO_E_IO. */
+zero_result eng_tier_leave_point(struct eng_tier *tier, struct base_error *error);
 
 /** Calls `work` for `count` tiles of tier->order, each in memory while it is called. After an error
  * the file is what was recorded last. *Local.* ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT. */
