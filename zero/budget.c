@@ -68,13 +68,13 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
         const struct eng_extra extra = {
             .tables = eng_memory_tables(z, &placement, &tier),
             .transport = transport,
-            .saving = z->save ? eng_save_bytes(z, rank) : 0,
+            .saving = z->save ? eng_save_bytes(z, rank, &tier) : 0,
             .tiles = tier.memory,
             .file = tier.file,
             .moved = tier.moved,
         };
         eng_need_count(&need, &placement, &extra);
-        need.saving = z->save ? 0 : eng_save_bytes(z, rank);
+        need.saving = z->save ? 0 : eng_save_bytes(z, rank, &tier);
         eng_placement_free(&placement);
         count_peaks(z, rank, &need);
         eng_plan_add(plan, rank, &need, rank == z->config.rank);

@@ -279,10 +279,10 @@ static zero_result commit(zero_ctx *z)
     if (r)
         return r;
     r = eng_memory_allocate(z);
-    if (!r && eng_budget_write(z, &z->plan, &error))
-        r = eng_fail_from(z, &error);
     if (!r)
         r = eng_tier_open(z);
+    if (!r && eng_budget_write(z, &z->plan, &error))
+        r = eng_fail_from(z, &error);
     if (!r)
         r = eng_segments_make(z);
     if (!r)

@@ -648,7 +648,7 @@ zero_result eng_policy_nonfinite(zero_ctx *z);
 /** It is, and its update follows. */
 void eng_policy_clean(zero_ctx *z);
 /** Updates every unit with z->scalars and publishes it. A failure meanwhile leaves nothing half
- * updated on this rank: it only stops the publishing. */
+ * updated on this rank, where state is in memory: it only stops the publishing. */
 zero_result eng_update_all(zero_ctx *z);
 /** Updates some of a section's segments, dealt out over the pool's threads. */
 void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count);
@@ -702,7 +702,7 @@ zero_result eng_save_advance(zero_ctx *z, const void *words, size_t stride);
 void eng_save_hold(zero_ctx *z);
 /** Bytes that saving takes on a rank, with the options of the last zero_save(); of a context that
  * has not saved yet, with the default ones. */
-size_t eng_save_bytes(const zero_ctx *z, int rank);
+size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *needs);
 /** Completes a save that is under way, with the other ranks, or gives it up where they can't be
  * waited for, and frees what saving has allocated. */
 void eng_save_close(zero_ctx *z);

@@ -116,6 +116,12 @@ static void explain(const zero_ctx *z, struct eng_fit *fit)
              eng_human(fit->limit, limit), fit->source, others);
 }
 
+/** Also where nobody knows. */
+static bool disk_fits(const struct eng_plan *plan)
+{
+    return !plan->disk.known || plan->file.sum <= plan->disk.found;
+}
+
 /** Files that don't fit are told before memory. */
 static bool judge_disk(zero_ctx *z)
 {
@@ -123,7 +129,7 @@ static bool judge_disk(zero_ctx *z)
     const struct eng_plan_disk *disk = &z->plan.disk;
     char needed[32], found[32];
     eng_tier_disk(z, &z->plan.disk);
-    if (!disk->known || z->plan.file.sum <= disk->found)
+    if (disk_fits(&z->plan))
         return true;
     fit->verdict = ENG_FITS_NOT;
     snprintf(fit->reason, sizeof fit->reason,
@@ -196,7 +202,7 @@ zero_result eng_fit_agree(zero_ctx *z)
         return error.result ? eng_fail_from(z, &error) : r;
     judge(z, &demand);
     if (z->plan.fit.verdict == ENG_FITS_NOT)
-        zero_fail(&error, z->plan.file.sum > z->plan.disk.found ? ZERO_E_LIMIT : ZERO_E_NOMEM, "%s",
+        zero_fail(&error, disk_fits(&z->plan) ? ZERO_E_NOMEM : ZERO_E_LIMIT, "%s",
                   z->plan.fit.reason);
     return eng_agree(z, &error, "zero_commit");
 }

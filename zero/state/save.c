@@ -211,14 +211,14 @@ static zero_result prepare(zero_ctx *z, const struct plan *plan)
     return r;
 }
 
-size_t eng_save_bytes(const zero_ctx *z, int rank)
+size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *needs)
 {
     const struct ckpt_saver_load load = eng_save_load(z, rank);
     const struct eng_save *save = z->save;
     const size_t params = z->model.param_count, world = (size_t)z->config.world;
     const size_t room = z->config.nvme ? 0 : save ? save->room_bytes : DEFAULT_ROOM;
     const size_t saver = ckpt_saver_bytes(&load, save ? save->level : CKPT_LEVEL_DEFAULT, room);
-    return sizeof *save + saver + eng_recorded_bytes(z) + world * sizeof(struct shard_report) +
+    return sizeof *save + saver + eng_recorded_bytes(needs) + world * sizeof(struct shard_report) +
            load.sources * (sizeof(struct ckpt_source) + sizeof(struct eng_slice *)) +
            params * ((1 + world) * sizeof(struct base_hash128) + sizeof(struct eng_named_sum)) +
            z->model.group_count * (sizeof(zero_hyper) + sizeof(bool));

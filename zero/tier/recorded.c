@@ -66,13 +66,14 @@ void eng_recorded_free(struct eng_recorded *recorded)
     base_free(recorded);
 }
 
-size_t eng_recorded_bytes(const zero_ctx *z)
+size_t eng_recorded_bytes(const struct eng_tier_needs *needs)
 {
-    const struct eng_tier *tier = z->tier;
-    return tier ? sizeof(struct eng_recorded) + CACHED * tile_room(tier) +
-                      tier->tiles.count * sizeof(struct off_contents) +
-                      CKPT_BLOCK_ELEMENTS * sizeof(float)
-                : 0;
+    const size_t unit = BASE_DIRECT_UNIT;
+    const size_t room = (needs->tile_bytes + unit - 1) / unit * unit;
+    return needs->file > 0 ? sizeof(struct eng_recorded) + CACHED * room +
+                                 needs->tiles * sizeof(struct off_contents) +
+                                 CKPT_BLOCK_ELEMENTS * sizeof(float)
+                           : 0;
 }
 
 void eng_recorded_begin(const zero_ctx *z, struct eng_recorded *recorded)

@@ -79,8 +79,8 @@ struct eng_recorded;
 zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **recorded,
                               struct base_error *error);
 void eng_recorded_free(struct eng_recorded *recorded);
-/** Bytes that it takes: of this rank, about as much as of any other. */
-size_t eng_recorded_bytes(const zero_ctx *z);
+/** Bytes that it takes; 0 where state is in memory. */
+size_t eng_recorded_bytes(const struct eng_tier_needs *needs);
 /** From here on it is the present state. */
 void eng_recorded_begin(const zero_ctx *z, struct eng_recorded *recorded);
 /** Whether a change may begin while it is being read: the first one since. */
