@@ -99,8 +99,9 @@ void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool
 
 /**
  * Ends the pass when all is written. On an error, the first of the pass, off_slots_abandon() is in
- * order, and nothing is kept in memory. Nothing is under way afterwards, but for a ZERO_E_TIMEOUT,
- * after which only destroy helps, which waits.
+ * order, and nothing is kept in memory. Nothing of it is under way afterwards, but for a
+ * ZERO_E_TIMEOUT, which takes the place of an earlier error and has its message, and after which
+ * only destroy helps, which waits.
  */
 zero_result off_stream_end(struct off_stream *stream, struct base_error *error);
 

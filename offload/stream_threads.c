@@ -28,10 +28,11 @@ void off_stream_let_go(struct off_stream *stream, struct off_buffer *buffer)
     buffer->state = OFF_FREE;
 }
 
-// Nothing of the pass is done any more, but for what is under way.
+// Nothing of the pass is done any more, but for what is under way. Not even that is waited for if
+// nothing comes back: that is told whatever has failed before.
 static void give_up(struct off_stream *stream, const struct base_error *failure)
 {
-    if (stream->failure.result == ZERO_OK)
+    if (stream->failure.result == ZERO_OK || failure->result == ZERO_E_TIMEOUT)
         stream->failure = *failure;
     stream->asked = true; // for there is to be dropped what was passed by already
     pthread_cond_signal(&stream->news);
@@ -142,7 +143,8 @@ void *off_stream_helper(void *argument)
         struct off_buffer *buffer = first_chore(stream);
         if (buffer) {
             do_chore(stream, helper->coder, buffer);
-            off_stream_ask(stream);
+            if (!stream->stop) // else the queue may be gone
+                off_stream_ask(stream);
         } else {
             pthread_cond_wait(&stream->chores, &stream->mutex);
         }
@@ -328,13 +330,15 @@ static bool take_transfer(struct off_stream *stream, uint64_t deadline)
 static void wait_for_transfers(struct off_stream *stream)
 {
     struct base_error failure = {.result = ZERO_OK};
+    const struct base_error *before = &stream->failure;
     const uint64_t deadline = base_clock_ns() + stream->timeout_ns;
-    if (take_transfer(stream, deadline) || base_clock_ns() < deadline)
+    if (take_transfer(stream, deadline) || base_clock_ns() < deadline ||
+        before->result == ZERO_E_TIMEOUT)
         return;
     zero_fail(&failure, ZERO_E_TIMEOUT,
-              "%s: nothing was read or written for %.0f s, with %zu under way",
+              "%s: nothing was read or written for %g s, with %zu under way%s%s",
               off_slots_file(stream->slots)->path, (double)stream->timeout_ns * 1e-9,
-              off_io_pending(stream->io));
+              off_io_pending(stream->io), before->result ? ", after " : "", before->message);
     give_up(stream, &failure);
 }
 

@@ -5,6 +5,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "tests/sweep.h"
+#include "tests/unit/off_late.h"
 #include "tests/unit/off_tiles.h"
 #include "tests/unit/temporary.h"
 
@@ -531,96 +532,13 @@ static void new_places_are_filled(void **state)
     }
 }
 
-// An engine that does everything at once, but for the first write of all: that one, a fill, is done
-// when it has been under way for a while.
-static struct late {
-    struct off_transfer transfer[64];
-    unsigned number[64], count;
-    uint64_t since;
-    atomic_bool begun; // the first write
-} late;
-
-enum { LATE_NS = 200000000 };
-
-static struct off_io_memory late_memory(unsigned depth)
-{
-    assert_in_range(depth, 1, 64);
-    return (struct off_io_memory){.bytes = sizeof late};
-}
-
-static zero_result late_create(void **state, const struct off_engine_config *config,
-                               struct base_error *error)
-{
-    (void)config, (void)error;
-    late.count = 0;
-    late.begun = false;
-    *state = &late;
-    return ZERO_OK;
-}
-
-static zero_result late_add_file(void *state, int fd, const char *path, struct base_error *error)
-{
-    (void)state, (void)fd, (void)path, (void)error;
-    return ZERO_OK;
-}
-
-static void late_submit(void *state, unsigned number, const struct off_transfer *transfer)
-{
-    (void)state;
-    if (transfer->direction == OFF_WRITE && !late.begun) {
-        late.since = base_clock_ns();
-        late.begun = true;
-    }
-    late.number[late.count] = number;
-    late.transfer[late.count++] = *transfer;
-}
-
-static zero_result late_commit(void *state, struct base_error *error)
-{
-    (void)state, (void)error;
-    return ZERO_OK;
-}
-
-static zero_result late_reap(void *state, uint64_t deadline_ns, struct off_completion *done,
-                             size_t most, size_t *count, struct base_error *error)
-{
-    (void)state, (void)deadline_ns, (void)most, (void)error;
-    const bool held = base_clock_ns() - late.since < LATE_NS;
-    *count = 0;
-    if (late.count == 0 || (late.count == 1 && late.since > 0 && held))
-        return ZERO_OK;
-    const struct off_transfer *last = &late.transfer[--late.count];
-    done[0] = (struct off_completion){.number = late.number[late.count],
-                                      .result = off_transfer_now(last)};
-    *count = 1;
-    return ZERO_OK;
-}
-
-static void late_wake(void *state)
-{
-    (void)state;
-}
-
-static const struct off_engine off_engine_late = {
-    .size = sizeof(struct off_engine),
-    .name = "late",
-    .memory = late_memory,
-    .create = late_create,
-    .add_file = late_add_file,
-    .submit = late_submit,
-    .commit = late_commit,
-    .reap = late_reap,
-    .wake = late_wake,
-    .destroy = late_wake,
-};
-
 // A fill that is still under way when its place has contents is done before they are written.
 static void late_fills_come_before_contents(void **state)
 {
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
     way = FILLING;
-    open_tiles(&off_engine_late, 3);
+    open_tiles(&off_engine_late, 4); // records are not flushed: both steps are done before the fill
     while (!late.begun)
         nanosleep(&pause, NULL);
     steps(2);
@@ -628,6 +546,83 @@ static void late_fills_come_before_contents(void **state)
         nanosleep(&pause, NULL);
     off_stream_forget(tiles.stream); // so that the file is what is looked at
     ok(tiles_check(&tiles, &failure));
+}
+
+// A stream over the same slots that handles tiles in another way.
+static void stream_anew(const struct off_stream_config *config)
+{
+    off_stream_destroy(tiles.stream);
+    ok(off_stream_create(&tiles.stream, config, &failure));
+}
+
+// Writes two small tiles, as far as that gets.
+static void write_two(void)
+{
+    struct off_tile tile;
+    tiles.order[0] = 0;
+    tiles.order[1] = 1;
+    off_stream_begin_anew(tiles.stream, tiles.order, 2);
+    for (int i = 0; i < 2 && !off_stream_next(tiles.stream, &tile, NULL); i++) {
+        memset(tile.memory, 1, tiles_bytes(tile.number));
+        off_stream_put(tiles.stream, &tile, true);
+    }
+}
+
+// What does not come back is waited for so long, whatever has failed before.
+static void a_stuck_write_ends_a_pass(void **state)
+{
+    (void)state;
+    struct off_stream_config config = tiles_stream_config(&ways[0]);
+    open_tiles(&off_engine_sync, 3);
+    config.engine = &off_engine_late;
+    config.slots = tiles.slots;
+    config.buffers = 3;
+    config.timeout_s = 0.1;
+    for (int fails = 0; fails < 2; fails++) {
+        stream_anew(&config);
+        late.never = true;
+        base_fault_set(fails ? "offload.write@1" : NULL, NULL);
+        write_two();
+        base_error_clear(&failure);
+        assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_TIMEOUT);
+        assert_non_null(strstr(failure.message, "/slots: nothing was read or written for 0.1 s, "));
+        assert_int_equal(strstr(failure.message, "EIO") != NULL, fails);
+        base_fault_set(NULL, NULL);
+    }
+}
+
+static atomic_bool sealing;
+
+static size_t encode_slowly(void *coder, size_t tile, const void *contents, size_t bytes, void *out,
+                            size_t room)
+{
+    const struct timespec pause = {.tv_nsec = 100000000};
+    (void)coder, (void)tile, (void)contents, (void)bytes, (void)out, (void)room;
+    sealing = true;
+    nanosleep(&pause, NULL);
+    return 0;
+}
+
+// A stream that ends in the middle of a pass: a helper that is done later finds no queue.
+static void helpers_may_be_late(void **state)
+{
+    (void)state;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct off_codec slow = tiles_codec;
+    struct off_stream_config config = tiles_stream_config(&ways[1]);
+    slow.encode = encode_slowly;
+    open_tiles(&off_engine_sync, 3);
+    config.engine = &off_engine_late;
+    config.slots = tiles.slots;
+    config.buffers = 3;
+    config.codec = &slow;
+    stream_anew(&config);
+    write_two();
+    while (!sealing)
+        nanosleep(&pause, NULL);
+    off_stream_destroy(tiles.stream);
+    tiles.stream = NULL;
+    assert_true(late.gone && !late.asked);
 }
 
 static size_t count_threads(void)
@@ -721,6 +716,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(in_place_leaves_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(new_places_are_filled, set_up, tear_down),
         cmocka_unit_test_setup_teardown(late_fills_come_before_contents, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stuck_write_ends_a_pass, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(helpers_may_be_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_is_known_before, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_opened_says_why, set_up, tear_down),
     };
