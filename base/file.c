@@ -210,3 +210,8 @@ zero_result base_lock(int fd, bool exclusive, const char *path, struct base_erro
         return ZERO_AGAIN;
     return errnum ? zero_fail_errno(error, ZERO_E_IO, errnum, "cannot lock '%s'", path) : ZERO_OK;
 }
+
+void base_unlock(int fd)
+{
+    (void)flock(fd, LOCK_UN);
+}

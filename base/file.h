@@ -61,6 +61,9 @@ zero_result base_fdatasync(int fd, const char *path, struct base_error *error);
  */
 zero_result base_lock(int fd, bool exclusive, const char *path, struct base_error *error);
 
+/** Gives it up, though a child that was forked meanwhile may have the descriptor, too. */
+void base_unlock(int fd);
+
 /* ------------------------------------------------------------------ names */
 
 /** Makes creations, renames and removals in a directory durable. ZERO_NOT_FOUND (error is set too).

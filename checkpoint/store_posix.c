@@ -1,9 +1,9 @@
 #include "checkpoint/store.h"
 
 #include "base/arena.h"
+#include "base/file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
 _Static_assert(CKPT_STORE_UNIT % BASE_DIRECT_UNIT == 0, "writes fit O_DIRECT");
@@ -184,7 +184,7 @@ static bool holds_lock(struct ckpt_file *lock)
 static void give_lock_back(struct ckpt_file **lock)
 {
     if (*lock)
-        (void)flock((*lock)->fd, LOCK_UN);
+        base_unlock((*lock)->fd);
     free_file(lock);
 }
 

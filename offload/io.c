@@ -59,6 +59,7 @@ struct off_io {
     struct list done;
     size_t pending;
     bool uncommitted;
+    bool hurried;             // some part has been repeated in haste
     struct base_error broken; // set: the engine is
     struct off_io_counts counts;
 };
@@ -381,19 +382,22 @@ static void give_up(struct off_io *io, unsigned number, zero_result result, int 
     put_back(io, number);
 }
 
-// A transfer that moved nothing goes again, after a while with pauses.
+// A transfer that moved nothing goes again.
 static bool has_patience(struct part *part)
 {
     const uint64_t now = base_clock_ns();
     if (part->fruitless++ == 0)
         part->since = now;
-    if (part->fruitless > PATIENCE && now - part->since > PATIENCE_NS)
-        return false;
-    if (part->fruitless > HASTY) {
-        const struct timespec pause = {.tv_nsec = 1000000};
+    return part->fruitless <= PATIENCE || now - part->since <= PATIENCE_NS;
+}
+
+// One pause for all transfers that have been repeated in haste, so that none waits for the others'.
+static void take_breath(struct off_io *io)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    if (io->hurried)
         nanosleep(&pause, NULL);
-    }
-    return true;
+    io->hurried = false;
 }
 
 // Goes on behind what was moved, at the last multiple of the unit.
@@ -448,6 +452,7 @@ static void complete(struct off_io *io, struct off_completion completion)
             io->counts.repeated++;
         else
             io->counts.shortened++;
+        io->hurried |= part->fruitless > HASTY;
         go_on(io, number, result < 0 ? 0 : (size_t)result);
     }
 }
@@ -471,6 +476,7 @@ static bool reap(struct off_io *io, uint64_t deadline_ns)
     }
     for (size_t i = 0; i < count; i++)
         complete(io, done[i]);
+    take_breath(io);
     if (count > 0)
         off_io_commit(io, NULL);
     return count > 0;

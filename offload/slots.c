@@ -582,6 +582,8 @@ void off_slots_close(struct off_slots *slots, bool remove)
         return;
     if (remove && !slots->in_place && slots->file.fd >= 0)
         base_unlink(slots->file.path, NULL);
+    if (slots->file.fd >= 0)
+        base_unlock(slots->file.fd);
     off_file_close(&slots->file, NULL);
     base_free(slots->tiles);
     base_free(slots->record);

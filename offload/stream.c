@@ -11,8 +11,8 @@ static void begin(struct off_stream *stream, const size_t *order, size_t count, 
     stream->anew = anew;
     stream->fetched = stream->taken = 0;
     stream->passing = true;
-    stream->failure = stream->fill_failure;
-    base_error_clear(&stream->fill_failure);
+    stream->failure = stream->next_failure;
+    base_error_clear(&stream->next_failure);
     off_stream_ask(stream);
     pthread_mutex_unlock(&stream->mutex);
 }
@@ -119,6 +119,9 @@ zero_result off_stream_end(struct off_stream *stream, struct base_error *error)
     const zero_result result = stream->failure.result;
     if (result)
         zero_fail(error, result, "%s", stream->failure.message);
+    // What is still under way has its buffers: no pass may take them for tiles.
+    if (result == ZERO_E_TIMEOUT)
+        stream->next_failure = stream->failure;
     settle(stream, !result);
     stream->count = stream->fetched = stream->taken = 0;
     stream->passing = false;

@@ -81,7 +81,7 @@ struct off_stream {
     unsigned fills_under_way;       /**< begun before the pass; its writes wait for them */
     void *nothing;                  /**< what they write */
     size_t fill_tile, fill_at;      /**< where the next one begins */
-    struct base_error fill_failure; /**< the next pass's */
+    struct base_error next_failure; /**< that the next pass begins with */
 };
 
 /** The thread that reads and writes; the argument is the stream. */

@@ -237,7 +237,7 @@ static bool fetch(struct off_stream *stream)
 // Writes to places that nothing was written to yet, one behind the other, while there is no pass.
 static void start_fills(struct off_stream *stream)
 {
-    struct base_error *failure = &stream->fill_failure;
+    struct base_error *failure = &stream->next_failure;
     for (size_t i = 0; i < OFF_FILLS; i++) {
         struct off_request *request = &stream->fills[i];
         const size_t tile = off_slots_unfilled(stream->slots, stream->fill_tile);
@@ -275,7 +275,7 @@ static void finish_fill(struct off_stream *stream, struct off_request *request)
     if (request->result && stream->passing)
         give_up(stream, &request->error);
     else if (request->result)
-        stream->fill_failure = request->error;
+        stream->next_failure = request->error;
 }
 
 // Starts everything there is to start; after a failure gives up what has not begun.

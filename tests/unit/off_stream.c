@@ -588,6 +588,13 @@ static void a_stuck_write_ends_a_pass(void **state)
         assert_non_null(strstr(failure.message, "/slots: nothing was read or written for 0.1 s, "));
         assert_int_equal(strstr(failure.message, "EIO") != NULL, fails);
         base_fault_set(NULL, NULL);
+        // Nor is there another pass: buffers may still be written from.
+        for (int again = 0; again < 2; again++) {
+            struct off_tile tile;
+            off_stream_begin(tiles.stream, tiles.order, TILES);
+            assert_int_equal(off_stream_next(tiles.stream, &tile, &failure), ZERO_E_TIMEOUT);
+            assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_TIMEOUT);
+        }
     }
 }
 
