@@ -91,7 +91,8 @@ typedef struct zero_save_options {
                         others stay until the next save, which is a warning */
     int32_t keep_every; /**< and those whose step is a multiple of this; 0: no others */
     int64_t room_bytes; /**< on each rank, for copies of what is not written yet when it is about to
-                             change; 0: 256 MiB, but never more than the state; ZERO_OFF: none */
+                             change; 0: 256 MiB, but never more than the state; ZERO_OFF: none.
+                             State on NVMe is not copied: then ZERO_E_INVALID if more than 0 */
 } zero_save_options;
 
 static inline zero_save_options zero_save_options_default(void)

@@ -1,6 +1,8 @@
 // State in files: a job that ended badly comes back at its last step, a job that ended well leaves
 // nothing; what is attached; checkpoints beside it; and what can't be had, or is damaged.
+#include "base/arena.h"
 #include "base/fault.h"
+#include "checkpoint/manifest.h"
 #include "tests/ranks/saved.h"
 #include "tests/unit/temporary.h"
 
@@ -111,6 +113,11 @@ static bool work(struct team_rank *rank, void *user)
     const int before = job->saves ? 2 : 0;
     if (!toy_train(rank, &toy, before))
         return false;
+    zero_save_options roomy = zero_save_options_default();
+    roomy.room_bytes = 1 << 20;
+    if (job->saves && !job->in_memory)
+        TEAM_FAILS(rank, zero_save(rank->z, temporary_path(&directory, "saved"), &roomy),
+                   ZERO_E_INVALID, "room_bytes 1048576 has no effect");
     if (job->saves)
         TEAM_OK(rank, zero_save(rank->z, temporary_path(&directory, "saved"), NULL));
     if (!toy_train(rank, &toy, job->steps - before))
@@ -438,6 +445,55 @@ static void damage_without_a_checkpoint_is_named(void **state)
     assert_true(team_run("self", 1, resume_damaged, NULL));
 }
 
+// Makes the sum of the first tensor of what was saved at step 2 another one.
+static void change_a_sum(void)
+{
+    char path[512], *text;
+    struct ckpt_manifest manifest;
+    struct base_error error = {.result = ZERO_OK};
+    static char old[1 << 16];
+    size_t length;
+    snprintf(path, sizeof path, "%s/saved/step-00000002/manifest.json", directory.directory);
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    length = fread(old, 1, sizeof old, file);
+    assert_int_equal(ckpt_manifest_parse(&manifest, old, length, path, &error), ZERO_OK);
+    manifest.tensors[0].sum.low ^= 1;
+    assert_int_equal(ckpt_manifest_format(&manifest, &text, &length, &error), ZERO_OK);
+    rewind(file);
+    assert_int_equal(fwrite(text, 1, length, file), length);
+    assert_int_equal(fclose(file), 0);
+    base_free(text);
+    ckpt_manifest_free(&manifest);
+}
+
+static bool load_another_sum(struct team_rank *rank, void *user)
+{
+    const struct toy toy = toy_of(&(struct job){.stage = 1});
+    (void)user;
+    rank->config.stage = 1;
+    put_state_into_files(&rank->config);
+    if (!toy_open(rank, &toy))
+        return false;
+    const char *path = temporary_path(&directory, "saved/step-00000002");
+    TEAM_FAILS(rank, zero_load(rank->z, path, NULL, NULL), ZERO_E_CORRUPT, "is not what was saved");
+    team_close(rank);
+    if (!toy_open(rank, &toy))
+        return false;
+    TEAM_FAILS(rank, zero_resume(rank->z, NULL, NULL, NULL), ZERO_NOT_FOUND, "no recovery point");
+    return true;
+}
+
+// What was loaded and is found to be something else is nothing to come back at.
+static void a_wrong_state_is_no_point(void **state)
+{
+    (void)state;
+    struct job saves = {.stage = 1, .steps = STEPS, .saves = true, .in_memory = true};
+    run(1, &saves);
+    change_a_sum();
+    assert_true(team_run("self", 1, load_another_sum, NULL));
+}
+
 // A disk that fails in a step: all ranks are told, and the step before is there.
 static bool fail_in_a_step(struct team_rank *rank, void *user)
 {
@@ -561,6 +617,7 @@ int main(void)
         TEST(another_layout_is_another_job),
         TEST(what_is_half_written_over_is_not_found),
         TEST(damage_is_found),
+        TEST(a_wrong_state_is_no_point),
         TEST(damage_without_a_checkpoint_is_named),
         TEST(a_failing_disk_leaves_the_step_before),
         TEST(what_cannot_be_had_is_an_error),

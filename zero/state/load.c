@@ -22,6 +22,7 @@ struct load {
     zero_load_options options;
     struct ckpt_loader *loader;
     struct eng_match match;
+    struct eng_moment moment; /**< room for what becomes the present */
     unsigned char *block; /**< elements as they were stored, where they are converted or checked */
     unsigned char *blobs; /**< bytes of those that come back, until all else has been read */
     bool newest;          /**< the one before may do, or a recovery point */
@@ -148,6 +149,8 @@ static zero_result prepare(zero_ctx *z, struct load *job, struct base_error *err
             return zero_fail(error, ZERO_E_NOMEM, "no memory for a block of %s", job->path);
     }
     if (!r)
+        r = eng_moment_make(z, &job->moment, error);
+    if (!r)
         r = read_blobs(z, job, error);
     for (size_t i = 0; !r && checked && i < z->layout.slice_count; i++)
         r = check_slice(z, job, &z->layout.slices[i], error);
@@ -228,30 +231,25 @@ static zero_result read_all(zero_ctx *z, struct load *job, struct base_error *er
 /* ------------------------------------------------------------------ afterwards */
 
 /** Counters and scalars become those of the checkpoint. */
-static zero_result install_moment(zero_ctx *z, const struct load *job)
+static void install_moment(zero_ctx *z, struct load *job)
 {
     const struct ckpt_state *state = &manifest_of(job)->state;
-    struct base_error error = {0};
-    struct eng_moment moment;
-    if (eng_moment_make(z, &moment, &error))
-        return eng_fail_from(z, &error);
-    eng_moment_take(z, (struct base_hash128){0, 0}, &moment);
-    moment.step = state->step;
-    moment.updates = state->updates;
-    moment.skips = state->skips;
-    moment.scale.value = state->loss_scale;
-    moment.scale.clean = state->loss_scale_clean;
+    struct eng_moment *moment = &job->moment;
+    eng_moment_take(z, (struct base_hash128){0, 0}, moment);
+    moment->step = state->step;
+    moment->updates = state->updates;
+    moment->skips = state->skips;
+    moment->scale.value = state->loss_scale;
+    moment->scale.clean = state->loss_scale_clean;
     for (size_t g = 0; g < z->model.group_count; g++) {
         if (job->match.group[g] == SIZE_MAX)
             continue;
         const struct ckpt_group *saved = &manifest_of(job)->groups[job->match.group[g]];
-        eng_match_hyper(saved, &moment.hyper[g]); // eng_match() knows them
-        moment.frozen[g] = saved->frozen;
+        eng_match_hyper(saved, &moment->hyper[g]); // eng_match() knows them
+        moment->frozen[g] = saved->frozen;
     }
-    eng_moment_install(z, &moment);
-    eng_moment_free(&moment);
+    eng_moment_install(z, moment);
     z->config.seed = state->seed;
-    return ZERO_OK;
 }
 
 /** Whether what is in memory now is what was saved, tensor by tensor. */
@@ -321,12 +319,14 @@ static zero_result load_one(zero_ctx *z, struct load *job)
     if (r)
         return r;
     give_blobs(z, job);
-    r = install_moment(z, job);
-    if (!r)
-        r = eng_tier_record(z);
+    install_moment(z, job);
+    // Nothing to come back at before it is known to be what was saved.
+    r = eng_tier_record_beginning(z);
     if (!r)
         r = eng_publish_all(z);
-    return r ? r : check_fingerprint(z, job);
+    if (!r)
+        r = check_fingerprint(z, job);
+    return r ? r : eng_tier_record(z);
 }
 
 static void close_job(struct load *job)
@@ -334,6 +334,7 @@ static void close_job(struct load *job)
     ckpt_loader_close(job->loader);
     job->loader = NULL;
     eng_match_free(&job->match);
+    eng_moment_free(&job->moment);
     base_free(job->block);
     base_free(job->blobs);
     job->block = job->blobs = NULL;
@@ -499,9 +500,8 @@ static zero_result load_newest(zero_ctx *z, struct load *job, struct candidates 
         zero_result r = next_candidate(z, candidates, &job->step, &found);
         if (r)
             return r;
-        if (!found) {
+        if (!found)
             return nothing_good(z, job);
-        }
         r = load_one(z, job);
         if (!is_damage(z, job, r))
             return r;

@@ -432,6 +432,11 @@ static zero_result check_options(zero_ctx *z, const char *directory, const zero_
     if (options->room_bytes < ZERO_OFF)
         return eng_fail(z, ZERO_E_INVALID, "zero_save: room_bytes %lld is negative",
                         (long long)options->room_bytes);
+    if (options->room_bytes > 0 && z->tier)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "zero_save: room_bytes %lld has no effect where state is on NVMe: nothing "
+                        "is copied",
+                        (long long)options->room_bytes);
     if (options->keep_every > 0 && options->keep == 0)
         return eng_fail(z, ZERO_E_INVALID,
                         "zero_save: keep_every %d has no effect where all are kept (keep 0)",

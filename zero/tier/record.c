@@ -260,8 +260,8 @@ static zero_result read_blobs(const zero_ctx *z, const unsigned char *at, uint64
         const struct eng_blob *blob = eng_blob_find(z, head.name, head.of_rank != 0);
         if (!blob || blob->bytes != head.bytes)
             return zero_fail(error, ZERO_E_INVALID,
-                             "%s has a blob %s of %" PRIu64 " bytes; what is attached here is %s",
-                             path, head.name, head.bytes, blob ? "of another size" : "without it");
+                             "%s has a blob %s of %" PRIu64 " bytes; here %" PRIu64 " are attached",
+                             path, head.name, head.bytes, blob ? blob->bytes : 0);
         if (install)
             memcpy(blob->memory, at, (size_t)head.bytes);
         at += head.bytes;
