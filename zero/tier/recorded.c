@@ -22,13 +22,11 @@ struct eng_recorded {
     unsigned char *block; /**< where what lies in several tiles is put together */
 };
 
-static size_t tile_room(const struct eng_tier *tier)
+/** Of a tile in memory, which is read past the system's cache. */
+static size_t room_of(size_t tile_bytes)
 {
-    size_t room = 0;
-    for (size_t i = 0; i < tier->tiles.count; i++)
-        if (off_slots_room(tier->slots, i) > room)
-            room = off_slots_room(tier->slots, i);
-    return room;
+    const size_t unit = BASE_DIRECT_UNIT;
+    return (tile_bytes + unit - 1) / unit * unit;
 }
 
 zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **out,
@@ -47,7 +45,7 @@ zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **out,
         had = recorded->contents && recorded->block;
     }
     for (int i = 0; had && i < CACHED; i++) {
-        recorded->memory[i] = base_aligned_alloc(BASE_DIRECT_UNIT, tile_room(tier));
+        recorded->memory[i] = base_aligned_alloc(BASE_DIRECT_UNIT, room_of(tier->tiles.largest));
         had = recorded->memory[i] != NULL;
     }
     return had ? ZERO_OK
@@ -68,9 +66,7 @@ void eng_recorded_free(struct eng_recorded *recorded)
 
 size_t eng_recorded_bytes(const struct eng_tier_needs *needs)
 {
-    const size_t unit = BASE_DIRECT_UNIT;
-    const size_t room = (needs->tile_bytes + unit - 1) / unit * unit;
-    return needs->file > 0 ? sizeof(struct eng_recorded) + CACHED * room +
+    return needs->file > 0 ? sizeof(struct eng_recorded) + CACHED * room_of(needs->tile_bytes) +
                                  needs->tiles * sizeof(struct off_contents) +
                                  CKPT_BLOCK_ELEMENTS * sizeof(float)
                            : 0;

@@ -16,15 +16,6 @@ enum { DEFAULT_BUFFERS = 12, LEAST_BUFFERS = 2, HELPERS = 1 };
 
 /* ------------------------------------------------------------------ how much */
 
-static size_t largest_tile(const struct eng_tiles *tiles)
-{
-    size_t largest = 0;
-    for (size_t i = 0; i < tiles->count; i++)
-        if (tiles->bytes[i] > largest)
-            largest = tiles->bytes[i];
-    return largest;
-}
-
 /** Passes with `buffers` tiles in memory, but for the slots. */
 static struct off_stream_config stream_of(const struct eng_config *config,
                                           const struct eng_tiles *tiles, size_t buffers)
@@ -43,7 +34,7 @@ static size_t memory_of(const struct eng_config *config, const struct eng_tiles 
                         size_t buffers)
 {
     const struct off_stream_config stream = stream_of(config, tiles, buffers);
-    return off_stream_memory(&stream, largest_tile(tiles)).buffers;
+    return off_stream_memory(&stream, tiles->largest).buffers;
 }
 
 /** With as many as there is memory for. */
@@ -88,7 +79,7 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
     if (r)
         return r;
     const struct off_stream_config stream = stream_config(config, &tiles);
-    const struct off_stream_memory memory = off_stream_memory(&stream, largest_tile(&tiles));
+    const struct off_stream_memory memory = off_stream_memory(&stream, tiles.largest);
     const struct off_slots_config slots = {
         .tiles = tiles.count,
         .tile_bytes = tiles.bytes,
@@ -96,7 +87,7 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
     };
     needs->segments = eng_segments_bytes(z, &tiles, stage, rank);
     needs->tiles = tiles.count;
-    needs->tile_bytes = largest_tile(&tiles);
+    needs->tile_bytes = tiles.largest;
     needs->buffers = tiles.count > 0 ? stream.buffers : 0;
     needs->memory = tiles.count > 0 ? memory.buffers : 0;
     needs->file = off_slots_file_bytes(&slots);

@@ -29,6 +29,8 @@ static void add_piece(struct cutter *cutter, const struct eng_piece *piece, size
         tiles->pieces[cutter->pieces] = *piece;
         tiles->of_tile[tile].count++;
         tiles->bytes[tile] += bytes;
+        if (tiles->bytes[tile] > tiles->largest)
+            tiles->largest = tiles->bytes[tile];
         if (tiles->of_section[piece->section].count++ == 0)
             tiles->of_section[piece->section].first = cutter->pieces;
     }

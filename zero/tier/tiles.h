@@ -35,6 +35,7 @@ struct eng_tiles {
     struct eng_piece_run *of_tile;
     size_t *bytes;          /**< of each tile */
     size_t count, training; /**< tiles; those that train are the first */
+    size_t largest;         /**< bytes of the largest */
 };
 
 /** Cuts the state of the rank whose placement it is into tiles of at most `tile_bytes`, or of one
