@@ -65,20 +65,8 @@ static zero_result normal(void *user, const char *name, int32_t slice, uint64_t 
 
 static bool commit(struct team_rank *rank)
 {
-    zero_param_desc desc = zero_param_default();
     rank->config.micro_batches = 1;
-    if (!team_open(rank))
-        return false;
-    TEAM_OK(rank, zero_add_group(rank->z, NULL, NULL));
-    desc.name = "weights";
-    desc.ndim = 2;
-    desc.shape[0] = UNITS;
-    desc.shape[1] = unit_elements;
-    desc.unit_count = UNITS;
-    desc.fill = normal;
-    TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
-    TEAM_OK(rank, zero_commit(rank->z));
-    return true;
+    return team_open(rank) && save_commit(rank, UNITS, unit_elements, normal);
 }
 
 // Arithmetic that stays in the cache.

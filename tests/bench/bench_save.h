@@ -9,6 +9,9 @@
 
 enum { SAVE_PATH = 1024 };
 
+/** Commits a model of `units` units of one tensor in rank->z. */
+bool save_commit(struct team_rank *rank, int units, uint64_t unit_elements, zero_fill_fn values);
+
 /** Prints what ranks read at a load with another number of ranks, over their share of what was
  * saved. `directory` is empty, or is made. */
 bool save_print_reads(const char *directory);

@@ -31,16 +31,16 @@ static zero_result fill(void *user, const char *name, int32_t slice, uint64_t fi
     return ZERO_OK;
 }
 
-static bool commit(struct team_rank *rank, uint64_t unit_elements)
+bool save_commit(struct team_rank *rank, int units, uint64_t unit_elements, zero_fill_fn values)
 {
     zero_param_desc desc = zero_param_default();
     TEAM_OK(rank, zero_add_group(rank->z, NULL, NULL));
     desc.name = "weights";
     desc.ndim = 2;
-    desc.shape[0] = UNITS;
+    desc.shape[0] = (uint64_t)units;
     desc.shape[1] = unit_elements;
-    desc.unit_count = UNITS;
-    desc.fill = fill;
+    desc.unit_count = units;
+    desc.fill = values;
     TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
     TEAM_OK(rank, zero_commit(rank->z));
     return true;
@@ -76,7 +76,8 @@ static bool save_or_load(struct team_rank *rank, void *user)
     struct load *load = user;
     rank->config.stage = 3;
     rank->config.micro_batches = SAVED_WORLD;
-    if (!team_open(rank) || !commit(rank, (uint64_t)UNIT_BLOCKS * CKPT_BLOCK_ELEMENTS))
+    if (!team_open(rank) ||
+        !save_commit(rank, UNITS, (uint64_t)UNIT_BLOCKS * CKPT_BLOCK_ELEMENTS, fill))
         return false;
     return load->saves ? save_state(rank, load) : load_state(rank, load);
 }
@@ -184,7 +185,7 @@ int save_rank(const char *directory)
         return 1;
     rank.rank = zero_rank(rank.z);
     rank.world = zero_world(rank.z);
-    const bool good = commit(&rank, SMALL) && train(&rank, directory);
+    const bool good = save_commit(&rank, UNITS, SMALL, fill) && train(&rank, directory);
     team_close(&rank);
     return good ? 0 : 1;
 }
