@@ -529,6 +529,39 @@ static void a_failing_disk_leaves_the_step_before(void **state)
     assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
 }
 
+static bool stop_and_go(struct team_rank *rank, void *user)
+{
+    const bool again = *(const bool *)user;
+    zero_load_result loaded = {.struct_size = sizeof loaded};
+    rank->config.stage = 2;
+    put_state_into_files(&rank->config);
+    if (!toy_open(rank, &toy_odd))
+        return false;
+    if (again) {
+        TEAM_OK(rank, zero_resume(rank->z, NULL, NULL, &loaded));
+        TEAM_CHECK(loaded.recovered == 1 && loaded.step == 1);
+        return toy_train(rank, &toy_odd, 1);
+    }
+    if (rank->rank == 1)
+        zero_request_stop(rank->z);
+    if (!toy_train(rank, &toy_odd, 1))
+        return false;
+    TEAM_CHECK(zero_stop_requested(rank->z));
+    return true;
+}
+
+// A job that leaves because it was asked to goes on where it was, without a checkpoint.
+static void a_stop_is_no_end(void **state)
+{
+    (void)state;
+    bool again = false;
+    assert_true(team_run("threads", 2, stop_and_go, &again));
+    assert_int_equal(files_left(), 2);
+    again = true;
+    assert_true(team_run("threads", 2, stop_and_go, &again));
+    assert_int_equal(files_left(), 0);
+}
+
 /** What is wrong with a configuration, and what the error says. */
 struct wrong {
     int world;
@@ -620,6 +653,7 @@ int main(void)
         TEST(a_wrong_state_is_no_point),
         TEST(damage_without_a_checkpoint_is_named),
         TEST(a_failing_disk_leaves_the_step_before),
+        TEST(a_stop_is_no_end),
         TEST(what_cannot_be_had_is_an_error),
         TEST(a_second_job_is_refused),
     };

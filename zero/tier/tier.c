@@ -7,6 +7,7 @@
 #include "offload/probe.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -255,8 +256,10 @@ void eng_tier_close(zero_ctx *z)
     struct eng_tier *tier = z->tier;
     if (!tier)
         return;
-    // A rank that was told nothing yet of how another one has ended has not ended well either.
-    const bool well = !z->fatal && !coll_state(z->comm, NULL);
+    // A rank that was told nothing yet of how another one has ended has not ended well either, and
+    // a job that was asked to stop is to be started again.
+    const bool stopped = atomic_load_explicit(&z->stop.agreed, memory_order_relaxed) != 0;
+    const bool well = !z->fatal && !coll_state(z->comm, NULL) && !stopped;
     off_stream_destroy(tier->stream);
     // What has never been a job's state is nothing to come back at.
     off_slots_close(tier->slots, z->committed ? well : tier->recorded == 0);
