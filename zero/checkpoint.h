@@ -39,9 +39,9 @@
  * ended; what is attached after zero_commit() has room for 64 KiB in all.
  *
  * The files are removed by zero_close(), unless some rank has failed or aborted, or the job was
- * asked to stop (zero_stop_requested()) and so is to be started again. A job that begins anew writes
- * over what one before has left: at its first step, or its first zero_load(), zero_import() or
- * zero_param_write() before that. So zero_resume() comes first. Two jobs that are alike need two
+ * asked to stop (zero_stop_requested()) and so is to be started again. A job that begins anew
+ * writes over what one before has left: at its first step, or its first zero_load(), zero_import()
+ * or zero_param_write() before that. So zero_resume() comes first. Two jobs that are alike need two
  * directories, or other config.names: the second one is refused. With config.recovery "durable" a
  * point survives a power cut, too, for two flushes a step. A disk that fails in a step is fatal
  * (ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT): then weights in memory may be in the middle of an
