@@ -80,12 +80,17 @@ static size_t record_room(const struct off_slots_config *config)
                     config->tiles * sizeof(struct entry));
 }
 
+size_t off_slots_room_for(size_t tile_bytes)
+{
+    return round_up(tile_bytes);
+}
+
 uint64_t off_slots_file_bytes(const struct off_slots_config *config)
 {
     const uint64_t places = config->in_place ? 1 : PLACES;
     uint64_t bytes = (uint64_t)RECORDS * record_room(config);
     for (size_t i = 0; i < config->tiles; i++)
-        bytes += places * round_up(config->tile_bytes[i]);
+        bytes += places * off_slots_room_for(config->tile_bytes[i]);
     return bytes;
 }
 
@@ -443,7 +448,7 @@ static zero_result allocate_memory(struct off_slots **out, const struct off_slot
     memcpy(slots->identity, config->identity, sizeof slots->identity);
     uint64_t offset = (uint64_t)RECORDS * slots->record_bytes;
     for (size_t i = 0; i < config->tiles; i++) {
-        const size_t room = round_up(config->tile_bytes[i]);
+        const size_t room = off_slots_room_for(config->tile_bytes[i]);
         slots->tiles[i] = (struct tile){.offset = offset,
                                         .bytes = config->tile_bytes[i],
                                         .room = room,

@@ -43,6 +43,9 @@ struct off_slots_config {
     bool unchecked; /**< no checksums: what is read is believed */
 };
 
+/** Bytes that a tile of so many bytes has in the file, and in memory that it is read to. Pure. */
+size_t off_slots_room_for(size_t tile_bytes);
+
 /** Bytes of the file. Pure. */
 uint64_t off_slots_file_bytes(const struct off_slots_config *config);
 

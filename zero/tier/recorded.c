@@ -22,13 +22,6 @@ struct eng_recorded {
     unsigned char *block; /**< where what lies in several tiles is put together */
 };
 
-/** Of a tile in memory, which is read past the system's cache. */
-static size_t room_of(size_t tile_bytes)
-{
-    const size_t unit = BASE_DIRECT_UNIT;
-    return (tile_bytes + unit - 1) / unit * unit;
-}
-
 zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **out,
                               struct base_error *error)
 {
@@ -45,7 +38,8 @@ zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **out,
         had = recorded->contents && recorded->block;
     }
     for (int i = 0; had && i < CACHED; i++) {
-        recorded->memory[i] = base_aligned_alloc(BASE_DIRECT_UNIT, room_of(tier->tiles.largest));
+        recorded->memory[i] =
+            base_aligned_alloc(BASE_DIRECT_UNIT, off_slots_room_for(tier->tiles.largest));
         had = recorded->memory[i] != NULL;
     }
     return had ? ZERO_OK
@@ -66,10 +60,11 @@ void eng_recorded_free(struct eng_recorded *recorded)
 
 size_t eng_recorded_bytes(const struct eng_tier_needs *needs)
 {
-    return needs->file > 0 ? sizeof(struct eng_recorded) + CACHED * room_of(needs->tile_bytes) +
-                                 needs->tiles * sizeof(struct off_contents) +
-                                 CKPT_BLOCK_ELEMENTS * sizeof(float)
-                           : 0;
+    return needs->file > 0
+               ? sizeof(struct eng_recorded) + CACHED * off_slots_room_for(needs->tile_bytes) +
+                     needs->tiles * sizeof(struct off_contents) +
+                     CKPT_BLOCK_ELEMENTS * sizeof(float)
+               : 0;
 }
 
 void eng_recorded_begin(const zero_ctx *z, struct eng_recorded *recorded)

@@ -156,20 +156,23 @@ void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
     }
 }
 
-/** Bytes a second that a core reads and writes, of more than caches hold. */
-static double memory_rate(void)
+/** Finds the bytes a second that a core reads and writes, of more than caches hold. */
+static zero_result probe_memory(double *best, struct base_error *error)
 {
     enum { BYTES = 64 << 20, ROUNDS = 4 };
     unsigned char *memory = base_calloc(2, BYTES);
-    double best = 0;
-    for (int round = 0; memory && round < ROUNDS; round++) {
+    *best = 0;
+    if (!memory)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory to find out how fast it is: 2 x %d bytes",
+                         BYTES);
+    for (int round = 0; round < ROUNDS; round++) {
         const uint64_t began = base_clock_ns();
         memcpy(memory + round % 2 * BYTES, memory + (1 - round % 2) * BYTES, BYTES);
         const double rate = 2e9 * BYTES / (double)(base_clock_ns() - began);
-        best = round > 0 && rate > best ? rate : best;
+        *best = round > 0 && rate > *best ? rate : *best;
     }
     base_free(memory);
-    return best;
+    return ZERO_OK;
 }
 
 zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error)
@@ -181,8 +184,7 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
         return ZERO_OK;
     const zero_result r = off_probe(&probe, &config, error);
     disk->disk_rate = probe.mixed_rate;
-    disk->memory_rate = memory_rate();
-    return r;
+    return r ? r : probe_memory(&disk->memory_rate, error);
 }
 
 /* ------------------------------------------------------------------ where state is */

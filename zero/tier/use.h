@@ -29,7 +29,7 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
 const char *eng_tier_pages(const zero_ctx *z);
 /** Finds what is free in the directory of files. */
 void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk);
-/** Finds how fast it is, and memory, in about a second. Errors as of off_probe(). */
+/** Finds how fast it is, and memory, in about a second. Errors as of off_probe(); ZERO_E_NOMEM. */
 zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error);
 
 /** Opens the file, if the configuration asks for one. Collective. ZERO_E_STATE: another process has
