@@ -245,11 +245,14 @@ static bool abort_and_close(struct team_rank *rank, void *user)
 static void a_job_that_aborts_leaves_its_last_step(void **state)
 {
     (void)state;
+    struct job whole = {.stage = 2, .steps = STEPS + 1, .in_memory = true};
     struct job again = {.stage = 2, .steps = 1, .comes_back = true, .expected = STEPS};
     again.recovered = 1;
     assert_true(team_run("threads", 2, abort_and_close, NULL));
     assert_int_equal(files_left(), 2);
     run(2, &again);
+    run(2, &whole);
+    assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
 }
 
 struct attached {
@@ -531,20 +534,21 @@ static void a_failing_disk_leaves_the_step_before(void **state)
 
 static bool stop_and_go(struct team_rank *rank, void *user)
 {
+    const struct toy toy = toy_of(&(struct job){.stage = 2});
     const bool again = *(const bool *)user;
     zero_load_result loaded = {.struct_size = sizeof loaded};
     rank->config.stage = 2;
     put_state_into_files(&rank->config);
-    if (!toy_open(rank, &toy_odd))
+    if (!toy_open(rank, &toy))
         return false;
     if (again) {
         TEAM_OK(rank, zero_resume(rank->z, NULL, NULL, &loaded));
         TEAM_CHECK(loaded.recovered == 1 && loaded.step == 1);
-        return toy_train(rank, &toy_odd, 1);
+        return toy_train(rank, &toy, 1) && die(rank);
     }
     if (rank->rank == 1)
         zero_request_stop(rank->z);
-    if (!toy_train(rank, &toy_odd, 1))
+    if (!toy_train(rank, &toy, 1))
         return false;
     TEAM_CHECK(zero_stop_requested(rank->z));
     return true;
@@ -559,6 +563,11 @@ static void a_stop_is_no_end(void **state)
     assert_int_equal(files_left(), 2);
     again = true;
     assert_true(team_run("threads", 2, stop_and_go, &again));
+    struct job whole = {.stage = 2, .steps = 3, .in_memory = true};
+    struct job last = {.stage = 2, .steps = 1, .comes_back = true, .expected = 2, .recovered = 1};
+    run(2, &whole);
+    run(2, &last);
+    assert_memory_equal(whole.digest, last.digest, sizeof whole.digest);
     assert_int_equal(files_left(), 0);
 }
 
