@@ -1,0 +1,223 @@
+/** Strips: every piece of which there is something is in exactly one, whatever tiles look like. */
+#include "zero/tier/strips.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { WORLDS = 4, STAGES = 4 };
+
+static void add(struct eng_model *model, const char *name, zero_dtype dtype, uint64_t numel,
+                zero_unit unit, int32_t unit_count, bool frozen)
+{
+    struct base_error error = {0};
+    zero_param_desc desc = zero_param_default();
+    desc.name = name;
+    desc.dtype = dtype;
+    desc.unit = unit;
+    desc.unit_count = unit_count;
+    desc.frozen = frozen;
+    desc.ndim = unit_count > 1 ? 2 : 1;
+    desc.shape[0] = unit_count > 1 ? (uint64_t)unit_count : numel;
+    desc.shape[1] = numel;
+    assert_int_equal(eng_model_add_param(model, NULL, &desc, &error), ZERO_OK);
+}
+
+/** Odd sizes; units of several sections, of small tensors only, of frozen ones only. */
+static void make_model(struct eng_model *model)
+{
+    struct base_error error = {0};
+    memset(model, 0, sizeof *model);
+    add(model, "embedding", ZERO_BF16, 50257, 0, 1, false);
+    add(model, "scalar", ZERO_F32, 1, 0, 1, false);
+    add(model, "stacked", ZERO_BF16, 5025, 1, 3, false);
+    add(model, "wide", ZERO_F32, 7001, 2, 1, false);
+    add(model, "bias", ZERO_BF16, 7, 2, 1, false);
+    add(model, "kept", ZERO_F32, 9000, 2, 1, true);
+    add(model, "small", ZERO_F32, 1024, 4, 1, false);
+    add(model, "first", ZERO_F16, 3000, 5, 2, true);
+    assert_int_equal(eng_model_complete(model, &error), ZERO_OK);
+}
+
+/** What strips are for. */
+struct purpose {
+    const struct eng_layout *layout;
+    size_t (*of_section)(const struct eng_section *section); /**< bytes of an element */
+};
+
+static size_t whole_sections(const struct eng_section *section)
+{
+    return eng_dtype_size(section->dtype);
+}
+
+static size_t what_is_staged(const struct eng_section *section)
+{
+    return section->persistent ? 0 : eng_dtype_size(section->dtype);
+}
+
+static size_t what_trains(const struct eng_section *section)
+{
+    return section->frozen ? 0 : sizeof(float);
+}
+
+static size_t all_but_bf16(const struct eng_section *section)
+{
+    return section->dtype == ZERO_BF16 ? 0 : eng_dtype_size(section->dtype);
+}
+
+static size_t nothing(const struct eng_section *section)
+{
+    (void)section;
+    return 0;
+}
+
+static size_t piece_bytes(const void *user, const struct eng_piece *piece)
+{
+    const struct purpose *purpose = user;
+    return piece->granules * ENG_GRANULE *
+           purpose->of_section(&purpose->layout->sections[piece->section]);
+}
+
+/** The strip's pieces: what they have in common, and that they lie one behind the other. */
+static void check_strip(const struct eng_strips *strips, size_t strip,
+                        const struct eng_tiles *tiles, const struct purpose *purpose, uint8_t *seen)
+{
+    const struct eng_strip *s = &strips->list[strip];
+    size_t bytes = 0;
+    assert_true(s->pieces > 0);
+    for (size_t i = s->first_piece; i < s->first_piece + s->pieces; i++) {
+        const struct eng_piece *piece = &tiles->pieces[i];
+        assert_int_equal(piece->tile, s->tile);
+        assert_int_equal(purpose->layout->sections[piece->section].unit, s->unit);
+        assert_int_equal(strips->offset_of_piece[i], bytes);
+        assert_true(piece_bytes(purpose, piece) > 0);
+        bytes += piece_bytes(purpose, piece);
+        assert_int_equal(seen[i]++, 0);
+    }
+    assert_int_equal(s->bytes, bytes);
+    assert_int_equal(strips->bytes[strip], bytes);
+    assert_true(bytes <= strips->largest);
+}
+
+/** Each strip is in the runs of its tile and unit, and in no other's. */
+static void check_runs(const struct eng_strips *strips, const struct eng_tiles *tiles,
+                       const struct eng_layout *layout)
+{
+    size_t of_tiles = 0, of_units = 0;
+    for (size_t t = 0; t < tiles->count; t++)
+        for (size_t i = 0; i < strips->of_tile[t].count; i++, of_tiles++)
+            assert_int_equal(strips->list[strips->of_tile[t].first + i].tile, t);
+    for (size_t u = 0; u < layout->unit_count; u++)
+        for (int frozen = 0; frozen < 2; frozen++) {
+            const struct eng_piece_run run =
+                frozen ? strips->frozen_of_unit[u] : strips->of_unit[u];
+            for (size_t i = 0; i < run.count; i++, of_units++) {
+                const struct eng_strip *strip = &strips->list[run.first + i];
+                const size_t section = tiles->pieces[strip->first_piece].section;
+                assert_int_equal(strip->unit, u);
+                assert_int_equal(layout->sections[section].frozen, frozen);
+            }
+        }
+    assert_int_equal(of_tiles, strips->count);
+    assert_int_equal(of_units, strips->count);
+}
+
+static void check(const struct eng_layout *layout, const struct eng_tiles *tiles,
+                  const struct purpose *purpose)
+{
+    struct eng_strips strips;
+    struct base_error error = {0};
+    uint8_t seen[4096] = {0};
+    assert_true(tiles->piece_count <= sizeof seen);
+    assert_int_equal(eng_strips_make(&strips, layout, tiles, piece_bytes, purpose, &error),
+                     ZERO_OK);
+    assert_true(eng_strips_bytes(&strips, layout, tiles) > 0);
+    for (size_t i = 0; i < strips.count; i++)
+        check_strip(&strips, i, tiles, purpose, seen);
+    for (size_t i = 0; i < tiles->piece_count; i++)
+        assert_int_equal(seen[i], piece_bytes(purpose, &tiles->pieces[i]) > 0);
+    check_runs(&strips, tiles, layout);
+    assert_int_equal(strips.count > 0, purpose->of_section != nothing && tiles->count > 0);
+    eng_strips_free(&strips);
+    assert_null(strips.list);
+}
+
+static void every_piece_is_in_one_strip(void **state)
+{
+    (void)state;
+    static size_t (*const of_section[])(const struct eng_section *) = {
+        whole_sections, what_is_staged, what_trains, nothing};
+    static const size_t tile_bytes[] = {1, 30 * ENG_GRANULE, 1 << 18, 1 << 30};
+    struct eng_model model;
+    struct base_error error = {0};
+    make_model(&model);
+    for (int run = 0; run < WORLDS * STAGES * 4; run++) {
+        const int world = 1 + run % WORLDS, stage = run / WORLDS % STAGES;
+        const size_t bytes = tile_bytes[run / (WORLDS * STAGES)];
+        const struct eng_limits limits = {
+            .stage = stage, .open_units = 2, .grad_units = 2, .state_in_file = true};
+        struct eng_layout layout;
+        assert_int_equal(eng_layout_make(&layout, &model, world, 1024, &error), ZERO_OK);
+        for (int rank = 0; rank < world; rank++) {
+            struct eng_placement placement;
+            struct eng_tiles tiles;
+            assert_int_equal(eng_placement_make(&placement, &layout, rank, &limits, &error),
+                             ZERO_OK);
+            assert_int_equal(eng_tiles_make(&tiles, &layout, &placement, ZERO_F32, bytes, &error),
+                             ZERO_OK);
+            for (size_t i = 0; i < sizeof of_section / sizeof *of_section; i++)
+                check(&layout, &tiles, &(struct purpose){&layout, of_section[i]});
+            eng_tiles_free(&tiles);
+            eng_placement_free(&placement);
+        }
+        eng_layout_free(&layout);
+    }
+    eng_model_free(&model);
+}
+
+/** In a unit of three sections the one in the middle has nothing: it ends a strip. */
+static void what_has_nothing_is_in_no_strip(void **state)
+{
+    (void)state;
+    struct eng_model model = {0};
+    struct eng_layout layout;
+    struct eng_placement placement;
+    struct eng_tiles tiles;
+    struct eng_strips strips;
+    struct base_error error = {0};
+    const struct eng_limits limits = {.stage = 3, .open_units = 1, .state_in_file = true};
+    add(&model, "a", ZERO_F32, 2000, 0, 1, false);
+    add(&model, "b", ZERO_BF16, 10, 0, 1, false);
+    add(&model, "c", ZERO_F16, 2000, 0, 1, false);
+    assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
+    assert_int_equal(eng_layout_make(&layout, &model, 1, ZERO_OFF, &error), ZERO_OK);
+    assert_int_equal(eng_placement_make(&placement, &layout, 0, &limits, &error), ZERO_OK);
+    assert_int_equal(eng_tiles_make(&tiles, &layout, &placement, ZERO_F32, 1 << 20, &error),
+                     ZERO_OK);
+    assert_int_equal(tiles.count, 1);
+    assert_int_equal(tiles.piece_count, 3);
+    const struct purpose purpose = {&layout, all_but_bf16};
+    assert_int_equal(eng_strips_make(&strips, &layout, &tiles, piece_bytes, &purpose, &error),
+                     ZERO_OK);
+    assert_int_equal(strips.count, 2);
+    assert_int_equal(strips.bytes[0], 2 * ENG_GRANULE * 4);
+    assert_int_equal(strips.bytes[1], 2 * ENG_GRANULE * 2);
+    assert_int_equal(strips.list[1].first_piece, 2);
+    eng_strips_free(&strips);
+    eng_tiles_free(&tiles);
+    eng_placement_free(&placement);
+    eng_layout_free(&layout);
+    eng_model_free(&model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_piece_is_in_one_strip),
+        cmocka_unit_test(what_has_nothing_is_in_no_strip),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
