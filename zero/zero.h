@@ -46,6 +46,7 @@
 #define ZERO_H
 
 #include <zero/checkpoint.h>
+#include <zero/configuration.h>
 #include <zero/job.h>
 #include <zero/schedule.h>
 #include <zero/types.h>
@@ -60,135 +61,12 @@ extern "C" {
 #define ZERO_VERSION_MINOR 1
 #define ZERO_VERSION_PATCH 0
 
-#define ZERO_OFF (-1)
 #define ZERO_MAX_DIMS 8
 
 typedef int32_t zero_param; /**< dense, from 0, in order of registration */
 typedef int32_t zero_unit;  /**< dense, from 0 */
 typedef int32_t zero_group; /**< dense, from 0 */
 typedef void *zero_stream;  /**< a cudaStream_t; NULL on the CPU */
-
-/* ------------------------------------------------------------------ configuration */
-
-/** What happens when a step's gradient has a NaN or an infinity. */
-typedef enum zero_nonfinite {
-    ZERO_NONFINITE_DEFAULT = 0, /**< SKIP with a loss scale or f16, else ERROR */
-    ZERO_NONFINITE_ERROR = 1,   /**< zero_step() returns ZERO_E_NONFINITE; nothing was updated */
-    ZERO_NONFINITE_SKIP = 2,    /**< the step counts, the update is left out; see skip_limit */
-} zero_nonfinite;
-
-/**
- * Everything about a job that is not its model. Every field's zero is its default. Each key but
- * name, world, rank, team and the log callback can also be given by the environment as ZERO_<KEY>
- * (upper case) and by ZERO_OPTIONS, which `zero-run -o key=value` sets; these win over the struct,
- * ZERO_OPTIONS over all. The key `log` (ZERO_LOG) sets levels by component: "info,coll=debug". The
- * plan names every value's source.
- */
-typedef struct zero_config {
-    uint32_t struct_size;
-    int32_t stage;            /**< 0 .. 3 */
-    const char *name;         /**< tells several contexts of one job apart; default "main" */
-    int32_t world;            /**< 0: rank and world come from the launcher's environment */
-    int32_t rank;             /**< used if world > 0: 0 .. world-1 */
-    const char *transport;    /**< "self", "threads", "shm"; default: self for one rank, threads
-                                   with a team, else shm */
-    zero_team *team;          /**< transport "threads" only: borrowed, outlives the context */
-    int32_t micro_batches;    /**< V; default: the world size, with zero-run that of the job's
-                                   first start: the same where fewer ranks go on */
-    int32_t prefetch_units;   /**< gathers kept ahead at stage 3 where they copy (see gather);
-                                   default 2, ZERO_OFF none */
-    int32_t open_units;       /**< units a rank may hold open at once; default 4 */
-    int32_t grad_units;       /**< gradients a rank may hold open or in flight at once at stages
-                                   2, 3; default 4; 1 works. reduction=native: those of one
-                                   size that may be open raw at once after a first micro-batch */
-    int32_t cpu_threads;      /**< threads of the update and of copies to and from borrow and
-                                   grad, this one included, which does all else; default 1 */
-    int64_t persist_numel;    /**< stage 3: slices of at most so many elements stay resident;
-                                   default 1024, ZERO_OFF none */
-    int64_t live_bytes;       /**< stage 3, where gathers copy: further bytes of gathered units that
-                                   may stay resident between uses; default 0 */
-    uint64_t seed;            /**< part of the fingerprint; the program's generators use it too */
-    zero_nonfinite nonfinite; /**< policy for non-finite gradients */
-    int32_t timeout_s;        /**< longest wait in a collective; default 600 */
-    const char *kernels;      /**< "auto", "ref", "avx2", "avx512"; default auto; same bits */
-    int32_t log_level;        /**< a zero_log_level; default ZERO_LOG_WARN; ZERO_OFF silent */
-    uint32_t reserved;        /**< zero */
-    zero_log_fn log;          /**< default: standard error, without errors */
-    void *log_user;           /**< first argument of log */
-    const char *gather;       /**< stages 1 .. 3, how a rank comes by what others have updated:
-                                   "shared" (one copy of the parameters a host, updated in place:
-                                   nothing is copied), "copy"; default "auto": shared where the
-                                   transport can. No effect on bits, calls or their errors */
-    const char *reduction;    /**< "canonical" (default), or "native" (stages 0, 1; V a multiple of
-                                   the world size): micro-batches of a rank are added up in its
-                                   gradient buffer, in the gradient's dtype, and travel once a
-                                   step; the same bits at the same world size only, and with 16
-                                   bits if a gradient is opened the same way: what overwrites
-                                   (raw), or comes from `grad`, is rounded before it is added */
-    int32_t sum_group;        /**< G, a power of two: canonical sums add blocks of G consecutive
-                                   micro-batches first, then the blocks; part of the numerics;
-                                   default 1. Unfinished blocks need memory if G does not divide
-                                   the world size, and V, given, is larger than that, or not given:
-                                   a checkpoint's may be */
-    int32_t stall_s;          /**< longest silence of a rank's process before it counts as dead;
-                                   default 30, ZERO_OFF none */
-    int64_t memory_limit;     /**< bytes that the ranks of a host may have together: zero_commit()
-                                   fails if the plan needs more; default: what the host, the control
-                                   group and RLIMIT_AS leave (zero(7), MEMORY); ZERO_OFF: not
-                                   checked */
-    const char *loss_scale;   /**< what the program multiplies its loss by, see zero_loss_scale():
-                                   "dynamic" (halved by a step that is not finite, doubled by
-                                   loss_scale_window clean ones in a row), a whole number from 1
-                                   to 2^40, "off" (1); default "auto": dynamic for f16, else off */
-    int64_t loss_scale_init;  /**< dynamic: the first one; default 65536 */
-    int64_t loss_scale_min;   /**< dynamic: the least one, a non-finite step with which is
-                                   ZERO_E_NONFINITE; default 1 */
-    int32_t loss_scale_window; /**< default 2000 */
-    int32_t skip_limit;        /**< policy skip: so many non-finite steps in a row are skipped, the
-                                    next one is ZERO_E_NONFINITE; default 100, ZERO_OFF: any number */
-    int32_t paranoid;          /**< 1: for finding errors of a program that only stage 3 would show,
-                                    at any stage. What is gathered, and an open gradient, are copies
-                                    at addresses that fault before and afterwards, and are others
-                                    the next time; zero_param_ptr() is NULL as at stage 3, a raw
-                                    gradient is NaN until it is written; open_units and grad_units
-                                    are limits at every stage. Buffers of the caller's are as ever.
-                                    Same bits; default 0 */
-    int32_t verify_micro;      /**< 1: each step has one more local micro-batch, in which a rank
-                                    computes again the first one of the next rank (one rank: its
-                                    own), to the program a micro-batch like any other. Its gradients
-                                    are compared, tensor by tensor, and it has no other effect; its
-                                    metrics are ignored. reduction=native: at most grad_units of
-                                    them may be open at once. A difference is
-                                    ZERO_E_DIVERGED from zero_step(), which names micro-batch,
-                                    tensor and ranks: the program is not deterministic. Steps
-                                    can't be announced. Same bits; default 0 */
-    const char *master;    /**< master weights of bf16 and f16 tensors: "f32" (default), or "none":
-                                the working copy is all there is, updated in fp32 and stored by
-                                stochastic rounding. Saves 4 bytes a parameter. ZERO_E_INVALID
-                                from zero_commit() if no tensor that trains is bf16 or f16 */
-    const char *moments;   /**< of the optimizers: "f32" (default), or "bf16", stored by stochastic
-                                rounding: see "Rounding" below. ZERO_E_INVALID from zero_commit()
-                                if no optimizer of a tensor that trains keeps moments */
-    zero_dtype comm_dtype; /**< in what gradients travel: f32, bf16, f16; every contribution, this
-                                rank's own and those of one rank alone included, is rounded to it
-                                (to nearest even) before it is summed; what overflows by it is not
-                                finite. Part of the numerics; default: each gradient's own */
-    const char *offload_optimizer; /**< "host" (default), "nvme": see zero/checkpoint.h */
-    const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank */
-    const char *io;                /**< nvme: "uring" (default), "threads", "sync" */
-    int64_t tile_bytes;   /**< nvme: what is read, updated and written together; default 12 MiB */
-    int64_t host_bytes;   /**< nvme: memory of a rank for tiles; default: that of 12 */
-    const char *recovery; /**< nvme: "on" (default), "durable" */
-} zero_config;
-
-/** A config with every field at its default. */
-static inline zero_config zero_config_default(void)
-{
-    zero_config config;
-    memset(&config, 0, sizeof config);
-    config.struct_size = (uint32_t)sizeof config;
-    return config;
-}
 
 /* ------------------------------------------------------------------ life */
 
