@@ -25,6 +25,8 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
         .comm_dtype = config->comm_dtype,
         .no_masters = config->no_masters,
         .state_in_file = config->nvme,
+        .params_in_file = config->params_nvme,
+        .sums_in_file = config->grads_nvme,
     };
 }
 

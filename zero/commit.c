@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "zero/config_key.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ struct declaration {
     int64_t loss_scale, loss_scale_init, loss_scale_min, loss_scale_window;
     int64_t nonfinite, skip_limit, gather, reduction, sum_group, paranoid, verify_micro;
     int64_t comm_dtype, master, moments;
-    int64_t offload_optimizer, tile_bytes, recovery;
+    int64_t offload_optimizer, offload_params, offload_grads, tile_bytes, recovery;
     uint64_t seed;
     uint64_t params, groups;
 };
@@ -39,6 +40,8 @@ static const char *const declaration_names[] = {"stage",
                                                 "master",
                                                 "moments",
                                                 "offload_optimizer",
+                                                "offload_params",
+                                                "offload_grads",
                                                 "tile_bytes",
                                                 "recovery",
                                                 "seed",
@@ -89,6 +92,8 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .master = z->config.no_masters,
         .moments = z->config.moment_dtype == ZERO_BF16,
         .offload_optimizer = z->config.nvme,
+        .offload_params = z->config.params_nvme,
+        .offload_grads = z->config.grads_nvme,
         .tile_bytes = z->config.tile_bytes,
         .recovery = strcmp(z->config.recovery, "durable") == 0,
         .seed = z->config.seed,
@@ -182,6 +187,29 @@ static zero_result check_precision(const struct eng_config *config, const struct
         return zero_fail(error, ZERO_E_INVALID,
                          "comm_dtype=%s, but all %zu tensors are frozen: no gradient travels",
                          eng_dtype_name(config->comm_dtype), model->param_count);
+    if (config->grads_nvme && trained == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_grads=nvme, but all %zu tensors are frozen: there are no sums",
+                         model->param_count);
+    return ZERO_OK;
+}
+
+/** The same of tensors that stay in memory. */
+static zero_result check_staged(const struct eng_config *config, const struct eng_layout *layout,
+                                struct base_error *error)
+{
+    size_t staged = 0;
+    for (size_t s = 0; s < layout->section_count; s++)
+        staged += !layout->sections[s].persistent;
+    if (config->params_nvme && staged == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_params=nvme, but no tensor has more than persist_numel=%" PRId64
+                         " elements in a unit: all of them stay in memory",
+                         config->persist_numel);
+    if (config->params_nvme)
+        return zero_fail(error, ZERO_E_UNSUPPORTED, "offload_params=nvme is not there yet");
+    if (config->grads_nvme)
+        return zero_fail(error, ZERO_E_UNSUPPORTED, "offload_grads=nvme is not there yet");
     return ZERO_OK;
 }
 
@@ -200,6 +228,8 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
         r = eng_policy_resolve(&z->config, &z->model, &z->scale, error);
     if (!r)
         r = eng_layout_make(&z->layout, &z->model, config->world, config->persist_numel, error);
+    if (!r)
+        r = check_staged(config, &z->layout, error);
     return r ? r : eng_budget_make(z, error);
 }
 

@@ -390,11 +390,17 @@ static zero_result check_transport(const struct eng_config *config, struct base_
 // One copy a host, unless the program has its own in any case.
 static zero_result decide_gather(struct eng_config *config, struct base_error *error)
 {
-    if (!strcmp(config->gather, "shared") && config->stage == 0)
+    const bool asked = strcmp(config->gather, "shared") == 0;
+    if (asked && config->stage == 0)
         return zero_fail(error, ZERO_E_INVALID,
                          "gather=shared at stage 0: it gathers no parameters, every rank updates "
                          "a copy of its own; take stage 1, 2 or 3");
-    config->shared = config->stage > 0 && strcmp(config->gather, "copy") != 0;
+    if (asked && config->params_nvme)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "gather=shared with offload_params=nvme: there is no copy in memory that "
+                         "ranks could share; take copy, or auto");
+    config->shared =
+        config->stage > 0 && !config->params_nvme && strcmp(config->gather, "copy") != 0;
     return ZERO_OK;
 }
 
@@ -426,6 +432,24 @@ static void decide_precision(struct eng_config *config)
 {
     config->no_masters = !strcmp(config->master, "none");
     config->moment_dtype = !strcmp(config->moments, "bf16") ? ZERO_BF16 : ZERO_F32;
+}
+
+// Parameters and sums go where the state already is.
+static zero_result check_other_tiers(const struct eng_config *config, struct base_error *error)
+{
+    if (config->params_nvme && !config->nvme)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_params=nvme needs offload_optimizer=nvme: working copies are "
+                         "made from the weights that are in tiles there");
+    if (config->grads_nvme && !config->nvme)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_grads=nvme needs offload_optimizer=nvme: sums come back tile by "
+                         "tile, as the state does that they update");
+    if (config->grads_nvme && config->stage == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_grads=nvme at stage 0: every rank updates everything, and reads "
+                         "the sums of all others where they lie; take stage 1, 2 or 3");
+    return ZERO_OK;
 }
 
 // What says where and how is for state that is in files.
@@ -517,8 +541,12 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
     store_all(&resolution);
     config->native = !strcmp(config->reduction, "native");
     config->nvme = !strcmp(config->offload_optimizer, "nvme");
+    config->params_nvme = !strcmp(config->offload_params, "nvme");
+    config->grads_nvme = !strcmp(config->offload_grads, "nvme");
     decide_precision(config);
     result = check_transport(config, error);
+    if (!result)
+        result = check_other_tiers(config, error);
     if (!result)
         result = check_tier(config, error);
     if (!result)

@@ -17,7 +17,7 @@
 #include <stddef.h>
 
 enum {
-    ENG_CONFIG_KEYS = 36,
+    ENG_CONFIG_KEYS = 38,
     ENG_MAX_MICRO_BATCHES = 1 << 20,
     ENG_VALUE_BYTES = 256, /**< of a value as text */
 };
@@ -81,6 +81,10 @@ struct eng_config {
     bool no_masters;
     const char *offload_optimizer; /**< "host", "nvme": a literal; the same as .nvme */
     bool nvme;                     /**< the optimizer's state is in a file */
+    const char *offload_params;    /**< "host", "nvme": a literal; the same as .params_nvme */
+    const char *offload_grads;     /**< "host", "nvme": a literal; the same as .grads_nvme */
+    bool params_nvme;              /**< with .nvme only: working copies are in a file, */
+    bool grads_nvme;               /**< sums of gradients are, at stages 1 to 3 */
     char nvme_dir[ENG_VALUE_BYTES];
     const char *io;       /**< "uring", "threads", "sync": a literal */
     const char *recovery; /**< "on", "durable": a literal */

@@ -40,17 +40,17 @@ typedef struct zero_config {
     zero_team *team;          /**< transport "threads" only: borrowed, outlives the context */
     int32_t micro_batches;    /**< V; default: the world size, with zero-run that of the job's
                                    first start: the same where fewer ranks go on */
-    int32_t prefetch_units;   /**< gathers kept ahead at stage 3 where they copy (see gather);
-                                   default 2, ZERO_OFF none */
+    int32_t prefetch_units;   /**< gathers kept ahead at stage 3 where they copy (see gather), with
+                                   offload_params=nvme at every stage; default 2, ZERO_OFF none */
     int32_t open_units;       /**< units a rank may hold open at once; default 4 */
     int32_t grad_units;       /**< gradients a rank may hold open or in flight at once at stages
                                    2, 3; default 4; 1 works. reduction=native: those of one
                                    size that may be open raw at once after a first micro-batch */
     int32_t cpu_threads;      /**< threads of the update and of copies to and from borrow and
                                    grad, this one included, which does all else; default 1 */
-    int64_t persist_numel;    /**< stage 3: slices of at most so many elements stay resident;
-                                   default 1024, ZERO_OFF none */
-    int64_t live_bytes;       /**< stage 3, where gathers copy: further bytes of gathered units that
+    int64_t persist_numel;    /**< stage 3 and offload_params=nvme: slices of at most so many
+                                   elements stay resident; default 1024, ZERO_OFF none */
+    int64_t live_bytes;       /**< where prefetch_units counts: further bytes of gathered units that
                                    may stay resident between uses; default 0 */
     uint64_t seed;            /**< part of the fingerprint; the program's generators use it too */
     zero_nonfinite nonfinite; /**< policy for non-finite gradients */
@@ -125,6 +125,12 @@ typedef struct zero_config {
     int64_t tile_bytes;   /**< nvme: what is read, updated and written together; default 12 MiB */
     int64_t host_bytes;   /**< nvme: memory of a rank for tiles; default: that of 12 */
     const char *recovery; /**< nvme: "on" (default), "durable" */
+    const char *offload_params; /**< working copies: "host" (default), or "nvme": with
+                                     offload_optimizer "nvme" and no shared gather. What does not
+                                     persist is then read for each gather, and at every stage
+                                     readable between gather and release only; there is no borrow */
+    const char *offload_grads;  /**< sums of gradients between micro-batches: "host" (default), or
+                                     "nvme": with offload_optimizer "nvme", at stages 1 .. 3 */
 } zero_config;
 
 /** A config with every field at its default. */

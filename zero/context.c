@@ -40,6 +40,7 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
     z->log = z->config.log;
     z->micro = -1;
     z->model.stage = z->config.stage;
+    z->model.params_nvme = z->config.params_nvme;
     z->kernels = eng_kernels_find(z->config.kernels);
     if (!z->kernels)
         return zero_fail(error, ZERO_E_UNSUPPORTED,

@@ -94,12 +94,13 @@ static void suggest(const zero_ctx *z, struct base_text *text)
     const int last = last_stage(z);
     char size[32];
     for (int stage = z->config.stage; stage <= last; stage++) {
+        const bool shared = stage > 0 && !z->config.params_nvme;
         size_t sum;
-        if (eng_budget_other(z, stage, stage > 0, &sum, NULL) || sum >= least)
+        if (eng_budget_other(z, stage, shared, &sum, NULL) || sum >= least)
             continue;
         least = sum;
         base_text_add(text, "; stage=%d%s would need %s", stage,
-                      strcmp(z->config.gather, "copy") ? "" : ", gather=auto",
+                      shared && !strcmp(z->config.gather, "copy") ? ", gather=auto" : "",
                       eng_human(sum, size));
     }
 }

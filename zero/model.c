@@ -170,6 +170,11 @@ static zero_result check_buffers(const struct eng_model *model, const zero_param
         return zero_fail(error, ZERO_E_INVALID,
                          "tensor %s: borrow at stage %d, where no rank has a whole working copy",
                          desc->name, model->stage);
+    if (desc->borrow && model->params_nvme)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "tensor %s: borrow with offload_params=nvme, where no rank has a whole "
+                         "working copy",
+                         desc->name);
     if (desc->grad && model->stage > 1)
         return zero_fail(error, ZERO_E_INVALID,
                          "tensor %s: a gradient buffer at stage %d, where no rank keeps one for "

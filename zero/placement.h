@@ -87,6 +87,8 @@ struct eng_limits {
     bool narrow_moments;   /**< of 2 bytes an element instead of 4 */
     bool no_masters;       /**< 16-bit working copies are all there is of their weights */
     bool state_in_file;    /**< moments and masters are in tiles of a file: none in memory */
+    bool params_in_file;   /**< and working copies of sections that do not persist, */
+    bool sums_in_file;     /**< and sums of gradients, with blocks */
     zero_dtype comm_dtype; /**< in which gradients travel; ZERO_DTYPE_DEFAULT: as they are */
 };
 

@@ -492,10 +492,31 @@ static bool refuse(struct team_rank *rank, void *user)
     return true;
 }
 
+static bool refuse_on_nvme(struct team_rank *rank, void *user)
+{
+    (void)user;
+    static _Thread_local struct buffers buffers;
+    rank->config.offload_optimizer = "nvme";
+    rank->config.offload_params = "nvme";
+    rank->config.nvme_dir = "/tmp";
+    if (!team_open(rank))
+        return false;
+    zero_param_desc desc = zero_param_default();
+    desc.name = "weight";
+    desc.ndim = 1;
+    desc.shape[0] = 5;
+    desc.borrow = buffers.work[0];
+    TEAM_CHECK(zero_add_param(rank->z, NULL, &desc) == ZERO_E_INVALID);
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "borrow with offload_params=nvme"));
+    team_close(rank);
+    return true;
+}
+
 static void other_stages_refuse(void **state)
 {
     (void)state;
     assert_true(team_run("self", 1, refuse, NULL));
+    assert_true(team_run("self", 1, refuse_on_nvme, NULL));
 }
 
 int main(void)

@@ -82,6 +82,9 @@ static void defaults_are_those_of_the_manual(void **state)
         assert_false(config.no_masters);
         assert_string_equal(config.moments, "f32");
         assert_int_equal(config.moment_dtype, ZERO_F32);
+        assert_string_equal(config.offload_params, "host");
+        assert_string_equal(config.offload_grads, "host");
+        assert_false(config.nvme || config.params_nvme || config.grads_nvme);
         assert_int_equal(config.stall_s, 30);
         assert_int_equal(config.memory_limit, ENG_KEY_AUTO);
         assert_int_equal(config.log.level, ZERO_LOG_WARN);
@@ -160,6 +163,27 @@ static void the_struct_is_read(void **state)
     assert_int_equal(config.log.rank, 3);
 }
 
+static void parameters_on_nvme_are_not_shared(void **state)
+{
+    (void)state;
+    zero_config user = zero_config_default();
+    user.stage = 2;
+    user.offload_optimizer = "nvme";
+    user.nvme_dir = "/nvme";
+    struct eng_config config = resolved(&user);
+    assert_true(config.nvme && config.shared && !config.params_nvme && !config.grads_nvme);
+    user.offload_grads = "nvme";
+    config = resolved(&user);
+    assert_true(config.grads_nvme && config.shared && !config.params_nvme);
+    user.offload_params = "nvme";
+    user.offload_grads = "host";
+    config = resolved(&user);
+    assert_true(config.params_nvme && !config.grads_nvme);
+    // There is nothing to share.
+    assert_string_equal(config.gather, "auto");
+    assert_false(config.shared);
+}
+
 #define REFUSED(field, value, part)                                                                \
     do {                                                                                           \
         zero_config user = zero_config_default();                                                  \
@@ -210,6 +234,10 @@ static void fields_out_of_range_are_refused(void **state)
     REFUSED(comm_dtype, ZERO_F64, "takes default, f32, bf16, f16");
     REFUSED(master, "f16", "takes f32, none");
     REFUSED(moments, "f16", "takes f32, bf16");
+    REFUSED(offload_params, "disk",
+            "zero_config.offload_params = \"disk\": offload_params (where working copies are) "
+            "takes host, nvme");
+    REFUSED(offload_grads, "nvme", "offload_grads=nvme needs offload_optimizer=nvme");
     REFUSED(stall_s, -2, "stall_s");
     REFUSED(memory_limit, -2, "takes 1 to 1152921504606846976, auto or off");
     REFUSED(reserved, 1, "reserved");
@@ -586,6 +614,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(defaults_are_those_of_the_manual),
         TEST(the_struct_is_read),
+        TEST(parameters_on_nvme_are_not_shared),
         TEST(fields_out_of_range_are_refused),
         TEST(older_and_newer_structs_are_accepted),
         TEST(choices_that_contradict_are_refused),

@@ -57,6 +57,8 @@ static void add_model(zero_ctx *z, const struct model *model)
     }
 }
 
+#define ON_NVME "offload_optimizer=nvme\nnvme_dir=/tmp\n"
+
 /** Opens and commits with `options`; says: in the error, or NULL if there is none. */
 static void expect(const char *options, const struct model *model, const char *says)
 {
@@ -98,6 +100,15 @@ static void no_effect_is_an_error(void **state)
     expect("io=sync", &f32, "io is set, but nothing");
     expect("recovery=durable", &f32, "recovery is set, but nothing");
     expect("offload_optimizer=nvme", &f32, "offload_optimizer=nvme needs nvme_dir");
+    expect("offload_params=nvme", &f32, "offload_params=nvme needs offload_optimizer=nvme");
+    expect("offload_grads=nvme\nstage=1", &f32, "offload_grads=nvme needs offload_optimizer=nvme");
+    expect(ON_NVME "offload_grads=nvme", &f32, "offload_grads=nvme at stage 0");
+    expect(ON_NVME "offload_grads=nvme\nstage=1", &frozen,
+           "offload_grads=nvme, but all 2 tensors are frozen");
+    expect(ON_NVME "offload_params=nvme\nstage=3\ngather=shared", &f32,
+           "gather=shared with offload_params=nvme");
+    expect(ON_NVME "offload_params=nvme\npersist_numel=5", &f32,
+           "no tensor has more than persist_numel=5");
     expect("reduction=native\nsum_group=2", &f32, "sum_group=2 with reduction=native");
 }
 
@@ -113,7 +124,7 @@ static void what_is_so_anyway_may_be_said(void **state)
         "stage=0\nprefetch_units=7", "stage=3\ngather=shared\nprefetch_units=7",
         "stage=3\ngather=shared\nlive_bytes=1MiB", "stage=0\npersist_numel=5",
         "stage=1\nopen_units=1", "stage=1\ngrad_units=1", "cpu_threads=1", "stall_s=5",
-        "timeout_s=5"};
+        "timeout_s=5", "offload_params=host\noffload_grads=host"};
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
         expect(harmless[i], &f32, NULL);
 }
