@@ -87,6 +87,12 @@ static const struct spec specs[] = {
     {"offload-optimizer", "host|nvme", TEXT, AT(offload_optimizer), 0, 0, NULL,
      "where moments and master weights are: nvme is a file of --nvme-dir; changes no bit, and with "
      "--resume auto a killed run goes on after its last step (default host)"},
+    {"offload-params", "host|nvme", TEXT, AT(offload_params), 0, 0, NULL,
+     "where working copies are: nvme, with --offload-optimizer nvme, is another file there, read "
+     "for "
+     "each gather; changes no bit (default host)"},
+    {"offload-grads", "host|nvme", TEXT, AT(offload_grads), 0, 0, NULL,
+     "where sums of gradients are, likewise, at stages 1 to 3 (default host)"},
     {"nvme-dir", "DIR", TEXT, AT(nvme_dir), 0, 0, NULL, "of these files, which exists"},
     {"io", "uring|threads|sync", TEXT, AT(io), 0, 0, NULL,
      "how they are read and written (default uring)"},

@@ -55,8 +55,9 @@ struct options {
     int transport;
     int prefetch;
     bool accumulate_native;
-    const char *offload_optimizer, *nvme_dir, *io; /**< NULL: the library's defaults */
-    int64_t tile_bytes, host_bytes;                /**< 0: likewise */
+    /** NULL, 0: the library's defaults. */
+    const char *offload_optimizer, *offload_params, *offload_grads, *nvme_dir, *io;
+    int64_t tile_bytes, host_bytes;
 
     const char *program;           /**< argv[0] */
     const char *text[OPTIONS_MAX]; /**< each value as it was given, in the order of --help */

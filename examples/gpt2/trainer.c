@@ -37,6 +37,8 @@ static zero_result join(struct trainer *t, const struct place *place)
     config.seed = o->seed;
     config.reduction = o->accumulate_native ? "native" : NULL;
     config.offload_optimizer = o->offload_optimizer;
+    config.offload_params = o->offload_params;
+    config.offload_grads = o->offload_grads;
     config.nvme_dir = o->nvme_dir;
     config.io = o->io;
     config.tile_bytes = o->tile_bytes;
