@@ -21,13 +21,16 @@ enum { PLACES = 2, RECORDS = 2, PAGE = 4096 };
 static const char magic[8] = {'z', 'e', 'r', 'o', 's', 'l', 'o', 't'};
 enum { FORMAT = 2 };
 
+// How far records of another shape are looked for: the second one begins where the first one ends.
+enum { SEARCHED = 16 << 20 };
+
 // A record begins with it; the payload and an entry for each tile follow.
 struct head {
     char magic[8];
     uint32_t format;
     uint32_t tiles;
     uint64_t identity[2];
-    uint64_t shape;    // hash of the tiles' sizes
+    uint64_t shape;    // hash of the sizes of tiles and payload
     uint64_t sequence; // counts records
     uint64_t step;
     uint64_t payload_bytes;
@@ -53,6 +56,7 @@ struct off_slots {
     struct off_file file;
     uint64_t file_bytes;
     bool created, durable, in_place, unchecked;
+    pid_t process; // that opened it
     uint64_t identity[2], shape;
     size_t tile_count;
     struct tile *tiles;
@@ -439,12 +443,14 @@ static zero_result allocate_memory(struct off_slots **out, const struct off_slot
         return zero_fail(error, ZERO_E_NOMEM, "%s: no memory for the places of %zu tiles",
                          config->path, config->tiles);
     slots->current = -1;
+    slots->process = getpid();
     slots->durable = config->durable;
     slots->in_place = config->in_place;
     slots->unchecked = config->unchecked;
     slots->payload_bytes = config->payload_bytes;
     slots->tile_count = config->tiles;
-    slots->shape = base_hash64(config->tile_bytes, config->tiles * sizeof *config->tile_bytes, 0);
+    slots->shape = base_hash64(config->tile_bytes, config->tiles * sizeof *config->tile_bytes,
+                               config->payload_bytes);
     memcpy(slots->identity, config->identity, sizeof slots->identity);
     uint64_t offset = (uint64_t)RECORDS * slots->record_bytes;
     for (size_t i = 0; i < config->tiles; i++) {
@@ -542,6 +548,39 @@ static zero_result take_file(struct off_slots *slots, const char *path, struct b
     }
 }
 
+// Refuses a page that begins a record of this identity, but for one of this shape, which is
+// damaged, or whose file was cut short.
+static zero_result check_page(const struct off_slots *slots, uint64_t size,
+                              const unsigned char *page, struct base_error *error)
+{
+    struct head head;
+    memcpy(&head, page, sizeof head);
+    if (memcmp(head.magic, magic, sizeof magic) != 0 || head.format != FORMAT ||
+        memcmp(head.identity, slots->identity, sizeof head.identity) != 0 ||
+        head.shape == slots->shape)
+        return ZERO_OK;
+    return zero_fail(error, ZERO_E_STATE,
+                     "%s: %ju bytes with a step of the same job, cut into %u tiles; now it would "
+                     "be %ju bytes and %zu tiles: begin with the tile_bytes and the attached bytes "
+                     "of then, or remove the file, and that step with it",
+                     slots->file.path, (uintmax_t)size, (unsigned)head.tiles,
+                     (uintmax_t)slots->file_bytes, slots->tile_count);
+}
+
+// What the same job has left in another shape is not written over.
+static zero_result check_other_shapes(struct off_slots *slots, uint64_t size,
+                                      struct base_error *error)
+{
+    const uint64_t end = size < SEARCHED ? size / PAGE * PAGE : SEARCHED;
+    zero_result result = ZERO_OK;
+    for (uint64_t at = 0; !result && at < end; at += PAGE) {
+        result = base_pread_all(slots->file.fd, slots->record, PAGE, at, slots->file.path, error);
+        if (!result)
+            result = check_page(slots, size, slots->record, error);
+    }
+    return result;
+}
+
 // Opens, locks, allocates, and looks for records.
 static zero_result prepare_file(struct off_slots *slots, const char *path, struct base_error *error)
 {
@@ -553,9 +592,12 @@ static zero_result prepare_file(struct off_slots *slots, const char *path, struc
     if (!result && size == slots->file_bytes) {
         for (size_t i = 0; i < slots->tile_count; i++)
             slots->tiles[i].filled = true;
-        return find_records(slots, error);
+        result = find_records(slots, error);
+        return result || slots->found_count > 0 ? result : check_other_shapes(slots, size, error);
     }
-    if (!result) // what another shape left is not to be taken for a record
+    if (!result)
+        result = check_other_shapes(slots, size, error);
+    if (!result) // what is left by then is not to be taken for a record
         result = base_truncate(file->fd, 0, file->path, error);
     if (!result)
         result = allocate_file(slots, slots->file_bytes, error);
@@ -585,9 +627,11 @@ void off_slots_close(struct off_slots *slots, bool remove)
 {
     if (!slots)
         return;
-    if (remove && !slots->in_place && slots->file.fd >= 0)
+    // A child that was forked has the same lock and the same file: both are its parent's.
+    const bool ours = slots->file.fd >= 0 && slots->process == getpid();
+    if (ours && remove && !slots->in_place)
         base_unlink(slots->file.path, NULL);
-    if (slots->file.fd >= 0)
+    if (ours)
         base_unlock(slots->file.fd);
     off_file_close(&slots->file, NULL);
     base_free(slots->tiles);

@@ -50,8 +50,9 @@ size_t off_slots_room_for(size_t tile_bytes);
 uint64_t off_slots_file_bytes(const struct off_slots_config *config);
 
 /**
- * Opens the file, or creates and allocates it; what another identity or shape has left is
- * overwritten. *recorded is how many records it has: 0 to 2. ZERO_E_STATE: another process has it;
+ * Opens the file, or creates and allocates it; what another identity has left is overwritten.
+ * *recorded is how many records it has: 0 to 2. ZERO_E_STATE: another process has it, or there is a
+ * record of the same identity in another shape, which would be lost;
  * ZERO_E_LIMIT: no room on the file system (the message has what is needed and what there is);
  * ZERO_E_UNSUPPORTED: it cannot reserve room; ZERO_E_IO, ZERO_E_NOMEM. On error *slots is NULL, and
  * a file that was created is gone.
@@ -143,7 +144,7 @@ zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void 
 void off_slots_abandon(struct off_slots *slots);
 
 /** Closes the file, and removes it if `remove` is set; accepts NULL. What was not recorded is
- * forgotten. */
+ * forgotten. In a forked child the file stays, and stays locked. */
 void off_slots_close(struct off_slots *slots, bool remove);
 
 #endif

@@ -42,11 +42,12 @@
  * asked to stop (zero_stop_requested()) and so is to be started again. A job that begins anew
  * writes over what one before has left: at its first step, or its first zero_load(), zero_import()
  * or zero_param_write() before that. So zero_resume() comes first. Two jobs that are alike need two
- * directories, or other config.names: the second one is refused. With config.recovery "durable" a
- * point survives a power cut, too, for two flushes a step. A disk that fails in a step is fatal
- * (ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT): then weights in memory may be in the middle of an
- * update, and the step before is what there is to come back at. An announced step
- * (zero_step_ahead()) is updated in zero_step().
+ * directories, or other config.names: the second one is refused. So is a job that would write over
+ * a point of its own in other tiles (config.tile_bytes), or beside which more or less is attached.
+ * With config.recovery "durable" a point survives a power cut, too, for two flushes a step. A disk
+ * that fails in a step is fatal (ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT): then weights in memory
+ * may be in the middle of an update, and the step before is what there is to come back at. An
+ * announced step (zero_step_ahead()) is updated in zero_step().
  */
 #ifndef ZERO_CHECKPOINT_H
 #define ZERO_CHECKPOINT_H

@@ -338,12 +338,25 @@ static void what_is_attached_later_has_its_room(void **state)
 
 /* ------------------------------------------------------------------ what fails */
 
+static _Atomic int files_told;
+
+static void take_warning(void *user, zero_log_level level, const char *component,
+                         const char *message)
+{
+    (void)user;
+    (void)level;
+    (void)component;
+    files_told += strstr(message, "1 file,") != NULL;
+}
+
 static bool find_nothing(struct team_rank *rank, void *user)
 {
     const struct job *job = user;
     const struct toy toy = toy_of(job);
     rank->config.stage = job->stage;
     rank->config.persist_numel = job->persist;
+    rank->config.log_level = ZERO_LOG_WARN;
+    rank->config.log = take_warning;
     put_state_into_files(&rank->config);
     if (job->tile > 0)
         rank->config.tile_bytes = job->tile;
@@ -353,7 +366,8 @@ static bool find_nothing(struct team_rank *rank, void *user)
     return true;
 }
 
-// Where tensors lie elsewhere in tiles of the same sizes, they are not taken for each other.
+// Where tensors lie elsewhere in tiles of the same sizes, they are not taken for each other, and it
+// is told that there is something to come back at.
 static void another_layout_is_another_job(void **state)
 {
     (void)state;
@@ -361,8 +375,39 @@ static void another_layout_is_another_job(void **state)
     struct job other = first;
     first.persist = 1023;
     other.persist = ZERO_OFF;
+    files_told = 0;
     run(1, &first);
     assert_true(team_run("self", 1, find_nothing, &other));
+    assert_int_equal(files_told, 1);
+}
+
+// A step is not lost because the job begins with other tiles.
+static bool commit_with_other_tiles(struct team_rank *rank, void *user)
+{
+    const struct job *job = user;
+    const struct toy toy = toy_of(job);
+    rank->config.stage = job->stage;
+    rank->config.micro_batches = toy.micro_batches;
+    put_state_into_files(&rank->config);
+    rank->config.tile_bytes = 2 * 65536;
+    if (!team_open(rank) || !toy_register(rank, &toy))
+        return false;
+    TEAM_FAILS(rank, zero_commit(rank->z), ZERO_E_STATE, "a step of the same job, cut into");
+    return true;
+}
+
+static void other_tiles_are_refused(void **state)
+{
+    (void)state;
+    struct job job = {.stage = 2, .steps = STEPS, .dies = true};
+    run(2, &job);
+    assert_true(team_run(team_threads(2), 2, commit_with_other_tiles, &job));
+    job.dies = false;
+    job.comes_back = true;
+    job.steps = 0;
+    job.expected = STEPS;
+    job.recovered = 1;
+    run(2, &job);
 }
 
 // A job that begins anew writes over what the one before has left: where it ends in the middle of
@@ -657,6 +702,7 @@ int main(void)
         TEST(what_was_attached_comes_back),
         TEST(what_is_attached_later_has_its_room),
         TEST(another_layout_is_another_job),
+        TEST(other_tiles_are_refused),
         TEST(what_is_half_written_over_is_not_found),
         TEST(damage_is_found),
         TEST(a_wrong_state_is_no_point),

@@ -250,6 +250,8 @@ zero_result eng_tier_open(zero_ctx *z)
     else if (!allocate(z, tier, &error) && !open_slots(z, tier, &error))
         open_stream(z, tier, &error);
     const zero_result r = eng_agree_on_file(z, &error, "zero_commit");
+    if (!r && z->config.rank == 0)
+        eng_tier_tell_others(z);
     return r ? r : eng_tier_meet(z);
 }
 

@@ -4,6 +4,7 @@
  *   tiles.c      how state is cut into tiles
  *   tier.c       life, and where state is while it is in memory
  *   pass.c       tiles one after the other: to look, to change, to update
+ *   others.c     files that this job takes nothing from
  *   record.c     recovery points: what a finished step leaves, and how a job comes back at it
  *   recorded.c   what was recorded, read behind the next steps: for checkpoints
  *
@@ -52,6 +53,10 @@ struct eng_tier {
 
 /** A record's payload: its size, with what is attached at present. */
 size_t eng_payload_bytes(const zero_ctx *z);
+
+/** Tells of files in the directory of other jobs that have ended without zero_close(), or of this
+ * one with another model or configuration: nobody will come back at them unawares. *Local.* */
+void eng_tier_tell_others(const zero_ctx *z);
 
 /** Finds out what the job before has left, or makes that nothing. Collective. */
 zero_result eng_tier_meet(zero_ctx *z);

@@ -1,0 +1,181 @@
+// offload/slots.h: what a job that is cut otherwise now, and a forked child, leave of a file.
+#include "base/error.h"
+#include "offload/slots.h"
+#include "tests/unit/temporary.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { TILES = 3, PAYLOAD = 100 };
+
+static struct temporary temporary;
+static struct base_error failure;
+
+static int set_up(void **state)
+{
+    (void)state;
+    base_error_clear(&failure);
+    return temporary_make(&temporary) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    temporary_remove(&temporary);
+    return 0;
+}
+
+static void ok(zero_result result)
+{
+    if (result)
+        fail_msg("%s: %s", base_result_text(result), failure.message);
+}
+
+static const size_t as_they_were[TILES] = {5000, 4096, 1};
+
+static struct off_slots_config config_of(const size_t *tile_bytes, size_t tiles, size_t payload)
+{
+    return (struct off_slots_config){
+        .path = temporary_path(&temporary, "slots"),
+        .identity = {3, 5},
+        .tiles = tiles,
+        .tile_bytes = tile_bytes,
+        .payload_bytes = payload,
+    };
+}
+
+static zero_result open_slots(struct off_slots **slots, const struct off_slots_config *config,
+                              int *recorded)
+{
+    base_error_clear(&failure);
+    return off_slots_open(slots, config, recorded, &failure);
+}
+
+// A file with two records.
+static struct off_slots *open_with_records(void)
+{
+    const struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_slots *slots;
+    int recorded;
+    ok(open_slots(&slots, &config, &recorded));
+    ok(off_slots_record(slots, 1, "one", 4, &failure));
+    ok(off_slots_record(slots, 2, "two", 4, &failure));
+    return slots;
+}
+
+static void refuses(const struct off_slots_config *config)
+{
+    struct off_slots *slots;
+    int recorded;
+    assert_int_equal(open_slots(&slots, config, &recorded), ZERO_E_STATE);
+    assert_null(slots);
+    assert_non_null(strstr(failure.message, "a step of the same job, cut into 3 tiles"));
+}
+
+static void still_has(int records)
+{
+    const struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_slots *slots;
+    int recorded;
+    ok(open_slots(&slots, &config, &recorded));
+    assert_int_equal(recorded, records);
+    off_slots_close(slots, false);
+}
+
+// Fewer tiles, tiles of other sizes in a file of the same size, and more that is attached.
+static void another_shape_is_refused(void **state)
+{
+    (void)state;
+    const size_t fewer[] = {9000}, other_sizes[TILES] = {4096, 5000, 1};
+    const struct off_slots_config configs[] = {
+        config_of(fewer, 1, PAYLOAD),
+        config_of(other_sizes, TILES, PAYLOAD),
+        config_of(as_they_were, TILES, 50000),
+    };
+    off_slots_close(open_with_records(), false);
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++)
+        refuses(&configs[i]);
+    still_has(2);
+}
+
+// The first record is void: the second one is where the other shape has it.
+static void any_record_is_found(void **state)
+{
+    (void)state;
+    const size_t fewer[] = {9000};
+    const struct off_slots_config config = config_of(fewer, 1, PAYLOAD);
+    struct off_slots *slots = open_with_records(); // the current one is the second
+    ok(off_slots_void_older(slots, &failure));
+    off_slots_close(slots, false);
+    refuses(&config);
+    still_has(1);
+}
+
+// One byte of each record is another: nobody comes back at those.
+static void damage_is_no_reason(void **state)
+{
+    (void)state;
+    const struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
+    const uint64_t second =
+        (off_slots_file_bytes(&config) - 2 * (uint64_t)(8192 + 4096 + 4096)) / 2;
+    const char other = 'x';
+    off_slots_close(open_with_records(), false);
+    const int fd = open(config.path, O_WRONLY);
+    assert_int_equal(pwrite(fd, &other, 1, 80), 1);
+    assert_int_equal(pwrite(fd, &other, 1, (off_t)second + 80), 1);
+    close(fd);
+    still_has(0);
+}
+
+static void another_identity_is_no_reason(void **state)
+{
+    (void)state;
+    const size_t fewer[] = {9000};
+    struct off_slots_config config = config_of(fewer, 1, PAYLOAD);
+    struct off_slots *slots;
+    int recorded;
+    config.identity[0]++;
+    off_slots_close(open_with_records(), false);
+    ok(open_slots(&slots, &config, &recorded));
+    assert_int_equal(recorded, 0);
+    off_slots_close(slots, true);
+}
+
+static void a_child_leaves_the_file_and_its_lock(void **state)
+{
+    (void)state;
+    const struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_slots *slots = open_with_records(), *second;
+    int recorded, status;
+    const pid_t child = fork();
+    if (child == 0) {
+        off_slots_close(slots, true);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(open_slots(&second, &config, &recorded), ZERO_E_STATE);
+    assert_non_null(strstr(failure.message, "another process keeps its state in it"));
+    ok(off_slots_record(slots, 3, NULL, 0, &failure));
+    off_slots_close(slots, true);
+    assert_int_equal(access(config.path, F_OK), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(another_shape_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(any_record_is_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(damage_is_no_reason, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(another_identity_is_no_reason, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_child_leaves_the_file_and_its_lock, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
