@@ -277,8 +277,9 @@ static zero_result agree_on_plan(zero_ctx *z)
 static zero_result first_values(zero_ctx *z)
 {
     struct base_error error = {0};
-    if (!eng_values_read(z, eng_values_first, NULL, &error))
-        eng_values_frozen(z, eng_values_first, NULL, true, &error);
+    // Without sums to read into there is nothing to try first: no values are lost.
+    if (z->config.grads_nvme || !eng_values_read(z, eng_values_first, NULL, &error))
+        eng_values_write(z, ENG_REPLACE, eng_values_first, NULL, &error);
     const zero_result r = eng_agree(z, &error, "first values");
     return r ? r : eng_values_install(z, ENG_REPLACE);
 }

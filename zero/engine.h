@@ -415,16 +415,21 @@ typedef zero_result (*eng_source_fn)(const zero_ctx *z, void *user, const struct
                                      uint64_t first, uint64_t count, float *out,
                                      struct base_error *error);
 /** Reads this rank's runs from the source into its sums, which are scratch between steps, once
- * eng_sums_reclaim() has returned. Changes no weight. */
+ * eng_sums_reclaim() has returned; sums in a file are none: there the source is only tried. Changes
+ * no weight. */
 zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user,
                             struct base_error *error);
-/** Reads what this rank writes of frozen tensors, which have no sums: through a tile, and if
- * `write` into the working copy. */
-zero_result eng_values_frozen(zero_ctx *z, eng_source_fn source, void *user, bool write,
-                              struct base_error *error);
-/** Makes what eng_values_read() read the master weights (access ENG_REPLACE: moments become zeros),
- * and publishes. Collective, ordered, when all ranks have read. A failure meanwhile leaves all of
- * this rank's values written. */
+/** Tries the source of what this rank writes of frozen tensors, which have no sums. */
+zero_result eng_values_try_frozen(zero_ctx *z, eng_source_fn source, void *user,
+                                  struct base_error *error);
+/** Reads what no sums keep, through a tile, into weights and working copy: frozen tensors, and
+ * where sums are in a file all others, with `access` as below. Where the source was tried before it
+ * is read again. */
+zero_result eng_values_write(zero_ctx *z, enum eng_access access, eng_source_fn source, void *user,
+                             struct base_error *error);
+/** Makes what eng_values_read() read into sums the master weights (access ENG_REPLACE: moments
+ * become zeros), and publishes. Collective, ordered, when all ranks have read and written. A
+ * failure meanwhile leaves all of this rank's values written. */
 zero_result eng_values_install(zero_ctx *z, enum eng_access access);
 /** Writes master weights and working copy from element `element` of a section on; this rank's state
  * must cover them. */

@@ -4,6 +4,10 @@
 
 #include <string.h>
 
+/** Sums of a class's units that are in memory at once, where they are in a file: of one that is
+ * added to, one that is written, and one that is read. */
+enum { SUM_SLOTS = 3 };
+
 static enum eng_residence residence(const struct eng_section *section,
                                     const struct eng_limits *limits)
 {
@@ -40,7 +44,8 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
     place->master = section->dtype == ZERO_F32 || (!section->frozen && !limits->no_masters);
     if (section->frozen)
         return;
-    placement->sums_bytes += place->own_granules * granule_bytes(ZERO_F32);
+    if (!limits->sums_in_file)
+        placement->sums_bytes += place->own_granules * granule_bytes(ZERO_F32);
     const zero_dtype moment = limits->narrow_moments ? ZERO_BF16 : ZERO_F32;
     place->moments = placement->moments_bytes / eng_dtype_size(moment);
     if (limits->state_in_file)
@@ -81,6 +86,9 @@ static void unit_buffers(struct eng_placement *placement, const struct eng_layou
         place->grad_window_offset = sizes->grad_window_bytes;
         if (!section->frozen && limits->paranoid)
             sizes->grad_window_bytes += section->granules * granule_bytes(section->grad_dtype);
+        place->sum_offset = sizes->sum_bytes;
+        if (!section->frozen && limits->sums_in_file)
+            sizes->sum_bytes += place->own_granules * granule_bytes(ZERO_F32);
     }
 }
 
@@ -156,8 +164,9 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
     placement->units = base_calloc(layout->unit_count, sizeof *placement->units);
     placement->gather.class_of_unit = base_calloc(layout->unit_count, 1);
     placement->grads.class_of_unit = base_calloc(layout->unit_count, 1);
+    placement->sums.class_of_unit = base_calloc(layout->unit_count, 1);
     if (!placement->sections || !placement->units || !placement->gather.class_of_unit ||
-        !placement->grads.class_of_unit) {
+        !placement->grads.class_of_unit || !placement->sums.class_of_unit) {
         r = zero_fail(error, ZERO_E_NOMEM, "no memory for the placement of %zu sections",
                       layout->section_count);
         goto out;
@@ -170,6 +179,7 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
         unit_buffers(placement, layout, u, limits);
         classify(&placement->gather, u, placement->units[u].gather_bytes);
         classify(&placement->grads, u, placement->units[u].grad_bytes);
+        classify(&placement->sums, u, (limits->blocks ? 2 : 1) * placement->units[u].sum_bytes);
     }
     if (limits->paranoid)
         placement->windows_bytes =
@@ -179,6 +189,7 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
                 (size_t)limits->live_bytes);
     count_slots(&placement->grads, limits->stage < 2 ? INT32_MAX : limits->grad_units,
                 limits->grad_spare, 0);
+    count_slots(&placement->sums, SUM_SLOTS, 0, 0);
 out:
     if (r)
         eng_placement_free(placement);
@@ -187,9 +198,9 @@ out:
 
 size_t eng_placement_bytes(const struct eng_layout *layout)
 {
-    // A class of each unit for what is gathered, and one for gradients.
+    // A class of each unit for what is gathered, one for gradients, and one for sums.
     return layout->section_count * sizeof(struct eng_section_place) +
-           layout->unit_count * (sizeof(struct eng_unit_place) + 2);
+           layout->unit_count * (sizeof(struct eng_unit_place) + 3);
 }
 
 void eng_placement_free(struct eng_placement *placement)
@@ -198,5 +209,6 @@ void eng_placement_free(struct eng_placement *placement)
     base_free(placement->units);
     base_free(placement->gather.class_of_unit);
     base_free(placement->grads.class_of_unit);
+    base_free(placement->sums.class_of_unit);
     memset(placement, 0, sizeof *placement);
 }

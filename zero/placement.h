@@ -8,8 +8,10 @@
  *  - gather: slots for gathered units, where sections are sharded.
  *  - grads: slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a class.
  *    Of a section whose gradient travels in another dtype than the program writes it holds both.
- *  - sums: fp32 sums of this rank's runs, section by section; at stage 0 read by peers.
- *  - blocks: like sums: blocks of micro-batches that a round leaves unfinished.
+ *  - sums: fp32 sums of this rank's runs, section by section; at stage 0 read by peers. Where sums
+ *    are in a file: slots for those of a few units.
+ *  - blocks: like sums: blocks of micro-batches that a round leaves unfinished. In slots they lie
+ *    behind their unit's sums.
  *  - moments: optimizer state, fp32 or bf16, of a section one moment behind the other; stage 0: of
  *    everything, else of this rank's runs.
  *  - masters: fp32 master weights of bf16 and f16 sections, unless there are none, like moments; an
@@ -61,6 +63,7 @@ struct eng_section_place {
     size_t grad_offset;    /**< and of what the program writes: the same if the dtypes are */
     size_t window_offset;  /**< byte in the unit's window of what is gathered, if there are any, */
     size_t grad_window_offset; /**< and in that of its gradient */
+    size_t sum_offset;         /**< byte in a slot for sums, of own_first */
     bool master;    /**< it has fp32 weights: masters, or an f32 working copy, which is its own */
     size_t moments; /**< element of state_first in moments, of the first one */
     size_t masters; /**< element of state_first in masters; 16-bit dtypes with masters only */
@@ -70,6 +73,7 @@ struct eng_section_place {
 struct eng_unit_place {
     size_t gather_bytes; /**< of its sharded sections */
     size_t grad_bytes;
+    size_t sum_bytes;         /**< of this rank's sums, if those are in a file; so many of blocks */
     size_t window_bytes;      /**< paranoid: of its windowed sections, else 0, */
     size_t grad_window_bytes; /**< and of its gradients as the program writes them */
 };
@@ -93,9 +97,9 @@ struct eng_limits {
 };
 
 struct eng_placement {
-    struct eng_section_place *sections; /**< parallel to the layout's */
-    struct eng_unit_place *units;       /**< parallel to the layout's */
-    struct eng_slot_plan gather, grads;
+    struct eng_section_place *sections;       /**< parallel to the layout's */
+    struct eng_unit_place *units;             /**< parallel to the layout's */
+    struct eng_slot_plan gather, grads, sums; /**< sums: if those are in a file */
     /** Paranoid: of as many units and gradients as may be open at once, in whole pages, with room
      * for tensors in buffers of the caller's, too. */
     size_t windows_bytes;

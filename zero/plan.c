@@ -38,7 +38,7 @@ void eng_need_count(struct eng_need *need, const struct eng_placement *placement
                                   [ENG_FOR_PARAMS] = placement->params_part,
                                   [ENG_FOR_GATHERED] = placement->gather.bytes,
                                   [ENG_FOR_GRADIENTS] = placement->grads.bytes,
-                                  [ENG_FOR_SUMS] = placement->sums_bytes,
+                                  [ENG_FOR_SUMS] = placement->sums_bytes + placement->sums.bytes,
                                   [ENG_FOR_BLOCKS] = placement->blocks_bytes,
                                   [ENG_FOR_WINDOWS] = placement->windows_bytes,
                                   [ENG_FOR_MOMENTS] = placement->moments_bytes,

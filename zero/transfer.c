@@ -191,12 +191,12 @@ static zero_result read_tensor(const zero_ctx *z, void *user, const struct eng_s
                                      error);
 }
 
-/** Reads frozen tensors into the working copy. From here on there is no way back: a failure is
- * fatal, on all ranks at once. */
-static zero_result read_frozen(zero_ctx *z, struct import *job)
+/** Reads what no sums keep. From here on there is no way back: a failure is fatal, on all ranks at
+ * once. */
+static zero_result write_values(zero_ctx *z, struct import *job)
 {
     struct base_error error = {0};
-    eng_values_frozen(z, read_tensor, job, true, &error);
+    eng_values_write(z, ENG_CHANGE, read_tensor, job, &error);
     const zero_result r = eng_agree_on_file(z, &error, "zero_import");
     return r ? eng_fail_agreed(z, r, "%s", z->error.message) : ZERO_OK;
 }
@@ -206,7 +206,7 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
     zero_result r = check_call(z, path, "zero_import");
     if (r)
         return r;
-    // Reading goes to the sums, which are scratch between steps but which peers may still read.
+    // Reading may go to the sums, scratch between steps, which peers may still read.
     r = eng_sums_reclaim(z);
     if (r)
         return r;
@@ -216,14 +216,14 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
     if (!r)
         r = match_tensors(z, &job, path, prefix, &error);
     if (!r && !eng_values_read(z, read_tensor, &job, &error))
-        eng_values_frozen(z, read_tensor, &job, false, &error);
+        eng_values_try_frozen(z, read_tensor, &job, &error);
     r = eng_slots_settle(z);
     if (!r)
         r = eng_publish_finish(z, true);
     if (!r)
         r = eng_agree_on_file(z, &error, "zero_import");
     if (!r)
-        r = read_frozen(z, &job);
+        r = write_values(z, &job);
     if (!r)
         r = eng_values_install(z, ENG_CHANGE);
     base_free(job.tensors);

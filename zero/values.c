@@ -4,6 +4,12 @@
 
 #define TILE ((size_t)4 * ENG_GRANULE)
 
+/** Where values come from. */
+struct source {
+    eng_source_fn read;
+    void *user;
+};
+
 /** Elements [*first, *end) of a slice in `granules` granules of its section from `granule` on. */
 static void part_in(const struct eng_slice *slice, size_t granule, size_t granules, size_t *first,
                     size_t *end)
@@ -18,8 +24,40 @@ static void part_in(const struct eng_slice *slice, size_t granule, size_t granul
         *end = slice->numel;
 }
 
+/** Reads elements of a slice through a tile, and makes them its weights and working copy if `write`
+ * is set. */
+static zero_result read_through(zero_ctx *z, const struct source *from, const struct eng_part *part,
+                                bool write, struct base_error *error)
+{
+    const struct eng_slice *slice = part->slice;
+    float tile[TILE];
+    size_t count;
+    for (size_t at = part->first, end = at + part->count; at < end; at += count) {
+        count = end - at < TILE ? end - at : TILE;
+        const zero_result r = from->read(z, from->user, slice, at, count, tile, error);
+        if (r)
+            return r;
+        if (write)
+            eng_values_put(z, slice->section, slice->granule * ENG_GRANULE + at, count, tile);
+    }
+    return ZERO_OK;
+}
+
+static zero_result try_part(zero_ctx *z, void *user, const struct eng_part *part,
+                            struct base_error *error)
+{
+    return read_through(z, user, part, false, error);
+}
+
+static zero_result write_part(zero_ctx *z, void *user, const struct eng_part *part,
+                              struct base_error *error)
+{
+    return read_through(z, user, part, true, error);
+}
+
 zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user, struct base_error *error)
 {
+    struct source from = {source, user};
     for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         const struct eng_section_place *place = &z->placement.sections[slice->section];
@@ -27,45 +65,33 @@ zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user, struc
         part_in(slice, place->own_first, place->own_granules, &first, &end);
         if (first >= end || z->layout.sections[slice->section].frozen)
             continue;
+        const struct eng_part part = {.slice = slice, .first = first, .count = end - first};
         const size_t at = slice->granule * ENG_GRANULE + first;
-        float *out = eng_own_sums(z, slice->section, at);
-        const zero_result r = source(z, user, slice, first, end - first, out, error);
+        const zero_result r = z->config.grads_nvme
+                                  ? try_part(z, &from, &part, error)
+                                  : source(z, user, slice, first, part.count,
+                                           eng_own_sums(z, slice->section, at), error);
         if (r)
             return r;
     }
     return ZERO_OK;
 }
 
-/** Where frozen tensors' values come from. */
-struct frozen_source {
-    eng_source_fn read;
-    void *user;
-    bool write;
-};
-
-static zero_result read_frozen(zero_ctx *z, void *user, const struct eng_part *part,
-                               struct base_error *error)
+zero_result eng_values_try_frozen(zero_ctx *z, eng_source_fn source, void *user,
+                                  struct base_error *error)
 {
-    const struct frozen_source *source = user;
-    const struct eng_slice *slice = part->slice;
-    float tile[TILE];
-    size_t count;
-    for (size_t at = part->first, end = at + part->count; at < end; at += count) {
-        count = end - at < TILE ? end - at : TILE;
-        const zero_result r = source->read(z, source->user, slice, at, count, tile, error);
-        if (r)
-            return r;
-        if (source->write)
-            eng_values_put(z, slice->section, slice->granule * ENG_GRANULE + at, count, tile);
-    }
-    return ZERO_OK;
+    struct source from = {source, user};
+    return eng_state_walk(z, true, ENG_LOOK, try_part, &from, error);
 }
 
-zero_result eng_values_frozen(zero_ctx *z, eng_source_fn source, void *user, bool write,
-                              struct base_error *error)
+zero_result eng_values_write(zero_ctx *z, enum eng_access access, eng_source_fn source, void *user,
+                             struct base_error *error)
 {
-    struct frozen_source frozen = {source, user, write};
-    return eng_state_walk(z, true, write ? ENG_REPLACE : ENG_LOOK, read_frozen, &frozen, error);
+    struct source from = {source, user};
+    const zero_result r = eng_state_walk(z, true, ENG_REPLACE, write_part, &from, error);
+    if (r || !z->config.grads_nvme)
+        return r;
+    return eng_state_walk(z, false, access, write_part, &from, error);
 }
 
 zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
@@ -169,7 +195,7 @@ static zero_result install_part(zero_ctx *z, void *user, const struct eng_part *
 zero_result eng_values_install(zero_ctx *z, enum eng_access access)
 {
     struct base_error error = {0};
-    if (eng_state_walk(z, false, access, install_part, NULL, &error))
+    if (!z->config.grads_nvme && eng_state_walk(z, false, access, install_part, NULL, &error))
         return eng_fail_from(z, &error);
     zero_result r = access == ENG_REPLACE ? eng_tier_record_beginning(z) : eng_tier_record(z);
     if (!r)
