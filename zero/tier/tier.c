@@ -110,13 +110,21 @@ static uint64_t identify(const zero_ctx *z, uint64_t seed)
 {
     const struct eng_config *config = &z->config;
     const uint64_t numbers[] = {
-        (uint64_t)config->world,          (uint64_t)config->stage,
-        (uint64_t)config->micro_batches,  (uint64_t)config->sum_group,
-        (uint64_t)config->native,         (uint64_t)config->comm_dtype,
-        (uint64_t)config->moment_dtype,   (uint64_t)config->no_masters,
-        (uint64_t)config->loss_scale,     (uint64_t)config->loss_scale_init,
-        (uint64_t)config->loss_scale_min, (uint64_t)config->loss_scale_window,
-        (uint64_t)config->persist_numel,  config->seed,
+        ENG_STATE_FORMAT,
+        (uint64_t)config->world,
+        (uint64_t)config->stage,
+        (uint64_t)config->micro_batches,
+        (uint64_t)config->sum_group,
+        (uint64_t)config->native,
+        (uint64_t)config->comm_dtype,
+        (uint64_t)config->moment_dtype,
+        (uint64_t)config->no_masters,
+        (uint64_t)config->loss_scale,
+        (uint64_t)config->loss_scale_init,
+        (uint64_t)config->loss_scale_min,
+        (uint64_t)config->loss_scale_window,
+        (uint64_t)config->persist_numel,
+        config->seed,
         (uint64_t)z->model.group_count,
     };
     uint64_t hash = base_hash64(numbers, sizeof numbers, seed);

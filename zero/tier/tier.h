@@ -33,7 +33,10 @@ struct eng_recovery {
     unsigned char *payload;
 };
 
-enum { ENG_TIER_PATH = ENG_VALUE_BYTES + 64 };
+enum {
+    ENG_TIER_PATH = ENG_VALUE_BYTES + 64,
+    ENG_STATE_FORMAT = 1, /**< of records, and of fields in tiles: another one is another job */
+};
 
 struct eng_tier {
     uint64_t job; /**< hash of what it is, at commit */
