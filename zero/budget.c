@@ -55,7 +55,7 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
                              struct eng_plan *plan, struct base_error *error)
 {
     const size_t transport = transport_bytes(z);
-    struct eng_tier_needs tier = {.file = 0};
+    struct eng_tier_needs tier = {.tiles = 0};
     for (int rank = 0; rank < z->config.world; rank++) {
         struct eng_placement placement;
         struct eng_need need;
@@ -71,9 +71,7 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
             .tables = eng_memory_tables(z, &placement, &tier),
             .transport = transport,
             .saving = z->save ? eng_save_bytes(z, rank, &tier) : 0,
-            .tiles = tier.memory,
-            .file = tier.file,
-            .moved = tier.moved,
+            .files = tier.files,
         };
         eng_need_count(&need, &placement, &extra);
         need.saving = z->save ? 0 : eng_save_bytes(z, rank, &tier);

@@ -122,9 +122,10 @@ typedef struct zero_config {
     const char *offload_optimizer; /**< "host" (default), "nvme": see zero/checkpoint.h */
     const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank */
     const char *io;                /**< nvme: "uring" (default), "threads", "sync" */
-    int64_t tile_bytes;   /**< nvme: what is read, updated and written together; default 12 MiB */
-    int64_t host_bytes;   /**< nvme: memory of a rank for tiles; default: that of 12 */
-    const char *recovery; /**< nvme: "on" (default), "durable" */
+    int64_t tile_bytes; /**< nvme: what is read, updated and written together; default 12 MiB */
+    int64_t host_bytes; /**< nvme: memory of a rank for tiles, and for parameters and sums on their
+                             way; default: that of 12 tiles, and what the others take */
+    const char *recovery;       /**< nvme: "on" (default), "durable" */
     const char *offload_params; /**< working copies: "host" (default), or "nvme": with
                                      offload_optimizer "nvme" and no shared gather. What does not
                                      persist is then read for each gather, and at every stage

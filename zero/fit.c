@@ -20,6 +20,14 @@ static uint64_t host_demand(const zero_ctx *z)
     return z->plan.peaks[eng_plan_worst(&z->plan)].sum;
 }
 
+/** Whether peers map it. */
+static bool in_arena(const struct eng_config *config, enum eng_purpose purpose)
+{
+    return purpose == ENG_FOR_PARAMS || purpose == ENG_FOR_GRADIENTS ||
+           (purpose == ENG_FOR_SUMS && !config->grads_nvme) ||
+           (purpose == ENG_FOR_GATHERED && config->params_nvme);
+}
+
 /** Address space that this process will use for arenas, private memory and windows. A rank maps all
  * of shared parameters, twice; one that is a process maps the arenas of the others, too. */
 static uint64_t addresses(const zero_ctx *z)
@@ -27,13 +35,15 @@ static uint64_t addresses(const zero_ctx *z)
     const struct eng_spread *rows = z->plan.rows;
     const struct eng_spread *peak = &z->plan.peaks[eng_plan_worst(&z->plan)];
     const struct eng_spread *params = &rows[ENG_FOR_PARAMS], *windows = &rows[ENG_FOR_WINDOWS];
-    const struct eng_spread *grads = &rows[ENG_FOR_GRADIENTS], *sums = &rows[ENG_FOR_SUMS];
     const uint64_t view = z->config.shared ? params->sum : 0;
     const uint64_t each = 2 * view + eng_paranoid_addresses(z);
     if (z->config.team)
         return peak->sum - windows->sum - view + (uint64_t)z->config.world * each;
-    const uint64_t arenas = params->sum + grads->sum + sums->sum;
-    const uint64_t mine = params->mine + grads->mine + sums->mine;
+    uint64_t arenas = 0, mine = 0;
+    for (int i = 0; i < ENG_PURPOSES; i++) {
+        arenas += in_arena(&z->config, (enum eng_purpose)i) ? rows[i].sum : 0;
+        mine += in_arena(&z->config, (enum eng_purpose)i) ? rows[i].mine : 0;
+    }
     return peak->mine - windows->mine - mine + arenas - view + each;
 }
 
@@ -120,7 +130,7 @@ static void explain(const zero_ctx *z, struct eng_fit *fit)
 /** Also where nobody knows. */
 static bool disk_fits(const struct eng_plan *plan)
 {
-    return !plan->disk.known || plan->file.sum <= plan->disk.found;
+    return !plan->disk.known || plan->in_files.sum <= plan->disk.found;
 }
 
 /** Files that don't fit are told before memory. */
@@ -135,8 +145,9 @@ static bool judge_disk(zero_ctx *z)
     fit->verdict = ENG_FITS_NOT;
     snprintf(fit->reason, sizeof fit->reason,
              "%d rank%s at stage %d: %s needed in %.200s, but %s free there", z->config.world,
-             z->config.world > 1 ? "s" : "", z->config.stage, eng_human(z->plan.file.sum, needed),
-             z->config.nvme_dir, eng_human(disk->found, found));
+             z->config.world > 1 ? "s" : "", z->config.stage,
+             eng_human(z->plan.in_files.sum, needed), z->config.nvme_dir,
+             eng_human(disk->found, found));
     return false;
 }
 

@@ -14,6 +14,8 @@ const struct eng_plan_name eng_purpose_names[ENG_PURPOSES] = {
     [ENG_FOR_MOMENTS] = {"moments", "moments"},
     [ENG_FOR_MASTERS] = {"master weights", "master_weights"},
     [ENG_FOR_TILES] = {"tiles of state on NVMe", "tiles"},
+    [ENG_FOR_PARAM_STRIPS] = {"buffers of working copies on NVMe", "working_copy_buffers"},
+    [ENG_FOR_SUM_STRIPS] = {"buffers of sums on NVMe", "sum_buffers"},
     [ENG_FOR_TABLES] = {"tables", "tables"},
     [ENG_FOR_TRANSPORT] = {"transport", "transport"},
     [ENG_FOR_SAVING] = {"saving", "saving"},
@@ -26,6 +28,12 @@ const struct eng_plan_name eng_peak_names[ENG_PEAKS] = {
     [ENG_PEAK_LOAD] = {"zero_import", "load"},
 };
 
+const struct eng_plan_name eng_file_names[ENG_FILES] = {
+    [ENG_FILE_STATE] = {"moments and master weights, twice", "state"},
+    [ENG_FILE_PARAMS] = {"working copies", "working_copies"},
+    [ENG_FILE_SUMS] = {"gradient sums", "gradient_sums"},
+};
+
 const char *eng_plan_gather(const struct eng_config *config)
 {
     return config->stage == 0 ? "none" : config->shared ? "shared" : "copy";
@@ -34,6 +42,7 @@ const char *eng_plan_gather(const struct eng_config *config)
 void eng_need_count(struct eng_need *need, const struct eng_placement *placement,
                     const struct eng_extra *extra)
 {
+    const struct eng_file_needs *files = extra->files;
     *need = (struct eng_need){.rows = {
                                   [ENG_FOR_PARAMS] = placement->params_part,
                                   [ENG_FOR_GATHERED] = placement->gather.bytes,
@@ -43,13 +52,14 @@ void eng_need_count(struct eng_need *need, const struct eng_placement *placement
                                   [ENG_FOR_WINDOWS] = placement->windows_bytes,
                                   [ENG_FOR_MOMENTS] = placement->moments_bytes,
                                   [ENG_FOR_MASTERS] = placement->masters_bytes,
-                                  [ENG_FOR_TILES] = extra->tiles,
+                                  [ENG_FOR_TILES] = files[ENG_FILE_STATE].memory,
+                                  [ENG_FOR_PARAM_STRIPS] = files[ENG_FILE_PARAMS].memory,
+                                  [ENG_FOR_SUM_STRIPS] = files[ENG_FILE_SUMS].memory,
                                   [ENG_FOR_TABLES] = extra->tables,
                                   [ENG_FOR_TRANSPORT] = extra->transport,
                                   [ENG_FOR_SAVING] = extra->saving,
                               }};
-    need->file = extra->file;
-    need->moved = extra->moved;
+    memcpy(need->files, files, sizeof need->files);
     for (int i = 0; i < ENG_PURPOSES; i++)
         need->total += need->rows[i];
 }
@@ -76,14 +86,26 @@ static void add_rank(struct eng_spread *spread, int rank, size_t bytes, bool min
         spread->mine = bytes;
 }
 
+static void add_files(struct eng_plan *plan, int rank, const struct eng_need *need, bool mine)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < ENG_FILES; i++) {
+        const struct eng_file_needs *file = &need->files[i];
+        add_rank(&plan->files[i].bytes, rank, file->bytes, mine);
+        add_rank(&plan->files[i].read, rank, file->read, mine);
+        add_rank(&plan->files[i].written, rank, file->written, mine);
+        bytes += file->bytes;
+    }
+    add_rank(&plan->in_files, rank, bytes, mine);
+}
+
 void eng_plan_add(struct eng_plan *plan, int rank, const struct eng_need *need, bool mine)
 {
     for (int i = 0; i < ENG_PURPOSES; i++)
         add_rank(&plan->rows[i], rank, need->rows[i], mine);
     add_rank(&plan->total, rank, need->total, mine);
     add_rank(&plan->saving, rank, need->saving, mine);
-    add_rank(&plan->file, rank, need->file, mine);
-    add_rank(&plan->moved, rank, need->moved, mine);
+    add_files(plan, rank, need, mine);
     for (int i = 0; i < ENG_PEAKS; i++) {
         add_rank(&plan->peaks[i], rank, need->peaks[i], mine);
         if (need->peaks[i] > plan->ranks[rank])
@@ -91,14 +113,26 @@ void eng_plan_add(struct eng_plan *plan, int rank, const struct eng_need *need, 
     }
 }
 
+void eng_plan_moves(const struct eng_plan *plan, uint64_t *read, uint64_t *written)
+{
+    *read = *written = 0;
+    for (int i = 0; i < ENG_FILES; i++) {
+        *read += plan->files[i].read.sum;
+        *written += plan->files[i].written.sum;
+    }
+}
+
 bool eng_plan_expects(const struct eng_plan *plan, double *disk_s, double *memory_s)
 {
     const struct eng_plan_disk *disk = &plan->disk;
+    const struct eng_plan_file *state = &plan->files[ENG_FILE_STATE];
+    uint64_t read, written;
     if (disk->disk_rate <= 0 || disk->memory_rate <= 0)
         return false;
+    eng_plan_moves(plan, &read, &written);
     // The host's ranks share the disk; each updates its own on a core.
-    *disk_s = 2 * (double)plan->moved.sum / disk->disk_rate;
-    *memory_s = 2 * (double)plan->moved.most / disk->memory_rate;
+    *disk_s = (double)(read + written) / disk->disk_rate;
+    *memory_s = (double)(state->read.most + state->written.most) / disk->memory_rate;
     return true;
 }
 

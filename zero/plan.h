@@ -10,6 +10,7 @@
 #include "zero/config.h"
 #include "zero/layout.h"
 #include "zero/placement.h"
+#include "zero/tier/use.h"
 
 struct eng_kernels;
 
@@ -24,6 +25,8 @@ enum eng_purpose {
     ENG_FOR_MOMENTS,
     ENG_FOR_MASTERS,
     ENG_FOR_TILES,
+    ENG_FOR_PARAM_STRIPS,
+    ENG_FOR_SUM_STRIPS,
     ENG_FOR_TABLES,
     ENG_FOR_TRANSPORT,
     ENG_FOR_SAVING,
@@ -36,9 +39,8 @@ enum eng_peak { ENG_PEAK_COMMIT, ENG_PEAK_STEP, ENG_PEAK_SAVE, ENG_PEAK_LOAD, EN
 /** Bytes of one rank; of memory that the ranks of a host share, its part. */
 struct eng_need {
     size_t rows[ENG_PURPOSES];
-    size_t total;            /**< of the rows: what stays from commit to close */
-    size_t file;             /**< on NVMe, */
-    size_t moved;            /**< and of it read, and as many written, in a step */
+    size_t total;                           /**< of the rows: what stays from commit to close */
+    struct eng_file_needs files[ENG_FILES]; /**< on NVMe */
     size_t saving;           /**< of the rows: from the first zero_save() on, by default */
     size_t peaks[ENG_PEAKS]; /**< the most at once */
 };
@@ -70,10 +72,17 @@ struct eng_plan_disk {
     double memory_rate; /**< bytes a second that one core copies, read and written */
 };
 
+/** What ranks have in files, and a step reads and writes. */
+struct eng_plan_file {
+    struct eng_spread bytes, read, written;
+};
+
 struct eng_plan {
     struct eng_plan_disk disk;
-    struct eng_spread rows[ENG_PURPOSES], total, saving, peaks[ENG_PEAKS], file, moved;
-    size_t *ranks; /**< each one's largest peak */
+    struct eng_spread rows[ENG_PURPOSES], total, saving, peaks[ENG_PEAKS];
+    struct eng_plan_file files[ENG_FILES];
+    struct eng_spread in_files; /**< bytes of all of them */
+    size_t *ranks;              /**< each one's largest peak */
     int world;
     struct eng_fit fit;
     char *text, *json;
@@ -104,12 +113,10 @@ struct eng_plan_facts {
 
 /** What a rank has beside its placement. */
 struct eng_extra {
-    size_t tables;    /**< the engine's */
-    size_t transport; /**< the communicator's */
-    size_t saving;    /**< of checkpoints; 0 before the first */
-    size_t tiles;     /**< of state that is in files, on its way */
-    uint64_t file;    /**< bytes of those files, */
-    uint64_t moved;   /**< and of tiles in them that a step reads and writes */
+    size_t tables;                      /**< the engine's */
+    size_t transport;                   /**< the communicator's */
+    size_t saving;                      /**< of checkpoints; 0 before the first */
+    const struct eng_file_needs *files; /**< ENG_FILES of them */
 };
 
 /** Sets rows and total of one rank. */
@@ -137,8 +144,11 @@ struct eng_plan_name {
 };
 extern const struct eng_plan_name eng_purpose_names[ENG_PURPOSES];
 extern const struct eng_plan_name eng_peak_names[ENG_PEAKS];
+extern const struct eng_plan_name eng_file_names[ENG_FILES];
 
-/** Seconds that a step's state takes on the disk, and in memory; false: nobody knows. */
+/** Bytes of all ranks that a step reads and writes. */
+void eng_plan_moves(const struct eng_plan *plan, uint64_t *read, uint64_t *written);
+/** Seconds that these take on the disk, and the update in memory; false: nobody knows. */
 bool eng_plan_expects(const struct eng_plan *plan, double *disk_s, double *memory_s);
 
 /** The way of the gathers: "none", "copy" or "shared". */

@@ -77,6 +77,20 @@ static json_t *describe_borrowed(const struct eng_model *model)
                      (json_int_t)gradients);
 }
 
+/** An object of what is in each file, whether there is one or not. */
+static json_t *describe_each_file(const struct eng_plan *plan)
+{
+    json_t *object = json_object();
+    for (int i = 0; i < ENG_FILES; i++) {
+        const struct eng_plan_file *file = &plan->files[i];
+        object = with(object, eng_file_names[i].key,
+                      json_pack("{s:o, s:o, s:o}", "bytes", describe_spread(&file->bytes), "read",
+                                describe_spread(&file->read), "written",
+                                describe_spread(&file->written)));
+    }
+    return object;
+}
+
 /** null: there are none. */
 static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan_facts *facts)
 {
@@ -85,13 +99,13 @@ static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan
         return json_null();
     double disk_s, memory_s;
     const bool expects = eng_plan_expects(plan, &disk_s, &memory_s);
-    return json_pack("{s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:s, s:o, s:o, s:o}", "bytes",
-                     describe_spread(&plan->file), "directory", facts->config->nvme_dir, "found",
+    return json_pack("{s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:s, s:o, s:o}", "bytes",
+                     describe_spread(&plan->in_files), "files", describe_each_file(plan),
+                     "directory", facts->config->nvme_dir, "found",
                      plan->disk.known ? bytes_or_null(plan->disk.found) : json_null(), "tiles",
                      (json_int_t)files->tiles, "tile_bytes", (json_int_t)files->tile_bytes,
                      "buffers", (json_int_t)files->buffers, "pages", files->pages, "io",
-                     facts->config->io, "recovery", facts->config->recovery, "moved",
-                     describe_spread(&plan->moved), "disk_s",
+                     facts->config->io, "recovery", facts->config->recovery, "disk_s",
                      expects ? json_real(disk_s) : json_null(), "memory_s",
                      expects ? json_real(memory_s) : json_null());
 }

@@ -57,8 +57,10 @@ static void write_choices(struct base_text *text, const struct eng_config *confi
                       config->world, config->world > 1 ? "s" : "", config->gather,
                       config->transport);
     else
-        base_text_add(text, "  gather       copy: every rank copies what others have updated "
-                            "(gather=copy)\n");
+        base_text_add(text,
+                      "  gather       copy: every rank copies what others have updated "
+                      "(gather=%s%s)\n",
+                      config->gather, config->params_nvme ? ", offload_params=nvme" : "");
     if (config->native)
         base_text_add(text,
                       "  reduction    native: each rank adds up its own micro-batches; the "
@@ -121,14 +123,21 @@ static void write_memory(struct base_text *text, const struct eng_plan *plan,
 static void write_expectation(struct base_text *text, const struct eng_plan *plan)
 {
     double disk_s, memory_s;
-    char moved[32], rate[32];
+    uint64_t read, written;
+    char from[32], to[32], rate[32];
     if (!eng_plan_expects(plan, &disk_s, &memory_s))
         return;
+    eng_plan_moves(plan, &read, &written);
     base_text_add(text,
-                  "  a step       %s read and as many written by all ranks: about %.3g s, as the "
-                  "disk moves %s a second\n",
-                  eng_human(plan->moved.sum, moved), disk_s,
+                  "  a step       %s read and %s written by all ranks: about %.3g s, as the disk "
+                  "moves %s a second\n",
+                  eng_human(read, from), eng_human(written, to), disk_s,
                   eng_human((uint64_t)plan->disk.disk_rate, rate));
+    if (plan->files[ENG_FILE_PARAMS].read.sum > 0)
+        base_text_add(text,
+                      "  of it        %s read of working copies, if each unit is gathered twice "
+                      "in a micro-batch\n",
+                      eng_human(plan->files[ENG_FILE_PARAMS].read.sum, from));
     base_text_add(text, "  limit        %s: the update itself is about %.3g s\n",
                   disk_s > memory_s ? "the disk" : "memory", memory_s);
 }
@@ -143,10 +152,12 @@ static void write_files(struct base_text *text, const struct eng_plan *plan,
     if (!config->nvme)
         return;
     base_text_add(text, "on NVMe, bytes of this rank\n");
-    write_row(text, "moments and master weights, twice", "nvme", plan->file.mine);
+    for (int i = 0; i < ENG_FILES; i++)
+        if (plan->files[i].bytes.sum > 0)
+            write_row(text, eng_file_names[i].title, "nvme", plan->files[i].bytes.mine);
     base_text_add(text, "  directory    %s", config->nvme_dir);
     if (plan->disk.known)
-        base_text_add(text, ": %s for all ranks, %s free", eng_human(plan->file.sum, size),
+        base_text_add(text, ": %s for all ranks, %s free", eng_human(plan->in_files.sum, size),
                       eng_human(plan->disk.found, left));
     base_text_add(text, "\n  tiles        %zu of at most %s, %zu of them in memory at once",
                   files->tiles, eng_human(files->tile_bytes, size), files->buffers);

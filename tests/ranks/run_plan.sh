@@ -30,7 +30,7 @@ done
 
 # State in files: how long a step takes it, and nothing of it is made.
 "$zero_run" --plan -o offload_optimizer=nvme -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
-grep -q '^  a step       [0-9.]* .* read and as many written by all ranks: about ' "$dir/plan" &&
+grep -q '^  a step       [0-9.]* .* read and [0-9.]* .* written by all ranks: about ' "$dir/plan" &&
     grep -Eq '^  limit        (the disk|memory): the update itself is about ' "$dir/plan" || {
     echo "nothing is expected of the disk:" && cat "$dir/plan" "$dir/said" && exit 1
 }

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-enum { GRANULE = 1024, ROWS = 12, UNITS = 6 };
+enum { GRANULE = 1024, ROWS = 14, UNITS = 6 };
 
 static const char *const purposes[ROWS] = {"working copies",
                                            "gathered units",
@@ -24,6 +24,8 @@ static const char *const purposes[ROWS] = {"working copies",
                                            "moments",
                                            "master weights",
                                            "tiles of state on NVMe",
+                                           "buffers of working copies on NVMe",
+                                           "buffers of sums on NVMe",
                                            "tables",
                                            "transport",
                                            "saving"};
@@ -39,6 +41,8 @@ enum row {
     MOMENTS,
     MASTERS,
     TILES,
+    PARAM_STRIPS,
+    SUM_STRIPS,
     TABLES,
     TRANSPORT,
     SAVING

@@ -60,7 +60,7 @@ void eng_recorded_free(struct eng_recorded *recorded)
 
 size_t eng_recorded_bytes(const struct eng_tier_needs *needs)
 {
-    return needs->file > 0
+    return needs->files[ENG_FILE_STATE].bytes > 0
                ? sizeof(struct eng_recorded) + CACHED * off_slots_room_for(needs->tile_bytes) +
                      needs->tiles * sizeof(struct off_contents) +
                      CKPT_BLOCK_ELEMENTS * sizeof(float)

@@ -38,31 +38,60 @@ static size_t memory_of(const struct eng_config *config, const struct eng_tiles 
     return off_stream_memory(&stream, tiles->largest).buffers;
 }
 
-/** With as many as there is memory for. */
-static struct off_stream_config stream_config(const struct eng_config *config,
-                                              const struct eng_tiles *tiles)
+/** As many as there is memory for, where `beside` bytes are for parameters and sums. */
+static size_t buffers_of(const struct eng_config *config, const struct eng_tiles *tiles,
+                         size_t beside)
 {
-    const size_t least = memory_of(config, tiles, LEAST_BUFFERS);
-    const size_t each = memory_of(config, tiles, LEAST_BUFFERS + 1) - least;
+    const size_t least = beside + memory_of(config, tiles, LEAST_BUFFERS);
+    const size_t each = beside + memory_of(config, tiles, LEAST_BUFFERS + 1) - least;
     const size_t given = (size_t)config->host_bytes;
     size_t count = DEFAULT_BUFFERS;
     if (given > 0)
         count = given > least && each > 0 ? LEAST_BUFFERS + (given - least) / each : LEAST_BUFFERS;
     count = count < tiles->count ? count : tiles->count;
-    return stream_of(config, tiles, count > LEAST_BUFFERS ? count : LEAST_BUFFERS);
+    return count > LEAST_BUFFERS ? count : LEAST_BUFFERS;
 }
 
 /** Whether there is room for as many tiles as passes need. */
 static zero_result check_room(const struct eng_config *config, const struct eng_tiles *tiles,
-                              struct base_error *error)
+                              size_t beside, struct base_error *error)
 {
     const size_t least = tiles->count > 0 ? memory_of(config, tiles, LEAST_BUFFERS) : 0;
-    if (config->host_bytes == 0 || (size_t)config->host_bytes >= least)
+    if (config->host_bytes == 0 || (size_t)config->host_bytes >= least + beside)
         return ZERO_OK;
     return zero_fail(error, ZERO_E_INVALID,
-                     "host_bytes=%" PRId64 ", but %d tiles take %zu bytes: raise it, or lower "
-                     "tile_bytes (%" PRId64 ")",
-                     config->host_bytes, LEAST_BUFFERS, least, config->tile_bytes);
+                     "host_bytes=%" PRId64 ", but %d tiles take %zu bytes, and parameters and sums "
+                     "on NVMe %zu: raise it, or lower tile_bytes (%" PRId64 ")",
+                     config->host_bytes, LEAST_BUFFERS, least, beside, config->tile_bytes);
+}
+
+/** Of the state: its file, and what it is moved through, where so much is beside it. */
+static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t beside,
+                        struct eng_tier_needs *needs)
+{
+    struct eng_file_needs *file = &needs->files[ENG_FILE_STATE];
+    const struct off_slots_config slots = {
+        .tiles = tiles->count,
+        .tile_bytes = tiles->bytes,
+        .payload_bytes = z->tier ? z->tier->payload_room : eng_payload_bytes(z),
+    };
+    file->bytes = off_slots_file_bytes(&slots);
+    needs->tables += eng_tiles_bytes(tiles, &z->layout) + sizeof(struct eng_tier) +
+                     (tiles->count + 1) * (sizeof(unsigned char *) + sizeof(size_t)) +
+                     z->layout.section_count * sizeof(size_t) + slots.payload_bytes;
+    if (tiles->count == 0)
+        return;
+    const size_t buffers = buffers_of(&z->config, tiles, beside);
+    const struct off_stream_config stream = stream_of(&z->config, tiles, buffers);
+    const struct off_stream_memory memory = off_stream_memory(&stream, tiles->largest);
+    needs->tiles = tiles->count;
+    needs->tile_bytes = tiles->largest;
+    needs->buffers = buffers;
+    needs->tables += memory.tables;
+    file->memory = memory.buffers;
+    for (size_t i = 0; i < tiles->training; i++)
+        file->read += tiles->bytes[i];
+    file->written = file->read;
 }
 
 zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placement, int stage,
@@ -70,7 +99,7 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
 {
     const struct eng_config *config = &z->config;
     struct eng_tiles tiles;
-    *needs = (struct eng_tier_needs){.file = 0};
+    *needs = (struct eng_tier_needs){.tiles = 0};
     if (!config->nvme) {
         needs->segments = eng_segments_bytes(z, NULL, stage, rank);
         return ZERO_OK;
@@ -79,26 +108,10 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
                                          (size_t)config->tile_bytes, error);
     if (r)
         return r;
-    const struct off_stream_config stream = stream_config(config, &tiles);
-    const struct off_stream_memory memory = off_stream_memory(&stream, tiles.largest);
-    const struct off_slots_config slots = {
-        .tiles = tiles.count,
-        .tile_bytes = tiles.bytes,
-        .payload_bytes = z->tier ? z->tier->payload_room : eng_payload_bytes(z),
-    };
     needs->segments = eng_segments_bytes(z, &tiles, stage, rank);
-    needs->tiles = tiles.count;
-    needs->tile_bytes = tiles.largest;
-    needs->buffers = tiles.count > 0 ? stream.buffers : 0;
-    needs->memory = tiles.count > 0 ? memory.buffers : 0;
-    needs->file = off_slots_file_bytes(&slots);
-    for (size_t i = 0; i < tiles.training; i++)
-        needs->moved += tiles.bytes[i];
-    needs->tables = eng_tiles_bytes(&tiles, &z->layout) + sizeof(struct eng_tier) +
-                    (tiles.count + 1) * (sizeof(unsigned char *) + sizeof(size_t)) +
-                    z->layout.section_count * sizeof(size_t) + slots.payload_bytes +
-                    (tiles.count > 0 ? memory.tables : 0);
-    const zero_result fits = check_room(config, &tiles, error);
+    const size_t beside = needs->files[ENG_FILE_PARAMS].memory + needs->files[ENG_FILE_SUMS].memory;
+    state_needs(z, &tiles, beside, needs);
+    const zero_result fits = check_room(config, &tiles, beside, error);
     eng_tiles_free(&tiles);
     return fits;
 }
@@ -241,9 +254,14 @@ static zero_result open_slots(const zero_ctx *z, struct eng_tier *tier, struct b
 
 static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct base_error *error)
 {
-    struct off_stream_config config = stream_config(&z->config, &tier->tiles);
+    struct eng_tier_needs needs;
+    const zero_result r =
+        eng_tier_needs(z, &z->placement, z->config.stage, z->config.rank, &needs, error);
+    if (r || needs.tiles == 0)
+        return r;
+    struct off_stream_config config = stream_of(&z->config, &tier->tiles, needs.buffers);
     config.slots = tier->slots;
-    return tier->tiles.count > 0 ? off_stream_create(&tier->stream, &config, error) : ZERO_OK;
+    return off_stream_create(&tier->stream, &config, error);
 }
 
 zero_result eng_tier_open(zero_ctx *z)

@@ -11,14 +11,26 @@
 
 struct eng_plan_disk;
 
-/** What an update takes, and state in files: all zero but the first without. */
+/** What a rank has in files of their own. */
+enum eng_file { ENG_FILE_STATE, ENG_FILE_PARAMS, ENG_FILE_SUMS, ENG_FILES };
+
+/** All zero: there is none. */
+struct eng_file_needs {
+    uint64_t bytes;   /**< of the file */
+    size_t memory;    /**< of what it is moved through: buffers of a stream, and of a shuttle */
+    uint64_t read;    /**< by a step: of parameters an estimate, as if each unit were gathered twice
+                           in a micro-batch; of sums once a micro-batch, the update included */
+    uint64_t written; /**< by a step: of sums once a micro-batch */
+};
+
+/** What an update takes, and state, parameters and sums in files: all zero but the first without.
+ */
 struct eng_tier_needs {
     size_t segments;          /**< bytes of the tables of updates */
-    size_t tiles, tile_bytes; /**< and bytes of the largest */
-    size_t buffers, memory;   /**< tiles in memory at once, and their bytes */
-    size_t tables;            /**< bytes in memory beside them */
-    uint64_t file;            /**< bytes of the file, */
-    uint64_t moved;           /**< and of tiles that a step reads and writes */
+    size_t tiles, tile_bytes; /**< of state, and bytes of the largest */
+    size_t buffers;           /**< tiles of state in memory at once */
+    size_t tables;            /**< bytes in memory beside buffers */
+    struct eng_file_needs files[ENG_FILES];
 };
 
 /** Of the rank with this placement. ZERO_E_NOMEM; ZERO_E_INVALID: host_bytes is too little. */
