@@ -149,7 +149,7 @@ struct off_stream_counts off_stream_counts(const struct off_stream *stream)
 
 const struct off_pages *off_stream_pages(const struct off_stream *stream)
 {
-    return &stream->pages;
+    return &stream->queue.pages;
 }
 
 /* ------------------------------------------------------------------ life */
@@ -168,7 +168,7 @@ static void stop_threads(struct off_stream *stream)
     if (stream->has_thread)
         pthread_join(stream->thread, NULL); // it has destroyed the queue, which was its own
     else
-        off_io_destroy(stream->io);
+        off_tile_queue_end(&stream->queue);
 }
 
 static unsigned coder_count(unsigned helpers)
@@ -184,7 +184,7 @@ void off_stream_destroy(struct off_stream *stream)
     for (unsigned i = 0; i < coder_count(stream->helper_count) && stream->helpers; i++)
         if (stream->codec)
             stream->codec->destroy(stream->helpers[i].coder);
-    off_pages_destroy(&stream->pages);
+    off_tile_queue_destroy(&stream->queue);
     pthread_cond_destroy(&stream->work);
     pthread_cond_destroy(&stream->chores);
     pthread_cond_destroy(&stream->news);
@@ -195,40 +195,30 @@ void off_stream_destroy(struct off_stream *stream)
     base_free(stream);
 }
 
-// A buffer's memory: begins at a huge page.
-static size_t spacing(size_t tile_bytes)
+// With a codec each buffer has two places.
+static struct off_tile_queue_config queue_config(const struct off_stream_config *config)
 {
-    const size_t page = (size_t)2 << 20;
-    return (tile_bytes + page - 1) / page * page;
-}
-
-static size_t pages_bytes(const struct off_stream_config *config, size_t tile_bytes)
-{
-    return (config->codec ? 2 : 1) * config->buffers * spacing(tile_bytes) +
-           (config->fill ? spacing(OFF_FILL_BYTES) : 0);
-}
-
-static struct off_io_config queue_config(const struct off_stream_config *config,
-                                         const struct off_range *range)
-{
-    return (struct off_io_config){
+    return (struct off_tile_queue_config){
         .engine = config->engine,
+        .slots = config->slots,
+        .tiles = config->tiles,
+        .places = (config->codec ? 2 : 1) * config->buffers,
+        .more_bytes = config->fill ? OFF_FILL_BYTES : 0,
         .transfer_bytes = config->transfer_bytes,
-        .credits = {config->credits[OFF_READ], config->credits[OFF_WRITE]},
-        .ranges = range,
-        .range_count = 1,
+        .credits = config->credits,
+        .timeout_s = config->timeout_s,
     };
 }
 
 struct off_stream_memory off_stream_memory(const struct off_stream_config *config,
                                            size_t tile_bytes)
 {
-    const struct off_io_config queue = queue_config(config, NULL);
-    const struct off_io_memory io = off_io_memory(&queue);
+    const struct off_tile_queue_config queue = queue_config(config);
+    const struct off_io_memory io = off_tile_queue_memory(&queue);
     const unsigned coders = coder_count(config->helpers);
     const size_t codec = config->codec ? config->codec->bytes(config->codec_user) : 0;
     return (struct off_stream_memory){
-        .buffers = pages_bytes(config, tile_bytes),
+        .buffers = off_tile_queue_pages(&queue, tile_bytes),
         .tables = sizeof(struct off_stream) + config->buffers * sizeof(struct off_buffer) +
                   config->tiles * sizeof(int) + coders * (sizeof(struct off_helper) + codec) +
                   io.bytes,
@@ -239,40 +229,22 @@ struct off_stream_memory off_stream_memory(const struct off_stream_config *confi
 static zero_result make_buffers(struct off_stream *stream, const struct off_stream_config *config,
                                 struct base_error *error)
 {
-    size_t room = 0;
-    for (size_t i = 0; i < stream->tiles; i++)
-        if (off_slots_room(stream->slots, i) > room)
-            room = off_slots_room(stream->slots, i);
+    const struct off_tile_queue_config wanted = queue_config(config);
+    size_t place = 0;
     stream->buffers = base_calloc(stream->buffer_count, sizeof *stream->buffers);
     stream->buffer_of = base_calloc(stream->tiles, sizeof *stream->buffer_of);
     if (!stream->buffers || !stream->buffer_of)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a stream of %zu tiles", stream->tiles);
-    const zero_result result = off_pages_create(&stream->pages, pages_bytes(config, room), error);
-    unsigned char *memory = stream->pages.memory;
+    const zero_result result = off_tile_queue_create(&stream->queue, &wanted, error);
     for (size_t i = 0; i < stream->buffer_count && !result; i++) {
-        stream->buffers[i].memory = memory;
-        memory += spacing(room);
-        if (config->codec) {
-            stream->buffers[i].packed = memory;
-            memory += spacing(room);
-        }
+        stream->buffers[i].memory = off_tile_queue_place(&stream->queue, place++);
+        if (config->codec)
+            stream->buffers[i].packed = off_tile_queue_place(&stream->queue, place++);
     }
-    stream->nothing = memory;
+    stream->nothing = off_tile_queue_place(&stream->queue, place);
     for (size_t i = 0; i < stream->tiles; i++)
         stream->buffer_of[i] = OFF_NOWHERE;
     return result;
-}
-
-static zero_result make_queue(struct off_stream *stream, const struct off_stream_config *config,
-                              struct base_error *error)
-{
-    const struct off_range range = {.memory = stream->pages.memory, .bytes = stream->pages.bytes};
-    const struct off_io_config wanted = queue_config(config, &range);
-    const struct off_file *file = off_slots_file(stream->slots);
-    const zero_result result = off_io_create(&stream->io, &wanted, error);
-    return result ? result
-                  : off_io_add_file(stream->io, file->fd, file->unit, file->path, &stream->file,
-                                    error);
 }
 
 static zero_result make_coders(struct off_stream *stream, const struct off_stream_config *config,
@@ -322,7 +294,6 @@ zero_result off_stream_create(struct off_stream **out, const struct off_stream_c
     stream->tiles = config->tiles;
     stream->buffer_count = config->buffers;
     stream->helper_count = config->helpers;
-    stream->timeout_ns = (uint64_t)(config->timeout_s * 1e9);
     pthread_mutex_init(&stream->mutex, NULL);
     pthread_cond_init(&stream->work, NULL);
     pthread_cond_init(&stream->chores, NULL);
@@ -330,8 +301,6 @@ zero_result off_stream_create(struct off_stream **out, const struct off_stream_c
     zero_result result = make_buffers(stream, config, error);
     if (!result)
         result = make_coders(stream, config, error);
-    if (!result)
-        result = make_queue(stream, config, error);
     if (!result)
         result = start_threads(stream, error);
     if (result) {

@@ -5,10 +5,11 @@
 #define OFFLOAD_STREAM_PARTS_H
 
 #include "offload/stream.h"
+#include "offload/tile_queue.h"
 
 #include <pthread.h>
 
-enum { OFF_NOWHERE = -1, OFF_TILE_NAME_BYTES = 32, OFF_FILLS = 2, OFF_FILL_BYTES = 1 << 20 };
+enum { OFF_NOWHERE = -1, OFF_FILLS = 2, OFF_FILL_BYTES = 1 << 20 };
 
 /** What a buffer is going through, in this order. */
 enum off_buffer_state {
@@ -33,8 +34,7 @@ struct off_buffer {
     size_t stored;  /**< bytes it has in the file, or will have */
     uint64_t used;  /**< when the caller had it last, */
     uint64_t since; /**< and when its chore came up, by the stream's clock */
-    struct off_request request;
-    char name[OFF_TILE_NAME_BYTES];
+    struct off_tile_request request;
 };
 
 /** Who does chores. */
@@ -49,10 +49,7 @@ struct off_stream {
     struct off_slots *slots;
     const struct off_codec *codec;
     bool encode, fill;
-    struct off_io *io; /**< the thread's */
-    int file;
-    struct off_pages pages;
-    uint64_t timeout_ns;
+    struct off_tile_queue queue; /**< the thread's */
     size_t tiles, buffer_count;
     pthread_t thread;
     bool has_thread;

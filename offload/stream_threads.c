@@ -1,8 +1,6 @@
 // The threads of a stream: one that reads and writes, and those that do its chores.
-#include "base/clock.h"
 #include "offload/stream_parts.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { PAGE = 4096 };
@@ -18,7 +16,7 @@ void off_stream_ask(struct off_stream *stream)
 {
     stream->asked = true;
     pthread_cond_signal(&stream->work);
-    off_io_wake(stream->io);
+    off_io_wake(stream->queue.io);
 }
 
 void off_stream_let_go(struct off_stream *stream, struct off_buffer *buffer)
@@ -172,37 +170,20 @@ static struct off_buffer *find_room(struct off_stream *stream)
     return oldest;
 }
 
-static zero_result submit(const struct off_stream *stream, struct off_buffer *buffer,
-                          enum off_direction direction, struct base_error *failure)
-{
-    const size_t tile = buffer->tile;
-    const bool encoded = is_encoded(stream, buffer);
-    if (encoded && !stream->codec)
-        return zero_fail(failure, ZERO_E_UNSUPPORTED,
-                         "%s: tile %zu is encoded, %zu bytes at offset %ju, and there is no codec",
-                         off_slots_file(stream->slots)->path, tile, buffer->stored,
-                         (uintmax_t)off_slots_place(stream->slots, tile));
-    snprintf(buffer->name, sizeof buffer->name, "tile %zu", tile);
-    buffer->request = (struct off_request){
-        .direction = direction,
-        .file = stream->file,
-        .memory = encoded ? buffer->packed : buffer->memory,
-        .bytes = round_up(buffer->stored),
-        .offset = direction == OFF_READ ? off_slots_place(stream->slots, tile)
-                                        : off_slots_next_place(stream->slots, tile),
-        .what = buffer->name,
-        .user = buffer,
-    };
-    return off_io_submit(stream->io, &buffer->request, failure);
-}
-
 static void start_transfer(struct off_stream *stream, struct off_buffer *buffer,
                            enum off_direction direction)
 {
     struct base_error failure = {.result = ZERO_OK};
     buffer->state = direction == OFF_READ ? OFF_READING : OFF_WRITING;
+    buffer->request = (struct off_tile_request){
+        .tile = buffer->tile,
+        .stored = buffer->stored,
+        .request = {.direction = direction,
+                    .memory = is_encoded(stream, buffer) ? buffer->packed : buffer->memory,
+                    .user = buffer},
+    };
     stream->counts.contents[direction] += off_slots_tile_bytes(stream->slots, buffer->tile);
-    if (submit(stream, buffer, direction, &failure)) {
+    if (off_tile_queue_submit(&stream->queue, &buffer->request, stream->codec, &failure)) {
         give_up(stream, &failure);
         drop(stream, buffer);
     }
@@ -251,14 +232,14 @@ static void start_fills(struct off_stream *stream)
         stream->fill_tile = tile;
         *request = (struct off_request){
             .direction = OFF_WRITE,
-            .file = stream->file,
+            .file = stream->queue.file,
             .memory = stream->nothing,
             .bytes = left < OFF_FILL_BYTES ? left : OFF_FILL_BYTES,
             .offset = off_slots_fill_place(stream->slots, tile) + stream->fill_at,
             .what = "a place for later",
             .user = stream,
         };
-        if (off_io_submit(stream->io, request, failure))
+        if (off_io_submit(stream->queue.io, request, failure))
             return;
         stream->fills_under_way++;
         stream->fill_at += request->bytes;
@@ -311,35 +292,23 @@ static void finish_transfer(struct off_stream *stream, struct off_request *reque
     }
 }
 
-// Takes a transfer that is done, and waits for one until the deadline, or for more to do; false:
-// there was none.
-static bool take_transfer(struct off_stream *stream, uint64_t deadline)
+// Takes a transfer that is done, or waits for one or for more to do. Gives up if none comes back.
+static void take_transfer(struct off_stream *stream, bool waits)
 {
     struct off_request *done;
-    pthread_mutex_unlock(&stream->mutex);
-    const zero_result result = off_io_wait(stream->io, deadline, &done);
-    pthread_mutex_lock(&stream->mutex);
-    stream->counts.io = off_io_counts(stream->io);
-    if (!result && done->user == stream)
-        finish_fill(stream, done);
-    else if (!result)
-        finish_transfer(stream, done);
-    return !result;
-}
-
-static void wait_for_transfers(struct off_stream *stream)
-{
     struct base_error failure = {.result = ZERO_OK};
-    const struct base_error *before = &stream->failure;
-    const uint64_t deadline = base_clock_ns() + stream->timeout_ns;
-    if (take_transfer(stream, deadline) || base_clock_ns() < deadline ||
-        before->result == ZERO_E_TIMEOUT)
-        return;
-    zero_fail(&failure, ZERO_E_TIMEOUT,
-              "%s: nothing was read or written for %g s, with %zu under way%s%s",
-              off_slots_file(stream->slots)->path, (double)stream->timeout_ns * 1e-9,
-              off_io_pending(stream->io), before->result ? ", after " : "", before->message);
-    give_up(stream, &failure);
+    pthread_mutex_unlock(&stream->mutex);
+    const zero_result result = off_tile_queue_take(&stream->queue, waits, &done);
+    pthread_mutex_lock(&stream->mutex);
+    stream->counts.io = off_io_counts(stream->queue.io);
+    if (!result && done->user == stream) {
+        finish_fill(stream, done);
+    } else if (!result) {
+        finish_transfer(stream, done);
+    } else if (result == ZERO_E_TIMEOUT && stream->failure.result != ZERO_E_TIMEOUT) {
+        off_tile_queue_timed_out(&stream->queue, &stream->failure, &failure);
+        give_up(stream, &failure);
+    }
 }
 
 void *off_stream_mover(void *argument)
@@ -352,16 +321,16 @@ void *off_stream_mover(void *argument)
         start_work(stream);
         if (stream->helper_count == 0 && (chore = first_chore(stream))) {
             do_chore(stream, stream->helpers[0].coder, chore);
-            if (off_io_pending(stream->io) > 0)
-                take_transfer(stream, 0);
-        } else if (off_io_pending(stream->io) > 0) {
-            wait_for_transfers(stream);
+            if (off_io_pending(stream->queue.io) > 0)
+                take_transfer(stream, false);
+        } else if (off_io_pending(stream->queue.io) > 0) {
+            take_transfer(stream, true);
         } else {
             while (!stream->asked)
                 pthread_cond_wait(&stream->work, &stream->mutex);
         }
     }
     pthread_mutex_unlock(&stream->mutex);
-    off_io_destroy(stream->io);
+    off_tile_queue_end(&stream->queue);
     return NULL;
 }

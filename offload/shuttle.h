@@ -1,0 +1,104 @@
+/**
+ * offload/shuttle.h: single tiles of a file (offload/slots.h), moved in any order and at any time
+ * behind the caller's back: what a pass (offload/stream.h) is too orderly for.
+ *
+ * A move reads one tile, verifies it and gives its contents away, or has them given and writes
+ * them. One thread does it all, in buffers of its own, so that nothing of the caller's has to be
+ * aligned or known to an engine:
+ *
+ *     start -> (other work) -> wait, or done       any number at a time, of different tiles
+ *
+ * What is written goes to the tile's next place: in place it is current once the move is done,
+ * else with the next off_slots_record(). All *local*, one thread at a time; after create nothing is
+ * allocated. While moves are under way the slots' functions about their tiles are the shuttle's.
+ */
+#ifndef OFFLOAD_SHUTTLE_H
+#define OFFLOAD_SHUTTLE_H
+
+#include "offload/io.h"
+#include "offload/pages.h"
+#include "offload/slots.h"
+#include "offload/stream.h"
+
+struct off_shuttle;
+
+struct off_shuttle_config {
+    const struct off_engine *engine;
+    struct off_slots *slots; /**< borrowed until destroy */
+    size_t tiles;            /**< of the slots */
+    size_t buffers;          /**< tiles under way at a time, at least 1 */
+    size_t transfer_bytes;   /**< as of off_io_config, and 0 likewise */
+    unsigned credits[OFF_DIRECTIONS];
+    double timeout_s; /**< the longest that nothing may be moved while something is to be */
+};
+
+/**
+ * Called once for each move, in the shuttle's thread: of a read takes the tile's contents, which
+ * have been verified; of a write provides them, all off_slots_tile_bytes() bytes. Touches nothing
+ * else that others may be at, and calls nothing of the shuttle. Not called for a move that fails
+ * before.
+ */
+typedef void (*off_move_fn)(void *user, size_t tile, void *contents);
+
+/** One tile on its way. The caller's, all zero at first: who fills in the first part, and leaves
+ * all of it alone from start until it is done. Then it may be started again, or forgotten. */
+struct off_move {
+    enum off_direction direction;
+    size_t tile;
+    off_move_fn exchange;
+    void *user;
+
+    bool under_way, failed; /**< the shuttle's, */
+    struct off_move *next;  /**< and its list */
+};
+
+/** What moves have done so far. */
+struct off_shuttle_counts {
+    struct off_io_counts io;
+    uint64_t moves[OFF_DIRECTIONS];    /**< that are done, */
+    uint64_t contents[OFF_DIRECTIONS]; /**< and bytes of their tiles */
+    double waited_s;                   /**< in off_shuttle_wait() */
+};
+
+/** What a shuttle with this config takes, as a stream does, whose slots need not be there, for
+ * tiles of at most `tile_bytes` bytes. Pure. */
+struct off_stream_memory off_shuttle_memory(const struct off_shuttle_config *config,
+                                            size_t tile_bytes);
+
+/** ZERO_E_INVALID, ZERO_E_NOMEM, ZERO_E_UNSUPPORTED, ZERO_E_LIMIT as of off_io_create(): *shuttle
+ * is NULL. */
+zero_result off_shuttle_create(struct off_shuttle **shuttle,
+                               const struct off_shuttle_config *config, struct base_error *error);
+
+/**
+ * Starts a move. Never waits: what there is no buffer for yet begins later, in the order of the
+ * starts. Two moves of one tile at a time, and a read of a tile without contents (off_slots_has())
+ * are the caller's mistakes: ZERO_E_STATE, told by off_shuttle_wait().
+ */
+void off_shuttle_start(struct off_shuttle *shuttle, struct off_move *move);
+
+/**
+ * Waits until a move is done. ZERO_E_IO; ZERO_E_CORRUPT: the contents are not what was written, or
+ * are encoded; ZERO_E_TIMEOUT: nothing has been moved for timeout_s. After the first failure every
+ * later move fails with it, and those that had not begun, and a timeout takes the place of an
+ * earlier failure and has its message. A tile whose write has failed has no contents to rely on:
+ * in place they are neither the old ones nor the new, and a read says so unless `unchecked`. Of
+ * one that was never started: ZERO_OK.
+ */
+zero_result off_shuttle_wait(struct off_shuttle *shuttle, struct off_move *move,
+                             struct base_error *error);
+
+/** Whether off_shuttle_wait() would return at once, with whatever it has to say. */
+bool off_shuttle_done(struct off_shuttle *shuttle, const struct off_move *move);
+
+struct off_shuttle_counts off_shuttle_counts(const struct off_shuttle *shuttle);
+
+/** The memory it uses, as it was got. */
+const struct off_pages *off_shuttle_pages(const struct off_shuttle *shuttle);
+
+/** Gives up what has not begun, waits for what the kernel has, ends the thread and frees
+ * everything; accepts NULL. Moves that were not waited for are done in the sense that nobody
+ * touches them any more. */
+void off_shuttle_destroy(struct off_shuttle *shuttle);
+
+#endif

@@ -1,0 +1,129 @@
+#include "offload/tile_queue.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+enum { PAGE = 4096, PARTS = 16 }; // PARTS: of the timeout, in which it is waited
+
+static size_t round_up(size_t bytes, size_t page)
+{
+    return (bytes + page - 1) / page * page;
+}
+
+// Of memory for `bytes` bytes: each begins at a huge page.
+static size_t spacing(size_t bytes)
+{
+    return round_up(bytes, (size_t)2 << 20);
+}
+
+static struct off_io_config io_config(const struct off_tile_queue_config *config,
+                                      const struct off_range *range)
+{
+    return (struct off_io_config){
+        .engine = config->engine,
+        .transfer_bytes = config->transfer_bytes,
+        .credits = {config->credits[OFF_READ], config->credits[OFF_WRITE]},
+        .ranges = range,
+        .range_count = 1,
+    };
+}
+
+size_t off_tile_queue_pages(const struct off_tile_queue_config *config, size_t tile_bytes)
+{
+    return config->places * spacing(tile_bytes) + spacing(config->more_bytes);
+}
+
+struct off_io_memory off_tile_queue_memory(const struct off_tile_queue_config *config)
+{
+    const struct off_io_config io = io_config(config, NULL);
+    return off_io_memory(&io);
+}
+
+zero_result off_tile_queue_create(struct off_tile_queue *queue,
+                                  const struct off_tile_queue_config *config,
+                                  struct base_error *error)
+{
+    const struct off_file *file = off_slots_file(config->slots);
+    size_t room = 0;
+    for (size_t i = 0; i < config->tiles; i++)
+        if (off_slots_room(config->slots, i) > room)
+            room = off_slots_room(config->slots, i);
+    *queue = (struct off_tile_queue){
+        .slots = config->slots,
+        .spacing = spacing(room),
+        .timeout_ns = (uint64_t)(config->timeout_s * 1e9),
+    };
+    zero_result result = off_pages_create(&queue->pages, off_tile_queue_pages(config, room), error);
+    const struct off_range range = {.memory = queue->pages.memory, .bytes = queue->pages.bytes};
+    const struct off_io_config io = io_config(config, &range);
+    if (!result)
+        result = off_io_create(&queue->io, &io, error);
+    return result
+               ? result
+               : off_io_add_file(queue->io, file->fd, file->unit, file->path, &queue->file, error);
+}
+
+void *off_tile_queue_place(const struct off_tile_queue *queue, size_t number)
+{
+    return (unsigned char *)queue->pages.memory + number * queue->spacing;
+}
+
+zero_result off_tile_queue_submit(struct off_tile_queue *queue, struct off_tile_request *request,
+                                  bool decodes, struct base_error *error)
+{
+    const size_t tile = request->tile;
+    const bool reads = request->request.direction == OFF_READ;
+    const bool encoded = request->stored < off_slots_tile_bytes(queue->slots, tile);
+    if (encoded && !decodes)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "%s: tile %zu is encoded, %zu bytes at offset %ju, and there is no codec",
+                         off_slots_file(queue->slots)->path, tile, request->stored,
+                         (uintmax_t)off_slots_place(queue->slots, tile));
+    snprintf(request->name, sizeof request->name, "tile %zu", tile);
+    request->request.file = queue->file;
+    request->request.bytes = round_up(request->stored, PAGE);
+    request->request.offset =
+        reads ? off_slots_place(queue->slots, tile) : off_slots_next_place(queue->slots, tile);
+    request->request.what = request->name;
+    return off_io_submit(queue->io, &request->request, error);
+}
+
+static uint64_t moved(const struct off_tile_queue *queue)
+{
+    const struct off_io_counts counts = off_io_counts(queue->io);
+    return counts.bytes[OFF_READ] + counts.bytes[OFF_WRITE];
+}
+
+zero_result off_tile_queue_take(struct off_tile_queue *queue, bool waits, struct off_request **done)
+{
+    const uint64_t part = queue->timeout_ns / PARTS, before = moved(queue);
+    const uint64_t began = base_clock_ns();
+    const zero_result result = off_io_wait(queue->io, waits ? began + part : 0, done);
+    const uint64_t passed = base_clock_ns() - began;
+    if (!result || moved(queue) != before)
+        queue->idle_ns = 0;
+    else // of what is more, the process was stopped
+        queue->idle_ns += passed < part ? passed : part;
+    return result && queue->idle_ns >= part * PARTS ? ZERO_E_TIMEOUT : result;
+}
+
+void off_tile_queue_timed_out(const struct off_tile_queue *queue, const struct base_error *before,
+                              struct base_error *failure)
+{
+    zero_fail(failure, ZERO_E_TIMEOUT,
+              "%s: nothing was read or written for %g s, with %zu under way%s%s",
+              off_slots_file(queue->slots)->path, (double)queue->timeout_ns * 1e-9,
+              off_io_pending(queue->io), before->result ? ", after " : "", before->message);
+}
+
+void off_tile_queue_end(struct off_tile_queue *queue)
+{
+    off_io_destroy(queue->io);
+    queue->io = NULL;
+}
+
+void off_tile_queue_destroy(struct off_tile_queue *queue)
+{
+    off_pages_destroy(&queue->pages);
+}

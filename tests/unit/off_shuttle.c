@@ -1,0 +1,572 @@
+// offload/shuttle.h: moves in any order leave what was given and give what was left, and whatever
+// fails is told by the moves it has kept from it.
+#include "base/arena.h"
+#include "base/fault.h"
+#include "offload/shuttle.h"
+#include "tests/sweep.h"
+#include "tests/unit/off_late.h"
+#include "tests/unit/off_tiles.h"
+#include "tests/unit/temporary.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+// What a move brings or fetches: contents of a version, each other's in every byte.
+struct cargo {
+    struct off_move move;
+    unsigned version;
+    int exchanged; // times
+    bool same;     // what was read last
+};
+
+static struct temporary temporary;
+static struct base_error failure;
+static struct off_slots *slots;
+static struct off_shuttle *shuttle;
+static struct cargo cargos[TILES];
+
+static int set_up(void **state)
+{
+    (void)state;
+    base_error_clear(&failure);
+    return temporary_make(&temporary) ? 0 : -1;
+}
+
+static void close_all(void)
+{
+    off_shuttle_destroy(shuttle);
+    off_slots_close(slots, true);
+    shuttle = NULL;
+    slots = NULL;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    base_fault_set(NULL, NULL);
+    close_all();
+    temporary_remove(&temporary);
+    return 0;
+}
+
+static void ok(zero_result result)
+{
+    if (result)
+        fail_msg("%s: %s", base_result_text(result), failure.message);
+}
+
+static struct off_shuttle_config shuttle_config(const struct off_engine *engine, size_t buffers)
+{
+    return (struct off_shuttle_config){
+        .engine = engine,
+        .slots = slots,
+        .tiles = TILES,
+        .buffers = buffers,
+        .transfer_bytes = 65536,
+        .credits = {5, 4},
+        .timeout_s = 60,
+    };
+}
+
+static void shuttle_anew(const struct off_engine *engine, size_t buffers, double timeout_s)
+{
+    struct off_shuttle_config config = shuttle_config(engine, buffers);
+    config.timeout_s = timeout_s;
+    off_shuttle_destroy(shuttle);
+    ok(off_shuttle_create(&shuttle, &config, &failure));
+}
+
+static void open_slots(bool in_place)
+{
+    size_t bytes[TILES];
+    int recorded;
+    for (size_t i = 0; i < TILES; i++) {
+        bytes[i] = tiles_bytes(i);
+        cargos[i] = (struct cargo){.version = 0};
+    }
+    const struct off_slots_config config = {
+        .path = in_place ? temporary.directory : temporary_path(&temporary, "slots"),
+        .tiles = TILES,
+        .tile_bytes = bytes,
+        .in_place = in_place,
+    };
+    ok(off_slots_open(&slots, &config, &recorded, &failure));
+    ok(off_slots_clear(slots, &failure));
+}
+
+static void open_all(const struct off_engine *engine, size_t buffers, bool in_place)
+{
+    base_error_clear(&failure);
+    open_slots(in_place);
+    shuttle_anew(engine, buffers, 60);
+}
+
+/* ------------------------------------------------------------------ moves */
+
+static unsigned char contents_at(unsigned version, size_t tile, size_t at)
+{
+    return (unsigned char)(version * 41 + tile * 7 + at * 13 + (at >> 12));
+}
+
+static void give(void *user, size_t tile, void *contents)
+{
+    struct cargo *cargo = user;
+    unsigned char *to = contents;
+    const size_t bytes = tiles_bytes(tile);
+    cargo->exchanged++;
+    for (size_t i = 0; i < bytes; i++)
+        to[i] = contents_at(cargo->version, tile, i);
+}
+
+static void take(void *user, size_t tile, void *contents)
+{
+    struct cargo *cargo = user;
+    const unsigned char *from = contents;
+    const size_t bytes = tiles_bytes(tile);
+    cargo->exchanged++;
+    cargo->same = true;
+    for (size_t i = 0; i < bytes; i++)
+        cargo->same = cargo->same && from[i] == contents_at(cargo->version, tile, i);
+}
+
+static struct off_move *start(size_t tile, enum off_direction direction)
+{
+    struct cargo *cargo = &cargos[tile];
+    cargo->move.direction = direction;
+    cargo->move.tile = tile;
+    cargo->move.exchange = direction == OFF_READ ? take : give;
+    cargo->move.user = cargo;
+    cargo->version += direction == OFF_WRITE;
+    cargo->exchanged = 0;
+    cargo->same = direction == OFF_WRITE;
+    off_shuttle_start(shuttle, &cargo->move);
+    return &cargo->move;
+}
+
+static void end(size_t tile)
+{
+    struct cargo *cargo = &cargos[tile];
+    ok(off_shuttle_wait(shuttle, &cargo->move, &failure));
+    assert_true(off_shuttle_done(shuttle, &cargo->move));
+    assert_int_equal(cargo->exchanged, 1);
+    if (!cargo->same)
+        fail_msg("tile %zu is not version %u", tile, cargo->version);
+}
+
+// All tiles, in the order of this stride, which has no factor in common with their number.
+static void start_all(enum off_direction direction, size_t stride)
+{
+    for (size_t i = 0; i < TILES; i++)
+        start(i * stride % TILES, direction);
+}
+
+static void end_all(size_t stride)
+{
+    for (size_t i = 0; i < TILES; i++)
+        end(i * stride % TILES);
+}
+
+/* ------------------------------------------------------------------ what works */
+
+static void moves_of(const struct off_engine *engine, size_t buffers)
+{
+    uint64_t bytes = 0, rounded = 0;
+    uint32_t random = (uint32_t)buffers;
+    open_all(engine, buffers, true);
+    start_all(OFF_WRITE, 5);
+    end_all(9);
+    const uint64_t allocations = base_allocation_count();
+    start_all(OFF_READ, 3);
+    end_all(1);
+    // Then as they come: reads and writes of other tiles lie between those of one.
+    for (int i = 0; i < 150; i++) {
+        random = random * 1664525 + 1013904223;
+        const size_t tile = (random >> 16) % TILES;
+        end(tile);
+        start(tile, random >> 31 ? OFF_WRITE : OFF_READ);
+    }
+    end_all(2);
+    start_all(OFF_READ, 1);
+    end_all(1);
+    assert_int_equal(base_allocation_count(), allocations);
+    const struct off_shuttle_counts counts = off_shuttle_counts(shuttle);
+    assert_int_equal(counts.moves[OFF_READ] + counts.moves[OFF_WRITE], 3 * TILES + 150);
+    for (size_t i = 0; i < TILES; i++) {
+        bytes += tiles_bytes(i) * cargos[i].version;
+        rounded += (tiles_bytes(i) + 4095) / 4096 * 4096 * cargos[i].version;
+    }
+    assert_int_equal(counts.contents[OFF_WRITE], bytes);
+    assert_int_equal(counts.io.bytes[OFF_WRITE], rounded);
+    close_all();
+    assert_int_equal(temporary_entries(&temporary), 0);
+}
+
+static void moves_in_any_order(void **state)
+{
+    (void)state;
+    const struct off_engine *engine;
+    const size_t buffers[] = {1, 2, 5, TILES + 3};
+    for (size_t e = 0; (engine = off_engine_at(e)); e++)
+        for (size_t b = 0; b < sizeof buffers / sizeof buffers[0]; b++)
+            if (test_takes((int)(e + b)))
+                moves_of(engine, buffers[b]);
+}
+
+// What is written elsewhere than in place is current when it is recorded, and not before.
+static void records_make_it_current(void **state)
+{
+    (void)state;
+    open_all(&off_engine_threads, 3, false);
+    start_all(OFF_WRITE, 5);
+    end_all(1);
+    ok(off_slots_record(slots, 1, NULL, 0, &failure));
+    start_all(OFF_WRITE, 7);
+    end_all(1);
+    for (size_t i = 0; i < TILES; i++)
+        cargos[i].version--;
+    start_all(OFF_READ, 3);
+    end_all(1);
+    ok(off_slots_record(slots, 2, NULL, 0, &failure));
+    for (size_t i = 0; i < TILES; i++)
+        cargos[i].version++;
+    start_all(OFF_READ, 3);
+    end_all(1);
+}
+
+static void one_byte(void *user, size_t tile, void *contents)
+{
+    (void)tile;
+    *(unsigned char *)contents = *(unsigned char *)user;
+}
+
+static void same_byte(void *user, size_t tile, void *contents)
+{
+    (void)tile;
+    assert_int_equal(*(unsigned char *)contents, *(unsigned char *)user);
+}
+
+// The checksum is of the tile's byte, and not of what is written behind it.
+static void a_tile_may_be_one_byte(void **state)
+{
+    (void)state;
+    const size_t bytes = 1;
+    int recorded;
+    unsigned char byte = 17;
+    const struct off_slots_config config = {
+        .path = temporary.directory, .tiles = 1, .tile_bytes = &bytes, .in_place = true};
+    ok(off_slots_open(&slots, &config, &recorded, &failure));
+    struct off_shuttle_config wanted = shuttle_config(&off_engine_uring, 1);
+    wanted.tiles = 1;
+    ok(off_shuttle_create(&shuttle, &wanted, &failure));
+    struct off_move move = {.direction = OFF_WRITE, .exchange = one_byte, .user = &byte};
+    ok(off_shuttle_wait(shuttle, &move, &failure)); // was never started
+    off_shuttle_start(shuttle, &move);
+    ok(off_shuttle_wait(shuttle, &move, &failure));
+    move.direction = OFF_READ;
+    move.exchange = same_byte;
+    off_shuttle_start(shuttle, &move);
+    ok(off_shuttle_wait(shuttle, &move, &failure));
+}
+
+/* ------------------------------------------------------------------ what fails */
+
+// What comes of tiles after writes that may have failed: the new contents, or an error.
+static void look_again(const struct off_engine *engine, const bool *written)
+{
+    shuttle_anew(engine, 1, 60);
+    for (size_t i = 0; i < TILES; i++) {
+        struct base_error error = {.result = ZERO_OK};
+        const zero_result result = off_shuttle_wait(shuttle, start(i, OFF_READ), &error);
+        if (written[i] || result == ZERO_OK) {
+            end(i);
+            continue;
+        }
+        shuttle_anew(engine, 1, 60);
+        if (result != ZERO_E_CORRUPT && result != ZERO_E_STATE) // was not begun
+            fail_msg("tile %zu: %s", i, error.message);
+    }
+}
+
+// Writes all tiles and reads them again; whether all went well. Each move does what it says, and
+// after the first that fails nothing begins any more.
+static bool round_trip(const struct off_engine *engine)
+{
+    bool written[TILES] = {false}, whole = true;
+    struct base_error first = {.result = ZERO_OK};
+    for (int direction = OFF_WRITE; direction >= OFF_READ; direction--) {
+        start_all((enum off_direction)direction, 3);
+        for (size_t i = 0; i < TILES; i++) {
+            struct base_error error = {.result = ZERO_OK};
+            const zero_result result = off_shuttle_wait(shuttle, &cargos[i].move, &error);
+            if (direction == OFF_WRITE)
+                written[i] = result == ZERO_OK;
+            if (!result) {
+                end(i);
+                continue;
+            }
+            whole = false;
+            assert_int_equal(result, ZERO_E_IO);
+            assert_non_null(strstr(error.message, temporary.directory));
+            assert_non_null(strstr(error.message, ": tile "));
+            if (first.result)
+                assert_string_equal(error.message, first.message);
+            first = error;
+        }
+    }
+    if (whole)
+        return true;
+    cargos[0].move.direction = OFF_WRITE;
+    cargos[0].exchanged = 0;
+    off_shuttle_start(shuttle, &cargos[0].move);
+    assert_int_equal(off_shuttle_wait(shuttle, &cargos[0].move, NULL), ZERO_E_IO);
+    assert_int_equal(cargos[0].exchanged, 0);
+    base_fault_set(NULL, NULL);
+    look_again(engine, written);
+    return false;
+}
+
+static void sweep(const struct off_engine *engine, const char *point, bool fails)
+{
+    int fired = 0;
+    for (int n = 1;; n += TEST_STRIDE > 1 ? 2 * n : 1 + n / 8) {
+        char fault[64];
+        open_all(engine, (size_t)(n % 4) + 1, true);
+        snprintf(fault, sizeof fault, "%s@%d", point, n);
+        base_fault_set(fault, NULL);
+        const bool whole = round_trip(engine);
+        const bool done = base_fault_fired() == 0;
+        const struct off_io_counts counts = off_shuttle_counts(shuttle).io;
+        base_fault_set(NULL, NULL);
+        if (!fails) {
+            assert_true(whole);
+            assert_int_equal(counts.shortened + counts.repeated, done ? 0 : 1);
+        }
+        close_all();
+        if (whole && done)
+            break;
+        fired++;
+    }
+    assert_true(fired > 0);
+}
+
+static void failures_are_told(void **state)
+{
+    (void)state;
+    const struct {
+        const char *point;
+        bool fails;
+    } points[] = {
+        {"offload.read", true},         {"offload.write:enospc", true}, {"offload.submit", true},
+        {"offload.read:eagain", false}, {"offload.write:eintr", false}, {"offload.short", false},
+    };
+    const struct off_engine *engine;
+    for (size_t e = 0; (engine = off_engine_at(e)); e++)
+        for (size_t p = 0; p < sizeof points / sizeof points[0]; p++)
+            if (test_takes((int)(e + p)))
+                sweep(engine, points[p].point, points[p].fails);
+}
+
+// Changes one bit of what the file, which may have no name, has of a tile.
+static void flip(size_t tile, size_t at)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", off_slots_file(slots)->fd);
+    const int fd = open(path, O_RDWR);
+    const off_t offset = (off_t)(off_slots_place(slots, tile) + at);
+    unsigned char byte;
+    assert_int_equal(pread(fd, &byte, 1, offset), 1);
+    byte ^= 16;
+    assert_int_equal(pwrite(fd, &byte, 1, offset), 1);
+    close(fd);
+}
+
+// A flipped bit is found by the read, which says where, and gives nothing away.
+static void damage_is_found(void **state)
+{
+    (void)state;
+    for (size_t tile = 0; tile < TILES; tile += 4) {
+        char words[64];
+        open_all(&off_engine_uring, 3, true);
+        start_all(OFF_WRITE, 5);
+        end_all(1);
+        flip(tile, tiles_bytes(tile) - 1);
+        start(tile, OFF_READ);
+        assert_int_equal(off_shuttle_wait(shuttle, &cargos[tile].move, &failure), ZERO_E_CORRUPT);
+        assert_int_equal(cargos[tile].exchanged, 0);
+        snprintf(words, sizeof words, ": tile %zu, %zu bytes at offset %ju, ", tile,
+                 tiles_bytes(tile), (uintmax_t)off_slots_place(slots, tile));
+        assert_non_null(strstr(failure.message, temporary.directory));
+        assert_non_null(strstr(failure.message, words));
+        close_all();
+    }
+}
+
+// One that is there twice, one that is there in another's place, and one that has nothing to read.
+static void mistakes_are_told(void **state)
+{
+    (void)state;
+    struct cargo other = {.version = 0};
+    for (int which = 0; which < 3; which++) {
+        open_all(&off_engine_late, 2, true); // whose first write takes a while
+        struct off_move *move = start(0, OFF_WRITE);
+        struct off_move another = {
+            .direction = OFF_WRITE, .tile = 0, .exchange = give, .user = &other};
+        if (which == 0) {
+            off_shuttle_start(shuttle, move);
+        } else {
+            another.tile = which == 2 ? 7 : 0;
+            another.direction = which == 2 ? OFF_READ : OFF_WRITE;
+            off_shuttle_start(shuttle, &another);
+            assert_true(off_shuttle_done(shuttle, &another));
+            assert_int_equal(off_shuttle_wait(shuttle, &another, &failure), ZERO_E_STATE);
+        }
+        if (which == 0)
+            assert_int_equal(off_shuttle_wait(shuttle, move, &failure), ZERO_E_STATE);
+        assert_non_null(strstr(failure.message, which == 2 ? "tile 7 is to be read and was never"
+                                                           : "tile 0 is to be moved, and is "));
+        assert_int_equal(other.exchanged, 0);
+        assert_int_equal(off_shuttle_wait(shuttle, start(3, OFF_WRITE), NULL), ZERO_E_STATE);
+        close_all();
+    }
+}
+
+// What does not come back is waited for so long, whatever has failed before; its tile's neighbours
+// don't come, either.
+static void a_stuck_write_is_told(void **state)
+{
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        open_slots(true);
+        shuttle_anew(&off_engine_late, 2, 0.1);
+        late.never = true;
+        struct off_move *moves[] = {start(0, OFF_WRITE), start(1, OFF_WRITE), start(2, OFF_WRITE)};
+        base_fault_set(fails ? "offload.write@1" : NULL, NULL);
+        base_error_clear(&failure);
+        assert_int_equal(off_shuttle_wait(shuttle, moves[0], &failure), ZERO_E_TIMEOUT);
+        assert_non_null(strstr(failure.message, ": nothing was read or written for 0.1 s, with 1"));
+        assert_int_equal(strstr(failure.message, "EIO") != NULL, fails);
+        base_fault_set(NULL, NULL);
+        for (int i = 1; fails && i < 3; i++)
+            assert_int_equal(off_shuttle_wait(shuttle, moves[i], NULL), ZERO_E_TIMEOUT);
+        start(5, OFF_WRITE);
+        assert_int_equal(off_shuttle_wait(shuttle, &cargos[5].move, NULL), ZERO_E_TIMEOUT);
+        close_all();
+    }
+}
+
+static int naps;
+
+// As if the process had been stopped for longer than anything may take.
+static zero_result reap_after_a_nap(void *state, uint64_t deadline_ns, struct off_completion *done,
+                                    size_t most, size_t *count, struct base_error *error)
+{
+    const struct timespec nap = {.tv_nsec = 300000000};
+    if (deadline_ns > 0 && naps-- > 0) {
+        *count = 0;
+        nanosleep(&nap, NULL);
+        return ZERO_OK;
+    }
+    return off_engine_late.reap(state, deadline_ns, done, most, count, error);
+}
+
+static void a_stopped_process_is_not_late(void **state)
+{
+    (void)state;
+    struct off_engine engine = off_engine_late;
+    engine.reap = reap_after_a_nap;
+    naps = 2;
+    open_slots(true);
+    shuttle_anew(&engine, 2, 0.2);
+    start(0, OFF_WRITE);
+    end(0);
+    assert_true(naps < 2);
+    close_all(); // while there is the engine
+}
+
+static void destroy_waits_for_the_kernel_alone(void **state)
+{
+    (void)state;
+    const struct off_engine *engine;
+    for (size_t e = 0; (engine = off_engine_at(e)); e++) {
+        open_all(engine, 3, true);
+        start_all(OFF_WRITE, 5);
+        off_shuttle_destroy(shuttle);
+        shuttle = NULL;
+        for (size_t i = 0; i < TILES; i++)
+            assert_in_range(cargos[i].exchanged, 0, 1);
+        close_all();
+    }
+    off_shuttle_destroy(NULL);
+}
+
+/* ------------------------------------------------------------------ what it takes */
+
+static void memory_is_known_before(void **state)
+{
+    (void)state;
+    size_t largest = 0;
+    for (size_t i = 0; i < TILES; i++)
+        largest = tiles_bytes(i) > largest ? tiles_bytes(i) : largest;
+    const struct off_engine *engine;
+    for (size_t e = 0; (engine = off_engine_at(e)); e++) {
+        open_all(engine, 5, true);
+        const struct off_shuttle_config config = shuttle_config(engine, 5);
+        const struct off_stream_memory memory = off_shuttle_memory(&config, largest);
+        assert_int_equal(memory.buffers, off_shuttle_pages(shuttle)->bytes);
+        assert_in_range(memory.threads, 1, 10);
+        assert_in_range(memory.tables, 5 * sizeof(struct off_request), 100000);
+        close_all();
+    }
+}
+
+static void what_cannot_be_created_says_why(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fault, *words;
+    } cases[] = {
+        {"thread@1", "thread"}, {"pages.map:enomem@1,pages.reserved@1", "ENOMEM"},
+        {"alloc@1", "memory"},  {"alloc@2", "memory"},
+        {"alloc@3", "memory"},  {"alloc@4", "memory"},
+    };
+    open_slots(true);
+    struct off_shuttle_config config = shuttle_config(&off_engine_sync, 2);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        base_error_clear(&failure);
+        base_fault_set(cases[i].fault, NULL);
+        assert_int_equal(off_shuttle_create(&shuttle, &config, &failure), ZERO_E_NOMEM);
+        base_fault_set(NULL, NULL);
+        assert_null(shuttle);
+        if (!strstr(failure.message, cases[i].words))
+            fail_msg("%s: %s", cases[i].fault, failure.message);
+    }
+    config.buffers = 0;
+    assert_int_equal(off_shuttle_create(&shuttle, &config, NULL), ZERO_E_INVALID);
+    config.buffers = 1;
+    config.transfer_bytes = 5000;
+    assert_int_equal(off_shuttle_create(&shuttle, &config, NULL), ZERO_E_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(moves_in_any_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(records_make_it_current, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_tile_may_be_one_byte, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(failures_are_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(damage_is_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(mistakes_are_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stuck_write_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stopped_process_is_not_late, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(destroy_waits_for_the_kernel_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(memory_is_known_before, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_cannot_be_created_says_why, set_up, tear_down),
+    };
+    return cmocka_run_group_tests_name("off_shuttle", tests, NULL, NULL);
+}
