@@ -91,6 +91,7 @@ struct eng_gather_slot {
     uint64_t version;  /**< of the parameters it has */
     uint64_t last_use; /**< counts gathers: for replacement without a trace */
     bool in_flight;
+    bool staging; /**< in flight is what comes from a file; its all-gather is not started */
 };
 
 /** A gradient slot. */
@@ -208,8 +209,9 @@ struct zero_ctx {
     struct eng_placement placement;
     struct eng_plan plan;
 
-    struct coll_arena *params_arena, *grads_arena, *sums_arena; /**< what peers read */
-    struct base_arena private_memory;                           /**< what they don't */
+    /** What peers read; slots only where they are staged. */
+    struct coll_arena *params_arena, *grads_arena, *sums_arena, *slots_arena;
+    struct base_arena private_memory; /**< what they don't */
     unsigned char *params, *grads;
     const unsigned char *params_view; /**< params as the program sees them */
     float *sums, *blocks, *masters;
@@ -359,7 +361,7 @@ unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule);
  * cover the element, here and below. */
 float *eng_weights(const zero_ctx *z, size_t section, size_t element);
 /** The same, or the working copy where there are no masters; *size: bytes of an element. */
-const void *eng_best_weights(const zero_ctx *z, size_t section, size_t element, size_t *size);
+void *eng_best_weights(const zero_ctx *z, size_t section, size_t element, size_t *size);
 /** Of type config.moment_dtype. */
 void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element);
 float *eng_own_sums(const zero_ctx *z, size_t section, size_t element);
@@ -450,21 +452,29 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
 
 /** What messages of the transport call a unit. */
 struct coll_label eng_unit_label(const zero_ctx *z, zero_unit unit);
-/** All-gathers a section of the parameters in whichever of its two requests is free. */
+/** All-gathers a section of the parameters in whichever of its two requests is free. Of one that is
+ * staged this rank's run lies in its place in recv. */
 zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv);
 /** Waits for the last one. */
 zero_result eng_section_gather_wait(zero_ctx *z, size_t section);
+/** Waits until no peer reads what this rank gave to any of them. */
+zero_result eng_section_gather_drain(zero_ctx *z, size_t section);
 
 /** The unit's slot has current values or is about to have them. */
 bool eng_slot_current(const zero_ctx *z, zero_unit unit);
 /** The slot to use for a unit, its old content gone; *chosen is -1 if none but held ones are left,
  * or, for a prefetch, if what would go is needed sooner. */
 zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *chosen);
-/** Starts the gather of a unit's sharded sections into a slot. */
+/** Starts the gather of a unit's sharded sections into a slot: where they are staged, what this
+ * rank has of them comes from a file first. */
 zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int slot);
-/** Completes what is under way into a slot. */
+/** Waits for what comes from a file, if that is so, and starts the all-gather. Collective, ordered.
+ */
+zero_result eng_slot_post(zero_ctx *z, struct eng_gather_slot *slot);
+/** Completes what is under way into a slot; one whose all-gather was not started is empty then. */
 zero_result eng_slot_settle(zero_ctx *z, struct eng_gather_slot *slot);
-/** Completes every gather under way into slots: from here on they read no peer's memory. */
+/** Completes everything under way into slots: from here on they read no peer's memory, and no file.
+ */
 zero_result eng_slots_settle(zero_ctx *z);
 
 /** A micro-batch begins: what the last one of its kind recorded is replayed from now on. */
@@ -476,6 +486,8 @@ void eng_trace_free(zero_ctx *z);
 
 /** Starts gathers of the units that come next. */
 zero_result eng_prefetch(zero_ctx *z);
+/** The same, in a call that is not about gathers: what it waits for is in the statistics. */
+zero_result eng_prefetch_aside(zero_ctx *z, zero_unit unit);
 
 /* ---- step.c */
 

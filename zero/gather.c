@@ -28,7 +28,8 @@ static zero_result bring_in(zero_ctx *z, zero_unit unit)
         else
             z->stats.gather_hits++;
         slot->last_use = z->gathers_seen;
-        return eng_slot_settle(z, slot);
+        const zero_result r = eng_slot_post(z, slot);
+        return r ? r : eng_slot_settle(z, slot);
     }
     int slot;
     zero_result r = eng_slot_choose(z, unit, false, &slot);
@@ -37,6 +38,8 @@ static zero_result bring_in(zero_ctx *z, zero_unit unit)
     if (slot < 0)
         return too_many_held(z, unit);
     r = eng_slot_fill(z, unit, slot);
+    if (!r)
+        r = eng_slot_post(z, &z->gather_slots[slot]);
     return r ? r : eng_slot_settle(z, &z->gather_slots[slot]);
 }
 
@@ -51,7 +54,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
     z->gathers_seen++;
     const uint64_t begin = base_clock_ns();
     zero_result r = ZERO_OK;
-    const bool limited = z->config.stage == 3 || z->config.paranoid;
+    const bool limited = z->config.stage == 3 || z->config.paranoid || z->config.params_nvme;
     if (u->holds == 0 && z->held_units >= z->config.open_units && limited)
         return too_many_held(z, unit);
     if (z->placement.gather.class_of_unit[unit] >= 0)
@@ -84,7 +87,7 @@ static zero_result release(zero_ctx *z, zero_unit unit)
         if (z->config.paranoid)
             r = eng_paranoid_released(z, unit);
     }
-    return r ? r : eng_prefetch(z);
+    return r ? r : eng_prefetch_aside(z, unit);
 }
 
 zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream)

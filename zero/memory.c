@@ -17,7 +17,7 @@ unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule)
 float *eng_weights(const zero_ctx *z, size_t section, size_t element)
 {
     const struct eng_section_place *place = &z->placement.sections[section];
-    if (z->tier && z->layout.sections[section].dtype != ZERO_F32)
+    if (z->tier && (place->staged || z->layout.sections[section].dtype != ZERO_F32))
         return eng_tier_field(z, 0, section, element);
     if (z->layout.sections[section].dtype != ZERO_F32)
         return z->masters + place->masters + place_index(element, place->state_first);
@@ -25,12 +25,14 @@ float *eng_weights(const zero_ctx *z, size_t section, size_t element)
     return home + place_index(element, place->home_first);
 }
 
-const void *eng_best_weights(const zero_ctx *z, size_t section, size_t element, size_t *size)
+void *eng_best_weights(const zero_ctx *z, size_t section, size_t element, size_t *size)
 {
     *size = sizeof(float);
     if (z->placement.sections[section].master)
         return eng_weights(z, section, element);
     *size = eng_dtype_size(z->layout.sections[section].dtype);
+    if (z->placement.sections[section].staged)
+        return eng_tier_field(z, 0, section, element);
     return eng_home(z, section, element / ENG_GRANULE) + element % ENG_GRANULE * *size;
 }
 
@@ -133,8 +135,12 @@ static zero_result check_sums(const zero_ctx *z, struct base_error *error)
 static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
-    void *grads, *sums;
+    void *grads, *sums, *slots;
     zero_result r = create_params(z, error);
+    if (!r && z->config.params_nvme) {
+        r = create_arena(z, p->gather.bytes, &z->slots_arena, &slots, error);
+        z->slots = r ? NULL : slots;
+    }
     if (!r)
         r = create_arena(z, p->grads.bytes, &z->grads_arena, &grads, error);
     if (!r)
@@ -150,12 +156,14 @@ static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
 static zero_result allocate_private(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
-    const size_t bytes = p->gather.bytes + p->blocks_bytes + p->moments_bytes + p->masters_bytes;
+    const size_t slots = z->config.params_nvme ? 0 : p->gather.bytes;
+    const size_t bytes = slots + p->blocks_bytes + p->moments_bytes + p->masters_bytes;
     zero_result r = base_arena_init(&z->private_memory, bytes, 4096, error);
     if (r)
         return r;
     // Every size is a multiple of 2 KiB, which is alignment enough.
-    z->slots = base_arena_alloc(&z->private_memory, p->gather.bytes, 64);
+    if (!z->config.params_nvme)
+        z->slots = base_arena_alloc(&z->private_memory, slots, 64);
     z->moments = base_arena_alloc(&z->private_memory, p->moments_bytes, 64);
     z->masters = base_arena_alloc(&z->private_memory, p->masters_bytes, 64);
     z->blocks = base_arena_alloc(&z->private_memory, p->blocks_bytes, 64);

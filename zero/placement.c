@@ -8,9 +8,16 @@
  * added to, one that is written, and one that is read. */
 enum { SUM_SLOTS = 3 };
 
+static bool is_staged(const struct eng_section *section, const struct eng_limits *limits)
+{
+    return limits->params_in_file && !section->persistent;
+}
+
 static enum eng_residence residence(const struct eng_section *section,
                                     const struct eng_limits *limits)
 {
+    if (is_staged(section, limits))
+        return ENG_SHARDED;
     if (limits->stage == 0)
         return ENG_REPLICATED;
     if (limits->shared)
@@ -30,7 +37,9 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
     const struct eng_section *section = &layout->sections[s];
     struct eng_section_place *place = &placement->sections[s];
     place->residence = residence(section, limits);
-    place->windowed = (limits->stage == 3 || limits->paranoid) && !section->persistent;
+    place->staged = is_staged(section, limits);
+    place->windowed =
+        (limits->stage == 3 || limits->paranoid || place->staged) && !section->persistent;
     eng_layout_own(layout, s, rank, &place->own_first, &place->own_granules);
     place->state_first = limits->stage == 0 ? 0 : place->own_first;
     place->state_granules = limits->stage == 0 ? section->granules : place->own_granules;
@@ -39,8 +48,10 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
     const size_t own = place->own_granules * granule_bytes(section->dtype);
     place->home_first = sharded ? place->own_first : 0;
     place->home = placement->params_bytes;
-    placement->params_bytes += sharded ? own : whole;
-    placement->params_part += sharded || place->residence == ENG_SHARED ? own : whole;
+    if (!place->staged) {
+        placement->params_bytes += sharded ? own : whole;
+        placement->params_part += sharded || place->residence == ENG_SHARED ? own : whole;
+    }
     place->master = section->dtype == ZERO_F32 || (!section->frozen && !limits->no_masters);
     if (section->frozen)
         return;

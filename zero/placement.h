@@ -4,8 +4,9 @@
  *
  * Arenas and arrays of a rank:
  *  - params: the homes of the working copies, whole or this rank's runs: see eng_residence. One
- *    arena of this rank's, or one for all ranks of the host.
- *  - gather: slots for gathered units, where sections are sharded.
+ *    arena of this rank's, or one for all ranks of the host. What is staged has none.
+ *  - gather: slots for gathered units, where sections are sharded; read by peers if those are
+ *    staged.
  *  - grads: slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a class.
  *    Of a section whose gradient travels in another dtype than the program writes it holds both.
  *  - sums: fp32 sums of this rank's runs, section by section; at stage 0 read by peers. Where sums
@@ -46,12 +47,15 @@ enum eng_residence {
     ENG_REPLICATED, /**< whole on every rank, and each updates all of it: nothing moves */
     ENG_COPIED,     /**< whole on every rank: owners update their runs, all copy them */
     ENG_SHARED,     /**< once for all ranks of the host: owners update their runs in place */
-    ENG_SHARDED,    /**< every rank has its run only, and gathers the others into a slot */
+    ENG_SHARDED,    /**< every rank has its run only, and gathers the others into a slot; what is
+                         staged at stage 0 is whole on every rank, and not in memory either */
 };
 
 struct eng_section_place {
     enum eng_residence residence;
     bool windowed; /**< readable only between gather and release, whatever the residence */
+    bool staged;   /**< sharded, at every stage: this rank's run, at stage 0 everything, has no home
+                        but comes from a file into a gather slot */
     size_t own_first, own_granules;     /**< this rank's run, in granules of the section */
     size_t state_first, state_granules; /**< what this rank writes; what there is of moments and
                                              masters covers it */

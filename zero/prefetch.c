@@ -1,9 +1,11 @@
 #include "zero/engine.h"
 
-zero_result eng_prefetch(zero_ctx *z)
+#include "base/clock.h"
+
+/** Starts what is not there yet; *first: the slot of the unit that comes first, NULL if it has only
+ * just been started, or none comes. */
+static zero_result start(zero_ctx *z, struct eng_gather_slot **first)
 {
-    if (!z->replaying || z->micro < 0)
-        return ZERO_OK;
     const struct eng_trace *replay = &z->traces->replay;
     int ahead = 0;
     for (size_t i = z->replay_at; i < replay->count && ahead < z->config.prefetch_units; i++) {
@@ -11,7 +13,10 @@ zero_result eng_prefetch(zero_ctx *z)
         if (z->units[unit].holds > 0)
             continue;
         ahead++;
-        if (eng_slot_current(z, unit) || eng_ahead_closed(z, unit))
+        const bool current = eng_slot_current(z, unit);
+        if (current && ahead == 1)
+            *first = &z->gather_slots[z->units[unit].slot];
+        if (current || eng_ahead_closed(z, unit))
             continue;
         int slot;
         zero_result r = eng_slot_choose(z, unit, true, &slot);
@@ -24,4 +29,23 @@ zero_result eng_prefetch(zero_ctx *z)
             return r;
     }
     return ZERO_OK;
+}
+
+zero_result eng_prefetch(zero_ctx *z)
+{
+    struct eng_gather_slot *first = NULL;
+    if (!z->replaying || z->micro < 0)
+        return ZERO_OK;
+    const zero_result r = start(z, &first);
+    // With a unit more on its way from the file the next one need not be waited for by peers.
+    return !r && first && z->config.prefetch_units > 1 ? eng_slot_post(z, first) : r;
+}
+
+zero_result eng_prefetch_aside(zero_ctx *z, zero_unit unit)
+{
+    const uint64_t begin = base_clock_ns();
+    const zero_result r = eng_prefetch(z);
+    if (z->config.params_nvme)
+        eng_stretch(z, CONTROL_GATHER, unit, begin, &z->stats.gather_wait_s);
+    return r;
 }

@@ -36,12 +36,31 @@ static zero_result wait_section(zero_ctx *z, size_t section, void *recv)
     return eng_section_gather_wait(z, section);
 }
 
+static zero_result drain_section(zero_ctx *z, size_t section, void *recv)
+{
+    (void)recv;
+    return eng_section_gather_drain(z, section);
+}
+
+/** Forgets whose values a slot has, or was to have. */
+static void empty(zero_ctx *z, struct eng_gather_slot *slot)
+{
+    if (slot->unit >= 0 && z->units[slot->unit].slot == slot - z->gather_slots)
+        z->units[slot->unit].slot = -1;
+    slot->unit = -1;
+}
+
 zero_result eng_slot_settle(zero_ctx *z, struct eng_gather_slot *slot)
 {
     if (!slot->in_flight)
         return ZERO_OK;
     slot->in_flight = false;
-    return each_sharded(z, slot->unit, slot, wait_section);
+    if (!slot->staging)
+        return each_sharded(z, slot->unit, slot, wait_section);
+    slot->staging = false;
+    const zero_result r = eng_tier_stage_wait(z, slot->unit);
+    empty(z, slot);
+    return r;
 }
 
 zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int index)
@@ -50,10 +69,26 @@ zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int index)
     slot->unit = unit;
     slot->version = z->units[unit].version;
     slot->in_flight = true;
+    slot->staging = z->config.params_nvme;
     slot->last_use = z->gathers_seen;
     z->units[unit].slot = index;
     z->stats.gathers++;
-    return each_sharded(z, unit, slot, eng_section_gather);
+    if (!slot->staging)
+        return each_sharded(z, unit, slot, eng_section_gather);
+    eng_tier_stage(z, unit, z->slots + slot->offset);
+    return ZERO_OK;
+}
+
+zero_result eng_slot_post(zero_ctx *z, struct eng_gather_slot *slot)
+{
+    if (!slot->staging)
+        return ZERO_OK;
+    const zero_result r = eng_tier_stage_wait(z, slot->unit);
+    slot->staging = false;
+    // At stage 0 that was everything.
+    if (r || z->config.stage == 0)
+        return r;
+    return each_sharded(z, slot->unit, slot, eng_section_gather);
 }
 
 /** Whether slot a should go before slot b: old values first, then what is needed last, then what
@@ -87,10 +122,11 @@ zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *cho
     if (prefetch && has_current(z, slot) &&
         eng_trace_distance(z, slot->unit) <= eng_trace_distance(z, unit))
         return ZERO_OK;
-    const zero_result r = eng_slot_settle(z, slot);
-    if (slot->unit >= 0 && z->units[slot->unit].slot == best)
-        z->units[slot->unit].slot = -1;
-    slot->unit = -1;
+    zero_result r = eng_slot_settle(z, slot);
+    // Peers may still read there what this rank has given them.
+    if (!r && z->config.params_nvme && slot->unit >= 0)
+        r = each_sharded(z, slot->unit, slot, drain_section);
+    empty(z, slot);
     *chosen = best;
     return r;
 }

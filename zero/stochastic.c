@@ -43,9 +43,10 @@ static void update_tile(const zero_ctx *z, const struct eng_segment *segment, si
     struct tile tile;
     struct eng_update run =
         eng_update_run(z, segment, first, count, segment->gradient + (first - segment->first));
-    unsigned char *home = eng_home(z, segment->section, first / ENG_GRANULE);
+    size_t size;
+    void *weights = eng_best_weights(z, segment->section, first, &size);
     if (!master) {
-        eng_widen(z->kernels, dtype, home, count, tile.weight);
+        eng_widen(z->kernels, dtype, weights, count, tile.weight);
         run.weight = tile.weight;
     }
     for (int k = 0; k < group->optimizer->moments && !wide_moments; k++) {
@@ -56,7 +57,7 @@ static void update_tile(const zero_ctx *z, const struct eng_segment *segment, si
     group->optimizer->update(&group->choice, z->kernels, &z->scalars[segment->group], &run);
     if (!master)
         store(z, dtype, rounding_key(z, segment->slice, FOR_WEIGHT), element, count, tile.weight,
-              home);
+              weights);
     for (int k = 0; k < group->optimizer->moments && !wide_moments; k++)
         store(z, z->config.moment_dtype, rounding_key(z, segment->slice, FOR_MOMENT + (uint64_t)k),
               element, count, tile.moment[k], eng_moments(z, k, segment->section, first));

@@ -166,7 +166,7 @@ struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *se
     struct eng_update run = {.count = count, .gradient = gradient, .past_caches = z->past_caches};
     if (z->placement.sections[s].master)
         run.weight = eng_weights(z, s, first);
-    if (z->placement.sections[s].master && dtype != ZERO_F32) {
+    if (z->placement.sections[s].master && !z->placement.sections[s].staged && dtype != ZERO_F32) {
         run.work = (uint16_t *)(void *)eng_home(z, s, first / ENG_GRANULE);
         run.work_dtype = dtype;
     }

@@ -120,9 +120,13 @@ void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, c
 {
     eng_save_hold(z);
     const zero_dtype dtype = z->layout.sections[section].dtype;
-    if (z->placement.sections[section].master)
+    const struct eng_section_place *place = &z->placement.sections[section];
+    size_t size;
+    if (place->master)
         memcpy(eng_weights(z, section, element), values, count * sizeof *values);
-    if (dtype == ZERO_F32)
+    else
+        eng_narrow(z->kernels, dtype, values, count, eng_best_weights(z, section, element, &size));
+    if (dtype == ZERO_F32 || !place->master || place->staged)
         return;
     unsigned char *granule = eng_home(z, section, element / ENG_GRANULE);
     eng_narrow(z->kernels, dtype, values, count,
@@ -133,7 +137,8 @@ void eng_values_refresh(zero_ctx *z, size_t section, size_t element, size_t coun
 {
     const zero_dtype dtype = z->layout.sections[section].dtype;
     size_t n;
-    if (dtype == ZERO_F32 || !z->placement.sections[section].master)
+    const struct eng_section_place *place = &z->placement.sections[section];
+    if (dtype == ZERO_F32 || !place->master || place->staged)
         return;
     for (const size_t end = element + count; element < end; element += n) {
         n = end - element < ENG_GRANULE ? end - element : ENG_GRANULE;

@@ -316,11 +316,13 @@ ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
  * Makes the working copy of a unit readable until the matching zero_release(). *Collective,
  * ordered.* Counted: a unit may be gathered several times and must be released as often. At
  * stages 1 to 3 it waits for the values of the last step; at stage 3 with gather=copy it copies
- * them, else it moves nothing; at stage 0 it costs nothing. Also allowed outside a micro-batch,
- * where nothing is fetched ahead.
- * ZERO_E_LIMIT: stage 3, whether or not gathers copy, and open_units units are held already; the
- * message names them and the key. It would come in every step again, so it is fatal: what is held
- * stays readable until zero_close(), nothing else goes on.
+ * them, else it moves nothing; at stage 0 it costs nothing. With offload_params=nvme this rank's
+ * part, at stage 0 everything, is read from its file, and the others' are copied. Also allowed
+ * outside a micro-batch, where nothing is fetched ahead.
+ * ZERO_E_LIMIT: stage 3, whether or not gathers copy, or offload_params=nvme, and open_units units
+ * are held already; the message names them and the key. It would come in every step again, so it is
+ * fatal: what is held stays readable until zero_close(), nothing else goes on. offload_params=nvme:
+ * ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT of the file, fatal; the message has the offset.
  */
 ZERO_API zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream);
 
@@ -333,8 +335,9 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
  * to zero_release(); slices of at most persist_numel elements are so from commit to close, but for
  * the time inside zero_step(), zero_import() and zero_param_write(). In a step that is announced
  * (zero_step_ahead()) nothing else is readable once its gradient was handed over. NULL if param or
- * slice does not exist, or at stage 3 if the unit is not gathered and the slice is not that small;
- * after a fatal error then memory of the slice's size with no values of it.
+ * slice does not exist, or at stage 3 or with offload_params=nvme if the unit is not gathered and
+ * the slice is not that small; after a fatal error then memory of the slice's size with no values
+ * of it.
  *
  * With gather=shared all ranks of the host read the same memory, whose owners write it while this
  * rank is inside one of these calls, or, in a step that is announced, after zero_grad_done():

@@ -160,10 +160,11 @@ static void test_state_in_files(void **state)
     (void)state;
     static char output[COMMAND_OUTPUT_BYTES];
     struct temporary temporary;
-    char expected[33], more[512];
+    char expected[33], more[512], also[600];
     assert_true(temporary_make(&temporary));
     snprintf(more, sizeof more, "--offload-optimizer nvme --nvme-dir %s --tile 64KiB --resume auto",
              temporary.directory);
+    snprintf(also, sizeof also, "%s --offload-params nvme", more);
     train(expected, "bf16", &(struct way){.world = 1, .threads = 1, .prefetch = 2});
     for (int stage = 0; stage <= 3; stage++)
         compare("bf16", expected,
@@ -171,7 +172,8 @@ static void test_state_in_files(void **state)
                               .stage = stage,
                               .shm = stage % 2,
                               .threads = 1,
-                              .more = more});
+                              .prefetch = stage,
+                              .more = stage == 2 ? more : also});
     // Killed in its 13th step, started again by zero-run.
     const int code =
         command_run(output,
@@ -180,7 +182,7 @@ static void test_state_in_files(void **state)
                     "\"$0\" \"$@\"' '%s' --layers 2 --heads 2 --width 40 --context 16 "
                     "--batch 2 --micro-batches 3 --steps 20 --warmup 5 --sample 0 --dtype "
                     "bf16 --stage 2 %s --data '%s'",
-                    runner, program, more, text);
+                    runner, program, also, text);
     if (code != 0 || !strstr(output, ", of the state on NVMe") || !strstr(output, expected))
         fail_msg("exit code %d: %s", code, output);
     assert_int_equal(temporary_entries(&temporary), 0);

@@ -43,6 +43,7 @@ struct job {
     bool borrow, own_gradient;      // working copies, gradients in the caller's memory
     bool past_caches;               // everything is stored as if it did not fit there
     const char *io;                 // the optimizer's state is in files; NULL: in memory
+    bool params_in_files;           // and so are working copies
     int64_t tile_bytes, host_bytes; // of those
     struct outcome *outcomes;       // one a rank, shared by processes
     const struct outcome *expected; // NULL: this is the first one
@@ -51,7 +52,8 @@ struct job {
 static bool every;
 static struct temporary directory; // for state in files
 
-// Hashes the working copies that may be read without a gather: small ones, and at stage 0 all.
+// Hashes the working copies that may be read without a gather: small ones, and at stage 0 those in
+// memory.
 // Those of others are taken from what is expected.
 static void hash_work(const struct team_rank *rank, const struct job *job, uint64_t *hashes,
                       const uint64_t *expected)
@@ -61,7 +63,9 @@ static void hash_work(const struct team_rank *rank, const struct job *job, uint6
         const struct synthetic_tensor *tensor = &synthetic_tensors[p];
         const uint64_t numel = synthetic_numel(tensor);
         const size_t size = synthetic_dtype(&job->model, tensor) == ZERO_F32 ? 4 : 2;
-        if ((job->stage > 0 || job->model.borrow || job->paranoid) && (int64_t)numel > persist) {
+        const bool in_memory =
+            job->stage == 0 && !job->model.borrow && !job->paranoid && !job->params_in_files;
+        if (!in_memory && (int64_t)numel > persist) {
             hashes[p] = expected ? expected[p] : 0;
             continue;
         }
@@ -96,6 +100,7 @@ static bool train_job(struct team_rank *rank, const struct job *job)
         rank->config.offload_optimizer = "nvme";
         rank->config.nvme_dir = directory.directory;
         rank->config.io = job->io;
+        rank->config.offload_params = job->params_in_files ? "nvme" : "host";
         rank->config.tile_bytes = job->tile_bytes;
         rank->config.host_bytes = job->host_bytes;
     }
@@ -147,18 +152,18 @@ static void describe_model(const struct synthetic *model)
 
 static void describe(const struct job *job)
 {
-    fprintf(stderr,
-            "%d ranks, stage %d, %s, %s, %s, prefetch %d, grad_units %d, %s, cpu_threads %d, "
-            "persist %lld, live %lld%s%s%s%s%s%s%s%s%s, tiles of %lld, %lld for them\n",
-            job->world, job->stage, job->transport, job->gather,
-            job->model.tied ? "tied" : "not tied", job->prefetch, job->grad_units, job->kernels,
-            job->cpu_threads, (long long)job->persist, (long long)job->live_bytes,
-            job->model.ahead ? ", announced" : "",
-            job->model.hostile ? ", hostile environment" : "", job->borrow ? ", borrowed" : "",
-            job->own_gradient ? ", own gradients" : "", job->paranoid ? ", paranoid" : "",
-            job->verify_micro ? ", verified" : "", job->past_caches ? ", past the caches" : "",
-            job->io ? ", state in files by " : "", job->io ? job->io : "",
-            (long long)job->tile_bytes, (long long)job->host_bytes);
+    fprintf(
+        stderr,
+        "%d ranks, stage %d, %s, %s, %s, prefetch %d, grad_units %d, %s, cpu_threads %d, "
+        "persist %lld, live %lld%s%s%s%s%s%s%s%s%s%s, tiles of %lld, %lld for them\n",
+        job->world, job->stage, job->transport, job->gather, job->model.tied ? "tied" : "not tied",
+        job->prefetch, job->grad_units, job->kernels, job->cpu_threads, (long long)job->persist,
+        (long long)job->live_bytes, job->model.ahead ? ", announced" : "",
+        job->model.hostile ? ", hostile environment" : "", job->borrow ? ", borrowed" : "",
+        job->own_gradient ? ", own gradients" : "", job->paranoid ? ", paranoid" : "",
+        job->verify_micro ? ", verified" : "", job->past_caches ? ", past the caches" : "",
+        job->params_in_files ? ", parameters in files" : "", job->io ? ", state in files by " : "",
+        job->io ? job->io : "", (long long)job->tile_bytes, (long long)job->host_bytes);
     describe_model(&job->model);
 }
 
@@ -236,8 +241,12 @@ static void take_turns(struct job *job, unsigned turn)
     job->verify_micro = !job->model.ahead && turn % 5 == 2;
     job->past_caches = turn / 6 % 2;
     job->io = turn / 4 % 3 == 1 ? engines[turn / 3 % 3] : NULL;
+    // There must be some that do not persist, in no memory of the caller's or of all ranks.
+    job->params_in_files =
+        job->io && turn / 3 % 2 && job->persist <= 1024 && strcmp(job->gather, "copy") == 0;
+    job->borrow = job->borrow && !job->params_in_files;
     job->tile_bytes = turn % 2 ? 65536 : 100000;
-    job->host_bytes = turn / 2 % 2 ? 2 << 22 : 0;
+    job->host_bytes = turn / 2 % 2 ? 1 << 25 : 0;
     job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);
 }
 

@@ -22,6 +22,7 @@ struct job {
     int stage;
     int steps;                  // of this job
     bool in_memory;             // nothing is in files
+    bool params;                // working copies are, too
     bool dies;                  // ends without a clean end
     bool comes_back;            // goes on from what is there
     bool saves;                 // after its second step
@@ -103,6 +104,8 @@ static bool work(struct team_rank *rank, void *user)
     rank->config.persist_numel = job->persist;
     if (!job->in_memory)
         put_state_into_files(&rank->config);
+    if (!job->in_memory && job->params)
+        rank->config.offload_params = "nvme";
     if (job->tile > 0)
         rank->config.tile_bytes = job->tile;
     if (!team_open(rank) || !toy_register(rank, &toy))
@@ -148,7 +151,9 @@ static void a_job_comes_back_at_its_last_step(void **state)
             struct job whole = {.dtype = dtype, .stage = stage, .steps = 2 * STEPS};
             struct job first = {.dtype = dtype, .stage = stage, .steps = STEPS, .dies = true};
             struct job again = first;
+            first.params = (world + stage / 2) % 2;
             whole.in_memory = true;
+            again.params = first.params;
             again.dies = false;
             again.comes_back = true;
             again.expected = STEPS;
@@ -186,7 +191,7 @@ static void the_newer_of_point_and_checkpoint_is_taken(void **state)
     (void)state;
     struct job whole = {.stage = 3, .steps = 2 * STEPS, .in_memory = true};
     run(3, &whole);
-    struct job first = {.stage = 3, .steps = STEPS, .saves = true, .dies = true};
+    struct job first = {.stage = 3, .steps = STEPS, .saves = true, .dies = true, .params = true};
     run(3, &first);
     struct job point = {.stage = 3, .steps = STEPS, .comes_back = true, .recovered = 1};
     point.expected = STEPS;
@@ -203,6 +208,7 @@ static void the_newer_of_point_and_checkpoint_is_taken(void **state)
     // A point that is older.
     struct job older = {.stage = 3, .steps = 1, .dies = true};
     struct job newer = {.stage = 3, .steps = STEPS + 1, .comes_back = true, .expected = 2};
+    newer.params = true;
     run(3, &older);
     run(3, &newer);
     assert_memory_equal(whole.digest, newer.digest, sizeof whole.digest);
@@ -463,6 +469,7 @@ static void damage_is_found(void **state)
     struct job first = {.stage = 1, .steps = STEPS, .saves = true, .dies = true};
     struct job again = {.stage = 1, .steps = STEPS + 1, .comes_back = true, .expected = 2};
     again.damaged = 1;
+    again.params = true; // some of which were made of the point, and are of the checkpoint then
     run(1, &whole);
     run(1, &first);
     damage();
@@ -562,6 +569,60 @@ static bool fail_in_a_step(struct team_rank *rank, void *user)
     TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_IO);
     TEAM_CHECK(strstr(zero_last_error(rank->z), "-rank-"));
     return true;
+}
+
+// The same of the file of working copies: a read behind a micro-batch, and in a step the n-th
+// write, of state or of what was made of it.
+struct failure {
+    int stage, write; // 0: a read
+    bool failed;
+};
+
+static bool fail_with_params(struct team_rank *rank, void *user)
+{
+    struct failure *failure = user;
+    const struct toy toy = toy_of(&(struct job){.stage = failure->stage});
+    char fault[64] = "offload.read@2";
+    rank->config.stage = failure->stage;
+    put_state_into_files(&rank->config);
+    rank->config.offload_params = "nvme";
+    if (failure->write)
+        snprintf(fault, sizeof fault, "offload.write@%d", failure->write);
+    if (!toy_open(rank, &toy) || !toy_train(rank, &toy, STEPS) || !saved_fault(rank, fault))
+        return false;
+    zero_result r = ZERO_OK;
+    if (!failure->write)
+        for (zero_unit unit = 0; !r && unit < toy.unit_count; unit++)
+            r = zero_gather(rank->z, unit, NULL) ? ZERO_E_IO : zero_release(rank->z, unit, NULL);
+    for (int i = 0; failure->write && i < zero_micro_count(rank->z); i++)
+        if (!toy_micro(rank, &toy, i, NULL, NULL))
+            return false;
+    r = failure->write ? toy_update(rank, &toy) : r;
+    const zero_result told = zero_barrier(rank->z);
+    if (!failure->write || told)
+        TEAM_CHECK(told == ZERO_E_IO && strstr(zero_last_error(rank->z), ": tile "));
+    if (rank->rank == 0)
+        failure->failed = told != ZERO_OK;
+    return told != ZERO_OK || die(rank);
+}
+
+static void a_failing_file_of_parameters_does_too(void **state)
+{
+    (void)state;
+    struct job whole = {.stage = 2, .steps = 2 * STEPS, .in_memory = true};
+    run(2, &whole);
+    struct failure failure = {.stage = 2, .failed = true};
+    for (; failure.failed; failure.write += 1 + failure.write / 3) {
+        struct job again = {.stage = failure.stage, .comes_back = true, .params = true};
+        assert_true(team_run("threads", 2, fail_with_params, &failure));
+        base_fault_set(NULL, NULL);
+        again.expected = STEPS + !failure.failed;
+        again.steps = 2 * STEPS - (int)again.expected;
+        again.recovered = 1;
+        run(2, &again);
+        assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
+    }
+    assert_true(failure.write > 3);
 }
 
 static void a_failing_disk_leaves_the_step_before(void **state)
@@ -708,6 +769,7 @@ int main(void)
         TEST(a_wrong_state_is_no_point),
         TEST(damage_without_a_checkpoint_is_named),
         TEST(a_failing_disk_leaves_the_step_before),
+        TEST(a_failing_file_of_parameters_does_too),
         TEST(a_stop_is_no_end),
         TEST(what_cannot_be_had_is_an_error),
         TEST(a_second_job_is_refused),

@@ -40,12 +40,10 @@ zero_dtype eng_state_dtype(const zero_ctx *z, zero_param param, int field)
 void *eng_state_memory(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first)
 {
     const size_t at = slice->granule * ENG_GRANULE + (size_t)first;
+    size_t size;
     if (field > 0)
         return eng_moments(z, field - 1, slice->section, at);
-    const zero_dtype dtype = eng_state_dtype(z, slice->param, 0);
-    if (dtype == ZERO_F32 && !z->layout.sections[slice->section].frozen)
-        return eng_weights(z, slice->section, at);
-    return eng_home(z, slice->section, at / ENG_GRANULE) + at % ENG_GRANULE * eng_dtype_size(dtype);
+    return eng_best_weights(z, slice->section, at, &size);
 }
 
 struct ckpt_saver_load eng_save_load(const zero_ctx *z, int rank)

@@ -6,6 +6,8 @@
  * case. */
 static bool weights_at_home(const zero_ctx *z, size_t section)
 {
+    if (z->placement.sections[section].staged)
+        return false;
     return z->layout.sections[section].dtype == ZERO_F32 || !z->placement.sections[section].master;
 }
 
@@ -46,6 +48,18 @@ static void keep_tile(const zero_ctx *z, size_t tile)
     }
 }
 
+/** Whether a pass writes tiles, or only looks at them. */
+static bool writes(enum eng_access access)
+{
+    return access == ENG_CHANGE || access == ENG_REPLACE;
+}
+
+/** Whether what follows from the tiles is made anew. */
+static bool makes_params(const zero_ctx *z, enum eng_access access)
+{
+    return z->config.params_nvme && (writes(access) || access == ENG_REREAD);
+}
+
 static zero_result use_tile(zero_ctx *z, const struct off_tile *tile, enum eng_access access,
                             eng_tile_fn work, void *user, struct base_error *error)
 {
@@ -53,11 +67,13 @@ static zero_result use_tile(zero_ctx *z, const struct off_tile *tile, enum eng_a
     tier->memory[tile->number] = tile->memory;
     if (access == ENG_REPLACE)
         memset(tile->memory, 0, tier->tiles.bytes[tile->number]);
-    const zero_result r = work(z, user, tile->number, error);
-    if (!r && access != ENG_LOOK)
+    zero_result r = work(z, user, tile->number, error);
+    if (!r && writes(access))
         keep_tile(z, tile->number);
+    if (!r && makes_params(z, access))
+        r = eng_params_make(z, tile->number, error);
     tier->memory[tile->number] = NULL;
-    off_stream_put(tier->stream, tile, !r && access != ENG_LOOK);
+    off_stream_put(tier->stream, tile, !r && writes(access));
     return r;
 }
 
@@ -68,6 +84,14 @@ void eng_tier_abandon(zero_ctx *z)
     off_slots_abandon(z->tier->slots);
     if (z->tier->stream)
         off_stream_forget(z->tier->stream);
+}
+
+/** Ends what is made of the tiles of the pass that `r` came of: its result. */
+static zero_result end_params(zero_ctx *z, zero_result r, struct base_error *error)
+{
+    struct base_error end = {.result = r};
+    eng_params_end(z, &end);
+    return r || !end.result ? r : zero_fail(error, end.result, "%s", end.message);
 }
 
 /** Ends the pass that `r` came of: its result. */
@@ -87,16 +111,21 @@ zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng
 {
     struct eng_tier *tier = z->tier;
     struct off_tile tile;
-    zero_result r = access == ENG_LOOK ? ZERO_OK : eng_tier_leave_point(tier, error);
+    zero_result r = writes(access) ? eng_tier_leave_point(tier, error) : ZERO_OK;
     if (r || count == 0)
         return r;
     if (access == ENG_REPLACE)
         off_stream_begin_anew(tier->stream, tier->order, count);
     else
         off_stream_begin(tier->stream, tier->order, count);
+    if (makes_params(z, access))
+        eng_params_begin(z, count);
     while (!r && (r = off_stream_next(tier->stream, &tile, error)) == ZERO_OK)
         r = use_tile(z, &tile, access, work, user, error);
-    return end_pass(z, r == ZERO_NOT_FOUND ? ZERO_OK : r, error);
+    r = r == ZERO_NOT_FOUND ? ZERO_OK : r;
+    if (makes_params(z, access))
+        r = end_params(z, r, error);
+    return end_pass(z, r, error);
 }
 
 /* ------------------------------------------------------------------ walks */
@@ -171,7 +200,8 @@ zero_result eng_state_walk(zero_ctx *z, bool frozen, enum eng_access access, eng
                            void *user, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
-    if (!tier || (frozen && access == ENG_LOOK))
+    // Of what is frozen there are weights only, which are in memory unless they are staged.
+    if (!tier || (frozen && access == ENG_LOOK && !z->config.params_nvme))
         return visit_memory(z, frozen, visit, user, error);
     struct walk walk = {.visit = visit, .user = user};
     const size_t first = frozen ? tier->tiles.training : 0;
@@ -186,7 +216,7 @@ zero_result eng_tier_reread(zero_ctx *z, eng_part_fn visit, void *user, struct b
     struct walk walk = {.visit = visit, .user = user};
     for (size_t i = 0; i < z->tier->tiles.count; i++)
         z->tier->order[i] = i;
-    return eng_tier_pass(z, z->tier->tiles.count, ENG_LOOK, visit_tile, &walk, error);
+    return eng_tier_pass(z, z->tier->tiles.count, ENG_REREAD, visit_tile, &walk, error);
 }
 
 zero_result eng_state_visit(zero_ctx *z, const struct eng_part *part, enum eng_access access,
@@ -260,9 +290,11 @@ static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
             eng_update_range(z, piece->section, piece->first_segment, piece->segments);
         tier->left[piece->section]--;
     }
+    const zero_result made =
+        z->config.params_nvme ? eng_params_make(z, tile.number, error) : ZERO_OK;
     tier->memory[tile.number] = NULL;
-    off_stream_put(tier->stream, &tile, true);
-    return ZERO_OK;
+    off_stream_put(tier->stream, &tile, !made);
+    return made;
 }
 
 zero_result eng_tier_update(zero_ctx *z)
@@ -276,6 +308,8 @@ zero_result eng_tier_update(zero_ctx *z)
         return eng_fail_from(z, &error);
     if (tiles > 0)
         off_stream_begin(tier->stream, tier->order, tiles);
+    if (tiles > 0 && z->config.params_nvme)
+        eng_params_begin(z, tiles);
     for (size_t i = 0; !r && !error.result && i < sections; i++) {
         const size_t s = goes_up(z) ? i : sections - 1 - i;
         if (!z->io[s].trains)
@@ -285,6 +319,8 @@ zero_result eng_tier_update(zero_ctx *z)
         if (!error.result)
             r = eng_publish_start(z, s);
     }
+    if (tiles > 0 && z->config.params_nvme)
+        eng_params_end(z, &error);
     if (tiles > 0)
         end_pass(z, error.result, &error);
     return r ? r : error.result ? eng_fail_from(z, &error) : ZERO_OK;

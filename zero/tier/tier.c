@@ -104,16 +104,18 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
         needs->segments = eng_segments_bytes(z, NULL, stage, rank);
         return ZERO_OK;
     }
-    const zero_result r = eng_tiles_make(&tiles, &z->layout, placement, config->moment_dtype,
-                                         (size_t)config->tile_bytes, error);
+    zero_result r = eng_tiles_make(&tiles, &z->layout, placement, config->moment_dtype,
+                                   (size_t)config->tile_bytes, error);
     if (r)
         return r;
     needs->segments = eng_segments_bytes(z, &tiles, stage, rank);
+    r = eng_params_needs(z, placement, &tiles, needs, error);
     const size_t beside = needs->files[ENG_FILE_PARAMS].memory + needs->files[ENG_FILE_SUMS].memory;
     state_needs(z, &tiles, beside, needs);
-    const zero_result fits = check_room(config, &tiles, beside, error);
+    if (!r)
+        r = check_room(config, &tiles, beside, error);
     eng_tiles_free(&tiles);
-    return fits;
+    return r;
 }
 
 /* ------------------------------------------------------------------ where */
@@ -273,8 +275,9 @@ zero_result eng_tier_open(zero_ctx *z)
     z->tier = tier;
     if (!tier)
         zero_fail(&error, ZERO_E_NOMEM, "no memory for state on NVMe");
-    else if (!allocate(z, tier, &error) && !open_slots(z, tier, &error))
-        open_stream(z, tier, &error);
+    else if (!allocate(z, tier, &error) && !open_slots(z, tier, &error) &&
+             !open_stream(z, tier, &error))
+        eng_params_open(z, &error);
     const zero_result r = eng_agree_on_file(z, &error, "zero_commit");
     if (!r && z->config.rank == 0)
         eng_tier_tell_others(z);
@@ -291,6 +294,7 @@ void eng_tier_close(zero_ctx *z)
     const bool stopped = atomic_load_explicit(&z->stop.agreed, memory_order_relaxed) != 0;
     const bool well = !z->fatal && !coll_state(z->comm, NULL) && !stopped;
     off_stream_destroy(tier->stream);
+    eng_params_close(&tier->params);
     // What has never been a job's state is nothing to come back at.
     off_slots_close(tier->slots, z->committed ? well : tier->recorded == 0);
     eng_tiles_free(&tier->tiles);

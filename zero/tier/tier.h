@@ -7,6 +7,7 @@
  *   others.c     files that this job takes nothing from
  *   record.c     recovery points: what a finished step leaves, and how a job comes back at it
  *   recorded.c   what was recorded, read behind the next steps: for checkpoints
+ *   params.c     working copies, in a file of their own
  *
  * What is in memory anyway (an f32 working copy, which is its own master, and a 16-bit one without
  * masters) is used there. Tiles have a copy of it, made when a tile is given back changed: so all
@@ -22,6 +23,7 @@
 #include "offload/slots.h"
 #include "offload/stream.h"
 #include "zero/engine.h"
+#include "zero/tier/params.h"
 #include "zero/tier/tiles.h"
 
 /** What a job that ended without zero_close() has left, on all ranks. */
@@ -52,6 +54,7 @@ struct eng_tier {
     size_t payload_room;
     int recorded; /**< records found when the file was opened */
     struct eng_recovery recovery;
+    struct eng_params params; /**< if working copies are in a file, too */
 };
 
 /** A record's payload: its size, with what is attached at present. */

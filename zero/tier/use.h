@@ -56,6 +56,7 @@ enum eng_access {
     ENG_LOOK_AT_WEIGHTS, /**< and at nothing else: visits only */
     ENG_CHANGE,          /**< an eng_tier_record() is to follow before the next one */
     ENG_REPLACE,         /**< the same; what is there counts for nothing: zeros */
+    ENG_REREAD,          /**< as ENG_LOOK; what follows from it is made anew */
 };
 
 /** Elements of a slice that are in memory, all of their state. */
@@ -77,6 +78,13 @@ zero_result eng_state_visit(zero_ctx *z, const struct eng_part *part, enum eng_a
 void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t element);
 /** Copies weights that are not only in the tile to it. */
 void eng_tier_keep(const zero_ctx *z, size_t section, size_t element, size_t count);
+
+/* Working copies in a file: of config.params_nvme only. */
+
+/** Starts to read what this rank has of a unit, each part to its place in the slot. Never waits. */
+void eng_tier_stage(zero_ctx *z, zero_unit unit, unsigned char *slot);
+/** Waits for it. Failures are fatal. */
+zero_result eng_tier_stage_wait(zero_ctx *z, zero_unit unit);
 
 /** Updates all tiles and publishes. Collective, ordered. */
 zero_result eng_tier_update(zero_ctx *z);
