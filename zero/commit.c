@@ -206,8 +206,6 @@ static zero_result check_staged(const struct eng_config *config, const struct en
                          "offload_params=nvme, but no tensor has more than persist_numel=%" PRId64
                          " elements in a unit: all of them stay in memory",
                          config->persist_numel);
-    if (config->grads_nvme)
-        return zero_fail(error, ZERO_E_UNSUPPORTED, "offload_grads=nvme is not there yet");
     return ZERO_OK;
 }
 

@@ -161,7 +161,7 @@ struct eng_segment {
     zero_group group;
     size_t first;          /**< element of the section, at a granule */
     size_t count;          /**< without padding */
-    const float *gradient; /**< the owner's sums of them */
+    const float *gradient; /**< the owner's sums of them; of sums in a file: during its update */
 };
 
 /** What zero-run is told; all zero where nobody listens. */

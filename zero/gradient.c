@@ -120,7 +120,9 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
         return too_many_open(z, unit);
     const uint64_t begin = base_clock_ns();
     int taken = -1;
-    const zero_result r = take_slot(z, unit, purpose == TO_WRITE, &taken);
+    zero_result r = take_slot(z, unit, purpose == TO_WRITE, &taken);
+    if (!r)
+        r = eng_tier_sums_expect(z, unit);
     if (r)
         return r;
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
@@ -253,7 +255,7 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
 static zero_result start_reductions(zero_ctx *z, zero_unit unit, size_t grad_bytes)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    zero_result r = ZERO_OK;
+    zero_result r = eng_tier_sums_begin(z, unit);
     eng_frozen_clear(z, unit, z->grads + grad_bytes);
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
         if (z->io[s].trains)
@@ -284,6 +286,8 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
         r = start_reductions(z, unit, z->grad_slots[u->sum_slot].offset);
     if (!r && (r = coll_progress(z->comm)) != ZERO_OK)
         r = eng_comm_failed(z, r);
+    if (!r)
+        eng_tier_sums_progress(z);
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
     return r ? r : eng_prefetch_aside(z, unit);
 }
@@ -297,9 +301,11 @@ zero_result eng_grad_finish(zero_ctx *z)
         const zero_result r = coll_wait(z->comm, &z->io[s].reduce);
         if (r)
             return eng_comm_failed(z, r);
+        eng_tier_sums_progress(z);
     }
+    const zero_result r = eng_tier_sums_finish(z);
     eng_stretch(z, CONTROL_REDUCE, -1, begin, &z->stats.reduce_wait_s);
-    return ZERO_OK;
+    return r;
 }
 
 static zero_result open_zeroed(zero_ctx *z, zero_unit unit)

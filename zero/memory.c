@@ -55,6 +55,8 @@ static size_t sum_index(const zero_ctx *z, int owner, size_t section, size_t ele
 
 float *eng_own_sums(const zero_ctx *z, size_t section, size_t element)
 {
+    if (z->config.grads_nvme)
+        return eng_tier_sums(z, section, element);
     return z->sums + sum_index(z, z->config.rank, section, element);
 }
 
@@ -67,6 +69,8 @@ const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t eleme
 float *eng_own_blocks(const zero_ctx *z, size_t section)
 {
     const size_t first = z->layout.sections[section].before[z->config.rank];
+    if (z->config.grads_nvme)
+        return eng_tier_blocks(z, section);
     return z->placement.blocks_bytes ? z->blocks + first : NULL;
 }
 
@@ -143,11 +147,14 @@ static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
     }
     if (!r)
         r = create_arena(z, p->grads.bytes, &z->grads_arena, &grads, error);
-    if (!r)
-        r = create_arena(z, p->sums_bytes, &z->sums_arena, &sums, error);
     if (r)
         return r;
     z->grads = grads;
+    if (z->config.grads_nvme) // slots of this rank's own
+        return ZERO_OK;
+    r = create_arena(z, p->sums_bytes, &z->sums_arena, &sums, error);
+    if (r)
+        return r;
     z->sums = sums;
     return check_sums(z, error);
 }
@@ -157,7 +164,8 @@ static zero_result allocate_private(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
     const size_t slots = z->config.params_nvme ? 0 : p->gather.bytes;
-    const size_t bytes = slots + p->blocks_bytes + p->moments_bytes + p->masters_bytes;
+    const size_t bytes =
+        slots + p->sums.bytes + p->blocks_bytes + p->moments_bytes + p->masters_bytes;
     zero_result r = base_arena_init(&z->private_memory, bytes, 4096, error);
     if (r)
         return r;
@@ -167,6 +175,8 @@ static zero_result allocate_private(zero_ctx *z, struct base_error *error)
     z->moments = base_arena_alloc(&z->private_memory, p->moments_bytes, 64);
     z->masters = base_arena_alloc(&z->private_memory, p->masters_bytes, 64);
     z->blocks = base_arena_alloc(&z->private_memory, p->blocks_bytes, 64);
+    if (z->config.grads_nvme)
+        z->sums = base_arena_alloc(&z->private_memory, p->sums.bytes, 64);
     return ZERO_OK;
 }
 

@@ -42,7 +42,7 @@ static size_t cut_run(const zero_ctx *z, const struct eng_tiles *tiles,
                 .group = z->model.params[slice->param].group,
                 .first = at,
                 .count = count,
-                .gradient = eng_sums(z, owner, slice->section, at),
+                .gradient = z->config.grads_nvme ? NULL : eng_sums(z, owner, slice->section, at),
             };
     }
     return made;

@@ -43,11 +43,12 @@ static void configure(struct team_rank *rank, const struct job *job)
     rank->config.stage = job->stage;
     rank->config.name = "kills";
     rank->config.offload_optimizer = "nvme";
+    rank->config.offload_grads = job->stage > 1 ? "nvme" : "host";
     rank->config.nvme_dir = directory.directory;
     rank->config.io = engines[job->stage % 3];
     rank->config.tile_bytes = 65536;
     rank->config.offload_params = (job->world + job->stage) % 2 ? "nvme" : "host";
-    rank->config.host_bytes = job->world % 2 ? 32 << 20 : 0;
+    rank->config.host_bytes = job->world % 2 ? 48 << 20 : 0;
 }
 
 /** The kernel ends this process then, whatever it is doing; 0: it doesn't any more. */

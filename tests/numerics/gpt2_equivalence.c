@@ -154,17 +154,20 @@ static void test_resume(void **state)
     temporary_remove(&temporary);
 }
 
-// So does one whose optimizer's state is in files; killed, it goes on after its last step.
+// So does one whose optimizer's state is in files, alone or with working copies and gradient sums;
+// killed, it goes on after its last step.
 static void test_state_in_files(void **state)
 {
     (void)state;
     static char output[COMMAND_OUTPUT_BYTES];
     struct temporary temporary;
-    char expected[33], more[512], also[600];
+    char expected[33], more[512], params[600], also[640];
     assert_true(temporary_make(&temporary));
     snprintf(more, sizeof more, "--offload-optimizer nvme --nvme-dir %s --tile 64KiB --resume auto",
              temporary.directory);
-    snprintf(also, sizeof also, "%s --offload-params nvme", more);
+    snprintf(params, sizeof params, "%s --offload-params nvme", more);
+    snprintf(also, sizeof also, "%s --offload-grads nvme", params);
+    const char *const tiers[] = {params, also, more, also};
     train(expected, "bf16", &(struct way){.world = 1, .threads = 1, .prefetch = 2});
     for (int stage = 0; stage <= 3; stage++)
         compare("bf16", expected,
@@ -173,7 +176,7 @@ static void test_state_in_files(void **state)
                               .shm = stage % 2,
                               .threads = 1,
                               .prefetch = stage,
-                              .more = stage == 2 ? more : also});
+                              .more = tiers[stage]});
     // Killed in its 13th step, started again by zero-run.
     const int code =
         command_run(output,

@@ -43,7 +43,8 @@ struct job {
     bool borrow, own_gradient;      // working copies, gradients in the caller's memory
     bool past_caches;               // everything is stored as if it did not fit there
     const char *io;                 // the optimizer's state is in files; NULL: in memory
-    bool params_in_files;           // and so are working copies
+    bool params_in_files;           // and so are working copies,
+    bool sums_in_files;             // and gradient sums
     int64_t tile_bytes, host_bytes; // of those
     struct outcome *outcomes;       // one a rank, shared by processes
     const struct outcome *expected; // NULL: this is the first one
@@ -101,6 +102,7 @@ static bool train_job(struct team_rank *rank, const struct job *job)
         rank->config.nvme_dir = directory.directory;
         rank->config.io = job->io;
         rank->config.offload_params = job->params_in_files ? "nvme" : "host";
+        rank->config.offload_grads = job->sums_in_files ? "nvme" : "host";
         rank->config.tile_bytes = job->tile_bytes;
         rank->config.host_bytes = job->host_bytes;
     }
@@ -152,18 +154,19 @@ static void describe_model(const struct synthetic *model)
 
 static void describe(const struct job *job)
 {
-    fprintf(
-        stderr,
-        "%d ranks, stage %d, %s, %s, %s, prefetch %d, grad_units %d, %s, cpu_threads %d, "
-        "persist %lld, live %lld%s%s%s%s%s%s%s%s%s%s, tiles of %lld, %lld for them\n",
-        job->world, job->stage, job->transport, job->gather, job->model.tied ? "tied" : "not tied",
-        job->prefetch, job->grad_units, job->kernels, job->cpu_threads, (long long)job->persist,
-        (long long)job->live_bytes, job->model.ahead ? ", announced" : "",
-        job->model.hostile ? ", hostile environment" : "", job->borrow ? ", borrowed" : "",
-        job->own_gradient ? ", own gradients" : "", job->paranoid ? ", paranoid" : "",
-        job->verify_micro ? ", verified" : "", job->past_caches ? ", past the caches" : "",
-        job->params_in_files ? ", parameters in files" : "", job->io ? ", state in files by " : "",
-        job->io ? job->io : "", (long long)job->tile_bytes, (long long)job->host_bytes);
+    fprintf(stderr,
+            "%d ranks, stage %d, %s, %s, %s, prefetch %d, grad_units %d, %s, cpu_threads %d, "
+            "persist %lld, live %lld%s%s%s%s%s%s%s%s%s%s%s, tiles of %lld, %lld for them\n",
+            job->world, job->stage, job->transport, job->gather,
+            job->model.tied ? "tied" : "not tied", job->prefetch, job->grad_units, job->kernels,
+            job->cpu_threads, (long long)job->persist, (long long)job->live_bytes,
+            job->model.ahead ? ", announced" : "",
+            job->model.hostile ? ", hostile environment" : "", job->borrow ? ", borrowed" : "",
+            job->own_gradient ? ", own gradients" : "", job->paranoid ? ", paranoid" : "",
+            job->verify_micro ? ", verified" : "", job->past_caches ? ", past the caches" : "",
+            job->params_in_files ? ", parameters in files" : "",
+            job->sums_in_files ? ", sums in files" : "", job->io ? ", state in files by " : "",
+            job->io ? job->io : "", (long long)job->tile_bytes, (long long)job->host_bytes);
     describe_model(&job->model);
 }
 
@@ -244,9 +247,10 @@ static void take_turns(struct job *job, unsigned turn)
     // There must be some that do not persist, in no memory of the caller's or of all ranks.
     job->params_in_files =
         job->io && turn / 3 % 2 && job->persist <= 1024 && strcmp(job->gather, "copy") == 0;
+    job->sums_in_files = job->io && job->stage > 0 && turn / 5 % 2;
     job->borrow = job->borrow && !job->params_in_files;
     job->tile_bytes = turn % 2 ? 65536 : 100000;
-    job->host_bytes = turn / 2 % 2 ? 1 << 25 : 0;
+    job->host_bytes = turn / 2 % 2 ? 3 << 24 : 0;
     job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);
 }
 

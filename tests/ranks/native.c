@@ -1,6 +1,7 @@
 /* reduction=native: each rank adds up its own micro-batches. The same bits at the same world size,
  * and those of the canonical order where no rank has more than one. */
 #include "tests/ranks/toy.h"
+#include "tests/unit/temporary.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -16,9 +17,12 @@ struct job {
     int stage, grad_units;
     zero_dtype comm_dtype;
     const char *reduction;
+    bool files; /**< state and sums are in files */
     uint8_t digest[MOST_RANKS][16];
     double sum[UNITS]; /**< of the units' weights at the end, as rank 0 sees them */
 };
+
+static struct temporary directory; // of files
 
 static bool open_job(struct team_rank *rank, const struct job *job)
 {
@@ -26,6 +30,11 @@ static bool open_job(struct team_rank *rank, const struct job *job)
     rank->config.reduction = job->reduction;
     rank->config.grad_units = job->grad_units;
     rank->config.comm_dtype = job->comm_dtype;
+    if (job->files) {
+        rank->config.offload_optimizer = rank->config.offload_grads = "nvme";
+        rank->config.nvme_dir = directory.directory;
+        rank->config.tile_bytes = 65536;
+    }
     return toy_open(rank, &job->toy);
 }
 
@@ -52,8 +61,8 @@ static struct job trained(const struct job *like, const char *transport, int wor
     struct job *job = team_shared(sizeof *job);
     *job = *like;
     if (!team_run(transport, world, train, job))
-        fail_msg("%s, %d ranks, stage %d, V %d", transport, world, job->stage,
-                 job->toy.micro_batches);
+        fail_msg("%s, %d ranks, stage %d, V %d%s", transport, world, job->stage,
+                 job->toy.micro_batches, job->files ? ", sums in files" : "");
     for (int r = 1; r < world; r++)
         assert_memory_equal(job->digest[r], job->digest[0], 16);
     const struct job result = *job;
@@ -100,6 +109,7 @@ static void compare_ways(zero_dtype dtype, int world)
     assert_true((memcmp(raw.digest[0], native.digest[0], 16) == 0) == wide);
     for (int way = 1; way < 8; way++) {
         job.stage = way & 1;
+        job.files = way % 4 == 3;
         job.toy.raw = way & 2;
         const struct job other = trained(&job, way & 4 ? "shm" : team_threads(world), world);
         assert_memory_equal(other.digest[0], (way & 2 ? &raw : &native)->digest[0], 16);
@@ -239,5 +249,9 @@ int main(void)
         cmocka_unit_test(a_first_gradient_may_be_late),
         cmocka_unit_test(the_rank_of_a_bad_sum_is_named),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (!temporary_make(&directory))
+        return 1;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    temporary_remove(&directory);
+    return failed;
 }

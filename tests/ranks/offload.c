@@ -52,6 +52,7 @@ static void put_state_into_files(zero_config *config)
     static const char *const engines[] = {"uring", "threads", "sync"};
     config->name = "offload"; // another one would be another job
     config->offload_optimizer = "nvme";
+    config->offload_grads = config->stage > 1 ? "nvme" : "host";
     config->nvme_dir = directory.directory;
     config->io = engines[config->stage % 3];
     config->tile_bytes = 65536;
@@ -549,25 +550,32 @@ static void a_wrong_state_is_no_point(void **state)
     assert_true(team_run("self", 1, load_another_sum, NULL));
 }
 
-// A disk that fails in a step: all ranks are told, and the step before is there.
+/** How a disk fails in a step, and what the error says. */
+struct failing_disk {
+    int stage;
+    const char *fault, *says;
+};
+
+// All ranks are told, wherever in the step they meet it, and the step before is there.
 static bool fail_in_a_step(struct team_rank *rank, void *user)
 {
-    const struct toy toy = toy_of(&(struct job){.stage = 2});
-    (void)user;
-    rank->config.stage = 2;
+    const struct failing_disk *disk = user;
+    const struct toy toy = toy_of(&(struct job){.stage = disk->stage});
+    rank->config.stage = disk->stage;
     put_state_into_files(&rank->config);
-    rank->config.host_bytes = 6 << 20;
-    if (!toy_open(rank, &toy) || !toy_train(rank, &toy, STEPS) ||
-        !saved_fault(rank, "offload.write@1"))
+    rank->config.host_bytes = disk->stage < 2 ? 6 << 20 : 0;
+    if (!toy_open(rank, &toy) || !toy_train(rank, &toy, STEPS) || !saved_fault(rank, disk->fault))
         return false;
-    for (int i = 0; i < zero_micro_count(rank->z); i++)
+    zero_result r = ZERO_OK;
+    for (int i = 0; !r && i < zero_micro_count(rank->z); i++)
         if (!toy_micro(rank, &toy, i, NULL, NULL))
-            return false;
-    const zero_result r = toy_update(rank, &toy);
+            r = zero_barrier(rank->z);
+    if (!r)
+        r = toy_update(rank, &toy);
     TEAM_CHECK(r == ZERO_E_IO || r == ZERO_E_PEER || r == ZERO_OK);
     // Whoever has not met it in the step does in the next call.
     TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_IO);
-    TEAM_CHECK(strstr(zero_last_error(rank->z), "-rank-"));
+    TEAM_CHECK(strstr(zero_last_error(rank->z), disk->says));
     return true;
 }
 
@@ -586,6 +594,7 @@ static bool fail_with_params(struct team_rank *rank, void *user)
     rank->config.stage = failure->stage;
     put_state_into_files(&rank->config);
     rank->config.offload_params = "nvme";
+    rank->config.offload_grads = "host";
     if (failure->write)
         snprintf(fault, sizeof fault, "offload.write@%d", failure->write);
     if (!toy_open(rank, &toy) || !toy_train(rank, &toy, STEPS) || !saved_fault(rank, fault))
@@ -628,14 +637,25 @@ static void a_failing_file_of_parameters_does_too(void **state)
 static void a_failing_disk_leaves_the_step_before(void **state)
 {
     (void)state;
-    struct job whole = {.stage = 2, .steps = 2 * STEPS, .in_memory = true};
-    struct job again = {.stage = 2, .steps = STEPS, .comes_back = true, .expected = STEPS};
-    again.recovered = 1;
-    run(2, &whole);
-    assert_true(team_run("threads", 2, fail_in_a_step, NULL));
-    base_fault_set(NULL, NULL);
-    run(2, &again);
-    assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
+    // The state's tiles; sums of the first micro-batch, and in the next ones; and for the update.
+    static const struct failing_disk disks[] = {
+        {.stage = 1, .fault = "offload.write@1", .says = "-rank-"},
+        {.stage = 2, .fault = "offload.write@1", .says = "gradient sums of unit"},
+        {.stage = 3, .fault = "offload.read@1", .says = "gradient sums of unit"},
+        {.stage = 2, .fault = "offload.read@16", .says = ": tile "},
+    };
+    for (size_t i = 0; i < sizeof disks / sizeof *disks; i++) {
+        struct failing_disk disk = disks[i];
+        struct job whole = {.stage = disk.stage, .steps = 2 * STEPS, .in_memory = true};
+        struct job again = {.stage = disk.stage, .steps = STEPS, .comes_back = true};
+        again.expected = STEPS;
+        again.recovered = 1;
+        run(2, &whole);
+        assert_true(team_run("threads", 2, fail_in_a_step, &disk));
+        base_fault_set(NULL, NULL);
+        run(2, &again);
+        assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
+    }
 }
 
 static bool stop_and_go(struct team_rank *rank, void *user)

@@ -66,6 +66,16 @@ static void set_place(struct team_rank *rank, const struct place *place)
     rank->config.live_bytes = place->prefetch == 1 ? 30000 : 0;
 }
 
+/** At one stage state is in files, and so are sums, which values are read into elsewhere. */
+static void set_files(struct team_rank *rank)
+{
+    if (rank->config.stage != 2)
+        return;
+    rank->config.offload_optimizer = rank->config.offload_grads = "nvme";
+    rank->config.nvme_dir = directory.directory;
+    rank->config.tile_bytes = 65536;
+}
+
 /** Gathers every unit, so that copies are resident. */
 static bool gather_all(struct team_rank *rank, const struct toy *toy)
 {
@@ -80,6 +90,7 @@ static bool do_job(struct team_rank *rank, void *user)
 {
     struct job *job = user;
     set_place(rank, &job->place);
+    set_files(rank);
     if (!toy_open(rank, &job->toy))
         return false;
     if (job->import_first)

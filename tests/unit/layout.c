@@ -250,6 +250,40 @@ static void bytes_a_parameter(void **state)
     eng_model_free(&model);
 }
 
+// Where sums are in a file there are slots for those of three units of a size, and for their
+// blocks: of what the rank has of them.
+static void sums_in_a_file(void **state)
+{
+    (void)state;
+    struct eng_model model = {0};
+    struct base_error error = {0};
+    struct eng_layout layout;
+    char name[16];
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "t%d", i);
+        add(&model, name, ZERO_BF16, i < 4 ? 12288 : 100, i, 1);
+    }
+    assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
+    assert_int_equal(eng_layout_make(&layout, &model, 4, 0, &error), ZERO_OK);
+    for (int rank = 0; rank < 4; rank++)
+        for (int blocks = 0; blocks <= 1; blocks++) {
+            struct eng_placement p;
+            const struct eng_limits limits = {
+                .stage = 2, .sums_in_file = true, .blocks = blocks, .grad_units = 2};
+            assert_int_equal(eng_placement_make(&p, &layout, rank, &limits, &error), ZERO_OK);
+            const size_t large = 4 * 12288 / 4, small = rank == 0 ? 4 * 1024 : 0;
+            assert_int_equal(p.sums_bytes, 0);
+            assert_int_equal(p.blocks_bytes, 0);
+            assert_int_equal(p.units[0].sum_bytes, large);
+            assert_int_equal(p.units[4].sum_bytes, small);
+            assert_int_equal(p.sums.class_of_unit[4], small ? 1 : -1);
+            assert_int_equal(p.sums.bytes, (1 + (size_t)blocks) * (3 * large + small));
+            eng_placement_free(&p);
+        }
+    eng_layout_free(&layout);
+    eng_model_free(&model);
+}
+
 static void add_of_group(struct eng_model *model, const char *name, uint64_t granules,
                          zero_group group, int32_t frozen)
 {
@@ -356,6 +390,7 @@ int main(void)
         cmocka_unit_test(gradients_have_a_buffer_a_type),
         cmocka_unit_test(any_open_units_fit),
         cmocka_unit_test(bytes_a_parameter),
+        cmocka_unit_test(sums_in_a_file),
         cmocka_unit_test(every_tensor_has_its_own_moments),
         cmocka_unit_test(units_have_names),
     };

@@ -275,26 +275,34 @@ static size_t choose_tiles(const zero_ctx *z)
     return chosen;
 }
 
+static zero_result update_piece(zero_ctx *z, size_t number, struct base_error *error)
+{
+    const struct eng_piece *piece = &z->tier->tiles.pieces[number];
+    z->tier->left[piece->section]--;
+    if (!z->io[piece->section].trains)
+        return ZERO_OK;
+    const zero_result r = z->config.grads_nvme ? eng_sums_update_piece(z, number, error) : ZERO_OK;
+    if (!r)
+        eng_update_range(z, piece->section, piece->first_segment, piece->segments);
+    return r;
+}
+
 static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
     struct off_tile tile;
-    const zero_result r = off_stream_next(tier->stream, &tile, error);
+    zero_result r = off_stream_next(tier->stream, &tile, error);
     if (r)
         return r;
     tier->memory[tile.number] = tile.memory;
     const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
-    for (size_t i = run.first; i < run.first + run.count; i++) {
-        const struct eng_piece *piece = &tier->tiles.pieces[i];
-        if (z->io[piece->section].trains)
-            eng_update_range(z, piece->section, piece->first_segment, piece->segments);
-        tier->left[piece->section]--;
-    }
-    const zero_result made =
-        z->config.params_nvme ? eng_params_make(z, tile.number, error) : ZERO_OK;
+    for (size_t i = run.first; !r && i < run.first + run.count; i++)
+        r = update_piece(z, i, error);
+    if (!r && z->config.params_nvme)
+        r = eng_params_make(z, tile.number, error);
     tier->memory[tile.number] = NULL;
-    off_stream_put(tier->stream, &tile, !made);
-    return made;
+    off_stream_put(tier->stream, &tile, !r);
+    return r;
 }
 
 zero_result eng_tier_update(zero_ctx *z)
@@ -310,6 +318,8 @@ zero_result eng_tier_update(zero_ctx *z)
         off_stream_begin(tier->stream, tier->order, tiles);
     if (tiles > 0 && z->config.params_nvme)
         eng_params_begin(z, tiles);
+    if (tiles > 0 && z->config.grads_nvme)
+        eng_sums_update_begin(z, tiles);
     for (size_t i = 0; !r && !error.result && i < sections; i++) {
         const size_t s = goes_up(z) ? i : sections - 1 - i;
         if (!z->io[s].trains)
@@ -321,6 +331,8 @@ zero_result eng_tier_update(zero_ctx *z)
     }
     if (tiles > 0 && z->config.params_nvme)
         eng_params_end(z, &error);
+    if (tiles > 0 && z->config.grads_nvme)
+        eng_sums_update_end(z, &error);
     if (tiles > 0)
         end_pass(z, error.result, &error);
     return r ? r : error.result ? eng_fail_from(z, &error) : ZERO_OK;

@@ -110,6 +110,8 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
         return r;
     needs->segments = eng_segments_bytes(z, &tiles, stage, rank);
     r = eng_params_needs(z, placement, &tiles, needs, error);
+    if (!r)
+        r = eng_sums_needs(z, placement, &tiles, needs, error);
     const size_t beside = needs->files[ENG_FILE_PARAMS].memory + needs->files[ENG_FILE_SUMS].memory;
     state_needs(z, &tiles, beside, needs);
     if (!r)
@@ -276,8 +278,8 @@ zero_result eng_tier_open(zero_ctx *z)
     if (!tier)
         zero_fail(&error, ZERO_E_NOMEM, "no memory for state on NVMe");
     else if (!allocate(z, tier, &error) && !open_slots(z, tier, &error) &&
-             !open_stream(z, tier, &error))
-        eng_params_open(z, &error);
+             !open_stream(z, tier, &error) && !eng_params_open(z, &error))
+        eng_sums_open(z, &error);
     const zero_result r = eng_agree_on_file(z, &error, "zero_commit");
     if (!r && z->config.rank == 0)
         eng_tier_tell_others(z);
@@ -295,6 +297,7 @@ void eng_tier_close(zero_ctx *z)
     const bool well = !z->fatal && !coll_state(z->comm, NULL) && !stopped;
     off_stream_destroy(tier->stream);
     eng_params_close(&tier->params);
+    eng_sums_close(&tier->sums);
     // What has never been a job's state is nothing to come back at.
     off_slots_close(tier->slots, z->committed ? well : tier->recorded == 0);
     eng_tiles_free(&tier->tiles);

@@ -8,6 +8,7 @@
  *   record.c     recovery points: what a finished step leaves, and how a job comes back at it
  *   recorded.c   what was recorded, read behind the next steps: for checkpoints
  *   params.c     working copies, in a file of their own
+ *   sums.c       gradient sums, in a file of their own
  *
  * What is in memory anyway (an f32 working copy, which is its own master, and a 16-bit one without
  * masters) is used there. Tiles have a copy of it, made when a tile is given back changed: so all
@@ -24,6 +25,7 @@
 #include "offload/stream.h"
 #include "zero/engine.h"
 #include "zero/tier/params.h"
+#include "zero/tier/sums.h"
 #include "zero/tier/tiles.h"
 
 /** What a job that ended without zero_close() has left, on all ranks. */
@@ -55,6 +57,7 @@ struct eng_tier {
     int recorded; /**< records found when the file was opened */
     struct eng_recovery recovery;
     struct eng_params params; /**< if working copies are in a file, too */
+    struct eng_sums sums;     /**< of gradients, if those are in a file */
 };
 
 /** A record's payload: its size, with what is attached at present. */

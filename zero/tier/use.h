@@ -86,6 +86,23 @@ void eng_tier_stage(zero_ctx *z, zero_unit unit, unsigned char *slot);
 /** Waits for it. Failures are fatal. */
 zero_result eng_tier_stage_wait(zero_ctx *z, zero_unit unit);
 
+/* Gradient sums in a file, of config.grads_nvme; else these do nothing. Failures are fatal. */
+
+/** A unit's gradient is opened: what there is of its sums is on its way to memory from here on, if
+ * there is room for it. */
+zero_result eng_tier_sums_expect(zero_ctx *z, zero_unit unit);
+/** Its reductions are about to start: eng_tier_sums() and eng_tier_blocks() are what they add to.
+ */
+zero_result eng_tier_sums_begin(zero_ctx *z, zero_unit unit);
+/** Has sums written whose reductions are complete. Never waits. */
+void eng_tier_sums_progress(zero_ctx *z);
+/** When all reductions of a step are complete: the file has all sums. */
+zero_result eng_tier_sums_finish(zero_ctx *z);
+/** This rank's sums from element `element` of a section on, and its unfinished blocks of it; NULL:
+ * they are not in memory, or there are none. */
+float *eng_tier_sums(const zero_ctx *z, size_t section, size_t element);
+float *eng_tier_blocks(const zero_ctx *z, size_t section);
+
 /** Updates all tiles and publishes. Collective, ordered. */
 zero_result eng_tier_update(zero_ctx *z);
 /** What was changed counts from here on, with what else decides the future. All ranks, at the same

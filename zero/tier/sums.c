@@ -1,0 +1,509 @@
+#include "zero/tier/sums.h"
+
+#include "base/arena.h"
+#include "offload/io/engine.h"
+#include "zero/tier/tier.h"
+
+#include <assert.h>
+#include <string.h>
+
+/** Strips in memory at once, beside the slots: of the shuttle and of the update. */
+enum { SHUTTLE_BUFFERS = 4, UPDATE_BUFFERS = 4, LEAST_BUFFERS = 2 };
+
+/* ------------------------------------------------------------------ how much */
+
+/** What decides the bytes of a piece. */
+struct kind {
+    const struct eng_layout *layout;
+    bool blocks;
+};
+
+static size_t piece_bytes(const void *user, const struct eng_piece *piece)
+{
+    const struct kind *kind = user;
+    if (kind->layout->sections[piece->section].frozen)
+        return 0;
+    return (kind->blocks ? 2 : 1) * piece->granules * ENG_GRANULE * sizeof(float);
+}
+
+static zero_result make_strips(const zero_ctx *z, const struct eng_tiles *tiles,
+                               struct eng_strips *strips, struct base_error *error)
+{
+    const struct kind kind = {&z->layout, z->planned_blocks};
+    return eng_strips_make(strips, &z->layout, tiles, piece_bytes, &kind, error);
+}
+
+/** The most strips that a unit has. */
+static size_t most_strips(const zero_ctx *z, const struct eng_strips *strips)
+{
+    size_t most = 0;
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        most = strips->of_unit[u].count > most ? strips->of_unit[u].count : most;
+    return most;
+}
+
+static size_t buffers(size_t wanted, const struct eng_strips *strips)
+{
+    const size_t some = strips->count < wanted ? strips->count : wanted;
+    return some > LEAST_BUFFERS ? some : LEAST_BUFFERS;
+}
+
+static struct off_slots_config file_config(const zero_ctx *z, const struct eng_strips *strips)
+{
+    return (struct off_slots_config){
+        .path = z->config.nvme_dir,
+        .tiles = strips->count,
+        .tile_bytes = strips->bytes,
+        .in_place = true,
+    };
+}
+
+static struct off_stream_config stream_config(const zero_ctx *z, const struct eng_strips *strips)
+{
+    return (struct off_stream_config){
+        .engine = off_engine_find(z->config.io),
+        .tiles = strips->count,
+        .buffers = buffers(UPDATE_BUFFERS, strips),
+        .timeout_s = z->config.timeout_s,
+        .helpers = 1,
+    };
+}
+
+static struct off_shuttle_config shuttle_config(const zero_ctx *z, const struct eng_strips *strips)
+{
+    return (struct off_shuttle_config){
+        .engine = off_engine_find(z->config.io),
+        .tiles = strips->count,
+        .buffers = buffers(SHUTTLE_BUFFERS, strips),
+        .timeout_s = z->config.timeout_s,
+    };
+}
+
+/** Of the tables beside strips, stream and shuttle. */
+static size_t table_bytes(const zero_ctx *z, const struct eng_placement *placement,
+                          const struct eng_strips *strips)
+{
+    const size_t slots = (size_t)placement->sums.slot_count;
+    return slots *
+               (sizeof(struct eng_sum_slot) + most_strips(z, strips) * sizeof(struct off_move)) +
+           z->layout.unit_count * sizeof(int) + (strips->count + 1) * sizeof(size_t);
+}
+
+static void file_needs(const zero_ctx *z, const struct eng_strips *strips,
+                       struct eng_tier_needs *needs)
+{
+    struct eng_file_needs *file = &needs->files[ENG_FILE_SUMS];
+    const struct off_slots_config slots = file_config(z, strips);
+    const struct off_stream_config stream = stream_config(z, strips);
+    const struct off_shuttle_config shuttle = shuttle_config(z, strips);
+    const struct off_stream_memory update = off_stream_memory(&stream, strips->largest);
+    const struct off_stream_memory moves = off_shuttle_memory(&shuttle, strips->largest);
+    needs->tables += update.tables + moves.tables;
+    file->bytes = off_slots_file_bytes(&slots);
+    file->memory = update.buffers + moves.buffers;
+    for (size_t i = 0; i < strips->count; i++)
+        file->written += (uint64_t)z->micro_count * strips->bytes[i];
+    file->read = file->written;
+}
+
+zero_result eng_sums_needs(const zero_ctx *z, const struct eng_placement *placement,
+                           const struct eng_tiles *tiles, struct eng_tier_needs *needs,
+                           struct base_error *error)
+{
+    struct eng_strips strips;
+    if (!z->config.grads_nvme)
+        return ZERO_OK;
+    const zero_result r = make_strips(z, tiles, &strips, error);
+    if (r)
+        return r;
+    needs->tables +=
+        eng_strips_bytes(&strips, &z->layout, tiles) + table_bytes(z, placement, &strips);
+    if (strips.count > 0)
+        file_needs(z, &strips, needs);
+    eng_strips_free(&strips);
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ life */
+
+/** Cuts the memory for sums as the placement has it. */
+static void lay_slots(zero_ctx *z, struct eng_sums *sums)
+{
+    const struct eng_slot_plan *plan = &z->placement.sums;
+    unsigned char *memory = (unsigned char *)z->sums;
+    const size_t most = most_strips(z, &sums->strips);
+    for (int c = 0; c < plan->class_count; c++)
+        for (int i = plan->classes[c].first_slot;
+             i < plan->classes[c].first_slot + plan->classes[c].slots; i++) {
+            sums->slots[i] = (struct eng_sum_slot){
+                .z = z,
+                .memory = memory,
+                .unit = -1,
+                .moves = sums->moves + (size_t)i * most,
+            };
+            memory += plan->classes[c].bytes;
+        }
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        sums->slot_of_unit[u] = -1;
+}
+
+static zero_result allocate(zero_ctx *z, struct eng_sums *sums, struct base_error *error)
+{
+    const zero_result r = make_strips(z, &z->tier->tiles, &sums->strips, error);
+    if (r)
+        return r;
+    const size_t strips = sums->strips.count;
+    const size_t slots = (size_t)z->placement.sums.slot_count;
+    sums->slot_count = z->placement.sums.slot_count;
+    sums->slots = base_calloc(slots, sizeof *sums->slots);
+    sums->moves = base_calloc(slots * most_strips(z, &sums->strips), sizeof *sums->moves);
+    sums->slot_of_unit = base_calloc(z->layout.unit_count, sizeof *sums->slot_of_unit);
+    sums->order = base_calloc(strips + 1, sizeof *sums->order);
+    if (!sums->slots || !sums->moves || !sums->slot_of_unit || !sums->order)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu strips", strips);
+    lay_slots(z, sums);
+    return ZERO_OK;
+}
+
+static zero_result open_file(const zero_ctx *z, struct eng_sums *sums, struct base_error *error)
+{
+    const struct off_slots_config file = file_config(z, &sums->strips);
+    struct off_stream_config stream = stream_config(z, &sums->strips);
+    struct off_shuttle_config shuttle = shuttle_config(z, &sums->strips);
+    int recorded;
+    if (sums->strips.count == 0)
+        return ZERO_OK;
+    zero_result r = off_slots_open(&sums->file, &file, &recorded, error);
+    stream.slots = shuttle.slots = sums->file;
+    if (!r)
+        r = off_stream_create(&sums->stream, &stream, error);
+    return r ? r : off_shuttle_create(&sums->shuttle, &shuttle, error);
+}
+
+zero_result eng_sums_open(zero_ctx *z, struct base_error *error)
+{
+    if (!z->config.grads_nvme)
+        return ZERO_OK;
+    const zero_result r = allocate(z, &z->tier->sums, error);
+    return r ? r : open_file(z, &z->tier->sums, error);
+}
+
+void eng_sums_close(struct eng_sums *sums)
+{
+    off_shuttle_destroy(sums->shuttle);
+    off_stream_destroy(sums->stream);
+    if (sums->file)
+        off_slots_close(sums->file, true);
+    eng_strips_free(&sums->strips);
+    base_free(sums->slots);
+    base_free(sums->moves);
+    base_free(sums->slot_of_unit);
+    base_free(sums->order);
+}
+
+/* ------------------------------------------------------------------ slots */
+
+/** The slot that has a unit's sums, or is about to; NULL: none has. */
+static struct eng_sum_slot *slot_of(const zero_ctx *z, zero_unit unit)
+{
+    struct eng_sums *sums = &z->tier->sums;
+    const int slot = sums->slot_of_unit[unit];
+    return slot < 0 ? NULL : &sums->slots[slot];
+}
+
+float *eng_tier_sums(const zero_ctx *z, size_t section, size_t element)
+{
+    const struct eng_section_place *place = &z->placement.sections[section];
+    const struct eng_sum_slot *slot = slot_of(z, z->layout.sections[section].unit);
+    if (!slot)
+        return NULL;
+    return (float *)(void *)(slot->memory + place->sum_offset) +
+           (element - place->own_first * ENG_GRANULE);
+}
+
+float *eng_tier_blocks(const zero_ctx *z, size_t section)
+{
+    const zero_unit unit = z->layout.sections[section].unit;
+    const struct eng_sum_slot *slot = slot_of(z, unit);
+    if (!slot || !z->planned_blocks)
+        return NULL;
+    return (float *)(void *)(slot->memory + z->placement.units[unit].sum_bytes +
+                             z->placement.sections[section].sum_offset);
+}
+
+/** Copies between a slot and a strip, on the shuttle's thread: nobody else is at the slot then. */
+static void copy(const struct eng_sum_slot *slot, size_t number, unsigned char *contents,
+                 enum off_direction direction)
+{
+    const zero_ctx *z = slot->z;
+    const struct eng_strips *strips = &z->tier->sums.strips;
+    const struct eng_strip *strip = &strips->list[number];
+    for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++) {
+        const struct eng_piece *piece = &z->tier->tiles.pieces[i];
+        const struct eng_section_place *place = &z->placement.sections[piece->section];
+        const size_t granule = ENG_GRANULE * sizeof(float), bytes = piece->granules * granule;
+        unsigned char *there = contents + strips->offset_of_piece[i];
+        unsigned char *here =
+            slot->memory + place->sum_offset + (piece->first - place->own_first) * granule;
+        for (int part = 0; part < (z->planned_blocks ? 2 : 1); part++) {
+            memcpy(direction == OFF_READ ? here : there, direction == OFF_READ ? there : here,
+                   bytes);
+            here += z->placement.units[strip->unit].sum_bytes;
+            there += bytes;
+        }
+    }
+}
+
+static void take_contents(void *user, size_t strip, void *contents)
+{
+    copy(user, strip, contents, OFF_READ);
+}
+
+static void give_contents(void *user, size_t strip, void *contents)
+{
+    copy(user, strip, contents, OFF_WRITE);
+}
+
+static void start_moves(struct eng_sums *sums, struct eng_sum_slot *slot,
+                        enum off_direction direction)
+{
+    const struct eng_piece_run run = sums->strips.of_unit[slot->unit];
+    for (size_t i = 0; i < run.count; i++) {
+        slot->moves[i] = (struct off_move){
+            .direction = direction,
+            .tile = run.first + i,
+            .exchange = direction == OFF_READ ? take_contents : give_contents,
+            .user = slot,
+        };
+        off_shuttle_start(sums->shuttle, &slot->moves[i]);
+    }
+    slot->state = direction == OFF_READ ? ENG_SUMS_READING : ENG_SUMS_WRITING;
+}
+
+/** Waits for a slot's moves, if there are any. */
+static zero_result wait_moves(zero_ctx *z, struct eng_sum_slot *slot)
+{
+    struct eng_sums *sums = &z->tier->sums;
+    struct base_error error = {0};
+    if (slot->state != ENG_SUMS_READING && slot->state != ENG_SUMS_WRITING)
+        return ZERO_OK;
+    for (size_t i = 0; i < sums->strips.of_unit[slot->unit].count; i++)
+        if (off_shuttle_wait(sums->shuttle, &slot->moves[i], &error))
+            return eng_fail(z, error.result, "gradient sums of unit %d (%s): %s", slot->unit,
+                            z->units[slot->unit].name, error.message);
+    slot->state = ENG_SUMS_IDLE;
+    return ZERO_OK;
+}
+
+/** Waits for the reductions into a slot. No circle comes of that, whatever others wait for or
+ * drain: all ranks start operations in one order, so the oldest that somebody waits for has been
+ * started by all who wait, and the others get to it without them. Moves wait for no rank. */
+static zero_result wait_reductions(zero_ctx *z, const struct eng_sum_slot *slot)
+{
+    const struct eng_unit_layout *u = &z->layout.units[slot->unit];
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
+        const zero_result r =
+            z->io[s].reduce_started ? coll_wait(z->comm, &z->io[s].reduce) : ZERO_OK;
+        if (r)
+            return eng_comm_failed(z, r);
+    }
+    return ZERO_OK;
+}
+
+/** Makes a slot that of another unit. */
+static zero_result hand_on(zero_ctx *z, struct eng_sum_slot *slot, zero_unit unit)
+{
+    struct eng_sums *sums = &z->tier->sums;
+    if (slot->state == ENG_SUMS_ADDED) {
+        const zero_result r = wait_reductions(z, slot);
+        if (r)
+            return r;
+        start_moves(sums, slot, OFF_WRITE);
+    }
+    const zero_result r = wait_moves(z, slot);
+    if (r)
+        return r;
+    if (slot->unit >= 0)
+        sums->slot_of_unit[slot->unit] = -1;
+    slot->unit = unit;
+    sums->slot_of_unit[unit] = (int)(slot - sums->slots);
+    return ZERO_OK;
+}
+
+/** Whether a slot is kept for a gradient that is open. */
+static bool is_kept(const zero_ctx *z, const struct eng_sum_slot *slot)
+{
+    return slot->unit >= 0 && z->units[slot->unit].grad_open;
+}
+
+/** The slot of a unit's class to take: what is not kept first, then what was used longest ago. */
+static struct eng_sum_slot *choose(const zero_ctx *z, zero_unit unit)
+{
+    const struct eng_slot_plan *plan = &z->placement.sums;
+    const struct eng_slot_class *class = &plan->classes[plan->class_of_unit[unit]];
+    struct eng_sum_slot *slots = z->tier->sums.slots + class->first_slot, *best = slots;
+    for (struct eng_sum_slot *slot = slots + 1; slot < slots + class->slots; slot++)
+        if (is_kept(z, slot) != is_kept(z, best) ? is_kept(z, best) : slot->used < best->used)
+            best = slot;
+    return best;
+}
+
+/* ------------------------------------------------------------------ a micro-batch */
+
+/** Whether a unit's gradient is summed here, and where others may be in memory instead. */
+static bool has_sums(const zero_ctx *z, zero_unit unit)
+{
+    return z->config.grads_nvme && z->units[unit].trains && !eng_verifying(z) &&
+           z->placement.sums.class_of_unit[unit] >= 0;
+}
+
+/** Whether the micro-batch under way adds to sums, instead of storing the first ones. */
+static bool adds(const zero_ctx *z)
+{
+    return z->micro > 0 && !z->config.native;
+}
+
+zero_result eng_tier_sums_expect(zero_ctx *z, zero_unit unit)
+{
+    if (!has_sums(z, unit) || !adds(z) || slot_of(z, unit))
+        return ZERO_OK;
+    struct eng_sum_slot *slot = choose(z, unit);
+    if (is_kept(z, slot))
+        return ZERO_OK;
+    const zero_result r = hand_on(z, slot, unit);
+    if (!r)
+        start_moves(&z->tier->sums, slot, OFF_READ);
+    return r;
+}
+
+zero_result eng_tier_sums_begin(zero_ctx *z, zero_unit unit)
+{
+    if (!has_sums(z, unit))
+        return ZERO_OK;
+    struct eng_sum_slot *slot = slot_of(z, unit);
+    zero_result r = ZERO_OK;
+    if (!slot) {
+        slot = choose(z, unit);
+        r = hand_on(z, slot, unit);
+        if (!r && adds(z))
+            start_moves(&z->tier->sums, slot, OFF_READ);
+    }
+    if (!r)
+        r = wait_moves(z, slot);
+    if (r)
+        return r;
+    slot->state = ENG_SUMS_ADDED;
+    slot->used = ++z->tier->sums.uses;
+    slot->whole = z->micro == z->micro_count - 1;
+    return ZERO_OK;
+}
+
+/** Whether the reductions into a slot are known to be complete. */
+static bool is_complete(const zero_ctx *z, const struct eng_sum_slot *slot)
+{
+    const struct eng_unit_layout *u = &z->layout.units[slot->unit];
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
+        if (z->io[s].reduce_started && !coll_drained(z->comm, &z->io[s].reduce))
+            return false;
+    return true;
+}
+
+/** Whether sums that are not whole may stay in their slot: it is nobody else's. */
+static bool may_stay(const zero_ctx *z, const struct eng_sum_slot *slot)
+{
+    const struct eng_slot_plan *plan = &z->placement.sums;
+    const struct eng_slot_class *class = &plan->classes[plan->class_of_unit[slot->unit]];
+    return !slot->whole && class->units <= class->slots;
+}
+
+void eng_tier_sums_progress(zero_ctx *z)
+{
+    if (!z->config.grads_nvme)
+        return;
+    struct eng_sums *sums = &z->tier->sums;
+    for (struct eng_sum_slot *slot = sums->slots; slot < sums->slots + sums->slot_count; slot++)
+        if (slot->state == ENG_SUMS_ADDED && !may_stay(z, slot) && is_complete(z, slot))
+            start_moves(sums, slot, OFF_WRITE);
+}
+
+zero_result eng_tier_sums_finish(zero_ctx *z)
+{
+    if (!z->config.grads_nvme)
+        return ZERO_OK;
+    struct eng_sums *sums = &z->tier->sums;
+    zero_result r = ZERO_OK;
+    for (int i = 0; i < sums->slot_count; i++)
+        if (sums->slots[i].state == ENG_SUMS_ADDED)
+            start_moves(sums, &sums->slots[i], OFF_WRITE);
+    for (int i = 0; !r && i < sums->slot_count; i++)
+        r = wait_moves(z, &sums->slots[i]);
+    return r;
+}
+
+/* ------------------------------------------------------------------ the update */
+
+/** Whether an update needs a strip: of what does not train it has nothing that counts. */
+static bool trains(const zero_ctx *z, const struct eng_strip *strip)
+{
+    for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++)
+        if (z->io[z->tier->tiles.pieces[i].section].trains)
+            return true;
+    return false;
+}
+
+void eng_sums_update_begin(zero_ctx *z, size_t count)
+{
+    struct eng_sums *sums = &z->tier->sums;
+    size_t chosen = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct eng_piece_run run = sums->strips.of_tile[z->tier->order[i]];
+        for (size_t strip = run.first; strip < run.first + run.count; strip++)
+            if (trains(z, &sums->strips.list[strip]))
+                sums->order[chosen++] = strip;
+    }
+    off_stream_forget(sums->stream); // the shuttle has written others since
+    off_stream_begin(sums->stream, sums->order, chosen);
+}
+
+static void leave_strip(struct eng_sums *sums)
+{
+    if (sums->at_strip)
+        off_stream_put(sums->stream, &sums->strip, false);
+    sums->at_strip = false;
+}
+
+static bool has_piece(const struct eng_sums *sums, size_t piece)
+{
+    const struct eng_strip *strip = &sums->strips.list[sums->strip.number];
+    return sums->at_strip && piece >= strip->first_piece &&
+           piece < strip->first_piece + strip->pieces;
+}
+
+zero_result eng_sums_update_piece(zero_ctx *z, size_t number, struct base_error *error)
+{
+    struct eng_sums *sums = &z->tier->sums;
+    const struct eng_piece *piece = &z->tier->tiles.pieces[number];
+    if (!has_piece(sums, number)) {
+        leave_strip(sums);
+        struct base_error failure = {0};
+        const zero_result r = off_stream_next(sums->stream, &sums->strip, &failure);
+        if (r)
+            return zero_fail(error, r, "gradient sums: %s", failure.message);
+        sums->at_strip = true;
+        assert(has_piece(sums, number));
+    }
+    const unsigned char *memory = sums->strip.memory;
+    const float *gradient =
+        (const float *)(const void *)(memory + sums->strips.offset_of_piece[number]);
+    for (size_t i = piece->first_segment; i < piece->first_segment + piece->segments; i++)
+        z->segments[i].gradient = gradient + (z->segments[i].first - piece->first * ENG_GRANULE);
+    return ZERO_OK;
+}
+
+void eng_sums_update_end(zero_ctx *z, struct base_error *error)
+{
+    struct base_error end = {0};
+    leave_strip(&z->tier->sums);
+    if (off_stream_end(z->tier->sums.stream, &end) && !error->result)
+        *error = end;
+}
