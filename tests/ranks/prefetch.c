@@ -2,6 +2,7 @@
  * the program does next. */
 #include "tests/ranks/toy.h"
 #include "tests/sweep.h"
+#include "tests/unit/temporary.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +43,10 @@ struct setting {
     int world, stage, prefetch, open_units, grad_units;
     int64_t live_bytes;
     bool shared; /**< one copy for all, no slots; else gather=copy */
+    bool files;  /**< state and working copies are in files */
 };
+
+static struct temporary directory; /**< of those */
 
 struct job {
     const struct toy *toy;
@@ -62,6 +66,11 @@ static bool open_job(struct team_rank *rank, const struct job *job)
     rank->config.grad_units = setting->grad_units;
     rank->config.live_bytes = setting->live_bytes;
     rank->config.gather = setting->shared ? "shared" : "copy";
+    if (setting->files) {
+        rank->config.offload_optimizer = rank->config.offload_params = "nvme";
+        rank->config.nvme_dir = directory.directory;
+        rank->config.tile_bytes = 65536;
+    }
     return toy_open(rank, job->toy);
 }
 
@@ -69,9 +78,9 @@ static void run_job(struct job *job, team_fn fn)
 {
     const struct setting *s = &job->setting;
     if (!team_run(team_threads(s->world), s->world, fn, job))
-        fail_msg("world %d, stage %d, prefetch %d, open %d, grads %d, live %lld, %s", s->world,
+        fail_msg("world %d, stage %d, prefetch %d, open %d, grads %d, live %lld, %s%s", s->world,
                  s->stage, s->prefetch, s->open_units, s->grad_units, (long long)s->live_bytes,
-                 s->shared ? "shared" : "copied");
+                 s->shared ? "shared" : "copied", s->files ? ", in files" : "");
 }
 
 static zero_statistics stats_of(const struct team_rank *rank)
@@ -125,7 +134,8 @@ static void all_but_the_first_micro_batch_gather_ahead(void **state)
                               .setting = {.world = world,
                                           .stage = 3,
                                           .prefetch = prefetch ? prefetch : ZERO_OFF,
-                                          .open_units = 1}};
+                                          .open_units = 1,
+                                          .files = (world + prefetch) / 3 % 2}};
             run_job(&job, count_ahead);
         }
 }
@@ -356,6 +366,10 @@ static void departures_have_the_right_values(void **state)
             setting.stage = 1 + (d + world) % 3;
             setting.shared = true;
             compare_wandering(&reference, &setting);
+            setting.stage = (2 + d + world) % 4;
+            setting.shared = false;
+            setting.files = true;
+            compare_wandering(&reference, &setting);
         }
 }
 
@@ -477,5 +491,9 @@ int main(void)
         cmocka_unit_test(open_units_is_the_limit),
         cmocka_unit_test(grad_units_is_the_limit),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (!temporary_make(&directory))
+        return 1;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    temporary_remove(&directory);
+    return failed;
 }
