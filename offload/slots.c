@@ -98,6 +98,11 @@ uint64_t off_slots_file_bytes(const struct off_slots_config *config)
     return bytes;
 }
 
+size_t off_slots_memory(const struct off_slots_config *config)
+{
+    return sizeof(struct off_slots) + config->tiles * sizeof(struct tile) + record_room(config);
+}
+
 /* ------------------------------------------------------------------ records */
 
 static size_t record_size(const struct off_slots *slots, size_t payload_bytes)

@@ -49,6 +49,9 @@ size_t off_slots_room_for(size_t tile_bytes);
 /** Bytes of the file. Pure. */
 uint64_t off_slots_file_bytes(const struct off_slots_config *config);
 
+/** Bytes of memory, but for the path. Pure. */
+size_t off_slots_memory(const struct off_slots_config *config);
+
 /**
  * Opens the file, or creates and allocates it; what another identity has left is overwritten.
  * *recorded is how many records it has: 0 to 2. ZERO_E_STATE: another process has it, or there is a

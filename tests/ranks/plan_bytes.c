@@ -1,7 +1,8 @@
 /* Every byte of the plan is allocated by zero_commit(), and no other: arenas and private memory row
- * by row, tables by counting what base_calloc() gave. Linked with --wrap=base_calloc and base_free.
- */
+ * by row, tables by counting what base_calloc() and base_aligned_alloc() gave. Linked with --wrap=
+ * those and base_free. */
 #include "tests/ranks/toy.h"
+#include "tests/unit/temporary.h"
 
 #include "base/arena.h"
 #include "zero/engine.h"
@@ -15,7 +16,7 @@
 
 enum { MOST_RANKS = 3, MOST_PIECES = 16384, OWN = 3000 };
 
-/* ------------------------------------------------------------------ what base_calloc() gave */
+/* ------------------------------------------------------------------ what was allocated */
 
 static struct {
     pthread_mutex_t mutex;
@@ -28,21 +29,35 @@ static struct {
 } live = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 void *__real_base_calloc(size_t count, size_t size);
+void *__real_base_aligned_alloc(size_t alignment, size_t size);
 void __real_base_free(void *memory);
 void *__wrap_base_calloc(size_t count, size_t size);
+void *__wrap_base_aligned_alloc(size_t alignment, size_t size);
 void __wrap_base_free(void *memory);
 
-void *__wrap_base_calloc(size_t count, size_t size)
+static void note(void *memory, size_t bytes)
 {
-    void *memory = __real_base_calloc(count, size);
     pthread_mutex_lock(&live.mutex);
     live.full = live.full || live.count == MOST_PIECES;
     if (memory && !live.full) {
         live.pieces[live.count].memory = memory;
-        live.pieces[live.count++].bytes = count * size;
-        live.bytes += count * size;
+        live.pieces[live.count++].bytes = bytes;
+        live.bytes += bytes;
     }
     pthread_mutex_unlock(&live.mutex);
+}
+
+void *__wrap_base_calloc(size_t count, size_t size)
+{
+    void *memory = __real_base_calloc(count, size);
+    note(memory, count * size);
+    return memory;
+}
+
+void *__wrap_base_aligned_alloc(size_t alignment, size_t size)
+{
+    void *memory = __real_base_aligned_alloc(alignment, size);
+    note(memory, size);
     return memory;
 }
 
@@ -77,6 +92,7 @@ struct options {
     unsigned frozen;
     bool own; /**< a tensor in the caller's memory */
     bool optimizers;
+    bool nvme, params, grads; /**< state in a file, and working copies and sums, too */
 };
 
 struct job {
@@ -88,6 +104,7 @@ struct job {
     size_t known[MOST_RANKS]; /**< tables, as planned, and the plan as JSON */
 };
 
+static struct temporary directory;
 static float own_weights[MOST_RANKS][OWN], own_gradients[MOST_RANKS][OWN];
 
 static bool open_job(struct team_rank *rank, const struct job *job)
@@ -106,6 +123,12 @@ static bool open_job(struct team_rank *rank, const struct job *job)
     rank->config.micro_batches = 2 * rank->world;
     rank->config.open_units = 2;
     rank->config.grad_units = 2;
+    rank->config.offload_optimizer = options->nvme ? "nvme" : NULL;
+    rank->config.offload_params = options->params ? "nvme" : NULL;
+    rank->config.offload_grads = options->grads ? "nvme" : NULL;
+    rank->config.nvme_dir = options->nvme ? directory.directory : NULL;
+    rank->config.tile_bytes = options->nvme ? 65536 : 0;
+    rank->config.io = options->nvme ? "sync" : NULL;
     if (!team_open(rank) || !toy_register(rank, &job->toy))
         return false;
     if (!options->own)
@@ -127,6 +150,12 @@ static size_t count_all(struct job *job)
     return bytes;
 }
 
+/** Also an arena of nothing has an address. */
+static bool is_arena(const struct coll_arena *arena, size_t bytes)
+{
+    return coll_arena_size(arena) == (bytes ? bytes : 1);
+}
+
 static bool rows_are_allocated(const zero_ctx *z)
 {
     const struct eng_spread *rows = z->plan.rows;
@@ -136,13 +165,19 @@ static bool rows_are_allocated(const zero_ctx *z)
     TEAM_CHECK(z->plan.total.mine == total);
     const struct eng_spread *params = &rows[ENG_FOR_PARAMS];
     TEAM_CHECK(coll_arena_size(z->params_arena) == (z->config.shared ? params->sum : params->mine));
-    // An arena of nothing has an address, too.
-    const size_t grads = rows[ENG_FOR_GRADIENTS].mine, sums = rows[ENG_FOR_SUMS].mine;
-    TEAM_CHECK(coll_arena_size(z->grads_arena) == (grads ? grads : 1));
-    TEAM_CHECK(coll_arena_size(z->sums_arena) == (sums ? sums : 1));
-    TEAM_CHECK(z->private_memory.size == rows[ENG_FOR_GATHERED].mine + rows[ENG_FOR_BLOCKS].mine +
-                                             rows[ENG_FOR_MOMENTS].mine +
-                                             rows[ENG_FOR_MASTERS].mine);
+    TEAM_CHECK(is_arena(z->grads_arena, rows[ENG_FOR_GRADIENTS].mine));
+    // What is read from a file is read by peers, if it is a working copy, and by nobody, if a sum.
+    size_t own =
+        rows[ENG_FOR_BLOCKS].mine + rows[ENG_FOR_MOMENTS].mine + rows[ENG_FOR_MASTERS].mine;
+    if (z->config.params_nvme)
+        TEAM_CHECK(is_arena(z->slots_arena, rows[ENG_FOR_GATHERED].mine));
+    else
+        own += rows[ENG_FOR_GATHERED].mine;
+    if (z->config.grads_nvme)
+        own += rows[ENG_FOR_SUMS].mine;
+    else
+        TEAM_CHECK(is_arena(z->sums_arena, rows[ENG_FOR_SUMS].mine));
+    TEAM_CHECK(z->private_memory.size == own);
     TEAM_CHECK(z->private_memory.used == z->private_memory.size);
     struct coll_counters counters;
     coll_counters(z->comm, &counters);
@@ -198,9 +233,12 @@ static const struct options all[] = {
     {.name = "native", .gather = "copy", .reduction = "native"},
     {.name = "blocks", .gather = "auto", .sum_group = 4},
     {.name = "several optimizers", .gather = "copy", .optimizers = true},
+    {.name = "state in a file", .gather = "copy", .nvme = true},
+    {.name = "working copies in a file", .gather = "copy", .nvme = true, .params = true},
+    {.name = "sums in a file", .gather = "copy", .sum_group = 4, .nvme = true, .grads = true},
 };
 
-/** What base_calloc() gave beside what is known, for all ranks together. */
+/** What was allocated beside what is known, for all ranks together. */
 static size_t beside(const struct options *options, const struct toy *toy, int world, int stage)
 {
     zero_group_desc groups[] = {zero_group_default(), zero_group_default()};
@@ -220,18 +258,27 @@ static size_t beside(const struct options *options, const struct toy *toy, int w
     return bytes;
 }
 
+/** Options of one number have the same arenas. */
+static int kind_of(const struct options *options, int stage)
+{
+    if (options->params || options->grads)
+        return options->params ? 2 : 3;
+    return stage > 0 && strcmp(options->gather, "auto") == 0;
+}
+
 /** The plan as text, and what the transport keeps of each arena, which is a little less if it is
  * shared, do not depend on the model. */
 static void the_plan_is_exact(void **state)
 {
     (void)state;
+    assert_true(temporary_make(&directory));
     for (int world = 1; world <= MOST_RANKS; world += 2) {
-        size_t expected[2] = {0};
+        size_t expected[4] = {0};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-            for (int stage = 0; stage <= (all[i].reduction ? 1 : 3); stage++)
+            for (int stage = all[i].grads; stage <= (all[i].reduction ? 1 : 3); stage++)
                 for (int m = 0; m < 2; m++) {
                     const size_t bytes = beside(&all[i], m ? &large : &toy_odd, world, stage);
-                    size_t *same = &expected[stage > 0 && strcmp(all[i].gather, "auto") == 0];
+                    size_t *same = &expected[kind_of(&all[i], stage)];
                     if (*same == 0)
                         *same = bytes;
                     if (bytes != *same)
@@ -239,6 +286,7 @@ static void the_plan_is_exact(void **state)
                                  all[i].name, world, stage, m, bytes, *same);
                 }
     }
+    temporary_remove(&directory);
 }
 
 int main(void)

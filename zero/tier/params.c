@@ -104,7 +104,7 @@ zero_result eng_params_needs(const zero_ctx *z, const struct eng_placement *plac
         const struct off_stream_memory b = off_shuttle_memory(&shuttle, strips.largest);
         file->bytes = off_slots_file_bytes(&slots);
         file->memory = a.buffers + b.buffers;
-        needs->tables += a.tables + b.tables;
+        needs->tables += off_slots_memory(&slots) + a.tables + b.tables;
         count_moved(z, tiles, &strips, file);
     }
     eng_strips_free(&strips);

@@ -98,7 +98,7 @@ static void file_needs(const zero_ctx *z, const struct eng_strips *strips,
     const struct off_shuttle_config shuttle = shuttle_config(z, strips);
     const struct off_stream_memory update = off_stream_memory(&stream, strips->largest);
     const struct off_stream_memory moves = off_shuttle_memory(&shuttle, strips->largest);
-    needs->tables += update.tables + moves.tables;
+    needs->tables += off_slots_memory(&slots) + update.tables + moves.tables;
     file->bytes = off_slots_file_bytes(&slots);
     file->memory = update.buffers + moves.buffers;
     for (size_t i = 0; i < strips->count; i++)

@@ -78,7 +78,8 @@ static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t
     file->bytes = off_slots_file_bytes(&slots);
     needs->tables += eng_tiles_bytes(tiles, &z->layout) + sizeof(struct eng_tier) +
                      (tiles->count + 1) * (sizeof(unsigned char *) + sizeof(size_t)) +
-                     z->layout.section_count * sizeof(size_t) + slots.payload_bytes;
+                     z->layout.section_count * sizeof(size_t) + slots.payload_bytes +
+                     off_slots_memory(&slots);
     if (tiles->count == 0)
         return;
     const size_t buffers = buffers_of(&z->config, tiles, beside);
