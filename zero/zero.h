@@ -194,9 +194,10 @@ typedef struct zero_param_desc {
                              rank; read during zero_commit() only */
     zero_fill_fn fill;  /**< instead of data; neither: zeros */
     void *fill_user;
-    void *borrow; /**< stages 0 to 2: the caller's buffer for the working copy (whole, row-major, of
-                       type dtype; may be `data`), which zero_gather() copies to it once an update;
-                       zero_param_ptr() is there. Lives until zero_close(); only read it */
+    void *borrow; /**< stages 0 to 2, without offload_params=nvme: the caller's buffer for the
+                       working copy (whole, row-major, of type dtype; may be `data`), which
+                       zero_gather() copies to it once an update; zero_param_ptr() is there. Lives
+                       until zero_close(); only read it */
     void *grad;   /**< stages 0, 1: the caller's buffer for the gradient (whole, row-major, of type
                        grad_dtype), zeros at first, into which kernels add at any time;
                        zero_grad_ptr() is there. zero_grad_done() takes what is there and zeroes
@@ -547,10 +548,10 @@ ZERO_API zero_result zero_grad_norm(zero_ctx *z, double scale, double *norm);
  *
  * Micro-batch l is computed by rank l mod world, so its metrics and their means do not depend on
  * the number of ranks; micro.counts is 0 in the duplicates of a last round that is not full.
- * Evaluations have an order of gathers of their own that is replayed ahead (stage 3, gather=copy),
- * and leave that of training alone. Memory for the metrics, on each rank 128 bytes a micro-batch
- * and 128 more for each of its own, is allocated by the first evaluation of a size, and in the plan
- * from then on.
+ * Evaluations have an order of gathers of their own that is replayed ahead (where there is a
+ * prefetch_units), and leave that of training alone. Memory for the metrics, on each rank 128 bytes
+ * a micro-batch and 128 more for each of its own, is allocated by the first evaluation of a size,
+ * and in the plan from then on.
  *
  * ZERO_E_INVALID: count; ZERO_E_STATE: in a step or an evaluation, or a unit is gathered;
  * ZERO_E_NOMEM (not fatal here). After these nothing has changed. ZERO_E_DIVERGED: ranks gave
