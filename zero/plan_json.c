@@ -164,15 +164,16 @@ static json_t *describe_config(const struct eng_config *config)
 static json_t *describe(const struct eng_plan *plan, const struct eng_plan_facts *facts)
 {
     const struct eng_config *config = facts->config;
-    return json_pack("{s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:o, s:o, s:o, s:{s:o, s:o}, s:o, "
-                     "s:o}",
+    return json_pack("{s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:o, s:o, s:o, s:{s:o, s:o, s:o}, "
+                     "s:o, s:o}",
                      "schema", "zero-plan", "version", SCHEMA_VERSION, "library", zero_version(),
                      "name", config->name, "planned_only", config->plan, "rank", config->rank,
                      "world", config->world, "stage", config->stage, "model", describe_model(facts),
                      "choices", describe_choices(facts), "memory", describe_memory(plan, facts),
                      "slots", "gathered_units", describe_slots(&facts->placement->gather),
-                     "gradients", describe_slots(&facts->placement->grads), "host",
-                     describe_host(plan), "config", describe_config(config));
+                     "gradients", describe_slots(&facts->placement->grads), "gradient_sums",
+                     describe_slots(&facts->placement->sums), "host", describe_host(plan), "config",
+                     describe_config(config));
 }
 
 char *eng_plan_json(const struct eng_plan *plan, const struct eng_plan_facts *facts)

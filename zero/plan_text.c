@@ -238,6 +238,7 @@ char *eng_plan_text(const struct eng_plan *plan, const struct eng_plan_facts *fa
     base_text_add(&text, "slots\n");
     write_slots(&text, "gathered units", &facts->placement->gather);
     write_slots(&text, "gradients", &facts->placement->grads);
+    write_slots(&text, "gradient sums", &facts->placement->sums);
     base_text_add(&text, "configuration\n");
     eng_config_text(facts->config, text.bytes + text.used, text.size - text.used);
     return text.bytes;

@@ -17,6 +17,8 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/temporary.h"
+
 enum { WORLD = 3, GRANULE = 1024 };
 
 /** Six tensors of odd sizes in three units, two of them stacked. */
@@ -135,6 +137,52 @@ static json_t *planned(const zero_config *config, int world)
     zero_close(z);
     plan_no_more(NULL);
     return plan;
+}
+
+/** Bytes of all ranks, of the state, working copies or sums. */
+static uint64_t of_file(json_t *plan, const char *file, const char *what)
+{
+    return number(at(at(at(plan, "memory.nvme.files"), file), what), "sum");
+}
+
+/** What is in files is told file by file, and all of it is moved by a step and needs room. */
+static void every_file_is_told_of(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"state", "working_copies", "gradient_sums"};
+    static const uint64_t elements = 5 * 3000 + 5 * 10000 + 3 * 17000 + 5 * 24000;
+    const uint64_t narrow = 5 * 10000 + 5 * 24000;
+    struct temporary directory;
+    assert_true(temporary_make(&directory));
+    for (uint64_t params = 0; params < 2; params++) {
+        const uint64_t grads = 1 - params;
+        zero_config config = config_of(2, NULL);
+        config.micro_batches = 7;
+        config.offload_optimizer = "nvme";
+        config.offload_params = params ? "nvme" : NULL;
+        config.offload_grads = grads ? "nvme" : "host";
+        config.nvme_dir = directory.directory;
+        json_t *plan = planned(&config, WORLD);
+        uint64_t bytes = 0;
+        for (int i = 0; i < 3; i++)
+            bytes += of_file(plan, files[i], "bytes");
+        assert_int_equal(bytes, number(plan, "memory.nvme.bytes.sum"));
+        // Whole granules, whole pages: at least as much, and not much more.
+        const uint64_t moved = of_file(plan, "state", "written");
+        assert_int_equal(of_file(plan, "state", "read"), moved);
+        assert_in_range(moved, 12 * elements, 13 * elements);
+        const uint64_t copies = of_file(plan, "working_copies", "written");
+        assert_in_range(copies, params * (4 * elements - 2 * narrow), params * 4 * elements);
+        assert_int_equal(of_file(plan, "working_copies", "read"), 2 * 3 * copies);
+        const uint64_t sums = of_file(plan, "gradient_sums", "written");
+        assert_in_range(sums, grads * 3 * 4 * elements, grads * 3 * 5 * elements);
+        assert_int_equal(of_file(plan, "gradient_sums", "read"), sums);
+        assert_int_equal(number(plan, "memory.tiers.host.working_copy_buffers.min") > 0, params);
+        assert_int_equal(number(plan, "memory.tiers.host.sum_buffers.min") > 0, grads);
+        assert_int_equal(temporary_entries(&directory), 0);
+        json_decref(plan);
+    }
+    temporary_remove(&directory);
 }
 
 static void the_schema_is_that_of_the_manual(void **state)
@@ -536,6 +584,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(the_schema_is_that_of_the_manual, plan_no_more),
+        cmocka_unit_test_teardown(every_file_is_told_of, plan_no_more),
         cmocka_unit_test_teardown(ranks_are_added_up, plan_no_more),
         cmocka_unit_test_teardown(ranks_need_most_at_other_moments, plan_no_more),
         cmocka_unit_test_teardown(comparing_takes_memory, plan_no_more),
