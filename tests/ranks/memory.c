@@ -32,6 +32,7 @@ struct job {
     bool borrow, own; /**< working copies, gradients in the caller's memory as well */
     bool paranoid, verify;
     const char *nvme;  /**< directory of the optimizer's state; NULL: memory */
+    bool params, sums; /**< on NVMe, too */
     int32_t evaluates; /**< micro-batches of evaluations at the end; 0: none */
     pthread_barrier_t barrier;
     size_t before[WORLD];    /**< before zero_open() */
@@ -164,6 +165,8 @@ static bool measure_job(struct team_rank *rank, void *user)
         rank->config.offload_optimizer = "nvme";
         rank->config.nvme_dir = job->nvme;
         rank->config.tile_bytes = 4 << 20;
+        rank->config.offload_params = job->params ? "nvme" : "host";
+        rank->config.offload_grads = job->sums ? "nvme" : "host";
     }
     job->before[r] = measure(job);
     if (!toy_open(rank, &toy))
@@ -268,16 +271,25 @@ static void the_plan_of_other_precisions_is_what_is_used(void **state)
     }
 }
 
-/** The optimizer's state is in files, and a few tiles of it in memory. */
+/** The optimizer's state is in files, and a few tiles of it in memory; so are parameters and sums.
+ */
 static void the_plan_of_state_in_files_is_what_is_used(void **state)
 {
     (void)state;
     struct temporary directory;
     need_plain_memory();
     assert_true(temporary_make(&directory));
-    for (int stage = 0; stage <= 3; stage++) {
-        struct job *job = make_job(stage, stage % 2, stage < 2 ? ZERO_BF16 : ZERO_F32, 40, LAYER);
+    static const struct {
+        int stage;
+        bool shared, params, sums;
+    } ways[] = {{0, false, true, false}, {1, true, false, false}, {1, true, false, true},
+                {2, false, true, true},  {3, true, false, false}, {3, false, true, true}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct job *job = make_job(ways[i].stage, ways[i].shared,
+                                   ways[i].stage < 2 ? ZERO_BF16 : ZERO_F32, 40, LAYER);
         job->nvme = directory.directory;
+        job->params = ways[i].params;
+        job->sums = ways[i].sums;
         compare_with_plan(job);
         assert_int_equal(temporary_entries(&directory), 0);
     }

@@ -22,7 +22,7 @@ struct job {
     int stage;
     int steps;                  // of this job
     bool in_memory;             // nothing is in files
-    bool params;                // working copies are, too
+    bool params, no_sums;       // working copies are, too; sums are not
     bool dies;                  // ends without a clean end
     bool comes_back;            // goes on from what is there
     bool saves;                 // after its second step
@@ -107,6 +107,8 @@ static bool work(struct team_rank *rank, void *user)
         put_state_into_files(&rank->config);
     if (!job->in_memory && job->params)
         rank->config.offload_params = "nvme";
+    if (job->no_sums)
+        rank->config.offload_grads = "host";
     if (job->tile > 0)
         rank->config.tile_bytes = job->tile;
     if (!team_open(rank) || !toy_register(rank, &toy))
@@ -142,7 +144,8 @@ static void run(int world, struct job *job)
 
 /* ------------------------------------------------------------------ what works */
 
-// At any stage, with masters in files or weights in memory.
+// At any stage, with masters in files or weights in memory, and wherever working copies and sums
+// were before.
 static void a_job_comes_back_at_its_last_step(void **state)
 {
     (void)state;
@@ -153,8 +156,10 @@ static void a_job_comes_back_at_its_last_step(void **state)
             struct job first = {.dtype = dtype, .stage = stage, .steps = STEPS, .dies = true};
             struct job again = first;
             first.params = (world + stage / 2) % 2;
+            first.no_sums = world % 2;
             whole.in_memory = true;
-            again.params = first.params;
+            again.params = world / 2 % 2;
+            again.no_sums = !first.no_sums;
             again.dies = false;
             again.comes_back = true;
             again.expected = STEPS;
