@@ -6,6 +6,7 @@
 #include "offload/probe.h"
 #include "offload/stream.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/bench_offload_job.h"
 #include "tests/bench/local_update.h"
 #include "tests/bench/raw_io.h"
 #include "tests/bench/tile_codec.h"
@@ -405,6 +406,9 @@ int main(int argc, char **argv)
     run_rows(&work);
     run_variants(&work);
     close_state(&work.state);
+    // Row h: a job.
+    if (wants(&work, 'h') && !offload_job_row(work.directory))
+        fail("the job has failed");
     raw_io_destroy(work.best);
     raw_io_destroy(work.plain);
     raw_io_destroy(work.serial);

@@ -1,0 +1,160 @@
+// A job whose state and parameters are in files, and whose forward and backward passes take longer
+// than reading its parameters. Ranks are threads; rank 0 measures.
+#include "tests/bench/bench_offload_job.h"
+
+#include "base/bfloat16.h"
+#include "base/cpu.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/local_update.h"
+#include "tests/ranks/team.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+// Each unit is one tensor of bf16. A pass goes over its weights so often that computing takes
+// several times as long as a disk of 1 GB/s takes to read them.
+enum { UNITS = 16, ELEMENTS = 1 << 20, PASSES = 8 };
+
+struct meeting {
+    const char *directory;
+    pthread_barrier_t barrier;
+    bool finished;
+};
+
+struct worker {
+    struct team_rank *rank;
+    struct meeting *meeting;
+    bool good;
+    float sum; // of all that was computed: zeros, of which no step makes anything else
+};
+
+static bool commit(struct team_rank *rank, const struct meeting *meeting)
+{
+    rank->config.stage = 3;
+    rank->config.micro_batches = rank->world;
+    rank->config.offload_optimizer = rank->config.offload_params = "nvme";
+    rank->config.nvme_dir = meeting->directory;
+    if (!team_open(rank))
+        return false;
+    TEAM_OK(rank, zero_add_group(rank->z, NULL, NULL));
+    zero_param_desc desc = zero_param_default();
+    desc.name = "weights";
+    desc.dtype = ZERO_BF16;
+    desc.ndim = 2;
+    desc.shape[0] = UNITS;
+    desc.shape[1] = ELEMENTS;
+    desc.unit_count = UNITS;
+    TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
+    TEAM_OK(rank, zero_commit(rank->z));
+    return true;
+}
+
+static void compute(struct worker *worker, zero_unit unit)
+{
+    const uint16_t *weights = zero_param_ptr(worker->rank->z, 0, unit);
+    float sums[16] = {0};
+    for (int pass = 0; pass < PASSES; pass++)
+        for (size_t i = 0; i < ELEMENTS; i++)
+            sums[i % 16] = sums[i % 16] * 0.5f + base_f32_from_bf16(weights[i]);
+    worker->sum += sums[0];
+}
+
+static bool pass(struct worker *worker)
+{
+    struct team_rank *rank = worker->rank;
+    TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
+    for (zero_unit unit = 0; unit < UNITS; unit++) {
+        TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
+        compute(worker, unit);
+        TEAM_OK(rank, zero_release(rank->z, unit, NULL));
+    }
+    for (zero_unit unit = UNITS - 1; unit >= 0; unit--) {
+        TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
+        TEAM_OK(rank, zero_grad_open(rank->z, unit, NULL));
+        compute(worker, unit);
+        TEAM_OK(rank, zero_release(rank->z, unit, NULL));
+        TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
+    }
+    return true;
+}
+
+static bool step(struct worker *worker)
+{
+    struct team_rank *rank = worker->rank;
+    zero_step_args args = zero_step_args_default();
+    args.group_count = 1;
+    args.hyper = &local_hyper;
+    args.scale = 1.0 / rank->world;
+    if (!pass(worker))
+        return false;
+    TEAM_OK(rank, zero_step(rank->z, &args, NULL));
+    return true;
+}
+
+// Does what rank 0 does; false at the end.
+static bool follow(struct worker *worker)
+{
+    pthread_barrier_wait(&worker->meeting->barrier);
+    if (worker->meeting->finished)
+        return false;
+    worker->good = worker->good && step(worker);
+    pthread_barrier_wait(&worker->meeting->barrier);
+    return true;
+}
+
+static double gather_waits(const struct worker *worker)
+{
+    zero_statistics stats = {.struct_size = sizeof stats};
+    zero_stats(worker->rank->z, &stats);
+    return stats.gather_wait_s;
+}
+
+static double whole(void *user)
+{
+    const double begin = bench_now();
+    follow(user);
+    return bench_now() - begin;
+}
+
+static double without_waits(void *user)
+{
+    const double waited = gather_waits(user), seconds = whole(user);
+    return seconds - (gather_waits(user) - waited);
+}
+
+static bool run_rank(struct team_rank *rank, void *user)
+{
+    struct worker worker = {.rank = rank, .meeting = user, .good = true};
+    const struct bench_row row = {
+        .name = "stage 3, parameters on disk",
+        .reference_name = "without waits",
+        .unit = "Mel/s",
+        .ours_amount = 1e-6 * UNITS * ELEMENTS,
+        .reference_amount = 1e-6 * UNITS * ELEMENTS,
+        .ours = whole,
+        .reference = without_waits,
+        .user = &worker,
+        .target = 0.95,
+    };
+    if (!commit(rank, worker.meeting))
+        return false;
+    if (rank->rank > 0) {
+        while (follow(&worker)) {
+        }
+        return worker.good;
+    }
+    bench_run(&row);
+    worker.meeting->finished = true;
+    follow(&worker);
+    return worker.good && worker.sum >= 0;
+}
+
+bool offload_job_row(const char *directory)
+{
+    const int world = base_cpu_detect().allowed_cpus < 2 ? 1 : 2;
+    struct meeting meeting = {.directory = directory};
+    pthread_barrier_init(&meeting.barrier, NULL, (unsigned)world);
+    const bool good = team_run(team_threads(world), world, run_rank, &meeting);
+    pthread_barrier_destroy(&meeting.barrier);
+    return good;
+}
