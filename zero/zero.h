@@ -323,7 +323,7 @@ ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
  * ZERO_E_LIMIT: stage 3, whether or not gathers copy, or offload_params=nvme, and open_units units
  * are held already; the message names them and the key. It would come in every step again, so it is
  * fatal: what is held stays readable until zero_close(), nothing else goes on. offload_params=nvme:
- * ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT of the file, fatal; the message has the offset.
+ * ZERO_E_IO, ZERO_E_CORRUPT of the file, fatal; the message has the offset.
  */
 ZERO_API zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream);
 
