@@ -1,14 +1,13 @@
 #include "zero/tier/params.h"
 
 #include "base/arena.h"
-#include "offload/io/engine.h"
 #include "zero/tier/tier.h"
 
 #include <assert.h>
 #include <string.h>
 
-/** Strips in memory at once, beside the gather slots: on their way from the file, and to it. */
-enum { READ_BUFFERS = 8, WRITE_BUFFERS = 4, LEAST_BUFFERS = 2 };
+/** Beside the gather slots: of a step that writes them, and on their way from the file. */
+static const struct eng_strip_buffers buffers = {.pass = 4, .moves = 8};
 
 /* ------------------------------------------------------------------ how much */
 
@@ -35,43 +34,6 @@ static zero_result make_strips(const zero_ctx *z, const struct eng_placement *pl
     return eng_strips_make(strips, &z->layout, tiles, piece_bytes, &kind, error);
 }
 
-static size_t buffers(size_t wanted, const struct eng_strips *strips)
-{
-    const size_t some = strips->count < wanted ? strips->count : wanted;
-    return some > LEAST_BUFFERS ? some : LEAST_BUFFERS;
-}
-
-static struct off_slots_config file_config(const zero_ctx *z, const struct eng_strips *strips)
-{
-    return (struct off_slots_config){
-        .path = z->config.nvme_dir,
-        .tiles = strips->count,
-        .tile_bytes = strips->bytes,
-        .in_place = true,
-    };
-}
-
-static struct off_stream_config stream_config(const zero_ctx *z, const struct eng_strips *strips)
-{
-    return (struct off_stream_config){
-        .engine = off_engine_find(z->config.io),
-        .tiles = strips->count,
-        .buffers = buffers(WRITE_BUFFERS, strips),
-        .timeout_s = z->config.timeout_s,
-        .helpers = 1,
-    };
-}
-
-static struct off_shuttle_config shuttle_config(const zero_ctx *z, const struct eng_strips *strips)
-{
-    return (struct off_shuttle_config){
-        .engine = off_engine_find(z->config.io),
-        .tiles = strips->count,
-        .buffers = buffers(READ_BUFFERS, strips),
-        .timeout_s = z->config.timeout_s,
-    };
-}
-
 /** Bytes that a step reads, forwards and backwards in each micro-batch, and writes: what trains. */
 static void count_moved(const zero_ctx *z, const struct eng_tiles *tiles,
                         const struct eng_strips *strips, struct eng_file_needs *file)
@@ -93,72 +55,38 @@ zero_result eng_params_needs(const zero_ctx *z, const struct eng_placement *plac
     const zero_result r = make_strips(z, placement, tiles, &strips, error);
     if (r)
         return r;
-    needs->tables += eng_strips_bytes(&strips, &z->layout, tiles) +
-                     z->layout.unit_count * sizeof(struct eng_stage) +
-                     (strips.count + 1) * (sizeof(struct off_move) + sizeof(size_t));
-    if (strips.count > 0) {
-        const struct off_slots_config slots = file_config(z, &strips);
-        const struct off_stream_config stream = stream_config(z, &strips);
-        const struct off_shuttle_config shuttle = shuttle_config(z, &strips);
-        const struct off_stream_memory a = off_stream_memory(&stream, strips.largest);
-        const struct off_stream_memory b = off_shuttle_memory(&shuttle, strips.largest);
-        file->bytes = off_slots_file_bytes(&slots);
-        file->memory = a.buffers + b.buffers;
-        needs->tables += off_slots_memory(&slots) + a.tables + b.tables;
-        count_moved(z, tiles, &strips, file);
-    }
+    needs->tables += z->layout.unit_count * sizeof(struct eng_stage) +
+                     (strips.count + 1) * sizeof(struct off_move);
+    eng_strip_file_needs(z, &strips, tiles, buffers, file, &needs->tables);
+    count_moved(z, tiles, &strips, file);
     eng_strips_free(&strips);
     return ZERO_OK;
 }
 
 /* ------------------------------------------------------------------ life */
 
-static zero_result allocate(const zero_ctx *z, struct eng_params *params, struct base_error *error)
-{
-    const zero_result r = make_strips(z, &z->placement, &z->tier->tiles, &params->strips, error);
-    if (r)
-        return r;
-    const size_t strips = params->strips.count;
-    params->stages = base_calloc(z->layout.unit_count, sizeof *params->stages);
-    params->moves = base_calloc(strips + 1, sizeof *params->moves);
-    params->order = base_calloc(strips + 1, sizeof *params->order);
-    if (!params->stages || !params->moves || !params->order)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu strips", strips);
-    return ZERO_OK;
-}
-
-static zero_result open_file(const zero_ctx *z, struct eng_params *params, struct base_error *error)
-{
-    const struct off_slots_config file = file_config(z, &params->strips);
-    struct off_stream_config stream = stream_config(z, &params->strips);
-    struct off_shuttle_config shuttle = shuttle_config(z, &params->strips);
-    int recorded;
-    if (params->strips.count == 0)
-        return ZERO_OK;
-    zero_result r = off_slots_open(&params->file, &file, &recorded, error);
-    stream.slots = shuttle.slots = params->file;
-    if (!r)
-        r = off_stream_create(&params->stream, &stream, error);
-    return r ? r : off_shuttle_create(&params->shuttle, &shuttle, error);
-}
-
 zero_result eng_params_open(zero_ctx *z, struct base_error *error)
 {
+    struct eng_params *params = &z->tier->params;
+    struct eng_strips *strips = &params->file.strips;
     if (!z->config.params_nvme)
         return ZERO_OK;
-    const zero_result r = allocate(z, &z->tier->params, error);
-    return r ? r : open_file(z, &z->tier->params, error);
+    const zero_result r = make_strips(z, &z->placement, &z->tier->tiles, strips, error);
+    if (r)
+        return r;
+    params->stages = base_calloc(z->layout.unit_count, sizeof *params->stages);
+    params->moves = base_calloc(strips->count + 1, sizeof *params->moves);
+    if (!params->stages || !params->moves)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu strips",
+                         strips->count);
+    return eng_strip_file_open(z, &params->file, buffers, error);
 }
 
 void eng_params_close(struct eng_params *params)
 {
-    off_shuttle_destroy(params->shuttle);
-    off_stream_destroy(params->stream);
-    off_slots_close(params->file, true);
-    eng_strips_free(&params->strips);
+    eng_strip_file_close(&params->file);
     base_free(params->stages);
     base_free(params->moves);
-    base_free(params->order);
 }
 
 /** Says whose file it is that something went wrong with: it has no name of its own. */
@@ -217,27 +145,21 @@ static void make_piece(const zero_ctx *z, const struct eng_piece *piece, unsigne
 
 void eng_params_begin(zero_ctx *z, size_t count)
 {
-    struct eng_params *params = &z->tier->params;
-    size_t chosen = 0;
-    if (!params->stream)
-        return;
-    for (size_t i = 0; i < count; i++) {
-        const struct eng_piece_run run = params->strips.of_tile[z->tier->order[i]];
-        for (size_t strip = run.first; strip < run.first + run.count; strip++)
-            params->order[chosen++] = strip;
-    }
-    off_stream_begin_anew(params->stream, params->order, chosen);
+    struct eng_strip_file *file = &z->tier->params.file;
+    const size_t strips = eng_strip_file_order(z, file, count, NULL);
+    if (file->stream)
+        off_stream_begin_anew(file->stream, file->order, strips);
 }
 
 zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error)
 {
     const struct eng_params *params = &z->tier->params;
-    const struct eng_strips *strips = &params->strips;
-    if (!params->stream)
+    const struct eng_strips *strips = &params->file.strips;
+    if (!params->file.stream)
         return ZERO_OK;
     for (size_t n = 0; n < strips->of_tile[tile].count; n++) {
         struct off_tile out;
-        const zero_result r = off_stream_next(params->stream, &out, error);
+        const zero_result r = off_stream_next(params->file.stream, &out, error);
         if (r)
             return blame(r, error);
         const struct eng_strip *strip = &strips->list[out.number];
@@ -245,7 +167,7 @@ zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error)
         for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++)
             make_piece(z, &z->tier->tiles.pieces[i],
                        (unsigned char *)out.memory + strips->offset_of_piece[i]);
-        off_stream_put(params->stream, &out, true);
+        off_stream_put(params->file.stream, &out, true);
     }
     return ZERO_OK;
 }
@@ -253,7 +175,8 @@ zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error)
 void eng_params_end(zero_ctx *z, struct base_error *error)
 {
     struct base_error end = {0};
-    if (!z->tier->params.stream || !off_stream_end(z->tier->params.stream, &end) || error->result)
+    if (!z->tier->params.file.stream || !off_stream_end(z->tier->params.file.stream, &end) ||
+        error->result)
         return;
     blame(end.result, &end);
     *error = end;
@@ -266,7 +189,7 @@ static void take_contents(void *user, size_t number, void *contents)
 {
     const struct eng_stage *stage = user;
     const zero_ctx *z = stage->z;
-    const struct eng_strips *strips = &z->tier->params.strips;
+    const struct eng_strips *strips = &z->tier->params.file.strips;
     const struct eng_strip *strip = &strips->list[number];
     for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++) {
         const struct eng_piece *piece = &z->tier->tiles.pieces[i];
@@ -290,7 +213,7 @@ void eng_tier_stage(zero_ctx *z, zero_unit unit, unsigned char *slot)
 {
     struct eng_params *params = &z->tier->params;
     struct eng_piece_run runs[2];
-    runs_of(&params->strips, unit, runs);
+    runs_of(&params->file.strips, unit, runs);
     params->stages[unit] = (struct eng_stage){.z = z, .slot = slot};
     for (int i = 0; i < 2; i++)
         for (size_t strip = runs[i].first; strip < runs[i].first + runs[i].count; strip++) {
@@ -300,14 +223,14 @@ void eng_tier_stage(zero_ctx *z, zero_unit unit, unsigned char *slot)
                 .exchange = take_contents,
                 .user = &params->stages[unit],
             };
-            off_shuttle_start(params->shuttle, &params->moves[strip]);
+            off_shuttle_start(params->file.shuttle, &params->moves[strip]);
         }
 }
 
 /** Waits for one move. What peers want of this rank meanwhile they get between two moves. */
 static zero_result wait_move(zero_ctx *z, struct off_move *move)
 {
-    struct off_shuttle *shuttle = z->tier->params.shuttle;
+    struct off_shuttle *shuttle = z->tier->params.file.shuttle;
     struct base_error error = {0};
     if (!off_shuttle_done(shuttle, move)) {
         const zero_result r = coll_progress(z->comm);
@@ -326,7 +249,7 @@ zero_result eng_tier_stage_wait(zero_ctx *z, zero_unit unit)
     struct eng_params *params = &z->tier->params;
     struct eng_piece_run runs[2];
     zero_result r = ZERO_OK;
-    runs_of(&params->strips, unit, runs);
+    runs_of(&params->file.strips, unit, runs);
     for (int i = 0; i < 2; i++)
         for (size_t strip = runs[i].first; !r && strip < runs[i].first + runs[i].count; strip++)
             r = wait_move(z, &params->moves[strip]);

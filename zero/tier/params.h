@@ -9,11 +9,8 @@
 #ifndef ZERO_TIER_PARAMS_H
 #define ZERO_TIER_PARAMS_H
 
-#include "offload/shuttle.h"
-#include "offload/slots.h"
-#include "offload/stream.h"
 #include "zero/engine.h"
-#include "zero/tier/strips.h"
+#include "zero/tier/strip_file.h"
 
 /** Where a unit's strips go, for the shuttle's thread. */
 struct eng_stage {
@@ -22,13 +19,9 @@ struct eng_stage {
 };
 
 struct eng_params {
-    struct eng_strips strips;
-    struct off_slots *file;
-    struct off_stream *stream;   /**< that writes; NULL, like the shuttle: there are no strips */
-    struct off_shuttle *shuttle; /**< that reads */
-    struct eng_stage *stages;    /**< one a unit */
-    struct off_move *moves;      /**< one a strip */
-    size_t *order;               /**< strips of the pass under way */
+    struct eng_strip_file file; /**< passes write it, moves read it */
+    struct eng_stage *stages;   /**< one a unit */
+    struct off_move *moves;     /**< one a strip */
 };
 
 struct eng_tier_needs;

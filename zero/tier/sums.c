@@ -1,14 +1,13 @@
 #include "zero/tier/sums.h"
 
 #include "base/arena.h"
-#include "offload/io/engine.h"
 #include "zero/tier/tier.h"
 
 #include <assert.h>
 #include <string.h>
 
-/** Strips in memory at once, beside the slots: of the shuttle and of the update. */
-enum { SHUTTLE_BUFFERS = 4, UPDATE_BUFFERS = 4, LEAST_BUFFERS = 2 };
+/** Beside the slots: of the update, and on their way from slots and to them. */
+static const struct eng_strip_buffers buffers = {.pass = 4, .moves = 4};
 
 /* ------------------------------------------------------------------ how much */
 
@@ -42,65 +41,20 @@ static size_t most_strips(const zero_ctx *z, const struct eng_strips *strips)
     return most;
 }
 
-static size_t buffers(size_t wanted, const struct eng_strips *strips)
-{
-    const size_t some = strips->count < wanted ? strips->count : wanted;
-    return some > LEAST_BUFFERS ? some : LEAST_BUFFERS;
-}
-
-static struct off_slots_config file_config(const zero_ctx *z, const struct eng_strips *strips)
-{
-    return (struct off_slots_config){
-        .path = z->config.nvme_dir,
-        .tiles = strips->count,
-        .tile_bytes = strips->bytes,
-        .in_place = true,
-    };
-}
-
-static struct off_stream_config stream_config(const zero_ctx *z, const struct eng_strips *strips)
-{
-    return (struct off_stream_config){
-        .engine = off_engine_find(z->config.io),
-        .tiles = strips->count,
-        .buffers = buffers(UPDATE_BUFFERS, strips),
-        .timeout_s = z->config.timeout_s,
-        .helpers = 1,
-    };
-}
-
-static struct off_shuttle_config shuttle_config(const zero_ctx *z, const struct eng_strips *strips)
-{
-    return (struct off_shuttle_config){
-        .engine = off_engine_find(z->config.io),
-        .tiles = strips->count,
-        .buffers = buffers(SHUTTLE_BUFFERS, strips),
-        .timeout_s = z->config.timeout_s,
-    };
-}
-
-/** Of the tables beside strips, stream and shuttle. */
+/** Of the tables beside those of the file. */
 static size_t table_bytes(const zero_ctx *z, const struct eng_placement *placement,
                           const struct eng_strips *strips)
 {
     const size_t slots = (size_t)placement->sums.slot_count;
     return slots *
                (sizeof(struct eng_sum_slot) + most_strips(z, strips) * sizeof(struct off_move)) +
-           z->layout.unit_count * sizeof(int) + (strips->count + 1) * sizeof(size_t);
+           z->layout.unit_count * sizeof(int);
 }
 
-static void file_needs(const zero_ctx *z, const struct eng_strips *strips,
-                       struct eng_tier_needs *needs)
+/** Bytes that a step writes, and reads: what each micro-batch leaves. */
+static void count_moved(const zero_ctx *z, const struct eng_strips *strips,
+                        struct eng_file_needs *file)
 {
-    struct eng_file_needs *file = &needs->files[ENG_FILE_SUMS];
-    const struct off_slots_config slots = file_config(z, strips);
-    const struct off_stream_config stream = stream_config(z, strips);
-    const struct off_shuttle_config shuttle = shuttle_config(z, strips);
-    const struct off_stream_memory update = off_stream_memory(&stream, strips->largest);
-    const struct off_stream_memory moves = off_shuttle_memory(&shuttle, strips->largest);
-    needs->tables += off_slots_memory(&slots) + update.tables + moves.tables;
-    file->bytes = off_slots_file_bytes(&slots);
-    file->memory = update.buffers + moves.buffers;
     for (size_t i = 0; i < strips->count; i++)
         file->written += (uint64_t)z->micro_count * strips->bytes[i];
     file->read = file->written;
@@ -110,16 +64,16 @@ zero_result eng_sums_needs(const zero_ctx *z, const struct eng_placement *placem
                            const struct eng_tiles *tiles, struct eng_tier_needs *needs,
                            struct base_error *error)
 {
+    struct eng_file_needs *file = &needs->files[ENG_FILE_SUMS];
     struct eng_strips strips;
     if (!z->config.grads_nvme)
         return ZERO_OK;
     const zero_result r = make_strips(z, tiles, &strips, error);
     if (r)
         return r;
-    needs->tables +=
-        eng_strips_bytes(&strips, &z->layout, tiles) + table_bytes(z, placement, &strips);
-    if (strips.count > 0)
-        file_needs(z, &strips, needs);
+    needs->tables += table_bytes(z, placement, &strips);
+    eng_strip_file_needs(z, &strips, tiles, buffers, file, &needs->tables);
+    count_moved(z, &strips, file);
     eng_strips_free(&strips);
     return ZERO_OK;
 }
@@ -131,7 +85,7 @@ static void lay_slots(zero_ctx *z, struct eng_sums *sums)
 {
     const struct eng_slot_plan *plan = &z->placement.sums;
     unsigned char *memory = (unsigned char *)z->sums;
-    const size_t most = most_strips(z, &sums->strips);
+    const size_t most = most_strips(z, &sums->file.strips);
     for (int c = 0; c < plan->class_count; c++)
         for (int i = plan->classes[c].first_slot;
              i < plan->classes[c].first_slot + plan->classes[c].slots; i++) {
@@ -149,35 +103,19 @@ static void lay_slots(zero_ctx *z, struct eng_sums *sums)
 
 static zero_result allocate(zero_ctx *z, struct eng_sums *sums, struct base_error *error)
 {
-    const zero_result r = make_strips(z, &z->tier->tiles, &sums->strips, error);
+    const zero_result r = make_strips(z, &z->tier->tiles, &sums->file.strips, error);
     if (r)
         return r;
-    const size_t strips = sums->strips.count;
     const size_t slots = (size_t)z->placement.sums.slot_count;
     sums->slot_count = z->placement.sums.slot_count;
     sums->slots = base_calloc(slots, sizeof *sums->slots);
-    sums->moves = base_calloc(slots * most_strips(z, &sums->strips), sizeof *sums->moves);
+    sums->moves = base_calloc(slots * most_strips(z, &sums->file.strips), sizeof *sums->moves);
     sums->slot_of_unit = base_calloc(z->layout.unit_count, sizeof *sums->slot_of_unit);
-    sums->order = base_calloc(strips + 1, sizeof *sums->order);
-    if (!sums->slots || !sums->moves || !sums->slot_of_unit || !sums->order)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu strips", strips);
+    if (!sums->slots || !sums->moves || !sums->slot_of_unit)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu strips",
+                         sums->file.strips.count);
     lay_slots(z, sums);
     return ZERO_OK;
-}
-
-static zero_result open_file(const zero_ctx *z, struct eng_sums *sums, struct base_error *error)
-{
-    const struct off_slots_config file = file_config(z, &sums->strips);
-    struct off_stream_config stream = stream_config(z, &sums->strips);
-    struct off_shuttle_config shuttle = shuttle_config(z, &sums->strips);
-    int recorded;
-    if (sums->strips.count == 0)
-        return ZERO_OK;
-    zero_result r = off_slots_open(&sums->file, &file, &recorded, error);
-    stream.slots = shuttle.slots = sums->file;
-    if (!r)
-        r = off_stream_create(&sums->stream, &stream, error);
-    return r ? r : off_shuttle_create(&sums->shuttle, &shuttle, error);
 }
 
 zero_result eng_sums_open(zero_ctx *z, struct base_error *error)
@@ -185,20 +123,15 @@ zero_result eng_sums_open(zero_ctx *z, struct base_error *error)
     if (!z->config.grads_nvme)
         return ZERO_OK;
     const zero_result r = allocate(z, &z->tier->sums, error);
-    return r ? r : open_file(z, &z->tier->sums, error);
+    return r ? r : eng_strip_file_open(z, &z->tier->sums.file, buffers, error);
 }
 
 void eng_sums_close(struct eng_sums *sums)
 {
-    off_shuttle_destroy(sums->shuttle);
-    off_stream_destroy(sums->stream);
-    if (sums->file)
-        off_slots_close(sums->file, true);
-    eng_strips_free(&sums->strips);
+    eng_strip_file_close(&sums->file);
     base_free(sums->slots);
     base_free(sums->moves);
     base_free(sums->slot_of_unit);
-    base_free(sums->order);
 }
 
 /* ------------------------------------------------------------------ slots */
@@ -236,7 +169,7 @@ static void copy(const struct eng_sum_slot *slot, size_t number, unsigned char *
                  enum off_direction direction)
 {
     const zero_ctx *z = slot->z;
-    const struct eng_strips *strips = &z->tier->sums.strips;
+    const struct eng_strips *strips = &z->tier->sums.file.strips;
     const struct eng_strip *strip = &strips->list[number];
     for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++) {
         const struct eng_piece *piece = &z->tier->tiles.pieces[i];
@@ -267,7 +200,7 @@ static void give_contents(void *user, size_t strip, void *contents)
 static void start_moves(struct eng_sums *sums, struct eng_sum_slot *slot,
                         enum off_direction direction)
 {
-    const struct eng_piece_run run = sums->strips.of_unit[slot->unit];
+    const struct eng_piece_run run = sums->file.strips.of_unit[slot->unit];
     for (size_t i = 0; i < run.count; i++) {
         slot->moves[i] = (struct off_move){
             .direction = direction,
@@ -275,7 +208,7 @@ static void start_moves(struct eng_sums *sums, struct eng_sum_slot *slot,
             .exchange = direction == OFF_READ ? take_contents : give_contents,
             .user = slot,
         };
-        off_shuttle_start(sums->shuttle, &slot->moves[i]);
+        off_shuttle_start(sums->file.shuttle, &slot->moves[i]);
     }
     slot->state = direction == OFF_READ ? ENG_SUMS_READING : ENG_SUMS_WRITING;
 }
@@ -287,8 +220,8 @@ static zero_result wait_moves(zero_ctx *z, struct eng_sum_slot *slot)
     struct base_error error = {0};
     if (slot->state != ENG_SUMS_READING && slot->state != ENG_SUMS_WRITING)
         return ZERO_OK;
-    for (size_t i = 0; i < sums->strips.of_unit[slot->unit].count; i++)
-        if (off_shuttle_wait(sums->shuttle, &slot->moves[i], &error))
+    for (size_t i = 0; i < sums->file.strips.of_unit[slot->unit].count; i++)
+        if (off_shuttle_wait(sums->file.shuttle, &slot->moves[i], &error))
             return eng_fail(z, error.result, "gradient sums of unit %d (%s): %s", slot->unit,
                             z->units[slot->unit].name, error.message);
     slot->state = ENG_SUMS_IDLE;
@@ -453,28 +386,22 @@ static bool trains(const zero_ctx *z, const struct eng_strip *strip)
 
 void eng_sums_update_begin(zero_ctx *z, size_t count)
 {
-    struct eng_sums *sums = &z->tier->sums;
-    size_t chosen = 0;
-    for (size_t i = 0; i < count; i++) {
-        const struct eng_piece_run run = sums->strips.of_tile[z->tier->order[i]];
-        for (size_t strip = run.first; strip < run.first + run.count; strip++)
-            if (trains(z, &sums->strips.list[strip]))
-                sums->order[chosen++] = strip;
-    }
-    off_stream_forget(sums->stream); // the shuttle has written others since
-    off_stream_begin(sums->stream, sums->order, chosen);
+    struct eng_strip_file *file = &z->tier->sums.file;
+    const size_t strips = eng_strip_file_order(z, file, count, trains);
+    off_stream_forget(file->stream); // the shuttle has written others since
+    off_stream_begin(file->stream, file->order, strips);
 }
 
 static void leave_strip(struct eng_sums *sums)
 {
     if (sums->at_strip)
-        off_stream_put(sums->stream, &sums->strip, false);
+        off_stream_put(sums->file.stream, &sums->strip, false);
     sums->at_strip = false;
 }
 
 static bool has_piece(const struct eng_sums *sums, size_t piece)
 {
-    const struct eng_strip *strip = &sums->strips.list[sums->strip.number];
+    const struct eng_strip *strip = &sums->file.strips.list[sums->strip.number];
     return sums->at_strip && piece >= strip->first_piece &&
            piece < strip->first_piece + strip->pieces;
 }
@@ -486,7 +413,7 @@ zero_result eng_sums_update_piece(zero_ctx *z, size_t number, struct base_error 
     if (!has_piece(sums, number)) {
         leave_strip(sums);
         struct base_error failure = {0};
-        const zero_result r = off_stream_next(sums->stream, &sums->strip, &failure);
+        const zero_result r = off_stream_next(sums->file.stream, &sums->strip, &failure);
         if (r)
             return zero_fail(error, r, "gradient sums: %s", failure.message);
         sums->at_strip = true;
@@ -494,7 +421,7 @@ zero_result eng_sums_update_piece(zero_ctx *z, size_t number, struct base_error 
     }
     const unsigned char *memory = sums->strip.memory;
     const float *gradient =
-        (const float *)(const void *)(memory + sums->strips.offset_of_piece[number]);
+        (const float *)(const void *)(memory + sums->file.strips.offset_of_piece[number]);
     for (size_t i = piece->first_segment; i < piece->first_segment + piece->segments; i++)
         z->segments[i].gradient = gradient + (z->segments[i].first - piece->first * ENG_GRANULE);
     return ZERO_OK;
@@ -504,6 +431,6 @@ void eng_sums_update_end(zero_ctx *z, struct base_error *error)
 {
     struct base_error end = {0};
     leave_strip(&z->tier->sums);
-    if (off_stream_end(z->tier->sums.stream, &end) && !error->result)
+    if (off_stream_end(z->tier->sums.file.stream, &end) && !error->result)
         *error = end;
 }

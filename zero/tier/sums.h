@@ -12,11 +12,8 @@
 #ifndef ZERO_TIER_SUMS_H
 #define ZERO_TIER_SUMS_H
 
-#include "offload/shuttle.h"
-#include "offload/slots.h"
-#include "offload/stream.h"
 #include "zero/engine.h"
-#include "zero/tier/strips.h"
+#include "zero/tier/strip_file.h"
 
 enum eng_sum_state {
     ENG_SUMS_IDLE,    /**< the file has all of it that counts */
@@ -36,17 +33,13 @@ struct eng_sum_slot {
 };
 
 struct eng_sums {
-    struct eng_strips strips;
-    struct off_slots *file;
-    struct off_shuttle *shuttle; /**< NULL, like the stream: this rank has no sums */
-    struct off_stream *stream;   /**< the update's */
+    struct eng_strip_file file; /**< moves write and read it, an update's pass reads it */
     struct eng_sum_slot *slots;
     int slot_count;
     int *slot_of_unit; /**< -1: none */
     uint64_t uses;
     struct off_move *moves;
-    size_t *order;         /**< strips of the update under way; */
-    struct off_tile strip; /**< the one it is at, */
+    struct off_tile strip; /**< the one that the update under way is at, */
     bool at_strip;         /**< if it is at one */
 };
 

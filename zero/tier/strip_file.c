@@ -1,0 +1,106 @@
+#include "zero/tier/strip_file.h"
+
+#include "base/arena.h"
+#include "offload/io/engine.h"
+#include "zero/tier/tier.h"
+
+enum { LEAST_BUFFERS = 2, HELPERS = 1 };
+
+static size_t at_once(size_t wanted, const struct eng_strips *strips)
+{
+    const size_t some = strips->count < wanted ? strips->count : wanted;
+    return some > LEAST_BUFFERS ? some : LEAST_BUFFERS;
+}
+
+static struct off_slots_config slots_config(const zero_ctx *z, const struct eng_strips *strips)
+{
+    return (struct off_slots_config){
+        .path = z->config.nvme_dir,
+        .tiles = strips->count,
+        .tile_bytes = strips->bytes,
+        .in_place = true,
+    };
+}
+
+static struct off_stream_config stream_config(const zero_ctx *z, const struct eng_strips *strips,
+                                              size_t buffers)
+{
+    return (struct off_stream_config){
+        .engine = off_engine_find(z->config.io),
+        .tiles = strips->count,
+        .buffers = at_once(buffers, strips),
+        .timeout_s = z->config.timeout_s,
+        .helpers = HELPERS,
+    };
+}
+
+static struct off_shuttle_config shuttle_config(const zero_ctx *z, const struct eng_strips *strips,
+                                                size_t buffers)
+{
+    return (struct off_shuttle_config){
+        .engine = off_engine_find(z->config.io),
+        .tiles = strips->count,
+        .buffers = at_once(buffers, strips),
+        .timeout_s = z->config.timeout_s,
+    };
+}
+
+void eng_strip_file_needs(const zero_ctx *z, const struct eng_strips *strips,
+                          const struct eng_tiles *tiles, struct eng_strip_buffers buffers,
+                          struct eng_file_needs *file, size_t *tables)
+{
+    *tables += eng_strips_bytes(strips, &z->layout, tiles) + (strips->count + 1) * sizeof(size_t);
+    if (strips->count == 0)
+        return;
+    const struct off_slots_config slots = slots_config(z, strips);
+    const struct off_stream_config stream = stream_config(z, strips, buffers.pass);
+    const struct off_shuttle_config shuttle = shuttle_config(z, strips, buffers.moves);
+    const struct off_stream_memory pass = off_stream_memory(&stream, strips->largest);
+    const struct off_stream_memory moves = off_shuttle_memory(&shuttle, strips->largest);
+    file->bytes += off_slots_file_bytes(&slots);
+    file->memory += pass.buffers + moves.buffers;
+    *tables += off_slots_memory(&slots) + pass.tables + moves.tables;
+}
+
+zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
+                                struct eng_strip_buffers buffers, struct base_error *error)
+{
+    const struct eng_strips *strips = &file->strips;
+    const struct off_slots_config slots = slots_config(z, strips);
+    struct off_stream_config stream = stream_config(z, strips, buffers.pass);
+    struct off_shuttle_config shuttle = shuttle_config(z, strips, buffers.moves);
+    int recorded;
+    file->order = base_calloc(strips->count + 1, sizeof *file->order);
+    if (!file->order)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the order of %zu strips",
+                         strips->count);
+    if (strips->count == 0)
+        return ZERO_OK;
+    zero_result r = off_slots_open(&file->slots, &slots, &recorded, error);
+    stream.slots = shuttle.slots = file->slots;
+    if (!r)
+        r = off_stream_create(&file->stream, &stream, error);
+    return r ? r : off_shuttle_create(&file->shuttle, &shuttle, error);
+}
+
+void eng_strip_file_close(struct eng_strip_file *file)
+{
+    off_shuttle_destroy(file->shuttle);
+    off_stream_destroy(file->stream);
+    off_slots_close(file->slots, true);
+    eng_strips_free(&file->strips);
+    base_free(file->order);
+}
+
+size_t eng_strip_file_order(const zero_ctx *z, struct eng_strip_file *file, size_t tiles,
+                            eng_strip_wanted_fn wanted)
+{
+    size_t chosen = 0;
+    for (size_t i = 0; i < tiles; i++) {
+        const struct eng_piece_run run = file->strips.of_tile[z->tier->order[i]];
+        for (size_t strip = run.first; strip < run.first + run.count; strip++)
+            if (!wanted || wanted(z, &file->strips.list[strip]))
+                file->order[chosen++] = strip;
+    }
+    return chosen;
+}
