@@ -445,10 +445,6 @@ static zero_result check_other_tiers(const struct eng_config *config, struct bas
         return zero_fail(error, ZERO_E_INVALID,
                          "offload_grads=nvme needs offload_optimizer=nvme: sums come back tile by "
                          "tile, as the state does that they update");
-    if (config->grads_nvme && config->stage == 0)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "offload_grads=nvme at stage 0: every rank updates everything, and reads "
-                         "the sums of all others where they lie; take stage 1, 2 or 3");
     return ZERO_OK;
 }
 

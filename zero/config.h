@@ -84,7 +84,7 @@ struct eng_config {
     const char *offload_params;    /**< "host", "nvme": a literal; the same as .params_nvme */
     const char *offload_grads;     /**< "host", "nvme": a literal; the same as .grads_nvme */
     bool params_nvme;              /**< with .nvme only: working copies are in a file, */
-    bool grads_nvme;               /**< sums of gradients are, at stages 1 to 3 */
+    bool grads_nvme;               /**< sums of gradients are */
     char nvme_dir[ENG_VALUE_BYTES];
     const char *io;       /**< "uring", "threads", "sync": a literal */
     const char *recovery; /**< "on", "durable": a literal */

@@ -131,7 +131,7 @@ typedef struct zero_config {
                                      persist is then read for each gather, and at every stage
                                      readable between gather and release only; there is no borrow */
     const char *offload_grads;  /**< sums of gradients between micro-batches: "host" (default), or
-                                     "nvme": with offload_optimizer "nvme", at stages 1 .. 3 */
+                                     "nvme": with offload_optimizer "nvme" */
 } zero_config;
 
 /** A config with every field at its default. */

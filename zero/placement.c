@@ -99,7 +99,7 @@ static void unit_buffers(struct eng_placement *placement, const struct eng_layou
             sizes->grad_window_bytes += section->granules * granule_bytes(section->grad_dtype);
         place->sum_offset = sizes->sum_bytes;
         if (!section->frozen && limits->sums_in_file)
-            sizes->sum_bytes += place->own_granules * granule_bytes(ZERO_F32);
+            sizes->sum_bytes += place->state_granules * granule_bytes(ZERO_F32);
     }
 }
 

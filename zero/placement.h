@@ -67,7 +67,7 @@ struct eng_section_place {
     size_t grad_offset;    /**< and of what the program writes: the same if the dtypes are */
     size_t window_offset;  /**< byte in the unit's window of what is gathered, if there are any, */
     size_t grad_window_offset; /**< and in that of its gradient */
-    size_t sum_offset;         /**< byte in a slot for sums, of own_first */
+    size_t sum_offset;         /**< byte in a slot for sums, of state_first */
     bool master;    /**< it has fp32 weights: masters, or an f32 working copy, which is its own */
     size_t moments; /**< element of state_first in moments, of the first one */
     size_t masters; /**< element of state_first in masters; 16-bit dtypes with masters only */

@@ -4,7 +4,7 @@
 
 zero_result eng_sums_return(zero_ctx *z)
 {
-    if (z->config.stage > 0 || z->config.world == 1)
+    if (z->config.stage > 0 || z->config.world == 1 || z->config.grads_nvme)
         return ZERO_OK;
     const struct coll_all_gather op = {
         .spans = z->everyone,

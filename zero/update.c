@@ -112,8 +112,8 @@ static bool adds_again(const zero_ctx *z)
         if (!z->layout.sections[s].frozen)
             bytes += z->layout.sections[s].granules * ENG_GRANULE *
                      eng_dtype_size(z->placement.sections[s].comm_dtype);
-    return z->config.stage == 0 && world > 1 && world <= AGAIN_RANKS && z->config.sum_group <= 1 &&
-           !z->config.verify_micro && bytes <= AGAIN_BYTES / world;
+    return z->config.stage == 0 && !z->config.grads_nvme && world > 1 && world <= AGAIN_RANKS &&
+           z->config.sum_group <= 1 && !z->config.verify_micro && bytes <= AGAIN_BYTES / world;
 }
 
 bool eng_adds_again(const zero_ctx *z, size_t section)

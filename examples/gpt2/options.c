@@ -92,7 +92,7 @@ static const struct spec specs[] = {
      "for "
      "each gather; changes no bit (default host)"},
     {"offload-grads", "host|nvme", TEXT, AT(offload_grads), 0, 0, NULL,
-     "where sums of gradients are, likewise, at stages 1 to 3 (default host)"},
+     "where sums of gradients are, likewise (default host)"},
     {"nvme-dir", "DIR", TEXT, AT(nvme_dir), 0, 0, NULL, "of these files, which exists"},
     {"io", "uring|threads|sync", TEXT, AT(io), 0, 0, NULL,
      "how they are read and written (default uring)"},

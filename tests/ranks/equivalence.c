@@ -247,7 +247,7 @@ static void take_turns(struct job *job, unsigned turn)
     // There must be some that do not persist, in no memory of the caller's or of all ranks.
     job->params_in_files =
         job->io && turn / 3 % 2 && job->persist <= 1024 && strcmp(job->gather, "copy") == 0;
-    job->sums_in_files = job->io && job->stage > 0 && turn / 5 % 2;
+    job->sums_in_files = job->io && turn / 5 % 2;
     job->borrow = job->borrow && !job->params_in_files;
     job->tile_bytes = turn % 2 ? 65536 : 100000;
     job->host_bytes = turn / 2 % 2 ? 3 << 24 : 0;

@@ -48,7 +48,7 @@ static size_t table_bytes(const zero_ctx *z, const struct eng_placement *placeme
     const size_t slots = (size_t)placement->sums.slot_count;
     return slots *
                (sizeof(struct eng_sum_slot) + most_strips(z, strips) * sizeof(struct off_move)) +
-           z->layout.unit_count * sizeof(int);
+           z->layout.unit_count * sizeof(int) + (size_t)z->config.world * sizeof(struct coll_span);
 }
 
 /** Bytes that a step writes, and reads: what each micro-batch leaves. */
@@ -111,7 +111,8 @@ static zero_result allocate(zero_ctx *z, struct eng_sums *sums, struct base_erro
     sums->slots = base_calloc(slots, sizeof *sums->slots);
     sums->moves = base_calloc(slots * most_strips(z, &sums->file.strips), sizeof *sums->moves);
     sums->slot_of_unit = base_calloc(z->layout.unit_count, sizeof *sums->slot_of_unit);
-    if (!sums->slots || !sums->moves || !sums->slot_of_unit)
+    sums->spans = base_calloc((size_t)z->config.world, sizeof *sums->spans);
+    if (!sums->slots || !sums->moves || !sums->slot_of_unit || !sums->spans)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu strips",
                          sums->file.strips.count);
     lay_slots(z, sums);
@@ -132,6 +133,7 @@ void eng_sums_close(struct eng_sums *sums)
     base_free(sums->slots);
     base_free(sums->moves);
     base_free(sums->slot_of_unit);
+    base_free(sums->spans);
 }
 
 /* ------------------------------------------------------------------ slots */
@@ -151,17 +153,16 @@ float *eng_tier_sums(const zero_ctx *z, size_t section, size_t element)
     if (!slot)
         return NULL;
     return (float *)(void *)(slot->memory + place->sum_offset) +
-           (element - place->own_first * ENG_GRANULE);
+           (element - place->state_first * ENG_GRANULE);
 }
 
 float *eng_tier_blocks(const zero_ctx *z, size_t section)
 {
     const zero_unit unit = z->layout.sections[section].unit;
-    const struct eng_sum_slot *slot = slot_of(z, unit);
-    if (!slot || !z->planned_blocks)
+    const size_t own = z->placement.sections[section].own_first * ENG_GRANULE;
+    if (!slot_of(z, unit) || !z->planned_blocks)
         return NULL;
-    return (float *)(void *)(slot->memory + z->placement.units[unit].sum_bytes +
-                             z->placement.sections[section].sum_offset);
+    return eng_tier_sums(z, section, own) + z->placement.units[unit].sum_bytes / sizeof(float);
 }
 
 /** Copies between a slot and a strip, on the shuttle's thread: nobody else is at the slot then. */
@@ -177,7 +178,7 @@ static void copy(const struct eng_sum_slot *slot, size_t number, unsigned char *
         const size_t granule = ENG_GRANULE * sizeof(float), bytes = piece->granules * granule;
         unsigned char *there = contents + strips->offset_of_piece[i];
         unsigned char *here =
-            slot->memory + place->sum_offset + (piece->first - place->own_first) * granule;
+            slot->memory + place->sum_offset + (piece->first - place->state_first) * granule;
         for (int part = 0; part < (z->planned_blocks ? 2 : 1); part++) {
             memcpy(direction == OFF_READ ? here : there, direction == OFF_READ ? there : here,
                    bytes);
@@ -243,17 +244,63 @@ static zero_result wait_reductions(zero_ctx *z, const struct eng_sum_slot *slot)
     return ZERO_OK;
 }
 
+/** Whether sums that are whole come to all ranks, which then must do so at the same moments: where
+ * gradients are handed over, not where they are opened, which each rank does in its own order. */
+static bool are_for_all(const zero_ctx *z)
+{
+    return z->config.stage == 0 && z->config.world > 1;
+}
+
+/** Whether the update needs sums of a slot that other ranks have. */
+static bool lacks_others(const zero_ctx *z, const struct eng_sum_slot *slot)
+{
+    return are_for_all(z) && slot->whole;
+}
+
+/** Gathers a section's sums, which are whole, from their owners into a slot. */
+static zero_result gather_section(zero_ctx *z, const struct eng_sum_slot *slot, size_t s)
+{
+    struct eng_sums *sums = &z->tier->sums;
+    const struct eng_section *section = &z->layout.sections[s];
+    unsigned char *memory = slot->memory + z->placement.sections[s].sum_offset;
+    for (int rank = 0; rank < z->config.world; rank++)
+        sums->spans[rank] = (struct coll_span){
+            .offset = section->elements[rank].offset * sizeof(float),
+            .count = section->elements[rank].count * sizeof(float),
+        };
+    const struct coll_all_gather op = {
+        .source = memory + sums->spans[z->config.rank].offset,
+        .recv = memory,
+        .spans = sums->spans,
+        .label = eng_unit_label(z, section->unit),
+    };
+    zero_result r = coll_all_gather_start(z->comm, &op, &sums->request);
+    if (!r)
+        r = coll_drain(z->comm, &sums->request);
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}
+
+/** Ends what is added to a slot: when its reductions are complete it is written. Collective at
+ * stage 0, where slots are handed on in the same order on all ranks. */
+static zero_result end_sums(zero_ctx *z, struct eng_sum_slot *slot)
+{
+    const struct eng_unit_layout *u = &z->layout.units[slot->unit];
+    zero_result r = wait_reductions(z, slot);
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
+        if (!r && lacks_others(z, slot) && z->io[s].trains)
+            r = gather_section(z, slot, s);
+    if (!r)
+        start_moves(&z->tier->sums, slot, OFF_WRITE);
+    return r;
+}
+
 /** Makes a slot that of another unit. */
 static zero_result hand_on(zero_ctx *z, struct eng_sum_slot *slot, zero_unit unit)
 {
     struct eng_sums *sums = &z->tier->sums;
-    if (slot->state == ENG_SUMS_ADDED) {
-        const zero_result r = wait_reductions(z, slot);
-        if (r)
-            return r;
-        start_moves(sums, slot, OFF_WRITE);
-    }
-    const zero_result r = wait_moves(z, slot);
+    zero_result r = slot->state == ENG_SUMS_ADDED ? end_sums(z, slot) : ZERO_OK;
+    if (!r)
+        r = wait_moves(z, slot);
     if (r)
         return r;
     if (slot->unit >= 0)
@@ -266,7 +313,7 @@ static zero_result hand_on(zero_ctx *z, struct eng_sum_slot *slot, zero_unit uni
 /** Whether a slot is kept for a gradient that is open. */
 static bool is_kept(const zero_ctx *z, const struct eng_sum_slot *slot)
 {
-    return slot->unit >= 0 && z->units[slot->unit].grad_open;
+    return slot->unit >= 0 && z->units[slot->unit].grad_open && !are_for_all(z);
 }
 
 /** The slot of a unit's class to take: what is not kept first, then what was used longest ago. */
@@ -298,7 +345,7 @@ static bool adds(const zero_ctx *z)
 
 zero_result eng_tier_sums_expect(zero_ctx *z, zero_unit unit)
 {
-    if (!has_sums(z, unit) || !adds(z) || slot_of(z, unit))
+    if (!has_sums(z, unit) || !adds(z) || slot_of(z, unit) || are_for_all(z))
         return ZERO_OK;
     struct eng_sum_slot *slot = choose(z, unit);
     if (is_kept(z, slot))
@@ -355,7 +402,8 @@ void eng_tier_sums_progress(zero_ctx *z)
         return;
     struct eng_sums *sums = &z->tier->sums;
     for (struct eng_sum_slot *slot = sums->slots; slot < sums->slots + sums->slot_count; slot++)
-        if (slot->state == ENG_SUMS_ADDED && !may_stay(z, slot) && is_complete(z, slot))
+        if (slot->state == ENG_SUMS_ADDED && !may_stay(z, slot) && !lacks_others(z, slot) &&
+            is_complete(z, slot))
             start_moves(sums, slot, OFF_WRITE);
 }
 
@@ -365,9 +413,9 @@ zero_result eng_tier_sums_finish(zero_ctx *z)
         return ZERO_OK;
     struct eng_sums *sums = &z->tier->sums;
     zero_result r = ZERO_OK;
-    for (int i = 0; i < sums->slot_count; i++)
+    for (int i = 0; !r && i < sums->slot_count; i++)
         if (sums->slots[i].state == ENG_SUMS_ADDED)
-            start_moves(sums, &sums->slots[i], OFF_WRITE);
+            r = end_sums(z, &sums->slots[i]);
     for (int i = 0; !r && i < sums->slot_count; i++)
         r = wait_moves(z, &sums->slots[i]);
     return r;
