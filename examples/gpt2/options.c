@@ -89,8 +89,7 @@ static const struct spec specs[] = {
      "--resume auto a killed run goes on after its last step (default host)"},
     {"offload-params", "host|nvme", TEXT, AT(offload_params), 0, 0, NULL,
      "where working copies are: nvme, with --offload-optimizer nvme, is another file there, read "
-     "for "
-     "each gather; changes no bit (default host)"},
+     "for each gather; changes no bit (default host)"},
     {"offload-grads", "host|nvme", TEXT, AT(offload_grads), 0, 0, NULL,
      "where sums of gradients are, likewise (default host)"},
     {"nvme-dir", "DIR", TEXT, AT(nvme_dir), 0, 0, NULL, "of these files, which exists"},
