@@ -639,47 +639,6 @@ static void a_failing_file_of_parameters_does_too(void **state)
     assert_true(failure.write > 3);
 }
 
-// Writes over the files of this process in the directory that have no name.
-static int spoil_unnamed(void)
-{
-    int spoilt = 0;
-    for (int fd = 3; fd < 1024; fd++) {
-        char path[64], target[512];
-        struct stat status;
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-        const ssize_t length = readlink(path, target, sizeof target - 1);
-        target[length > 0 ? length : 0] = '\0';
-        if (strncmp(target, directory.directory, strlen(directory.directory)) != 0 ||
-            !strstr(target, "(deleted)") || fstat(fd, &status) != 0)
-            continue;
-        const int other = open(path, O_WRONLY | O_CLOEXEC);
-        for (off_t at = 0; other >= 0 && at < status.st_size; at += 512)
-            spoilt += pwrite(other, "spoilt", 6, at) == 6;
-        close(other);
-    }
-    return spoilt;
-}
-
-static bool gather_what_is_spoilt(struct team_rank *rank, void *user)
-{
-    (void)user;
-    rank->config.stage = 1;
-    put_state_into_files(&rank->config);
-    rank->config.offload_params = "nvme";
-    rank->config.offload_grads = "host";
-    if (!toy_open(rank, &toy_odd))
-        return false;
-    TEAM_CHECK(spoil_unnamed() > 0);
-    TEAM_FAILS(rank, zero_gather(rank->z, 4, NULL), ZERO_E_CORRUPT, "tile ");
-    return true;
-}
-
-static void a_spoilt_working_copy_is_found(void **state)
-{
-    (void)state;
-    assert_true(team_run("self", 1, gather_what_is_spoilt, NULL));
-}
-
 static void a_failing_disk_leaves_the_step_before(void **state)
 {
     (void)state;
@@ -836,7 +795,6 @@ int main(void)
         TEST(damage_without_a_checkpoint_is_named),
         TEST(a_failing_disk_leaves_the_step_before),
         TEST(a_failing_file_of_parameters_does_too),
-        TEST(a_spoilt_working_copy_is_found),
         TEST(a_stop_is_no_end),
         TEST(what_cannot_be_had_is_an_error),
         TEST(a_second_job_is_refused),

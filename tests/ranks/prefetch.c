@@ -4,6 +4,7 @@
 #include "tests/sweep.h"
 #include "tests/unit/temporary.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -479,6 +480,45 @@ static void grad_units_is_the_limit(void **state)
         }
 }
 
+/** Writes over the files of this process in the directory that have no name. */
+static int spoil_unnamed(void)
+{
+    int spoilt = 0;
+    for (int fd = 3; fd < 1024; fd++) {
+        char path[64], target[512];
+        struct stat status;
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        const ssize_t length = readlink(path, target, sizeof target - 1);
+        target[length > 0 ? length : 0] = '\0';
+        if (strncmp(target, directory.directory, strlen(directory.directory)) != 0 ||
+            !strstr(target, "(deleted)") || fstat(fd, &status) != 0)
+            continue;
+        const int other = open(path, O_WRONLY | O_CLOEXEC);
+        for (off_t at = 0; other >= 0 && at < status.st_size; at += 512)
+            spoilt += pwrite(other, "spoilt", 6, at) == 6;
+        close(other);
+    }
+    return spoilt;
+}
+
+static bool gather_what_is_spoilt(struct team_rank *rank, void *user)
+{
+    if (!open_job(rank, user))
+        return false;
+    TEAM_CHECK(spoil_unnamed() > 0);
+    TEAM_CHECK(zero_gather(rank->z, 4, NULL) == ZERO_E_CORRUPT);
+    TEAM_CHECK(strstr(zero_last_error(rank->z), ": tile "));
+    TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_CORRUPT);
+    return true;
+}
+
+static void a_gather_of_what_is_spoilt_fails(void **state)
+{
+    (void)state;
+    struct job job = {.toy = &even, .setting = {.world = 1, .stage = 1, .files = true}};
+    run_job(&job, gather_what_is_spoilt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -490,6 +530,7 @@ int main(void)
         cmocka_unit_test(departures_have_the_right_values),
         cmocka_unit_test(open_units_is_the_limit),
         cmocka_unit_test(grad_units_is_the_limit),
+        cmocka_unit_test(a_gather_of_what_is_spoilt_fails),
     };
     if (!temporary_make(&directory))
         return 1;
