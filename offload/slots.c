@@ -57,6 +57,7 @@ struct off_slots {
     uint64_t file_bytes;
     bool created, durable, in_place, unchecked;
     pid_t process; // that opened it
+    bool (*counts)(uint64_t step);
     uint64_t identity[2], shape;
     size_t tile_count;
     struct tile *tiles;
@@ -449,6 +450,7 @@ static zero_result allocate_memory(struct off_slots **out, const struct off_slot
                          config->path, config->tiles);
     slots->current = -1;
     slots->process = getpid();
+    slots->counts = config->counts;
     slots->durable = config->durable;
     slots->in_place = config->in_place;
     slots->unchecked = config->unchecked;
@@ -553,8 +555,8 @@ static zero_result take_file(struct off_slots *slots, const char *path, struct b
     }
 }
 
-// Refuses a page that begins a record of this identity, but for one of this shape, which is
-// damaged, or whose file was cut short.
+// Refuses a page that begins a record of this identity that counts, but for one of this shape,
+// which is damaged, or whose file was cut short.
 static zero_result check_page(const struct off_slots *slots, uint64_t size,
                               const unsigned char *page, struct base_error *error)
 {
@@ -562,7 +564,7 @@ static zero_result check_page(const struct off_slots *slots, uint64_t size,
     memcpy(&head, page, sizeof head);
     if (memcmp(head.magic, magic, sizeof magic) != 0 || head.format != FORMAT ||
         memcmp(head.identity, slots->identity, sizeof head.identity) != 0 ||
-        head.shape == slots->shape)
+        head.shape == slots->shape || (slots->counts && !slots->counts(head.step)))
         return ZERO_OK;
     return zero_fail(error, ZERO_E_STATE,
                      "%s: %ju bytes with a step of the same job, cut into %u tiles; now it would "

@@ -40,7 +40,9 @@ struct off_slots_config {
     /** Each tile has one place, and what is written to it is current at once: nobody comes back to
      * it. The file has no name, `path` is its directory; there are no records. */
     bool in_place;
-    bool unchecked; /**< no checksums: what is read is believed */
+    bool unchecked;                /**< no checksums: what is read is believed */
+    bool (*counts)(uint64_t step); /**< whether anybody would come back at a record of this step;
+                                        NULL: at any */
 };
 
 /** Bytes that a tile of so many bytes has in the file, and in memory that it is read to. Pure. */

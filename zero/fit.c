@@ -24,7 +24,7 @@ static uint64_t host_demand(const zero_ctx *z)
 static bool in_arena(const struct eng_config *config, enum eng_purpose purpose)
 {
     return purpose == ENG_FOR_PARAMS || purpose == ENG_FOR_GRADIENTS ||
-           (purpose == ENG_FOR_SUMS && !config->grads_nvme) ||
+           (purpose == ENG_FOR_SUMS && (!config->grads_nvme || config->stage == 0)) ||
            (purpose == ENG_FOR_GATHERED && config->params_nvme);
 }
 

@@ -136,6 +136,12 @@ static zero_result check_sums(const zero_ctx *z, struct base_error *error)
     return ZERO_OK;
 }
 
+/** Whether slots for sums that are in a file are this rank's own: at stage 0 peers read them. */
+static bool keeps_sum_slots(const zero_ctx *z)
+{
+    return z->config.grads_nvme && z->config.stage > 0;
+}
+
 static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
@@ -150,13 +156,14 @@ static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
     if (r)
         return r;
     z->grads = grads;
-    if (z->config.grads_nvme) // slots of this rank's own
+    if (keeps_sum_slots(z))
         return ZERO_OK;
-    r = create_arena(z, p->sums_bytes, &z->sums_arena, &sums, error);
+    r = create_arena(z, z->config.grads_nvme ? p->sums.bytes : p->sums_bytes, &z->sums_arena, &sums,
+                     error);
     if (r)
         return r;
     z->sums = sums;
-    return check_sums(z, error);
+    return z->config.grads_nvme ? ZERO_OK : check_sums(z, error);
 }
 
 /** The pieces of private memory, in the order in which they are cut. */
@@ -164,8 +171,8 @@ static zero_result allocate_private(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
     const size_t slots = z->config.params_nvme ? 0 : p->gather.bytes;
-    const size_t bytes =
-        slots + p->sums.bytes + p->blocks_bytes + p->moments_bytes + p->masters_bytes;
+    const size_t sums = keeps_sum_slots(z) ? p->sums.bytes : 0;
+    const size_t bytes = slots + sums + p->blocks_bytes + p->moments_bytes + p->masters_bytes;
     zero_result r = base_arena_init(&z->private_memory, bytes, 4096, error);
     if (r)
         return r;
@@ -175,8 +182,8 @@ static zero_result allocate_private(zero_ctx *z, struct base_error *error)
     z->moments = base_arena_alloc(&z->private_memory, p->moments_bytes, 64);
     z->masters = base_arena_alloc(&z->private_memory, p->masters_bytes, 64);
     z->blocks = base_arena_alloc(&z->private_memory, p->blocks_bytes, 64);
-    if (z->config.grads_nvme)
-        z->sums = base_arena_alloc(&z->private_memory, p->sums.bytes, 64);
+    if (keeps_sum_slots(z))
+        z->sums = base_arena_alloc(&z->private_memory, sums, 64);
     return ZERO_OK;
 }
 

@@ -88,6 +88,7 @@ ZERO_API zero_result zero_open(zero_ctx **z, const zero_config *config);
 /**
  * Leaves the job and frees everything, pointers given out included. *Local*: it waits for nobody
  * beyond reads of this rank's memory that are under way. Accepts NULL and contexts after an error.
+ * Not to be called by a child that was forked: threads, locks and files are its parent's.
  *
  * But a checkpoint that is being saved is completed first, as by zero_save_wait(): then it is
  * *collective, ordered*. After a fatal error and inside a step it is given up instead. Either

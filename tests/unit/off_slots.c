@@ -134,6 +134,33 @@ static void damage_is_no_reason(void **state)
     still_has(0);
 }
 
+static bool from_two_on(uint64_t step)
+{
+    return step >= 2;
+}
+
+static bool from_three_on(uint64_t step)
+{
+    return step >= 3;
+}
+
+// Records at which nobody would come back are not lost.
+static void what_does_not_count_is_no_reason(void **state)
+{
+    (void)state;
+    const size_t fewer[] = {9000};
+    struct off_slots_config config = config_of(fewer, 1, PAYLOAD);
+    struct off_slots *slots;
+    int recorded;
+    off_slots_close(open_with_records(), false);
+    config.counts = from_two_on;
+    refuses(&config);
+    config.counts = from_three_on;
+    ok(open_slots(&slots, &config, &recorded));
+    assert_int_equal(recorded, 0);
+    off_slots_close(slots, true);
+}
+
 static void another_identity_is_no_reason(void **state)
 {
     (void)state;
@@ -174,6 +201,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_shape_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(any_record_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(damage_is_no_reason, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_does_not_count_is_no_reason, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_identity_is_no_reason, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_child_leaves_the_file_and_its_lock, set_up, tear_down),
     };

@@ -106,6 +106,11 @@ static uint64_t number_of(uint64_t generation, bool beginning)
     return generation << 1 | beginning;
 }
 
+bool eng_record_counts(uint64_t number)
+{
+    return number == number_of(number >> 1, false);
+}
+
 static zero_result record(zero_ctx *z, bool beginning)
 {
     struct eng_tier *tier = z->tier;
@@ -144,7 +149,7 @@ static struct finding look(const struct eng_tier *tier)
     struct finding found = {.count = 0};
     for (int age = 0; age < tier->recorded; age++) {
         const uint64_t number = off_slots_step(tier->slots, age);
-        if (number == number_of(number >> 1, false))
+        if (eng_record_counts(number))
             found.generation[found.count++] = number >> 1;
     }
     return found;

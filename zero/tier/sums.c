@@ -51,12 +51,13 @@ static size_t table_bytes(const zero_ctx *z, const struct eng_placement *placeme
            z->layout.unit_count * sizeof(int) + (size_t)z->config.world * sizeof(struct coll_span);
 }
 
-/** Bytes that a step writes, and reads: what each micro-batch leaves. */
+/** Bytes that a step writes, and reads, at most: what each micro-batch leaves. */
 static void count_moved(const zero_ctx *z, const struct eng_strips *strips,
                         struct eng_file_needs *file)
 {
+    const uint64_t rounds = z->config.native ? 1 : (uint64_t)z->micro_count;
     for (size_t i = 0; i < strips->count; i++)
-        file->written += (uint64_t)z->micro_count * strips->bytes[i];
+        file->written += rounds * strips->bytes[i];
     file->read = file->written;
 }
 

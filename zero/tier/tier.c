@@ -252,6 +252,7 @@ static zero_result open_slots(const zero_ctx *z, struct eng_tier *tier, struct b
         .tile_bytes = tier->tiles.bytes,
         .payload_bytes = tier->payload_room,
         .durable = strcmp(z->config.recovery, "durable") == 0,
+        .counts = eng_record_counts,
     };
     path_of(z, z->config.rank, tier->path);
     return off_slots_open(&tier->slots, &config, &tier->recorded, error);

@@ -67,6 +67,9 @@ size_t eng_payload_bytes(const zero_ctx *z);
  * one with another model or configuration: nobody will come back at them unawares. *Local.* */
 void eng_tier_tell_others(const zero_ctx *z);
 
+/** Whether a record of this number is something to come back at: all but beginnings are. */
+bool eng_record_counts(uint64_t number);
+
 /** Finds out what the job before has left, or makes that nothing. Collective. */
 zero_result eng_tier_meet(zero_ctx *z);
 

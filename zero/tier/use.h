@@ -19,8 +19,9 @@ struct eng_file_needs {
     uint64_t bytes;   /**< of the file */
     size_t memory;    /**< of what it is moved through: buffers of a stream, and of a shuttle */
     uint64_t read;    /**< by a step: of parameters an estimate, as if each unit were gathered twice
-                           in a micro-batch; of sums once a micro-batch, the update included */
-    uint64_t written; /**< by a step: of sums once a micro-batch */
+                           in a micro-batch; of sums at most once a micro-batch, the update
+                           included */
+    uint64_t written; /**< by a step: of sums at most once a micro-batch */
 };
 
 /** What an update takes, and state, parameters and sums in files: all zero but the first without.
