@@ -87,7 +87,7 @@ static zero_result release(zero_ctx *z, zero_unit unit)
         if (z->config.paranoid)
             r = eng_paranoid_released(z, unit);
     }
-    return r ? r : eng_prefetch_aside(z, unit);
+    return r ? r : eng_prefetch_aside(z);
 }
 
 zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream)

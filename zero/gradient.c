@@ -279,7 +279,7 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
         r = eng_paranoid_grad_done(z, unit);
     eng_verify_hash(z, unit, z->grads + slot->offset);
     if (eng_verifying(z))
-        return r ? r : eng_prefetch_aside(z, unit);
+        return r ? r : eng_prefetch_aside(z);
     if (z->config.native)
         eng_native_add(z, unit);
     if (!r && (!z->config.native || z->micro == z->micro_count - 1))
@@ -289,7 +289,7 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
     if (!r)
         eng_tier_sums_progress(z);
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
-    return r ? r : eng_prefetch_aside(z, unit);
+    return r ? r : eng_prefetch_aside(z);
 }
 
 zero_result eng_grad_finish(zero_ctx *z)

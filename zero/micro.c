@@ -97,7 +97,7 @@ static zero_result micro_begin(zero_ctx *z, int32_t i)
     for (size_t u = 0; u < z->layout.unit_count; u++)
         z->units[u].grad_handed = false;
     eng_trace_begin(z);
-    return eng_prefetch(z);
+    return eng_prefetch_aside(z);
 }
 
 zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)

@@ -37,15 +37,19 @@ zero_result eng_prefetch(zero_ctx *z)
     if (!z->replaying || z->micro < 0)
         return ZERO_OK;
     const zero_result r = start(z, &first);
-    // With a unit more on its way from the file the next one need not be waited for by peers.
-    return !r && first && z->config.prefetch_units > 1 ? eng_slot_post(z, first) : r;
+    // With a unit more on its way from the file the next one need not be waited for by peers, where
+    // there are any who want it.
+    const bool wanted = z->config.world > 1 && z->config.stage > 0 && z->config.prefetch_units > 1;
+    return !r && first && wanted ? eng_slot_post(z, first) : r;
 }
 
-zero_result eng_prefetch_aside(zero_ctx *z, zero_unit unit)
+zero_result eng_prefetch_aside(zero_ctx *z)
 {
+    const bool next = z->replaying && z->replay_at < z->traces->replay.count;
+    const zero_unit unit = next ? z->traces->replay.gathers[z->replay_at].unit : -1;
     const uint64_t begin = base_clock_ns();
     const zero_result r = eng_prefetch(z);
-    if (z->config.params_nvme)
+    if (next && z->config.params_nvme)
         eng_stretch(z, CONTROL_GATHER, unit, begin, &z->stats.gather_wait_s);
     return r;
 }

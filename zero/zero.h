@@ -307,7 +307,8 @@ ZERO_API int32_t zero_micro_count(const zero_ctx *z);
 
 /**
  * Begins local micro-batch i (0 .. zero_micro_count-1, ascending) and says which one it is.
- * *Collective, ordered*; waits for nobody. micro may be NULL, else micro->struct_size is set by
+ * *Collective, ordered*; waits for nobody, but with offload_params=nvme for ranks that still read a
+ * buffer it takes. micro may be NULL, else micro->struct_size is set by
  * the caller. ZERO_E_STATE: out of order, a unit or gradient is still open, or a unit's gradient
  * was not handed over (but in an evaluation), or a metric not given, in the micro-batch before (the
  * message names it).
@@ -658,7 +659,8 @@ ZERO_API zero_result zero_barrier(zero_ctx *z);
 typedef struct zero_statistics {
     uint32_t struct_size;
     uint32_t reserved;
-    double gather_wait_s;      /**< inside zero_gather(): waiting and copying */
+    double gather_wait_s;      /**< inside zero_gather(): waiting and copying; offload_params=nvme:
+                                    and inside what fetches ahead */
     double reduce_wait_s;      /**< inside zero_grad_open(), zero_grad_done() and zero_step():
                                     reducing, and waiting for it */
     double update_s;           /**< norm and update inside zero_step(); in a step that was announced

@@ -228,7 +228,7 @@ void eng_tier_stage(zero_ctx *z, zero_unit unit, unsigned char *slot)
 }
 
 /** Waits for one move. What peers want of this rank meanwhile they get between two moves. */
-static zero_result wait_move(zero_ctx *z, struct off_move *move)
+static zero_result wait_move(zero_ctx *z, zero_unit unit, struct off_move *move)
 {
     struct off_shuttle *shuttle = z->tier->params.file.shuttle;
     struct base_error error = {0};
@@ -238,10 +238,9 @@ static zero_result wait_move(zero_ctx *z, struct off_move *move)
             return eng_comm_failed(z, r);
     }
     const zero_result r = off_shuttle_wait(shuttle, move, &error);
-    if (!r)
-        return ZERO_OK;
-    blame(r, &error);
-    return eng_fail_from(z, &error);
+    return r ? eng_fail(z, r, "working copies of unit %d (%s) in %s", unit, z->units[unit].name,
+                        error.message)
+             : ZERO_OK;
 }
 
 zero_result eng_tier_stage_wait(zero_ctx *z, zero_unit unit)
@@ -252,6 +251,6 @@ zero_result eng_tier_stage_wait(zero_ctx *z, zero_unit unit)
     runs_of(&params->file.strips, unit, runs);
     for (int i = 0; i < 2; i++)
         for (size_t strip = runs[i].first; !r && strip < runs[i].first + runs[i].count; strip++)
-            r = wait_move(z, &params->moves[strip]);
+            r = wait_move(z, unit, &params->moves[strip]);
     return r;
 }
