@@ -32,7 +32,7 @@ struct eng_slice {
 struct eng_section {
     zero_unit unit;
     zero_dtype dtype, grad_dtype;
-    bool persistent; /**< resident on every rank at stage 3 */
+    bool persistent; /**< resident on every rank, whatever the stage and the tier */
     bool frozen;     /**< registered so: never updated, no gradient */
     int moments;     /**< values of optimizer state an element */
     size_t first;    /**< first granule, among the unit's that train, or are frozen, too */

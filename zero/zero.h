@@ -666,7 +666,8 @@ typedef struct zero_statistics {
     double update_s;           /**< norm and update inside zero_step(); in a step that was announced
                                     what is left for it there, the rest is in reduce_wait_s */
     double step_wait_s;        /**< agreeing inside zero_step() */
-    uint64_t gathers;          /**< units copied from their owners */
+    uint64_t gathers;          /**< units copied from their owners, or read from this
+                                    rank's file */
     uint64_t gather_hits;      /**< zero_gather() calls that found the unit resident */
     uint64_t prefetch_hits;    /**< of the gathers: issued ahead */
     uint64_t gathered_bytes;   /**< copied from peers */
