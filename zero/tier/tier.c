@@ -180,6 +180,9 @@ void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
         if (stat(path, &file) == 0)
             disk->found += (uint64_t)file.st_blocks * 512;
     }
+    // Those without names are there once the tier is.
+    for (int i = ENG_FILE_PARAMS; z->tier && i <= ENG_FILE_SUMS; i++)
+        disk->found += z->plan.files[i].bytes.sum;
 }
 
 /** Finds the bytes a second that a core reads and writes, of more than caches hold. */
