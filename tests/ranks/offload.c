@@ -142,6 +142,13 @@ static void run(int world, struct job *job)
     fail_msg("%d ranks, stage %d, dtype %d", world, job->stage, job->dtype);
 }
 
+// And ends with the bits of the whole one.
+static void run_to(const struct job *whole, int world, struct job *job)
+{
+    run(world, job);
+    assert_memory_equal(whole->digest, job->digest, sizeof whole->digest);
+}
+
 /* ------------------------------------------------------------------ what works */
 
 // At any stage, with masters in files or weights in memory, and wherever working copies and sums
@@ -167,9 +174,8 @@ static void a_job_comes_back_at_its_last_step(void **state)
             run(world, &whole);
             run(world, &first);
             assert_int_equal(files_left(), world);
-            run(world, &again);
+            run_to(&whole, world, &again);
             assert_int_equal(files_left(), 0);
-            assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
         }
 }
 
@@ -182,8 +188,7 @@ static void a_new_job_begins_anew(void **state)
     memset(first.digest, 0, sizeof first.digest);
     run(2, &first);
     struct job memory = {.stage = 1, .steps = STEPS, .in_memory = true};
-    run(2, &memory);
-    assert_memory_equal(first.digest, memory.digest, sizeof memory.digest);
+    run_to(&first, 2, &memory);
     again.dies = false;
     run(2, &again);
     assert_memory_equal(again.digest, memory.digest, sizeof memory.digest);
@@ -201,23 +206,19 @@ static void the_newer_of_point_and_checkpoint_is_taken(void **state)
     run(3, &first);
     struct job point = {.stage = 3, .steps = STEPS, .comes_back = true, .recovered = 1};
     point.expected = STEPS;
-    run(3, &point);
-    assert_memory_equal(whole.digest, point.digest, sizeof whole.digest);
+    run_to(&whole, 3, &point);
     // Without it, and in memory, where the first one saved.
     struct job checkpoint = {.stage = 1, .steps = STEPS + 1, .comes_back = true, .expected = 2};
     checkpoint.in_memory = true;
-    run(2, &checkpoint);
-    assert_memory_equal(whole.digest, checkpoint.digest, sizeof whole.digest);
+    run_to(&whole, 2, &checkpoint);
     checkpoint.in_memory = false;
-    run(2, &checkpoint);
-    assert_memory_equal(whole.digest, checkpoint.digest, sizeof whole.digest);
+    run_to(&whole, 2, &checkpoint);
     // A point that is older.
     struct job older = {.stage = 3, .steps = 1, .dies = true};
     struct job newer = {.stage = 3, .steps = STEPS + 1, .comes_back = true, .expected = 2};
     newer.params = true;
     run(3, &older);
-    run(3, &newer);
-    assert_memory_equal(whole.digest, newer.digest, sizeof whole.digest);
+    run_to(&whole, 3, &newer);
 }
 
 // A checkpoint brings its seed with it, and so do recovery points behind it.
@@ -232,8 +233,7 @@ static void the_seed_of_a_checkpoint_comes_back(void **state)
     run(2, &whole);
     run(2, &first);
     run(2, &loads);
-    run(2, &again);
-    assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
+    run_to(&whole, 2, &again);
 }
 
 // One that aborts has not ended well, though no call of its own has told it so.
@@ -479,8 +479,7 @@ static void damage_is_found(void **state)
     run(1, &whole);
     run(1, &first);
     damage();
-    run(1, &again);
-    assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
+    run_to(&whole, 1, &again);
 }
 
 static bool resume_damaged(struct team_rank *rank, void *user)
@@ -633,8 +632,7 @@ static void a_failing_file_of_parameters_does_too(void **state)
         again.expected = STEPS + !failure.failed;
         again.steps = 2 * STEPS - (int)again.expected;
         again.recovered = 1;
-        run(2, &again);
-        assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
+        run_to(&whole, 2, &again);
     }
     assert_true(failure.write > 3);
 }
@@ -658,8 +656,7 @@ static void a_failing_disk_leaves_the_step_before(void **state)
         run(2, &whole);
         assert_true(team_run("threads", 2, fail_in_a_step, &disk));
         base_fault_set(NULL, NULL);
-        run(2, &again);
-        assert_memory_equal(whole.digest, again.digest, sizeof whole.digest);
+        run_to(&whole, 2, &again);
     }
 }
 
@@ -697,8 +694,7 @@ static void a_stop_is_no_end(void **state)
     struct job whole = {.stage = 2, .steps = 3, .in_memory = true};
     struct job last = {.stage = 2, .steps = 1, .comes_back = true, .expected = 2, .recovered = 1};
     run(2, &whole);
-    run(2, &last);
-    assert_memory_equal(whole.digest, last.digest, sizeof whole.digest);
+    run_to(&whole, 2, &last);
     assert_int_equal(files_left(), 0);
 }
 
