@@ -235,16 +235,18 @@ static zero_result make_buffers(struct off_stream *stream, const struct off_stre
     stream->buffer_of = base_calloc(stream->tiles, sizeof *stream->buffer_of);
     if (!stream->buffers || !stream->buffer_of)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a stream of %zu tiles", stream->tiles);
+    for (size_t i = 0; i < stream->tiles; i++)
+        stream->buffer_of[i] = OFF_NOWHERE;
     const zero_result result = off_tile_queue_create(&stream->queue, &wanted, error);
-    for (size_t i = 0; i < stream->buffer_count && !result; i++) {
+    if (result)
+        return result;
+    for (size_t i = 0; i < stream->buffer_count; i++) {
         stream->buffers[i].memory = off_tile_queue_place(&stream->queue, place++);
         if (config->codec)
             stream->buffers[i].packed = off_tile_queue_place(&stream->queue, place++);
     }
     stream->nothing = off_tile_queue_place(&stream->queue, place);
-    for (size_t i = 0; i < stream->tiles; i++)
-        stream->buffer_of[i] = OFF_NOWHERE;
-    return result;
+    return ZERO_OK;
 }
 
 static zero_result make_coders(struct off_stream *stream, const struct off_stream_config *config,
