@@ -180,6 +180,10 @@ zero_result coll_wait(struct coll_comm *comm, struct coll_request *request);
  * failure a peer may still complete the operation from this source. */
 zero_result coll_drain(struct coll_comm *comm, struct coll_request *request);
 
+/** Whether the request's result is complete on this rank, or was before it was drained. *Local*, no
+ * progress. */
+bool coll_complete(const struct coll_request *request);
+
 /** Whether coll_drain() would return at once, with success or failure. *Local*, no progress. */
 bool coll_drained(const struct coll_comm *comm, const struct coll_request *request);
 

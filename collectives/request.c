@@ -140,6 +140,11 @@ zero_result coll_drain(struct coll_comm *comm, struct coll_request *request)
     return result;
 }
 
+bool coll_complete(const struct coll_request *request)
+{
+    return request->state == COLL_IDLE || request->state == COLL_COMPLETE;
+}
+
 bool coll_drained(const struct coll_comm *comm, const struct coll_request *request)
 {
     return request->state == COLL_IDLE || coll_failed(comm) != ZERO_OK ||

@@ -69,6 +69,14 @@ zero_result off_stream_next(struct off_stream *stream, struct off_tile *tile,
     return result;
 }
 
+bool off_stream_ready(struct off_stream *stream)
+{
+    pthread_mutex_lock(&stream->mutex);
+    const bool ready = stream->taken == stream->count || !next_is_missing(stream);
+    pthread_mutex_unlock(&stream->mutex);
+    return ready;
+}
+
 void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool changed)
 {
     pthread_mutex_lock(&stream->mutex);

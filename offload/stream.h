@@ -94,6 +94,9 @@ void off_stream_begin_anew(struct off_stream *stream, const size_t *order, size_
 zero_result off_stream_next(struct off_stream *stream, struct off_tile *tile,
                             struct base_error *error);
 
+/** Whether off_stream_next() would return at once, with whatever result. */
+bool off_stream_ready(struct off_stream *stream);
+
 /** Gives a tile back: is written to its next place if it was `changed`. */
 void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool changed);
 

@@ -103,8 +103,9 @@ static bool check_guards(const struct movement *m, const unsigned char *target)
 static bool finish(struct coll_comm *comm, struct coll_request *request)
 {
     CHECK_OK(comm, coll_wait(comm, request));
+    CHECK(coll_complete(request));
     CHECK_OK(comm, coll_drain(comm, request));
-    CHECK(coll_drained(comm, request));
+    CHECK(coll_drained(comm, request) && coll_complete(request));
     return true;
 }
 

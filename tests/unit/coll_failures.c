@@ -350,7 +350,7 @@ static bool still_read_rank(struct coll_comm *comm, void *user)
         usleep(1000);
     if (coll_rank(comm) == 0) {
         CHECK_OK(comm, coll_wait(comm, &request));
-        CHECK(!coll_drained(comm, &request));
+        CHECK(coll_complete(&request) && !coll_drained(comm, &request));
         coll_abort(comm, ZERO_E_ABORTED, "in between");
         return failed(comm, coll_drain(comm, &request), ZERO_E_ABORTED, "rank 0: ", "in between");
     }

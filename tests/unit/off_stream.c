@@ -632,6 +632,54 @@ static void helpers_may_be_late(void **state)
     assert_true(late.gone && !late.asked);
 }
 
+static atomic_bool gate;
+
+static size_t encode_behind_a_gate(void *coder, size_t tile, const void *contents, size_t bytes,
+                                   void *out, size_t room)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    (void)coder, (void)tile, (void)contents, (void)bytes, (void)out, (void)room;
+    while (!gate)
+        nanosleep(&pause, NULL);
+    return 0;
+}
+
+// Whoever asks first never waits: the third of three tiles has to, until the first is written.
+static void a_tile_that_is_not_there_is_not_ready(void **state)
+{
+    (void)state;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct off_codec slow = tiles_codec;
+    struct off_stream_config config = tiles_stream_config(&ways[1]);
+    struct off_tile tile;
+    slow.encode = encode_behind_a_gate;
+    gate = false;
+    open_tiles(&off_engine_sync, 2);
+    config.engine = &off_engine_sync;
+    config.slots = tiles.slots;
+    config.buffers = 2;
+    config.codec = &slow;
+    stream_anew(&config);
+    assert_true(off_stream_ready(tiles.stream));
+    for (size_t i = 0; i < 3; i++)
+        tiles.order[i] = i;
+    off_stream_begin_anew(tiles.stream, tiles.order, 3);
+    for (int i = 0; i < 3; i++) {
+        while (i == 2 && !off_stream_ready(tiles.stream))
+            nanosleep(&pause, NULL);
+        ok(off_stream_next(tiles.stream, &tile, &failure));
+        memset(tile.memory, 1, tiles_bytes(tile.number));
+        off_stream_put(tiles.stream, &tile, true);
+        if (i > 0) // both buffers wait at the gate; the pass is at its end
+            assert_int_equal(off_stream_ready(tiles.stream), i == 2);
+        gate = i > 0;
+    }
+    assert_int_equal(off_stream_next(tiles.stream, &tile, &failure), ZERO_NOT_FOUND);
+    ok(off_stream_end(tiles.stream, &failure));
+    off_stream_destroy(tiles.stream); // its codec goes, too
+    tiles.stream = NULL;
+}
+
 static size_t count_threads(void)
 {
     DIR *tasks = opendir("/proc/self/task");
@@ -725,6 +773,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(late_fills_come_before_contents, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_write_ends_a_pass, set_up, tear_down),
         cmocka_unit_test_setup_teardown(helpers_may_be_late, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_tile_that_is_not_there_is_not_ready, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_is_known_before, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_opened_says_why, set_up, tear_down),
     };
