@@ -1,6 +1,7 @@
 // A step that is announced before its gradients are complete: what reduces them updates, too, tile
-// by tile, while the sums are in cache. Weights change while ranks still compute: those of a unit
-// when every rank has handed its gradient over and so reads them no more.
+// by tile, while the sums are in cache; with state in a file who hands them over does, as soon as a
+// tile's sums are complete (tier/update.c). Weights change while ranks still compute: those of a
+// unit when every rank has handed its gradient over and so reads them no more.
 
 #include "zero/engine.h"
 
@@ -67,6 +68,7 @@ static zero_result announce(zero_ctx *z, const zero_step_args *user)
     eng_save_hold(z); // from now on weights change before zero_step()
     keep(z, &args);
     eng_step_prepare(z, args.scale / z->scale.value);
+    eng_tier_announce(z);
     return ZERO_OK;
 }
 
@@ -121,15 +123,19 @@ zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit)
     return r ? r : eng_publish_wait(z, unit);
 }
 
+bool eng_ahead_early(const zero_ctx *z, size_t section)
+{
+    // What may be read at any time, what every rank updates by itself from all ranks' sums, and
+    // what has its sums in a file waits for zero_step().
+    return eng_announced(z) && !z->layout.sections[section].persistent &&
+           (z->config.stage > 0 || z->config.world == 1) && !z->config.grads_nvme;
+}
+
 bool eng_ahead_begin(zero_ctx *z, size_t section)
 {
-    if (!eng_announced(z))
-        return false;
     z->io[section].next_segment = z->section_segments[section];
-    // What may be read at any time, what every rank updates by itself from all ranks' sums, and
-    // what is not in memory waits for zero_step().
-    return !z->tier && !z->layout.sections[section].persistent &&
-           (z->placement.sections[section].residence != ENG_REPLICATED || z->config.world == 1);
+    // Tiles are updated as a whole, when all sums of theirs are complete.
+    return !z->tier && eng_ahead_early(z, section);
 }
 
 /** The next part of a section's update that lies in elements `at` .. end-1; false: there is none.
@@ -150,8 +156,7 @@ static bool next_part(struct eng_section_io *io, size_t at, size_t end, struct e
     return true;
 }
 
-/** Whether the step fails for what was seen: at least no weight becomes a NaN. */
-static bool hopeless(const zero_ctx *z)
+bool eng_ahead_hopeless(const zero_ctx *z)
 {
     return z->bad.micro != UINT64_MAX || z->squares_overflow;
 }
@@ -166,7 +171,7 @@ void eng_ahead_tile(struct eng_section_io *io, size_t first, size_t count, const
 {
     const size_t begin = run_begin(io) + first, end = begin + count;
     struct eng_segment part;
-    if (hopeless(io->z))
+    if (eng_ahead_hopeless(io->z))
         return;
     for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
         part.gradient = sum + (part.first - begin);
@@ -179,7 +184,7 @@ size_t eng_ahead_take(void *user, size_t first, size_t count, const struct coll_
     struct eng_section_io *io = user;
     const size_t begin = run_begin(io) + first, end = begin + count;
     struct eng_segment part;
-    if (hopeless(io->z))
+    if (eng_ahead_hopeless(io->z))
         return 0;
     for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
         const size_t offset = part.first - begin;

@@ -62,6 +62,7 @@ struct eng_unit {
     bool grad_open;
     bool grad_handed; /**< in the current micro-batch */
     bool trains;      /**< some tensor of it is updated: its gradient is needed */
+    uint64_t handed; /**< order of its last hand-over, before the first one from the last unit on */
     uint64_t version; /**< of the parameters, when a value of it changed last */
 };
 
@@ -514,8 +515,13 @@ bool eng_ahead_closed(const zero_ctx *z, zero_unit unit);
 /** Before a unit's gradient is handed over in an announced step: refuses if the unit is gathered,
  * and completes all this rank reads of others. */
 zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit);
-/** Whether a section's update belongs to its last reduction, which is about to start. */
+/** Whether a section of an announced step may be updated before zero_step(), as soon as all ranks
+ * have handed it over. The same on all ranks. */
+bool eng_ahead_early(const zero_ctx *z, size_t section);
+/** Whether its update belongs to its last reduction, which is about to start. */
 bool eng_ahead_begin(zero_ctx *z, size_t section);
+/** Whether the step fails for what was seen: at least no weight becomes a NaN. */
+bool eng_ahead_hopeless(const zero_ctx *z);
 /** Updates the elements first .. first+count-1 of this rank's run of a section. */
 void eng_ahead_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum);
 /** The same for contributions: a coll_take_fn whose user is the section's eng_section_io. */

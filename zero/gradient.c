@@ -231,7 +231,7 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
                            ? NULL
                            : eng_own_sums(z, s, section->elements[z->config.rank].offset),
         .contributors = eng_contributors(z, z->micro),
-        .together = io->ahead,
+        .together = eng_ahead_early(z, s),
         .store = store,
         .sum_group = (uint32_t)z->config.sum_group,
         .first = (uint64_t)z->micro * (uint64_t)z->config.world,
@@ -270,7 +270,7 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
     zero_result r = ZERO_OK;
     struct eng_grad_slot *slot = &z->grad_slots[u->grad_slot];
     slot->open = false;
-    slot->handed = ++z->grads_handed;
+    slot->handed = u->handed = ++z->grads_handed;
     u->grad_open = false;
     u->grad_handed = true;
     z->open_grads--;
@@ -288,6 +288,8 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
         r = eng_comm_failed(z, r);
     if (!r)
         eng_tier_sums_progress(z);
+    if (!r)
+        r = eng_tier_update_ahead(z);
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
     return r ? r : eng_prefetch_aside(z);
 }

@@ -252,9 +252,11 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
                          z->layout.unit_count);
     for (size_t r = 0; r < (size_t)z->config.world; r++)
         z->everyone[r] = (struct coll_span){.offset = r, .count = 1};
+    z->grads_handed = z->layout.unit_count;
     for (size_t u = 0; u < z->layout.unit_count; u++) {
         struct eng_unit *unit = &z->units[u];
         *unit = (struct eng_unit){.slot = -1, .next = SIZE_MAX, .sum_slot = -1};
+        unit->handed = z->layout.unit_count - u;
         eng_layout_unit_name(&z->layout, &z->model, (zero_unit)u, unit->name, sizeof unit->name);
     }
     for (size_t s = 0; s < z->layout.section_count; s++)

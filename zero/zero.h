@@ -508,10 +508,18 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
  * of at most persist_numel elements, and everything at stage 0 with several ranks, are updated by
  * zero_step() as in any step.
  *
+ * With offload_optimizer=nvme tiles are read from here on, in the order in which the last
+ * micro-batch handed gradients over, or from the last unit to the first. zero_grad_done() updates
+ * those whose sums are complete, as far as they have been read, with all of cpu_threads, and has
+ * them written; it never waits for the disk, but for that of offload_params. What may be early is
+ * as above, but by whole tiles: one with anything that is not waits for zero_step(), and so does
+ * everything with offload_grads=nvme.
+ *
  * What comes too late to prevent is fatal. A NaN or an infinity in a gradient is ZERO_E_NONFINITE
  * in zero_step(). After that, or a fatal error before zero_step() has returned, the death of a rank
  * for instance, weights and moments of any part of the model may be those after the update, the
- * rest those before it: start again from a checkpoint.
+ * rest those before it: start again from a checkpoint. With offload_optimizer=nvme the file still
+ * has the step before, whole: a job that is started again comes back at it (zero_resume()).
  *
  * ZERO_E_INVALID: args out of range, max_norm not 0, nonfinite=skip, the default with a loss scale;
  * ZERO_E_STATE: another moment of the step, or announced already (nothing changed). In an announced

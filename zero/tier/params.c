@@ -151,6 +151,12 @@ void eng_params_begin(zero_ctx *z, size_t count)
         off_stream_begin_anew(file->stream, file->order, strips);
 }
 
+bool eng_params_ready(const zero_ctx *z)
+{
+    struct off_stream *stream = z->tier->params.file.stream;
+    return !stream || off_stream_ready(stream);
+}
+
 zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error)
 {
     const struct eng_params *params = &z->tier->params;

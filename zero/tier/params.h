@@ -38,6 +38,8 @@ void eng_params_close(struct eng_params *params);
 
 /** Begins to make the strips of `count` tiles, at least one, of tier->order anew. */
 void eng_params_begin(zero_ctx *z, size_t count);
+/** Whether there is room for the next strip. */
+bool eng_params_ready(const zero_ctx *z);
 /** Those of the next one, which is in memory. Errors as of off_stream_next(). */
 zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error);
 /** Ends it when all are written; an error that there is already stays. */

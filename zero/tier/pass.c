@@ -94,8 +94,7 @@ static zero_result end_params(zero_ctx *z, zero_result r, struct base_error *err
     return r || !end.result ? r : zero_fail(error, end.result, "%s", end.message);
 }
 
-/** Ends the pass that `r` came of: its result. */
-static zero_result end_pass(zero_ctx *z, zero_result r, struct base_error *error)
+zero_result eng_tier_pass_end(zero_ctx *z, zero_result r, struct base_error *error)
 {
     struct base_error end = {0};
     const zero_result ended = off_stream_end(z->tier->stream, &end);
@@ -125,7 +124,7 @@ zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng
     r = r == ZERO_NOT_FOUND ? ZERO_OK : r;
     if (makes_params(z, access))
         r = end_params(z, r, error);
-    return end_pass(z, r, error);
+    return eng_tier_pass_end(z, r, error);
 }
 
 /* ------------------------------------------------------------------ walks */
@@ -242,98 +241,4 @@ zero_result eng_state_visit(zero_ctx *z, const struct eng_part *part, enum eng_a
     return eng_tier_pass(z, last_tile - first_tile + 1,
                          access == ENG_LOOK_AT_WEIGHTS ? ENG_LOOK : access, visit_tile, &walk,
                          error);
-}
-
-/* ------------------------------------------------------------------ the update */
-
-/** Alternate updates go in alternate direction: what is still in memory is used first. */
-static bool goes_up(const zero_ctx *z)
-{
-    return z->updates % 2 != 0;
-}
-
-static bool trains(const zero_ctx *z, size_t tile)
-{
-    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
-    for (size_t i = run.first; i < run.first + run.count; i++)
-        if (z->io[z->tier->tiles.pieces[i].section].trains)
-            return true;
-    return false;
-}
-
-static size_t choose_tiles(const zero_ctx *z)
-{
-    struct eng_tier *tier = z->tier;
-    size_t chosen = 0;
-    for (size_t i = 0; i < tier->tiles.training; i++) {
-        const size_t tile = goes_up(z) ? i : tier->tiles.training - 1 - i;
-        if (trains(z, tile))
-            tier->order[chosen++] = tile;
-    }
-    for (size_t s = 0; s < z->layout.section_count; s++)
-        tier->left[s] = tier->tiles.of_section[s].count;
-    return chosen;
-}
-
-static zero_result update_piece(zero_ctx *z, size_t number, struct base_error *error)
-{
-    const struct eng_piece *piece = &z->tier->tiles.pieces[number];
-    z->tier->left[piece->section]--;
-    if (!z->io[piece->section].trains)
-        return ZERO_OK;
-    const zero_result r = z->config.grads_nvme ? eng_sums_update_piece(z, number, error) : ZERO_OK;
-    if (!r)
-        eng_update_range(z, piece->section, piece->first_segment, piece->segments);
-    return r;
-}
-
-static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
-{
-    struct eng_tier *tier = z->tier;
-    struct off_tile tile;
-    zero_result r = off_stream_next(tier->stream, &tile, error);
-    if (r)
-        return r;
-    tier->memory[tile.number] = tile.memory;
-    const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
-    for (size_t i = run.first; !r && i < run.first + run.count; i++)
-        r = update_piece(z, i, error);
-    if (!r && z->config.params_nvme)
-        r = eng_params_make(z, tile.number, error);
-    tier->memory[tile.number] = NULL;
-    off_stream_put(tier->stream, &tile, !r);
-    return r;
-}
-
-zero_result eng_tier_update(zero_ctx *z)
-{
-    struct eng_tier *tier = z->tier;
-    struct base_error error = {0};
-    const size_t sections = z->layout.section_count;
-    const size_t tiles = choose_tiles(z);
-    zero_result r = ZERO_OK;
-    if (eng_tier_leave_point(tier, &error))
-        return eng_fail_from(z, &error);
-    if (tiles > 0)
-        off_stream_begin(tier->stream, tier->order, tiles);
-    if (tiles > 0 && z->config.params_nvme)
-        eng_params_begin(z, tiles);
-    if (tiles > 0 && z->config.grads_nvme)
-        eng_sums_update_begin(z, tiles);
-    for (size_t i = 0; !r && !error.result && i < sections; i++) {
-        const size_t s = goes_up(z) ? i : sections - 1 - i;
-        if (!z->io[s].trains)
-            continue;
-        while (tier->left[s] > 0 && !update_next_tile(z, &error))
-            ;
-        if (!error.result)
-            r = eng_publish_start(z, s);
-    }
-    if (tiles > 0 && z->config.params_nvme)
-        eng_params_end(z, &error);
-    if (tiles > 0 && z->config.grads_nvme)
-        eng_sums_update_end(z, &error);
-    if (tiles > 0)
-        end_pass(z, error.result, &error);
-    return r ? r : error.result ? eng_fail_from(z, &error) : ZERO_OK;
 }

@@ -76,10 +76,10 @@ static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t
         .payload_bytes = z->tier ? z->tier->payload_room : eng_payload_bytes(z),
     };
     file->bytes = off_slots_file_bytes(&slots);
-    needs->tables += eng_tiles_bytes(tiles, &z->layout) + sizeof(struct eng_tier) +
-                     (tiles->count + 1) * (sizeof(unsigned char *) + sizeof(size_t)) +
-                     z->layout.section_count * sizeof(size_t) + slots.payload_bytes +
-                     off_slots_memory(&slots);
+    needs->tables +=
+        eng_tiles_bytes(tiles, &z->layout) + sizeof(struct eng_tier) +
+        (tiles->count + 1) * (sizeof(unsigned char *) + sizeof(size_t) + sizeof(uint64_t)) +
+        z->layout.section_count * sizeof(size_t) + slots.payload_bytes + off_slots_memory(&slots);
     if (tiles->count == 0)
         return;
     const size_t buffers = buffers_of(&z->config, tiles, beside);
@@ -238,9 +238,10 @@ static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_erro
     tier->payload_room = eng_payload_bytes(z);
     tier->memory = base_calloc(tier->tiles.count + 1, sizeof *tier->memory);
     tier->order = base_calloc(tier->tiles.count + 1, sizeof *tier->order);
+    tier->due = base_calloc(tier->tiles.count + 1, sizeof *tier->due);
     tier->left = base_calloc(z->layout.section_count, sizeof *tier->left);
     tier->payload = base_calloc(tier->payload_room, 1);
-    if (!tier->memory || !tier->order || !tier->left || !tier->payload)
+    if (!tier->memory || !tier->order || !tier->due || !tier->left || !tier->payload)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu tiles",
                          tier->tiles.count);
     return ZERO_OK;
@@ -308,6 +309,7 @@ void eng_tier_close(zero_ctx *z)
     eng_tiles_free(&tier->tiles);
     base_free(tier->memory);
     base_free(tier->order);
+    base_free(tier->due);
     base_free(tier->left);
     base_free(tier->payload);
     base_free(tier->recovery.payload);

@@ -3,7 +3,8 @@
  *
  *   tiles.c      how state is cut into tiles
  *   tier.c       life, and where state is while it is in memory
- *   pass.c       tiles one after the other: to look, to change, to update
+ *   pass.c       tiles one after the other: to look, to change
+ *   update.c     and to update them
  *   others.c     files that this job takes nothing from
  *   record.c     recovery points: what a finished step leaves, and how a job comes back at it
  *   recorded.c   what was recorded, read behind the next steps: for checkpoints
@@ -50,6 +51,10 @@ struct eng_tier {
     struct off_stream *stream; /**< NULL: there are no tiles */
     unsigned char **memory;    /**< of each tile; NULL: it is in none */
     size_t *order;             /**< tiles of the pass under way */
+    bool updating;             /**< it is an update's, */
+    bool up;                   /**< from the first tile to the last, or the other way, */
+    size_t chosen, updated;    /**< with so many tiles, of which so many are updated */
+    uint64_t *due;             /**< of an announced step: when each has its sums */
     size_t *left;              /**< pieces of each section that an update has before it */
     uint64_t generation;       /**< of the newest record: the same on all ranks */
     unsigned char *payload;    /**< a record's, of payload_room bytes */
@@ -82,6 +87,10 @@ zero_result eng_tier_leave_point(struct eng_tier *tier, struct base_error *error
 typedef zero_result (*eng_tile_fn)(zero_ctx *z, void *user, size_t tile, struct base_error *error);
 zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng_tile_fn work,
                           void *user, struct base_error *error);
+
+/** Ends the pass of tier->stream that `r` came of, and after an error has it count for nothing: its
+ * result. */
+zero_result eng_tier_pass_end(zero_ctx *z, zero_result r, struct base_error *error);
 
 /** A walk to look through all tiles, those of frozen sections, too. */
 zero_result eng_tier_reread(zero_ctx *z, eng_part_fn visit, void *user, struct base_error *error);

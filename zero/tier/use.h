@@ -104,7 +104,13 @@ zero_result eng_tier_sums_finish(zero_ctx *z);
 float *eng_tier_sums(const zero_ctx *z, size_t section, size_t element);
 float *eng_tier_blocks(const zero_ctx *z, size_t section);
 
-/** Updates all tiles and publishes. Collective, ordered. */
+/** A step is announced: tiles are on their way to memory from here on, those first whose sums will
+ * be complete first. With sums in a file zero_step() does all of it. Never waits. */
+void eng_tier_announce(zero_ctx *z);
+/** Updates tiles of an announced step, as long as the next one's sums are complete and it is in
+ * memory. *Local.* Failures are fatal. */
+zero_result eng_tier_update_ahead(zero_ctx *z);
+/** Updates all tiles, or those that are left of them, and publishes. Collective, ordered. */
 zero_result eng_tier_update(zero_ctx *z);
 /** What was changed counts from here on, with what else decides the future. All ranks, at the same
  * moments. Failures are fatal. */

@@ -1,0 +1,207 @@
+// The update of all tiles: by zero_step(), or, of a step that is announced, as soon as the sums of
+// a tile are complete, while gradients are still handed over. Nothing that is written counts before
+// the step is recorded.
+
+#include "zero/tier/tier.h"
+
+/* ------------------------------------------------------------------ which, and in what order */
+
+/** Alternate updates go in alternate direction: what is still in memory is used first. */
+static bool goes_up(const zero_ctx *z)
+{
+    return z->updates % 2 != 0;
+}
+
+static bool trains(const zero_ctx *z, size_t tile)
+{
+    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    for (size_t i = run.first; i < run.first + run.count; i++)
+        if (z->io[z->tier->tiles.pieces[i].section].trains)
+            return true;
+    return false;
+}
+
+static void choose_tiles(zero_ctx *z, bool up)
+{
+    struct eng_tier *tier = z->tier;
+    tier->up = up;
+    tier->chosen = tier->updated = 0;
+    for (size_t i = 0; i < tier->tiles.training; i++) {
+        const size_t tile = up ? i : tier->tiles.training - 1 - i;
+        if (trains(z, tile))
+            tier->order[tier->chosen++] = tile;
+    }
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        tier->left[s] = tier->tiles.of_section[s].count;
+}
+
+/** When the sums of a tile will be complete, if gradients are handed over in the order of the last
+ * micro-batch; UINT64_MAX: it has some that wait for zero_step(). */
+static uint64_t due_of(const zero_ctx *z, size_t tile)
+{
+    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    uint64_t due = 0;
+    for (size_t i = run.first; i < run.first + run.count; i++) {
+        const size_t s = z->tier->tiles.pieces[i].section;
+        const uint64_t handed = z->units[z->layout.sections[s].unit].handed;
+        if (z->io[s].trains && !eng_ahead_early(z, s))
+            return UINT64_MAX;
+        if (z->io[s].trains && handed > due)
+            due = handed;
+    }
+    return due;
+}
+
+/** Makes what is due first the first. Tiles go down, as backward passes do: few are moved. */
+static void sort_tiles(const zero_ctx *z)
+{
+    const struct eng_tier *tier = z->tier;
+    for (size_t i = 0; i < tier->chosen; i++) {
+        const size_t tile = tier->order[i];
+        const uint64_t due = due_of(z, tile);
+        size_t at = i;
+        for (; at > 0 && tier->due[at - 1] > due; at--) {
+            tier->due[at] = tier->due[at - 1];
+            tier->order[at] = tier->order[at - 1];
+        }
+        tier->due[at] = due;
+        tier->order[at] = tile;
+    }
+}
+
+/* ------------------------------------------------------------------ a pass */
+
+static void begin(zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
+    tier->updating = true;
+    if (tier->chosen == 0)
+        return;
+    off_stream_begin(tier->stream, tier->order, tier->chosen);
+    if (z->config.params_nvme)
+        eng_params_begin(z, tier->chosen);
+    if (z->config.grads_nvme)
+        eng_sums_update_begin(z, tier->chosen);
+}
+
+static zero_result update_piece(zero_ctx *z, size_t number, struct base_error *error)
+{
+    const struct eng_piece *piece = &z->tier->tiles.pieces[number];
+    z->tier->left[piece->section]--;
+    if (!z->io[piece->section].trains)
+        return ZERO_OK;
+    const zero_result r = z->config.grads_nvme ? eng_sums_update_piece(z, number, error) : ZERO_OK;
+    if (!r)
+        eng_update_range(z, piece->section, piece->first_segment, piece->segments);
+    return r;
+}
+
+static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    struct off_tile tile;
+    zero_result r = off_stream_next(tier->stream, &tile, error);
+    if (r)
+        return r;
+    tier->memory[tile.number] = tile.memory;
+    const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
+    for (size_t i = run.first; !r && i < run.first + run.count; i++)
+        r = update_piece(z, i, error);
+    if (!r && z->config.params_nvme)
+        r = eng_params_make(z, tile.number, error);
+    tier->memory[tile.number] = NULL;
+    tier->updated++;
+    off_stream_put(tier->stream, &tile, !r);
+    return r;
+}
+
+static zero_result end(zero_ctx *z, struct base_error *error)
+{
+    z->tier->updating = false;
+    if (z->tier->chosen == 0)
+        return error->result;
+    if (z->config.params_nvme)
+        eng_params_end(z, error);
+    if (z->config.grads_nvme)
+        eng_sums_update_end(z, error);
+    return eng_tier_pass_end(z, error->result, error);
+}
+
+zero_result eng_tier_update(zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
+    struct base_error error = {0};
+    const size_t sections = z->layout.section_count;
+    zero_result r = ZERO_OK;
+    if (eng_tier_leave_point(tier, &error))
+        return eng_fail_from(z, &error);
+    if (!tier->updating) {
+        choose_tiles(z, goes_up(z));
+        begin(z);
+    }
+    for (size_t i = 0; !r && !error.result && i < sections; i++) {
+        const size_t s = tier->up ? i : sections - 1 - i;
+        if (!z->io[s].trains)
+            continue;
+        while (tier->left[s] > 0 && !update_next_tile(z, &error))
+            ;
+        if (!error.result)
+            r = eng_publish_start(z, s);
+    }
+    end(z, &error);
+    return r ? r : error.result ? eng_fail_from(z, &error) : ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ before zero_step() */
+
+void eng_tier_announce(zero_ctx *z)
+{
+    // Sums in a file are read from there, in the order of tiles, when all of them are.
+    if (!z->tier || z->config.grads_nvme)
+        return;
+    choose_tiles(z, false);
+    sort_tiles(z);
+    begin(z);
+}
+
+/** Whether all a tile is updated with is there, on this rank. Those who have added to it are in
+ * this step, too: they have recorded the one before, whose older places are written over. */
+static bool is_summed(const zero_ctx *z, size_t tile)
+{
+    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    for (size_t i = run.first; i < run.first + run.count; i++) {
+        const size_t s = z->tier->tiles.pieces[i].section;
+        const struct eng_section_io *io = &z->io[s];
+        if (!io->trains)
+            continue;
+        if (!eng_ahead_early(z, s) || !eng_ahead_closed(z, z->layout.sections[s].unit) ||
+            (io->reduce_started && !coll_complete(&io->reduce)))
+            return false;
+    }
+    return true;
+}
+
+/** Whether the next tile can be updated without waiting for anything but room for its working
+ * copies, where these have several strips. */
+static bool is_ready(const zero_ctx *z)
+{
+    const struct eng_tier *tier = z->tier;
+    return tier->updated < tier->chosen && !eng_ahead_hopeless(z) &&
+           is_summed(z, tier->order[tier->updated]) && off_stream_ready(tier->stream) &&
+           (!z->config.params_nvme || eng_params_ready(z));
+}
+
+zero_result eng_tier_update_ahead(zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
+    struct base_error error = {0};
+    if (!tier || !tier->updating || !is_ready(z))
+        return ZERO_OK;
+    zero_result r = eng_tier_leave_point(tier, &error);
+    while (!r && is_ready(z))
+        r = update_next_tile(z, &error);
+    if (!r)
+        return ZERO_OK;
+    end(z, &error);
+    return eng_fail_from(z, &error);
+}
