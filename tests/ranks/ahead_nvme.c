@@ -1,0 +1,415 @@
+// zero_step_ahead() with state in files: tiles are updated before zero_step(), in the bits of plain
+// steps in memory; and whatever ends such a step before it is over, the one before is whole.
+#include "base/fault.h"
+#include "tests/ranks/saved.h"
+#include "tests/unit/temporary.h"
+#include "zero/tier/tier.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 2, MOST_RANKS = 4, MOST_WAIT_MS = 10000 };
+
+static struct temporary directory;
+
+// Tiles of 64 KiB have parts of a slice, or of two; "small" persists, "never" is frozen.
+static const struct toy_tensor tensors[] = {
+    {.name = "first", .unit = 0, .slices = 1, .numel = 3000, .group = 1},
+    {.name = "stacked", .unit = 0, .slices = 5, .numel = 21001},
+    {.name = "small", .unit = 2, .slices = 1, .numel = 300, .wide = true},
+    {.name = "never", .unit = 3, .slices = 1, .numel = 9000, .group = 1},
+};
+
+// How the last step of a job ends.
+enum ending {
+    WELL,
+    ABORTED, // all are told that the job is over, when some tiles are updated
+    SPOILT,  // by a gradient that is not finite, seen when some tiles are updated
+    CLOSED,  // in the middle, by all ranks
+    FAILED,  // by the disk, or not at all
+};
+
+struct job {
+    zero_dtype dtype;
+    int stage, steps;
+    bool in_memory, plain;       // state is; no step is announced
+    bool params, sums;           // working copies are in files, and sums
+    bool few;                    // tiles in memory
+    enum ending ending;          // of the last step
+    const char *fault;           // FAILED: what fails in it
+    bool comes_back;             // goes on from what is there,
+    uint64_t expected;           // after this step
+    _Atomic size_t early, tiles; // filled in: tiles updated before zero_step(), and all
+    _Atomic bool failed;         // filled in
+    uint8_t digest[16];          // filled in
+};
+
+static int set_up(void **state)
+{
+    (void)state;
+    return temporary_make(&directory) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    base_fault_set(NULL, NULL);
+    temporary_remove(&directory);
+    return 0;
+}
+
+static struct toy toy_of(const struct job *job)
+{
+    return (struct toy){
+        .tensors = tensors,
+        .tensor_count = sizeof tensors / sizeof *tensors,
+        .unit_count = 5,
+        .micro_batches = 5,
+        .dtype = job->dtype,
+        .frozen = 1u << 3,
+        .unclipped = true,
+        .ahead = !job->plain,
+    };
+}
+
+static bool open_job(struct team_rank *rank, const struct job *job, const struct toy *toy)
+{
+    static const char *const engines[] = {"uring", "threads", "sync"};
+    rank->config.stage = job->stage;
+    rank->config.name = "ahead";
+    rank->config.cpu_threads = 1 + job->stage % 2;
+    rank->config.loss_scale = "off";
+    rank->config.nonfinite = ZERO_NONFINITE_ERROR;
+    if (!job->in_memory) {
+        rank->config.offload_optimizer = "nvme";
+        rank->config.offload_params = job->params ? "nvme" : "host";
+        rank->config.offload_grads = job->sums ? "nvme" : "host";
+        rank->config.nvme_dir = directory.directory;
+        rank->config.io = engines[job->stage % 3];
+        rank->config.tile_bytes = 65536;
+        rank->config.host_bytes = job->few ? (int64_t)(job->params ? 40 : 10) << 20 : 0;
+    }
+    return toy_open(rank, toy);
+}
+
+/* ------------------------------------------------------------------ a step */
+
+// Waits until all ranks' part of a unit's sums is there, and the next tile in memory.
+static bool await_tile(struct team_rank *rank, zero_unit unit)
+{
+    zero_ctx *z = rank->z;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    TEAM_OK(rank, zero_barrier(z));
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
+        while (z->io[s].reduce_started && !coll_complete(&z->io[s].reduce))
+            TEAM_CHECK(coll_progress(z->comm) == ZERO_OK);
+    if (!z->tier || !z->tier->updating)
+        return true;
+    for (int ms = 0;
+         !off_stream_ready(z->tier->stream) || (z->config.params_nvme && !eng_params_ready(z));
+         ms++) {
+        TEAM_CHECK(ms < MOST_WAIT_MS);
+        usleep(1000);
+    }
+    return true;
+}
+
+// Of every rank's last micro-batch, which counts on rank 0 at least.
+static bool hand_over(struct team_rank *rank, zero_dtype dtype, zero_unit unit, bool spoilt)
+{
+    TEAM_OK(rank, zero_grad_open(rank->z, unit, NULL));
+    void *gradient = zero_grad_ptr(rank->z, 1, unit);
+    for (int k = 0; k < 21001; k++)
+        if (dtype == ZERO_F32)
+            ((float *)gradient)[k] = (float)(k % 11 + unit) * 0.01f;
+        else
+            ((uint16_t *)gradient)[k] = (uint16_t)(0x3c00 + (k + unit) % 64);
+    float *small = zero_grad_ptr(rank->z, 2, 0);
+    for (int k = 0; unit == 2 && k < 300; k++)
+        small[k] = spoilt && rank->rank == 0 && k == 123 ? NAN : (float)(k % 7) * 0.01f;
+    TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
+    return true;
+}
+
+// Whether the next tile has nothing but parts of units from this one on that may be early.
+static bool is_due(const zero_ctx *z, zero_unit unit)
+{
+    const struct eng_tier *tier = z->tier;
+    if (!tier || !tier->updating || tier->updated == tier->chosen)
+        return false;
+    const struct eng_piece_run run = tier->tiles.of_tile[tier->order[tier->updated]];
+    for (size_t i = run.first; i < run.first + run.count; i++) {
+        const size_t s = tier->tiles.pieces[i].section;
+        if (z->layout.sections[s].unit < unit || !eng_ahead_early(z, s))
+            return false;
+    }
+    return true;
+}
+
+// Units are handed over one after the other; each time the next tile is updated, if its sums were
+// complete before. down: until that unit is left.
+static bool watch_hand_overs(struct team_rank *rank, struct job *job, zero_unit down, bool spoilt)
+{
+    const struct eng_tier *tier = rank->z->tier;
+    for (zero_unit unit = 4; unit >= down; unit--) {
+        const size_t before = tier ? tier->updated : 0;
+        const bool due = is_due(rank->z, unit + 1);
+        if (!hand_over(rank, job->dtype, unit, spoilt))
+            return false;
+        TEAM_CHECK(!due || tier->updated > before || spoilt);
+        if (!await_tile(rank, unit))
+            return false;
+    }
+    if (tier && tier->updating) {
+        job->early += tier->updated;
+        job->tiles += tier->chosen;
+    }
+    return true;
+}
+
+// What would use tiles, or look at the state, in the middle of the step.
+static bool refuses(struct team_rank *rank)
+{
+    uint8_t digest[16];
+    float value;
+    TEAM_CHECK(zero_eval_begin(rank->z, 2) == ZERO_E_STATE);
+    TEAM_CHECK(zero_fingerprint(rank->z, digest) == ZERO_E_STATE);
+    TEAM_CHECK(zero_param_read(rank->z, 0, 0, 0, 1, &value) == ZERO_E_STATE);
+    TEAM_CHECK(zero_save(rank->z, directory.directory, NULL) == ZERO_E_STATE);
+    TEAM_CHECK(zero_resume(rank->z, NULL, NULL, NULL) == ZERO_E_STATE);
+    TEAM_CHECK(zero_skip_step(rank->z) == ZERO_E_STATE);
+    return true;
+}
+
+// All micro-batches but the last, and of that one the announcement.
+static bool begin_step(struct team_rank *rank, const struct toy *toy)
+{
+    const int last = zero_micro_count(rank->z) - 1;
+    struct toy before = *toy;
+    before.ahead = false;
+    for (int i = 0; i < last; i++)
+        if (!toy_micro(rank, &before, i, NULL, NULL))
+            return false;
+    TEAM_OK(rank, zero_micro_begin(rank->z, last, NULL));
+    TEAM_OK(rank, zero_metric(rank->z, "sum", 1));
+    if (toy->ahead)
+        TEAM_OK(rank, toy_announce(rank, toy));
+    return true;
+}
+
+static bool watch_step(struct team_rank *rank, struct job *job, const struct toy *toy)
+{
+    if (!begin_step(rank, toy) || !watch_hand_overs(rank, job, 0, false))
+        return false;
+    if (toy->ahead && !refuses(rank))
+        return false;
+    TEAM_OK(rank, toy_update(rank, toy));
+    return true;
+}
+
+/* ------------------------------------------------------------------ a job */
+
+static bool abort_all(struct team_rank *rank)
+{
+    TEAM_OK(rank, zero_barrier(rank->z));
+    zero_abort(rank->z, "for a test");
+    while (zero_barrier(rank->z) == ZERO_OK)
+        ;
+    return true;
+}
+
+// Until some tiles are written.
+static bool break_off(struct team_rank *rank, struct job *job, const struct toy *toy)
+{
+    const struct off_stream *stream = rank->z->tier->stream;
+    const uint64_t written = off_stream_counts(stream).contents[OFF_WRITE];
+    if (!begin_step(rank, toy) || !watch_hand_overs(rank, job, 1, false))
+        return false;
+    for (int ms = 0; off_stream_counts(stream).contents[OFF_WRITE] == written; ms++) {
+        TEAM_CHECK(ms < MOST_WAIT_MS);
+        usleep(1000);
+    }
+    TEAM_OK(rank, zero_barrier(rank->z));
+    return job->ending == CLOSED || abort_all(rank);
+}
+
+static bool spoil(struct team_rank *rank, struct job *job, const struct toy *toy)
+{
+    if (!begin_step(rank, toy) || !watch_hand_overs(rank, job, 0, true))
+        return false;
+    TEAM_FAILS(rank, zero_step(rank->z, NULL, NULL), ZERO_E_NONFINITE,
+               "small, slice 0, element 123");
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "a part of the announced update is made"));
+    return true;
+}
+
+// The disk fails somewhere in the step, or does not; all ranks are told.
+static bool fail_in_the_step(struct team_rank *rank, struct job *job, const struct toy *toy)
+{
+    if (!saved_fault(rank, job->fault))
+        return false;
+    zero_result r = ZERO_OK;
+    if (!begin_step(rank, toy) || !watch_hand_overs(rank, job, 0, false))
+        r = ZERO_E_IO;
+    r = r ? r : toy_update(rank, toy);
+    const zero_result told = zero_barrier(rank->z);
+    TEAM_CHECK(told == ZERO_E_IO || (!r && !told));
+    TEAM_CHECK(!told || strstr(zero_last_error(rank->z), " bytes at offset "));
+    job->failed = told != ZERO_OK;
+    return told || abort_all(rank);
+}
+
+static bool end_job(struct team_rank *rank, struct job *job, const struct toy *toy)
+{
+    switch (job->ending) {
+    case SPOILT:
+        return spoil(rank, job, toy);
+    case FAILED:
+        return fail_in_the_step(rank, job, toy);
+    case ABORTED:
+    case CLOSED:
+        return break_off(rank, job, toy);
+    default:
+        return true;
+    }
+}
+
+static bool work(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    const struct toy toy = toy_of(job);
+    uint8_t digest[16];
+    zero_load_result loaded = {.struct_size = sizeof loaded};
+    if (!open_job(rank, job, &toy))
+        return false;
+    if (job->comes_back) {
+        TEAM_OK(rank, zero_resume(rank->z, NULL, NULL, &loaded));
+        TEAM_CHECK(loaded.step == job->expected && loaded.recovered == 1);
+    }
+    for (int step = 0; step < job->steps; step++)
+        if (!watch_step(rank, job, &toy))
+            return false;
+    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+    if (rank->rank == 0)
+        memcpy(job->digest, digest, sizeof digest);
+    return end_job(rank, job, &toy);
+}
+
+static void run(int world, struct job *job)
+{
+    if (!team_run(team_threads(world), world, work, job))
+        fail_msg("%d ranks, stage %d, dtype %d, ending %d, fault %s", world, job->stage, job->dtype,
+                 job->ending, job->fault ? job->fault : "none");
+}
+
+// The same without files, announcements and a break.
+static struct job whole_of(int world, const struct job *job)
+{
+    struct job whole = {.dtype = job->dtype, .stage = job->stage, .steps = 2 * STEPS};
+    whole.in_memory = whole.plain = true;
+    run(world, &whole);
+    return whole;
+}
+
+// What comes back after a job that has ended so goes on as if nothing had been.
+static void come_back(int world, const struct job *job, const struct job *whole)
+{
+    struct job again = {.dtype = job->dtype, .stage = job->stage, .comes_back = true};
+    again.expected = job->ending == FAILED && !job->failed ? STEPS + 1 : STEPS;
+    again.steps = 2 * STEPS - (int)again.expected;
+    run(world, &again);
+    assert_memory_equal(again.digest, whole->digest, sizeof whole->digest);
+}
+
+/* ------------------------------------------------------------------ tests */
+
+static void tiles_are_updated_before_the_step(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= MOST_RANKS; world++)
+        for (int stage = 0; stage <= 3; stage++) {
+            const int turn = world + stage;
+            const zero_dtype dtype = turn % 3 == 0   ? ZERO_F32
+                                     : turn % 3 == 1 ? ZERO_BF16
+                                                     : ZERO_F16;
+            struct job plain = {.dtype = dtype, .stage = stage, .steps = STEPS};
+            struct job job = plain;
+            plain.in_memory = plain.plain = true;
+            job.params = turn / 2 % 2;
+            job.sums = turn % 5 == 4;
+            job.few = turn % 3 == 1 && !job.sums;
+            run(world, &plain);
+            run(world, &job);
+            assert_memory_equal(job.digest, plain.digest, sizeof plain.digest);
+            const bool early = !job.sums && (stage > 0 || world == 1);
+            assert_int_equal(job.early > 0, early);
+            assert_true(job.tiles == 0 || job.early < job.tiles); // the last unit's never are
+            assert_int_equal(temporary_entries(&directory), 0);
+        }
+}
+
+static void the_step_before_is_whole(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 12; turn++) {
+        const int world = 1 + turn % 3;
+        struct job job = {.dtype = turn % 2 ? ZERO_F32 : ZERO_BF16, .steps = STEPS};
+        job.ending = turn / 3 % 2 ? SPOILT : ABORTED;
+        job.stage = world > 1 ? 1 + turn % 3 : turn / 3;
+        job.params = turn / 2 % 2;
+        run(world, &job);
+        assert_true(job.early > 0);
+        assert_int_equal(temporary_entries(&directory), world);
+        const struct job whole = whole_of(world, &job);
+        come_back(world, &job, &whole);
+    }
+}
+
+static void a_job_closed_in_the_middle_leaves_nothing(void **state)
+{
+    (void)state;
+    for (int stage = 1; stage <= 3; stage++) {
+        struct job job = {.stage = stage, .steps = 1, .ending = CLOSED, .params = stage == 2};
+        run(stage, &job);
+        assert_int_equal(temporary_entries(&directory), 0);
+    }
+}
+
+// The n-th read, and the n-th write, for n that grow, until there are not so many.
+static void a_failing_disk_leaves_the_step_before(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 4; turn++) {
+        struct job job = {.stage = 1 + turn % 3, .steps = STEPS, .ending = FAILED, .failed = true};
+        const struct job whole = whole_of(2, &job);
+        int n = 1;
+        job.params = turn / 2;
+        job.few = true;
+        for (; job.failed; n += 1 + n / 2) {
+            char fault[64];
+            snprintf(fault, sizeof fault, "offload.%s@%d", turn % 2 ? "read" : "write", n);
+            job.fault = fault;
+            run(2, &job);
+            base_fault_set(NULL, NULL);
+            come_back(2, &job, &whole);
+        }
+        assert_true(n > 4);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(tiles_are_updated_before_the_step),
+        TEST(the_step_before_is_whole),
+        TEST(a_job_closed_in_the_middle_leaves_nothing),
+        TEST(a_failing_disk_leaves_the_step_before),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
