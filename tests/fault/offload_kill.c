@@ -1,6 +1,7 @@
 // kill -9 of one rank, or of all, at random times of a job whose state is in files, without any
 // checkpoint: it comes back at the last step that every rank has finished, or a later one, and ends
-// with the fingerprint written down for a run that nothing has befallen. Argument: how many kills.
+// with the fingerprint written down for a run that nothing has befallen. Steps of some jobs are
+// announced. Argument: how many kills.
 #include "tests/numerics/synthetic_matrix.h"
 #include "tests/ranks/team.h"
 #include "tests/unit/temporary.h"
@@ -33,9 +34,23 @@ struct board {
 struct job {
     struct board *board;
     int world, stage, optimizer, precision;
+    bool ahead;    /**< its steps are announced */
     int victim;    /**< -1: all */
     long delay_us; /**< after which it is killed; 0: not at all */
 };
+
+/** Steps that are announced are neither clipped nor skipped. */
+static int policy_of(const struct job *job)
+{
+    return job->ahead ? MATRIX_UNCLIPPED : MATRIX_SKIPS;
+}
+
+static struct synthetic model_of(const struct job *job)
+{
+    struct synthetic model = matrix_model(job->optimizer, job->precision, policy_of(job));
+    model.ahead = job->ahead;
+    return model;
+}
 
 static void configure(struct team_rank *rank, const struct job *job)
 {
@@ -43,7 +58,7 @@ static void configure(struct team_rank *rank, const struct job *job)
     rank->config.stage = job->stage;
     rank->config.name = "kills";
     rank->config.offload_optimizer = "nvme";
-    rank->config.offload_grads = job->stage > 1 ? "nvme" : "host";
+    rank->config.offload_grads = job->stage > 1 && !job->ahead ? "nvme" : "host";
     rank->config.nvme_dir = directory.directory;
     rank->config.io = engines[job->stage % 3];
     rank->config.tile_bytes = 65536;
@@ -86,14 +101,14 @@ static bool ends_as_written(struct team_rank *rank, const struct job *job)
     TEAM_OK(rank, r);
     for (int i = 0; i < 16; i++)
         snprintf(text + 2 * i, 3, "%02x", digest[i]);
-    TEAM_CHECK(strcmp(text, matrix_golden(job->optimizer, job->precision, MATRIX_SKIPS)) == 0);
+    TEAM_CHECK(strcmp(text, matrix_golden(job->optimizer, job->precision, policy_of(job))) == 0);
     atomic_store(&job->board->complete, true);
     return true;
 }
 
 static bool train(struct team_rank *rank, const struct job *job, uint64_t step)
 {
-    const struct synthetic model = matrix_model(job->optimizer, job->precision, MATRIX_SKIPS);
+    const struct synthetic model = model_of(job);
     for (; step < MATRIX_STEPS; step++) {
         const zero_result r = synthetic_step(rank->z, &model, step);
         if (is_excused(r))
@@ -106,7 +121,7 @@ static bool train(struct team_rank *rank, const struct job *job, uint64_t step)
 
 static bool come_back_and_train(struct team_rank *rank, const struct job *job)
 {
-    const struct synthetic model = matrix_model(job->optimizer, job->precision, MATRIX_SKIPS);
+    const struct synthetic model = model_of(job);
     const uint64_t finished = finished_by_all(job);
     zero_load_result loaded = {.struct_size = sizeof loaded};
     configure(rank, job);
@@ -145,8 +160,8 @@ static bool start(const struct job *job)
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     if (atomic_load(&job->board->wrong))
-        fail_msg("%d ranks, stage %d, victim %d after %ld us", job->world, job->stage, job->victim,
-                 job->delay_us);
+        fail_msg("%d ranks, stage %d%s, victim %d after %ld us", job->world, job->stage,
+                 job->ahead ? ", announced" : "", job->victim, job->delay_us);
     return status != 0;
 }
 
@@ -162,6 +177,7 @@ static void a_killed_job_comes_back(void **state)
         struct job job = {.board = board,
                           .world = 1 + number % MOST_RANKS,
                           .stage = number % 4,
+                          .ahead = number % 5 % 2,
                           .optimizer = number % MATRIX_OPTIMIZERS,
                           .precision = number % 3};
         memset(board, 0, sizeof *board);

@@ -39,6 +39,7 @@ struct job {
     bool in_memory, plain;       // state is; no step is announced
     bool params, sums;           // working copies are in files, and sums
     bool few;                    // tiles in memory
+    const char *gather;          // NULL: auto
     enum ending ending;          // of the last step
     const char *fault;           // FAILED: what fails in it
     bool comes_back;             // goes on from what is there,
@@ -82,6 +83,7 @@ static bool open_job(struct team_rank *rank, const struct job *job, const struct
     rank->config.stage = job->stage;
     rank->config.name = "ahead";
     rank->config.cpu_threads = 1 + job->stage % 2;
+    rank->config.gather = job->gather;
     rank->config.loss_scale = "off";
     rank->config.nonfinite = ZERO_NONFINITE_ERROR;
     if (!job->in_memory) {
@@ -401,12 +403,59 @@ static void a_failing_disk_leaves_the_step_before(void **state)
     }
 }
 
+// One rank looks at each unit for a while before it hands its gradient over. In the last round that
+// of some ranks does not count.
+static bool stare(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    const struct toy toy = toy_of(job);
+    uint8_t digest[16];
+    if (!open_job(rank, job, &toy))
+        return false;
+    for (int step = 0; step < 2 * rank->world; step++) {
+        const bool late = step % rank->world == rank->rank;
+        if (!begin_step(rank, &toy))
+            return false;
+        for (zero_unit unit = 0; unit < 5; unit++) {
+            TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
+            const double sum = toy_unit_sum(rank, &toy, unit);
+            usleep(late ? 2000 : 0);
+            TEAM_CHECK(toy_unit_sum(rank, &toy, unit) == sum);
+            TEAM_OK(rank, zero_release(rank->z, unit, NULL));
+            if (!hand_over(rank, job->dtype, unit, false))
+                return false;
+        }
+        TEAM_OK(rank, toy_update(rank, &toy));
+    }
+    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+    if (rank->rank == 0)
+        memcpy(job->digest, digest, sizeof digest);
+    return true;
+}
+
+static void nobody_writes_what_is_read(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 8; turn++) {
+        const int world = 2 + turn % 3;
+        struct job plain = {.stage = 1 + turn % 3, .dtype = turn % 2 ? ZERO_BF16 : ZERO_F32};
+        struct job job = plain;
+        plain.in_memory = plain.plain = true;
+        job.params = turn > 5;
+        job.gather = turn < 4 ? "shared" : "copy";
+        if (!team_run("threads", world, stare, &plain) || !team_run("threads", world, stare, &job))
+            fail_msg("%d ranks, stage %d, %s", world, job.stage, job.gather);
+        assert_memory_equal(job.digest, plain.digest, sizeof plain.digest);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(tiles_are_updated_before_the_step),
+        TEST(nobody_writes_what_is_read),
         TEST(the_step_before_is_whole),
         TEST(a_job_closed_in_the_middle_leaves_nothing),
         TEST(a_failing_disk_leaves_the_step_before),
