@@ -406,9 +406,10 @@ int main(int argc, char **argv)
     run_rows(&work);
     run_variants(&work);
     close_state(&work.state);
-    // Row h: a job.
-    if (wants(&work, 'h') && !offload_job_row(work.directory))
-        fail("the job has failed");
+    // Rows h and i: jobs.
+    for (char letter = 'h'; letter <= 'i'; letter++)
+        if (wants(&work, letter) && !offload_job_row(work.directory, letter == 'h'))
+            fail("the job has failed");
     raw_io_destroy(work.best);
     raw_io_destroy(work.plain);
     raw_io_destroy(work.serial);
