@@ -1,8 +1,9 @@
 /* zero_step_ahead() in company: with every dtype, precision, optimizer and loss scale, units
- * without a gradient and frozen parts, a step that is announced ends in the bits of a plain one;
- * and a call that is refused leaves the step as it was. */
+ * without a gradient and frozen parts, in memory or in files, a step that is announced ends in the
+ * bits of a plain one; and a call that is refused leaves the step as it was. */
 #include "tests/ranks/toy.h"
 #include "tests/sweep.h"
+#include "tests/unit/temporary.h"
 
 #include <zero/optimizer.h>
 
@@ -50,6 +51,8 @@ static const struct model models[] = {
      .absent = true},
 };
 
+static struct temporary directory;
+
 struct job {
     struct model model;
     bool ahead;   /**< announces two steps of three */
@@ -57,6 +60,7 @@ struct job {
     int stage;
     const char *gather;
     int32_t threads;
+    bool nvme, params; /**< state is in files, and working copies are */
     double norm[STEPS];
     uint8_t digest[MOST_RANKS][16];
 };
@@ -107,6 +111,13 @@ static void configure(const struct job *job, zero_config *config)
     config->moments = model->moments;
     config->loss_scale = model->loss_scale;
     config->nonfinite = ZERO_NONFINITE_ERROR;
+    if (!job->nvme)
+        return;
+    config->offload_optimizer = "nvme";
+    config->offload_params = job->params ? "nvme" : "host";
+    config->nvme_dir = directory.directory;
+    config->tile_bytes = 65536;
+    config->persist_numel = ZERO_OFF; // what is kept waits for zero_step()
 }
 
 /** `groups` and `toy` must outlive the commit. */
@@ -224,8 +235,8 @@ static void run(struct job *job, const char *transport, int world)
     assert_non_null(shared);
     *shared = *job;
     if (!team_run(transport, world, train, shared))
-        fail_msg("%s: %s, %d ranks, stage %d, %s", job->model.name, transport, world, job->stage,
-                 job->gather);
+        fail_msg("%s: %s, %d ranks, stage %d, %s%s", job->model.name, transport, world, job->stage,
+                 job->gather, job->nvme ? ", in files" : "");
     *job = *shared;
     team_shared_free(shared, sizeof *shared);
 }
@@ -234,8 +245,8 @@ static void compare(const struct job *job, const struct job *plain, int world)
 {
     for (int r = 0; r < world; r++)
         if (memcmp(job->digest[r], plain->digest[0], 16) != 0)
-            fail_msg("%s: rank %d of %d, stage %d, %s: other bits", job->model.name, r, world,
-                     job->stage, job->gather);
+            fail_msg("%s: rank %d of %d, stage %d, %s%s: other bits", job->model.name, r, world,
+                     job->stage, job->gather, job->nvme ? ", in files" : "");
     assert_memory_equal(job->norm, plain->norm, sizeof plain->norm);
 }
 
@@ -255,6 +266,8 @@ static void sweep(const struct model *model, int *turn)
         for (int i = 0; i < (world == 1 ? 7 : 2); i++) {
             struct job job = {.model = *model, .ahead = true, .threads = 1 + i % 2};
             place(&job, (*turn)++);
+            job.nvme = *turn / 2 % 2;
+            job.params = job.nvme && *turn % 3 == 0 && strcmp(job.gather, "copy") == 0;
             if (!test_takes(*turn))
                 continue;
             run(&job, world > 1 && i == 1 ? "shm" : team_threads(world), world);
@@ -350,5 +363,9 @@ int main(void)
         cmocka_unit_test(refusals_leave_the_step),
         cmocka_unit_test(policies_that_skip_do_not_announce),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (!temporary_make(&directory))
+        return 1;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    temporary_remove(&directory);
+    return failed;
 }
