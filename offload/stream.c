@@ -139,6 +139,13 @@ zero_result off_stream_end(struct off_stream *stream, struct base_error *error)
     return result;
 }
 
+void off_stream_encode(struct off_stream *stream, bool encode)
+{
+    pthread_mutex_lock(&stream->mutex);
+    stream->encode = encode;
+    pthread_mutex_unlock(&stream->mutex);
+}
+
 void off_stream_forget(struct off_stream *stream)
 {
     pthread_mutex_lock(&stream->mutex);
@@ -199,18 +206,24 @@ void off_stream_destroy(struct off_stream *stream)
     pthread_mutex_destroy(&stream->mutex);
     base_free(stream->helpers);
     base_free(stream->buffers);
+    base_free(stream->spares);
     base_free(stream->buffer_of);
     base_free(stream);
 }
 
-// With a codec each buffer has two places.
+// Places beside the buffers': whoever encodes or decodes needs one to do it to.
+static size_t spare_count(const struct off_stream_config *config)
+{
+    return config->codec ? coder_count(config->helpers) + (config->encode ? OFF_SPARES : 0) : 0;
+}
+
 static struct off_tile_queue_config queue_config(const struct off_stream_config *config)
 {
     return (struct off_tile_queue_config){
         .engine = config->engine,
         .slots = config->slots,
         .tiles = config->tiles,
-        .places = (config->codec ? 2 : 1) * config->buffers,
+        .places = config->buffers + spare_count(config),
         .more_bytes = config->fill ? OFF_FILL_BYTES : 0,
         .transfer_bytes = config->transfer_bytes,
         .credits = config->credits,
@@ -228,6 +241,7 @@ struct off_stream_memory off_stream_memory(const struct off_stream_config *confi
     return (struct off_stream_memory){
         .buffers = off_tile_queue_pages(&queue, tile_bytes),
         .tables = sizeof(struct off_stream) + config->buffers * sizeof(struct off_buffer) +
+                  (spare_count(config) + 1) * sizeof(unsigned char *) +
                   config->tiles * sizeof(int) + coders * (sizeof(struct off_helper) + codec) +
                   io.bytes,
         .threads = 1 + config->helpers + io.threads,
@@ -239,20 +253,21 @@ static zero_result make_buffers(struct off_stream *stream, const struct off_stre
 {
     const struct off_tile_queue_config wanted = queue_config(config);
     size_t place = 0;
+    const size_t spares = spare_count(config);
     stream->buffers = base_calloc(stream->buffer_count, sizeof *stream->buffers);
     stream->buffer_of = base_calloc(stream->tiles, sizeof *stream->buffer_of);
-    if (!stream->buffers || !stream->buffer_of)
+    stream->spares = base_calloc(spares + 1, sizeof *stream->spares);
+    if (!stream->buffers || !stream->buffer_of || !stream->spares)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a stream of %zu tiles", stream->tiles);
     for (size_t i = 0; i < stream->tiles; i++)
         stream->buffer_of[i] = OFF_NOWHERE;
     const zero_result result = off_tile_queue_create(&stream->queue, &wanted, error);
     if (result)
         return result;
-    for (size_t i = 0; i < stream->buffer_count; i++) {
+    for (size_t i = 0; i < stream->buffer_count; i++)
         stream->buffers[i].memory = off_tile_queue_place(&stream->queue, place++);
-        if (config->codec)
-            stream->buffers[i].packed = off_tile_queue_place(&stream->queue, place++);
-    }
+    while (stream->spare_count < spares)
+        stream->spares[stream->spare_count++] = off_tile_queue_place(&stream->queue, place++);
     stream->nothing = off_tile_queue_place(&stream->queue, place);
     return ZERO_OK;
 }

@@ -13,6 +13,8 @@
  *
  * With a codec tiles that gain a page by it lie encoded in the file, and only what they have there
  * is moved. What is in the file says itself which it is: encoding can be begun and ended any time.
+ * Tiles change places in memory with what they are encoded to and decoded from, so a codec takes a
+ * few places more than there are buffers, not as many again.
  *
  * With fewer than 8 tiles in flight reads and writes wait for each other now and then (2 buffers
  * reach 0.87 of the bandwidth, 8 0.995: completions come in no order).
@@ -40,7 +42,8 @@ struct off_stream_config {
     unsigned helpers;
     const struct off_codec *codec; /**< NULL: none */
     const void *codec_user;        /**< its functions' argument */
-    bool encode;                   /**< tiles that are written; those read are decoded anyway */
+    bool encode; /**< tiles that are written, until off_stream_encode() says something else: there
+                      is room for it; those read are decoded anyway */
     /** Between passes, writes to the second places of a new file, which otherwise the second pass
      * would be the first to write to, and three times as slow. A failure is the next pass's. */
     bool fill;
@@ -107,6 +110,10 @@ void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool
  * only destroy helps, which waits.
  */
 zero_result off_stream_end(struct off_stream *stream, struct base_error *error);
+
+/** Whether tiles are written encoded from here on, only if the config's `encode` was set. At any
+ * time. */
+void off_stream_encode(struct off_stream *stream, bool encode);
 
 /** Forgets what is in memory: the slots came back to other contents. Between passes. */
 void off_stream_forget(struct off_stream *stream);

@@ -9,7 +9,12 @@
 
 #include <pthread.h>
 
-enum { OFF_NOWHERE = -1, OFF_FILLS = 2, OFF_FILL_BYTES = 1 << 20 };
+enum {
+    OFF_NOWHERE = -1,
+    OFF_FILLS = 2,
+    OFF_FILL_BYTES = 1 << 20,
+    OFF_SPARES = 3, /**< for tiles that are encoded and wait until they are written */
+};
 
 /** What a buffer is going through, in this order. */
 enum off_buffer_state {
@@ -29,7 +34,7 @@ enum off_buffer_state {
 struct off_buffer {
     enum off_buffer_state state;
     unsigned char *memory; /**< the tile */
-    unsigned char *packed; /**< the tile encoded; NULL without a codec */
+    unsigned char *packed; /**< the tile encoded, a spare, until it is written; else NULL */
     size_t tile;
     size_t stored;  /**< bytes it has in the file, or will have */
     uint64_t used;  /**< when the caller had it last, */
@@ -61,9 +66,11 @@ struct off_stream {
     pthread_cond_t chores; /**< the helpers', */
     pthread_cond_t news;   /**< and the caller's */
     struct off_buffer *buffers;
-    int *buffer_of; /**< each tile's, OFF_NOWHERE if none */
-    bool passing;   /**< between begin and end, */
-    bool anew;      /**< and nothing is read */
+    unsigned char **spares; /**< places that nobody uses, */
+    size_t spare_count;     /**< so many */
+    int *buffer_of;         /**< each tile's, OFF_NOWHERE if none */
+    bool passing;           /**< between begin and end, */
+    bool anew;              /**< and nothing is read */
     const size_t *order;
     size_t count, fetched,
         taken;   /**< of the pass: tiles, those that have a buffer, those given out */

@@ -19,8 +19,19 @@ void off_stream_ask(struct off_stream *stream)
     off_io_wake(stream->queue.io);
 }
 
+// A place that is not used any more: a chore may be waiting for one.
+static void take_back(struct off_stream *stream, unsigned char *spare)
+{
+    if (!spare)
+        return;
+    stream->spares[stream->spare_count++] = spare;
+    pthread_cond_signal(&stream->chores);
+}
+
 void off_stream_let_go(struct off_stream *stream, struct off_buffer *buffer)
 {
+    take_back(stream, buffer->packed);
+    buffer->packed = NULL;
     if (stream->buffer_of[buffer->tile] == buffer - stream->buffers)
         stream->buffer_of[buffer->tile] = OFF_NOWHERE;
     buffer->state = OFF_FREE;
@@ -59,18 +70,20 @@ static bool is_encoded(const struct off_stream *stream, const struct off_buffer 
     return buffer->stored < off_slots_tile_bytes(stream->slots, buffer->tile);
 }
 
-// Makes a tile of what was read.
+// Makes a tile of what was read: what is decoded to the spare is the buffer's from then on, and
+// what it was decoded from is the spare.
 static void open_tile(const struct off_stream *stream, void *coder, struct off_buffer *buffer,
-                      struct base_error *failure)
+                      unsigned char **spare, struct base_error *failure)
 {
-    const bool encoded = is_encoded(stream, buffer);
-    const unsigned char *stored = encoded ? buffer->packed : buffer->memory;
+    unsigned char *stored = buffer->memory;
     struct base_error damage = {.result = ZERO_OK};
-    if (off_slots_check(stream->slots, buffer->tile, stored, failure) || !encoded)
+    if (off_slots_check(stream->slots, buffer->tile, stored, failure) || !*spare)
         return;
     const zero_result result =
-        stream->codec->decode(coder, buffer->tile, stored, buffer->stored, buffer->memory,
+        stream->codec->decode(coder, buffer->tile, stored, buffer->stored, *spare,
                               off_slots_tile_bytes(stream->slots, buffer->tile), &damage);
+    buffer->memory = *spare;
+    *spare = stored;
     if (result)
         zero_fail(failure, result, "%s: tile %zu, %zu bytes at offset %ju: %s: %s",
                   off_slots_file(stream->slots)->path, buffer->tile, buffer->stored,
@@ -78,23 +91,34 @@ static void open_tile(const struct off_stream *stream, void *coder, struct off_b
                   damage.message);
 }
 
-// Makes what is to be written of a tile: fewer pages, or the tile as it is.
-static void seal_tile(const struct off_stream *stream, void *coder, struct off_buffer *buffer)
+// Makes what is to be written of a tile: fewer pages, in the spare, which is the buffer's from then
+// on, or the tile as it is.
+static void seal_tile(const struct off_stream *stream, void *coder, struct off_buffer *buffer,
+                      unsigned char **spare)
 {
     const size_t bytes = off_slots_tile_bytes(stream->slots, buffer->tile);
     const size_t room = off_slots_room(stream->slots, buffer->tile) - PAGE;
     size_t stored = 0;
-    if (stream->encode && room > 0)
-        stored =
-            stream->codec->encode(coder, buffer->tile, buffer->memory, bytes, buffer->packed, room);
-    if (stored > 0)
-        memset(buffer->packed + stored, 0, round_up(stored) - stored);
+    if (*spare && room > 0)
+        stored = stream->codec->encode(coder, buffer->tile, buffer->memory, bytes, *spare, room);
+    if (stored > 0) {
+        memset(*spare + stored, 0, round_up(stored) - stored);
+        buffer->packed = *spare;
+        *spare = NULL;
+    }
     buffer->stored = stored > 0 ? stored : bytes;
     off_slots_wrote(stream->slots, buffer->tile, stored > 0 ? buffer->packed : buffer->memory,
                     buffer->stored);
 }
 
-// The chore that came up first; NULL: there is none. After a failure they are the mover's to drop.
+// Whether a chore is to decode or to encode.
+static bool wants_spare(const struct off_stream *stream, const struct off_buffer *buffer)
+{
+    return buffer->state == OFF_ARRIVED ? is_encoded(stream, buffer) : stream->encode;
+}
+
+// The chore that came up first, of those that there is a place for; NULL: there is none. After a
+// failure they are the mover's to drop.
 static struct off_buffer *first_chore(const struct off_stream *stream)
 {
     struct off_buffer *first = NULL;
@@ -103,7 +127,8 @@ static struct off_buffer *first_chore(const struct off_stream *stream)
     for (size_t i = 0; i < stream->buffer_count; i++) {
         struct off_buffer *buffer = &stream->buffers[i];
         if ((buffer->state == OFF_ARRIVED || buffer->state == OFF_CHANGED) &&
-            (!first || buffer->since < first->since))
+            (!first || buffer->since < first->since) &&
+            (stream->spare_count > 0 || !wants_spare(stream, buffer)))
             first = buffer;
     }
     return first;
@@ -113,13 +138,16 @@ static void do_chore(struct off_stream *stream, void *coder, struct off_buffer *
 {
     struct base_error failure = {.result = ZERO_OK};
     const bool opens = buffer->state == OFF_ARRIVED;
+    unsigned char *spare =
+        wants_spare(stream, buffer) ? stream->spares[--stream->spare_count] : NULL;
     buffer->state = opens ? OFF_OPENING : OFF_SEALING;
     pthread_mutex_unlock(&stream->mutex);
     if (opens)
-        open_tile(stream, coder, buffer, &failure);
+        open_tile(stream, coder, buffer, &spare, &failure);
     else
-        seal_tile(stream, coder, buffer);
+        seal_tile(stream, coder, buffer, &spare);
     pthread_mutex_lock(&stream->mutex);
+    take_back(stream, spare);
     if (failure.result) {
         give_up(stream, &failure);
         drop(stream, buffer);
@@ -179,7 +207,7 @@ static void start_transfer(struct off_stream *stream, struct off_buffer *buffer,
         .tile = buffer->tile,
         .stored = buffer->stored,
         .request = {.direction = direction,
-                    .memory = is_encoded(stream, buffer) ? buffer->packed : buffer->memory,
+                    .memory = buffer->packed ? buffer->packed : buffer->memory,
                     .user = buffer},
     };
     stream->counts.contents[direction] += off_slots_tile_bytes(stream->slots, buffer->tile);
@@ -286,6 +314,8 @@ static void finish_transfer(struct off_stream *stream, struct off_request *reque
     } else if (request->direction == OFF_READ) {
         off_stream_post(stream, buffer, OFF_ARRIVED);
     } else {
+        take_back(stream, buffer->packed);
+        buffer->packed = NULL;
         buffer->state = OFF_KEPT;
         stream->busy--;
         pthread_cond_signal(&stream->news);

@@ -115,6 +115,21 @@ static void passes_leave_what_was_put(void **state)
                 passes_of(engine, buffers[b], (size_t)number);
 }
 
+// At any time, and what is in the file is read all the same.
+static void encoding_can_begin_and_end(void **state)
+{
+    (void)state;
+    for (way = 1; way <= FILLING; way++) {
+        open_tiles(&off_engine_sync, 4);
+        for (int step = 0; step < 6; step++) {
+            off_stream_encode(tiles.stream, step % 3 == 1);
+            steps(1);
+            ok(tiles_check(&tiles, &failure));
+        }
+        tiles_close(&tiles, true);
+    }
+}
+
 static void a_second_user_is_refused(void **state)
 {
     (void)state;
@@ -757,6 +772,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(passes_leave_what_was_put, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(encoding_can_begin_and_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_second_user_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_step_before_is_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_new_beginning_can_be_taken_back, set_up, tear_down),
