@@ -14,7 +14,7 @@ struct declaration {
     int64_t loss_scale, loss_scale_init, loss_scale_min, loss_scale_window;
     int64_t nonfinite, skip_limit, gather, reduction, sum_group, paranoid, verify_micro;
     int64_t comm_dtype, master, moments;
-    int64_t offload_optimizer, offload_params, offload_grads, tile_bytes, recovery;
+    int64_t offload_optimizer, offload_params, offload_grads, tile_bytes, recovery, compress;
     uint64_t seed;
     uint64_t params, groups;
 };
@@ -44,6 +44,7 @@ static const char *const declaration_names[] = {"stage",
                                                 "offload_grads",
                                                 "tile_bytes",
                                                 "recovery",
+                                                "compress",
                                                 "seed",
                                                 "tensors",
                                                 "groups"};
@@ -65,6 +66,13 @@ static zero_result settings_differ(size_t rank, const char *name, int64_t a, int
     show_value(name, b, other, sizeof other);
     return zero_fail(error, ZERO_E_DIVERGED, "ranks 0 and %zu differ in %s: %s and %s", rank, name,
                      first, other);
+}
+
+static int64_t compress_of(const struct eng_config *config)
+{
+    if (strcmp(config->compress, "auto") == 0)
+        return ENG_COMPRESS_AUTO;
+    return strcmp(config->compress, "on") == 0 ? ENG_COMPRESS_ON : ENG_COMPRESS_OFF;
 }
 
 /** Ranks whose settings differ are told which one. */
@@ -96,6 +104,7 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .offload_grads = z->config.grads_nvme,
         .tile_bytes = z->config.tile_bytes,
         .recovery = strcmp(z->config.recovery, "durable") == 0,
+        .compress = compress_of(&z->config),
         .seed = z->config.seed,
         .params = z->model.param_count,
         .groups = z->model.group_count,

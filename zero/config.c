@@ -457,6 +457,9 @@ static zero_result check_tier(const struct eng_config *config, struct base_error
             return zero_fail(error, ZERO_E_INVALID,
                              "%s is set, but nothing is on NVMe: it is for offload_optimizer=nvme",
                              keys[i]);
+    if (!config->nvme && strcmp(config->compress, "on") == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "compress=on, but nothing is on NVMe: it is for offload_optimizer=nvme");
     if (config->nvme && !*config->nvme_dir)
         return zero_fail(error, ZERO_E_INVALID,
                          "offload_optimizer=nvme needs nvme_dir, the directory of its files");

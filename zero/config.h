@@ -17,7 +17,7 @@
 #include <stddef.h>
 
 enum {
-    ENG_CONFIG_KEYS = 38,
+    ENG_CONFIG_KEYS = 39,
     ENG_MAX_MICRO_BATCHES = 1 << 20,
     ENG_VALUE_BYTES = 256, /**< of a value as text */
 };
@@ -88,6 +88,7 @@ struct eng_config {
     char nvme_dir[ENG_VALUE_BYTES];
     const char *io;       /**< "uring", "threads", "sync": a literal */
     const char *recovery; /**< "on", "durable": a literal */
+    const char *compress; /**< "auto", "on", "off": a literal */
     int64_t tile_bytes;
     int64_t host_bytes;  /**< 0: not given */
     struct base_log log; /**< sink, levels (log_level, ZERO_LOG) and this rank */

@@ -21,6 +21,7 @@ static const char *const loss_scales[] = {"auto", "dynamic", "off", NULL};
 static const char *const tiers[] = {"host", "nvme", NULL};
 static const char *const engines[] = {"uring", "threads", "sync", NULL};
 static const char *const recoveries[] = {"on", "durable", NULL};
+static const char *const compressions[] = {"auto", "on", "off", NULL};
 static const char *const levels[] = {"off", "error", "warn", "info", "debug", "trace", NULL};
 
 #define FIELD(name)                                                                                \
@@ -98,6 +99,8 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
      .doc = "where working copies are"},
     {"offload_grads", ENG_KEY_CHOICE, FIELD(offload_grads), .max = 1, .choices = tiers,
      .doc = "where sums of gradients are"},
+    {"compress", ENG_KEY_CHOICE, FIELD(compress), .max = 2, .choices = compressions,
+     .doc = "whether tiles of state are written compressed"},
     {"log_level", ENG_KEY_ENUM, .user_offset = offsetof(zero_config, log_level),
      .config_offset = offsetof(struct eng_config, log.level), .max = ZERO_LOG_TRACE,
      .fallback = ZERO_LOG_WARN, .off = true, .choices = levels, .doc = "what is logged"},

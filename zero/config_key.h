@@ -44,6 +44,9 @@ enum { ENG_TRANSPORT_SELF, ENG_TRANSPORT_THREADS, ENG_TRANSPORT_SHM };
 /** Values of the key `gather`. */
 enum { ENG_GATHER_AUTO, ENG_GATHER_COPY, ENG_GATHER_SHARED };
 
+/** Values of the key `compress`. */
+enum { ENG_COMPRESS_AUTO, ENG_COMPRESS_ON, ENG_COMPRESS_OFF };
+
 extern const struct eng_key eng_keys[ENG_CONFIG_KEYS];
 
 /** The index of the key called `name` (of `length` bytes), -1: none. */

@@ -124,7 +124,8 @@ typedef struct zero_config {
     const char *io;                /**< nvme: "uring" (default), "threads", "sync" */
     int64_t tile_bytes; /**< nvme: what is read, updated and written together; default 12 MiB */
     int64_t host_bytes; /**< nvme: memory of a rank for tiles, and for parameters and sums on their
-                             way; default: that of 12 tiles, and what the others take */
+                             way; default: that of 12 tiles, of those that are being
+                             compressed, and what the others take */
     const char *recovery;       /**< nvme: "on" (default), "durable" */
     const char *offload_params; /**< working copies: "host" (default), or "nvme": with
                                      offload_optimizer "nvme" and no shared gather. What does not
@@ -132,6 +133,10 @@ typedef struct zero_config {
                                      readable between gather and release only; there is no borrow */
     const char *offload_grads;  /**< sums of gradients between micro-batches: "host" (default), or
                                      "nvme": with offload_optimizer "nvme" */
+    const char *compress;       /**< nvme: tiles of the optimizer's state are written compressed:
+                                     "on", "off", or "auto" (default): if the first updates wait for
+                                     the disk and are faster with it. Same bits; either reads what
+                                     the other has written */
 } zero_config;
 
 /** A config with every field at its default. */

@@ -233,6 +233,7 @@ zero_result zero_stats(const zero_ctx *z, zero_statistics *stats)
         full.gathered_bytes = counters.gathered_bytes;
         full.reduced_bytes = counters.reduced_bytes;
     }
+    eng_tier_count(z, &full);
     full.allocated_bytes = z->plan.total.mine;
     full.struct_size = stats->struct_size;
     eng_struct_give(stats, &full, sizeof full);

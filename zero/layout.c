@@ -141,10 +141,13 @@ static void place_kind(struct eng_layout *layout, const struct eng_model *model,
 {
     struct eng_unit_layout *u = &layout->units[unit];
     struct eng_section *section = &layout->sections[layout->section_count];
+    unsigned never_negative = ~0U;
     for (size_t i = members->first[unit]; i < members->first[unit + 1]; i++) {
         const size_t p = members->params[i];
-        if (of_kind(model, p, kind, persist_numel))
-            place_slice(layout, model, p, (zero_unit)unit, next_slice);
+        if (!of_kind(model, p, kind, persist_numel))
+            continue;
+        place_slice(layout, model, p, (zero_unit)unit, next_slice);
+        never_negative &= model->groups[model->params[p].group].optimizer->never_negative;
     }
     if (section->granules == 0)
         return;
@@ -154,6 +157,7 @@ static void place_kind(struct eng_layout *layout, const struct eng_model *model,
     section->persistent = kind.persistent;
     section->frozen = kind.frozen;
     section->moments = kind.moments;
+    section->never_negative = never_negative;
     size_t *granules = kind.frozen ? &u->frozen : &u->granules;
     section->first = *granules;
     *granules += section->granules;

@@ -32,10 +32,11 @@ struct eng_slice {
 struct eng_section {
     zero_unit unit;
     zero_dtype dtype, grad_dtype;
-    bool persistent; /**< resident on every rank, whatever the stage and the tier */
-    bool frozen;     /**< registered so: never updated, no gradient */
-    int moments;     /**< values of optimizer state an element */
-    size_t first;    /**< first granule, among the unit's that train, or are frozen, too */
+    bool persistent;         /**< resident on every rank, whatever the stage and the tier */
+    bool frozen;             /**< registered so: never updated, no gradient */
+    int moments;             /**< values of optimizer state an element */
+    unsigned never_negative; /**< bit k: moment k is a sum of squares for all of them */
+    size_t first;            /**< first granule, among the unit's that train, or are frozen, too */
     size_t granules;
     struct coll_span *elements; /**< what each rank owns, in elements of the section */
     struct coll_span *bytes;    /**< the same in bytes of dtype */

@@ -70,6 +70,7 @@ struct eng_plan_disk {
     bool known;
     double disk_rate;   /**< bytes a second of reads and writes together; 0: not probed */
     double memory_rate; /**< bytes a second that one core copies, read and written */
+    struct eng_codec_rate codec;
 };
 
 /** What ranks have in files, and a step reads and writes. */
@@ -148,8 +149,15 @@ extern const struct eng_plan_name eng_file_names[ENG_FILES];
 
 /** Bytes of all ranks that a step reads and writes. */
 void eng_plan_moves(const struct eng_plan *plan, uint64_t *read, uint64_t *written);
-/** Seconds that these take on the disk, and the update in memory; false: nobody knows. */
-bool eng_plan_expects(const struct eng_plan *plan, double *disk_s, double *memory_s);
+/** What a step will take, in seconds. */
+struct eng_expectation {
+    double disk_s, memory_s;   /**< of what it moves, and of the update in memory */
+    double encoded_s, codec_s; /**< of the former with state compressed, and of compressing it */
+    bool compresses;           /**< whether it will, with the configured key */
+};
+/** false: nobody knows. */
+bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *config,
+                      struct eng_expectation *expected);
 
 /** The way of the gathers: "none", "copy" or "shared". */
 const char *eng_plan_gather(const struct eng_config *config);

@@ -119,27 +119,60 @@ static void write_memory(struct base_text *text, const struct eng_plan *plan,
         write_row(text, eng_peak_names[i].title, "host", plan->peaks[i].mine);
 }
 
-/** What zero_step() will take, beside whatever else it does. */
-static void write_expectation(struct base_text *text, const struct eng_plan *plan)
+/** Whether tiles will be compressed, and why. */
+static void write_compression(struct base_text *text, const struct eng_plan *plan,
+                              const struct eng_config *config)
 {
-    double disk_s, memory_s;
+    struct eng_expectation expected;
+    char rate[32];
+    base_text_add(text, "  compress     %s", config->compress);
+    if (strcmp(config->compress, "off") != 0)
+        base_text_add(text, ", by %u thread%s", eng_compression_helpers(config),
+                      eng_compression_helpers(config) > 1 ? "s" : "");
+    if (!eng_plan_expects(plan, config, &expected))
+        base_text_add(text, "%s\n",
+                      strcmp(config->compress, "auto") ? "" : ": the first updates decide");
+    else if (strcmp(config->compress, "off") == 0)
+        base_text_add(text, ": with it the disk would take about %.3g s, and compressing %.3g s\n",
+                      expected.encoded_s, expected.codec_s);
+    else
+        base_text_add(text, ": to %.3g of state's bytes, %s a second and thread: about %.3g s%s\n",
+                      plan->disk.codec.ratio, eng_human((uint64_t)plan->disk.codec.bytes_s, rate),
+                      expected.codec_s,
+                      strcmp(config->compress, "on") == 0 ? ""
+                      : expected.compresses ? "; the first updates decide, most likely for it"
+                                            : "; the first updates decide, most likely against it");
+}
+
+/** What zero_step() will take, beside whatever else it does. */
+static void write_expectation(struct base_text *text, const struct eng_plan *plan,
+                              const struct eng_config *config)
+{
+    struct eng_expectation expected;
     uint64_t read, written;
     char from[32], to[32], rate[32];
-    if (!eng_plan_expects(plan, &disk_s, &memory_s))
+    if (!eng_plan_expects(plan, config, &expected))
         return;
     eng_plan_moves(plan, &read, &written);
     base_text_add(text,
                   "  a step       %s read and %s written by all ranks: about %.3g s, as the disk "
                   "moves %s a second\n",
-                  eng_human(read, from), eng_human(written, to), disk_s,
+                  eng_human(read, from), eng_human(written, to), expected.disk_s,
                   eng_human((uint64_t)plan->disk.disk_rate, rate));
+    if (expected.compresses)
+        base_text_add(text, "  compressed   about %.3g s\n", expected.encoded_s);
     if (plan->files[ENG_FILE_PARAMS].read.sum > 0)
         base_text_add(text,
                       "  of it        %s read of working copies, if each unit is gathered twice "
                       "in a micro-batch\n",
                       eng_human(plan->files[ENG_FILE_PARAMS].read.sum, from));
+    const double disk_s = expected.compresses ? expected.encoded_s : expected.disk_s;
+    const double codec_s = expected.compresses ? expected.codec_s : 0;
     base_text_add(text, "  limit        %s: the update itself is about %.3g s\n",
-                  disk_s > memory_s ? "the disk" : "memory", memory_s);
+                  codec_s > disk_s && codec_s > expected.memory_s ? "compression"
+                  : disk_s > expected.memory_s                    ? "the disk"
+                                                                  : "memory",
+                  expected.memory_s);
 }
 
 /** State in files: how much, where, and by what it moves. */
@@ -164,7 +197,8 @@ static void write_files(struct base_text *text, const struct eng_plan *plan,
     if (files->pages)
         base_text_add(text, ", in %s", files->pages);
     base_text_add(text, "\n  io           %s\n", config->io);
-    write_expectation(text, plan);
+    write_compression(text, plan, config);
+    write_expectation(text, plan, config);
     base_text_add(text, "  recovery     %s\n",
                   strcmp(config->recovery, "durable") == 0
                       ? "a finished step survives the death of all processes, and a power cut"

@@ -13,8 +13,9 @@ struct ballot {
     struct base_exact_sum squares;
     struct eng_bad bad;
     uint32_t overflow;
-    uint32_t stop; /**< it knows of a request to stop */
-    uint64_t save; /**< how far this rank's save is */
+    uint32_t stop;                 /**< it knows of a request to stop */
+    uint64_t save;                 /**< how far this rank's save is */
+    struct eng_update_time update; /**< of the step before */
 };
 
 size_t eng_verdict_bytes(const zero_ctx *z)
@@ -193,6 +194,7 @@ zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng
         .overflow = z->squares_overflow,
         .stop = eng_stop_asked(z),
         .save = motion->final ? eng_save_word(z) : 0,
+        .update = motion->final ? eng_tier_update_time(z) : (struct eng_update_time){0},
     };
     const size_t metrics = motion->final ? eng_metric_bytes(z, z->metrics.count) : 0;
     const size_t stride = sizeof ballot + metrics;
@@ -206,5 +208,6 @@ zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng
     if (!motion->final)
         return ZERO_OK;
     eng_metric_reduce(z, z->verdict_all, stride, sizeof ballot);
+    eng_tier_hear(z, z->verdict_all + offsetof(struct ballot, update), stride);
     return eng_save_advance(z, z->verdict_all + offsetof(struct ballot, save), stride);
 }

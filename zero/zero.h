@@ -682,6 +682,13 @@ typedef struct zero_statistics {
     uint64_t reduced_bytes;    /**< read from peers */
     uint64_t allocated_bytes;  /**< by the library on this rank, as planned */
     uint64_t step_allocations; /**< allocations made on the step path after the second step: 0 */
+    /* offload_optimizer=nvme, of the state alone: */
+    uint64_t state_read_bytes;    /**< moved from this rank's file, */
+    uint64_t state_written_bytes; /**< and to it, once more to the second places of a new file */
+    uint64_t state_tile_bytes;    /**< tiles read and written have so many in memory: more than was
+                                       moved where they are compressed */
+    double state_wait_s;          /**< waiting for them, mostly inside zero_step() */
+    uint64_t state_compressed;    /**< 1: tiles are written compressed at present (compress) */
 } zero_statistics;
 
 /** *Local*; stats->struct_size set by the caller. */

@@ -56,7 +56,7 @@ struct options {
     int prefetch;
     bool accumulate_native;
     /** NULL, 0: the library's defaults. */
-    const char *offload_optimizer, *offload_params, *offload_grads, *nvme_dir, *io;
+    const char *offload_optimizer, *offload_params, *offload_grads, *nvme_dir, *io, *compress;
     int64_t tile_bytes, host_bytes;
 
     const char *program;           /**< argv[0] */

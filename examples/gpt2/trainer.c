@@ -43,6 +43,7 @@ static zero_result join(struct trainer *t, const struct place *place)
     config.io = o->io;
     config.tile_bytes = o->tile_bytes;
     config.host_bytes = o->host_bytes;
+    config.compress = o->compress;
     return zero_open(&t->z, &config);
 }
 

@@ -64,6 +64,7 @@ static void configure(struct team_rank *rank, const struct job *job)
     rank->config.tile_bytes = 65536;
     rank->config.offload_params = (job->world + job->stage) % 2 ? "nvme" : "host";
     rank->config.host_bytes = job->world % 2 ? 48 << 20 : 0;
+    rank->config.compress = (job->world + job->optimizer) % 2 ? "on" : "off";
 }
 
 /** The kernel ends this process then, whatever it is doing; 0: it doesn't any more. */

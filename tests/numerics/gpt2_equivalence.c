@@ -166,7 +166,7 @@ static void test_state_in_files(void **state)
     snprintf(more, sizeof more, "--offload-optimizer nvme --nvme-dir %s --tile 64KiB --resume auto",
              temporary.directory);
     snprintf(params, sizeof params, "%s --offload-params nvme", more);
-    snprintf(also, sizeof also, "%s --offload-grads nvme", params);
+    snprintf(also, sizeof also, "%s --offload-grads nvme --compress on", params);
     const char *const tiers[] = {params, also, more, also};
     train(expected, "bf16", &(struct way){.world = 1, .threads = 1, .prefetch = 2});
     for (int stage = 0; stage <= 3; stage++)

@@ -45,7 +45,8 @@ struct job {
     const char *io;                 // the optimizer's state is in files; NULL: in memory
     bool params_in_files;           // and so are working copies,
     bool sums_in_files;             // and gradient sums
-    int64_t tile_bytes, host_bytes; // of those
+    int64_t tile_bytes, host_bytes; // of those,
+    const char *compress;           // and how they are written
     struct outcome *outcomes;       // one a rank, shared by processes
     const struct outcome *expected; // NULL: this is the first one
 };
@@ -105,6 +106,7 @@ static bool train_job(struct team_rank *rank, const struct job *job)
         rank->config.offload_grads = job->sums_in_files ? "nvme" : "host";
         rank->config.tile_bytes = job->tile_bytes;
         rank->config.host_bytes = job->host_bytes;
+        rank->config.compress = job->compress;
     }
     if (!team_open(rank))
         return false;
@@ -230,6 +232,7 @@ static void take_turns(struct job *job, unsigned turn)
     static const char *const tables[] = {"auto", "avx2", "ref"};
     static const int64_t persist[] = {0, ZERO_OFF, 1023, 1 << 20};
     static const char *const engines[] = {"uring", "threads", "sync"};
+    static const char *const compressions[] = {"on", "off", "auto"};
     job->kernels = eng_kernels_find(tables[turn % 3]) ? tables[turn % 3] : "auto";
     job->cpu_threads = 1 + (int)(turn / 2 % 2);
     job->persist = persist[turn % 4];
@@ -251,6 +254,7 @@ static void take_turns(struct job *job, unsigned turn)
     job->borrow = job->borrow && !job->params_in_files;
     job->tile_bytes = turn % 2 ? 65536 : 100000;
     job->host_bytes = turn / 2 % 2 ? 3 << 24 : 0;
+    job->compress = compressions[turn / 2 % 3];
     job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);
 }
 

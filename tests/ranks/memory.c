@@ -165,6 +165,7 @@ static bool measure_job(struct team_rank *rank, void *user)
         rank->config.offload_optimizer = "nvme";
         rank->config.nvme_dir = job->nvme;
         rank->config.tile_bytes = 4 << 20;
+        rank->config.compress = job->sums ? "off" : "on";
         rank->config.offload_params = job->params ? "nvme" : "host";
         rank->config.offload_grads = job->sums ? "nvme" : "host";
     }

@@ -56,6 +56,7 @@ static void put_state_into_files(zero_config *config)
     config->nvme_dir = directory.directory;
     config->io = engines[config->stage % 3];
     config->tile_bytes = 65536;
+    config->compress = config->stage == 1 ? "off" : "on";
 }
 
 // Files of ranks; beside them there is only the directory of checkpoints.
@@ -103,12 +104,12 @@ static bool work(struct team_rank *rank, void *user)
     rank->config.micro_batches = toy.micro_batches;
     rank->config.seed = job->seed;
     rank->config.persist_numel = job->persist;
-    if (!job->in_memory)
+    if (!job->in_memory) {
         put_state_into_files(&rank->config);
-    if (!job->in_memory && job->params)
-        rank->config.offload_params = "nvme";
-    if (job->no_sums)
-        rank->config.offload_grads = "host";
+        rank->config.offload_params = job->params ? "nvme" : "host";
+        rank->config.compress = (rank->world + job->comes_back) % 2 ? "on" : "off";
+        rank->config.offload_grads = job->no_sums ? "host" : rank->config.offload_grads;
+    }
     if (job->tile > 0)
         rank->config.tile_bytes = job->tile;
     if (!team_open(rank) || !toy_register(rank, &toy))
@@ -567,7 +568,7 @@ static bool fail_in_a_step(struct team_rank *rank, void *user)
     const struct toy toy = toy_of(&(struct job){.stage = disk->stage});
     rank->config.stage = disk->stage;
     put_state_into_files(&rank->config);
-    rank->config.host_bytes = disk->stage < 2 ? 6 << 20 : 0;
+    rank->config.host_bytes = disk->stage < 2 ? 8 << 20 : 0;
     if (!toy_open(rank, &toy) || !toy_train(rank, &toy, STEPS) || !saved_fault(rank, disk->fault))
         return false;
     zero_result r = ZERO_OK;
@@ -733,7 +734,7 @@ static void what_cannot_be_had_is_an_error(void **state)
         {.world = 1,
          .host_bytes = 100000,
          .result = ZERO_E_INVALID,
-         .says = "2 tiles take 6291456 bytes"},
+         .says = "2 tiles take 8388608 bytes"},
         {.world = 2,
          .fault = "slots.allocate:enospc@1",
          .result = ZERO_E_LIMIT,

@@ -31,7 +31,8 @@ done
 # State in files: how long a step takes it, and nothing of it is made.
 "$zero_run" --plan -o offload_optimizer=nvme -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
 grep -q '^  a step       [0-9.]* .* read and [0-9.]* .* written by all ranks: about ' "$dir/plan" &&
-    grep -Eq '^  limit        (the disk|memory): the update itself is about ' "$dir/plan" || {
+    grep -Eq '^  compress     auto, by [1-4] threads?: to 0\.[0-9]+ of ' "$dir/plan" &&
+    grep -Eq '^  limit        (the disk|memory|compression): the update itself is about ' "$dir/plan" || {
     echo "nothing is expected of the disk:" && cat "$dir/plan" "$dir/said" && exit 1
 }
 [ -z "$(find "$dir" -name '*.slots')" ] || { echo "a plan has made files" && exit 1; }

@@ -99,6 +99,8 @@ static void no_effect_is_an_error(void **state)
     expect("offload_optimizer=host\ntile_bytes=1MiB", &f32, "tile_bytes is set, but nothing");
     expect("io=sync", &f32, "io is set, but nothing");
     expect("recovery=durable", &f32, "recovery is set, but nothing");
+    expect("compress=on", &f32, "compress=on, but nothing is on NVMe");
+    expect(ON_NVME "compress=on", &f32, NULL);
     expect("offload_optimizer=nvme", &f32, "offload_optimizer=nvme needs nvme_dir");
     expect("offload_params=nvme", &f32, "offload_params=nvme needs offload_optimizer=nvme");
     expect("offload_grads=nvme\nstage=1", &f32, "offload_grads=nvme needs offload_optimizer=nvme");
@@ -124,7 +126,7 @@ static void what_is_so_anyway_may_be_said(void **state)
         "stage=0\nprefetch_units=7", "stage=3\ngather=shared\nprefetch_units=7",
         "stage=3\ngather=shared\nlive_bytes=1MiB", "stage=0\npersist_numel=5",
         "stage=1\nopen_units=1", "stage=1\ngrad_units=1", "cpu_threads=1", "stall_s=5",
-        "timeout_s=5", "offload_params=host\noffload_grads=host"};
+        "timeout_s=5", "offload_params=host\noffload_grads=host", "compress=auto", "compress=off"};
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
         expect(harmless[i], &f32, NULL);
 }

@@ -167,6 +167,8 @@ static void every_file_is_told_of(void **state)
         for (int i = 0; i < 3; i++)
             bytes += of_file(plan, files[i], "bytes");
         assert_int_equal(bytes, number(plan, "memory.nvme.bytes.sum"));
+        assert_in_range(number(plan, "memory.nvme.helpers"), 1, 4);
+        assert_string_equal(json_string_value(at(plan, "memory.nvme.compress")), "auto");
         // Whole granules, whole pages: at least as much, and not much more.
         const uint64_t moved = of_file(plan, "state", "written");
         assert_int_equal(of_file(plan, "state", "read"), moved);

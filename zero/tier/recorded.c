@@ -6,7 +6,9 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "checkpoint/codec.h"
+#include "zero/tier/codec.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /** Blocks of checkpoints begin anywhere in tiles: fields of one that lies in two are read in turn.
@@ -17,7 +19,9 @@ struct eng_recorded {
     uint64_t generation;
     struct off_contents *contents; /**< of each tile */
     unsigned char *memory[CACHED];
-    size_t tile[CACHED]; /**< SIZE_MAX: none */
+    unsigned char *packed; /**< an encoded tile, as it is read */
+    void *coder;           /**< that decodes it */
+    size_t tile[CACHED];   /**< SIZE_MAX: none */
     int newest;
     unsigned char *block; /**< where what lies in several tiles is put together */
 };
@@ -35,14 +39,16 @@ zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **out,
     if (recorded) {
         recorded->contents = base_calloc(tier->tiles.count, sizeof *recorded->contents);
         recorded->block = base_calloc(CKPT_BLOCK_ELEMENTS, sizeof(float));
-        had = recorded->contents && recorded->block;
+        recorded->packed =
+            base_aligned_alloc(BASE_DIRECT_UNIT, off_slots_room_for(tier->tiles.largest));
+        had = recorded->contents && recorded->block && recorded->packed;
     }
     for (int i = 0; had && i < CACHED; i++) {
         recorded->memory[i] =
             base_aligned_alloc(BASE_DIRECT_UNIT, off_slots_room_for(tier->tiles.largest));
         had = recorded->memory[i] != NULL;
     }
-    return had ? ZERO_OK
+    return had ? eng_tile_codec.create(&recorded->coder, &tier->tiles, error)
                : zero_fail(error, ZERO_E_NOMEM, "no memory for reading %zu tiles",
                            tier->tiles.count);
 }
@@ -53,6 +59,8 @@ void eng_recorded_free(struct eng_recorded *recorded)
         return;
     for (int i = 0; i < CACHED; i++)
         base_free(recorded->memory[i]);
+    eng_tile_codec.destroy(recorded->coder);
+    base_free(recorded->packed);
     base_free(recorded->contents);
     base_free(recorded->block);
     base_free(recorded);
@@ -61,7 +69,8 @@ void eng_recorded_free(struct eng_recorded *recorded)
 size_t eng_recorded_bytes(const struct eng_tier_needs *needs)
 {
     return needs->files[ENG_FILE_STATE].bytes > 0
-               ? sizeof(struct eng_recorded) + CACHED * off_slots_room_for(needs->tile_bytes) +
+               ? sizeof(struct eng_recorded) + eng_tile_codec.bytes(NULL) +
+                     (CACHED + 1) * off_slots_room_for(needs->tile_bytes) +
                      needs->tiles * sizeof(struct off_contents) +
                      CKPT_BLOCK_ELEMENTS * sizeof(float)
                : 0;
@@ -84,6 +93,26 @@ bool eng_recorded_stays(const zero_ctx *z, const struct eng_recorded *recorded)
     return recorded && recorded->generation == z->tier->generation;
 }
 
+/** Reads a tile as it was recorded. */
+static zero_result read_tile(const zero_ctx *z, const struct eng_recorded *recorded, size_t tile,
+                             unsigned char *memory, struct base_error *error)
+{
+    const struct eng_tier *tier = z->tier;
+    const struct off_contents *contents = &recorded->contents[tile];
+    const size_t bytes = tier->tiles.bytes[tile];
+    const bool encoded = contents->stored < bytes;
+    struct base_error damage = {0};
+    const zero_result r =
+        off_slots_read(tier->slots, tile, contents, encoded ? recorded->packed : memory, error);
+    if (r || !encoded)
+        return r;
+    if (eng_tile_codec.decode(recorded->coder, tile, recorded->packed, contents->stored, memory,
+                              bytes, &damage))
+        return zero_fail(error, damage.result, "%s: tile %zu, %zu bytes at offset %" PRIu64 ": %s",
+                         tier->path, tile, contents->stored, contents->offset, damage.message);
+    return ZERO_OK;
+}
+
 /** A tile as it was recorded, in memory. */
 static zero_result load(const zero_ctx *z, struct eng_recorded *recorded, size_t tile,
                         const unsigned char **memory, struct base_error *error)
@@ -95,8 +124,7 @@ static zero_result load(const zero_ctx *z, struct eng_recorded *recorded, size_t
     if (i == CACHED) {
         i = (recorded->newest + 1) % CACHED;
         recorded->tile[i] = SIZE_MAX;
-        r = off_slots_read(z->tier->slots, tile, &recorded->contents[tile], recorded->memory[i],
-                           error);
+        r = read_tile(z, recorded, tile, recorded->memory[i], error);
         if (!r)
             recorded->tile[i] = tile;
     }

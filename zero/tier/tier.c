@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "offload/io/engine.h"
 #include "offload/probe.h"
+#include "zero/tier/codec.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -13,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-enum { DEFAULT_BUFFERS = 12, LEAST_BUFFERS = 2, HELPERS = 1 };
+enum { DEFAULT_BUFFERS = 12, LEAST_BUFFERS = 2 };
 
 /* ------------------------------------------------------------------ how much */
 
@@ -26,7 +27,10 @@ static struct off_stream_config stream_of(const struct eng_config *config,
         .tiles = tiles->count,
         .buffers = buffers,
         .timeout_s = config->timeout_s,
-        .helpers = HELPERS,
+        .helpers = eng_compression_helpers(config),
+        .codec = &eng_tile_codec,
+        .codec_user = tiles,
+        .encode = strcmp(config->compress, "off") != 0,
         .fill = true,
     };
 }
@@ -213,7 +217,49 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
         return ZERO_OK;
     const zero_result r = off_probe(&probe, &config, error);
     disk->disk_rate = probe.mixed_rate;
-    return r ? r : probe_memory(&disk->memory_rate, error);
+    if (r || probe_memory(&disk->memory_rate, error))
+        return error->result;
+    return eng_codec_probe(&disk->codec, error);
+}
+
+/* ------------------------------------------------------------------ what it does */
+
+struct eng_update_time eng_tier_update_time(const zero_ctx *z)
+{
+    return z->tier ? z->tier->compression.newest : (struct eng_update_time){0};
+}
+
+void eng_tier_hear(zero_ctx *z, const void *times, size_t stride)
+{
+    struct eng_tier *tier = z->tier;
+    struct eng_update_time slowest = {0}, time;
+    char text[160];
+    if (!tier || tier->compression.decided)
+        return;
+    for (size_t rank = 0; rank < (size_t)z->config.world; rank++) {
+        memcpy(&time, (const unsigned char *)times + rank * stride, sizeof time);
+        if (time.seconds > slowest.seconds)
+            slowest = time;
+    }
+    tier->compression.newest = (struct eng_update_time){0};
+    if (eng_compression_hear(&tier->compression, &slowest) && tier->stream)
+        off_stream_encode(tier->stream, tier->compression.encodes);
+    if (tier->compression.decided && z->config.rank == 0)
+        base_logf(&z->log, ZERO_LOG_INFO, "io", "compression of state on NVMe is %s",
+                  eng_compression_text(&tier->compression, text, sizeof text));
+}
+
+void eng_tier_count(const zero_ctx *z, zero_statistics *stats)
+{
+    const struct eng_tier *tier = z->tier;
+    if (!tier || !tier->stream)
+        return;
+    const struct off_stream_counts counts = off_stream_counts(tier->stream);
+    stats->state_read_bytes = counts.io.bytes[OFF_READ];
+    stats->state_written_bytes = counts.io.bytes[OFF_WRITE];
+    stats->state_tile_bytes = counts.contents[OFF_READ] + counts.contents[OFF_WRITE];
+    stats->state_wait_s = counts.waited_s;
+    stats->state_compressed = tier->compression.encodes;
 }
 
 /* ------------------------------------------------------------------ where state is */
@@ -236,6 +282,7 @@ static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_erro
         return r;
     tier->job = identify(z, UINT64_MAX);
     tier->payload_room = eng_payload_bytes(z);
+    tier->compression = eng_compression_begin(config);
     tier->memory = base_calloc(tier->tiles.count + 1, sizeof *tier->memory);
     tier->order = base_calloc(tier->tiles.count + 1, sizeof *tier->order);
     tier->due = base_calloc(tier->tiles.count + 1, sizeof *tier->due);
@@ -271,7 +318,11 @@ static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct 
         return r;
     struct off_stream_config config = stream_of(&z->config, &tier->tiles, needs.buffers);
     config.slots = tier->slots;
-    return off_stream_create(&tier->stream, &config, error);
+    if (off_stream_create(&tier->stream, &config, error))
+        return error->result;
+    if (config.encode)
+        off_stream_encode(tier->stream, tier->compression.encodes);
+    return ZERO_OK;
 }
 
 zero_result eng_tier_open(zero_ctx *z)

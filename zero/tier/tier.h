@@ -3,6 +3,8 @@
  *
  *   tiles.c      how state is cut into tiles
  *   tier.c       life, and where state is while it is in memory
+ *   codec.c      how they are made smaller
+ *   compress.c   whether they are
  *   pass.c       tiles one after the other: to look, to change
  *   update.c     and to update them
  *   others.c     files that this job takes nothing from
@@ -25,6 +27,7 @@
 #include "offload/slots.h"
 #include "offload/stream.h"
 #include "zero/engine.h"
+#include "zero/tier/compress.h"
 #include "zero/tier/params.h"
 #include "zero/tier/sums.h"
 #include "zero/tier/tiles.h"
@@ -40,7 +43,8 @@ struct eng_recovery {
 
 enum {
     ENG_TIER_PATH = ENG_VALUE_BYTES + 64,
-    ENG_STATE_FORMAT = 1, /**< of records, and of fields in tiles: another one is another job */
+    ENG_STATE_FORMAT = 1, /**< of records, of fields in tiles, and of how these are encoded: another
+                               one is another job */
 };
 
 struct eng_tier {
@@ -49,15 +53,16 @@ struct eng_tier {
     struct eng_tiles tiles;
     struct off_slots *slots;
     struct off_stream *stream; /**< NULL: there are no tiles */
-    unsigned char **memory;    /**< of each tile; NULL: it is in none */
-    size_t *order;             /**< tiles of the pass under way */
-    bool updating;             /**< it is an update's, */
-    bool up;                   /**< from the first tile to the last, or the other way, */
-    size_t chosen, updated;    /**< with so many tiles, of which so many are updated */
-    uint64_t *due;             /**< of an announced step: when each has its sums */
-    size_t *left;              /**< pieces of each section that an update has before it */
-    uint64_t generation;       /**< of the newest record: the same on all ranks */
-    unsigned char *payload;    /**< a record's, of payload_room bytes */
+    struct eng_compression compression;
+    unsigned char **memory; /**< of each tile; NULL: it is in none */
+    size_t *order;          /**< tiles of the pass under way */
+    bool updating;          /**< it is an update's, */
+    bool up;                /**< from the first tile to the last, or the other way, */
+    size_t chosen, updated; /**< with so many tiles, of which so many are updated */
+    uint64_t *due;          /**< of an announced step: when each has its sums */
+    size_t *left;           /**< pieces of each section that an update has before it */
+    uint64_t generation;    /**< of the newest record: the same on all ranks */
+    unsigned char *payload; /**< a record's, of payload_room bytes */
     size_t payload_room;
     int recorded; /**< records found when the file was opened */
     struct eng_recovery recovery;

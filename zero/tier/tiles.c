@@ -48,9 +48,11 @@ static void cut_section(struct cutter *cutter, const struct eng_layout *layout,
         .first = place->state_first,
         .weight_size = place->master ? sizeof(float) : eng_dtype_size(section->dtype),
         .moment_size = eng_dtype_size(moment_dtype),
+        .moments = section->frozen ? 0 : section->moments,
+        .never_negative = section->never_negative,
     };
-    const size_t moments = section->frozen ? 0 : (size_t)section->moments;
-    const size_t granule = ENG_GRANULE * (piece.weight_size + moments * piece.moment_size);
+    const size_t granule =
+        ENG_GRANULE * (piece.weight_size + (size_t)piece.moments * piece.moment_size);
     for (size_t left = place->state_granules; left > 0; left -= piece.granules) {
         if (cutter->used + granule > cutter->tile_bytes && cutter->used > 0)
             next_tile(cutter);

@@ -19,7 +19,9 @@ struct eng_piece {
     size_t tile;
     size_t offset;                  /**< byte of its weights in the tile */
     size_t weight_size;             /**< bytes of an element's weight, */
-    size_t moment_size;             /**< and of each moment */
+    size_t moment_size;             /**< and of each moment, */
+    int moments;                    /**< of which there are so many */
+    unsigned never_negative;        /**< as of its section */
     size_t first_segment, segments; /**< that update it: update.c */
 };
 

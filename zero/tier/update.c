@@ -4,6 +4,8 @@
 
 #include "zero/tier/tier.h"
 
+#include "base/clock.h"
+
 /* ------------------------------------------------------------------ which, and in what order */
 
 /** Alternate updates go in alternate direction: what is still in memory is used first. */
@@ -77,6 +79,8 @@ static void begin(zero_ctx *z)
     tier->updating = true;
     if (tier->chosen == 0)
         return;
+    tier->compression.began = base_clock_ns();
+    tier->compression.waited_then = off_stream_counts(tier->stream).waited_s;
     off_stream_begin(tier->stream, tier->order, tier->chosen);
     if (z->config.params_nvme)
         eng_params_begin(z, tier->chosen);
@@ -115,6 +119,15 @@ static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
     return r;
 }
 
+/** How long the pass took that began with begin(). */
+static void stop_clock(struct eng_tier *tier)
+{
+    tier->compression.newest = (struct eng_update_time){
+        .seconds = (double)(base_clock_ns() - tier->compression.began) * 1e-9,
+        .waited_s = off_stream_counts(tier->stream).waited_s - tier->compression.waited_then,
+    };
+}
+
 static zero_result end(zero_ctx *z, struct base_error *error)
 {
     z->tier->updating = false;
@@ -124,7 +137,9 @@ static zero_result end(zero_ctx *z, struct base_error *error)
         eng_params_end(z, error);
     if (z->config.grads_nvme)
         eng_sums_update_end(z, error);
-    return eng_tier_pass_end(z, error->result, error);
+    const zero_result r = eng_tier_pass_end(z, error->result, error);
+    stop_clock(z->tier);
+    return r;
 }
 
 zero_result eng_tier_update(zero_ctx *z)

@@ -7,6 +7,7 @@
 
 #include "zero/layout.h"
 #include "zero/placement.h"
+#include "zero/tier/compress.h"
 #include "zero/zero.h"
 
 struct eng_plan_disk;
@@ -112,6 +113,12 @@ void eng_tier_announce(zero_ctx *z);
 zero_result eng_tier_update_ahead(zero_ctx *z);
 /** Updates all tiles, or those that are left of them, and publishes. Collective, ordered. */
 zero_result eng_tier_update(zero_ctx *z);
+/** How long the newest update took this rank, and what all ranks tell of theirs, `stride` bytes
+ * apart: whether tiles are written encoded may follow from it. */
+struct eng_update_time eng_tier_update_time(const zero_ctx *z);
+void eng_tier_hear(zero_ctx *z, const void *times, size_t stride);
+/** What state in a file has moved, and what it does at present. */
+void eng_tier_count(const zero_ctx *z, zero_statistics *stats);
 /** What was changed counts from here on, with what else decides the future. All ranks, at the same
  * moments. Failures are fatal. */
 zero_result eng_tier_record(zero_ctx *z);
