@@ -9,7 +9,9 @@
 #include "tests/bench/bench_offload_job.h"
 #include "tests/bench/local_update.h"
 #include "tests/bench/raw_io.h"
-#include "tests/bench/tile_codec.h"
+#include "zero/tier/codec.h"
+#include "zero/tier/compress.h"
+#include "zero/tier/tiles.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +20,7 @@
 #include <unistd.h>
 
 // A tile is w, m and v of 1 Mi elements.
-enum { ELEMENTS = 1 << 20, FIELDS = TILE_FIELDS, TILES = 64, BUFFERS = 8 };
+enum { ELEMENTS = 1 << 20, FIELDS = 3, TILES = 64, BUFFERS = 8 };
 enum { TILE_BYTES = ELEMENTS * FIELDS * 4 };
 
 // A file with tiles, and a stream over them.
@@ -66,21 +68,6 @@ static void update_tile(const struct work *work, void *memory)
 
 /* ------------------------------------------------------------------ what is measured */
 
-// What training leaves: noise below exponents that are much alike.
-static void begin_tile(void *memory, size_t tile)
-{
-    static const float scale[FIELDS] = {0.02F, 1e-4F, 1e-4F};
-    float *fields = memory;
-    uint64_t state = tile + 1;
-    for (size_t i = 0; i < (size_t)FIELDS * ELEMENTS; i++) {
-        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        const float noise = (float)(uint16_t)(state >> 48) + (float)(uint16_t)(state >> 32) -
-                            65535 + (float)(uint8_t)(state >> 24) / 256;
-        const float value = scale[i / ELEMENTS] * noise / 65536;
-        fields[i] = i / ELEMENTS == FIELDS - 1 ? value * value : value;
-    }
-}
-
 static double pass_of(struct work *work, struct state *state)
 {
     struct base_error error = {.result = ZERO_OK};
@@ -91,7 +78,7 @@ static double pass_of(struct work *work, struct state *state)
     off_stream_begin(state->stream, work->order, TILES);
     while (off_stream_next(state->stream, &tile, &error) == ZERO_OK) {
         if (state->step == 0)
-            begin_tile(tile.memory, tile.number);
+            eng_codec_sample(tile.memory, ELEMENTS, tile.number);
         update_tile(work, tile.memory);
         off_stream_put(state->stream, &tile, true);
     }
@@ -245,13 +232,26 @@ static void probe_disk(struct work *work)
            1e-9 * work->probe.write_rate, 1e-9 * work->probe.mixed_rate);
 }
 
+// What the codec is to know of tiles: each is one piece, the same one.
+static struct eng_piece whole = {
+    .granules = ELEMENTS / ENG_GRANULE,
+    .weight_size = sizeof(float),
+    .moment_size = sizeof(float),
+    .moments = FIELDS - 1,
+    .never_negative = 1U << (FIELDS - 2),
+};
+static struct eng_piece_run runs[TILES];
+static const struct eng_tiles tiles = {.pieces = &whole, .of_tile = runs, .count = TILES};
+
 static void open_state(struct work *work, struct state *state, const struct off_codec *codec)
 {
     size_t bytes[TILES];
     struct base_error error = {.result = ZERO_OK};
     int recorded;
-    for (size_t i = 0; i < TILES; i++)
+    for (size_t i = 0; i < TILES; i++) {
         bytes[i] = TILE_BYTES;
+        runs[i].count = 1;
+    }
     const struct off_slots_config slots = {
         .path = state->in_place ? work->directory : work->path,
         .tiles = TILES,
@@ -273,6 +273,7 @@ static void open_state(struct work *work, struct state *state, const struct off_
         .timeout_s = 60,
         .helpers = codec ? 2 : 1,
         .codec = codec,
+        .codec_user = &tiles,
         .encode = true,
     };
     if (off_stream_create(&state->stream, &stream, &error))
@@ -390,7 +391,7 @@ static void run_variants(struct work *work)
     }
     if (wants(work, 'g')) {
         close_state(&work->state);
-        open_state(work, &work->encoded, &tile_codec);
+        open_state(work, &work->encoded, &eng_tile_codec);
         row(work, "swap stream, encoded", "raw", encoded, best_mix, 1.05);
         close_state(&work->encoded);
     }
