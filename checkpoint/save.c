@@ -155,14 +155,15 @@ static zero_result find(struct ckpt_saver *saver, const struct part *part, const
 static zero_result write_block(struct ckpt_saver *saver, const struct part *part)
 {
     const void *elements;
-    const zero_result r = find(saver, part, &elements);
-    if (r)
-        return r;
-    if (saver->config.seen)
+    zero_result r = find(saver, part, &elements);
+    if (!r)
+        r = ckpt_shard_block(saver->writer, saver->codec, part->source->code[part->field],
+                             (uint16_t)part->field, elements, part->count, &saver->error);
+    // Encoding asks for elements ahead; afterwards they are near.
+    if (!r && saver->config.seen)
         saver->config.seen(saver->config.seen_user, part->source, part->field, part->first,
                            part->count, elements);
-    return ckpt_shard_block(saver->writer, saver->codec, part->source->code[part->field],
-                            (uint16_t)part->field, elements, part->count, &saver->error);
+    return r;
 }
 
 static zero_result write_sources(struct ckpt_saver *saver)

@@ -25,8 +25,9 @@ struct bench {
     struct ckpt_directory *directory;
     struct ckpt_saver *saver;
     _Atomic uint64_t progress;
-    atomic_size_t seen; // blocks that the saver's thread has come to
-    long pause_us;      // what it takes its time for with each
+    atomic_size_t seen;  // blocks that the saver's thread has come to
+    atomic_bool changed; // one of them was not as it was at the start
+    long pause_us;       // what it takes its time for with each
 };
 
 static void pause_us(long us)
@@ -35,14 +36,18 @@ static void pause_us(long us)
     nanosleep(&time, NULL);
 }
 
-// Between the moment at which the thread knows where a block is, and the one at which it reads it.
+// Long after the thread has learnt where a block is there is still what was there at the start.
 static void see(void *user, const struct ckpt_source *source, int field, uint64_t first,
                 size_t count, const void *elements)
 {
+    unsigned char wanted[4 * CKPT_BLOCK_ELEMENTS];
     struct bench *bench = user;
-    (void)source, (void)field, (void)first, (void)count, (void)elements;
+    const struct ckpt_run *run = &source->run;
     atomic_fetch_add(&bench->seen, 1);
     pause_us(bench->pause_us);
+    sample_elements(&bench->manifest, run->tensor, run->slice, field, first, count, wanted);
+    if (memcmp(elements, wanted, count * source->code[field].element_bytes) != 0)
+        atomic_store(&bench->changed, true);
 }
 
 static void fill_source(struct bench *bench, size_t i)
@@ -163,6 +168,7 @@ static void finish(struct bench *bench)
 {
     ckpt_saver_wait(bench->saver);
     assert_int_equal(ckpt_saver_state(bench->saver), CKPT_SAVE_DURABLE);
+    assert_false(atomic_load(&bench->changed));
     assert_int_equal(atomic_load(&bench->progress), bench->load.bytes);
     const struct ckpt_shard_entry *entry = ckpt_saver_entry(bench->saver);
     bench->manifest.shards[0].bytes = entry->bytes;
