@@ -1,11 +1,16 @@
 #include "checkpoint/save.h"
 
 #include "base/arena.h"
+#include "base/cpu.h"
 #include "base/thread.h"
 
 #include <string.h>
 
 enum order { NOTHING, WRITE, RUN, QUIT };
+
+// How many blocks who waits is ahead of the thread with checksums: few enough that the elements are
+// still near when they are encoded.
+enum { AHEAD = 16 };
 
 // Blocks are numbered through all sources, in the order in which they are written. The thread goes
 // upwards and reads them in place; ckpt_saver_hold() goes downwards and copies them. Where they
@@ -32,6 +37,12 @@ struct ckpt_saver {
     size_t room;   // of `copies` that is used
     bool in_place; // block `next` is being read from the program's memory
     bool copying;  // block `copied` is on its way to its copy
+
+    bool spare;      // there is a processor besides the thread's
+    bool awaited;    // the program waits: it has the time to sum up
+    size_t unsummed; // the first block whose elements nobody has begun to sum up
+    bool summing;    // the program is at one
+    size_t first;    // the number in the shard of the first block that is of no blob
 
     struct ckpt_target target;
     struct ckpt_blob_source blob[CKPT_MAX_BLOBS];
@@ -116,17 +127,37 @@ static zero_result write_blob(struct ckpt_saver *saver, const struct ckpt_blob_s
     return r;
 }
 
-/** Takes a block for reading: returns where it is. */
-static const void *take(struct ckpt_saver *saver, const struct part *part)
+/** Where a block's elements are: of one that is not being copied. */
+static const void *block_memory(const struct ckpt_saver *saver, size_t block,
+                                const struct part *part)
+{
+    return block < saver->copied ? part_memory(part) : saver->copies.memory + saver->copy_at[block];
+}
+
+/** Takes a block for reading: returns where it is. *later: who else sums it up. */
+static const void *take(struct ckpt_saver *saver, const struct part *part, unsigned *later)
 {
     pthread_mutex_lock(&saver->mutex);
     while (saver->copying && saver->next == saver->copied)
         pthread_cond_wait(&saver->moved, &saver->mutex);
     saver->in_place = saver->next < saver->copied;
-    const void *memory =
-        saver->in_place ? part_memory(part) : saver->copies.memory + saver->copy_at[saver->next];
+    const void *memory = block_memory(saver, saver->next, part);
+    if (saver->unsummed > saver->next)
+        *later |= CKPT_LATER_ELEMENTS;
+    else
+        saver->unsummed = saver->next + 1;
+    if (saver->awaited && saver->spare)
+        *later |= CKPT_LATER_STORED;
     pthread_mutex_unlock(&saver->mutex);
     return memory;
+}
+
+/** Whether who waits should go on summing up, `most` blocks ahead. With the mutex held. */
+static bool sums_are_wanted(const struct ckpt_saver *saver, size_t most)
+{
+    return saver->spare && !saver->config.fetch && !saver->cancelled &&
+           saver->unsummed < saver->first_block[saver->config.load.sources] &&
+           saver->unsummed < saver->next + most;
 }
 
 /** It has been read. False: the save has been given up. */
@@ -136,34 +167,70 @@ static bool give_back(struct ckpt_saver *saver)
     saver->in_place = false;
     saver->next++;
     const bool goes_on = !saver->cancelled;
-    pthread_cond_broadcast(&saver->moved);
+    // Who waits for the end is not woken for every block.
+    if (!saver->awaited || sums_are_wanted(saver, AHEAD / 2))
+        pthread_cond_broadcast(&saver->moved);
     pthread_mutex_unlock(&saver->mutex);
     return goes_on;
 }
 
-/** Where a block's elements are. */
-static zero_result find(struct ckpt_saver *saver, const struct part *part, const void **elements)
+/** Where a block's elements are, and who else sums them up. */
+static zero_result find(struct ckpt_saver *saver, const struct part *part, const void **elements,
+                        unsigned *later)
 {
     const struct ckpt_saver_config *config = &saver->config;
     if (config->fetch)
         return config->fetch(config->fetch_user, part->source, part->field, part->first,
                              part->count, elements, &saver->error);
-    *elements = take(saver, part);
+    *elements = take(saver, part, later);
     return ZERO_OK;
+}
+
+static void see(const struct ckpt_saver *saver, const struct part *part, const void *elements)
+{
+    if (saver->config.seen)
+        saver->config.seen(saver->config.seen_user, part->source, part->field, part->first,
+                           part->count, elements);
 }
 
 static zero_result write_block(struct ckpt_saver *saver, const struct part *part)
 {
     const void *elements;
-    zero_result r = find(saver, part, &elements);
+    unsigned later = 0;
+    zero_result r = find(saver, part, &elements, &later);
     if (!r)
-        r = ckpt_shard_block(saver->writer, saver->codec, part->source->code[part->field],
-                             (uint16_t)part->field, elements, part->count, &saver->error);
+        r = ckpt_shard_add(saver->writer, saver->codec, part->source->code[part->field],
+                           (uint16_t)part->field, elements, part->count, later, &saver->error);
     // Encoding asks for elements ahead; afterwards they are near.
-    if (!r && saver->config.seen)
-        saver->config.seen(saver->config.seen_user, part->source, part->field, part->first,
-                           part->count, elements);
+    if (!r && !(later & CKPT_LATER_ELEMENTS))
+        see(saver, part, elements);
     return r;
+}
+
+/** The program, which waits, sums up a block. With the mutex held, which it gives back meanwhile.
+ */
+static void sum_up(struct ckpt_saver *saver)
+{
+    const size_t block = saver->unsummed++;
+    const struct part part = part_of(saver, block);
+    const void *elements = block_memory(saver, block, &part);
+    saver->summing = true;
+    pthread_mutex_unlock(&saver->mutex);
+    ckpt_shard_sum(saver->writer, saver->first + block,
+                   base_hash64(elements, part_bytes(&part), 0));
+    see(saver, &part, elements);
+    pthread_mutex_lock(&saver->mutex);
+    saver->summing = false;
+    pthread_cond_broadcast(&saver->moved);
+}
+
+/** Waits for the sum that is being made elsewhere. */
+static void await_sum(struct ckpt_saver *saver)
+{
+    pthread_mutex_lock(&saver->mutex);
+    while (saver->summing)
+        pthread_cond_wait(&saver->moved, &saver->mutex);
+    pthread_mutex_unlock(&saver->mutex);
 }
 
 static zero_result write_sources(struct ckpt_saver *saver)
@@ -201,6 +268,7 @@ static zero_result write_shard(struct ckpt_saver *saver)
         r = write_blob(saver, &saver->blob[i]);
     if (!r)
         r = write_sources(saver);
+    await_sum(saver);
     if (!r)
         r = ckpt_shard_finish(saver->writer, &saver->entry, &saver->error);
     else
@@ -317,6 +385,7 @@ zero_result ckpt_saver_create(struct ckpt_saver **out, const struct ckpt_saver_c
     if (!saver)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for saving");
     saver->config = *config;
+    saver->spare = base_cpu_detect().allowed_cpus > 1;
     pthread_mutex_init(&saver->mutex, NULL);
     pthread_cond_init(&saver->ordered, NULL);
     pthread_cond_init(&saver->moved, NULL);
@@ -361,6 +430,7 @@ zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target 
 {
     size_t room = saver->config.load.blob_bytes;
     unsigned char *copy = saver->blobs;
+    saver->first = 0;
     if (blob_count > CKPT_MAX_BLOBS || blob_count > saver->config.load.blobs)
         return zero_fail(error, ZERO_E_LIMIT, "%zu blobs", blob_count);
     for (size_t i = 0; i < blob_count; i++) {
@@ -371,6 +441,7 @@ zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target 
         saver->blob[i].bytes = copy;
         if (blobs[i].size > 0)
             memcpy(copy, blobs[i].bytes, blobs[i].size);
+        saver->first += ckpt_block_count(0, blobs[i].size);
         copy += blobs[i].size;
         room -= blobs[i].size;
     }
@@ -379,7 +450,7 @@ zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target 
     base_error_clear(&saver->error);
     atomic_store_explicit(saver->config.progress, 0, memory_order_relaxed);
     saver->cancelled = false;
-    saver->next = 0;
+    saver->next = saver->unsummed = 0;
     saver->copied = saver->first_block[saver->config.load.sources];
     saver->room = 0;
     atomic_store_explicit(&saver->state, CKPT_SAVE_WRITING, memory_order_relaxed);
@@ -455,8 +526,14 @@ static bool busy(const struct ckpt_saver *saver)
 void ckpt_saver_wait(struct ckpt_saver *saver)
 {
     pthread_mutex_lock(&saver->mutex);
-    while (busy(saver))
-        pthread_cond_wait(&saver->moved, &saver->mutex);
+    saver->awaited = true;
+    while (busy(saver)) {
+        if (sums_are_wanted(saver, AHEAD))
+            sum_up(saver);
+        else
+            pthread_cond_wait(&saver->moved, &saver->mutex);
+    }
+    saver->awaited = false;
     pthread_mutex_unlock(&saver->mutex);
 }
 

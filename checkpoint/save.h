@@ -39,8 +39,8 @@ struct ckpt_source {
     int fields;
 };
 
-/** Sees the elements of a block of a source while it is encoded: for the fingerprint. In the
- * saver's thread, each once, in order. */
+/** Sees the elements of a block of a source while it is encoded: for the fingerprint. Each once, in
+ * no order, in the saver's thread and in that of ckpt_saver_wait(), also in both at a time. */
 typedef void (*ckpt_seen_fn)(void *user, const struct ckpt_source *source, int field,
                              uint64_t first, size_t count, const void *elements);
 
@@ -120,7 +120,8 @@ const struct base_error *ckpt_saver_error(const struct ckpt_saver *saver);
 void ckpt_saver_run(struct ckpt_saver *saver,
                     zero_result (*work)(void *user, struct base_error *error), void *user);
 
-/** Waits until the state is not WRITING or RUNNING. */
+/** Waits until the state is not WRITING or RUNNING. Where there is another processor checksums are
+ * made meanwhile, of blocks that the saver's thread will come to next. */
 void ckpt_saver_wait(struct ckpt_saver *saver);
 
 /** Gives up what is being written as soon as may be: IDLE afterwards. */

@@ -85,6 +85,22 @@ zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_codec
                              struct ckpt_block_code code, uint16_t field, const void *elements,
                              size_t count, struct base_error *error);
 
+/** What of a block's checksums is made elsewhere, where another processor has the time. */
+enum {
+    CKPT_LATER_ELEMENTS = 1, /**< the elements': ckpt_shard_sum() has it, before or afterwards */
+    CKPT_LATER_STORED = 2,   /**< that of the bytes in the file: by the thread that writes them */
+};
+
+/** The same without these. */
+zero_result ckpt_shard_add(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
+                           struct ckpt_block_code code, uint16_t field, const void *elements,
+                           size_t count, unsigned later, struct base_error *error);
+
+/** Enters the checksum of the elements of a block, which is numbered in the order in which they are
+ * added, those of blobs included. Any thread, each block once, between ckpt_shard_begin() and
+ * ckpt_shard_finish(). */
+void ckpt_shard_sum(struct ckpt_shard_writer *writer, size_t block, uint64_t xxh3);
+
 /** Writes index and tail, cuts the file to its size and flushes it: it is durable. *entry: what the
  * manifest says of it, without runs. */
 zero_result ckpt_shard_finish(struct ckpt_shard_writer *writer, struct ckpt_shard_entry *entry,

@@ -4,6 +4,8 @@
 #include "checkpoint/shard_format.h"
 #include "checkpoint/write_behind.h"
 
+#include <stdatomic.h>
+
 // A block is encoded into the buffer even where it does not fit any more.
 enum { BUFFER = CKPT_BEHIND_BYTES, BUFFER_ROOM = CKPT_BEHIND_ROOM };
 _Static_assert(BUFFER_ROOM >= CKPT_MAX_PLANES * (CKPT_BLOCK_ELEMENTS + CKPT_FRAME_GAP),
@@ -22,6 +24,9 @@ struct ckpt_shard_writer {
     unsigned char *index, *blob_table, *run_table, *block_table;
     size_t blobs, runs, blocks;
     size_t most_blobs, most_runs, most_blocks;
+
+    atomic_size_t complete; // blocks that begin in what was handed over, at least
+    size_t summed;          // blocks whose stored bytes have their checksum
 };
 
 // Bytes of an index, SIZE_MAX: more than one has.
@@ -87,6 +92,7 @@ void ckpt_shard_writer_destroy(struct ckpt_shard_writer *writer)
 // Hands the first BUFFER bytes over; the rest is at the front of the next buffer.
 static zero_result flush(struct ckpt_shard_writer *writer, struct base_error *error)
 {
+    atomic_store_explicit(&writer->complete, writer->blocks, memory_order_release);
     const zero_result result = ckpt_behind_write(writer->behind, writer->used, error);
     writer->buffer = ckpt_behind_buffer(writer->behind);
     writer->written += BUFFER;
@@ -110,6 +116,49 @@ static zero_result append(struct ckpt_shard_writer *writer, const unsigned char 
     return ZERO_OK;
 }
 
+/* ------------------------------------------------------------------ checksums */
+
+static unsigned char *block_row(const struct ckpt_shard_writer *writer, size_t block)
+{
+    return writer->block_table + CKPT_BLOCK_ROW * block;
+}
+
+static size_t row_bytes(const unsigned char *row)
+{
+    size_t bytes = 0;
+    for (size_t p = 0; p < CKPT_MAX_PLANES; p++)
+        bytes += ckpt_get32(row + 32 + 4 * p);
+    return bytes;
+}
+
+// Sums up the stored bytes of what begins in a buffer, the file's from `offset` on: of the blocks
+// that have no sum, which is 0 till then.
+static void sum_stored(struct ckpt_shard_writer *writer, const unsigned char *buffer,
+                       uint64_t offset, size_t blocks)
+{
+    for (; writer->summed < blocks; writer->summed++) {
+        unsigned char *row = block_row(writer, writer->summed);
+        const uint64_t at = ckpt_get64(row) - offset;
+        if (at >= BUFFER)
+            return;
+        if (ckpt_get64(row + 16) == 0)
+            ckpt_put64(row + 16, base_hash64(buffer + at, row_bytes(row), 0));
+    }
+}
+
+// In the thread that writes.
+static void sum_buffer(void *user, const unsigned char *buffer, uint64_t offset)
+{
+    struct ckpt_shard_writer *writer = user;
+    sum_stored(writer, buffer, offset,
+               atomic_load_explicit(&writer->complete, memory_order_acquire));
+}
+
+void ckpt_shard_sum(struct ckpt_shard_writer *writer, size_t block, uint64_t xxh3)
+{
+    ckpt_put64(block_row(writer, block) + 8, xxh3);
+}
+
 /* ------------------------------------------------------------------ a shard */
 
 zero_result ckpt_shard_begin(struct ckpt_shard_writer *writer, const struct ckpt_store *store,
@@ -119,11 +168,11 @@ zero_result ckpt_shard_begin(struct ckpt_shard_writer *writer, const struct ckpt
     unsigned char header[CKPT_HEADER_BYTES];
     writer->store = store;
     writer->file = file;
-    ckpt_behind_begin(writer->behind, store, file);
+    ckpt_behind_begin(writer->behind, store, file, sum_buffer, writer);
     writer->buffer = ckpt_behind_buffer(writer->behind);
     writer->used = 0;
     writer->written = 0;
-    writer->blobs = writer->runs = writer->blocks = 0;
+    writer->blobs = writer->runs = writer->blocks = writer->summed = 0;
     ckpt_put_header(header, id);
     return append(writer, header, sizeof header, error);
 }
@@ -159,9 +208,9 @@ zero_result ckpt_shard_run(struct ckpt_shard_writer *writer, const struct ckpt_r
     return ZERO_OK;
 }
 
-zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
-                             struct ckpt_block_code code, uint16_t field, const void *elements,
-                             size_t count, struct base_error *error)
+zero_result ckpt_shard_add(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
+                           struct ckpt_block_code code, uint16_t field, const void *elements,
+                           size_t count, unsigned later, struct base_error *error)
 {
     if (writer->blocks == writer->most_blocks)
         return no_room("blocks", writer->most_blocks, error);
@@ -172,18 +221,28 @@ zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_codec
     if (result)
         return result;
     const size_t bytes = ckpt_stored_bytes(plane_bytes);
-    unsigned char *row = writer->block_table + CKPT_BLOCK_ROW * writer->blocks++;
+    unsigned char *row = block_row(writer, writer->blocks);
     ckpt_put64(row, writer->written + writer->used);
-    ckpt_put64(row + 8, base_hash64(elements, count * code.element_bytes, 0));
-    ckpt_put64(row + 16, base_hash64(stored, bytes, 0));
+    if (!(later & CKPT_LATER_ELEMENTS))
+        ckpt_shard_sum(writer, writer->blocks,
+                       base_hash64(elements, count * code.element_bytes, 0));
+    ckpt_put64(row + 16, later & CKPT_LATER_STORED ? 0 : base_hash64(stored, bytes, 0));
     ckpt_put32(row + 24, (uint32_t)count);
     row[28] = code.element_bytes;
     row[29] = code.rotate;
     memcpy(row + 30, &field, sizeof field);
     for (size_t p = 0; p < CKPT_MAX_PLANES; p++)
         ckpt_put32(row + 32 + 4 * p, plane_bytes[p]);
+    writer->blocks++;
     writer->used += bytes;
     return writer->used >= BUFFER ? flush(writer, error) : ZERO_OK;
+}
+
+zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
+                             struct ckpt_block_code code, uint16_t field, const void *elements,
+                             size_t count, struct base_error *error)
+{
+    return ckpt_shard_add(writer, codec, code, field, elements, count, 0, error);
 }
 
 // Closes the gaps between the tables. Returns the bytes of the index.
@@ -223,6 +282,10 @@ static zero_result append_tail(struct ckpt_shard_writer *writer, size_t index_si
 zero_result ckpt_shard_finish(struct ckpt_shard_writer *writer, struct ckpt_shard_entry *entry,
                               struct base_error *error)
 {
+    zero_result result = ckpt_behind_wait(writer->behind, error);
+    if (result)
+        return result;
+    sum_stored(writer, writer->buffer, writer->written, writer->blocks);
     const size_t index = complete_index(writer);
     const uint64_t offset = writer->written + writer->used;
     const uint64_t units =
@@ -230,7 +293,7 @@ zero_result ckpt_shard_finish(struct ckpt_shard_writer *writer, struct ckpt_shar
     *entry = (struct ckpt_shard_entry){.bytes = units * CKPT_STORE_UNIT,
                                        .index_offset = offset,
                                        .index_xxh3 = base_hash64(writer->index, index, 0)};
-    zero_result result = append(writer, writer->index, index, error);
+    result = append(writer, writer->index, index, error);
     if (result == ZERO_OK)
         result = append_tail(writer, index, entry, error);
     const zero_result ended =

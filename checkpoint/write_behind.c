@@ -12,6 +12,8 @@ struct ckpt_behind {
     struct base_arena buffers;
     const struct ckpt_store *store;
     struct ckpt_file *file;
+    ckpt_behind_fn look;
+    void *user;
 
     pthread_t thread;
     bool started;
@@ -37,6 +39,17 @@ static bool await_buffer(struct ckpt_behind *behind)
     return !behind->quit;
 }
 
+/** Without the mutex: nobody fills this buffer, and the file's end waits for it. */
+static zero_result write_buffer(const struct ckpt_behind *behind, uint64_t number,
+                                struct base_error *error)
+{
+    const unsigned char *buffer = buffer_of(behind, number);
+    const uint64_t offset = number * CKPT_BEHIND_BYTES;
+    if (behind->look)
+        behind->look(behind->user, buffer, offset);
+    return behind->store->write(behind->file, buffer, CKPT_BEHIND_BYTES, offset, error);
+}
+
 static void *behind_main(void *argument)
 {
     struct ckpt_behind *behind = argument;
@@ -47,8 +60,7 @@ static void *behind_main(void *argument)
         if (!behind->error.result) {
             pthread_mutex_unlock(&behind->mutex);
             base_error_clear(&error);
-            behind->store->write(behind->file, buffer_of(behind, number), CKPT_BEHIND_BYTES,
-                                 number * CKPT_BEHIND_BYTES, &error);
+            write_buffer(behind, number, &error);
             pthread_mutex_lock(&behind->mutex);
             behind->error = error;
         }
@@ -115,12 +127,14 @@ void ckpt_behind_destroy(struct ckpt_behind *behind)
 /* ------------------------------------------------------------------ the caller's side */
 
 void ckpt_behind_begin(struct ckpt_behind *behind, const struct ckpt_store *store,
-                       struct ckpt_file *file)
+                       struct ckpt_file *file, ckpt_behind_fn look, void *user)
 {
     // The thread may look, if only because it has just started, or was woken for nothing.
     pthread_mutex_lock(&behind->mutex);
     behind->store = store;
     behind->file = file;
+    behind->look = look;
+    behind->user = user;
     behind->handed_over = behind->written = 0;
     base_error_clear(&behind->error);
     pthread_mutex_unlock(&behind->mutex);
@@ -152,13 +166,19 @@ zero_result ckpt_behind_write(struct ckpt_behind *behind, size_t used, struct ba
     return result;
 }
 
-zero_result ckpt_behind_end(struct ckpt_behind *behind, size_t used, struct base_error *error)
+zero_result ckpt_behind_wait(struct ckpt_behind *behind, struct base_error *error)
 {
     pthread_mutex_lock(&behind->mutex);
     while (behind->written < behind->handed_over)
         pthread_cond_wait(&behind->less, &behind->mutex);
     const zero_result result = trouble(behind, error);
     pthread_mutex_unlock(&behind->mutex);
+    return result;
+}
+
+zero_result ckpt_behind_end(struct ckpt_behind *behind, size_t used, struct base_error *error)
+{
+    const zero_result result = ckpt_behind_wait(behind, error);
     if (result || used == 0)
         return result;
     // There is nothing left to be made beside it.

@@ -25,10 +25,14 @@ size_t ckpt_behind_bytes(void);
  * is NULL. */
 zero_result ckpt_behind_create(struct ckpt_behind **behind, struct base_error *error);
 
+/** Looks at a buffer, whose first byte is the file's at `offset`, before it is written: at all that
+ * was used of it. In the thread. */
+typedef void (*ckpt_behind_fn)(void *user, const unsigned char *buffer, uint64_t offset);
+
 /** Begins a file, which is open for writing and stays so until ckpt_behind_end(). The one before
- * has ended. */
+ * has ended. `look` may be NULL; after an error it is called no more. */
 void ckpt_behind_begin(struct ckpt_behind *behind, const struct ckpt_store *store,
-                       struct ckpt_file *file);
+                       struct ckpt_file *file, ckpt_behind_fn look, void *user);
 
 /** The buffer to be filled: CKPT_BEHIND_BYTES + CKPT_BEHIND_ROOM bytes. */
 unsigned char *ckpt_behind_buffer(const struct ckpt_behind *behind);
@@ -40,6 +44,9 @@ unsigned char *ckpt_behind_buffer(const struct ckpt_behind *behind);
  * this and ckpt_behind_end() return it again.
  */
 zero_result ckpt_behind_write(struct ckpt_behind *behind, size_t used, struct base_error *error);
+
+/** Waits until everything that was handed over is written. Errors as ckpt_behind_write(). */
+zero_result ckpt_behind_wait(struct ckpt_behind *behind, struct base_error *error);
 
 /** Ends the file with the first `used` bytes of the buffer, whole units; 0: without. Returns when
  * nothing is being written any more. */

@@ -23,6 +23,7 @@ struct ckpt_file {
     int fails_at; // which write, from 1; 0: none
     long pause_us;
     bool used; // a write is under way
+    int looks; // at what was to be written, and was what was made
 };
 
 static zero_result write_slowly(struct ckpt_file *file, const void *data, size_t bytes,
@@ -43,9 +44,19 @@ static zero_result write_slowly(struct ckpt_file *file, const void *data, size_t
     return ZERO_OK;
 }
 
+static unsigned char *made;
+
+// Everything that was made when the buffer was handed over is in it; only whole ones are.
+static void look(void *user, const unsigned char *buffer, uint64_t offset)
+{
+    struct ckpt_file *looked_at = user;
+    if (offset % CKPT_BEHIND_BYTES == 0 && offset == looked_at->size &&
+        memcmp(buffer, made + offset, CKPT_BEHIND_BYTES) == 0)
+        looked_at->looks++;
+}
+
 static const struct ckpt_store store = {.write = write_slowly};
 static struct ckpt_behind *behind;
-static unsigned char *made;
 static struct ckpt_file file;
 static struct base_error failure;
 
@@ -102,10 +113,12 @@ static void what_is_made_is_written(void **state)
     for (size_t i = 0; i < 2 * 2 * 6; i++) {
         const size_t bytes = sizes[i % 6];
         file.size = 0;
+        file.looks = 0;
         file.pause_us = i / 12 ? 0 : 3000;
-        ckpt_behind_begin(behind, &store, &file);
+        ckpt_behind_begin(behind, &store, &file, look, &file);
         assert_int_equal(make(bytes, steps[i / 6 % 2], i / 12 ? 300 : 0), ZERO_OK);
         assert_int_equal(file.size, bytes);
+        assert_int_equal(file.looks, bytes / CKPT_BEHIND_BYTES);
         assert_memory_equal(file.bytes, made, bytes);
     }
     assert_int_equal(base_allocation_count(), allocations);
@@ -118,14 +131,15 @@ static void nothing_is_written_after_a_failure(void **state)
         char wanted[64];
         base_error_clear(&failure);
         file.size = 0;
-        file.writes = 0;
+        file.writes = file.looks = 0;
         file.fails_at = n;
-        ckpt_behind_begin(behind, &store, &file);
+        ckpt_behind_begin(behind, &store, &file, look, &file);
         // The last one is no whole buffer: the caller's own.
         assert_int_equal(make(MOST - UNIT, CKPT_BEHIND_ROOM, 0), ZERO_E_IO);
         snprintf(wanted, sizeof wanted, "write %d at %d fails", n, (n - 1) * CKPT_BEHIND_BYTES);
         assert_string_equal(failure.message, wanted);
         assert_int_equal(file.writes, n);
+        assert_int_equal(file.looks, n < 8 ? n : 7);
         assert_int_equal(file.size, (size_t)(n - 1) * CKPT_BEHIND_BYTES);
         if (n < 8) // it stays so until another one begins
             assert_int_equal(ckpt_behind_end(behind, UNIT, NULL), ZERO_E_IO);
@@ -138,11 +152,12 @@ static void one_is_given_up(void **state)
 {
     (void)state;
     file.pause_us = 20000;
-    ckpt_behind_begin(behind, &store, &file);
+    ckpt_behind_begin(behind, &store, &file, look, &file);
     for (int i = 0; i < 2; i++)
         assert_int_equal(ckpt_behind_write(behind, CKPT_BEHIND_BYTES, NULL), ZERO_OK);
     assert_int_equal(ckpt_behind_end(behind, 0, NULL), ZERO_OK);
     assert_false(file.used); // it could be closed now
+    assert_int_equal(ckpt_behind_wait(behind, NULL), ZERO_OK);
     assert_int_equal(ckpt_behind_end(behind, 0, NULL), ZERO_OK);
     file.pause_us = 0;
     what_is_made_is_written(NULL);

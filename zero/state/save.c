@@ -8,6 +8,7 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +32,7 @@ struct eng_save {
     size_t room_bytes, blob_bytes; /**< and how much room it has for copies, and for blobs */
     struct eng_sources sources;
     struct eng_digest digest;
+    pthread_mutex_t summing;  /**< its sums */
     struct eng_moment moment; /**< when the save began */
     struct shard_report mine, *all;
     struct ckpt_directory *directory; /**< rank 0's, locked */
@@ -83,7 +85,11 @@ static void see(void *user, const struct ckpt_source *source, int field, uint64_
     const zero_ctx *z = user;
     struct eng_save *save = z->save;
     const struct eng_slice *slice = save->sources.slice[source - save->sources.list];
-    eng_digest_add(z, slice, field, first, count, elements, &save->digest.sums[slice->param]);
+    struct base_hash128 sum = {0}, *sums = save->digest.sums;
+    eng_digest_add(z, slice, field, first, count, elements, &sum);
+    pthread_mutex_lock(&save->summing);
+    sums[slice->param] = base_hash128_add(sums[slice->param], sum);
+    pthread_mutex_unlock(&save->summing);
 }
 
 /** Of state in a file. */
@@ -138,8 +144,10 @@ static zero_result make(zero_ctx *z, struct base_error *error)
 {
     struct eng_save *save = base_calloc(1, sizeof *save);
     z->save = save;
-    if (save)
+    if (save) {
+        pthread_mutex_init(&save->summing, NULL);
         save->all = base_calloc((size_t)z->config.world, sizeof *save->all);
+    }
     if (!save || !save->all) {
         zero_fail(error, ZERO_E_NOMEM, "no memory for saving %d shards", z->config.world);
         return ZERO_E_NOMEM;
@@ -167,6 +175,7 @@ static void release(zero_ctx *z)
     eng_digest_free(&save->digest);
     eng_sources_free(&save->sources);
     eng_recorded_free(save->recorded);
+    pthread_mutex_destroy(&save->summing);
     base_free(save->all);
     base_free(save);
     z->save = NULL;
