@@ -209,7 +209,7 @@ static void write_fit(struct base_text *text, const struct eng_fit *fit)
 {
     char left[32], limit[32];
     if (*fit->source)
-        base_text_add(text, "  limit        %s left of %s: %s\n", eng_human(fit->left, left),
+        base_text_add(text, "  memory       %s left of %s: %s\n", eng_human(fit->left, left),
                       eng_human(fit->limit, limit), fit->source);
     base_text_add(text, "  fits         %s%s%s\n",
                   fit->verdict == ENG_FITS_UNCHECKED ? "not checked: memory_limit=off"
