@@ -4,7 +4,9 @@
 #include "offload/io/engine.h"
 #include "zero/tier/tier.h"
 
-enum { LEAST_BUFFERS = 2, HELPERS = 1 };
+// Beside the tiles' own queue, which keeps the disk busy, half the usual credits do for each of
+// these; one that goes in one direction alone has those of both.
+enum { LEAST_BUFFERS = 2, HELPERS = 1, CREDITS = 8 };
 
 static size_t at_once(size_t wanted, const struct eng_strips *strips)
 {
@@ -29,6 +31,7 @@ static struct off_stream_config stream_config(const zero_ctx *z, const struct en
         .engine = off_engine_find(z->config.io),
         .tiles = strips->count,
         .buffers = at_once(buffers, strips),
+        .credits = {CREDITS, CREDITS},
         .timeout_s = z->config.timeout_s,
         .helpers = HELPERS,
     };
@@ -41,6 +44,7 @@ static struct off_shuttle_config shuttle_config(const zero_ctx *z, const struct 
         .engine = off_engine_find(z->config.io),
         .tiles = strips->count,
         .buffers = at_once(buffers, strips),
+        .credits = {CREDITS, CREDITS},
         .timeout_s = z->config.timeout_s,
     };
 }
