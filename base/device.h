@@ -4,7 +4,8 @@
  * A device has memory, streams (work in the order it was given) and events (points in a stream).
  * Functions that take a stream only give the work; it is done when the stream or an event
  * recorded behind it was waited for. A device whose work is done at once (the CPU) says so in
- * `synchronous`, has one stream, NULL, and events that are always reached.
+ * `synchronous`, has one stream, NULL, and events that are always reached. All functions may be
+ * called by any thread, also by several at a time.
  *
  * A new device is one file in base/device/ and one line in the list of base/device.c.
  */
@@ -25,6 +26,11 @@ struct base_device {
     zero_result (*alloc)(void **memory, size_t bytes, struct base_error *error);
     /** Frees memory of alloc; accepts NULL. Nothing may be under way on it. */
     void (*free)(void *memory);
+    /** Fixes memory of the host, all of whose pages are there: copies from and to it need no
+     * processor. */
+    zero_result (*pin)(void *memory, size_t bytes, struct base_error *error);
+    /** Undoes it, by the address; accepts NULL. */
+    void (*unpin)(void *memory);
     /** Copies between memories of this device and the host's, which don't overlap. */
     zero_result (*copy)(void *to, const void *from, size_t bytes, void *stream,
                         struct base_error *error);
@@ -34,10 +40,13 @@ struct base_device {
     zero_result (*stream_create)(void **stream, struct base_error *error);
     /** Waits until everything given to the stream is done. */
     zero_result (*stream_sync)(void *stream, struct base_error *error);
+    /** Nothing may be under way in it. Accepts NULL, as event_destroy does. */
     void (*stream_destroy)(void *stream);
 
+    /** An event that is reached until it is recorded. */
     zero_result (*event_create)(void **event, struct base_error *error);
-    /** Moves the event behind what the stream was given so far. */
+    /** Moves the event behind what the stream was given so far; who waits for it already waits for
+     * where it was. */
     zero_result (*event_record)(void *event, void *stream, struct base_error *error);
     /** What the stream is given from now on waits for the event. */
     zero_result (*event_wait)(void *event, void *stream, struct base_error *error);

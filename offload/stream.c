@@ -47,6 +47,21 @@ static bool next_is_missing(const struct off_stream *stream)
     return stream->buffers[stream->buffer_of[stream->order[stream->taken]]].state != OFF_READY;
 }
 
+static void hand_out(struct off_stream *stream, struct off_tile *tile)
+{
+    struct base_error failure = {.result = ZERO_OK};
+    const size_t number = stream->order[stream->taken++];
+    struct off_buffer *buffer = &stream->buffers[stream->buffer_of[number]];
+    buffer->state = OFF_OUT;
+    buffer->used = ++stream->clock;
+    *tile = (struct off_tile){.number = number,
+                              .memory = buffer->there ? buffer->there : buffer->memory};
+    if (off_stream_lend(stream, buffer, &failure)) {
+        off_stream_give_up(stream, &failure);
+        off_stream_ask(stream);
+    }
+}
+
 zero_result off_stream_next(struct off_stream *stream, struct off_tile *tile,
                             struct base_error *error)
 {
@@ -54,16 +69,11 @@ zero_result off_stream_next(struct off_stream *stream, struct off_tile *tile,
     pthread_mutex_lock(&stream->mutex);
     if (stream->taken < stream->count) {
         wait_while(stream, next_is_missing);
+        if (!stream->failure.result)
+            hand_out(stream, tile);
         result = stream->failure.result;
-        if (result) {
+        if (result)
             zero_fail(error, result, "%s", stream->failure.message);
-        } else {
-            const size_t number = stream->order[stream->taken++];
-            struct off_buffer *buffer = &stream->buffers[stream->buffer_of[number]];
-            buffer->state = OFF_OUT;
-            buffer->used = ++stream->clock;
-            *tile = (struct off_tile){.number = number, .memory = buffer->memory};
-        }
     }
     pthread_mutex_unlock(&stream->mutex);
     return result;
@@ -81,6 +91,9 @@ void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool
 {
     pthread_mutex_lock(&stream->mutex);
     struct off_buffer *buffer = &stream->buffers[stream->buffer_of[tile->number]];
+    struct base_error failure = {.result = ZERO_OK};
+    if (off_stream_copy_out(stream, buffer, changed, &failure))
+        off_stream_give_up(stream, &failure);
     if (changed) {
         stream->busy++;
         off_stream_post(stream, buffer, OFF_CHANGED);
@@ -125,8 +138,10 @@ zero_result off_stream_end(struct off_stream *stream, struct base_error *error)
     stream->count = stream->fetched;
     wait_while(stream, transfers_are_under_way);
     const zero_result result = stream->failure.result;
-    if (result)
+    if (result) {
         zero_fail(error, result, "%s", stream->failure.message);
+        off_stream_await_device(stream); // tiles that are out, too, have their buffers
+    }
     // What is still under way has its buffers: no pass may take them for tiles.
     if (result == ZERO_E_TIMEOUT)
         stream->next_failure = stream->failure;
@@ -199,6 +214,7 @@ void off_stream_destroy(struct off_stream *stream)
     for (unsigned i = 0; i < coder_count(stream->helper_count) && stream->helpers; i++)
         if (stream->codec)
             stream->codec->destroy(stream->helpers[i].coder);
+    off_stream_end_copies(stream);
     off_tile_queue_destroy(&stream->queue);
     pthread_cond_destroy(&stream->work);
     pthread_cond_destroy(&stream->chores);
@@ -231,15 +247,23 @@ static struct off_tile_queue_config queue_config(const struct off_stream_config 
     };
 }
 
+// NULL: the caller works on tiles where they are read to.
+static const struct base_device *device_of(const struct off_stream_config *config)
+{
+    return config->device == &base_device_cpu ? NULL : config->device;
+}
+
 struct off_stream_memory off_stream_memory(const struct off_stream_config *config,
                                            size_t tile_bytes)
 {
     const struct off_tile_queue_config queue = queue_config(config);
     const struct off_io_memory io = off_tile_queue_memory(&queue);
+    const struct off_tile_queue_config there = {.places = config->buffers};
     const unsigned coders = coder_count(config->helpers);
     const size_t codec = config->codec ? config->codec->bytes(config->codec_user) : 0;
     return (struct off_stream_memory){
         .buffers = off_tile_queue_pages(&queue, tile_bytes),
+        .device = device_of(config) ? off_tile_queue_pages(&there, tile_bytes) : 0,
         .tables = sizeof(struct off_stream) + config->buffers * sizeof(struct off_buffer) +
                   (spare_count(config) + 1) * sizeof(unsigned char *) +
                   config->tiles * sizeof(int) + coders * (sizeof(struct off_helper) + codec) +
@@ -269,7 +293,7 @@ static zero_result make_buffers(struct off_stream *stream, const struct off_stre
     while (stream->spare_count < spares)
         stream->spares[stream->spare_count++] = off_tile_queue_place(&stream->queue, place++);
     stream->nothing = off_tile_queue_place(&stream->queue, place);
-    return ZERO_OK;
+    return off_stream_make_copies(stream, error);
 }
 
 static zero_result make_coders(struct off_stream *stream, const struct off_stream_config *config,
@@ -316,6 +340,8 @@ zero_result off_stream_create(struct off_stream **out, const struct off_stream_c
     stream->codec = config->codec;
     stream->encode = config->codec && config->encode;
     stream->fill = config->fill;
+    stream->device = device_of(config);
+    stream->callers = config->device_stream;
     stream->tiles = config->tiles;
     stream->buffer_count = config->buffers;
     stream->helper_count = config->helpers;

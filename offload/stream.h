@@ -16,12 +16,18 @@
  * Tiles change places in memory with what they are encoded to and decoded from, so a codec takes a
  * few places more than there are buffers, not as many again.
  *
+ * On a device (base/device.h) tiles go through memory of the host, where all of this is done, to
+ * the device's and back, by copies in streams of their own. Nobody waits for those: work that the
+ * caller gives to his stream of the device after next finds the tile's contents, and what he gave
+ * it before put is in what is written.
+ *
  * With fewer than 8 tiles in flight reads and writes wait for each other now and then (2 buffers
  * reach 0.87 of the bandwidth, 8 0.995: completions come in no order).
  */
 #ifndef OFFLOAD_STREAM_H
 #define OFFLOAD_STREAM_H
 
+#include "base/device.h"
 #include "offload/codec.h"
 #include "offload/io.h"
 #include "offload/pages.h"
@@ -44,6 +50,8 @@ struct off_stream_config {
     const void *codec_user;        /**< its functions' argument */
     bool encode; /**< tiles that are written, until off_stream_encode() says something else: there
                       is room for it; those read are decoded anyway */
+    const struct base_device *device; /**< that the caller works on tiles with; NULL: the CPU */
+    void *device_stream;              /**< the caller's, for that work */
     /** Between passes, writes to the second places of a new file, which otherwise the second pass
      * would be the first to write to, and three times as slow. A failure is the next pass's. */
     bool fill;
@@ -52,7 +60,7 @@ struct off_stream_config {
 /** A tile in memory. */
 struct off_tile {
     size_t number;
-    void *memory; /**< of off_slots_tile_bytes() bytes, a multiple of 4,096 */
+    void *memory; /**< of off_slots_tile_bytes() bytes: the device's, or a multiple of 4,096 */
 };
 
 /** What passes have done so far. */
@@ -67,6 +75,7 @@ struct off_stream_counts {
 /** What a stream takes. */
 struct off_stream_memory {
     size_t buffers; /**< bytes for tiles: off_stream_pages() */
+    size_t device;  /**< bytes of the device's memory; 0 with the CPU */
     size_t tables;  /**< of small structures, those of engine and codec included */
     size_t threads; /**< threads, the engine's included */
 };
@@ -76,8 +85,8 @@ struct off_stream_memory {
 struct off_stream_memory off_stream_memory(const struct off_stream_config *config,
                                            size_t tile_bytes);
 
-/** ZERO_E_INVALID, ZERO_E_NOMEM, ZERO_E_UNSUPPORTED, ZERO_E_LIMIT as of off_io_create(): *stream is
- * NULL. */
+/** ZERO_E_INVALID, ZERO_E_NOMEM, ZERO_E_UNSUPPORTED, ZERO_E_LIMIT as of off_io_create(),
+ * ZERO_E_DEVICE: *stream is NULL. */
 zero_result off_stream_create(struct off_stream **stream, const struct off_stream_config *config,
                               struct base_error *error);
 
@@ -91,8 +100,8 @@ void off_stream_begin_anew(struct off_stream *stream, const size_t *order, size_
 /**
  * The next tile of the pass, with its current contents; of one that has none yet (off_slots_has())
  * the memory is uninitialised. Several may be out, fewer than there are buffers. ZERO_NOT_FOUND (no
- * message): that was the last. ZERO_E_IO, ZERO_E_CORRUPT; ZERO_E_TIMEOUT: nothing has moved for
- * timeout_s. After an error only end.
+ * message): that was the last. ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_DEVICE; ZERO_E_TIMEOUT: nothing
+ * has moved for timeout_s. After an error only end.
  */
 zero_result off_stream_next(struct off_stream *stream, struct off_tile *tile,
                             struct base_error *error);
@@ -107,7 +116,8 @@ void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool
  * Ends the pass when all is written. On an error, the first of the pass, off_slots_abandon() is in
  * order, and nothing is kept in memory. Nothing of it is under way afterwards, but for a
  * ZERO_E_TIMEOUT, which takes the place of an earlier error and has its message, and after which
- * only destroy helps, which waits.
+ * only destroy helps, which waits. After an error the caller's stream of a device has nothing left
+ * to do.
  */
 zero_result off_stream_end(struct off_stream *stream, struct base_error *error);
 

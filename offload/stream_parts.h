@@ -34,6 +34,8 @@ enum off_buffer_state {
 struct off_buffer {
     enum off_buffer_state state;
     unsigned char *memory; /**< the tile */
+    void *there;           /**< the tile on the device; NULL with the CPU */
+    void *copied, *worked; /**< events of the device */
     unsigned char *packed; /**< the tile encoded, a spare, until it is written; else NULL */
     size_t tile;
     size_t stored;  /**< bytes it has in the file, or will have */
@@ -54,7 +56,10 @@ struct off_stream {
     struct off_slots *slots;
     const struct off_codec *codec;
     bool encode, fill;
-    struct off_tile_queue queue; /**< the thread's */
+    struct off_tile_queue queue;      /**< the thread's */
+    const struct base_device *device; /**< NULL: the CPU */
+    void *callers, *inward, *outward; /**< streams of it: the caller's, copies to it and from it */
+    void *tiles_there, *pinned;       /**< its memory, and the host's that it has fixed */
     size_t tiles, buffer_count;
     pthread_t thread;
     bool has_thread;
@@ -101,7 +106,34 @@ void off_stream_ask(struct off_stream *stream);
 void off_stream_post(struct off_stream *stream, struct off_buffer *buffer,
                      enum off_buffer_state chore);
 
+/** The pass has failed; mutex held. */
+void off_stream_give_up(struct off_stream *stream, const struct base_error *failure);
+
 /** Makes a buffer free; mutex held. */
 void off_stream_let_go(struct off_stream *stream, struct off_buffer *buffer);
+
+/* Copies between a buffer and the device. With the CPU none of these does anything. ZERO_E_DEVICE
+ * and others name the tile. */
+
+/** Begins to copy what is in the buffer to the device, when nobody works on the tile there any
+ * more. */
+zero_result off_stream_copy_in(const struct off_stream *stream, const struct off_buffer *buffer,
+                               struct base_error *error);
+/** Has the caller's stream wait for that. */
+zero_result off_stream_lend(const struct off_stream *stream, const struct off_buffer *buffer,
+                            struct base_error *error);
+/** Marks how far the caller's stream works on the tile; if it was `changed`, begins to copy it back
+ * from there on. */
+zero_result off_stream_copy_out(const struct off_stream *stream, const struct off_buffer *buffer,
+                                bool changed, struct base_error *error);
+/** Waits for the last copy: then the buffer is the host's. */
+zero_result off_stream_await_copy(const struct off_stream *stream, const struct off_buffer *buffer,
+                                  struct base_error *error);
+/** Waits for all copies, and for the caller's stream. */
+void off_stream_await_device(const struct off_stream *stream);
+
+/** Makes what copies need, after the buffers; end is in order if it fails, too. */
+zero_result off_stream_make_copies(struct off_stream *stream, struct base_error *error);
+void off_stream_end_copies(struct off_stream *stream);
 
 #endif

@@ -39,7 +39,7 @@ void off_stream_let_go(struct off_stream *stream, struct off_buffer *buffer)
 
 // Nothing of the pass is done any more, but for what is under way. Not even that is waited for if
 // nothing comes back: that is told whatever has failed before.
-static void give_up(struct off_stream *stream, const struct base_error *failure)
+void off_stream_give_up(struct off_stream *stream, const struct base_error *failure)
 {
     if (stream->failure.result == ZERO_OK || failure->result == ZERO_E_TIMEOUT)
         stream->failure = *failure;
@@ -142,14 +142,17 @@ static void do_chore(struct off_stream *stream, void *coder, struct off_buffer *
         wants_spare(stream, buffer) ? stream->spares[--stream->spare_count] : NULL;
     buffer->state = opens ? OFF_OPENING : OFF_SEALING;
     pthread_mutex_unlock(&stream->mutex);
-    if (opens)
+    if (opens) {
         open_tile(stream, coder, buffer, &spare, &failure);
-    else
+        if (!failure.result)
+            off_stream_copy_in(stream, buffer, &failure);
+    } else if (!off_stream_await_copy(stream, buffer, &failure)) {
         seal_tile(stream, coder, buffer, &spare);
+    }
     pthread_mutex_lock(&stream->mutex);
     take_back(stream, spare);
     if (failure.result) {
-        give_up(stream, &failure);
+        off_stream_give_up(stream, &failure);
         drop(stream, buffer);
     } else if (opens) {
         buffer->state = OFF_READY;
@@ -211,8 +214,10 @@ static void start_transfer(struct off_stream *stream, struct off_buffer *buffer,
                     .user = buffer},
     };
     stream->counts.contents[direction] += off_slots_tile_bytes(stream->slots, buffer->tile);
-    if (off_tile_queue_submit(&stream->queue, &buffer->request, stream->codec, &failure)) {
-        give_up(stream, &failure);
+    // What is read to was copied from when another tile was handed out: long ago.
+    if (off_stream_await_copy(stream, buffer, &failure) ||
+        off_tile_queue_submit(&stream->queue, &buffer->request, stream->codec, &failure)) {
+        off_stream_give_up(stream, &failure);
         drop(stream, buffer);
     }
 }
@@ -282,7 +287,7 @@ static void finish_fill(struct off_stream *stream, struct off_request *request)
     stream->fills_under_way--;
     stream->counts.filled += request->result ? 0 : request->bytes;
     if (request->result && stream->passing)
-        give_up(stream, &request->error);
+        off_stream_give_up(stream, &request->error);
     else if (request->result)
         stream->next_failure = request->error;
 }
@@ -309,7 +314,7 @@ static void finish_transfer(struct off_stream *stream, struct off_request *reque
 {
     struct off_buffer *buffer = request->user;
     if (request->result) {
-        give_up(stream, &request->error);
+        off_stream_give_up(stream, &request->error);
         drop(stream, buffer);
     } else if (request->direction == OFF_READ) {
         off_stream_post(stream, buffer, OFF_ARRIVED);
@@ -337,7 +342,7 @@ static void take_transfer(struct off_stream *stream, bool waits)
         finish_transfer(stream, done);
     } else if (result == ZERO_E_TIMEOUT && stream->failure.result != ZERO_E_TIMEOUT) {
         off_tile_queue_timed_out(&stream->queue, &stream->failure, &failure);
-        give_up(stream, &failure);
+        off_stream_give_up(stream, &failure);
     }
 }
 

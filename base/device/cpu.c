@@ -12,6 +12,15 @@ static zero_result cpu_alloc(void **memory, size_t bytes, struct base_error *err
                    : zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes on the cpu", bytes);
 }
 
+// The processor reaches all memory as it is.
+static zero_result cpu_pin(void *memory, size_t bytes, struct base_error *error)
+{
+    (void)memory;
+    (void)bytes;
+    (void)error;
+    return ZERO_OK;
+}
+
 static zero_result cpu_copy(void *to, const void *from, size_t bytes, void *stream,
                             struct base_error *error)
 {
@@ -66,6 +75,8 @@ const struct base_device base_device_cpu = {
     .synchronous = true,
     .alloc = cpu_alloc,
     .free = base_free,
+    .pin = cpu_pin,
+    .unpin = cpu_destroy,
     .copy = cpu_copy,
     .zero = cpu_zero,
     .stream_create = cpu_create,

@@ -1,6 +1,8 @@
-// base/device.h: the list, and the contract every device keeps, tried on each of them.
+// base/device.h: the list, and the contract every device keeps, tried on each of them and on the
+// one that tests have.
 #include "base/device.h"
 #include "base/fault.h"
+#include "tests/unit/fake_device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,6 +34,7 @@ static void check_memory(const struct base_device *device, void *stream, size_t 
     assert_int_equal(device->alloc(&memory, bytes, NULL), ZERO_OK);
     assert_non_null(memory);
     assert_int_equal((uintptr_t)memory % 256, 0);
+    assert_int_equal(device->pin(back, sizeof back, NULL), ZERO_OK);
     assert_int_equal(device->copy(memory, there, bytes, stream, NULL), ZERO_OK);
     assert_int_equal(device->copy(back, memory, bytes, stream, NULL), ZERO_OK);
     assert_int_equal(device->stream_sync(stream, NULL), ZERO_OK);
@@ -41,6 +44,7 @@ static void check_memory(const struct base_device *device, void *stream, size_t 
     assert_int_equal(device->stream_sync(stream, NULL), ZERO_OK);
     for (size_t i = 0; i < sizeof back; i++)
         assert_int_equal(back[i], i < bytes ? 0 : 0x77);
+    device->unpin(back);
     device->free(memory);
 }
 
@@ -48,29 +52,43 @@ static void check_events(const struct base_device *device, void *stream)
 {
     void *event;
     assert_int_equal(device->event_create(&event, NULL), ZERO_OK);
+    assert_int_equal(device->event_query(event, NULL), ZERO_OK);
+    assert_int_equal(device->event_sync(event, NULL), ZERO_OK);
+    assert_int_equal(device->event_wait(event, stream, NULL), ZERO_OK);
     assert_int_equal(device->event_record(event, stream, NULL), ZERO_OK);
     assert_int_equal(device->event_wait(event, stream, NULL), ZERO_OK);
     assert_int_equal(device->event_sync(event, NULL), ZERO_OK);
     assert_int_equal(device->event_query(event, NULL), ZERO_OK);
+    assert_int_equal(device->stream_sync(stream, NULL), ZERO_OK);
     device->event_destroy(event);
+}
+
+static void keeps_the_contract(const struct base_device *device)
+{
+    void *stream;
+    assert_int_equal(device->size, sizeof *device);
+    assert_int_equal(device->stream_create(&stream, NULL), ZERO_OK);
+    assert_true(!device->synchronous || !stream);
+    static const size_t sizes[] = {0, 1, 255, 256, 300};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+        check_memory(device, stream, sizes[k]);
+    check_events(device, stream);
+    device->stream_destroy(stream);
+    device->stream_destroy(NULL);
+    device->event_destroy(NULL);
+    device->unpin(NULL);
+    device->free(NULL);
 }
 
 static void every_device_keeps_the_contract(void **state)
 {
     (void)state;
     const struct base_device *device;
-    for (size_t i = 0; (device = base_device_at(i)); i++) {
-        void *stream;
-        assert_int_equal(device->size, sizeof *device);
-        assert_int_equal(device->stream_create(&stream, NULL), ZERO_OK);
-        assert_true(!device->synchronous || !stream);
-        static const size_t sizes[] = {0, 1, 255, 256, 300};
-        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
-            check_memory(device, stream, sizes[k]);
-        check_events(device, stream);
-        device->stream_destroy(stream);
-        device->free(NULL);
-    }
+    for (size_t i = 0; (device = base_device_at(i)); i++)
+        keeps_the_contract(device);
+    keeps_the_contract(&fake_device);
+    assert_int_equal(fake_device_live(), 0);
+    assert_null(fake_device_complaint());
 }
 
 static void no_memory_is_an_error(void **state)

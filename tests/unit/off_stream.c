@@ -39,7 +39,7 @@ static int tear_down(void **state)
     base_fault_set(NULL, NULL);
     tiles_close(&tiles, true);
     temporary_remove(&temporary);
-    return 0;
+    return tiles_left_no_work() ? 0 : -1;
 }
 
 static void ok(zero_result result)
@@ -53,11 +53,13 @@ static const struct tiles_config ways[] = {
     {.helpers = 0},
     {.helpers = 1, .encode = true},
     {.helpers = 0, .encode = true},
+    {.helpers = 2, .encode = true, .device = true},
     {.helpers = 2, .encode = true, .fill = true},
     {.helpers = 1, .fill = true},
+    {.fill = true, .device = true},
 };
 
-enum { WAYS = sizeof ways / sizeof ways[0], FILLING = 3 };
+enum { WAYS = sizeof ways / sizeof ways[0], FILLING = 4 };
 
 static void open_tiles(const struct off_engine *engine, size_t buffers)
 {

@@ -1,7 +1,9 @@
 #include "tests/unit/off_tiles.h"
 
 #include "base/arena.h"
+#include "tests/unit/fake_device.h"
 
+#include <stdio.h>
 #include <string.h>
 
 size_t tiles_bytes(size_t tile)
@@ -129,6 +131,7 @@ struct off_stream_config tiles_stream_config(const struct tiles_config *config)
         .helpers = config->helpers,
         .codec = &tiles_codec,
         .encode = config->encode,
+        .device = config->device ? &fake_device : NULL,
         .fill = config->fill,
     };
 }
@@ -165,6 +168,9 @@ zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
     }
     struct off_stream_config stream = tiles_stream_config(config);
     stream.slots = tiles->slots;
+    if (!result && config->device)
+        result = fake_device.stream_create(&tiles->device_stream, error);
+    stream.device_stream = tiles->device_stream;
     if (!result)
         result = off_stream_create(&tiles->stream, &stream, error);
     if (result)
@@ -175,8 +181,19 @@ zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
 void tiles_close(struct tiles *tiles, bool remove)
 {
     off_stream_destroy(tiles->stream);
+    fake_device.stream_destroy(tiles->device_stream);
     off_slots_close(tiles->slots, remove);
     *tiles = (struct tiles){.step = 0};
+}
+
+bool tiles_left_no_work(void)
+{
+    const char *complaint = fake_device_complaint();
+    const unsigned live = fake_device_live();
+    if (live == 0 && !complaint)
+        return true;
+    fprintf(stderr, "device: %u left; %s\n", live, complaint ? complaint : "no complaint");
+    return false;
 }
 
 // Alternating steps go in alternating directions.
@@ -187,25 +204,49 @@ static void begin(struct tiles *tiles)
     off_stream_begin(tiles->stream, tiles->order, TILES);
 }
 
+static void work(void *memory, void *user)
+{
+    struct tiles_work *work = user;
+    const struct off_tile tile = {.number = work->tile, .memory = memory};
+    if (work->step > 0 && compare(&tile, work->step, &work->error))
+        return;
+    if (work->next > 0)
+        change(&tile, work->next);
+}
+
+// What a pass has found, when all that it was given is done.
+static zero_result verdict(struct tiles *tiles, struct base_error *error)
+{
+    if (tiles->device_stream && fake_device.stream_sync(tiles->device_stream, NULL))
+        fake_device.stream_sync(tiles->device_stream, NULL); // that was the failure of a test
+    for (size_t i = 0; i < TILES; i++)
+        if (tiles->work[i].error.result)
+            return zero_fail(error, ZERO_E_INVALID, "%s", tiles->work[i].error.message);
+    return ZERO_OK;
+}
+
 static zero_result pass(struct tiles *tiles, uint64_t next, struct base_error *error)
 {
     struct off_tile tile;
     struct base_error end = {.result = ZERO_OK};
     zero_result result;
+    memset(tiles->work, 0, sizeof tiles->work);
     begin(tiles);
     while ((result = off_stream_next(tiles->stream, &tile, error)) == ZERO_OK) {
-        if (tiles->step > 0)
-            result = compare(&tile, tiles->step, error);
-        const bool changed = !result && next > tiles->step && changes(next, tile.number);
-        if (changed)
-            change(&tile, next);
+        const bool changed = next > tiles->step && changes(next, tile.number);
+        struct tiles_work *todo = &tiles->work[tile.number];
+        *todo = (struct tiles_work){
+            .tile = tile.number, .step = tiles->step, .next = changed ? next : 0};
+        if (tiles->device_stream)
+            fake_device_launch(tiles->device_stream, work, tile.memory, todo);
+        else
+            work(tile.memory, todo);
         off_stream_put(tiles->stream, &tile, changed);
-        if (result)
-            break;
     }
     const zero_result ended = off_stream_end(tiles->stream, &end);
+    const zero_result found = verdict(tiles, error);
     if (result == ZERO_NOT_FOUND)
-        result = ZERO_OK;
+        result = found;
     return result ? result : ended ? zero_fail(error, ended, "%s", end.message) : ZERO_OK;
 }
 

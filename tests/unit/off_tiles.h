@@ -10,6 +10,13 @@
 
 enum { TILES = 23, PAYLOAD_BYTES = 100 };
 
+/** What is done to a tile in a pass. */
+struct tiles_work {
+    size_t tile;
+    uint64_t step, next; /**< it is compared with, and changed to; 0: it is not */
+    struct base_error error;
+};
+
 /** Slots and a stream over them. */
 struct tiles {
     struct off_slots *slots;
@@ -17,6 +24,8 @@ struct tiles {
     size_t order[TILES];
     uint64_t step;
     bool in_place;
+    void *device_stream; /**< where work is done; NULL: on the CPU */
+    struct tiles_work work[TILES];
 };
 
 struct tiles_config {
@@ -27,9 +36,10 @@ struct tiles_config {
     unsigned helpers;
     bool encode; /**< with tiles_codec, which decodes in any case */
     bool fill, in_place, unchecked;
+    bool device; /**< that of fake_device.h */
 };
 
-/** That of the stream, but for the slots. */
+/** That of the stream, but for the slots and the device's stream. */
 struct off_stream_config tiles_stream_config(const struct tiles_config *config);
 
 /** Encodes all tiles but each seventh, to a tenth and more of their bytes. */
@@ -47,6 +57,9 @@ zero_result tiles_step(struct tiles *tiles, struct base_error *error);
 
 /** Reads all tiles; whether they are what the steps so far have left. */
 zero_result tiles_check(struct tiles *tiles, struct base_error *error);
+
+/** Whether the device has nothing left, and nothing was done that may not be; says so if not. */
+bool tiles_left_no_work(void);
 
 /** Bytes of a tile. */
 size_t tiles_bytes(size_t tile);

@@ -1,0 +1,488 @@
+#include "tests/unit/fake_device.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { MOST_STREAMS = 8, MOST_WORK = 256, MOST_RANGES = 16 };
+
+struct event {
+    uint64_t recorded, reached; // how often
+};
+
+enum kind { COPY, ZERO, KERNEL, RECORD, WAIT };
+
+struct work {
+    enum kind kind;
+    unsigned char *to;
+    const unsigned char *from;
+    size_t bytes;
+    fake_kernel kernel;
+    void *user;
+    struct event *event;
+    uint64_t count; // of the event's
+};
+
+struct stream {
+    bool exists;
+    unsigned given, done; // done: begins when it is over
+    struct work work[MOST_WORK];
+};
+
+// Memory of the device, at its address and where it really is; or fixed memory of the host.
+struct range {
+    unsigned char *memory, *there;
+    size_t bytes;
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t given, done;
+    struct stream streams[MOST_STREAMS];
+    struct range ranges[MOST_RANGES], pinned[MOST_RANGES];
+    unsigned events, operations, fail_at;
+    bool dies, dead, failed;
+    bool working; // the thread, with the mutex given away
+    const char *complaint;
+    uint32_t chance;
+} fake = {
+    .mutex = PTHREAD_MUTEX_INITIALIZER,
+    .given = PTHREAD_COND_INITIALIZER,
+    .done = PTHREAD_COND_INITIALIZER,
+    .chance = 1,
+};
+
+/* ------------------------------------------------------------------ mutex held */
+
+static uint32_t any(uint32_t below)
+{
+    fake.chance = fake.chance * 1664525 + 1013904223;
+    return (fake.chance >> 8) % below;
+}
+
+static void complain(const char *what)
+{
+    if (!fake.complaint)
+        fake.complaint = what;
+}
+
+static struct range *find(struct range *ranges, const void *memory)
+{
+    const uintptr_t at = (uintptr_t)memory;
+    for (int i = 0; i < MOST_RANGES; i++)
+        if (at >= (uintptr_t)ranges[i].memory && at < (uintptr_t)ranges[i].memory + ranges[i].bytes)
+            return &ranges[i];
+    return NULL;
+}
+
+// Where memory of the device really is; others are where they are.
+static void *real(const void *memory)
+{
+    const struct range *range = find(fake.ranges, memory);
+    if (range)
+        return range->there + ((const unsigned char *)memory - range->memory);
+    return (void *)(uintptr_t)memory;
+}
+
+static zero_result enter(const char *what, struct base_error *error)
+{
+    fake.operations++;
+    if (fake.fail_at > 0 && fake.operations == fake.fail_at) {
+        fake.failed = true;
+        fake.dead = fake.dies;
+    }
+    while (fake.dead && fake.working)
+        pthread_cond_wait(&fake.done, &fake.mutex);
+    for (int i = 0; fake.dead && i < MOST_STREAMS; i++)
+        fake.streams[i].done = fake.streams[i].given;
+    if (fake.dead)
+        pthread_cond_broadcast(&fake.done);
+    if (fake.dead || (fake.fail_at > 0 && fake.operations == fake.fail_at))
+        return zero_fail(error, ZERO_E_DEVICE, "%s, operation %u of the fake device, fails", what,
+                         fake.operations);
+    return ZERO_OK;
+}
+
+static void give(void *stream, const struct work *work)
+{
+    struct stream *s = stream;
+    while (s->given - s->done == MOST_WORK)
+        pthread_cond_wait(&fake.done, &fake.mutex);
+    s->work[s->given++ % MOST_WORK] = *work;
+    pthread_cond_signal(&fake.given);
+}
+
+/* ------------------------------------------------------------------ its thread */
+
+static bool can_begin(const struct stream *stream)
+{
+    const struct work *next = &stream->work[stream->done % MOST_WORK];
+    return stream->given != stream->done &&
+           (next->kind != WAIT || next->event->reached >= next->count);
+}
+
+// A stream that has something to do, any of them; NULL: none has.
+static struct stream *choose(void)
+{
+    const unsigned first = any(MOST_STREAMS);
+    for (unsigned i = 0; i < MOST_STREAMS && !fake.dead; i++)
+        if (can_begin(&fake.streams[(first + i) % MOST_STREAMS]))
+            return &fake.streams[(first + i) % MOST_STREAMS];
+    return NULL;
+}
+
+static void do_work(const struct work *work)
+{
+    const struct timespec pause = {.tv_nsec = any(4) > 0 ? 0 : (long)any(200000)};
+    fake.working = true;
+    pthread_mutex_unlock(&fake.mutex);
+    if (pause.tv_nsec > 0)
+        nanosleep(&pause, NULL);
+    if (work->kind == COPY)
+        memcpy(work->to, work->from, work->bytes);
+    else if (work->kind == ZERO)
+        memset(work->to, 0, work->bytes);
+    else if (work->kind == KERNEL)
+        work->kernel(work->to, work->user);
+    pthread_mutex_lock(&fake.mutex);
+    fake.working = false;
+    if (work->kind == RECORD)
+        work->event->reached = work->count;
+}
+
+static _Noreturn void *work_late(void *argument)
+{
+    (void)argument;
+    pthread_mutex_lock(&fake.mutex);
+    for (;;) {
+        struct stream *stream = choose();
+        if (stream) {
+            const struct work work = stream->work[stream->done % MOST_WORK];
+            do_work(&work);
+            if (!fake.dead)
+                stream->done++;
+            pthread_cond_broadcast(&fake.done);
+        } else {
+            pthread_cond_wait(&fake.given, &fake.mutex);
+        }
+    }
+}
+
+// Once: it stays.
+static void start(void)
+{
+    static bool started;
+    pthread_t thread;
+    if (started)
+        return;
+    started = true;
+    if (pthread_create(&thread, NULL, work_late, NULL) != 0)
+        abort();
+    pthread_detach(thread);
+}
+
+/* ------------------------------------------------------------------ memory */
+
+static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    return (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
+}
+
+// Whether something is still to be done with these bytes, or with the event.
+static bool is_needed(const void *memory, size_t bytes, const struct event *event)
+{
+    for (int i = 0; i < MOST_STREAMS; i++) {
+        const struct stream *stream = &fake.streams[i];
+        for (unsigned k = stream->done; k != stream->given; k++) {
+            const struct work *work = &stream->work[k % MOST_WORK];
+            if ((event && work->event == event) ||
+                (memory && (overlap(memory, bytes, work->to, work->bytes) ||
+                            overlap(memory, bytes, work->from, work->bytes))))
+                return true;
+        }
+    }
+    return false;
+}
+
+static struct range *add(struct range *ranges, void *memory, size_t bytes)
+{
+    for (int i = 0; i < MOST_RANGES; i++)
+        if (!ranges[i].memory) {
+            ranges[i] = (struct range){.memory = memory, .there = memory, .bytes = bytes};
+            return &ranges[i];
+        }
+    abort();
+}
+
+static zero_result fake_alloc(void **memory, size_t bytes, struct base_error *error)
+{
+    *memory = NULL;
+    pthread_mutex_lock(&fake.mutex);
+    const zero_result result = enter("alloc", error);
+    if (!result) {
+        const size_t some = bytes > 0 ? bytes : 1;
+        void *here = mmap(NULL, some, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        unsigned char *there = malloc(some);
+        if (here == MAP_FAILED || !there)
+            abort();
+        memset(there, 0xdd, some);
+        add(fake.ranges, here, some)->there = there;
+        *memory = here;
+    }
+    pthread_mutex_unlock(&fake.mutex);
+    return result;
+}
+
+static void fake_free(void *memory)
+{
+    if (!memory)
+        return;
+    pthread_mutex_lock(&fake.mutex);
+    struct range *range = find(fake.ranges, memory);
+    if (!range || is_needed(range->there, range->bytes, NULL)) {
+        complain("memory is freed that is still needed");
+    } else {
+        munmap(range->memory, range->bytes);
+        free(range->there);
+        *range = (struct range){.memory = NULL};
+    }
+    pthread_mutex_unlock(&fake.mutex);
+}
+
+static zero_result fake_pin(void *memory, size_t bytes, struct base_error *error)
+{
+    pthread_mutex_lock(&fake.mutex);
+    const zero_result result = enter("pin", error);
+    if (!result)
+        add(fake.pinned, memory, bytes);
+    pthread_mutex_unlock(&fake.mutex);
+    return result;
+}
+
+static void fake_unpin(void *memory)
+{
+    if (!memory)
+        return;
+    pthread_mutex_lock(&fake.mutex);
+    struct range *range = find(fake.pinned, memory);
+    if (!range || is_needed(range->memory, range->bytes, NULL))
+        complain("memory is let go of that is still needed");
+    else
+        *range = (struct range){.memory = NULL};
+    pthread_mutex_unlock(&fake.mutex);
+}
+
+/* ------------------------------------------------------------------ work */
+
+static zero_result fake_copy(void *to, const void *from, size_t bytes, void *stream,
+                             struct base_error *error)
+{
+    pthread_mutex_lock(&fake.mutex);
+    const zero_result result = enter("copy", error);
+    if (!find(fake.ranges, to) == !find(fake.ranges, from))
+        complain("a copy that is not between the device and the host");
+    if (!result)
+        give(stream,
+             &(struct work){.kind = COPY, .to = real(to), .from = real(from), .bytes = bytes});
+    pthread_mutex_unlock(&fake.mutex);
+    return result;
+}
+
+static zero_result fake_zero(void *memory, size_t bytes, void *stream, struct base_error *error)
+{
+    pthread_mutex_lock(&fake.mutex);
+    const zero_result result = enter("zero", error);
+    if (!result)
+        give(stream, &(struct work){.kind = ZERO, .to = real(memory), .bytes = bytes});
+    pthread_mutex_unlock(&fake.mutex);
+    return result;
+}
+
+void fake_device_launch(void *stream, fake_kernel kernel, void *memory, void *user)
+{
+    pthread_mutex_lock(&fake.mutex);
+    if (!fake.dead)
+        give(stream,
+             &(struct work){.kind = KERNEL, .to = real(memory), .kernel = kernel, .user = user});
+    pthread_mutex_unlock(&fake.mutex);
+}
+
+static zero_result fake_stream_create(void **stream, struct base_error *error)
+{
+    *stream = NULL;
+    pthread_mutex_lock(&fake.mutex);
+    start();
+    const zero_result result = enter("stream_create", error);
+    for (int i = 0; i < MOST_STREAMS && !result && !*stream; i++)
+        if (!fake.streams[i].exists) {
+            fake.streams[i].exists = true;
+            *stream = &fake.streams[i];
+        }
+    pthread_mutex_unlock(&fake.mutex);
+    return result;
+}
+
+static zero_result fake_stream_sync(void *stream, struct base_error *error)
+{
+    const struct stream *s = stream;
+    pthread_mutex_lock(&fake.mutex);
+    zero_result result = enter("stream_sync", error);
+    const unsigned given = s->given;
+    while (!result && !fake.dead && (int)(given - s->done) > 0)
+        pthread_cond_wait(&fake.done, &fake.mutex);
+    if (!result && fake.dead)
+        result = enter("stream_sync", error);
+    pthread_mutex_unlock(&fake.mutex);
+    return result;
+}
+
+static void fake_stream_destroy(void *stream)
+{
+    struct stream *s = stream;
+    if (!s)
+        return;
+    pthread_mutex_lock(&fake.mutex);
+    if (!s->exists || s->given != s->done)
+        complain("a stream is destroyed that has something to do");
+    s->exists = false;
+    pthread_mutex_unlock(&fake.mutex);
+}
+
+/* ------------------------------------------------------------------ events */
+
+static zero_result fake_event_create(void **event, struct base_error *error)
+{
+    *event = NULL;
+    pthread_mutex_lock(&fake.mutex);
+    const zero_result result = enter("event_create", error);
+    if (!result) {
+        *event = calloc(1, sizeof(struct event));
+        fake.events++;
+    }
+    pthread_mutex_unlock(&fake.mutex);
+    return result;
+}
+
+static zero_result fake_event_record(void *event, void *stream, struct base_error *error)
+{
+    struct event *e = event;
+    pthread_mutex_lock(&fake.mutex);
+    const zero_result result = enter("event_record", error);
+    if (!result)
+        give(stream, &(struct work){.kind = RECORD, .event = e, .count = ++e->recorded});
+    pthread_mutex_unlock(&fake.mutex);
+    return result;
+}
+
+static zero_result fake_event_wait(void *event, void *stream, struct base_error *error)
+{
+    struct event *e = event;
+    pthread_mutex_lock(&fake.mutex);
+    const zero_result result = enter("event_wait", error);
+    if (!result)
+        give(stream, &(struct work){.kind = WAIT, .event = e, .count = e->recorded});
+    pthread_mutex_unlock(&fake.mutex);
+    return result;
+}
+
+static zero_result fake_event_query(void *event, struct base_error *error)
+{
+    const struct event *e = event;
+    pthread_mutex_lock(&fake.mutex);
+    zero_result result = enter("event_query", error);
+    if (!result && e->reached < e->recorded)
+        result = ZERO_AGAIN;
+    pthread_mutex_unlock(&fake.mutex);
+    return result;
+}
+
+static zero_result fake_event_sync(void *event, struct base_error *error)
+{
+    const struct event *e = event;
+    pthread_mutex_lock(&fake.mutex);
+    zero_result result = enter("event_sync", error);
+    const uint64_t recorded = e->recorded;
+    while (!result && !fake.dead && e->reached < recorded)
+        pthread_cond_wait(&fake.done, &fake.mutex);
+    if (!result && fake.dead)
+        result = enter("event_sync", error);
+    pthread_mutex_unlock(&fake.mutex);
+    return result;
+}
+
+static void fake_event_destroy(void *event)
+{
+    if (!event)
+        return;
+    pthread_mutex_lock(&fake.mutex);
+    if (is_needed(NULL, 0, event)) {
+        complain("an event is destroyed that is still needed");
+    } else {
+        free(event);
+        fake.events--;
+    }
+    pthread_mutex_unlock(&fake.mutex);
+}
+
+const struct base_device fake_device = {
+    .size = sizeof(struct base_device),
+    .name = "fake",
+    .alloc = fake_alloc,
+    .free = fake_free,
+    .pin = fake_pin,
+    .unpin = fake_unpin,
+    .copy = fake_copy,
+    .zero = fake_zero,
+    .stream_create = fake_stream_create,
+    .stream_sync = fake_stream_sync,
+    .stream_destroy = fake_stream_destroy,
+    .event_create = fake_event_create,
+    .event_record = fake_event_record,
+    .event_wait = fake_event_wait,
+    .event_query = fake_event_query,
+    .event_sync = fake_event_sync,
+    .event_destroy = fake_event_destroy,
+};
+
+/* ------------------------------------------------------------------ what tests ask */
+
+void fake_device_fail(unsigned n, bool dead)
+{
+    pthread_mutex_lock(&fake.mutex);
+    fake.operations = 0;
+    fake.fail_at = n;
+    fake.dies = dead;
+    fake.dead = fake.failed = false;
+    pthread_mutex_unlock(&fake.mutex);
+}
+
+bool fake_device_failed(void)
+{
+    pthread_mutex_lock(&fake.mutex);
+    const bool failed = fake.failed;
+    pthread_mutex_unlock(&fake.mutex);
+    return failed;
+}
+
+unsigned fake_device_live(void)
+{
+    pthread_mutex_lock(&fake.mutex);
+    unsigned live = fake.events;
+    for (int i = 0; i < MOST_STREAMS; i++)
+        live += fake.streams[i].exists;
+    for (int i = 0; i < MOST_RANGES; i++)
+        live += (fake.ranges[i].memory ? 1U : 0U) + (fake.pinned[i].memory ? 1U : 0U);
+    pthread_mutex_unlock(&fake.mutex);
+    return live;
+}
+
+const char *fake_device_complaint(void)
+{
+    pthread_mutex_lock(&fake.mutex);
+    const char *complaint = fake.complaint;
+    pthread_mutex_unlock(&fake.mutex);
+    return complaint;
+}

@@ -1,0 +1,32 @@
+/**
+ * tests/unit/fake_device.h: a device whose memory no processor reaches and whose work is done late:
+ * by a thread of its own, in the order of each stream, and of several streams in any order. Who
+ * does not wait for something sees wrong bytes, and who touches its memory a signal.
+ */
+#ifndef TESTS_UNIT_FAKE_DEVICE_H
+#define TESTS_UNIT_FAKE_DEVICE_H
+
+#include "base/device.h"
+
+extern const struct base_device fake_device;
+
+/** Works on memory of the device, or on the host's where a test has no device. */
+typedef void (*fake_kernel)(void *memory, void *user);
+
+/** Gives work to a stream. */
+void fake_device_launch(void *stream, fake_kernel kernel, void *memory, void *user);
+
+/** Has the n-th operation from here on fail, 0: none does; with `dead` all later ones, too, and
+ * nothing that was given before is done any more. */
+void fake_device_fail(unsigned n, bool dead);
+
+/** Whether that operation came. */
+bool fake_device_failed(void);
+
+/** Memories, fixed memories, streams and events that there are. */
+unsigned fake_device_live(void);
+
+/** What was done that may not be: NULL if nothing was. */
+const char *fake_device_complaint(void);
+
+#endif

@@ -1,0 +1,158 @@
+// offload/stream.h on a device: what fails there, and what ends while it works. That tiles come and
+// go with their contents is tried in off_stream.c.
+#include "tests/sweep.h"
+#include "tests/unit/fake_device.h"
+#include "tests/unit/off_tiles.h"
+#include "tests/unit/temporary.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static struct temporary temporary;
+static struct base_error failure;
+static struct tiles tiles;
+
+static int set_up(void **state)
+{
+    (void)state;
+    base_error_clear(&failure);
+    return temporary_make(&temporary) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tiles_close(&tiles, true);
+    fake_device_fail(0, false);
+    temporary_remove(&temporary);
+    return tiles_left_no_work() ? 0 : -1;
+}
+
+static void ok(zero_result result)
+{
+    if (result)
+        fail_msg("%s: %s", base_result_text(result), failure.message);
+}
+
+static void steps(int count)
+{
+    for (int i = 0; i < count; i++)
+        ok(tiles_step(&tiles, &failure));
+}
+
+// By and by in all ways.
+static struct tiles_config config_of(unsigned number)
+{
+    return (struct tiles_config){.path = temporary_path(&temporary, "slots"),
+                                 .engine = &off_engine_threads,
+                                 .buffers = 5,
+                                 .helpers = number % 3,
+                                 .encode = number % 2,
+                                 .device = true};
+}
+
+// Steps on a device of which the n-th operation fails, and all later ones if it is `dead` then.
+static bool device_fails(unsigned n, bool dead)
+{
+    const struct tiles_config config = config_of(n);
+    char words[64];
+    // All that come later fail, too, and of two threads the later one may be first.
+    if (dead)
+        snprintf(words, sizeof words, " of the fake device, fails");
+    else
+        snprintf(words, sizeof words, ", operation %u of the fake device, fails", n);
+    fake_device_fail(n, dead);
+    zero_result result = tiles_open(&tiles, &config, &failure);
+    const bool opened = result == ZERO_OK;
+    for (int i = 0; i < 3 && !result; i++)
+        result = tiles_step(&tiles, &failure);
+    const bool failed = fake_device_failed();
+    // Some of what fails is not needed.
+    assert_true(result == ZERO_OK || result == ZERO_E_DEVICE);
+    assert_true(failed || !result);
+    if (result &&
+        (!strstr(failure.message, words) || (opened && !strstr(failure.message, "/slots: tile "))))
+        fail_msg("%s", failure.message);
+    base_error_clear(&failure);
+    if (!dead && opened) {
+        fake_device_fail(0, false);
+        steps(2);
+        ok(tiles_check(&tiles, &failure));
+    }
+    tiles_close(&tiles, true);
+    fake_device_fail(0, false);
+    assert_int_equal(fake_device_live(), 0);
+    return failed;
+}
+
+static void a_failed_device_leaves_the_step_before(void **state)
+{
+    (void)state;
+    for (int dead = 0; dead < 2; dead++)
+        for (unsigned n = 1; device_fails(n, dead); n += 1 + n / (TEST_STRIDE > 1 ? 2 : 16))
+            ;
+}
+
+static atomic_bool worked;
+
+static void work_slowly(void *memory, void *user)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    (void)memory, (void)user;
+    nanosleep(&pause, NULL);
+    worked = true;
+}
+
+// Whoever works on a tile that is out is waited for, by a pass that fails and by a stream that ends
+// in the middle of one.
+static void tiles_that_are_out_are_not_taken_away(void **state)
+{
+    (void)state;
+    struct off_tile out, other;
+    const struct tiles_config config = config_of(1);
+    ok(tiles_open(&tiles, &config, &failure));
+    steps(2);
+    for (int fails = 1; fails >= 0; fails--) {
+        worked = false;
+        off_stream_begin(tiles.stream, tiles.order, TILES);
+        ok(off_stream_next(tiles.stream, &out, &failure));
+        ok(off_stream_next(tiles.stream, &other, &failure));
+        fake_device_launch(tiles.device_stream, work_slowly, out.memory, NULL);
+        fake_device_fail(fails ? 1 : 0, false);
+        off_stream_put(tiles.stream, &other, true);
+        if (fails) {
+            assert_int_equal(off_stream_end(tiles.stream, NULL), ZERO_E_DEVICE);
+            off_slots_abandon(tiles.slots);
+        } else {
+            tiles_close(&tiles, true);
+        }
+        assert_true(worked);
+    }
+}
+
+static void memory_is_known_before(void **state)
+{
+    (void)state;
+    const struct tiles_config config = config_of(1);
+    struct off_stream_config stream = tiles_stream_config(&config);
+    const struct off_stream_memory there = off_stream_memory(&stream, 3000000);
+    assert_int_equal(there.device, (size_t)5 << 22); // two huge pages each
+    stream.device = &base_device_cpu;
+    const struct off_stream_memory here = off_stream_memory(&stream, 3000000);
+    assert_int_equal(here.device, 0);
+    assert_int_equal(here.buffers, there.buffers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_failed_device_leaves_the_step_before, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tiles_that_are_out_are_not_taken_away, set_up, tear_down),
+        cmocka_unit_test(memory_is_known_before),
+    };
+    return cmocka_run_group_tests_name("off_stream_device", tests, NULL, NULL);
+}
