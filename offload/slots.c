@@ -495,6 +495,8 @@ static zero_result allocate_file(const struct off_slots *slots, uint64_t bytes,
 {
     const struct off_file *file = &slots->file;
     const int failed = reserve(file->fd, bytes);
+    if (failed != 0) // a part of it may be reserved
+        base_truncate(file->fd, 0, file->path, NULL);
     if (failed == ENOSPC || failed == EFBIG || failed == EDQUOT)
         return zero_fail_errno(error, ZERO_E_LIMIT, failed,
                                "%s: %ju bytes are needed; the file system has %ju free", file->path,

@@ -5,7 +5,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "checkpoint/load.h"
-#include "tests/fault/mounts.h"
+#include "tests/fault/full_disk.h"
 #include "tests/ranks/saved.h"
 #include "tests/sweep.h"
 #include "tests/unit/temporary.h"
@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { WORLD = 2, PAGE = 4096, SMALL = 100, LARGE = 20000, MOST = 400 };
+enum { WORLD = 2, SMALL = 100, LARGE = 20000, MOST = 400 };
 
 static struct temporary temporary;
 
@@ -34,57 +34,6 @@ struct shortage {
 static const char *place(void)
 {
     return temporary_path(&temporary, "full/c");
-}
-
-static void ballast_path(char path[SAVED_PATH], int number)
-{
-    snprintf(path, SAVED_PATH, "%s/full/ballast-%d", temporary.directory, number);
-}
-
-/** Takes all the room, and gives `left` pages of it back. */
-static bool fill(int left)
-{
-    char path[SAVED_PATH];
-    ballast_path(path, 0);
-    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    off_t size = 0;
-    TEAM_CHECK(fd >= 0);
-    for (off_t piece = 256 * PAGE; piece >= PAGE; piece /= 2)
-        while (fallocate(fd, 0, size, piece) == 0)
-            size += piece;
-    TEAM_CHECK(errno == ENOSPC && size >= left * (off_t)PAGE);
-    // Blocks of an ext4 are free only when their journal says so.
-    const bool given = ftruncate(fd, size - left * (off_t)PAGE) == 0 && syncfs(fd) == 0;
-    close(fd);
-    return given;
-}
-
-static bool fill_names(int left)
-{
-    char path[SAVED_PATH];
-    int fd, count = 0;
-    do {
-        ballast_path(path, count);
-        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        if (fd >= 0)
-            close(fd);
-        count += fd >= 0;
-    } while (fd >= 0);
-    TEAM_CHECK(errno == ENOSPC && count >= left);
-    while (left-- > 0) {
-        ballast_path(path, --count);
-        TEAM_CHECK(unlink(path) == 0);
-    }
-    return true;
-}
-
-static void make_room(void)
-{
-    char path[SAVED_PATH];
-    int number = 0;
-    do
-        ballast_path(path, number++);
-    while (unlink(path) == 0);
 }
 
 /** The checkpoints that are there are these, whole, and nothing is unfinished. */
@@ -154,7 +103,8 @@ static bool run_short(struct team_rank *rank, void *user)
         return false;
     TEAM_OK(rank, zero_attach(rank->z, "blob", blob, LARGE, ZERO_OF_RANK));
     if (rank->rank == 0)
-        TEAM_CHECK(shortage->of_names ? fill_names(shortage->left) : fill(shortage->left));
+        TEAM_CHECK(shortage->of_names ? full_disk_fill_names(&temporary, shortage->left)
+                                      : full_disk_fill(&temporary, shortage->left));
     TEAM_OK(rank, zero_barrier(rank->z));
     if (!save_again(rank, &options, &shortage->failed[rank->rank]))
         return false;
@@ -162,7 +112,7 @@ static bool run_short(struct team_rank *rank, void *user)
         TEAM_CHECK(holds(shortage->of_others ? "2 " : "1 2 "));
     TEAM_OK(rank, zero_barrier(rank->z));
     if (rank->rank == 0)
-        make_room();
+        full_disk_make_room(&temporary);
     TEAM_OK(rank, zero_barrier(rank->z));
     if (shortage->failed[rank->rank] && !saved_now(rank, place(), &options))
         return false;
@@ -258,22 +208,6 @@ static void nothing_can_be_written(void **state)
     }
 }
 
-static bool mount_it(const char *kind, char why[MOUNTS_WHY])
-{
-    char full[SAVED_PATH], image[SAVED_PATH], device[32];
-    snprintf(full, sizeof full, "%s/full", temporary.directory);
-    snprintf(image, sizeof image, "%s/image", temporary.directory);
-    if (strcmp(kind, "memory") == 0)
-        return mounts_memory(full, "size=2m,nr_inodes=40", why);
-    if (!mounts_make_ext4(image, 24 << 20, why))
-        return false;
-    const int loop = mounts_loop(image, device, why);
-    const bool mounted = loop >= 0 && mounts_ext4(device, full, why);
-    if (loop >= 0)
-        close(loop);
-    return mounted;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -286,7 +220,9 @@ int main(int argc, char **argv)
     if (argc != 2 || !temporary_make(&temporary) || !temporary_folder(&temporary, "full"))
         return 2;
     int status = 77;
-    if (mounts_begin(why) && mount_it(argv[1], why)) {
+    if (mounts_begin(why) &&
+        full_disk_mount(&temporary, argv[1], strcmp(argv[1], "memory") == 0 ? 2 << 20 : 24 << 20,
+                        40, why)) {
         snprintf(full, sizeof full, "%s/full", temporary.directory);
         status = cmocka_run_group_tests(tests, NULL, NULL);
         mounts_end(full);
