@@ -13,7 +13,9 @@ enum {
     OFF_NOWHERE = -1,
     OFF_FILLS = 2,
     OFF_FILL_BYTES = 1 << 20,
-    OFF_SPARES = 3, /**< for tiles that are encoded and wait until they are written */
+    /** For tiles that are encoded and wait until they are written: with 3 the disk waits for
+     * encoders, which wait for those. */
+    OFF_SPARES = 6,
 };
 
 /** What a buffer is going through, in this order. */
