@@ -391,7 +391,7 @@ static void a_failing_disk_leaves_the_step_before(void **state)
         int n = 1;
         job.params = turn / 2;
         job.few = true;
-        for (; job.failed; n += 1 + n / 2) {
+        for (; job.failed; n += 1 + n) {
             char fault[64];
             snprintf(fault, sizeof fault, "offload.%s@%d", turn % 2 ? "read" : "write", n);
             job.fault = fault;
