@@ -63,7 +63,7 @@ static void configure(struct team_rank *rank, const struct job *job)
     rank->config.io = engines[job->stage % 3];
     rank->config.tile_bytes = 65536;
     rank->config.offload_params = (job->world + job->stage) % 2 ? "nvme" : "host";
-    rank->config.host_bytes = job->world % 2 ? 48 << 20 : 0;
+    rank->config.host_bytes = job->world % 2 ? 64 << 20 : 0;
     rank->config.compress = (job->world + job->optimizer) % 2 ? "on" : "off";
 }
 
@@ -136,7 +136,8 @@ static bool come_back_and_train(struct team_rank *rank, const struct job *job)
         r = zero_resume(rank->z, NULL, NULL, &loaded);
     if (is_excused(r))
         return true;
-    TEAM_CHECK(r == ZERO_OK || (r == ZERO_NOT_FOUND && finished == 0));
+    if (r != ZERO_NOT_FOUND || finished > 0)
+        TEAM_OK(rank, r);
     TEAM_CHECK(loaded.step >= finished);
     atomic_fetch_add(&job->board->recoveries, loaded.recovered);
     return train(rank, job, loaded.step);

@@ -94,6 +94,7 @@ static bool open_job(struct team_rank *rank, const struct job *job, const struct
         rank->config.io = engines[job->stage % 3];
         rank->config.tile_bytes = 65536;
         rank->config.host_bytes = job->few ? (int64_t)(job->params ? 40 : 10) << 20 : 0;
+        rank->config.compress = job->few ? "off" : "on"; // which takes more tiles in memory
     }
     return toy_open(rank, toy);
 }
