@@ -97,8 +97,8 @@ zero_result ckpt_shard_add(struct ckpt_shard_writer *writer, struct ckpt_codec *
                            size_t count, unsigned later, struct base_error *error);
 
 /** Enters the checksum of the elements of a block, which is numbered in the order in which they are
- * added, those of blobs included. Any thread, each block once, between ckpt_shard_begin() and
- * ckpt_shard_finish(). */
+ * added, those of blobs included. Any thread, each block once, when the shard before has ended and
+ * before ckpt_shard_finish(). */
 void ckpt_shard_sum(struct ckpt_shard_writer *writer, size_t block, uint64_t xxh3);
 
 /** Writes index and tail, cuts the file to its size and flushes it: it is durable. *entry: what the

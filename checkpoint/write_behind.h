@@ -25,8 +25,8 @@ size_t ckpt_behind_bytes(void);
  * is NULL. */
 zero_result ckpt_behind_create(struct ckpt_behind **behind, struct base_error *error);
 
-/** Looks at a buffer, whose first byte is the file's at `offset`, before it is written: at all that
- * was used of it. In the thread. */
+/** Looks at a whole buffer, whose first byte is the file's at `offset`, before it is written: at
+ * all that was used of it. What ckpt_behind_end() writes is not looked at. In the thread. */
 typedef void (*ckpt_behind_fn)(void *user, const unsigned char *buffer, uint64_t offset);
 
 /** Begins a file, which is open for writing and stays so until ckpt_behind_end(). The one before

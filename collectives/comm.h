@@ -180,8 +180,8 @@ zero_result coll_wait(struct coll_comm *comm, struct coll_request *request);
  * failure a peer may still complete the operation from this source. */
 zero_result coll_drain(struct coll_comm *comm, struct coll_request *request);
 
-/** Whether the request's result is complete on this rank, or was before it was drained. *Local*, no
- * progress. */
+/** Whether the request's result is complete on this rank, or was before it was drained; so is one
+ * that was never started. *Local*, no progress. */
 bool coll_complete(const struct coll_request *request);
 
 /** Whether coll_drain() would return at once, with success or failure. *Local*, no progress. */

@@ -227,10 +227,14 @@ void off_stream_destroy(struct off_stream *stream)
     base_free(stream);
 }
 
-// Places beside the buffers': whoever encodes or decodes needs one to do it to.
+// Places beside the buffers': whoever encodes or decodes needs one to do it to, of each buffer one
+// at most.
 static size_t spare_count(const struct off_stream_config *config)
 {
-    return config->codec ? coder_count(config->helpers) + (config->encode ? OFF_SPARES : 0) : 0;
+    const size_t most = coder_count(config->helpers) + (config->encode ? OFF_SPARES : 0);
+    if (!config->codec)
+        return 0;
+    return most < config->buffers ? most : config->buffers;
 }
 
 static struct off_tile_queue_config queue_config(const struct off_stream_config *config)

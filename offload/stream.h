@@ -13,8 +13,9 @@
  *
  * With a codec tiles that gain a page by it lie encoded in the file, and only what they have there
  * is moved. What is in the file says itself which it is: encoding can be begun and ended any time.
- * Tiles change places in memory with what they are encoded to and decoded from, so a codec takes a
- * few places more than there are buffers, not as many again.
+ * Tiles change places in memory with what they are decoded from, and borrow one for what they are
+ * encoded to until it is written: a codec takes a few places more than there are buffers, not as
+ * many again.
  *
  * On a device (base/device.h) tiles go through memory of the host, where all of this is done, to
  * the device's and back, by copies in streams of their own. Nobody waits for those: work that the
@@ -51,7 +52,9 @@ struct off_stream_config {
     bool encode; /**< tiles that are written, until off_stream_encode() says something else: there
                       is room for it; those read are decoded anyway */
     const struct base_device *device; /**< that the caller works on tiles with; NULL: the CPU */
-    void *device_stream;              /**< the caller's, for that work */
+    /** The caller's, for that work; borrowed until destroy, which waits for it. timeout_s is not
+     * for what it, or a copy, waits for. */
+    void *device_stream;
     /** Between passes, writes to the second places of a new file, which otherwise the second pass
      * would be the first to write to, and three times as slow. A failure is the next pass's. */
     bool fill;

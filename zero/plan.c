@@ -139,7 +139,7 @@ bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *conf
     expected->disk_s = (double)(read + written) / disk->disk_rate;
     expected->memory_s = largest / disk->memory_rate;
     expected->encoded_s = expected->disk_s - moved * (1 - disk->codec.ratio) / disk->disk_rate;
-    expected->codec_s = largest / (disk->codec.bytes_s * eng_compression_helpers(config));
+    expected->codec_s = largest / (disk->codec.bytes_s * eng_compression_threads(config));
     if (strcmp(config->compress, "auto") == 0)
         expected->compresses = expected->disk_s > expected->memory_s &&
                                fmax(expected->encoded_s, expected->codec_s) < expected->disk_s;

@@ -519,7 +519,8 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
  * in zero_step(). After that, or a fatal error before zero_step() has returned, the death of a rank
  * for instance, weights and moments of any part of the model may be those after the update, the
  * rest those before it: start again from a checkpoint. With offload_optimizer=nvme the file still
- * has the step before, whole: a job that is started again comes back at it (zero_resume()).
+ * has the step before, whole: a job that is started again comes back at it (zero_resume()). Before
+ * the first step of a job that is what the job before has left, if anything.
  *
  * ZERO_E_INVALID: args out of range, max_norm not 0, nonfinite=skip, the default with a loss scale;
  * ZERO_E_STATE: another moment of the step, or announced already (nothing changed). In an announced

@@ -734,7 +734,7 @@ static void what_cannot_be_had_is_an_error(void **state)
         {.world = 1,
          .host_bytes = 100000,
          .result = ZERO_E_INVALID,
-         .says = "2 tiles take 8388608 bytes"},
+         .says = "2 tiles, with compress=off, take 8388608 bytes"},
         {.world = 2,
          .fault = "slots.allocate:enospc@1",
          .result = ZERO_E_LIMIT,

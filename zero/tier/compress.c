@@ -63,12 +63,17 @@ const char *eng_compression_text(const struct eng_compression *c, char *text, si
     return text;
 }
 
-unsigned eng_compression_helpers(const struct eng_config *config)
+unsigned eng_compression_threads(const struct eng_config *config)
 {
     const long processors = sysconf(_SC_NPROCESSORS_ONLN) / config->world;
-    if (strcmp(config->compress, "off") == 0 || processors < 1)
+    if (processors < 1)
         return 1;
     return processors < MOST_HELPERS ? (unsigned)processors : MOST_HELPERS;
+}
+
+unsigned eng_compression_helpers(const struct eng_config *config)
+{
+    return strcmp(config->compress, "off") == 0 ? 1 : eng_compression_threads(config);
 }
 
 /* ------------------------------------------------------------------ the codec's speed */

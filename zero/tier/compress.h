@@ -7,16 +7,18 @@
  * measured without it, then two with it, in both cases after one that only prepares (the first of
  * all writes to new places, the first with it reads what is not encoded yet). There are none with
  * it if those without wait for the disk for less than a tenth of their time, and it stays if it
- * makes them shorter. What ranks measure travels with the scalars of the next step, and the slowest
- * one counts: all decide alike. What is in a file says itself whether it is encoded: no bit depends
- * on any of this.
+ * makes them shorter; of a step that is announced a change takes effect with the next one, and of
+ * its update counts what the program was in. What ranks measure travels with the scalars of the
+ * next step, and the slowest one counts: all decide alike. What is in a file says itself whether it
+ * is encoded: no bit depends on any of this.
  */
 #ifndef ZERO_TIER_COMPRESS_H
 #define ZERO_TIER_COMPRESS_H
 
 #include "zero/config.h"
 
-/** An update: how long it took, and of that it waited for tiles. All zero: there was none. */
+/** An update: how long the program was in it, and of that it waited for tiles. All zero: there was
+ * none. */
 struct eng_update_time {
     double seconds, waited_s;
 };
@@ -28,7 +30,7 @@ struct eng_compression {
     double without_s;              /**< and the shorter one of either kind */
     double waited_s;               /**< of the one without */
     double with_s;                 /**< 0: not measured */
-    uint64_t began;                /**< the update under way, by the clock */
+    uint64_t spent_ns;             /**< by the program, in the update under way */
     double waited_then;            /**< for tiles, before it */
     struct eng_update_time newest; /**< that the other ranks don't know yet */
 };
@@ -48,9 +50,11 @@ bool eng_compression_hear(struct eng_compression *compression, const struct eng_
 const char *eng_compression_text(const struct eng_compression *compression, char *text,
                                  size_t size);
 
-/** Threads that verify, encode and decode, on every rank of a host alike: with compression as many
- * as there are processors for a rank, at most 4, as those that update wait if the disk is the
- * limit. */
+/** Threads that compression takes, on every rank of a host alike: as many as there are processors
+ * for a rank, at most 4, as those that update wait if the disk is the limit. */
+unsigned eng_compression_threads(const struct eng_config *config);
+
+/** Threads that verify, encode and decode: those, or one if tiles are not compressed. */
 unsigned eng_compression_helpers(const struct eng_config *config);
 
 /** Weights and two moments as training leaves them, `count` of each one behind the other: noise

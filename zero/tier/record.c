@@ -227,15 +227,14 @@ zero_result eng_tier_meet(zero_ctx *z)
 
 /* ------------------------------------------------------------------ coming back */
 
-/** Whether first values are the only record since; the next one would take its place. */
-static bool is_there(const struct eng_tier *tier)
+bool eng_tier_has_point(const struct eng_tier *tier)
 {
     return tier->recovery.found && tier->generation == tier->recovery.generation + 1;
 }
 
 bool eng_tier_recoverable(const zero_ctx *z, uint64_t *step)
 {
-    if (!z->tier || !is_there(z->tier))
+    if (!z->tier || !eng_tier_has_point(z->tier))
         return false;
     *step = z->tier->recovery.step;
     return true;
@@ -243,7 +242,7 @@ bool eng_tier_recoverable(const zero_ctx *z, uint64_t *step)
 
 zero_result eng_tier_leave_point(struct eng_tier *tier, struct base_error *error)
 {
-    if (!is_there(tier))
+    if (!eng_tier_has_point(tier))
         return ZERO_OK;
     tier->recovery.found = false;
     return off_slots_void_older(tier->slots, error);

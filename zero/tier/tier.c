@@ -46,12 +46,11 @@ static size_t memory_of(const struct eng_config *config, const struct eng_tiles 
 static size_t buffers_of(const struct eng_config *config, const struct eng_tiles *tiles,
                          size_t beside)
 {
-    const size_t least = beside + memory_of(config, tiles, LEAST_BUFFERS);
-    const size_t each = beside + memory_of(config, tiles, LEAST_BUFFERS + 1) - least;
     const size_t given = (size_t)config->host_bytes;
-    size_t count = DEFAULT_BUFFERS;
-    if (given > 0)
-        count = given > least && each > 0 ? LEAST_BUFFERS + (given - least) / each : LEAST_BUFFERS;
+    size_t count = given > 0 ? LEAST_BUFFERS : DEFAULT_BUFFERS;
+    while (given > 0 && count < tiles->count &&
+           beside + memory_of(config, tiles, count + 1) <= given)
+        count++;
     count = count < tiles->count ? count : tiles->count;
     return count > LEAST_BUFFERS ? count : LEAST_BUFFERS;
 }
@@ -64,9 +63,10 @@ static zero_result check_room(const struct eng_config *config, const struct eng_
     if (config->host_bytes == 0 || (size_t)config->host_bytes >= least + beside)
         return ZERO_OK;
     return zero_fail(error, ZERO_E_INVALID,
-                     "host_bytes=%" PRId64 ", but %d tiles take %zu bytes, and parameters and sums "
-                     "on NVMe %zu: raise it, or lower tile_bytes (%" PRId64 ")",
-                     config->host_bytes, LEAST_BUFFERS, least, beside, config->tile_bytes);
+                     "host_bytes=%" PRId64 ", but %d tiles, with compress=%s, take %zu bytes, and "
+                     "parameters and sums on NVMe %zu: raise it, or lower tile_bytes (%" PRId64 ")",
+                     config->host_bytes, LEAST_BUFFERS, config->compress, least, beside,
+                     config->tile_bytes);
 }
 
 /** Of the state: its file, and what it is moved through, where so much is beside it. */
@@ -242,8 +242,7 @@ void eng_tier_hear(zero_ctx *z, const void *times, size_t stride)
             slowest = time;
     }
     tier->compression.newest = (struct eng_update_time){0};
-    if (eng_compression_hear(&tier->compression, &slowest) && tier->stream)
-        off_stream_encode(tier->stream, tier->compression.encodes);
+    eng_compression_hear(&tier->compression, &slowest);
     if (tier->compression.decided && z->config.rank == 0)
         base_logf(&z->log, ZERO_LOG_INFO, "io", "compression of state on NVMe is %s",
                   eng_compression_text(&tier->compression, text, sizeof text));

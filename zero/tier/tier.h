@@ -83,6 +83,10 @@ bool eng_record_counts(uint64_t number);
 /** Finds out what the job before has left, or makes that nothing. Collective. */
 zero_result eng_tier_meet(zero_ctx *z);
 
+/** Whether the recovery point of the job before is still there: first values are the only record
+ * since, and the next one would take its place. */
+bool eng_tier_has_point(const struct eng_tier *tier);
+
 /** To be called before tiles change: the recovery point of the job before, which they are written
  * over, is none from here on. *Local.* ZERO_E_IO. */
 zero_result eng_tier_leave_point(struct eng_tier *tier, struct base_error *error);

@@ -37,6 +37,13 @@ static void choose_tiles(zero_ctx *z, bool up)
         tier->left[s] = tier->tiles.of_section[s].count;
 }
 
+/** Whether a tile waits for the hand-over of a section's unit: for its sums, or because its working
+ * copy, which is made anew with the tile, is read from a file until then. */
+static bool waits_for(const zero_ctx *z, size_t section)
+{
+    return z->io[section].trains || z->placement.sections[section].staged;
+}
+
 /** When the sums of a tile will be complete, if gradients are handed over in the order of the last
  * micro-batch; UINT64_MAX: it has some that wait for zero_step(). */
 static uint64_t due_of(const zero_ctx *z, size_t tile)
@@ -45,11 +52,12 @@ static uint64_t due_of(const zero_ctx *z, size_t tile)
     uint64_t due = 0;
     for (size_t i = run.first; i < run.first + run.count; i++) {
         const size_t s = z->tier->tiles.pieces[i].section;
-        const uint64_t handed = z->units[z->layout.sections[s].unit].handed;
-        if (z->io[s].trains && !eng_ahead_early(z, s))
+        const struct eng_unit *unit = &z->units[z->layout.sections[s].unit];
+        if (!waits_for(z, s))
+            continue;
+        if (!unit->trains || (z->io[s].trains && !eng_ahead_early(z, s)))
             return UINT64_MAX;
-        if (z->io[s].trains && handed > due)
-            due = handed;
+        due = unit->handed > due ? unit->handed : due;
     }
     return due;
 }
@@ -79,8 +87,9 @@ static void begin(zero_ctx *z)
     tier->updating = true;
     if (tier->chosen == 0)
         return;
-    tier->compression.began = base_clock_ns();
+    tier->compression.spent_ns = 0;
     tier->compression.waited_then = off_stream_counts(tier->stream).waited_s;
+    off_stream_encode(tier->stream, tier->compression.encodes);
     off_stream_begin(tier->stream, tier->order, tier->chosen);
     if (z->config.params_nvme)
         eng_params_begin(z, tier->chosen);
@@ -119,11 +128,12 @@ static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
     return r;
 }
 
-/** How long the pass took that began with begin(). */
-static void stop_clock(struct eng_tier *tier)
+/** How long the pass held the program up that began with begin(); its last part since `began`. */
+static void stop_clock(struct eng_tier *tier, uint64_t began)
 {
+    tier->compression.spent_ns += base_clock_ns() - began;
     tier->compression.newest = (struct eng_update_time){
-        .seconds = (double)(base_clock_ns() - tier->compression.began) * 1e-9,
+        .seconds = (double)tier->compression.spent_ns * 1e-9,
         .waited_s = off_stream_counts(tier->stream).waited_s - tier->compression.waited_then,
     };
 }
@@ -137,9 +147,7 @@ static zero_result end(zero_ctx *z, struct base_error *error)
         eng_params_end(z, error);
     if (z->config.grads_nvme)
         eng_sums_update_end(z, error);
-    const zero_result r = eng_tier_pass_end(z, error->result, error);
-    stop_clock(z->tier);
-    return r;
+    return eng_tier_pass_end(z, error->result, error);
 }
 
 zero_result eng_tier_update(zero_ctx *z)
@@ -147,6 +155,7 @@ zero_result eng_tier_update(zero_ctx *z)
     struct eng_tier *tier = z->tier;
     struct base_error error = {0};
     const size_t sections = z->layout.section_count;
+    const uint64_t began = base_clock_ns();
     zero_result r = ZERO_OK;
     if (eng_tier_leave_point(tier, &error))
         return eng_fail_from(z, &error);
@@ -164,6 +173,8 @@ zero_result eng_tier_update(zero_ctx *z)
             r = eng_publish_start(z, s);
     }
     end(z, &error);
+    if (tier->chosen > 0)
+        stop_clock(tier, began);
     return r ? r : error.result ? eng_fail_from(z, &error) : ZERO_OK;
 }
 
@@ -179,29 +190,30 @@ void eng_tier_announce(zero_ctx *z)
     begin(z);
 }
 
-/** Whether all a tile is updated with is there, on this rank. Those who have added to it are in
- * this step, too: they have recorded the one before, whose older places are written over. */
+/** Whether all a tile is updated with is there, on this rank, and nobody reads what is written
+ * over. Every rank has handed it over then, so all have recorded the step before. */
 static bool is_summed(const zero_ctx *z, size_t tile)
 {
     const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
     for (size_t i = run.first; i < run.first + run.count; i++) {
         const size_t s = z->tier->tiles.pieces[i].section;
         const struct eng_section_io *io = &z->io[s];
-        if (!io->trains)
-            continue;
-        if (!eng_ahead_early(z, s) || !eng_ahead_closed(z, z->layout.sections[s].unit) ||
-            (io->reduce_started && !coll_complete(&io->reduce)))
+        if (waits_for(z, s) && !eng_ahead_closed(z, z->layout.sections[s].unit))
+            return false;
+        if (io->trains &&
+            (!eng_ahead_early(z, s) || (io->reduce_started && !coll_complete(&io->reduce))))
             return false;
     }
     return true;
 }
 
 /** Whether the next tile can be updated without waiting for anything but room for its working
- * copies, where these have several strips. */
+ * copies, where these have several strips; and without losing what the job before has left, which
+ * is zero_step()'s decision. */
 static bool is_ready(const zero_ctx *z)
 {
     const struct eng_tier *tier = z->tier;
-    return tier->updated < tier->chosen && !eng_ahead_hopeless(z) &&
+    return !eng_tier_has_point(tier) && tier->updated < tier->chosen && !eng_ahead_hopeless(z) &&
            is_summed(z, tier->order[tier->updated]) && off_stream_ready(tier->stream) &&
            (!z->config.params_nvme || eng_params_ready(z));
 }
@@ -210,11 +222,13 @@ zero_result eng_tier_update_ahead(zero_ctx *z)
 {
     struct eng_tier *tier = z->tier;
     struct base_error error = {0};
-    if (!tier || !tier->updating || !is_ready(z))
+    zero_result r = ZERO_OK;
+    if (!tier || !tier->updating)
         return ZERO_OK;
-    zero_result r = eng_tier_leave_point(tier, &error);
+    const uint64_t began = base_clock_ns();
     while (!r && is_ready(z))
         r = update_next_tile(z, &error);
+    tier->compression.spent_ns += base_clock_ns() - began;
     if (!r)
         return ZERO_OK;
     end(z, &error);
