@@ -128,15 +128,13 @@ zero_result eng_codec_probe(struct eng_codec_rate *rate, struct base_error *erro
     float *tile = base_calloc(BYTES, 1);
     unsigned char *packed = base_calloc(BYTES, 1);
     void *coder = NULL;
-    zero_result r;
+    zero_result r = eng_tile_codec.create(&coder, &tiles, error);
     *rate = (struct eng_codec_rate){.bytes_s = 0};
-    if (!tile || !packed)
-        r = zero_fail(error, ZERO_E_NOMEM, "no memory to find out how fast tiles are encoded");
-    else
-        r = eng_tile_codec.create(&coder, &tiles, error);
-    if (!r) {
+    if (tile && packed && !r) {
         eng_codec_sample(tile, ELEMENTS, 0);
         r = measure(rate, coder, tile, packed, error);
+    } else if (!r) {
+        r = zero_fail(error, ZERO_E_NOMEM, "no memory to find out how fast tiles are encoded");
     }
     eng_tile_codec.destroy(coder);
     base_free(tile);
