@@ -204,7 +204,7 @@ static void act(enum action action, const char *point, uint64_t hits)
         kill(getpid(), SIGKILL);
         break;
     case STOP:
-        kill(getpid(), SIGSTOP);
+        raise(SIGSTOP); // kill() would let this thread run on until another one has stopped it
         break;
     case EXEC:
         execl("/bin/sleep", "sleep", "60", (char *)NULL);
