@@ -3,13 +3,6 @@
 
 #include <string.h>
 
-enum { PAGE = 4096 };
-
-static size_t round_up(size_t bytes)
-{
-    return (bytes + PAGE - 1) / PAGE * PAGE;
-}
-
 /* ------------------------------------------------------------------ for all: mutex held */
 
 void off_stream_ask(struct off_stream *stream)
@@ -97,12 +90,12 @@ static void seal_tile(const struct off_stream *stream, void *coder, struct off_b
                       unsigned char **spare)
 {
     const size_t bytes = off_slots_tile_bytes(stream->slots, buffer->tile);
-    const size_t room = off_slots_room(stream->slots, buffer->tile) - PAGE;
+    const size_t room = off_slots_room(stream->slots, buffer->tile) - off_slots_room_for(1);
     size_t stored = 0;
     if (*spare && room > 0)
         stored = stream->codec->encode(coder, buffer->tile, buffer->memory, bytes, *spare, room);
     if (stored > 0) {
-        memset(*spare + stored, 0, round_up(stored) - stored);
+        memset(*spare + stored, 0, off_slots_room_for(stored) - stored);
         buffer->packed = *spare;
         *spare = NULL;
     }

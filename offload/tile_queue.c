@@ -4,17 +4,13 @@
 
 #include <stdio.h>
 
-enum { PAGE = 4096, PARTS = 16 }; // PARTS: of the timeout, in which it is waited
-
-static size_t round_up(size_t bytes, size_t page)
-{
-    return (bytes + page - 1) / page * page;
-}
+enum { PARTS = 16 }; // of the timeout, in which it is waited
 
 // Of memory for `bytes` bytes: each begins at a huge page.
 static size_t spacing(size_t bytes)
 {
-    return round_up(bytes, (size_t)2 << 20);
+    const size_t page = (size_t)2 << 20;
+    return (bytes + page - 1) / page * page;
 }
 
 static struct off_io_config io_config(const struct off_tile_queue_config *config,
@@ -82,7 +78,7 @@ zero_result off_tile_queue_submit(struct off_tile_queue *queue, struct off_tile_
                          (uintmax_t)off_slots_place(queue->slots, tile));
     snprintf(request->name, sizeof request->name, "tile %zu", tile);
     request->request.file = queue->file;
-    request->request.bytes = round_up(request->stored, PAGE);
+    request->request.bytes = off_slots_room_for(request->stored);
     request->request.offset =
         reads ? off_slots_place(queue->slots, tile) : off_slots_next_place(queue->slots, tile);
     request->request.what = request->name;

@@ -372,6 +372,24 @@ static void the_step_before_is_whole(void **state)
     }
 }
 
+// A new job whose first step goes wrong: what it has found is still there.
+static void the_job_before_is_whole(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 3; world++) {
+        struct job job = {.stage = world, .steps = STEPS, .ending = ABORTED};
+        job.dtype = world == 2 ? ZERO_F32 : ZERO_BF16;
+        struct job next = job;
+        next.steps = 0;
+        next.ending = SPOILT;
+        run(world, &job);
+        run(world, &next);
+        assert_true(next.tiles > 0 && next.early == 0);
+        const struct job whole = whole_of(world, &job);
+        come_back(world, &job, &whole);
+    }
+}
+
 static void a_job_closed_in_the_middle_leaves_nothing(void **state)
 {
     (void)state;
@@ -458,6 +476,7 @@ int main(void)
         TEST(tiles_are_updated_before_the_step),
         TEST(nobody_writes_what_is_read),
         TEST(the_step_before_is_whole),
+        TEST(the_job_before_is_whole),
         TEST(a_job_closed_in_the_middle_leaves_nothing),
         TEST(a_failing_disk_leaves_the_step_before),
     };

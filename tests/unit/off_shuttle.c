@@ -8,7 +8,6 @@
 #include "tests/unit/off_tiles.h"
 #include "tests/unit/temporary.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -389,20 +388,6 @@ static void failures_are_told(void **state)
                 sweep(engine, points[p].point, points[p].fails);
 }
 
-// Changes one bit of what the file, which may have no name, has of a tile.
-static void flip(size_t tile, size_t at)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", off_slots_file(slots)->fd);
-    const int fd = open(path, O_RDWR);
-    const off_t offset = (off_t)(off_slots_place(slots, tile) + at);
-    unsigned char byte;
-    assert_int_equal(pread(fd, &byte, 1, offset), 1);
-    byte ^= 16;
-    assert_int_equal(pwrite(fd, &byte, 1, offset), 1);
-    close(fd);
-}
-
 // A flipped bit is found by the read, which says where, and gives nothing away.
 static void damage_is_found(void **state)
 {
@@ -412,7 +397,7 @@ static void damage_is_found(void **state)
         open_all(&off_engine_uring, 3, true);
         start_all(OFF_WRITE, 5);
         end_all(1);
-        flip(tile, tiles_bytes(tile) - 1);
+        assert_true(tiles_flip(slots, tile, tiles_bytes(tile) - 1));
         start(tile, OFF_READ);
         assert_int_equal(off_shuttle_wait(shuttle, &cargos[tile].move, &failure), ZERO_E_CORRUPT);
         assert_int_equal(cargos[tile].exchanged, 0);

@@ -301,18 +301,6 @@ static void a_failed_step_leaves_the_one_before(void **state)
             sweep(failures[i].engine, failures[i].point, ZERO_E_IO);
 }
 
-// Changes one bit of what the file has of a tile.
-static void flip(size_t tile, size_t at)
-{
-    const int fd = open(temporary_path(&temporary, "slots"), O_RDWR);
-    const off_t offset = (off_t)(off_slots_place(tiles.slots, tile) + at);
-    unsigned char byte;
-    assert_int_equal(pread(fd, &byte, 1, offset), 1);
-    byte ^= 16;
-    assert_int_equal(pwrite(fd, &byte, 1, offset), 1);
-    close(fd);
-}
-
 // A flipped bit anywhere in current contents is found by the pass that reads them.
 static void damage_is_found(void **state)
 {
@@ -322,7 +310,7 @@ static void damage_is_found(void **state)
         open_tiles(&off_engine_uring, 3);
         steps(3);
         off_stream_forget(tiles.stream);
-        flip(tile, off_slots_stored(tiles.slots, tile) - 1);
+        assert_true(tiles_flip(tiles.slots, tile, off_slots_stored(tiles.slots, tile) - 1));
         assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_CORRUPT);
         char name[32];
         snprintf(name, sizeof name, "tile %zu, ", tile);

@@ -3,8 +3,10 @@
 #include "base/arena.h"
 #include "tests/unit/fake_device.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 size_t tiles_bytes(size_t tile)
 {
@@ -270,4 +272,19 @@ zero_result tiles_step(struct tiles *tiles, struct base_error *error)
 zero_result tiles_check(struct tiles *tiles, struct base_error *error)
 {
     return pass(tiles, tiles->step, error);
+}
+
+bool tiles_flip(const struct off_slots *slots, size_t tile, size_t at)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", off_slots_file(slots)->fd);
+    const int fd = open(path, O_RDWR);
+    const off_t offset = (off_t)(off_slots_place(slots, tile) + at);
+    unsigned char byte = 0;
+    bool done = fd >= 0 && pread(fd, &byte, 1, offset) == 1;
+    byte ^= 16;
+    done = done && pwrite(fd, &byte, 1, offset) == 1;
+    if (fd >= 0)
+        close(fd);
+    return done;
 }

@@ -64,4 +64,8 @@ bool tiles_left_no_work(void);
 /** Bytes of a tile. */
 size_t tiles_bytes(size_t tile);
 
+/** Changes a bit of byte `at` of what the file, which may have no name, has of a tile; whether it
+ * could. */
+bool tiles_flip(const struct off_slots *slots, size_t tile, size_t at);
+
 #endif

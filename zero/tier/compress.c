@@ -24,11 +24,10 @@ struct eng_compression eng_compression_begin(const struct eng_config *config)
     };
 }
 
-bool eng_compression_hear(struct eng_compression *c, const struct eng_update_time *time)
+void eng_compression_hear(struct eng_compression *c, const struct eng_update_time *time)
 {
-    const bool encoded = c->encodes;
     if (c->decided || time->seconds <= 0)
-        return false;
+        return;
     c->heard++;
     if (c->heard > PREPARES && c->heard <= WITHOUT &&
         (c->without_s <= 0 || time->seconds < c->without_s)) {
@@ -44,7 +43,6 @@ bool eng_compression_hear(struct eng_compression *c, const struct eng_update_tim
         c->encodes = c->with_s <= most_with * c->without_s;
         c->decided = true;
     }
-    return c->encodes != encoded;
 }
 
 const char *eng_compression_text(const struct eng_compression *c, char *text, size_t size)

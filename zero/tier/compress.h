@@ -43,8 +43,8 @@ struct eng_codec_rate {
 
 struct eng_compression eng_compression_begin(const struct eng_config *config);
 
-/** The next update of the slowest rank; true: `encodes` has changed. */
-bool eng_compression_hear(struct eng_compression *compression, const struct eng_update_time *time);
+/** The next update of the slowest rank; one that took no time tells nothing. */
+void eng_compression_hear(struct eng_compression *compression, const struct eng_update_time *time);
 
 /** Why it is as it is, for people; returns `text`. */
 const char *eng_compression_text(const struct eng_compression *compression, char *text,

@@ -215,11 +215,11 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
     struct off_probe probe;
     if (!z->config.nvme)
         return ZERO_OK;
-    const zero_result r = off_probe(&probe, &config, error);
+    zero_result r = off_probe(&probe, &config, error);
     disk->disk_rate = probe.mixed_rate;
-    if (r || probe_memory(&disk->memory_rate, error))
-        return error->result;
-    return eng_codec_probe(&disk->codec, error);
+    if (!r)
+        r = probe_memory(&disk->memory_rate, error);
+    return r ? r : eng_codec_probe(&disk->codec, error);
 }
 
 /* ------------------------------------------------------------------ what it does */
@@ -311,17 +311,16 @@ static zero_result open_slots(const zero_ctx *z, struct eng_tier *tier, struct b
 static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct base_error *error)
 {
     struct eng_tier_needs needs;
-    const zero_result r =
+    zero_result r =
         eng_tier_needs(z, &z->placement, z->config.stage, z->config.rank, &needs, error);
     if (r || needs.tiles == 0)
         return r;
     struct off_stream_config config = stream_of(&z->config, &tier->tiles, needs.buffers);
     config.slots = tier->slots;
-    if (off_stream_create(&tier->stream, &config, error))
-        return error->result;
-    if (config.encode)
+    r = off_stream_create(&tier->stream, &config, error);
+    if (!r && config.encode)
         off_stream_encode(tier->stream, tier->compression.encodes);
-    return ZERO_OK;
+    return r;
 }
 
 zero_result eng_tier_open(zero_ctx *z)

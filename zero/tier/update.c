@@ -138,16 +138,16 @@ static void stop_clock(struct eng_tier *tier, uint64_t began)
     };
 }
 
-static zero_result end(zero_ctx *z, struct base_error *error)
+static void end(zero_ctx *z, struct base_error *error)
 {
     z->tier->updating = false;
     if (z->tier->chosen == 0)
-        return error->result;
+        return;
     if (z->config.params_nvme)
         eng_params_end(z, error);
     if (z->config.grads_nvme)
         eng_sums_update_end(z, error);
-    return eng_tier_pass_end(z, error->result, error);
+    eng_tier_pass_end(z, error->result, error);
 }
 
 zero_result eng_tier_update(zero_ctx *z)
