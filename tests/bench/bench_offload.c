@@ -29,6 +29,7 @@ struct state {
     struct off_slots *slots;
     struct off_stream *stream;
     size_t buffers;
+    double share; // of tiles' bytes that are written
     uint64_t step;
     bool in_place;
 };
@@ -44,7 +45,10 @@ struct work {
     unsigned char *tile; // for updates in memory
     int updates;         // of each tile in a pass: 0, or more where the processor is to be busy
     int raw_fd;
-    struct raw_io *best, *plain, *serial;
+    struct raw_io *best, *as_wide, *plain, *serial;
+    size_t best_block; // that find_best() has found
+    unsigned best_depth;
+    double best_rate, as_wide_rate; // GB/s; 0: not measured
     struct fio_mix fio;
 };
 
@@ -124,6 +128,13 @@ static double best_mix(void *user)
     return checked(raw_io_mix(work->best));
 }
 
+// Round as much memory as the stream has: on some disks that is slower.
+static double as_wide_mix(void *user)
+{
+    const struct work *work = user;
+    return checked(raw_io_mix(work->as_wide));
+}
+
 static double plain_mix(void *user)
 {
     const struct work *work = user;
@@ -184,7 +195,8 @@ static void make_raw_file(struct work *work)
     fsync(work->raw_fd);
 }
 
-static struct raw_io *open_raw(const struct work *work, size_t block, unsigned depth, bool huge)
+static struct raw_io *open_raw(const struct work *work, size_t block, unsigned depth, bool huge,
+                               size_t memory)
 {
     const struct raw_io_config config = {
         .fd = work->raw_fd,
@@ -193,6 +205,7 @@ static struct raw_io *open_raw(const struct work *work, size_t block, unsigned d
         .block = block,
         .depth = depth,
         .huge_pages = huge,
+        .memory = memory,
     };
     struct raw_io *raw = raw_io_create(&config);
     if (!raw)
@@ -201,31 +214,29 @@ static struct raw_io *open_raw(const struct work *work, size_t block, unsigned d
 }
 
 // The block and depth with which this disk is fastest.
-static struct raw_io *find_best(const struct work *work, bool huge)
+static struct raw_io *find_best(struct work *work, bool huge)
 {
     static const size_t blocks[] = {1 << 20, 4 << 20};
     static const unsigned depths[] = {8, 16, 32};
     struct raw_io *best = NULL;
     double shortest = 0;
-    size_t best_block = 0;
-    unsigned best_depth = 0;
     for (size_t b = 0; b < 2; b++)
         for (size_t d = 0; d < 3; d++) {
-            struct raw_io *raw = open_raw(work, blocks[b], depths[d], huge);
+            struct raw_io *raw = open_raw(work, blocks[b], depths[d], huge, 0);
             checked(raw_io_mix(raw));
             const double seconds = checked(raw_io_mix(raw));
             if (!best || seconds < shortest) {
                 raw_io_destroy(best);
                 best = raw;
                 shortest = seconds;
-                best_block = blocks[b];
-                best_depth = depths[d];
+                work->best_block = blocks[b];
+                work->best_depth = depths[d];
             } else {
                 raw_io_destroy(raw);
             }
         }
     printf("raw I/O, %s: best with %zu KiB x %u\n", huge ? "2 MiB pages" : "4 KiB pages",
-           best_block >> 10, best_depth);
+           work->best_block >> 10, work->best_depth);
     return best;
 }
 
@@ -324,9 +335,9 @@ static void open_state(struct work *work, struct state *state, const struct off_
     pass_of(work, state);
     work->updates = updates;
     const struct off_stream_counts counts = off_stream_counts(state->stream);
+    state->share = (double)counts.io.bytes[OFF_WRITE] / (double)counts.contents[OFF_WRITE];
     if (codec)
-        printf("encoded: %.3f of the bytes\n",
-               (double)counts.io.bytes[OFF_WRITE] / (double)counts.contents[OFF_WRITE]);
+        printf("encoded: %.3f of the bytes\n", state->share);
 }
 
 static void close_state(struct state *state)
@@ -342,8 +353,9 @@ static bool wants(const struct work *work, char letter)
     return !work->rows || strchr(work->rows, letter);
 }
 
-static void row(struct work *work, const char *name, const char *reference_name, bench_fn ours,
-                bench_fn reference, double target)
+// The rate of the reference.
+static double row(struct work *work, const char *name, const char *reference_name, bench_fn ours,
+                  bench_fn reference, double target)
 {
     // What a pass moves: tiles that are still in memory are not read.
     const double bytes = 1e-9 * (2 * TILES - BUFFERS) * TILE_BYTES;
@@ -359,7 +371,17 @@ static void row(struct work *work, const char *name, const char *reference_name,
         .user = work,
         .target = target,
     };
-    bench_run(&r);
+    const struct bench_result result = bench_measure(&r);
+    bench_print(&r, &result);
+    return result.reference_rate;
+}
+
+// What raw I/O of so much of the bytes comes to against a reference: what is possible on this disk.
+static void print_possible(const struct work *work, double share, const char *over, double rate)
+{
+    if (work->best_rate > 0 && rate > 0)
+        printf("  over %s, raw I/O of %.3g of the bytes: %.3f; with as much memory: %.3f\n", over,
+               share, work->best_rate / share / rate, work->as_wide_rate / share / rate);
 }
 
 // So many updates of each tile that they take as long as its I/O.
@@ -393,12 +415,31 @@ static void run_over_fio(struct work *work)
 {
     if (fio_is_there()) {
         find_best_fio(work);
-        row(work, "swap stream, no update", "fio", io_alone, fio, 1.7);
+        const double rate = row(work, "swap stream, no update", "fio", io_alone, fio, 1.7);
+        print_possible(work, 1, "fio", rate);
     } else {
         printf("fio is not installed: raw I/O from the same pages takes its place\n");
         work->plain = find_best(work, false);
         row(work, "swap stream, no update", "raw, 4 KiB", io_alone, plain_mix, 1.7);
     }
+}
+
+// Row a: what the disk gives; and what it gives who moves through as much memory.
+static void run_over_raw(struct work *work)
+{
+    work->as_wide =
+        open_raw(work, work->best_block, work->best_depth, true, (size_t)BUFFERS * TILE_BYTES);
+    work->best_rate = row(work, "swap stream, no update", "raw", io_alone, best_mix, 0.95);
+    work->as_wide_rate =
+        row(work, "swap stream, no update", "raw, same memory", io_alone, as_wide_mix, 0);
+}
+
+// Row d: what others do.
+static void run_over_serial(struct work *work)
+{
+    work->serial = open_raw(work, 4 << 20, 1, false, 0);
+    const double rate = row(work, "AdamW on disk", "serial swap", pass, serial_swap, 2.5);
+    print_possible(work, 1, "serial swap", rate);
 }
 
 // Rows a and b: the disk. c to e: beside updates.
@@ -408,16 +449,14 @@ static void run_rows(struct work *work)
         work->best = find_best(work, true);
     bench_print_header();
     if (wants(work, 'a'))
-        row(work, "swap stream, no update", "raw", io_alone, best_mix, 0.95);
+        run_over_raw(work);
     if (wants(work, 'b'))
         run_over_fio(work);
     work->updates = 1;
     if (wants(work, 'c'))
         row(work, "AdamW on disk: overlap", "slower part", pass, slower_alone, 0.97);
-    if (wants(work, 'd')) {
-        work->serial = open_raw(work, 4 << 20, 1, false);
-        row(work, "AdamW on disk", "serial swap", pass, serial_swap, 2.5);
-    }
+    if (wants(work, 'd'))
+        run_over_serial(work);
     if (wants(work, 'e')) {
         work->updates = balanced_updates(work);
         row(work, "balanced: overlap", "slower part", pass, slower_alone, 0.95);
@@ -437,7 +476,8 @@ static void run_variants(struct work *work)
     if (wants(work, 'g')) {
         close_state(&work->state);
         open_state(work, &work->encoded, &eng_tile_codec);
-        row(work, "swap stream, encoded", "raw", encoded, best_mix, 1.05);
+        const double rate = row(work, "swap stream, encoded", "raw", encoded, best_mix, 1.05);
+        print_possible(work, work->encoded.share, "raw", rate);
         close_state(&work->encoded);
     }
 }
@@ -457,6 +497,7 @@ int main(int argc, char **argv)
         if (wants(&work, letter) && !offload_job_row(work.directory, letter == 'h'))
             fail("the job has failed");
     raw_io_destroy(work.best);
+    raw_io_destroy(work.as_wide);
     raw_io_destroy(work.plain);
     raw_io_destroy(work.serial);
     close(work.raw_fd);
