@@ -1,6 +1,7 @@
 // A whole step, gathers, reductions and update of a model without its arithmetic, against a local
 // AdamW: of a large one, against one rank's share; of one that is announced, as bytes that have to
 // move; of a small one, against all of it and two barriers. Ranks are threads; rank 0 measures.
+// Rows: those whose name has the argument in it, if there is one.
 #include "base/arena.h"
 #include "base/bfloat16.h"
 #include "base/cpu.h"
@@ -10,6 +11,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 enum command { OURS, REFERENCE, FINISH };
 
@@ -22,9 +24,12 @@ struct model {
 
 static const struct model large = {16, 1024 * 1024, 1}, small = {4, 25000, 200};
 
+static const char *only = ""; // part of the names of the rows that are asked for
+
 // What all ranks share: rank 0 says what comes next.
 struct meeting {
     pthread_barrier_t barrier;
+    char name[96]; // of the row
     enum command command;
     const struct model *model;
     int32_t stage;
@@ -209,15 +214,8 @@ static void choose_amounts(const struct worker *worker, struct bench_row *row)
 
 static void lead(struct worker *worker)
 {
-    char name[96];
-    const struct team_rank *rank = worker->rank;
-    const struct meeting *meeting = worker->meeting;
-    snprintf(name, sizeof name, "%s%s %s, stage %d%s, %d rank%s",
-             meeting->model == &small ? "small " : "", meeting->announced ? "announced" : "step",
-             meeting->dtype == ZERO_BF16 ? "bf16" : "f32", rank->config.stage,
-             meeting->gather ? ", copied" : "", rank->world, rank->world > 1 ? "s" : "");
     struct bench_row row = {
-        .name = name,
+        .name = worker->meeting->name,
         .reference_name = "local update",
         .ours = ours,
         .reference = reference,
@@ -245,6 +243,12 @@ static bool run_rank(struct team_rank *rank, void *user)
 
 static bool row(int world, struct meeting meeting)
 {
+    snprintf(meeting.name, sizeof meeting.name, "%s%s %s, stage %d%s, %d rank%s",
+             meeting.model == &small ? "small " : "", meeting.announced ? "announced" : "step",
+             meeting.dtype == ZERO_BF16 ? "bf16" : "f32", meeting.stage,
+             meeting.gather ? ", copied" : "", world, world > 1 ? "s" : "");
+    if (!strstr(meeting.name, only))
+        return true;
     pthread_barrier_init(&meeting.barrier, NULL, (unsigned)world);
     const bool good = team_run(team_threads(world), world, run_rank, &meeting);
     pthread_barrier_destroy(&meeting.barrier);
@@ -276,8 +280,14 @@ static bool rows_of_two(void)
     return good;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 2) {
+        fprintf(stderr, "usage: bench_step [ROWS]\n");
+        return 2;
+    }
+    if (argc == 2)
+        only = argv[1];
     bench_print_header();
     bool good = rows(1, (struct meeting){.stage = 0}) && rows(1, (struct meeting){.stage = 3}) &&
                 rows(1, (struct meeting){.stage = 3, .gather = "copy"}) &&
