@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -149,17 +150,54 @@ void eng_add_square_sum(zero_ctx *z, double squares)
         z->squares_overflow = true;
 }
 
+/** Adds the squares of `count` sums, granule by granule. Those whose squares were added already
+ * don't come again: with `finite_only` it stops at a granule that has a sum that is not finite.
+ * Returns how many elements it took. */
+static size_t add_squares(zero_ctx *z, size_t count, const struct eng_contributions *all,
+                          bool finite_only)
+{
+    enum { AT_ONCE = 16 };
+    double squares[AT_ONCE];
+    struct eng_contributions from = *all;
+    for (size_t done = 0; done < count;) {
+        const size_t left = count - done;
+        const size_t n = left < AT_ONCE * ENG_GRANULE ? left : AT_ONCE * ENG_GRANULE;
+        z->kernels->sum_squares(n, &from, squares);
+        for (size_t i = 0; i * ENG_GRANULE < n; i++, done += ENG_GRANULE) {
+            if (finite_only && !isfinite(squares[i]))
+                return done;
+            eng_add_square_sum(z, squares[i]);
+        }
+        from.first += n;
+        if (from.before)
+            from.before += n;
+    }
+    return count;
+}
+
 /** Squares of the finished sums, while they are in cache. */
 static void sum_tile(void *user, size_t first, size_t count, const void *tile)
 {
-    const float *sum = tile;
     struct eng_section_io *io = user;
-    zero_ctx *z = io->z;
     (void)first;
-    for (size_t i = 0; i < count; i += ENG_GRANULE) {
-        const size_t n = count - i < ENG_GRANULE ? count - i : ENG_GRANULE;
-        eng_add_square_sum(z, z->kernels->sum_squares(n, sum + i));
-    }
+    add_squares(io->z, count, &(struct eng_contributions){.sources = &tile, .count = 1}, false);
+}
+
+/** Squares of sums that nobody keeps. Who has sent what is not finite is found by adding up the
+ * rest. */
+static size_t square_tile(void *user, size_t first, size_t count,
+                          const struct coll_contributions *from)
+{
+    struct eng_section_io *io = user;
+    (void)first;
+    const struct eng_contributions contributions = {
+        .before = from->before,
+        .dtype = from->dtype,
+        .sources = from->sources,
+        .count = from->count,
+        .first = from->first,
+    };
+    return add_squares(io->z, count, &contributions, true);
 }
 
 static bool bad_before(const struct eng_bad *a, const struct eng_bad *b)
@@ -223,11 +261,12 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
     io->round = z->micro;
     const bool last = z->micro == z->micro_count - 1, store = z->micro == 0 || z->config.native;
     io->ahead = eng_ahead_begin(z, s);
+    const bool again = eng_adds_again(z, s);
     const struct coll_reduce_scatter op = {
         .source = z->grads + grad_bytes + place->comm_offset,
         .dtype = place->comm_dtype,
         .spans = section->elements,
-        .accumulator = (io->ahead && store) || eng_adds_again(z, s)
+        .accumulator = (io->ahead && store) || again
                            ? NULL
                            : eng_own_sums(z, s, section->elements[z->config.rank].offset),
         .contributors = eng_contributors(z, z->micro),
@@ -240,7 +279,9 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
         .tile = io->ahead ? update_tile
                 : last    ? sum_tile
                           : NULL,
-        .take = io->ahead && io->sums ? eng_ahead_take : NULL,
+        .take = again                   ? square_tile
+                : io->ahead && io->sums ? eng_ahead_take
+                                        : NULL,
         .nonfinite = found_nonfinite,
         .user = io,
         .label = eng_unit_label(z, section->unit),

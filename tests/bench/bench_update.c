@@ -115,8 +115,13 @@ static void body_plain(struct work *work, size_t first, size_t count)
 static void body_norm(struct work *work, size_t first, size_t count)
 {
     double sum = 0.0;
-    for (size_t i = first; i < first + count; i += ENG_GRANULE)
-        sum += work->kernels->sum_squares(ENG_GRANULE, work->arrays.gradient + i);
+    const void *const source = work->arrays.gradient;
+    struct eng_contributions from = {.sources = &source, .count = 1, .first = first};
+    for (; from.first < first + count; from.first += ENG_GRANULE) {
+        double squares;
+        work->kernels->sum_squares(ENG_GRANULE, &from, &squares);
+        sum += squares;
+    }
     if (first == 0)
         work->sink = sum;
 }

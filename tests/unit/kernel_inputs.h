@@ -67,4 +67,13 @@ static inline const struct eng_kernels *usable_table(size_t i)
     return usable[i];
 }
 
+/** The table's sum of squares of at most a granule. */
+static inline double squares_of(const struct eng_kernels *table, size_t count, const float *x)
+{
+    const void *const source = x;
+    double sum = 0;
+    table->sum_squares(count, &(struct eng_contributions){.sources = &source, .count = 1}, &sum);
+    return sum;
+}
+
 #endif

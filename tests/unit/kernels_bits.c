@@ -347,8 +347,8 @@ static void compare_rest(const struct eng_kernels *table, enum input_kind kind, 
     input_fill(kind, stream, ROOM, in);
     for (size_t i = 0; i < ROOM; i++)
         half[i] = (uint16_t)(input_bits(kind, stream + 1, i) >> 16);
-    const double expected = usable_table(0)->sum_squares(count, in + at);
-    const double actual = table->sum_squares(count, in + at);
+    const double expected = squares_of(usable_table(0), count, in + at);
+    const double actual = squares_of(table, count, in + at);
     assert_memory_equal(&expected, &actual, sizeof actual);
     for (size_t n = 0; n < sizeof narrowings / sizeof narrowings[0]; n++)
         compare_narrowing(table, &narrowings[n], at * 29, count, in + at);
@@ -434,7 +434,7 @@ static void page_ends(void **state)
                 };
                 table->update[forms[k].rule](&usual, &update);
             }
-            assert_true(table->sum_squares(count, array[0]) == 0.0);
+            assert_true(squares_of(table, count, array[0]) == 0.0);
             for (size_t n = 0; n < sizeof narrowings / sizeof narrowings[0]; n++)
                 narrowings[n].run(table, last ? 128 - count : 0, count, array[0], half);
             table->from_bf16(count, half, array[1]);

@@ -109,6 +109,34 @@ INLINE void add_squares(double *lane, vector x)
     _mm256_storeu_pd(lane + 4, plus_squares(_mm256_loadu_pd(lane + 4), high));
 }
 
+struct squares {
+    __m256d lane[ENG_SUM_LANES / 4];
+};
+
+INLINE struct squares no_squares(void)
+{
+    const __m256d zero = _mm256_setzero_pd();
+    return (struct squares){{zero, zero, zero, zero}};
+}
+
+INLINE void add_to_squares(struct squares *lanes, size_t lane, vector x)
+{
+    __m256d *to = &lanes->lane[lane / 4];
+    to[0] = plus_squares(to[0], _mm256_castps256_ps128(x));
+    to[1] = plus_squares(to[1], _mm256_extractf128_ps(x, 1));
+}
+
+INLINE void load_to_squares(struct squares *lanes, size_t lane, const float *x)
+{
+    add_to_squares(lanes, lane, load(x));
+}
+
+INLINE void store_squares(double lane[ENG_SUM_LANES], const struct squares *lanes)
+{
+    for (size_t k = 0; k < ENG_SUM_LANES / 4; k++)
+        _mm256_storeu_pd(lane + 4 * k, lanes->lane[k]);
+}
+
 /* ------------------------------------------------------------------ words */
 
 INLINE words word(uint32_t x)
@@ -188,9 +216,19 @@ INLINE words load_halves(const uint16_t *x)
     return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
 }
 
+INLINE vector load_bf16(const uint16_t *x)
+{
+    return float_of(left(load_halves(x), 16));
+}
+
 INLINE halves pack(words x)
 {
     return _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+}
+
+INLINE halves pack_upper(words x)
+{
+    return pack(right(x, 16));
 }
 
 INLINE halves f16_of(vector x)
@@ -220,26 +258,6 @@ INLINE vector load_f16(const uint16_t *x)
 }
 
 #include "zero/kernels/loop.h"
-
-static double sum_squares(size_t count, const float *x)
-{
-    __m256d a = _mm256_setzero_pd(), b = a, c = a, d = a;
-    const size_t end = count - count % ENG_SUM_LANES;
-    for (size_t i = 0; i < end; i += ENG_SUM_LANES) {
-        eng_prefetch(x + i);
-        a = plus_squares(a, _mm_loadu_ps(x + i));
-        b = plus_squares(b, _mm_loadu_ps(x + i + 4));
-        c = plus_squares(c, _mm_loadu_ps(x + i + 8));
-        d = plus_squares(d, _mm_loadu_ps(x + i + 12));
-    }
-    double lane[ENG_SUM_LANES];
-    _mm256_storeu_pd(lane, a);
-    _mm256_storeu_pd(lane + 4, b);
-    _mm256_storeu_pd(lane + 8, c);
-    _mm256_storeu_pd(lane + 12, d);
-    eng_add_squares(lane, end, count, x);
-    return eng_add_lanes(lane);
-}
 
 const struct eng_kernels eng_kernels_avx2 = {
     .size = sizeof(struct eng_kernels),

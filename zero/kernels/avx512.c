@@ -85,8 +85,9 @@ INLINE vector sign(vector x)
 
 INLINE vector canonical(vector x)
 {
-    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    return _mm512_mask_mov_ps(x, nan, float_of(_mm512_set1_epi32(ENG_NAN_F32)));
+    // Tokens QNAN and SNAN: the first operand; all others: the second one.
+    return _mm512_fixupimm_ps(float_of(_mm512_set1_epi32(ENG_NAN_F32)), x,
+                              _mm512_set1_epi32(0x11111100), 0);
 }
 
 INLINE bool all_finite(vector x)
@@ -101,6 +102,41 @@ INLINE void add_squares(double *lane, vector x)
     const __m512d b = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
     _mm512_storeu_pd(lane, _mm512_fmadd_pd(a, a, _mm512_loadu_pd(lane)));
     _mm512_storeu_pd(lane + 8, _mm512_fmadd_pd(b, b, _mm512_loadu_pd(lane + 8)));
+}
+
+struct squares {
+    __m512d low, high;
+};
+
+INLINE struct squares no_squares(void)
+{
+    return (struct squares){_mm512_setzero_pd(), _mm512_setzero_pd()};
+}
+
+INLINE void add_to_squares(struct squares *lanes, size_t lane, vector x)
+{
+    (void)lane; // 0
+    const __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+    const __m512d b = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+    lanes->low = _mm512_fmadd_pd(a, a, lanes->low);
+    lanes->high = _mm512_fmadd_pd(b, b, lanes->high);
+}
+
+// Conversions from memory take half as much of the ports that add.
+INLINE void load_to_squares(struct squares *lanes, size_t lane, const float *x)
+{
+    (void)lane;
+    eng_prefetch(x);
+    const __m512d a = _mm512_cvtps_pd(_mm256_loadu_ps(x));
+    const __m512d b = _mm512_cvtps_pd(_mm256_loadu_ps(x + 8));
+    lanes->low = _mm512_fmadd_pd(a, a, lanes->low);
+    lanes->high = _mm512_fmadd_pd(b, b, lanes->high);
+}
+
+INLINE void store_squares(double lane[ENG_SUM_LANES], const struct squares *lanes)
+{
+    _mm512_storeu_pd(lane, lanes->low);
+    _mm512_storeu_pd(lane + 8, lanes->high);
 }
 
 /* ------------------------------------------------------------------ words */
@@ -140,11 +176,6 @@ INLINE words odd(words a, words b)
     return _mm512_xor_si512(a, b);
 }
 
-INLINE words left(words x, unsigned bits)
-{
-    return _mm512_slli_epi32(x, bits);
-}
-
 INLINE words right(words x, unsigned bits)
 {
     return _mm512_srli_epi32(x, bits);
@@ -177,14 +208,26 @@ INLINE void multiply(words x, uint32_t constant, words *high, words *low)
 
 /* ------------------------------------------------------------------ halves */
 
-INLINE words load_halves(const uint16_t *x)
+/** Moved to the upper halves at once; the lower ones come from where there are zeros. */
+INLINE vector load_bf16(const uint16_t *x)
 {
-    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)x));
+    static const uint16_t from[32] = {16, 0, 16, 1, 16, 2,  16, 3,  16, 4,  16, 5,  16, 6,  16, 7,
+                                      16, 8, 16, 9, 16, 10, 16, 11, 16, 12, 16, 13, 16, 14, 16, 15};
+    const __m256i in = _mm256_loadu_si256((const __m256i *)(const void *)x);
+    return float_of(_mm512_permutexvar_epi16(_mm512_loadu_si512(from), _mm512_zextsi256_si512(in)));
 }
 
 INLINE halves pack(words x)
 {
     return _mm512_cvtepi32_epi16(x);
+}
+
+INLINE halves pack_upper(words x)
+{
+    static const uint16_t from[16] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+    const __m512i order =
+        _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)from));
+    return _mm512_castsi512_si256(_mm512_permutexvar_epi16(order, x));
 }
 
 INLINE halves f16_of(vector x)
@@ -214,24 +257,6 @@ INLINE vector load_f16(const uint16_t *x)
 }
 
 #include "zero/kernels/loop.h"
-
-static double sum_squares(size_t count, const float *x)
-{
-    const size_t end = count - count % WIDTH;
-    __m512d low = _mm512_setzero_pd(), high = _mm512_setzero_pd();
-    for (size_t i = 0; i < end; i += WIDTH) {
-        const __m512d a = _mm512_cvtps_pd(_mm256_loadu_ps(x + i));
-        const __m512d b = _mm512_cvtps_pd(_mm256_loadu_ps(x + i + 8));
-        eng_prefetch(x + i);
-        low = _mm512_fmadd_pd(a, a, low);
-        high = _mm512_fmadd_pd(b, b, high);
-    }
-    double lane[ENG_SUM_LANES];
-    _mm512_storeu_pd(lane, low);
-    _mm512_storeu_pd(lane + 8, high);
-    eng_add_squares(lane, end, count, x);
-    return eng_add_lanes(lane);
-}
 
 const struct eng_kernels eng_kernels_avx512 = {
     .size = sizeof(struct eng_kernels),

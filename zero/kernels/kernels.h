@@ -72,8 +72,9 @@ struct eng_contributions {
 };
 
 /** Updates a run that begins with a granule, as far as the sums are finite; run->gradient is not
- * read. squares: sum_squares() of each granule's sums, as far as they were all finite; may be NULL.
- * Returns how many elements it took; no other was touched. */
+ * read. squares: sum_squares() of each granule, as far as its sums were all finite. NULL: nobody
+ * wants them, and all sums are known to be finite. Returns how many elements it took; no other was
+ * touched. */
 typedef size_t (*eng_update_sum_fn)(const struct eng_rule_scalars *scalars,
                                     const struct eng_update *run,
                                     const struct eng_contributions *from, double *squares);
@@ -119,11 +120,12 @@ struct eng_kernels {
     eng_update_sum_fn update_sum[ENG_RULES];
 
     /**
-     * Sum of squares of count <= ENG_GRANULE elements in fp64: lane i mod 16 adds the squares of
-     * elements i in ascending order (fma(x, x, lane)), then lanes are added as a tree:
-     * 16 to 8 (k + (k+8)), to 4, to 2, to 1. x * x is exact. A NaN is 0x7ff8000000000000.
+     * Sums of squares of the sums of contributions, one a granule of `count` elements, in fp64: of
+     * a granule, lane i mod 16 adds the squares of elements i in ascending order (fma(x, x, lane)),
+     * then lanes are added as a tree: 16 to 8 (k + (k+8)), to 4, to 2, to 1. x * x is exact. Not
+     * finite if one of the granule's sums is not; a NaN is 0x7ff8000000000000.
      */
-    double (*sum_squares)(size_t count, const float *x);
+    void (*sum_squares)(size_t count, const struct eng_contributions *from, double *squares);
 
     /** fp32 to bf16, nearest even, denormals kept. */
     void (*to_bf16)(size_t count, const float *x, uint16_t *out);

@@ -10,17 +10,22 @@
  *     sign                       -1 or 1; a zero and a NaN stay what they are
  *     all_finite                 whether all elements are
  *     add_squares                of the elements, to WIDTH doubles
+ *     squares, no_squares        16 lanes of sums of squares; all zero
+ *     add_to_squares             of the elements, to the lanes from one on
+ *     load_to_squares            the same of an array's
+ *     store_squares              the lanes, as doubles
  *     canonical                  the value, but one NaN for all
  *     bits_of, float_of          a vector's bits, and back
  *     word, lanes                one word everywhere; 0, 1, ..., WIDTH - 1
  *     sum, difference            modulo 2^32
  *     both, either, odd          and, or, exclusive or
- *     left, right                shifted by constants
+ *     right                      shifted by a constant
  *     left_by, right_by          by a vector, unsigned: 32 and more give 0
  *     if_above                   a > b ? yes : no; a and b below 2^31
  *     multiply                   the high and the low words of the products with a constant
- *     load_halves                16-bit numbers, widened to words
- *     halves, pack, f16_of       WIDTH times 16 bits: the low ones of words; f16, nearest even
+ *     load_bf16                  bf16 of an array, as floats
+ *     halves, f16_of             WIDTH times 16 bits: f16, nearest even,
+ *     pack, pack_upper           and the low ones of words, the high ones
  *     store_halves               to an array, unaligned
  *     stream_halves              past the caches, aligned,
  *     fence                      and behind this one complete for other processors
@@ -99,12 +104,12 @@ INLINE void adagrad(const struct constants *c, struct elements *x)
 
 // Integer arithmetic only: no floating-point mode plays a part.
 
-/** The bits of the nearest bf16, ties to even, in the low half of each word. */
-INLINE words nearest_bf16(words x)
+/** The nearest bf16, ties to even, of what is canonical: its NaN rounds to that of bf16. */
+INLINE halves bf16_of(vector x)
 {
-    const words magnitude = both(x, word(0x7fffffff));
-    const words half = sum(word(0x7fff), both(right(x, 16), word(1)));
-    return if_above(magnitude, word(0x7f800000), word(ENG_NAN_BF16), right(sum(x, half), 16));
+    const words bits = bits_of(x);
+    const words half = sum(word(0x7fff), both(right(bits, 16), word(1)));
+    return pack_upper(sum(bits, half));
 }
 
 /** Those of a neighbour, by 16 random bits. */
@@ -159,8 +164,7 @@ INLINE void draw(uint64_t key, uint64_t block, words random[4])
 
 INLINE void store_work(const struct eng_update *run, size_t i, vector weight, bool stream)
 {
-    const halves narrow =
-        run->work_dtype == ZERO_F16 ? f16_of(weight) : pack(nearest_bf16(bits_of(weight)));
+    const halves narrow = run->work_dtype == ZERO_F16 ? f16_of(weight) : bf16_of(weight);
     if (stream)
         stream_halves(run->work + i, narrow);
     else
@@ -227,9 +231,10 @@ INLINE void update_vector(const struct rule *rule, const struct constants *c,
     rule->apply(c, &x);
     for (int k = 0; k < rule->moments; k++)
         store(u->moment[k] + i, canonical(x.moment[k]));
-    store(u->weight + i, canonical(x.weight));
+    const vector weight = canonical(x.weight);
+    store(u->weight + i, weight);
     if (u->work)
-        store_work(u, i, x.weight, stream);
+        store_work(u, i, weight, stream);
 }
 
 INLINE void update(const struct rule *rule, const struct eng_rule_scalars *scalars,
@@ -258,7 +263,7 @@ INLINE vector widened(zero_dtype dtype, const void *source, size_t i)
     switch (dtype) {
     case ZERO_BF16:
         eng_prefetch(narrow);
-        return float_of(left(load_halves(narrow), 16));
+        return load_bf16(narrow);
     case ZERO_F16:
         eng_prefetch(narrow);
         return load_f16(narrow);
@@ -278,15 +283,16 @@ INLINE vector contributed(const struct eng_contributions *from, zero_dtype dtype
 }
 
 /** Takes the vector's sum; false, and nothing is touched, if it is not finite. lane may be NULL,
- * here and below: then nobody wants the squares. */
+ * here and below: then nobody wants the squares, and all sums are finite. */
 INLINE bool update_total(const struct rule *rule, const struct constants *c,
                          const struct eng_update *u, size_t i, vector total, bool stream,
                          double lane[ENG_SUM_LANES])
 {
-    if (__builtin_expect(!all_finite(total), false))
-        return false;
-    if (lane)
+    if (lane) {
+        if (__builtin_expect(!all_finite(total), false))
+            return false;
         add_squares(lane + i % ENG_SUM_LANES, total);
+    }
     update_vector(rule, c, u, i, total, stream);
     return true;
 }
@@ -386,7 +392,110 @@ INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars 
     return i;
 }
 
+/* ------------------------------------------------------------------ squares of sums */
+
+/** Adds the squares of the sums at i .. i+15 of a granule; sources and before are those of `from`,
+ * of which there are `count`. */
+INLINE void square_block(const struct eng_contributions *from, zero_dtype dtype, int count,
+                         size_t i, struct squares *lanes)
+{
+#pragma GCC unroll 16
+    for (size_t lane = 0; lane < ENG_SUM_LANES; lane += WIDTH) {
+        const size_t at = from->first + i + lane;
+        if (count == 1 && dtype == ZERO_F32 && !from->before) {
+            load_to_squares(lanes, lane, (const float *)from->sources[0] + at);
+            continue;
+        }
+        vector total = widened(dtype, from->sources[0], at);
+        if (from->before)
+            total = add(load(from->before + i + lane), total);
+#pragma GCC unroll 2
+        for (int k = 1; k < count; k++)
+            total = add(total, widened(dtype, from->sources[k], at));
+        add_to_squares(lanes, lane, total);
+    }
+}
+
+/** Two granules at a time, from i on: an addition waits for the one before it in the same granule
+ * only. */
+INLINE void square_two(const struct eng_contributions *from, zero_dtype dtype, int count, size_t i,
+                       double squares[2])
+{
+    struct squares one = no_squares(), other = no_squares();
+    for (const size_t end = i + ENG_GRANULE; i < end; i += ENG_SUM_LANES) {
+        square_block(from, dtype, count, i, &one);
+        square_block(from, dtype, count, i + ENG_GRANULE, &other);
+    }
+    double lane[ENG_SUM_LANES];
+    store_squares(lane, &one);
+    squares[0] = eng_add_lanes(lane);
+    store_squares(lane, &other);
+    squares[1] = eng_add_lanes(lane);
+}
+
+/** A granule, or what there is of it. */
+INLINE double square_one(const struct eng_contributions *from, zero_dtype dtype, int count,
+                         size_t i, size_t end)
+{
+    struct squares lanes = no_squares();
+    for (; end - i >= ENG_SUM_LANES; i += ENG_SUM_LANES)
+        square_block(from, dtype, count, i, &lanes);
+    double lane[ENG_SUM_LANES];
+    float total[ENG_SUM_LANES];
+    store_squares(lane, &lanes);
+    const size_t done = eng_add_contributions(from, i, end - i, total);
+    eng_add_squares(lane, 0, done + (done < end - i), total);
+    return eng_add_lanes(lane);
+}
+
+/** few, if it is not 0, is from->count, and nothing is before the contributions: their addresses
+ * are in registers. */
+INLINE void square_sums(size_t elements, const struct eng_contributions *from, zero_dtype dtype,
+                        int few, double *squares)
+{
+    const void *const near[] = {from->sources[0], from->sources[few > 1]};
+    const int count = few ? few : from->count;
+    struct eng_contributions parts = *from;
+    if (few) {
+        parts.sources = near;
+        parts.before = NULL;
+    }
+    size_t i = 0;
+    for (; elements - i >= 2 * ENG_GRANULE; i += 2 * ENG_GRANULE, squares += 2)
+        square_two(&parts, dtype, count, i, squares);
+    for (; i < elements; i += ENG_GRANULE) {
+        const size_t left = elements - i;
+        *squares++ =
+            square_one(&parts, dtype, count, i, left < ENG_GRANULE ? elements : i + ENG_GRANULE);
+    }
+}
+
+INLINE void square_some(size_t elements, const struct eng_contributions *from, zero_dtype dtype,
+                        double *squares)
+{
+    if (from->count == 1 && !from->before)
+        square_sums(elements, from, dtype, 1, squares);
+    else if (from->count == 2 && !from->before)
+        square_sums(elements, from, dtype, 2, squares);
+    else
+        square_sums(elements, from, dtype, 0, squares);
+}
+
 /* ------------------------------------------------------------------ functions of the table */
+
+static void sum_squares(size_t count, const struct eng_contributions *from, double *squares)
+{
+    switch (from->dtype) {
+    case ZERO_BF16:
+        square_some(count, from, ZERO_BF16, squares);
+        break;
+    case ZERO_F16:
+        square_some(count, from, ZERO_F16, squares);
+        break;
+    default:
+        square_some(count, from, ZERO_F32, squares);
+    }
+}
 
 static void update_adam(const struct eng_rule_scalars *scalars, const struct eng_update *run)
 {
@@ -437,7 +546,7 @@ static void to_bf16(size_t count, const float *x, uint16_t *out)
 {
     const size_t end = count - count % WIDTH;
     for (size_t i = 0; i < end; i += WIDTH)
-        store_halves(out + i, pack(nearest_bf16(bits_of(load(x + i)))));
+        store_halves(out + i, bf16_of(canonical(load(x + i))));
     if (end < count)
         eng_kernels_ref.to_bf16(count - end, x + end, out + end);
 }
@@ -446,7 +555,7 @@ static void from_bf16(size_t count, const uint16_t *x, float *out)
 {
     const size_t end = count - count % WIDTH;
     for (size_t i = 0; i < end; i += WIDTH)
-        store(out + i, canonical(float_of(left(load_halves(x + i), 16))));
+        store(out + i, canonical(load_bf16(x + i)));
     if (end < count)
         eng_kernels_ref.from_bf16(count - end, x + end, out + end);
 }

@@ -5,6 +5,7 @@
 #include "zero/kernels/tables.h"
 
 #include <math.h>
+#include <string.h>
 
 #define WIDTH 1
 #define INLINE static inline __attribute__((always_inline))
@@ -95,6 +96,30 @@ INLINE void add_squares(double *lane, vector x)
     *lane = fma(x, x, *lane);
 }
 
+struct squares {
+    double lane[ENG_SUM_LANES];
+};
+
+INLINE struct squares no_squares(void)
+{
+    return (struct squares){{0}};
+}
+
+INLINE void add_to_squares(struct squares *lanes, size_t lane, vector x)
+{
+    add_squares(&lanes->lane[lane], x);
+}
+
+INLINE void load_to_squares(struct squares *lanes, size_t lane, const float *x)
+{
+    add_to_squares(lanes, lane, load(x));
+}
+
+INLINE void store_squares(double lane[ENG_SUM_LANES], const struct squares *lanes)
+{
+    memcpy(lane, lanes->lane, sizeof lanes->lane);
+}
+
 /* ------------------------------------------------------------------ words */
 
 INLINE words word(uint32_t x)
@@ -171,9 +196,19 @@ INLINE words load_halves(const uint16_t *x)
     return *x;
 }
 
+INLINE vector load_bf16(const uint16_t *x)
+{
+    return float_of(left(load_halves(x), 16));
+}
+
 INLINE halves pack(words x)
 {
     return (halves)x;
+}
+
+INLINE halves pack_upper(words x)
+{
+    return (halves)(x >> 16);
 }
 
 INLINE halves f16_of(vector x)
@@ -243,13 +278,6 @@ double eng_add_lanes(double lane[ENG_SUM_LANES])
         for (size_t k = 0; k < half; k++)
             lane[k] += lane[k + half];
     return isnan(lane[0]) ? (double)base_f32_from_bits(ENG_NAN_F32) : lane[0];
-}
-
-static double sum_squares(size_t count, const float *x)
-{
-    double lane[ENG_SUM_LANES] = {0};
-    eng_add_squares(lane, 0, count, x);
-    return eng_add_lanes(lane);
 }
 
 const struct eng_kernels eng_kernels_ref = {
