@@ -84,8 +84,11 @@ enum purpose {
     FOR_NONE, /**< it stays zeros */
 };
 
-/** Zeroes the buffer but for what is overwritten: padding, which is in every sum, always. */
-static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, enum purpose purpose)
+/** Zeroes the buffer but for what is overwritten. Padding, which is in every sum, nobody writes:
+ * where the buffer had this unit's gradient before (`again`) it is zero, and may be in a peer's
+ * cache. */
+static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, enum purpose purpose,
+                  bool again)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
@@ -98,7 +101,8 @@ static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, enum purpo
         const bool written =
             purpose == TO_WRITE || (purpose == TO_ADD && eng_own_gradient(z, slice));
         const size_t from = written ? slice->numel : 0;
-        memset(data + from * size, 0, (slice->granules * ENG_GRANULE - from) * size);
+        const size_t end = again ? slice->numel : slice->granules * ENG_GRANULE;
+        memset(data + from * size, 0, (end - from) * size);
     }
 }
 
@@ -128,7 +132,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
         return r;
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
     struct eng_grad_slot *slot = &z->grad_slots[taken];
-    const bool first = !z->config.native || z->micro == 0;
+    const bool first = !z->config.native || z->micro == 0, again = slot->unit == unit;
     if (first) {
         slot->unit = unit;
         u->sum_slot = taken;
@@ -138,7 +142,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     u->grad_open = true;
     z->open_grads++;
     if (first || taken != u->sum_slot)
-        clear(z, unit, z->grads + slot->offset, purpose);
+        clear(z, unit, z->grads + slot->offset, purpose, again);
     return z->config.paranoid ? eng_paranoid_grad_opened(z, unit, purpose == TO_WRITE) : ZERO_OK;
 }
 
@@ -150,9 +154,8 @@ void eng_add_square_sum(zero_ctx *z, double squares)
         z->squares_overflow = true;
 }
 
-/** Adds the squares of `count` sums, granule by granule. Those whose squares were added already
- * don't come again: with `finite_only` it stops at a granule that has a sum that is not finite.
- * Returns how many elements it took. */
+/** Adds the squares of `count` sums, granule by granule; with `finite_only` as far as all sums of a
+ * granule are finite. Returns how many elements it took. */
 static size_t add_squares(zero_ctx *z, size_t count, const struct eng_contributions *all,
                           bool finite_only)
 {
