@@ -129,11 +129,21 @@ zero_result coll_wait(struct coll_comm *comm, struct coll_request *request)
     return coll_wait_for(comm_of(comm, request), request, COLL_GOAL_COMPLETE);
 }
 
+/** Whether nobody has anything to do with it any more. */
+static bool is_over(const struct coll_request *request)
+{
+    return request->state == COLL_IDLE ||
+           (request->state == COLL_COMPLETE &&
+            request->comm->transport->drained(request->comm, request));
+}
+
 zero_result coll_drain(struct coll_comm *comm, struct coll_request *request)
 {
     comm = comm_of(comm, request);
-    zero_result result = coll_wait_for(comm, request, COLL_GOAL_COMPLETE);
-    if (result == ZERO_OK && request->state == COLL_COMPLETE)
+    zero_result result = ZERO_OK;
+    if (comm->family->stopped || !is_over(request))
+        result = coll_wait_for(comm, request, COLL_GOAL_COMPLETE);
+    if (result == ZERO_OK && !is_over(request))
         result = coll_wait_for(comm, request, COLL_GOAL_DRAINED);
     if (result == ZERO_OK)
         request->state = COLL_IDLE;
@@ -147,6 +157,5 @@ bool coll_complete(const struct coll_request *request)
 
 bool coll_drained(const struct coll_comm *comm, const struct coll_request *request)
 {
-    return request->state == COLL_IDLE || coll_failed(comm) != ZERO_OK ||
-           (request->state == COLL_COMPLETE && comm->transport->drained(request->comm, request));
+    return is_over(request) || coll_failed(comm) != ZERO_OK;
 }

@@ -26,13 +26,18 @@ const char *coll_kind_name(uint32_t kind)
     return kind_names[kind < COLL_KINDS ? kind : COLL_NONE];
 }
 
+/** Copies a text, cut where it does not fit, to zeros. */
+static void sign_text(char *to, size_t size, const char *text)
+{
+    if (text)
+        memcpy(to, text, strnlen(text, size - 1));
+}
+
 static void sign_label(struct coll_signature *signature, const struct coll_label *label)
 {
     signature->number = label->number;
-    if (label->what)
-        snprintf(signature->what, sizeof signature->what, "%s", label->what);
-    if (label->name)
-        snprintf(signature->name, sizeof signature->name, "%s", label->name);
+    sign_text(signature->what, sizeof signature->what, label->what);
+    sign_text(signature->name, sizeof signature->name, label->name);
 }
 
 static void sign_bulk(struct coll_signature *signature, const struct coll_comm *comm,

@@ -47,9 +47,10 @@ zero_result eng_prefetch_aside(zero_ctx *z)
 {
     const bool next = z->replaying && z->replay_at < z->traces->replay.count;
     const zero_unit unit = next ? z->traces->replay.gathers[z->replay_at].unit : -1;
-    const uint64_t begin = base_clock_ns();
+    const bool waits = next && z->config.params_nvme;
+    const uint64_t begin = waits ? base_clock_ns() : 0;
     const zero_result r = eng_prefetch(z);
-    if (next && z->config.params_nvme)
+    if (waits)
         eng_stretch(z, CONTROL_GATHER, unit, begin, &z->stats.gather_wait_s);
     return r;
 }
