@@ -4,6 +4,9 @@
 
 static const struct base_device *const devices[] = {
     &base_device_cpu,
+#ifdef ZERO_WITH_CUDA
+    &base_device_cuda,
+#endif
 };
 
 const struct base_device *base_device_at(size_t index)

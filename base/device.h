@@ -7,6 +7,9 @@
  * `synchronous`, has one stream, NULL, and events that are always reached. All functions may be
  * called by any thread, also by several at a time.
  *
+ * A machine may have several of a kind, by number from 0. A thread says with enter() which one it
+ * is about to use; everything below that is called until its leave() is about that one.
+ *
  * A new device is one file in base/device/ and one line in the list of base/device.c.
  */
 #ifndef BASE_DEVICE_H
@@ -16,11 +19,21 @@
 
 #include <stdbool.h>
 
-/** A device's operations; every function is there. Errors: ZERO_E_NOMEM, ZERO_E_DEVICE. */
+/** A device's operations; every function is there. Errors: ZERO_E_NOMEM, ZERO_E_DEVICE; messages
+ * name the call that failed, and why. */
 struct base_device {
     size_t size;      /**< sizeof(struct base_device) of the one who filled it */
     const char *name; /**< "cpu", "cuda" */
     bool synchronous; /**< work is done when the call that gives it returns */
+
+    /** How many of this kind there are: at least one, or it is an error that says what is missing;
+     * *count is 0 then. ZERO_E_UNSUPPORTED. */
+    zero_result (*count)(int *count, struct base_error *error);
+    /** This thread uses device `number` until leave(), where it goes back to what it used before.
+     * Pairs nest. ZERO_E_UNSUPPORTED: there is no such device; after an error there is no leave().
+     */
+    zero_result (*enter)(int number, struct base_error *error);
+    void (*leave)(void);
 
     /** Memory of `bytes` bytes, uninitialised, aligned to at least 256; *memory NULL on error. */
     zero_result (*alloc)(void **memory, size_t bytes, struct base_error *error);
@@ -37,7 +50,9 @@ struct base_device {
     /** Fills with zero bytes. */
     zero_result (*zero)(void *memory, size_t bytes, void *stream, struct base_error *error);
 
-    zero_result (*stream_create)(void **stream, struct base_error *error);
+    /** A stream beside all others; urgent: its work goes before that of streams that are not, where
+     * both could begin. */
+    zero_result (*stream_create)(void **stream, bool urgent, struct base_error *error);
     /** Waits until everything given to the stream is done. */
     zero_result (*stream_sync)(void *stream, struct base_error *error);
     /** Nothing may be under way in it. Accepts NULL, as event_destroy does. */
@@ -59,6 +74,13 @@ struct base_device {
 
 /** The CPU: memory is the host's, everything happens at once. */
 extern const struct base_device base_device_cpu;
+
+#ifdef ZERO_WITH_CUDA
+/** NVIDIA's GPUs. The driver is loaded by the first count() or enter(). Streams and events are the
+ * driver's, and so the runtime's, and memory is in each GPU's primary context: what a program that
+ * uses CUDA itself has there can be given to these functions, and the other way round. */
+extern const struct base_device base_device_cuda;
+#endif
 
 /** The device called `name`; NULL if this build has none. *Local*, any thread. */
 const struct base_device *base_device_find(const char *name);

@@ -1,5 +1,6 @@
-# What zero is built from. The library needs xxHash, jansson, zstd and liburing; the program
-# zero-run hwloc too; the GPT-2 example needs OpenBLAS, the tests need cmocka.
+# What zero is built from. The library needs xxHash, jansson, zstd and liburing, and for GPUs the
+# CUDA toolkit to be built with, but nothing of CUDA to run without one; the program zero-run needs
+# hwloc too; the GPT-2 example needs OpenBLAS, the tests need cmocka.
 
 find_package(PkgConfig REQUIRED)
 set(THREADS_PREFER_PTHREAD_FLAG ON)
@@ -25,6 +26,17 @@ endfunction()
 zero_find_for(ZERO_GPT2 ZERO_BUILD_GPT2 openblas openblas)
 zero_find_for(ZERO_TESTS ZERO_BUILD_TESTS cmocka cmocka>=1.1.5)
 
+# The toolkit's compiler and headers. It is found, never installed.
+if(ZERO_CUDA STREQUAL "AUTO")
+  find_package(CUDAToolkit 12.0 QUIET)
+elseif(ZERO_CUDA)
+  find_package(CUDAToolkit 12.0 REQUIRED)
+endif()
+if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
+  set(ZERO_BUILD_CUDA ON)
+  add_compile_definitions(ZERO_WITH_CUDA)
+endif()
+
 function(zero_summary_line what built version)
   if(built)
     message(STATUS "  ${what} ${version}")
@@ -40,6 +52,7 @@ function(zero_print_summary)
   zero_summary_line("                jansson " ON ${jansson_VERSION})
   zero_summary_line("                zstd    " ON ${zstd_VERSION})
   zero_summary_line("                liburing" ON ${uring_VERSION})
+  zero_summary_line("                CUDA    " "${ZERO_BUILD_CUDA}" "${CUDAToolkit_VERSION}")
   zero_summary_line("zero-run:       hwloc   " ON ${hwloc_VERSION})
   zero_summary_line("examples/gpt2:  OpenBLAS" "${ZERO_BUILD_GPT2}" "${openblas_VERSION}")
   zero_summary_line("tests:          cmocka  " "${ZERO_BUILD_TESTS}" "${cmocka_VERSION}")

@@ -345,6 +345,7 @@ zero_result off_stream_create(struct off_stream **out, const struct off_stream_c
     stream->encode = config->codec && config->encode;
     stream->fill = config->fill;
     stream->device = device_of(config);
+    stream->device_number = config->device_number;
     stream->callers = config->device_stream;
     stream->tiles = config->tiles;
     stream->buffer_count = config->buffers;

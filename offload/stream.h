@@ -52,6 +52,7 @@ struct off_stream_config {
     bool encode; /**< tiles that are written, until off_stream_encode() says something else: there
                       is room for it; those read are decoded anyway */
     const struct base_device *device; /**< that the caller works on tiles with; NULL: the CPU */
+    int device_number; /**< which one; the caller has entered it in every call here */
     /** The caller's, for that work; borrowed until destroy, which waits for it. timeout_s is not
      * for what it, or a copy, waits for. */
     void *device_stream;

@@ -78,12 +78,18 @@ void off_stream_await_device(const struct off_stream *stream)
     stream->device->stream_sync(stream->outward, NULL);
 }
 
+void off_stream_enter_device(const struct off_stream *stream)
+{
+    if (stream->device) // what cannot be entered now, though its streams could be made, fails later
+        stream->device->enter(stream->device_number, NULL);
+}
+
 /* ------------------------------------------------------------------ life */
 
 static zero_result make_streams(struct off_stream *stream, struct base_error *error)
 {
-    const zero_result result = stream->device->stream_create(&stream->inward, error);
-    return result ? result : stream->device->stream_create(&stream->outward, error);
+    const zero_result result = stream->device->stream_create(&stream->inward, false, error);
+    return result ? result : stream->device->stream_create(&stream->outward, false, error);
 }
 
 static zero_result make_memory(struct off_stream *stream, struct base_error *error)

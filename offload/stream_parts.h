@@ -60,6 +60,7 @@ struct off_stream {
     bool encode, fill;
     struct off_tile_queue queue;      /**< the thread's */
     const struct base_device *device; /**< NULL: the CPU */
+    int device_number;
     void *callers, *inward, *outward; /**< streams of it: the caller's, copies to it and from it */
     void *tiles_there, *pinned;       /**< its memory, and the host's that it has fixed */
     size_t tiles, buffer_count;
@@ -133,6 +134,9 @@ zero_result off_stream_await_copy(const struct off_stream *stream, const struct 
                                   struct base_error *error);
 /** Waits for all copies, and for the caller's stream. */
 void off_stream_await_device(const struct off_stream *stream);
+
+/** A thread of the stream's own uses its device from here to its end. */
+void off_stream_enter_device(const struct off_stream *stream);
 
 /** Makes what copies need, after the buffers; end is in order if it fails, too. */
 zero_result off_stream_make_copies(struct off_stream *stream, struct base_error *error);

@@ -160,6 +160,7 @@ void *off_stream_helper(void *argument)
 {
     const struct off_helper *helper = argument;
     struct off_stream *stream = helper->stream;
+    off_stream_enter_device(stream);
     pthread_mutex_lock(&stream->mutex);
     while (!stream->stop) {
         struct off_buffer *buffer = first_chore(stream);
@@ -343,6 +344,7 @@ void *off_stream_mover(void *argument)
 {
     struct off_stream *stream = argument;
     struct off_buffer *chore;
+    off_stream_enter_device(stream);
     pthread_mutex_lock(&stream->mutex);
     while (!stream->stop) {
         stream->asked = false;

@@ -5,6 +5,24 @@
 
 enum { ALIGNMENT = 256 };
 
+static zero_result cpu_count(int *count, struct base_error *error)
+{
+    (void)error;
+    *count = 1;
+    return ZERO_OK;
+}
+
+static zero_result cpu_enter(int number, struct base_error *error)
+{
+    if (number != 0)
+        return zero_fail(error, ZERO_E_UNSUPPORTED, "cpu %d: there is one, 0", number);
+    return ZERO_OK;
+}
+
+static void cpu_leave(void)
+{
+}
+
 static zero_result cpu_alloc(void **memory, size_t bytes, struct base_error *error)
 {
     *memory = base_aligned_alloc(ALIGNMENT, bytes);
@@ -42,11 +60,17 @@ static zero_result cpu_zero(void *memory, size_t bytes, void *stream, struct bas
 
 // Everything is done when it was given: streams and events are NULL and always reached.
 
-static zero_result cpu_create(void **handle, struct base_error *error)
+static zero_result cpu_create(void **event, struct base_error *error)
 {
     (void)error;
-    *handle = NULL;
+    *event = NULL;
     return ZERO_OK;
+}
+
+static zero_result cpu_stream_create(void **stream, bool urgent, struct base_error *error)
+{
+    (void)urgent;
+    return cpu_create(stream, error);
 }
 
 static zero_result cpu_sync(void *handle, struct base_error *error)
@@ -73,13 +97,16 @@ const struct base_device base_device_cpu = {
     .size = sizeof(struct base_device),
     .name = "cpu",
     .synchronous = true,
+    .count = cpu_count,
+    .enter = cpu_enter,
+    .leave = cpu_leave,
     .alloc = cpu_alloc,
     .free = base_free,
     .pin = cpu_pin,
     .unpin = cpu_destroy,
     .copy = cpu_copy,
     .zero = cpu_zero,
-    .stream_create = cpu_create,
+    .stream_create = cpu_stream_create,
     .stream_sync = cpu_sync,
     .stream_destroy = cpu_destroy,
     .event_create = cpu_create,

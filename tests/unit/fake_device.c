@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { MOST_STREAMS = 8, MOST_WORK = 256, MOST_RANGES = 16 };
+enum { MOST_STREAMS = 8, MOST_WORK = 256, MOST_RANGES = 16, MOST_ENTERED = 4 };
 
 struct event {
     uint64_t recorded, reached; // how often
@@ -28,6 +28,7 @@ struct work {
 
 struct stream {
     bool exists;
+    int number;           // of the device
     unsigned given, done; // done: begins when it is over
     struct work work[MOST_WORK];
 };
@@ -87,8 +88,15 @@ static void *real(const void *memory)
     return (void *)(uintptr_t)memory;
 }
 
-static zero_result enter(const char *what, struct base_error *error)
+// What this thread has entered, the last one on top.
+static _Thread_local struct {
+    int number[MOST_ENTERED], depth;
+} entered;
+
+static zero_result begin(const char *what, struct base_error *error)
 {
+    if (entered.depth == 0)
+        complain("a thread that has not entered the device");
     fake.operations++;
     if (fake.fail_at > 0 && fake.operations == fake.fail_at) {
         fake.failed = true;
@@ -106,9 +114,17 @@ static zero_result enter(const char *what, struct base_error *error)
     return ZERO_OK;
 }
 
+// That this thread uses; -1: none.
+static int current(void)
+{
+    return entered.depth > 0 ? entered.number[entered.depth - 1] : -1;
+}
+
 static void give(void *stream, const struct work *work)
 {
     struct stream *s = stream;
+    if (s->number != current())
+        complain("a stream of another device");
     while (s->given - s->done == MOST_WORK)
         pthread_cond_wait(&fake.done, &fake.mutex);
     s->work[s->given++ % MOST_WORK] = *work;
@@ -184,6 +200,30 @@ static void start(void)
     pthread_detach(thread);
 }
 
+/* ------------------------------------------------------------------ which one */
+
+static zero_result fake_count(int *count, struct base_error *error)
+{
+    (void)error;
+    *count = FAKE_DEVICES;
+    return ZERO_OK;
+}
+
+static zero_result fake_enter(int number, struct base_error *error)
+{
+    if (number < 0 || number >= FAKE_DEVICES)
+        return zero_fail(error, ZERO_E_UNSUPPORTED, "fake %d: there are %d", number, FAKE_DEVICES);
+    if (entered.depth == MOST_ENTERED)
+        abort();
+    entered.number[entered.depth++] = number;
+    return ZERO_OK;
+}
+
+static void fake_leave(void)
+{
+    entered.depth--;
+}
+
 /* ------------------------------------------------------------------ memory */
 
 static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
@@ -221,7 +261,7 @@ static zero_result fake_alloc(void **memory, size_t bytes, struct base_error *er
 {
     *memory = NULL;
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = enter("alloc", error);
+    const zero_result result = begin("alloc", error);
     if (!result) {
         const size_t some = bytes > 0 ? bytes : 1;
         void *here = mmap(NULL, some, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -255,7 +295,7 @@ static void fake_free(void *memory)
 static zero_result fake_pin(void *memory, size_t bytes, struct base_error *error)
 {
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = enter("pin", error);
+    const zero_result result = begin("pin", error);
     if (!result)
         add(fake.pinned, memory, bytes);
     pthread_mutex_unlock(&fake.mutex);
@@ -281,7 +321,7 @@ static zero_result fake_copy(void *to, const void *from, size_t bytes, void *str
                              struct base_error *error)
 {
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = enter("copy", error);
+    const zero_result result = begin("copy", error);
     if (!find(fake.ranges, to) == !find(fake.ranges, from))
         complain("a copy that is not between the device and the host");
     if (!result)
@@ -294,7 +334,7 @@ static zero_result fake_copy(void *to, const void *from, size_t bytes, void *str
 static zero_result fake_zero(void *memory, size_t bytes, void *stream, struct base_error *error)
 {
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = enter("zero", error);
+    const zero_result result = begin("zero", error);
     if (!result)
         give(stream, &(struct work){.kind = ZERO, .to = real(memory), .bytes = bytes});
     pthread_mutex_unlock(&fake.mutex);
@@ -310,15 +350,17 @@ void fake_device_launch(void *stream, fake_kernel kernel, void *memory, void *us
     pthread_mutex_unlock(&fake.mutex);
 }
 
-static zero_result fake_stream_create(void **stream, struct base_error *error)
+static zero_result fake_stream_create(void **stream, bool urgent, struct base_error *error)
 {
+    (void)urgent; // any order is allowed
     *stream = NULL;
     pthread_mutex_lock(&fake.mutex);
     start();
-    const zero_result result = enter("stream_create", error);
+    const zero_result result = begin("stream_create", error);
     for (int i = 0; i < MOST_STREAMS && !result && !*stream; i++)
         if (!fake.streams[i].exists) {
             fake.streams[i].exists = true;
+            fake.streams[i].number = current();
             *stream = &fake.streams[i];
         }
     pthread_mutex_unlock(&fake.mutex);
@@ -329,12 +371,12 @@ static zero_result fake_stream_sync(void *stream, struct base_error *error)
 {
     const struct stream *s = stream;
     pthread_mutex_lock(&fake.mutex);
-    zero_result result = enter("stream_sync", error);
+    zero_result result = begin("stream_sync", error);
     const unsigned given = s->given;
     while (!result && !fake.dead && (int)(given - s->done) > 0)
         pthread_cond_wait(&fake.done, &fake.mutex);
     if (!result && fake.dead)
-        result = enter("stream_sync", error);
+        result = begin("stream_sync", error);
     pthread_mutex_unlock(&fake.mutex);
     return result;
 }
@@ -357,7 +399,7 @@ static zero_result fake_event_create(void **event, struct base_error *error)
 {
     *event = NULL;
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = enter("event_create", error);
+    const zero_result result = begin("event_create", error);
     if (!result) {
         *event = calloc(1, sizeof(struct event));
         fake.events++;
@@ -370,7 +412,7 @@ static zero_result fake_event_record(void *event, void *stream, struct base_erro
 {
     struct event *e = event;
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = enter("event_record", error);
+    const zero_result result = begin("event_record", error);
     if (!result)
         give(stream, &(struct work){.kind = RECORD, .event = e, .count = ++e->recorded});
     pthread_mutex_unlock(&fake.mutex);
@@ -381,7 +423,7 @@ static zero_result fake_event_wait(void *event, void *stream, struct base_error 
 {
     struct event *e = event;
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = enter("event_wait", error);
+    const zero_result result = begin("event_wait", error);
     if (!result)
         give(stream, &(struct work){.kind = WAIT, .event = e, .count = e->recorded});
     pthread_mutex_unlock(&fake.mutex);
@@ -392,7 +434,7 @@ static zero_result fake_event_query(void *event, struct base_error *error)
 {
     const struct event *e = event;
     pthread_mutex_lock(&fake.mutex);
-    zero_result result = enter("event_query", error);
+    zero_result result = begin("event_query", error);
     if (!result && e->reached < e->recorded)
         result = ZERO_AGAIN;
     pthread_mutex_unlock(&fake.mutex);
@@ -403,12 +445,12 @@ static zero_result fake_event_sync(void *event, struct base_error *error)
 {
     const struct event *e = event;
     pthread_mutex_lock(&fake.mutex);
-    zero_result result = enter("event_sync", error);
+    zero_result result = begin("event_sync", error);
     const uint64_t recorded = e->recorded;
     while (!result && !fake.dead && e->reached < recorded)
         pthread_cond_wait(&fake.done, &fake.mutex);
     if (!result && fake.dead)
-        result = enter("event_sync", error);
+        result = begin("event_sync", error);
     pthread_mutex_unlock(&fake.mutex);
     return result;
 }
@@ -430,6 +472,9 @@ static void fake_event_destroy(void *event)
 const struct base_device fake_device = {
     .size = sizeof(struct base_device),
     .name = "fake",
+    .count = fake_count,
+    .enter = fake_enter,
+    .leave = fake_leave,
     .alloc = fake_alloc,
     .free = fake_free,
     .pin = fake_pin,

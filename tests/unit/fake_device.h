@@ -8,6 +8,9 @@
 
 #include "base/device.h"
 
+/** So many of them; streams are of one. */
+#define FAKE_DEVICES 3
+
 extern const struct base_device fake_device;
 
 /** Works on memory of the device, or on the host's where a test has no device. */

@@ -166,6 +166,7 @@ struct off_stream_config tiles_stream_config(const struct tiles_config *config)
         .codec = &tiles_codec,
         .encode = config->encode,
         .device = config->device ? &fake_device : NULL,
+        .device_number = config->device ? FAKE_DEVICES - 1 : 0,
         .fill = config->fill,
     };
 }
@@ -203,7 +204,10 @@ zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
     struct off_stream_config stream = tiles_stream_config(config);
     stream.slots = tiles->slots;
     if (!result && config->device)
-        result = fake_device.stream_create(&tiles->device_stream, error);
+        result = fake_device.enter(stream.device_number, error);
+    tiles->entered = !result && config->device;
+    if (tiles->entered)
+        result = fake_device.stream_create(&tiles->device_stream, false, error);
     stream.device_stream = tiles->device_stream;
     if (!result)
         result = off_stream_create(&tiles->stream, &stream, error);
@@ -216,6 +220,8 @@ void tiles_close(struct tiles *tiles, bool remove)
 {
     off_stream_destroy(tiles->stream);
     fake_device.stream_destroy(tiles->device_stream);
+    if (tiles->entered)
+        fake_device.leave();
     off_slots_close(tiles->slots, remove);
     *tiles = (struct tiles){.step = 0};
 }

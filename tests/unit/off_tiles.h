@@ -25,6 +25,7 @@ struct tiles {
     uint64_t step;
     bool in_place;
     void *device_stream; /**< where work is done; NULL: on the CPU */
+    bool entered;        /**< the device */
     struct tiles_work work[TILES];
 };
 
