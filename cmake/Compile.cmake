@@ -22,8 +22,8 @@ add_compile_options(-g "$<$<CONFIG:Debug>:-O1;-fno-omit-frame-pointer>")
 # but where the source says fma().
 add_compile_options(-ffp-contract=off)
 
-add_compile_options(-Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes
-                    -Wvla)
+add_compile_options(-Wall -Wextra -Wconversion -Wshadow -Wvla
+                    "$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>")
 if(ZERO_WERROR)
   add_compile_options(-Werror)
 endif()

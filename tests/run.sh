@@ -20,7 +20,8 @@ step_setup() {
 }
 
 step_format() {
-    find base collectives offload checkpoint zero examples tests -name '*.[ch]' |
+    find base collectives offload checkpoint zero examples tests \
+        -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' |
         xargs clang-format --dry-run -Werror
 }
 

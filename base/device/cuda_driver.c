@@ -56,9 +56,9 @@ static zero_result load(struct base_error *error)
         return result;
     }
     loaded = driver; // whose words a failure has
-    CUresult status = driver.init(0);
+    CUresult status = base_cuda_loaded()->init(0);
     if (status == CUDA_SUCCESS)
-        status = driver.device_count(&count);
+        status = base_cuda_loaded()->device_count(&count);
     if (status != CUDA_SUCCESS && status != CUDA_ERROR_NO_DEVICE)
         base_cuda_failed(status, "cuInit", "", &inner);
     if (count == 0)

@@ -41,7 +41,7 @@
     X(launch, cuLaunchKernel)
 
 struct base_cuda_driver {
-#define BASE_CUDA_FIELD(field, function) __typeof__(function) *field;
+#define BASE_CUDA_FIELD(field, function) __typeof__(function) *(field);
     BASE_CUDA_FUNCTIONS(BASE_CUDA_FIELD)
 #undef BASE_CUDA_FIELD
 };

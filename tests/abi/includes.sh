@@ -10,7 +10,7 @@ status=0
 
 # check <folder> <pattern of what its files may include> [<folder inside it with rules of its own>]
 check() {
-    find "$1" ${3:+-path "$3" -prune -o} -name '*.[ch]' -print | sort |
+    find "$1" ${3:+-path "$3" -prune -o} \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' \) -print | sort |
         xargs grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*("|<zero/)' /dev/null |
         grep -vE "include[[:space:]]*[\"<]($2)[\">]" >"$seen" || true
     if [ -s "$seen" ]; then
@@ -24,7 +24,7 @@ trap 'rm -f "$seen"' EXIT
 
 vocabulary='zero/(types|random)\.h'
 public='zero/(zero|collectives|types|random)\.h'
-path='[a-z0-9_/]+\.h'
+path='[a-z0-9_/]+\.(h|cu)'
 name='[a-z0-9_]+\.h'
 
 check base "base/$path|$vocabulary"

@@ -1,6 +1,6 @@
 /**
- * zero/kernels/loop.h: the functions of a table, and the arithmetic of every optimizer, once, for
- * the file of an instruction set, which includes it behind what it defines:
+ * zero/kernels/loop.h: the functions of a table, for the file of an instruction set, which includes
+ * it behind what it defines, for this and for rules.h, which has the arithmetic:
  *
  *     WIDTH                      elements of a vector: a power of two, at most ENG_DRAW_LANES
  *     vector, words              WIDTH floats; WIDTH times 32 bits
@@ -37,127 +37,14 @@
 #ifndef ZERO_KERNELS_LOOP_H
 #define ZERO_KERNELS_LOOP_H
 
-/* ------------------------------------------------------------------ optimizers */
-
-/** The scalars of an update, each in all elements of a vector. */
-struct constants {
-    vector gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2;
-    vector decay, step_size, inverse_sqrt_correction, eps;
-    bool l2, nesterov;
-};
-
-/** What an update reads and writes of a vector of elements. */
-struct elements {
-    vector gradient, moment[ENG_MAX_MOMENTS], weight;
-};
-
-/** The gradient an optimizer works with. */
-INLINE vector scaled(const struct constants *c, const struct elements *x)
-{
-    const vector g = mul(x->gradient, c->gradient_scale);
-    return c->l2 ? madd(c->decay, x->weight, g) : g;
-}
-
-/** The weight it takes its step from. */
-INLINE vector decayed(const struct constants *c, const struct elements *x)
-{
-    return c->l2 ? x->weight : nmadd(c->decay, x->weight, x->weight);
-}
-
-INLINE void adam(const struct constants *c, struct elements *x)
-{
-    const vector g = scaled(c, x);
-    const vector m = madd(c->beta1, x->moment[0], mul(c->one_minus_beta1, g));
-    const vector v = madd(c->beta2, x->moment[1], mul(mul(c->one_minus_beta2, g), g));
-    const vector d = madd(root(v), c->inverse_sqrt_correction, c->eps);
-    x->weight = nmadd(c->step_size, quotient(m, d), decayed(c, x));
-    x->moment[0] = m;
-    x->moment[1] = v;
-}
-
-INLINE void sgd(const struct constants *c, struct elements *x)
-{
-    const vector g = scaled(c, x);
-    const vector m = madd(c->beta1, x->moment[0], g);
-    const vector direction = c->nesterov ? madd(c->beta1, m, g) : m;
-    x->weight = nmadd(c->step_size, direction, decayed(c, x));
-    x->moment[0] = m;
-}
-
-INLINE void lion(const struct constants *c, struct elements *x)
-{
-    const vector g = scaled(c, x), m = x->moment[0];
-    const vector direction = sign(madd(c->beta1, m, mul(c->one_minus_beta1, g)));
-    x->weight = nmadd(c->step_size, direction, decayed(c, x));
-    x->moment[0] = madd(c->beta2, m, mul(c->one_minus_beta2, g));
-}
-
-INLINE void adagrad(const struct constants *c, struct elements *x)
-{
-    const vector g = scaled(c, x);
-    const vector m = madd(g, g, x->moment[0]);
-    x->weight = nmadd(c->step_size, quotient(g, add(root(m), c->eps)), decayed(c, x));
-    x->moment[0] = m;
-}
+#include "zero/kernels/rules.h"
 
 /* ------------------------------------------------------------------ rounding */
 
-// Integer arithmetic only: no floating-point mode plays a part.
-
-/** The nearest bf16, ties to even, of what is canonical: its NaN rounds to that of bf16. */
+/** The nearest bf16 of what is canonical. */
 INLINE halves bf16_of(vector x)
 {
-    const words bits = bits_of(x);
-    const words half = sum(word(0x7fff), both(right(bits, 16), word(1)));
-    return pack_upper(sum(bits, half));
-}
-
-/** Those of a neighbour, by 16 random bits. */
-INLINE words stochastic_bf16(words x, words random)
-{
-    const words magnitude = both(x, word(0x7fffffff));
-    return if_above(magnitude, word(0x7f800000), word(ENG_NAN_BF16), right(sum(x, random), 16));
-}
-
-/** The same for f16, by the high 31 of 32 random bits. */
-INLINE words stochastic_f16(words x, words random)
-{
-    const words magnitude = both(x, word(0x7fffffff)), exponent = right(magnitude, 23);
-    // Bits to drop: 13, and one more for each binade below the normal halves.
-    const words normal = difference(magnitude, word(112u << 23));
-    const words denormal = either(both(magnitude, word(0x7fffff)), word(0x800000));
-    const words kept = if_above(exponent, word(112), normal, denormal);
-    const words drop = if_above(exponent, word(112), word(13), difference(word(126), exponent));
-    // What is dropped, in units of 2^-31 of the last bit kept; a carry moves into the exponent.
-    const words dropped = either(left_by(kept, difference(word(31), drop)),
-                                 right_by(kept, difference(drop, word(31))));
-    const words carry = right(sum(both(dropped, word(0x7fffffff)), right(random, 1)), 31);
-    const words finite = sum(right_by(kept, drop), carry);
-    const words rounded = if_above(magnitude, word(0x477fffff), word(0x7c00), finite);
-    return if_above(magnitude, word(0x7f800000), word(ENG_NAN_F16),
-                    either(both(right(x, 16), word(0x8000)), rounded));
-}
-
-/** Random numbers of the blocks block .. block + WIDTH - 1 (zero/random.h: zero_philox()). block is
- * a multiple of WIDTH. */
-INLINE void draw(uint64_t key, uint64_t block, words random[4])
-{
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    random[0] = sum(word((uint32_t)block), lanes());
-    random[1] = word((uint32_t)(block >> 32));
-    random[2] = word(0);
-    random[3] = word(0);
-    for (int round = 0; round < 10; round++) {
-        words high0, low0, high1, low1;
-        multiply(random[0], 0xD2511F53, &high0, &low0);
-        multiply(random[2], 0xCD9E8D57, &high1, &low1);
-        random[0] = odd(odd(high1, random[1]), word(k0));
-        random[1] = low1;
-        random[2] = odd(odd(high0, random[3]), word(k1));
-        random[3] = low0;
-        k0 += 0x9E3779B9;
-        k1 += 0xBB67AE85;
-    }
+    return pack_upper(nearest_bf16(bits_of(x)));
 }
 
 /* ------------------------------------------------------------------ loops */
@@ -577,9 +464,6 @@ static void from_f16(size_t count, const uint16_t *x, float *out)
     if (end < count)
         eng_kernels_ref.from_f16(count - end, x + end, out + end);
 }
-
-/** Elements whose random numbers are drawn together: 8 halves of a block each, or 4 words. */
-enum { DRAW_BF16 = ENG_DRAW_LANES * 8, DRAW_F16 = ENG_DRAW_LANES * 4 };
 
 INLINE void round_draw_bf16(uint64_t key, uint64_t first, const float *x, uint16_t *out)
 {

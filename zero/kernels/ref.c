@@ -120,74 +120,7 @@ INLINE void store_squares(double lane[ENG_SUM_LANES], const struct squares *lane
     memcpy(lane, lanes->lane, sizeof lanes->lane);
 }
 
-/* ------------------------------------------------------------------ words */
-
-INLINE words word(uint32_t x)
-{
-    return x;
-}
-
-INLINE words lanes(void)
-{
-    return 0;
-}
-
-INLINE words sum(words a, words b)
-{
-    return a + b;
-}
-
-INLINE words difference(words a, words b)
-{
-    return a - b;
-}
-
-INLINE words both(words a, words b)
-{
-    return a & b;
-}
-
-INLINE words either(words a, words b)
-{
-    return a | b;
-}
-
-INLINE words odd(words a, words b)
-{
-    return a ^ b;
-}
-
-INLINE words left(words x, int bits)
-{
-    return x << bits;
-}
-
-INLINE words right(words x, int bits)
-{
-    return x >> bits;
-}
-
-INLINE words left_by(words x, words bits)
-{
-    return bits < 32 ? x << bits : 0;
-}
-
-INLINE words right_by(words x, words bits)
-{
-    return bits < 32 ? x >> bits : 0;
-}
-
-INLINE words if_above(words a, words b, words yes, words no)
-{
-    return a > b ? yes : no;
-}
-
-INLINE void multiply(words x, uint32_t constant, words *high, words *low)
-{
-    const uint64_t product = (uint64_t)x * constant;
-    *high = (words)(product >> 32);
-    *low = (words)product;
-}
+#include "zero/kernels/one.h"
 
 /* ------------------------------------------------------------------ halves */
 
@@ -239,19 +172,12 @@ INLINE vector load_f16(const uint16_t *x)
 
 uint16_t eng_round_bf16_one(uint64_t key, uint64_t element, float x)
 {
-    words random[4];
-    const size_t half = element % DRAW_BF16 / ENG_DRAW_LANES;
-    draw(key, element / DRAW_BF16 * ENG_DRAW_LANES + element % ENG_DRAW_LANES, random);
-    const words both_halves = random[half / 2];
-    return (uint16_t)stochastic_bf16(bits_of(x),
-                                     half % 2 ? both_halves >> 16 : both_halves & 0xffff);
+    return (uint16_t)rounded_bf16(key, element, bits_of(x));
 }
 
 uint16_t eng_round_f16_one(uint64_t key, uint64_t element, float x)
 {
-    words random[4];
-    draw(key, element / DRAW_F16 * ENG_DRAW_LANES + element % ENG_DRAW_LANES, random);
-    return (uint16_t)stochastic_f16(bits_of(x), random[element % DRAW_F16 / ENG_DRAW_LANES]);
+    return (uint16_t)rounded_f16(key, element, bits_of(x));
 }
 
 size_t eng_add_contributions(const struct eng_contributions *from, size_t first, size_t count,

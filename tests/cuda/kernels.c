@@ -1,0 +1,506 @@
+// Kernels of devices give the bits of ref, for every kind of input and count, and touch nothing
+// beside their arrays. As a program: cuda.kernels host|gpu: cuda.cu on the processor (on_host.h),
+// or where it belongs; without a GPU that is a skip.
+#include "base/device.h"
+#include "base/exact_sum.h"
+#include "tests/cuda/on_host.h"
+#include "tests/sweep.h"
+#include "tests/unit/kernel_inputs.h"
+#include "zero/kernels/tables.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SKIPPED = 77, GROUPS = 4, RUNS = 4, GAP = 2 * ENG_GRANULE, ROOM = 24 * ENG_GRANULE };
+
+static const struct base_device *device = &base_device_cpu;
+static const struct eng_device_kernels *kernels = &eng_device_kernels_on_host;
+static void *state, *stream;
+
+static int set_up(void **unused)
+{
+    (void)unused;
+    static struct eng_fp_state saved; // the processor is left as the definition wants it
+    eng_fp_enter(&saved);
+    return device->enter(0, NULL) || device->stream_create(&stream, false, NULL) ||
+                   kernels->open(&state, NULL)
+               ? -1
+               : 0;
+}
+
+static int tear_down(void **unused)
+{
+    (void)unused;
+    kernels->close(state);
+    device->stream_destroy(stream);
+    device->leave();
+    return 0;
+}
+
+static void ok(zero_result result)
+{
+    assert_int_equal(result, ZERO_OK);
+}
+
+// Memory of the device with the same bytes.
+static void *put(const void *bytes, size_t size)
+{
+    void *there;
+    ok(device->alloc(&there, size, NULL));
+    ok(device->copy(there, bytes, size, stream, NULL));
+    ok(device->stream_sync(stream, NULL));
+    return there;
+}
+
+// Gets them back, and frees it.
+static void take(void *bytes, void *there, size_t size)
+{
+    ok(device->copy(bytes, there, size, stream, NULL));
+    ok(device->stream_sync(stream, NULL));
+    device->free(there);
+}
+
+static void compare(const char *what, int turn, const void *a, const void *b, size_t size)
+{
+    for (size_t i = 0; i < size / sizeof(uint32_t); i++) {
+        const uint32_t x = ((const uint32_t *)a)[i], y = ((const uint32_t *)b)[i];
+        if (x != y)
+            fail_msg("%s, turn %d: word %zu is 0x%08x instead of 0x%08x", what, turn, i, x, y);
+    }
+}
+
+static size_t size_of(zero_dtype dtype)
+{
+    return dtype == ZERO_F32 ? 4 : 2;
+}
+
+static void widen(zero_dtype dtype, const void *from, size_t first, size_t count, float *to)
+{
+    if (dtype == ZERO_BF16)
+        eng_kernels_ref.from_bf16(count, (const uint16_t *)from + first, to);
+    else if (dtype == ZERO_F16)
+        eng_kernels_ref.from_f16(count, (const uint16_t *)from + first, to);
+    else
+        memcpy(to, (const float *)from + first, count * sizeof *to);
+}
+
+/* ------------------------------------------------------------------ update */
+
+// Everything that updates read and write, guards in between, on one side or the other.
+struct state {
+    float gradient[ROOM], moment[ENG_MAX_MOMENTS][ROOM], weight[ROOM];
+    uint16_t work[ROOM];
+    struct eng_rule_scalars scalars[GROUPS];
+    uint64_t keys[RUNS * ENG_DEVICE_KEYS];
+    struct eng_device_run runs[RUNS];
+    uint32_t gate;
+};
+
+static struct state before, after, expected;
+
+static struct eng_rule_scalars scalars_of(int turn, int group)
+{
+    return (struct eng_rule_scalars){
+        .rule = (enum eng_rule)((turn + group) % ENG_RULES),
+        .gradient_scale = 0.125f,
+        .beta1 = 0.9f,
+        .one_minus_beta1 = 0.1f,
+        .beta2 = 0.999f,
+        .one_minus_beta2 = 0.001f,
+        .decay = 1e-4f,
+        .step_size = 1e-2f,
+        .inverse_sqrt_correction = 31.6f,
+        .eps = 1e-8f,
+        .l2 = turn / 2 % 2,
+        .nesterov = turn % 2,
+    };
+}
+
+static const uint32_t counts[] = {1, 2, 3, 4, 5, 127, 1023, 1024, 1025, 2047, 9001};
+
+// The runs of a turn, at addresses of `at`.
+static void lay_runs(int turn, bool rounds, const struct state *at, struct eng_device_run *runs)
+{
+    static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
+    size_t element = ENG_GRANULE;
+    for (uint32_t r = 0; r < RUNS; r++) {
+        const uint32_t count = counts[((uint32_t)turn + r) % (sizeof counts / sizeof *counts)];
+        const zero_dtype gradient = dtypes[(turn + (int)r) % 3];
+        const zero_dtype weight = rounds ? dtypes[(turn / 3 + (int)r) % 3] : ZERO_F32;
+        const zero_dtype moment = rounds && turn % 2 ? ZERO_BF16 : ZERO_F32;
+        runs[r] = (struct eng_device_run){
+            .gradient = (const unsigned char *)at->gradient + element * size_of(gradient),
+            .weight = (unsigned char *)(uintptr_t)at->weight + element * size_of(weight),
+            .work = turn % 4 == 3 ? NULL : (uint16_t *)(uintptr_t)at->work + element,
+            .first = (uint64_t)turn * ENG_GRANULE,
+            .count = count,
+            .group = r % GROUPS,
+            .key = r * ENG_DEVICE_KEYS,
+            .gradient_dtype = (uint8_t)gradient,
+            .weight_dtype = (uint8_t)weight,
+            .moment_dtype = (uint8_t)moment,
+            .work_dtype = turn % 4 == 2 ? ZERO_F16 : ZERO_BF16,
+        };
+        for (int k = 0; k < ENG_MAX_MOMENTS; k++)
+            runs[r].moment[k] =
+                (unsigned char *)(uintptr_t)at->moment[k] + element * size_of(moment);
+        element += (count + ENG_GRANULE - 1) / ENG_GRANULE * ENG_GRANULE + GAP;
+    }
+    assert_true(element <= ROOM);
+}
+
+static void fill(int turn, struct state *s)
+{
+    const enum input_kind kind = (enum input_kind)(turn % INPUT_KINDS);
+    input_fill(kind, 1, ROOM, s->gradient);
+    input_fill(turn % 3 ? kind : INPUT_ORDINARY, 2, ROOM, s->moment[0]);
+    input_fill(turn % 5 ? INPUT_ORDINARY : kind, 3, ROOM, s->moment[1]);
+    input_fill(turn % 2 ? INPUT_ORDINARY : kind, 4, ROOM, s->weight);
+    memset(s->work, 0x5a, sizeof s->work);
+    for (int g = 0; g < GROUPS; g++)
+        s->scalars[g] = scalars_of(turn, g);
+    for (int k = 0; k < RUNS * ENG_DEVICE_KEYS; k++)
+        s->keys[k] = zero_random_bits(7, (uint64_t)turn, (uint64_t)k);
+}
+
+static void round_to(zero_dtype dtype, uint64_t key, const struct eng_device_run *run,
+                     const float *from, void *to)
+{
+    if (dtype == ZERO_F32)
+        memcpy(to, from, run->count * sizeof *from);
+    else if (dtype == ZERO_BF16)
+        eng_kernels_ref.round_bf16(key, run->first, run->count, from, to);
+    else
+        eng_kernels_ref.round_f16(key, run->first, run->count, from, to);
+}
+
+// As the engine does it on the processor.
+static void update_run(const struct state *s, const struct eng_device_run *run)
+{
+    static float gradient[ENG_DEVICE_RUN], weight[ENG_DEVICE_RUN];
+    static float moment[ENG_MAX_MOMENTS][ENG_DEVICE_RUN];
+    const struct eng_rule_scalars *scalars = &s->scalars[run->group];
+    const int moments = scalars->rule == ENG_RULE_ADAM ? 2 : 1;
+    widen(run->gradient_dtype, run->gradient, 0, run->count, gradient);
+    widen(run->weight_dtype, run->weight, 0, run->count, weight);
+    for (int k = 0; k < moments; k++)
+        widen(run->moment_dtype, run->moment[k], 0, run->count, moment[k]);
+    const struct eng_update update = {
+        .count = run->count,
+        .gradient = gradient,
+        .moment = {moment[0], moment[1]},
+        .weight = weight,
+        .work = run->work,
+        .work_dtype = run->work_dtype,
+    };
+    eng_kernels_ref.update[scalars->rule](scalars, &update);
+    round_to(run->weight_dtype, s->keys[run->key], run, weight, run->weight);
+    for (int k = 0; k < moments; k++)
+        round_to(run->moment_dtype, s->keys[run->key + 1 + (uint32_t)k], run, moment[k],
+                 run->moment[k]);
+}
+
+static void update_turn(int turn, bool rounds, bool gated)
+{
+    fill(turn, &before);
+    before.gate = !gated;
+    expected = before;
+    lay_runs(turn, rounds, &expected, expected.runs);
+    for (int r = 0; r < RUNS && !gated; r++)
+        update_run(&expected, &expected.runs[r]);
+    struct state *there = put(&before, sizeof before);
+    lay_runs(turn, rounds, there, before.runs);
+    ok(device->copy(there->runs, before.runs, sizeof before.runs, stream, NULL));
+    const struct eng_device_update update = {
+        .runs = there->runs,
+        .count = RUNS,
+        .rounds = rounds,
+        .scalars = there->scalars,
+        .keys = rounds ? there->keys : NULL,
+        .gate = turn % 3 || gated ? &there->gate : NULL,
+    };
+    if (!rounds) // whose keys nobody looks at
+        for (int r = 0; r < RUNS; r++)
+            assert_int_equal(before.runs[r].weight_dtype, ZERO_F32);
+    ok(kernels->update(state, &update, stream, NULL));
+    take(&after, there, sizeof after);
+    memset(after.runs, 0, sizeof after.runs); // addresses
+    memset(expected.runs, 0, sizeof expected.runs);
+    compare(rounds ? "rounded update" : "update", turn, &after, &expected, sizeof after);
+}
+
+static void updates_have_the_bits_of_the_definition(void **unused)
+{
+    (void)unused;
+    for (int turn = 0; turn < 3 * 4 * INPUT_KINDS; turn++)
+        if (test_takes(turn + turn / 3))
+            update_turn(turn, false, false);
+}
+
+static void rounded_updates_have_them_too(void **unused)
+{
+    (void)unused;
+    for (int turn = 0; turn < 3 * 4 * INPUT_KINDS; turn++)
+        if (test_takes(turn + turn / 3))
+            update_turn(turn, true, false);
+}
+
+static void nothing_is_updated_behind_a_gate(void **unused)
+{
+    (void)unused;
+    update_turn(1, false, true);
+    update_turn(1, true, true);
+}
+
+static void no_runs_are_nothing(void **unused)
+{
+    (void)unused;
+    const struct eng_device_update update = {.count = 0};
+    ok(kernels->update(state, &update, stream, NULL));
+    ok(device->stream_sync(stream, NULL));
+}
+
+/* ------------------------------------------------------------------ sum */
+
+enum { MOST_RANKS = 5, MOST_GRANULES = 9, OWNED = MOST_GRANULES * ENG_GRANULE };
+
+struct contributions {
+    uint32_t received[MOST_RANKS][OWNED], own[OWNED]; // of any dtype
+    float accumulator[OWNED + ENG_GRANULE], block[OWNED + ENG_GRANULE];
+    double squares[MOST_GRANULES + 1];
+    uint64_t bad;
+};
+
+static struct contributions given, got, wanted;
+
+static const void *source(const struct contributions *c, const struct eng_device_sum *s, int k)
+{
+    return k == s->own_index ? (const void *)c->own : c->received[k];
+}
+
+static float one_nan(float x)
+{
+    const uint32_t bits = ENG_NAN_F32;
+    float nan;
+    memcpy(&nan, &bits, sizeof nan);
+    return x == x ? x : nan;
+}
+
+// The definition of comm.h, element by element.
+static void add_up(struct contributions *c, const struct eng_device_sum *s)
+{
+    for (size_t i = 0; i < s->granules * ENG_GRANULE; i++) {
+        bool store = s->store;
+        for (int k = 0; k < s->count; k++) {
+            const uint64_t number = s->number + (uint64_t)k;
+            float x;
+            widen(s->dtype, source(c, s, k), i, 1, &x);
+            uint32_t bits;
+            memcpy(&bits, &x, sizeof bits);
+            if ((bits & 0x7f800000) == 0x7f800000) {
+                const uint64_t bad = number << ENG_DEVICE_BAD_SHIFT | (s->element + i);
+                c->bad = bad < c->bad ? bad : c->bad;
+            }
+            c->block[i] = one_nan(number % s->sum_group == 0 ? x : c->block[i] + x);
+            if ((number + 1) % s->sum_group != 0 && !(s->last && k == s->count - 1))
+                continue;
+            c->accumulator[i] = store ? c->block[i] : one_nan(c->accumulator[i] + c->block[i]);
+            store = false;
+        }
+    }
+    for (size_t g = 0; s->squares && g < s->granules; g++)
+        c->squares[g] = eng_kernels_ref.sum_squares(ENG_GRANULE, c->accumulator + g * ENG_GRANULE);
+}
+
+static void fill_contributions(int turn)
+{
+    const enum input_kind kind = (enum input_kind)(turn % INPUT_KINDS);
+    for (int r = 0; r < MOST_RANKS; r++)
+        input_fill(turn % 2 ? kind : INPUT_ORDINARY, 10 + (uint64_t)r, OWNED,
+                   (float *)(void *)given.received[r]);
+    input_fill(kind, 20, OWNED, (float *)(void *)given.own);
+    input_fill(turn % 3 ? kind : INPUT_ORDINARY, 21, OWNED + ENG_GRANULE, given.accumulator);
+    input_fill(INPUT_ORDINARY, 22, OWNED + ENG_GRANULE, given.block);
+    memset(given.squares, 0x5a, sizeof given.squares);
+    given.bad = UINT64_MAX;
+}
+
+static struct eng_device_sum sum_of(int turn, struct contributions *at)
+{
+    static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
+    static const uint32_t groups[] = {1, 1, 2, 4};
+    const uint32_t group = groups[turn / 3 % 4];
+    const uint64_t number = (uint64_t)(turn % 7);
+    const int count = 1 + turn % MOST_RANKS;
+    const bool last = turn % 2;
+    return (struct eng_device_sum){
+        .received = at->received,
+        .stride = sizeof at->received[0],
+        .own = at->own,
+        .own_index = turn % (count + 1) - 1,
+        .dtype = dtypes[turn % 3],
+        .count = count,
+        .granules = 1 + (size_t)turn % MOST_GRANULES,
+        .accumulator = at->accumulator,
+        .block = group > 1 ? at->block : NULL,
+        .number = number,
+        .sum_group = group,
+        .store = number / group == 0,
+        .last = last,
+        .squares = last ? at->squares : NULL,
+        .element = (uint64_t)turn * ENG_GRANULE,
+        .bad = &at->bad,
+    };
+}
+
+static void sum_turn(int turn)
+{
+    struct eng_device_sum sum = sum_of(turn, &wanted);
+    fill_contributions(turn);
+    wanted = given;
+    add_up(&wanted, &sum);
+    struct contributions *there = put(&given, sizeof given);
+    sum = sum_of(turn, there);
+    ok(kernels->sum(state, &sum, stream, NULL));
+    take(&got, there, sizeof got);
+    const size_t owned = sum.granules * ENG_GRANULE;
+    const bool open = (sum.number + (uint64_t)sum.count) % sum.sum_group != 0 && !sum.last;
+    if (!open) // what a finished block was is nobody's business
+        memcpy(got.block, wanted.block, owned * sizeof *got.block);
+    compare("sum", turn, &got, &wanted, sizeof got);
+}
+
+static void sums_have_the_bits_of_the_definition(void **unused)
+{
+    (void)unused;
+    for (int turn = 0; turn < 3 * 5 * 7; turn++)
+        if (test_takes(turn + turn / 3))
+            sum_turn(turn);
+}
+
+/* ------------------------------------------------------------------ squares */
+
+enum { MOST_SQUARES = 3000 };
+
+struct squares {
+    double squares[MOST_SQUARES];
+    int64_t limbs[BASE_EXACT_SUM_LIMBS];
+    uint32_t overflow, unused;
+};
+
+static double any_square(int turn, uint64_t i)
+{
+    float x;
+    const uint32_t bits = input_bits((enum input_kind)(turn % INPUT_KINDS), 30, i) & 0x7fffffff;
+    memcpy(&x, &bits, sizeof bits);
+    const double wide = x;
+    if (turn % 5 == 4 && i == 17)
+        return 1.0000001e300;
+    return turn % 4 == 3 ? wide * 4.9406564584124654e-324 * 3 : wide * wide;
+}
+
+static void squares_turn(int turn, size_t count)
+{
+    static struct squares here;
+    struct base_exact_sum exact, added;
+    uint32_t overflow = 0;
+    here = (struct squares){.overflow = 0};
+    base_exact_sum_init(&exact);
+    for (size_t i = 0; i < count; i++) {
+        here.squares[i] = any_square(turn, i);
+        if (here.squares[i] <= 1e300)
+            base_exact_sum_add(&exact, here.squares[i]);
+        else
+            overflow = 1;
+    }
+    struct squares *there = put(&here, sizeof here);
+    const struct eng_device_squares squares = {there->squares, count, there->limbs,
+                                               &there->overflow};
+    ok(kernels->squares(state, &squares, stream, NULL));
+    take(&here, there, sizeof here);
+    memcpy(added.limb, here.limbs, sizeof added.limb);
+    assert_int_equal(here.overflow, overflow);
+    const double a = base_exact_sum_round(&added), b = base_exact_sum_round(&exact);
+    if (memcmp(&a, &b, sizeof a) != 0)
+        fail_msg("turn %d, %zu squares: %a instead of %a", turn, count, a, b);
+}
+
+static void squares_are_added_without_rounding(void **unused)
+{
+    (void)unused;
+    static const size_t some[] = {0, 1, 2, 255, 256, 257, 3000};
+    for (int turn = 0; turn < 20; turn++)
+        squares_turn(turn, some[turn % 7]);
+}
+
+/* ------------------------------------------------------------------ conversion */
+
+struct conversion {
+    float from[ROOM], to[ROOM];
+};
+
+static void convert_turn(int turn, zero_dtype from, zero_dtype to, size_t count)
+{
+    static struct conversion here, result;
+    static float wide[ROOM];
+    input_fill((enum input_kind)(turn % INPUT_KINDS), 40, ROOM, here.from);
+    memset(here.to, 0x5a, sizeof here.to);
+    struct conversion *there = put(&here, sizeof here);
+    const struct eng_device_conversion conversion = {there->from, there->to, from, to, count};
+    ok(kernels->convert(state, &conversion, stream, NULL));
+    take(&result, there, sizeof result);
+    widen(from, here.from, 0, count, wide);
+    if (to == ZERO_BF16)
+        eng_kernels_ref.to_bf16(count, wide, (uint16_t *)(void *)here.to);
+    else
+        eng_kernels_ref.to_f16(count, wide, (uint16_t *)(void *)here.to);
+    compare("conversion", turn, &result, &here, sizeof here);
+}
+
+static void conversions_have_the_bits_of_the_definition(void **unused)
+{
+    (void)unused;
+    static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
+    for (int turn = 0; turn < 6 * INPUT_KINDS; turn++)
+        convert_turn(turn, dtypes[turn % 3], dtypes[1 + turn / 3 % 2],
+                     (size_t)counts[(size_t)turn % (sizeof counts / sizeof *counts)]);
+}
+
+/* ------------------------------------------------------------------ where */
+
+// Whether there is a GPU; if not, says why.
+static bool find_gpu(void)
+{
+    struct base_error error = {.result = ZERO_OK};
+    device = &base_device_cuda;
+    kernels = &eng_device_kernels_cuda;
+    if (!device->enter(0, &error)) {
+        device->leave();
+        return true;
+    }
+    printf("skipped: %s\n", error.message);
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(updates_have_the_bits_of_the_definition),
+        cmocka_unit_test(rounded_updates_have_them_too),
+        cmocka_unit_test(nothing_is_updated_behind_a_gate),
+        cmocka_unit_test(no_runs_are_nothing),
+        cmocka_unit_test(sums_have_the_bits_of_the_definition),
+        cmocka_unit_test(squares_are_added_without_rounding),
+        cmocka_unit_test(conversions_have_the_bits_of_the_definition),
+    };
+    if (argc != 2)
+        return EXIT_FAILURE;
+    if (strcmp(argv[1], "gpu") == 0 && !find_gpu())
+        return SKIPPED;
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,107 @@
+#include "zero/kernels/cuda.h"
+
+#include "base/arena.h"
+#include "base/device/cuda.h"
+
+/** cuda.cu as nvcc has compiled it, for several architectures. */
+extern const unsigned char eng_cuda_image[];
+__asm__(".pushsection .rodata\n"
+        ".balign 64\n"
+        ".global eng_cuda_image\n"
+        ".hidden eng_cuda_image\n"
+        "eng_cuda_image:\n"
+        ".incbin \"" ENG_CUDA_IMAGE "\"\n"
+        ".popsection\n");
+
+enum kernel { UPDATE, UPDATE_ROUNDED, SUM, SQUARES, CONVERT, KERNELS };
+
+static const char *const names[KERNELS] = {
+    [UPDATE] = "eng_cuda_update",   [UPDATE_ROUNDED] = "eng_cuda_update_rounded",
+    [SUM] = "eng_cuda_sum",         [SQUARES] = "eng_cuda_squares",
+    [CONVERT] = "eng_cuda_convert",
+};
+
+/** The code on one GPU. */
+struct cuda {
+    void *module;
+    void *kernels[KERNELS];
+};
+
+static void cuda_close(void *state)
+{
+    struct cuda *cuda = state;
+    if (!cuda)
+        return;
+    base_cuda_unload(cuda->module);
+    base_free(cuda);
+}
+
+static zero_result cuda_open(void **state, struct base_error *error)
+{
+    *state = NULL;
+    struct cuda *cuda = base_calloc(1, sizeof *cuda);
+    if (!cuda)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the table of a GPU's kernels");
+    zero_result r = base_cuda_load(&cuda->module, eng_cuda_image, "this library", error);
+    for (int k = 0; !r && k < KERNELS; k++)
+        r = base_cuda_kernel(&cuda->kernels[k], cuda->module, names[k], error);
+    if (r)
+        cuda_close(cuda);
+    else
+        *state = cuda;
+    return r;
+}
+
+/** Starts a kernel whose only argument is a structure. */
+static zero_result start(void *state, enum kernel kernel, size_t blocks, const void *argument,
+                         void *stream, struct base_error *error)
+{
+    const struct cuda *cuda = state;
+    void *arguments[] = {(void *)(uintptr_t)argument}; // which is copied, not changed
+    const struct base_cuda_grid grid = {blocks, ENG_CUDA_THREADS};
+    return base_cuda_launch(cuda->kernels[kernel], names[kernel], grid, arguments, stream, error);
+}
+
+static size_t parts(size_t count, size_t part)
+{
+    return (count + part - 1) / part;
+}
+
+static zero_result cuda_update(void *state, const struct eng_device_update *update, void *stream,
+                               struct base_error *error)
+{
+    const enum kernel kernel = update->rounds ? UPDATE_ROUNDED : UPDATE;
+    return start(state, kernel, update->count, update, stream, error);
+}
+
+static zero_result cuda_sum(void *state, const struct eng_device_sum *sum, void *stream,
+                            struct base_error *error)
+{
+    return start(state, SUM, parts(sum->granules, ENG_CUDA_TILE), sum, stream, error);
+}
+
+static zero_result cuda_squares(void *state, const struct eng_device_squares *squares, void *stream,
+                                struct base_error *error)
+{
+    const size_t blocks = parts(squares->count, ENG_CUDA_THREADS);
+    return start(state, SQUARES, blocks < ENG_CUDA_SQUARE_BLOCKS ? blocks : ENG_CUDA_SQUARE_BLOCKS,
+                 squares, stream, error);
+}
+
+static zero_result cuda_convert(void *state, const struct eng_device_conversion *conversion,
+                                void *stream, struct base_error *error)
+{
+    return start(state, CONVERT, parts(conversion->count, (size_t)4 * ENG_CUDA_THREADS), conversion,
+                 stream, error);
+}
+
+const struct eng_device_kernels eng_device_kernels_cuda = {
+    .size = sizeof(struct eng_device_kernels),
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .update = cuda_update,
+    .sum = cuda_sum,
+    .squares = cuda_squares,
+    .convert = cuda_convert,
+};

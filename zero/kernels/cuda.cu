@@ -1,0 +1,456 @@
+// The kernels of device.h on NVIDIA's GPUs. Memory-bound: every element is read and written once,
+// by accesses of 16 bytes (8 of what has 16 bits) side by side. Operations on floats are asked for
+// one by one, so that the compiler cannot fuse them, and round to nearest with denormals.
+#include "zero/kernels/cuda.h"
+#include "zero/kernels/tables.h"
+
+#include <cuda_fp16.h>
+
+#define INLINE static __device__ __forceinline__
+
+typedef float vector;
+typedef uint32_t words;
+
+/* ------------------------------------------------------------------ floats */
+
+INLINE vector mul(vector a, vector b)
+{
+    return __fmul_rn(a, b);
+}
+
+INLINE vector madd(vector a, vector b, vector c)
+{
+    return __fmaf_rn(a, b, c);
+}
+
+INLINE vector nmadd(vector a, vector b, vector c)
+{
+    return __fmaf_rn(-a, b, c);
+}
+
+INLINE vector add(vector a, vector b)
+{
+    return __fadd_rn(a, b);
+}
+
+INLINE vector quotient(vector a, vector b)
+{
+    return __fdiv_rn(a, b);
+}
+
+INLINE vector root(vector x)
+{
+    return __fsqrt_rn(x);
+}
+
+INLINE vector sign(vector x)
+{
+    return x < 0 || x > 0 ? copysignf(1.0f, x) : x;
+}
+
+INLINE words bits_of(vector x)
+{
+    return __float_as_uint(x);
+}
+
+INLINE vector float_of(words x)
+{
+    return __uint_as_float(x);
+}
+
+INLINE vector canonical(vector x)
+{
+    return (bits_of(x) & 0x7fffffff) > 0x7f800000 ? float_of(ENG_NAN_F32) : x;
+}
+
+INLINE bool is_finite(vector x)
+{
+    return (bits_of(x) & 0x7f800000) != 0x7f800000;
+}
+
+#include "zero/kernels/one.h"
+
+INLINE uint16_t f16_of(vector x)
+{
+    const bool is_nan = (bits_of(x) & 0x7fffffff) > 0x7f800000;
+    return is_nan ? ENG_NAN_F16 : __half_as_ushort(__float2half_rn(x));
+}
+
+INLINE vector from_f16(uint16_t x)
+{
+    return __half2float(__ushort_as_half(x));
+}
+
+/* ------------------------------------------------------------------ four elements of a thread */
+
+enum { FOUR = 4 };
+
+/** Elements i .. i+n-1, i a multiple of 4 and n at most 4, of an array. */
+INLINE void load_floats(const void *from, size_t i, unsigned n, vector x[FOUR])
+{
+    const float *floats = (const float *)from + i;
+    if (n == FOUR) {
+        const float4 all = *(const float4 *)floats;
+        x[0] = all.x, x[1] = all.y, x[2] = all.z, x[3] = all.w;
+        return;
+    }
+    for (unsigned j = 0; j < FOUR; j++)
+        x[j] = j < n ? floats[j] : 0;
+}
+
+INLINE void store_floats(void *to, size_t i, unsigned n, const vector x[FOUR])
+{
+    float *floats = (float *)to + i;
+    if (n == FOUR) {
+        *(float4 *)floats = make_float4(x[0], x[1], x[2], x[3]);
+        return;
+    }
+    for (unsigned j = 0; j < FOUR; j++)
+        if (j < n)
+            floats[j] = x[j];
+}
+
+INLINE void load_halves(const void *from, size_t i, unsigned n, words x[FOUR])
+{
+    const uint16_t *halves = (const uint16_t *)from + i;
+    if (n == FOUR) {
+        const uint2 all = *(const uint2 *)halves;
+        x[0] = all.x & 0xffff, x[1] = all.x >> 16, x[2] = all.y & 0xffff, x[3] = all.y >> 16;
+        return;
+    }
+    for (unsigned j = 0; j < FOUR; j++)
+        x[j] = j < n ? halves[j] : 0;
+}
+
+INLINE void store_halves(void *to, size_t i, unsigned n, const words x[FOUR])
+{
+    uint16_t *halves = (uint16_t *)to + i;
+    if (n == FOUR) {
+        *(uint2 *)halves = make_uint2(x[0] | x[1] << 16, x[2] | x[3] << 16);
+        return;
+    }
+    for (unsigned j = 0; j < FOUR; j++)
+        if (j < n)
+            halves[j] = (uint16_t)x[j];
+}
+
+/** Of any dtype, widened. */
+INLINE void load_any(unsigned dtype, const void *from, size_t i, unsigned n, vector x[FOUR])
+{
+    words halves[FOUR];
+    if (dtype == ZERO_F32) {
+        load_floats(from, i, n, x);
+        return;
+    }
+    load_halves(from, i, n, halves);
+    for (int j = 0; j < FOUR; j++)
+        x[j] = dtype == ZERO_BF16 ? float_of(halves[j] << 16) : from_f16((uint16_t)halves[j]);
+}
+
+/** To any dtype, to nearest even; NaN as one. */
+INLINE void store_nearest(unsigned dtype, void *to, size_t i, unsigned n, const vector x[FOUR])
+{
+    words halves[FOUR];
+    vector floats[FOUR];
+    for (int j = 0; j < FOUR; j++) {
+        floats[j] = canonical(x[j]);
+        halves[j] = dtype == ZERO_BF16 ? nearest_bf16(bits_of(floats[j])) >> 16 : f16_of(x[j]);
+    }
+    if (dtype == ZERO_F32)
+        store_floats(to, i, n, floats);
+    else
+        store_halves(to, i, n, halves);
+}
+
+/** Long: once for all who round. */
+static __device__ __noinline__ words rounded(unsigned dtype, uint64_t key, uint64_t element,
+                                             words x)
+{
+    return (dtype == ZERO_BF16 ? rounded_bf16(key, element, x) : rounded_f16(key, element, x)) &
+           0xffff;
+}
+
+/** The same, stochastically to what has 16 bits; `first` is the element of the slice that i = 0
+ * is. */
+INLINE void store_rounded(unsigned dtype, uint64_t key, uint64_t first, void *to, size_t i,
+                          unsigned n, const vector x[FOUR])
+{
+    words halves[FOUR];
+    for (unsigned j = 0; j < FOUR; j++)
+        halves[j] = rounded(dtype, key, first + i + j, bits_of(x[j]));
+    store_halves(to, i, n, halves);
+}
+
+/* ------------------------------------------------------------------ update */
+
+/** An optimizer's arithmetic. */
+template <enum eng_rule rule> INLINE void apply(const struct constants *c, struct elements *x)
+{
+    if (rule == ENG_RULE_ADAM)
+        adam(c, x);
+    else if (rule == ENG_RULE_SGD)
+        sgd(c, x);
+    else if (rule == ENG_RULE_LION)
+        lion(c, x);
+    else
+        adagrad(c, x);
+}
+
+INLINE struct constants constants_of(const struct eng_rule_scalars *scalars)
+{
+    struct constants c;
+    c.gradient_scale = scalars->gradient_scale;
+    c.beta1 = scalars->beta1;
+    c.one_minus_beta1 = scalars->one_minus_beta1;
+    c.beta2 = scalars->beta2;
+    c.one_minus_beta2 = scalars->one_minus_beta2;
+    c.decay = scalars->decay;
+    c.step_size = scalars->step_size;
+    c.inverse_sqrt_correction = scalars->inverse_sqrt_correction;
+    c.eps = scalars->eps;
+    c.l2 = scalars->l2;
+    c.nesterov = scalars->nesterov;
+    return c;
+}
+
+/** Stores a field of the state: the weight's key is the first of the slice's. */
+template <bool wide>
+INLINE void store_field(const struct eng_device_run *run, unsigned dtype, const uint64_t *key,
+                        void *to, size_t i, unsigned n, const vector x[FOUR])
+{
+    if (wide || dtype == ZERO_F32)
+        store_nearest(ZERO_F32, to, i, n, x);
+    else
+        store_rounded(dtype, *key, run->first, to, i, n, x);
+}
+
+template <enum eng_rule rule, bool wide>
+INLINE void update_four(const struct eng_device_run *run, const struct constants *c,
+                        const uint64_t *keys, size_t i, unsigned n)
+{
+    const int moments = rule == ENG_RULE_ADAM ? 2 : 1;
+    vector gradient[FOUR], weight[FOUR], moment[moments][FOUR];
+    load_any(run->gradient_dtype, run->gradient, i, n, gradient);
+    load_any(wide ? (unsigned)ZERO_F32 : run->weight_dtype, run->weight, i, n, weight);
+    for (int k = 0; k < moments; k++)
+        load_any(wide ? (unsigned)ZERO_F32 : run->moment_dtype, run->moment[k], i, n, moment[k]);
+    for (int j = 0; j < FOUR; j++) {
+        struct elements x;
+        x.gradient = gradient[j];
+        x.weight = weight[j];
+        for (int k = 0; k < moments; k++)
+            x.moment[k] = moment[k][j];
+        apply<rule>(c, &x);
+        weight[j] = x.weight;
+        for (int k = 0; k < moments; k++)
+            moment[k][j] = x.moment[k];
+    }
+    for (int k = 0; k < moments; k++)
+        store_field<wide>(run, run->moment_dtype, keys + 1 + k, run->moment[k], i, n, moment[k]);
+    store_field<wide>(run, run->weight_dtype, keys, run->weight, i, n, weight);
+    if (run->work)
+        store_nearest(run->work_dtype, run->work, i, n, weight);
+}
+
+template <enum eng_rule rule, bool wide>
+INLINE void update_run(const struct eng_device_run *run, const struct eng_rule_scalars *scalars,
+                       const uint64_t *keys)
+{
+    const struct constants c = constants_of(scalars);
+    for (unsigned i = FOUR * threadIdx.x; i < run->count; i += FOUR * blockDim.x) {
+        const unsigned left = run->count - i;
+        if (left >= FOUR)
+            update_four<rule, wide>(run, &c, keys, i, FOUR);
+        else
+            update_four<rule, wide>(run, &c, keys, i, left);
+    }
+}
+
+/** A block a run. */
+template <bool wide> INLINE void update(const struct eng_device_update *u)
+{
+    if (u->gate && *u->gate == 0)
+        return;
+    const struct eng_device_run run = u->runs[blockIdx.x];
+    const struct eng_rule_scalars *scalars = &u->scalars[run.group];
+    const uint64_t *keys = u->keys + run.key;
+    switch (scalars->rule) {
+    case ENG_RULE_ADAM:
+        update_run<ENG_RULE_ADAM, wide>(&run, scalars, keys);
+        break;
+    case ENG_RULE_SGD:
+        update_run<ENG_RULE_SGD, wide>(&run, scalars, keys);
+        break;
+    case ENG_RULE_LION:
+        update_run<ENG_RULE_LION, wide>(&run, scalars, keys);
+        break;
+    default:
+        update_run<ENG_RULE_ADAGRAD, wide>(&run, scalars, keys);
+        break;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
+    eng_cuda_update(struct eng_device_update u)
+{
+    update<true>(&u);
+}
+
+extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
+    eng_cuda_update_rounded(struct eng_device_update u)
+{
+    update<false>(&u);
+}
+
+/* ------------------------------------------------------------------ sum */
+
+/** Rare: the lowest of a contribution's elements that are not finite. */
+static __device__ __noinline__ void report(const struct eng_device_sum *s, int contribution,
+                                           uint64_t element)
+{
+    const uint64_t micro = s->number + (uint64_t)contribution;
+    atomicMin((unsigned long long *)s->bad,
+              (unsigned long long)(micro << ENG_DEVICE_BAD_SHIFT | (s->element + element)));
+}
+
+/** Contribution k of elements i .. i+3 of what is owned. */
+INLINE void contributed(const struct eng_device_sum *s, int k, size_t i, vector x[FOUR])
+{
+    const void *source =
+        k == s->own_index ? s->own : (const unsigned char *)s->received + (size_t)k * s->stride;
+    load_any(s->dtype, source, i, FOUR, x);
+    for (unsigned j = 0; j < FOUR; j++)
+        if (!is_finite(x[j]))
+            report(s, k, i + j);
+}
+
+/** Adds contribution k to its block. */
+INLINE void add_to_block(const struct eng_device_sum *s, int k, size_t i, vector block[FOUR])
+{
+    vector x[FOUR];
+    const bool begins = (s->number + (uint64_t)k) % s->sum_group == 0;
+    contributed(s, k, i, x);
+    for (int j = 0; j < FOUR; j++)
+        block[j] = canonical(begins ? x[j] : add(block[j], x[j]));
+}
+
+/** Elements i .. i+3 of what is owned; their sums so far, if a block was finished. */
+INLINE void sum_four(const struct eng_device_sum *s, size_t i, vector total[FOUR])
+{
+    vector block[FOUR];
+    bool stores = s->store, open = s->number % s->sum_group != 0;
+    if (open)
+        load_floats(s->block, i, FOUR, block);
+    if (!stores)
+        load_floats(s->accumulator, i, FOUR, total);
+    for (int k = 0; k < s->count; k++) {
+        add_to_block(s, k, i, block);
+        open = (s->number + (uint64_t)k + 1) % s->sum_group != 0;
+        if (open && !(s->last && k == s->count - 1))
+            continue;
+        for (int j = 0; j < FOUR; j++)
+            total[j] = stores ? block[j] : canonical(add(total[j], block[j]));
+        stores = open = false;
+    }
+    if (!stores)
+        store_floats(s->accumulator, i, FOUR, total);
+    if (open)
+        store_floats(s->block, i, FOUR, block);
+}
+
+/** Granules of a block's tile, and the distance between them: its lanes fall on other banks. */
+enum { TILE = ENG_CUDA_TILE, SPREAD = ENG_GRANULE + ENG_SUM_LANES };
+
+/** The tile's squares: 16 threads a granule, one a lane; then one a granule. */
+INLINE void square_tile(const struct eng_device_sum *s, size_t first, const float *sums,
+                        double *lanes)
+{
+    const unsigned granule = threadIdx.x / ENG_SUM_LANES, lane = threadIdx.x % ENG_SUM_LANES;
+    if (granule < TILE) {
+        double squares = 0;
+        for (unsigned i = lane; i < ENG_GRANULE; i += ENG_SUM_LANES) {
+            const double x = sums[granule * SPREAD + i];
+            squares = __fma_rn(x, x, squares);
+        }
+        lanes[threadIdx.x] = squares;
+    }
+    __syncthreads();
+    if (threadIdx.x >= TILE || first + threadIdx.x >= s->granules)
+        return;
+    double *own = lanes + threadIdx.x * ENG_SUM_LANES;
+    for (unsigned left = ENG_SUM_LANES / 2; left > 0; left /= 2)
+        for (unsigned k = 0; k < left; k++)
+            own[k] = __dadd_rn(own[k], own[k + left]);
+    const bool is_nan = !(own[0] <= __longlong_as_double(0x7ff0000000000000));
+    s->squares[first + threadIdx.x] = is_nan ? __longlong_as_double(0x7ff8000000000000) : own[0];
+}
+
+/** A block a tile of some granules. */
+extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS) eng_cuda_sum(struct eng_device_sum s)
+{
+    __shared__ float sums[TILE * SPREAD];
+    __shared__ double lanes[TILE * ENG_SUM_LANES];
+    const size_t first = (size_t)blockIdx.x * TILE;
+    for (unsigned g = 0; g < TILE; g++) {
+        const unsigned at = FOUR * threadIdx.x;
+        vector total[FOUR] = {0, 0, 0, 0};
+        if (first + g < s.granules)
+            sum_four(&s, (first + g) * ENG_GRANULE + at, total);
+        if (s.squares)
+            store_floats(sums, g * SPREAD + at, FOUR, total);
+    }
+    if (!s.squares)
+        return;
+    __syncthreads();
+    square_tile(&s, first, sums, lanes);
+}
+
+/* ------------------------------------------------------------------ squares, conversion */
+
+/** Adds a value to the limbs of an exact sum, without carrying: base/exact_sum.h. */
+INLINE void add_exactly(unsigned long long *limbs, double value)
+{
+    const uint64_t bits = (uint64_t)__double_as_longlong(value);
+    const unsigned exponent = (unsigned)(bits >> 52) & 0x7ff;
+    const uint64_t fraction = bits & 0xfffffffffffff;
+    const uint64_t mantissa = exponent > 0 ? fraction | 0x10000000000000 : fraction;
+    const unsigned position = exponent > 0 ? exponent - 1 : 0;
+    const unsigned first = position / 32, shift = position % 32;
+    const uint64_t low = (mantissa & 0xffffffff) << shift, high = (mantissa >> 32) << shift;
+    const uint64_t middle = (low >> 32) + (high & 0xffffffff);
+    atomicAdd(&limbs[first], (unsigned long long)(low & 0xffffffff));
+    atomicAdd(&limbs[first + 1], (unsigned long long)(middle & 0xffffffff));
+    atomicAdd(&limbs[first + 2], (unsigned long long)((high >> 32) + (middle >> 32)));
+}
+
+/** Every block adds a part of them up by itself first. */
+extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
+    eng_cuda_squares(struct eng_device_squares q)
+{
+    __shared__ unsigned long long limbs[BASE_EXACT_SUM_LIMBS];
+    if (threadIdx.x < BASE_EXACT_SUM_LIMBS)
+        limbs[threadIdx.x] = 0;
+    __syncthreads();
+    const size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < q.count; i += step) {
+        if (!(q.squares[i] <= 1e300))
+            *q.overflow = 1;
+        else
+            add_exactly(limbs, q.squares[i]);
+    }
+    __syncthreads();
+    if (threadIdx.x < BASE_EXACT_SUM_LIMBS && limbs[threadIdx.x] > 0)
+        atomicAdd((unsigned long long *)q.limbs + threadIdx.x, limbs[threadIdx.x]);
+}
+
+extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
+    eng_cuda_convert(struct eng_device_conversion c)
+{
+    const size_t i = FOUR * ((size_t)blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= c.count)
+        return;
+    const unsigned n = c.count - i < FOUR ? (unsigned)(c.count - i) : (unsigned)FOUR;
+    vector x[FOUR];
+    load_any(c.from_dtype, c.from, i, n, x);
+    store_nearest(c.to_dtype, c.to, i, n, x);
+}

@@ -1,0 +1,20 @@
+/**
+ * zero/kernels/cuda.h: what the two sides of the kernels for NVIDIA's GPUs agree on: the code that
+ * runs there (cuda.cu), and the one that starts it (cuda.c). C, and C++ too.
+ */
+#ifndef ZERO_KERNELS_CUDA_H
+#define ZERO_KERNELS_CUDA_H
+
+#include "base/exact_sum.h"
+#include "zero/kernels/device.h"
+
+/** Threads of every block: a granule's elements, four each. */
+#define ENG_CUDA_THREADS (ENG_GRANULE / 4)
+
+/** Granules that a block of the sum takes. */
+#define ENG_CUDA_TILE 4
+
+/** Blocks of the kernel that adds squares: enough of them for every GPU there is. */
+#define ENG_CUDA_SQUARE_BLOCKS 256
+
+#endif

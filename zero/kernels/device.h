@@ -1,0 +1,114 @@
+/**
+ * zero/kernels/device.h: the arithmetic of a step on devices whose work is given and done later,
+ * one table a kind of device. The bits are those that kernels.h defines.
+ *
+ * All memory that is named here is the device's, and so are the arrays of runs, scalars and keys;
+ * addresses of elements are those of a granule, or so many granules further on. Functions are
+ * called by a thread that has entered the device (base/device.h); they give work to a stream and
+ * return. *Local.* Errors: ZERO_E_DEVICE. C, and C++ too.
+ */
+#ifndef ZERO_KERNELS_DEVICE_H
+#define ZERO_KERNELS_DEVICE_H
+
+#include "base/error.h"
+#include "zero/kernels/kernels.h"
+
+/** The most elements of a run. */
+#define ENG_DEVICE_RUN (16 * ENG_GRANULE)
+
+/** What an update stores by stochastic rounding has a key of its own for each slice: the weight's,
+ * then the moments'. */
+#define ENG_DEVICE_KEYS (1 + ENG_MAX_MOMENTS)
+
+/** Elements of one slice, from a granule on, which are updated together. */
+struct eng_device_run {
+    const void *gradient; /**< the canonical sum, or the only contribution to it */
+    void *weight;         /**< fp32 master, or the working copy itself where there is none */
+    void *moment[ENG_MAX_MOMENTS];
+    uint16_t *work; /**< receives the new weight, rounded to nearest even; may be NULL */
+    uint64_t first; /**< element of the slice that is the run's first */
+    uint32_t count; /**< at most ENG_DEVICE_RUN */
+    uint32_t group; /**< whose scalars */
+    uint32_t key;   /**< its slice's keys are keys[key], and those behind it */
+    uint8_t gradient_dtype, weight_dtype, moment_dtype, work_dtype; /**< of zero_dtype */
+};
+
+/** An update of all of some runs, in one go. */
+struct eng_device_update {
+    const struct eng_device_run *runs;
+    size_t count;
+    bool rounds; /**< some of their weights or moments are not fp32: they are stored by stochastic
+                      rounding */
+    const struct eng_rule_scalars *scalars; /**< of every group */
+    const uint64_t *keys;                   /**< may be NULL if nothing is rounded so */
+    const uint32_t *gate; /**< 0 there, when the work is done: nothing is updated; NULL: it is */
+};
+
+/** A section's contributions, added in order to what a rank owns of it: coll_reduce_scatter in
+ * collectives/comm.h says how. */
+struct eng_device_sum {
+    const void *received; /**< contribution k, but for the own one, at received + k * stride */
+    size_t stride;        /**< bytes */
+    const void *own;
+    int own_index; /**< which one that is; -1: none */
+    zero_dtype dtype;
+    int count;          /**< of contributions, at least 1 */
+    size_t granules;    /**< that are owned; padding is zeros */
+    float *accumulator; /**< of what is owned */
+    float *block;    /**< the same of a block that is left unfinished; may be NULL where none is */
+    uint64_t number; /**< of contribution 0 in the step's sequence, below 2^24 */
+    uint32_t sum_group; /**< contributions of a block, at least 1 */
+    bool store;         /**< the first block that is finished is stored instead of added */
+    bool last;          /**< finishes the last block */
+    double *squares;    /**< sum_squares() of each granule of the accumulator; NULL: nobody asks */
+    uint64_t element;   /**< of the section, that is the first owned, below 2^40 */
+    /** The least of what is there and number << 40 | element of each contribution's elements that
+     * are not finite: UINT64_MAX if none was. */
+    uint64_t *bad;
+};
+#define ENG_DEVICE_BAD_SHIFT 40
+
+/** Squares of granules, added without rounding to the limbs of a base_exact_sum (which may be more
+ * than 32 bits wide afterwards); those above 1e300, which the sum is not made for, only set
+ * *overflow to 1. */
+struct eng_device_squares {
+    const double *squares;
+    size_t count;
+    int64_t *limbs;
+    uint32_t *overflow;
+};
+
+/** Elements from one dtype to another, to nearest even. */
+struct eng_device_conversion {
+    const void *from;
+    void *to;
+    zero_dtype from_dtype, to_dtype;
+    size_t count;
+};
+
+struct eng_device_kernels {
+    size_t size; /**< sizeof(struct eng_device_kernels) of the one who filled it */
+    const char *name;
+
+    /** Gets ready on the device entered; *state NULL on error. Also ZERO_E_UNSUPPORTED: they cannot
+     * run there; ZERO_E_NOMEM. */
+    zero_result (*open)(void **state, struct base_error *error);
+    /** Nothing of it may be under way. Accepts NULL. */
+    void (*close)(void *state);
+
+    zero_result (*update)(void *state, const struct eng_device_update *update, void *stream,
+                          struct base_error *error);
+    zero_result (*sum)(void *state, const struct eng_device_sum *sum, void *stream,
+                       struct base_error *error);
+    zero_result (*squares)(void *state, const struct eng_device_squares *squares, void *stream,
+                           struct base_error *error);
+    zero_result (*convert)(void *state, const struct eng_device_conversion *conversion,
+                           void *stream, struct base_error *error);
+};
+
+#ifdef ZERO_WITH_CUDA
+/** For base_device_cuda. */
+extern const struct eng_device_kernels eng_device_kernels_cuda;
+#endif
+
+#endif

@@ -1,0 +1,99 @@
+/**
+ * zero/kernels/one.h: vectors of one element, for files whose `vector` is a float and whose `words`
+ * is a uint32_t: the definition (ref.c) and the threads of a GPU (cuda.cu), which include it behind
+ * their operations on floats. C, and C++ too.
+ */
+#ifndef ZERO_KERNELS_ONE_H
+#define ZERO_KERNELS_ONE_H
+
+/* ------------------------------------------------------------------ words */
+
+INLINE words word(uint32_t x)
+{
+    return x;
+}
+
+INLINE words lanes(void)
+{
+    return 0;
+}
+
+INLINE words sum(words a, words b)
+{
+    return a + b;
+}
+
+INLINE words difference(words a, words b)
+{
+    return a - b;
+}
+
+INLINE words both(words a, words b)
+{
+    return a & b;
+}
+
+INLINE words either(words a, words b)
+{
+    return a | b;
+}
+
+INLINE words odd(words a, words b)
+{
+    return a ^ b;
+}
+
+INLINE words left(words x, int bits)
+{
+    return x << bits;
+}
+
+INLINE words right(words x, int bits)
+{
+    return x >> bits;
+}
+
+INLINE words left_by(words x, words bits)
+{
+    return bits < 32 ? x << bits : 0;
+}
+
+INLINE words right_by(words x, words bits)
+{
+    return bits < 32 ? x >> bits : 0;
+}
+
+INLINE words if_above(words a, words b, words yes, words no)
+{
+    return a > b ? yes : no;
+}
+
+INLINE void multiply(words x, uint32_t constant, words *high, words *low)
+{
+    const uint64_t product = (uint64_t)x * constant;
+    *high = (words)(product >> 32);
+    *low = (words)product;
+}
+
+#include "zero/kernels/rules.h"
+
+/* ------------------------------------------------------------------ rounding by itself */
+
+/** The bits of element `element`, rounded as round_bf16() of kernels.h does; x has its own. */
+INLINE words rounded_bf16(uint64_t key, uint64_t element, words x)
+{
+    words random[4];
+    const uint64_t turn = element % DRAW_BF16 / ENG_DRAW_LANES;
+    draw(key, element / DRAW_BF16 * ENG_DRAW_LANES + element % ENG_DRAW_LANES, random);
+    return stochastic_bf16(x, turn % 2 ? random[turn / 2] >> 16 : random[turn / 2] & 0xffff);
+}
+
+/** The same as round_f16() does. */
+INLINE words rounded_f16(uint64_t key, uint64_t element, words x)
+{
+    words random[4];
+    draw(key, element / DRAW_F16 * ENG_DRAW_LANES + element % ENG_DRAW_LANES, random);
+    return stochastic_f16(x, random[element % DRAW_F16 / ENG_DRAW_LANES]);
+}
+
+#endif
