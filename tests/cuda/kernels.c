@@ -3,9 +3,10 @@
 // or where it belongs; without a GPU that is a skip.
 #include "base/device.h"
 #include "base/exact_sum.h"
-#include "tests/cuda/on_host.h"
+#include "tests/cuda/leftovers.h"
 #include "tests/sweep.h"
 #include "tests/unit/kernel_inputs.h"
+#include "zero/kernels/device.h"
 #include "zero/kernels/tables.h"
 
 #include <setjmp.h>
@@ -18,8 +19,8 @@
 
 enum { SKIPPED = 77, GROUPS = 4, RUNS = 4, GAP = 2 * ENG_GRANULE, ROOM = 24 * ENG_GRANULE };
 
-static const struct base_device *device = &base_device_cpu;
-static const struct eng_device_kernels *kernels = &eng_device_kernels_on_host;
+static const struct base_device *const device = &base_device_cuda;
+static const struct eng_device_kernels *const kernels = &eng_device_kernels_cuda;
 static void *state, *stream;
 
 static int set_up(void **unused)
@@ -39,7 +40,7 @@ static int tear_down(void **unused)
     kernels->close(state);
     device->stream_destroy(stream);
     device->leave();
-    return 0;
+    return cuda_left_nothing() ? 0 : -1;
 }
 
 static void ok(zero_result result)
@@ -471,23 +472,7 @@ static void conversions_have_the_bits_of_the_definition(void **unused)
                      (size_t)counts[(size_t)turn % (sizeof counts / sizeof *counts)]);
 }
 
-/* ------------------------------------------------------------------ where */
-
-// Whether there is a GPU; if not, says why.
-static bool find_gpu(void)
-{
-    struct base_error error = {.result = ZERO_OK};
-    device = &base_device_cuda;
-    kernels = &eng_device_kernels_cuda;
-    if (!device->enter(0, &error)) {
-        device->leave();
-        return true;
-    }
-    printf("skipped: %s\n", error.message);
-    return false;
-}
-
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(updates_have_the_bits_of_the_definition),
@@ -498,9 +483,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(squares_are_added_without_rounding),
         cmocka_unit_test(conversions_have_the_bits_of_the_definition),
     };
-    if (argc != 2)
-        return EXIT_FAILURE;
-    if (strcmp(argv[1], "gpu") == 0 && !find_gpu())
+    struct base_error error = {.result = ZERO_OK};
+    if (device->enter(0, &error)) {
+        printf("skipped: %s\n", error.message);
         return SKIPPED;
+    }
+    device->leave();
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

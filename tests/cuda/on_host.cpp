@@ -111,25 +111,19 @@ static void atomicMin(unsigned long long *at, unsigned long long value)
 
 /* ------------------------------------------------------------------ starting them */
 
-static size_t parts(size_t count, size_t part)
-{
-    return (count + part - 1) / part;
-}
-
 // Threads that don't wait for each other may as well be one.
-template <typename Argument>
-static zero_result take_turns(void (*kernel)(Argument), size_t blocks, const Argument *argument)
+template <typename Argument, void (*kernel)(Argument)>
+static void take_turns(size_t blocks, const void *argument)
 {
     blockDim.x = ENG_CUDA_THREADS;
     gridDim.x = (unsigned)blocks;
     for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++)
         for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++)
-            kernel(*argument);
-    return ZERO_OK;
+            kernel(*(const Argument *)argument);
 }
 
-template <typename Argument>
-static zero_result together(void (*kernel)(Argument), size_t blocks, const Argument *argument)
+template <typename Argument, void (*kernel)(Argument)>
+static void together(size_t blocks, const void *argument)
 {
     std::vector<std::thread> threads;
     blockDim.x = ENG_CUDA_THREADS;
@@ -139,49 +133,32 @@ static zero_result together(void (*kernel)(Argument), size_t blocks, const Argum
         for (unsigned t = 0; t < blockDim.x; t++)
             threads.emplace_back([=] {
                 threadIdx.x = t;
-                kernel(*argument);
+                kernel(*(const Argument *)argument);
             });
         for (std::thread &thread : threads)
             thread.join();
         threads.clear();
         pthread_barrier_destroy(&barrier);
     }
-    return ZERO_OK;
 }
 
-static zero_result open(void **state, struct base_error *)
-{
-    *state = nullptr;
-    return ZERO_OK;
-}
-
-static void close(void *)
-{
-}
-
-static zero_result update(void *, const struct eng_device_update *u, void *, struct base_error *)
-{
-    return take_turns(u->rounds ? eng_cuda_update_rounded : eng_cuda_update, u->count, u);
-}
-
-static zero_result sum(void *, const struct eng_device_sum *s, void *, struct base_error *)
-{
-    return together(eng_cuda_sum, parts(s->granules, ENG_CUDA_TILE), s);
-}
-
-static zero_result squares(void *, const struct eng_device_squares *q, void *, struct base_error *)
-{
-    const size_t blocks = parts(q->count, ENG_CUDA_THREADS);
-    return together(eng_cuda_squares,
-                    blocks < ENG_CUDA_SQUARE_BLOCKS ? blocks : ENG_CUDA_SQUARE_BLOCKS, q);
-}
-
-static zero_result convert(void *, const struct eng_device_conversion *c, void *,
-                           struct base_error *)
-{
-    return take_turns(eng_cuda_convert, parts(c->count, (size_t)4 * ENG_CUDA_THREADS), c);
-}
-
-const struct eng_device_kernels eng_device_kernels_on_host = {
-    sizeof(struct eng_device_kernels), "on host", open, close, update, sum, squares, convert,
+static const struct on_host_kernel kernels[] = {
+    {"eng_cuda_update", sizeof(struct eng_device_update), ENG_CUDA_THREADS,
+     take_turns<struct eng_device_update, eng_cuda_update>},
+    {"eng_cuda_update_rounded", sizeof(struct eng_device_update), ENG_CUDA_THREADS,
+     take_turns<struct eng_device_update, eng_cuda_update_rounded>},
+    {"eng_cuda_sum", sizeof(struct eng_device_sum), ENG_CUDA_THREADS,
+     together<struct eng_device_sum, eng_cuda_sum>},
+    {"eng_cuda_squares", sizeof(struct eng_device_squares), ENG_CUDA_THREADS,
+     together<struct eng_device_squares, eng_cuda_squares>},
+    {"eng_cuda_convert", sizeof(struct eng_device_conversion), ENG_CUDA_THREADS,
+     take_turns<struct eng_device_conversion, eng_cuda_convert>},
 };
+
+const struct on_host_kernel *on_host_find(const char *name)
+{
+    for (const struct on_host_kernel &kernel : kernels)
+        if (strcmp(kernel.name, name) == 0)
+            return &kernel;
+    return nullptr;
+}

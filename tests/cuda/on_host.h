@@ -1,18 +1,26 @@
 /**
  * tests/cuda/on_host.h: the kernels of zero/kernels/cuda.cu, compiled for the processor: what they
  * compute is tested where there is no GPU. A block's threads take turns, or are threads where they
- * wait for each other; blocks run one after the other. On base_device_cpu.
+ * wait for each other; blocks run one after the other, and one kernel at a time.
  */
 #ifndef TESTS_CUDA_ON_HOST_H
 #define TESTS_CUDA_ON_HOST_H
 
-#include "zero/kernels/device.h"
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-extern const struct eng_device_kernels eng_device_kernels_on_host;
+struct on_host_kernel {
+    const char *name;
+    size_t argument_bytes; /**< of its only one */
+    unsigned threads;      /**< of a block */
+    void (*run)(size_t blocks, const void *argument);
+};
+
+/** The kernel called `name`; NULL if there is none. */
+const struct on_host_kernel *on_host_find(const char *name);
 
 #ifdef __cplusplus
 }

@@ -7,7 +7,9 @@
 //     nothing   no driver, and if there is one, nothing can be tried
 #include "base/device.h"
 #include "base/device/cuda.h"
-#include "tests/unit/fake_cuda.h"
+#include "tests/cuda/driver.h"
+#include "tests/cuda/leftovers.h"
+#include "zero/kernels/cuda.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -68,7 +70,7 @@ static int set_up(void **state)
         return -1;
     return cuda->stream_create(&stream, true, NULL) || cuda->event_create(&event, NULL) ||
                    cuda->alloc(&memory, 300, NULL) || base_cuda_load(&module, "", "some", NULL) ||
-                   base_cuda_kernel(&kernel, module, "any", NULL)
+                   base_cuda_kernel(&kernel, module, "eng_cuda_convert", NULL)
                ? -1
                : 0;
 }
@@ -76,13 +78,14 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
+    cuda->stream_sync(stream, NULL);
     cuda->free(memory);
     cuda->event_destroy(event);
     cuda->stream_destroy(stream);
     base_cuda_unload(module);
     base_cuda_unload(NULL);
     cuda->leave();
-    return 0;
+    return cuda_left_nothing() ? 0 : -1;
 }
 
 static zero_result make_alloc(struct base_error *error)
@@ -97,13 +100,17 @@ static zero_result make_alloc(struct base_error *error)
 static zero_result make_stream(struct base_error *error)
 {
     void *other;
-    return cuda->stream_create(&other, false, error);
+    const zero_result result = cuda->stream_create(&other, false, error);
+    cuda->stream_destroy(other);
+    return result;
 }
 
 static zero_result make_event(struct base_error *error)
 {
     void *other;
-    return cuda->event_create(&other, error);
+    const zero_result result = cuda->event_create(&other, error);
+    cuda->event_destroy(other);
+    return result;
 }
 
 static zero_result pin(struct base_error *error)
@@ -113,7 +120,7 @@ static zero_result pin(struct base_error *error)
 
 static zero_result copy(struct base_error *error)
 {
-    char byte = 0;
+    static const char byte = 0;
     return cuda->copy(memory, &byte, 1, stream, error);
 }
 
@@ -139,7 +146,7 @@ static zero_result await(struct base_error *error)
 
 static zero_result query(struct base_error *error)
 {
-    return cuda->event_query(event, error);
+    return cuda->event_sync(event, NULL) ? ZERO_E_STATE : cuda->event_query(event, error);
 }
 
 static zero_result sync_event(struct base_error *error)
@@ -179,19 +186,23 @@ static zero_result count(struct base_error *error)
 static zero_result load(struct base_error *error)
 {
     void *other;
-    return base_cuda_load(&other, "", "some", error);
+    const zero_result result = base_cuda_load(&other, "", "some", error);
+    base_cuda_unload(other);
+    return result;
 }
 
 static zero_result find(struct base_error *error)
 {
     void *other;
-    return base_cuda_kernel(&other, module, "some", error);
+    return base_cuda_kernel(&other, module, "eng_cuda_sum", error);
 }
 
 static zero_result launch(struct base_error *error)
 {
-    void *none[1] = {NULL};
-    return base_cuda_launch(kernel, "some", (struct base_cuda_grid){3, 32}, none, stream, error);
+    struct eng_device_conversion nothing = {.count = 0};
+    void *arguments[] = {&nothing};
+    const struct base_cuda_grid grid = {3, ENG_CUDA_THREADS};
+    return base_cuda_launch(kernel, "some", grid, arguments, stream, error);
 }
 
 static void a_failure_names_its_call(void **state)
@@ -217,10 +228,10 @@ static void a_failure_names_its_call(void **state)
         {query, "cuEventQuery", "cuEventQuery: not real"},
         {sync_event, "cuEventSynchronize", "cuEventSynchronize: not real"},
         {load, "cuModuleLoadData", "cuModuleLoadData, some: not real"},
-        {find, "cuModuleGetFunction", "cuModuleGetFunction, some: not real"},
+        {find, "cuModuleGetFunction", "cuModuleGetFunction, eng_cuda_sum: not real"},
         {launch, "cuLaunchKernel", "cuLaunchKernel, some: not real"},
     };
-    const fake_cuda_fail_fn inject = *(const fake_cuda_fail_fn *)*state;
+    const cuda_driver_fail_fn inject = *(const cuda_driver_fail_fn *)*state;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         struct base_error error = {.result = ZERO_OK};
         inject(calls[i].function, CUDA_ERROR_LAUNCH_FAILED);
@@ -234,7 +245,7 @@ static void a_failure_names_its_call(void **state)
 
 static void other_results(void **state)
 {
-    const fake_cuda_fail_fn inject = *(const fake_cuda_fail_fn *)*state;
+    const cuda_driver_fail_fn inject = *(const cuda_driver_fail_fn *)*state;
     struct base_error error = {.result = ZERO_OK};
     inject("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(make_alloc(&error), ZERO_E_NOMEM);
@@ -255,12 +266,12 @@ static void other_results(void **state)
 
 /* ------------------------------------------------------------------ which of them */
 
-static int run_with_gpus(void *driver)
+static int run_with_gpus(void)
 {
-    fake_cuda_fail_fn inject = NULL;
-    void *found = dlsym(driver, FAKE_CUDA_FAIL);
+    cuda_driver_fail_fn inject = NULL;
+    void *found = cuda_driver_function(CUDA_DRIVER_FAIL);
     if (!found) {
-        printf("the driver here is NVIDIA's, and does not fail when it is told to\n");
+        printf("the driver here does not fail when it is told to\n");
         return SKIPPED;
     }
     memcpy(&inject, &found, sizeof inject);
@@ -280,16 +291,15 @@ static int run_one(const char *name, CMUnitTestFunction test)
 int main(int argc, char **argv)
 {
     const char *what = argc == 2 ? argv[1] : "";
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (strcmp(what, "gpus") == 0)
-        return run_with_gpus(driver);
+        return run_with_gpus();
     if (strcmp(what, "no-gpu") == 0)
         return run_one("no_gpu", no_gpu);
     if (strcmp(what, "old") == 0)
         return run_one("old_driver", old_driver);
     if (strcmp(what, "nothing") != 0)
         return 2;
-    if (driver) {
+    if (dlopen(CUDA_DRIVER, RTLD_NOW)) {
         printf("there is a GPU driver here\n");
         return SKIPPED;
     }

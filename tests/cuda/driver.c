@@ -1,0 +1,614 @@
+#include "tests/cuda/driver.h"
+
+#include "tests/cuda/on_host.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <cuda.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+enum {
+    MOST_ENTERED = 8,
+    MOST_STREAMS = 64,
+    MOST_WORK = 1024,
+    MOST_MEMORIES = 256,
+    LEAST_PRIORITY = 0,
+    GREATEST_PRIORITY = -5,
+};
+
+struct event {
+    uint64_t recorded, reached; // how often
+};
+
+enum kind { COPY, SET, KERNEL, CALL, RECORD, WAIT };
+
+struct work {
+    enum kind kind;
+    void *to;
+    const void *from;
+    size_t bytes;
+    int value;
+    const struct on_host_kernel *kernel;
+    size_t blocks;
+    void *argument; // this work's own
+    CUhostFn call;
+    void *user;
+    struct event *event;
+    uint64_t count; // of the event's
+};
+
+struct stream {
+    bool exists, ends;
+    int gpu;
+    pthread_t thread;
+    unsigned given, done; // done: begins when it is over
+    struct work work[MOST_WORK];
+};
+
+struct memory {
+    void *address;
+    size_t bytes;
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct stream *streams[MOST_STREAMS];
+    struct memory memories[MOST_MEMORIES];
+    unsigned events, modules;
+    unsigned working; // works that are being done: memory is open to them
+    const char *failing;
+    CUresult status;
+    const char *complaint;
+    uint32_t chance;
+} driver = {
+    .mutex = PTHREAD_MUTEX_INITIALIZER,
+    .changed = PTHREAD_COND_INITIALIZER,
+    .chance = 1,
+};
+
+static pthread_mutex_t one_kernel = PTHREAD_MUTEX_INITIALIZER;
+
+static char contexts[CUDA_DRIVER_GPUS];
+
+static _Thread_local struct {
+    CUcontext context[MOST_ENTERED];
+    int depth;
+} current;
+
+/* ------------------------------------------------------------------ mutex held */
+
+static void complain(const char *what)
+{
+    if (!driver.complaint)
+        driver.complaint = what;
+}
+
+static uint32_t any(uint32_t below)
+{
+    driver.chance = driver.chance * 1664525 + 1013904223;
+    return (driver.chance >> 8) % below;
+}
+
+static void open_memory(bool open)
+{
+    for (int i = 0; i < MOST_MEMORIES; i++)
+        if (driver.memories[i].address &&
+            mprotect(driver.memories[i].address, driver.memories[i].bytes,
+                     open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+            abort();
+}
+
+// The GPU that this thread has entered; -1: none.
+static int entered(void)
+{
+    return current.depth > 0 ? (int)((char *)current.context[current.depth - 1] - contexts) : -1;
+}
+
+static bool is_idle(const struct stream *stream)
+{
+    return stream->given == stream->done;
+}
+
+/* ------------------------------------------------------------------ a stream's thread */
+
+static void do_work(const struct work *work)
+{
+    switch (work->kind) {
+    case COPY:
+        memcpy(work->to, work->from, work->bytes);
+        break;
+    case SET:
+        memset(work->to, work->value, work->bytes);
+        break;
+    case KERNEL:
+        pthread_mutex_lock(&one_kernel);
+        work->kernel->run(work->blocks, work->argument);
+        pthread_mutex_unlock(&one_kernel);
+        free(work->argument);
+        break;
+    case CALL:
+        work->call(work->user);
+        break;
+    default:
+        break;
+    }
+}
+
+// With the mutex held before and afterwards.
+static void do_late(const struct work *work)
+{
+    const struct timespec pause = {.tv_nsec = any(4) > 0 ? 0 : (long)any(200000)};
+    if (driver.working++ == 0)
+        open_memory(true);
+    pthread_mutex_unlock(&driver.mutex);
+    if (pause.tv_nsec > 0)
+        nanosleep(&pause, NULL);
+    do_work(work);
+    pthread_mutex_lock(&driver.mutex);
+    if (--driver.working == 0)
+        open_memory(false);
+}
+
+static void *serve(void *argument)
+{
+    struct stream *stream = argument;
+    pthread_mutex_lock(&driver.mutex);
+    while (!stream->ends || !is_idle(stream)) {
+        const struct work *next = &stream->work[stream->done % MOST_WORK];
+        if (is_idle(stream) || (next->kind == WAIT && next->event->reached < next->count)) {
+            pthread_cond_wait(&driver.changed, &driver.mutex);
+            continue;
+        }
+        const struct work work = *next;
+        if (work.kind != WAIT)
+            do_late(&work);
+        if (work.kind == RECORD)
+            work.event->reached = work.count;
+        stream->done++;
+        pthread_cond_broadcast(&driver.changed);
+    }
+    pthread_mutex_unlock(&driver.mutex);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ calls */
+
+// What a function returns that could do what it is for.
+static CUresult outcome(const char *function)
+{
+    pthread_mutex_lock(&driver.mutex);
+    const bool fails = driver.failing && strcmp(function, driver.failing) == 0;
+    if (fails)
+        driver.failing = NULL;
+    const CUresult status = fails ? driver.status : CUDA_SUCCESS;
+    pthread_mutex_unlock(&driver.mutex);
+    return status;
+}
+
+// The same of one that needs a context.
+static CUresult in_context(const char *function)
+{
+    return current.depth > 0 ? outcome(function) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+// Gives work to a stream of the GPU entered.
+static CUresult give(const char *function, CUstream handle, const struct work *work)
+{
+    struct stream *stream = (struct stream *)(void *)handle;
+    if (!stream || stream->gpu != entered())
+        return CUDA_ERROR_INVALID_HANDLE;
+    const CUresult status = in_context(function);
+    if (status != CUDA_SUCCESS)
+        return status;
+    pthread_mutex_lock(&driver.mutex);
+    while (stream->given - stream->done == MOST_WORK)
+        pthread_cond_wait(&driver.changed, &driver.mutex);
+    stream->work[stream->given++ % MOST_WORK] = *work;
+    pthread_cond_broadcast(&driver.changed);
+    pthread_mutex_unlock(&driver.mutex);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuInit(unsigned flags)
+{
+    (void)flags;
+    return outcome("cuInit");
+}
+
+EXPORTED CUresult cuGetErrorName(CUresult status, const char **name)
+{
+    *name = status == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_FAKE";
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuGetErrorString(CUresult status, const char **text)
+{
+    *text = status == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "not real";
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuDeviceGetCount(int *count)
+{
+    const char *number = getenv(CUDA_DRIVER_GPUS_VARIABLE);
+    *count = number ? atoi(number) : CUDA_DRIVER_GPUS;
+    return outcome("cuDeviceGetCount");
+}
+
+EXPORTED CUresult cuDeviceGet(CUdevice *device, int number)
+{
+    *device = number;
+    return outcome("cuDeviceGet");
+}
+
+EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    *context = (CUcontext)(void *)&contexts[device];
+    return outcome("cuDevicePrimaryCtxRetain");
+}
+
+EXPORTED CUresult cuCtxPushCurrent(CUcontext context)
+{
+    const CUresult status = outcome("cuCtxPushCurrent");
+    if (status == CUDA_SUCCESS && current.depth == MOST_ENTERED)
+        abort();
+    if (status == CUDA_SUCCESS)
+        current.context[current.depth++] = context;
+    return status;
+}
+
+EXPORTED CUresult cuCtxPopCurrent(CUcontext *context)
+{
+    if (current.depth == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *context = current.context[--current.depth];
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = LEAST_PRIORITY;
+    *greatest = GREATEST_PRIORITY;
+    return in_context("cuCtxGetStreamPriorityRange");
+}
+
+/* ------------------------------------------------------------------ memory */
+
+static size_t page_up(size_t bytes)
+{
+    return (bytes + 4095) / 4096 * 4096;
+}
+
+EXPORTED CUresult cuMemAlloc(CUdeviceptr *memory, size_t bytes)
+{
+    *memory = 0;
+    if (bytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    const CUresult status = in_context("cuMemAlloc");
+    if (status != CUDA_SUCCESS)
+        return status;
+    pthread_mutex_lock(&driver.mutex);
+    int i = 0;
+    while (i < MOST_MEMORIES && driver.memories[i].address)
+        i++;
+    void *made = i < MOST_MEMORIES ? mmap(NULL, page_up(bytes), PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                                   : MAP_FAILED;
+    if (made == MAP_FAILED)
+        abort();
+    memset(made, 0xdd, page_up(bytes));
+    driver.memories[i] = (struct memory){made, page_up(bytes)};
+    open_memory(driver.working > 0);
+    pthread_mutex_unlock(&driver.mutex);
+    *memory = (CUdeviceptr)(uintptr_t)made;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuMemFree(CUdeviceptr address)
+{
+    void *memory = (void *)(uintptr_t)address; // NOLINT(performance-no-int-to-ptr)
+    CUresult status = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&driver.mutex);
+    for (int i = 0; i < MOST_STREAMS; i++)
+        if (driver.streams[i] && !is_idle(driver.streams[i]))
+            complain("memory is freed while work is under way");
+    for (int i = 0; i < MOST_MEMORIES; i++)
+        if (driver.memories[i].address == memory) {
+            munmap(memory, driver.memories[i].bytes);
+            driver.memories[i] = (struct memory){NULL, 0};
+            status = CUDA_SUCCESS;
+        }
+    if (status != CUDA_SUCCESS)
+        complain("something is freed that is no memory of a GPU");
+    pthread_mutex_unlock(&driver.mutex);
+    return status;
+}
+
+EXPORTED CUresult cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    return memory && bytes > 0 ? in_context("cuMemHostRegister") : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORTED CUresult cuMemHostUnregister(void *memory)
+{
+    return memory ? in_context("cuMemHostUnregister") : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORTED CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    const struct work copy = {
+        .kind = COPY,
+        .to = (void *)(uintptr_t)to,     // NOLINT(performance-no-int-to-ptr)
+        .from = (void *)(uintptr_t)from, // NOLINT(performance-no-int-to-ptr)
+        .bytes = bytes,
+    };
+    return give("cuMemcpyAsync", stream, &copy);
+}
+
+EXPORTED CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, size_t bytes,
+                                  CUstream stream)
+{
+    const struct work set = {
+        .kind = SET,
+        .to = (void *)(uintptr_t)memory, // NOLINT(performance-no-int-to-ptr)
+        .value = value,
+        .bytes = bytes,
+    };
+    return give("cuMemsetD8Async", stream, &set);
+}
+
+/* ------------------------------------------------------------------ streams */
+
+EXPORTED CUresult cuStreamCreateWithPriority(CUstream *handle, unsigned flags, int priority)
+{
+    *handle = NULL;
+    if (flags != CU_STREAM_NON_BLOCKING ||
+        (priority != LEAST_PRIORITY && priority != GREATEST_PRIORITY))
+        return CUDA_ERROR_INVALID_VALUE;
+    const CUresult status = in_context("cuStreamCreateWithPriority");
+    if (status != CUDA_SUCCESS)
+        return status;
+    struct stream *stream = calloc(1, sizeof *stream);
+    pthread_mutex_lock(&driver.mutex);
+    int i = 0;
+    while (i < MOST_STREAMS && driver.streams[i])
+        i++;
+    if (i == MOST_STREAMS || !stream)
+        abort();
+    stream->gpu = entered();
+    driver.streams[i] = stream;
+    pthread_mutex_unlock(&driver.mutex);
+    if (pthread_create(&stream->thread, NULL, serve, stream) != 0)
+        abort();
+    *handle = (CUstream)(void *)stream;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuStreamSynchronize(CUstream handle)
+{
+    const struct stream *stream = (struct stream *)(void *)handle;
+    if (!stream)
+        return CUDA_ERROR_INVALID_HANDLE;
+    const CUresult status = in_context("cuStreamSynchronize");
+    pthread_mutex_lock(&driver.mutex);
+    const unsigned given = stream->given;
+    while (status == CUDA_SUCCESS && (int)(given - stream->done) > 0)
+        pthread_cond_wait(&driver.changed, &driver.mutex);
+    pthread_mutex_unlock(&driver.mutex);
+    return status;
+}
+
+EXPORTED CUresult cuStreamDestroy(CUstream handle)
+{
+    struct stream *stream = (struct stream *)(void *)handle;
+    if (!stream)
+        return CUDA_ERROR_INVALID_HANDLE;
+    pthread_mutex_lock(&driver.mutex);
+    if (!is_idle(stream))
+        complain("a stream is destroyed that has something to do");
+    stream->ends = true;
+    for (int i = 0; i < MOST_STREAMS; i++)
+        if (driver.streams[i] == stream)
+            driver.streams[i] = NULL;
+    pthread_cond_broadcast(&driver.changed);
+    pthread_mutex_unlock(&driver.mutex);
+    pthread_join(stream->thread, NULL);
+    free(stream);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *user)
+{
+    const struct work call = {.kind = CALL, .call = function, .user = user};
+    return function ? give("cuLaunchHostFunc", stream, &call) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ------------------------------------------------------------------ events */
+
+EXPORTED CUresult cuEventCreate(CUevent *event, unsigned flags)
+{
+    *event = NULL;
+    if (flags != CU_EVENT_DISABLE_TIMING)
+        return CUDA_ERROR_INVALID_VALUE;
+    const CUresult status = in_context("cuEventCreate");
+    if (status != CUDA_SUCCESS)
+        return status;
+    *event = (CUevent)calloc(1, sizeof(struct event));
+    pthread_mutex_lock(&driver.mutex);
+    driver.events++;
+    pthread_mutex_unlock(&driver.mutex);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuEventRecord(CUevent handle, CUstream stream)
+{
+    struct event *event = (struct event *)(void *)handle;
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    pthread_mutex_lock(&driver.mutex);
+    const uint64_t count = ++event->recorded;
+    pthread_mutex_unlock(&driver.mutex);
+    const struct work record = {.kind = RECORD, .event = event, .count = count};
+    const CUresult status = give("cuEventRecord", stream, &record);
+    pthread_mutex_lock(&driver.mutex);
+    if (status != CUDA_SUCCESS)
+        event->recorded--;
+    pthread_mutex_unlock(&driver.mutex);
+    return status;
+}
+
+EXPORTED CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flags)
+{
+    struct event *event = (struct event *)(void *)handle;
+    if (!event || flags != CU_EVENT_WAIT_DEFAULT)
+        return CUDA_ERROR_INVALID_HANDLE;
+    pthread_mutex_lock(&driver.mutex);
+    const struct work wait = {.kind = WAIT, .event = event, .count = event->recorded};
+    pthread_mutex_unlock(&driver.mutex);
+    return give("cuStreamWaitEvent", stream, &wait);
+}
+
+EXPORTED CUresult cuEventQuery(CUevent handle)
+{
+    const struct event *event = (struct event *)(void *)handle;
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    const CUresult status = in_context("cuEventQuery");
+    pthread_mutex_lock(&driver.mutex);
+    const bool reached = event->reached >= event->recorded;
+    pthread_mutex_unlock(&driver.mutex);
+    return status != CUDA_SUCCESS || reached ? status : CUDA_ERROR_NOT_READY;
+}
+
+EXPORTED CUresult cuEventSynchronize(CUevent handle)
+{
+    const struct event *event = (struct event *)(void *)handle;
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    const CUresult status = in_context("cuEventSynchronize");
+    pthread_mutex_lock(&driver.mutex);
+    const uint64_t recorded = event->recorded;
+    while (status == CUDA_SUCCESS && event->reached < recorded)
+        pthread_cond_wait(&driver.changed, &driver.mutex);
+    pthread_mutex_unlock(&driver.mutex);
+    return status;
+}
+
+EXPORTED CUresult cuEventDestroy(CUevent handle)
+{
+    struct event *event = (struct event *)(void *)handle;
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    pthread_mutex_lock(&driver.mutex);
+    for (int i = 0; i < MOST_STREAMS; i++) {
+        const struct stream *stream = driver.streams[i];
+        for (unsigned k = stream ? stream->done : 0; stream && k != stream->given; k++)
+            if (stream->work[k % MOST_WORK].event == event)
+                complain("an event is destroyed that is still needed");
+    }
+    driver.events--;
+    pthread_mutex_unlock(&driver.mutex);
+    free(event);
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ kernels */
+
+static void count_modules(unsigned change)
+{
+    pthread_mutex_lock(&driver.mutex);
+    driver.modules += change;
+    pthread_mutex_unlock(&driver.mutex);
+}
+
+EXPORTED CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    *module = NULL;
+    const CUresult status = image ? in_context("cuModuleLoadData") : CUDA_ERROR_INVALID_VALUE;
+    if (status != CUDA_SUCCESS)
+        return status;
+    *module = (CUmodule)(void *)&driver;
+    count_modules(1);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuModuleUnload(CUmodule module)
+{
+    if (!module)
+        return CUDA_ERROR_INVALID_HANDLE;
+    count_modules(-1U);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuModuleGetFunction(CUfunction *found, CUmodule module, const char *name)
+{
+    const struct on_host_kernel *kernel = on_host_find(name);
+    *found = (CUfunction)(void *)(uintptr_t)kernel;
+    if (!module || !kernel)
+        return CUDA_ERROR_NOT_FOUND;
+    return in_context("cuModuleGetFunction");
+}
+
+#ifndef CUDA_DRIVER_OLD
+EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigned blocks_y,
+                                 unsigned blocks_z, unsigned threads_x, unsigned threads_y,
+                                 unsigned threads_z, unsigned shared, CUstream stream,
+                                 void **arguments, void **extra)
+{
+    const struct on_host_kernel *kernel = (const struct on_host_kernel *)(const void *)function;
+    if (!kernel || !arguments || extra || shared || threads_x != kernel->threads ||
+        threads_y * threads_z != 1 || blocks_x == 0 || blocks_y * blocks_z != 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct work launch = {.kind = KERNEL, .kernel = kernel, .blocks = blocks_x};
+    launch.argument = malloc(kernel->argument_bytes);
+    if (!launch.argument)
+        abort();
+    memcpy(launch.argument, arguments[0], kernel->argument_bytes);
+    const CUresult status = give("cuLaunchKernel", stream, &launch);
+    if (status != CUDA_SUCCESS)
+        free(launch.argument);
+    return status;
+}
+#endif
+
+/* ------------------------------------------------------------------ what tests ask */
+
+EXPORTED void cuda_driver_fail(const char *function, int status);
+EXPORTED unsigned cuda_driver_live(void);
+EXPORTED const char *cuda_driver_complaint(void);
+
+void cuda_driver_fail(const char *function, int status)
+{
+    pthread_mutex_lock(&driver.mutex);
+    driver.failing = function;
+    driver.status = (CUresult)status;
+    pthread_mutex_unlock(&driver.mutex);
+}
+
+unsigned cuda_driver_live(void)
+{
+    pthread_mutex_lock(&driver.mutex);
+    unsigned live = driver.events + driver.modules;
+    for (int i = 0; i < MOST_STREAMS; i++)
+        live += driver.streams[i] != NULL;
+    for (int i = 0; i < MOST_MEMORIES; i++)
+        live += driver.memories[i].address != NULL;
+    pthread_mutex_unlock(&driver.mutex);
+    return live;
+}
+
+const char *cuda_driver_complaint(void)
+{
+    pthread_mutex_lock(&driver.mutex);
+    const char *complaint = driver.complaint;
+    pthread_mutex_unlock(&driver.mutex);
+    return complaint;
+}

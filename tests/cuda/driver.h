@@ -1,0 +1,32 @@
+/**
+ * tests/cuda/driver.h: a driver in place of NVIDIA's, for where there is no GPU: a library of the
+ * same name, which a test finds before any other. Work is done late: by a thread for each stream,
+ * which now and then takes its time, so that streams overtake each other wherever no event forbids
+ * it. Memory of the GPUs can be reached by work only: who touches it meanwhile gets a signal. The
+ * kernels are those of zero/kernels/cuda.cu, compiled for the processor (on_host.h).
+ *
+ * A test that wants more of it than a driver's functions finds these by their names, with dlsym().
+ */
+#ifndef TESTS_CUDA_DRIVER_H
+#define TESTS_CUDA_DRIVER_H
+
+/** The library. */
+#define CUDA_DRIVER "libcuda.so.1"
+
+/** Has the next call of this function of the driver fail with this status of <cuda.h>. */
+typedef void (*cuda_driver_fail_fn)(const char *function, int status);
+#define CUDA_DRIVER_FAIL "cuda_driver_fail"
+
+/** Memories, streams, events and modules that there are. */
+typedef unsigned (*cuda_driver_live_fn)(void);
+#define CUDA_DRIVER_LIVE "cuda_driver_live"
+
+/** What was done that may not be; NULL if nothing was. */
+typedef const char *(*cuda_driver_complaint_fn)(void);
+#define CUDA_DRIVER_COMPLAINT "cuda_driver_complaint"
+
+/** So many GPUs are there; the environment may say another number, up to this one. */
+#define CUDA_DRIVER_GPUS 3
+#define CUDA_DRIVER_GPUS_VARIABLE "CUDA_DRIVER_GPUS"
+
+#endif
