@@ -43,11 +43,6 @@ INLINE words odd(words a, words b)
     return a ^ b;
 }
 
-INLINE words left(words x, int bits)
-{
-    return x << bits;
-}
-
 INLINE words right(words x, int bits)
 {
     return x >> bits;
