@@ -14,18 +14,33 @@
 #define ZSTD_STATIC_LINKING_ONLY
 #include <zstd.h>
 
-enum { ALIGNMENT = 64 };
+enum {
+    ALIGNMENT = 64,
+    ROOM = ZSTD_COMPRESSBOUND(CKPT_BLOCK_ELEMENTS),
+    ROOMS = CKPT_MAX_PLANES + 1
+};
 
 /** One for each of a block's planes; where there are fewer, NULL. */
 typedef unsigned char *planes_to[CKPT_MAX_PLANES];
 typedef const unsigned char *planes_from[CKPT_MAX_PLANES];
+
+// A block that is being encoded.
+struct encoding {
+    struct ckpt_block_code code;
+    const void *elements;
+    size_t count;
+    planes_from frame; // of planes that gained: where it is; NULL: the plane will be stored
+    size_t bytes[CKPT_MAX_PLANES];
+};
 
 struct ckpt_codec {
     const struct ckpt_planes *planes;
     int level;
     ZSTD_CCtx *encoder; // NULL at level 0
     ZSTD_DCtx *decoder;
-    planes_to plane; // room for the planes of a block
+    planes_to plane;      // room for the planes of a block,
+    unsigned char *spare; // and for one more, or its frame
+    struct encoding begun;
     struct base_arena memory;
 };
 
@@ -60,8 +75,8 @@ static size_t encoder_bytes(int level)
 // Pieces of an arena, each rounded up to its alignment.
 static size_t arena_bytes(int level)
 {
-    const size_t pieces = (size_t)CKPT_MAX_PLANES * CKPT_BLOCK_ELEMENTS;
-    return pieces + encoder_bytes(level) + ZSTD_estimateDCtxSize() + 2 * (size_t)ALIGNMENT;
+    const size_t rooms = ROOMS * (size_t)(ROOM + ALIGNMENT);
+    return rooms + encoder_bytes(level) + ZSTD_estimateDCtxSize() + 2 * (size_t)ALIGNMENT;
 }
 
 size_t ckpt_codec_bytes(int level)
@@ -118,7 +133,9 @@ zero_result ckpt_codec_create(struct ckpt_codec **out, int level, struct base_er
     codec->level = level;
     zero_result result = base_arena_init(&codec->memory, arena_bytes(level), ALIGNMENT, error);
     for (int p = 0; p < CKPT_MAX_PLANES && !result; p++)
-        codec->plane[p] = base_arena_alloc(&codec->memory, CKPT_BLOCK_ELEMENTS, ALIGNMENT);
+        codec->plane[p] = base_arena_alloc(&codec->memory, ROOM, ALIGNMENT);
+    if (!result)
+        codec->spare = base_arena_alloc(&codec->memory, ROOM, ALIGNMENT);
     if (!result && !make_contexts(codec))
         result = zero_fail(error, ZERO_E_UNSUPPORTED,
                            "libzstd %s has no contexts of level %d in %zu bytes",
@@ -236,55 +253,89 @@ static void split(const struct ckpt_codec *codec, struct ckpt_block_code code, c
     }
 }
 
-// Encodes a plane that may gain; returns the frame's length, or libzstd's error.
-static size_t encode_plane(const struct ckpt_codec *codec, const unsigned char *plane, size_t count,
-                           unsigned char *out, size_t room)
+// Encodes plane p, which is in the codec: where its frame is, and in *bytes its length, or
+// libzstd's error. NULL: it gains too little.
+static const unsigned char *encode_plane(struct ckpt_codec *codec, int p, size_t count,
+                                         size_t *bytes)
 {
-    if (is_constant(plane, count))
-        return ckpt_frame_repeat(out, count, plane[0]);
-    const size_t bytes = ZSTD_compress2(codec->encoder, out, room, plane, count);
-    if (ZSTD_isError(bytes) || bytes <= count - count / 100)
-        return bytes;
-    const size_t head = ckpt_frame_store(out, count);
-    memcpy(out + head, plane, count);
-    return head + count;
+    unsigned char *const plane = codec->plane[p], *const frame = codec->spare;
+    if (is_constant(plane, count)) {
+        *bytes = ckpt_frame_repeat(frame, count, plane[0]);
+    } else {
+        *bytes = ZSTD_compress2(codec->encoder, frame, ROOM, plane, count);
+        if (ZSTD_isError(*bytes) || *bytes > count - count / 100)
+            return NULL;
+    }
+    codec->plane[p] = frame;
+    codec->spare = plane; // which is needed no more
+    return frame;
+}
+
+// Which planes are tried, and in the codec.
+static void split_tried(struct ckpt_codec *codec, const struct encoding *block,
+                        bool tried[CKPT_MAX_PLANES])
+{
+    planes_to to = {NULL};
+    find_worthwhile(codec, block->code, block->elements, block->count, tried);
+    for (int p = 0; p < block->code.element_bytes; p++)
+        to[p] = tried[p] ? codec->plane[p] : NULL;
+    split(codec, block->code, block->elements, block->count, to);
+}
+
+zero_result ckpt_encode_begin(struct ckpt_codec *codec, struct ckpt_block_code code,
+                              const void *elements, size_t count,
+                              uint32_t plane_bytes[CKPT_MAX_PLANES], struct base_error *error)
+{
+    struct encoding *block = &codec->begun;
+    const zero_result result = check_block(code, count, error);
+    memset(plane_bytes, 0, CKPT_MAX_PLANES * sizeof *plane_bytes);
+    *block = (struct encoding){.code = code, .elements = elements, .count = result ? 0 : count};
+    if (block->count == 0)
+        return result;
+    bool tried[CKPT_MAX_PLANES] = {false};
+    split_tried(codec, block, tried);
+    for (int p = code.element_bytes - 1; p >= 0; p--) {
+        size_t bytes = 0;
+        if (tried[p])
+            block->frame[p] = encode_plane(codec, p, count, &bytes);
+        if (ZSTD_isError(bytes))
+            return zero_fail(error, ZERO_E_UNSUPPORTED, "plane %d of %zu elements: libzstd %s: %s",
+                             p, count, ZSTD_versionString(), ZSTD_getErrorName(bytes));
+        if (!block->frame[p])
+            bytes = ckpt_frame_store(codec->spare, count) + count;
+        block->bytes[p] = bytes;
+        plane_bytes[code.element_bytes - 1 - p] = (uint32_t)bytes;
+    }
+    return ZERO_OK;
+}
+
+void ckpt_encode_end(struct ckpt_codec *codec, void *out)
+{
+    const struct encoding *block = &codec->begun;
+    planes_to stored = {NULL};
+    unsigned char *at = out;
+    if (block->count == 0)
+        return;
+    for (int p = block->code.element_bytes - 1; p >= 0; at += block->bytes[p--]) {
+        if (block->frame[p])
+            memcpy(at, block->frame[p], block->bytes[p]);
+        else
+            stored[p] = at + ckpt_frame_store(at, block->count);
+    }
+    split(codec, block->code, block->elements, block->count, stored);
 }
 
 zero_result ckpt_encode(struct ckpt_codec *codec, struct ckpt_block_code code, const void *elements,
                         size_t count, void *out, size_t room, uint32_t plane_bytes[CKPT_MAX_PLANES],
                         struct base_error *error)
 {
-    const zero_result result = check_block(code, count, error);
-    memset(plane_bytes, 0, CKPT_MAX_PLANES * sizeof *plane_bytes);
-    if (result || count == 0)
+    const zero_result result = ckpt_encode_begin(codec, code, elements, count, plane_bytes, error);
+    if (result)
         return result;
-    if (room < ckpt_encode_bound(code, count))
+    if (count > 0 && room < ckpt_encode_bound(code, count))
         return zero_fail(error, ZERO_E_INVALID, "%zu bytes are too few to encode %zu elements in",
                          room, count);
-    bool worthwhile[CKPT_MAX_PLANES] = {false};
-    planes_to tried = {NULL}, stored = {NULL};
-    unsigned char *at = out, *const end = at + room;
-    find_worthwhile(codec, code, elements, count, worthwhile);
-    for (int p = 0; p < code.element_bytes; p++)
-        tried[p] = worthwhile[p] ? codec->plane[p] : NULL;
-    split(codec, code, elements, count, tried);
-    for (int p = code.element_bytes - 1; p >= 0; p--) {
-        size_t bytes;
-        if (tried[p]) {
-            bytes = encode_plane(codec, tried[p], count, at, (size_t)(end - at));
-            if (ZSTD_isError(bytes))
-                return zero_fail(error, ZERO_E_UNSUPPORTED,
-                                 "plane %d of %zu elements: libzstd %s: %s", p, count,
-                                 ZSTD_versionString(), ZSTD_getErrorName(bytes));
-        } else {
-            const size_t head = ckpt_frame_store(at, count);
-            stored[p] = at + head;
-            bytes = head + count;
-        }
-        plane_bytes[code.element_bytes - 1 - p] = (uint32_t)bytes;
-        at += bytes;
-    }
-    split(codec, code, elements, count, stored);
+    ckpt_encode_end(codec, out);
     return ZERO_OK;
 }
 

@@ -80,6 +80,16 @@ zero_result ckpt_encode(struct ckpt_codec *codec, struct ckpt_block_code code, c
                         size_t count, void *out, size_t room, uint32_t plane_bytes[CKPT_MAX_PLANES],
                         struct base_error *error);
 
+/**
+ * The same in two calls, for who has to know the lengths before there is an `out`: one for each of
+ * them, with the same codec and nothing else in between. The elements are read until the second one
+ * has returned; `out` has ckpt_stored_bytes() bytes of room. After an error there is no second one.
+ */
+zero_result ckpt_encode_begin(struct ckpt_codec *codec, struct ckpt_block_code code,
+                              const void *elements, size_t count,
+                              uint32_t plane_bytes[CKPT_MAX_PLANES], struct base_error *error);
+void ckpt_encode_end(struct ckpt_codec *codec, void *out);
+
 /** Bytes of a block as it is stored: the sum of its planes'. Inline, *local.* */
 static inline size_t ckpt_stored_bytes(const uint32_t plane_bytes[CKPT_MAX_PLANES])
 {
