@@ -8,16 +8,27 @@
 
 enum order { NOTHING, WRITE, RUN, QUIT };
 
-// How many blocks who waits is ahead of the thread with checksums: few enough that the elements are
-// still near when they are encoded.
-enum { AHEAD = 16 };
+// Who encodes never waits for whose block comes before: there is another codec to go on with.
+enum { CODECS = 3 };
+
+enum stage { FREE, BUSY, ENCODED };
+
+// A block on its way into the shard.
+struct job {
+    struct ckpt_codec *codec;
+    enum stage stage;
+    size_t block;
+    bool in_place; // it is read from the program's memory
+    struct ckpt_shard_part part;
+};
 
 // Blocks are numbered through all sources, in the order in which they are written. The thread goes
-// upwards and reads them in place; ckpt_saver_hold() goes downwards and copies them. Where they
-// meet nothing is left that is read from the program's memory.
+// upwards and reads them in place, and so does the program when it has nothing else to do;
+// ckpt_saver_hold() goes downwards and copies them. Where they meet nothing is left that is read
+// from the program's memory.
 struct ckpt_saver {
     struct ckpt_saver_config config;
-    struct ckpt_codec *codec;
+    struct job jobs[CODECS];
     struct ckpt_shard_writer *writer;
     size_t *first_block; // of each source, and the end
     size_t *copy_at;     // of each block from `copied` on: where its copy is in `copies`
@@ -32,17 +43,15 @@ struct ckpt_saver {
     bool cancelled;
     _Atomic int state;
 
-    size_t next;   // the block that the thread reads, or will read next
+    size_t next;   // the first block that nobody reads or has read
+    size_t placed; // the first block that has no place in the shard
+    bool placing;  // and is about to get one
+    unsigned idle; // who encodes and finds nothing to do
     size_t copied; // the first block that is a copy
     size_t room;   // of `copies` that is used
-    bool in_place; // block `next` is being read from the program's memory
     bool copying;  // block `copied` is on its way to its copy
-
-    bool spare;      // there is a processor besides the thread's
-    bool awaited;    // the program waits: it has the time to sum up
-    size_t unsummed; // the first block whose elements nobody has begun to sum up
-    bool summing;    // the program is at one
-    size_t first;    // the number in the shard of the first block that is of no blob
+    bool open;     // blocks can be encoded
+    bool spare;    // there is a processor besides the thread's
 
     struct ckpt_target target;
     struct ckpt_blob_source blob[CKPT_MAX_BLOBS];
@@ -50,7 +59,7 @@ struct ckpt_saver {
     zero_result (*work)(void *user, struct base_error *error);
     void *work_user;
     struct ckpt_shard_entry entry;
-    struct base_error error;
+    struct base_error error; // the first one
 };
 
 /** Some elements of a source's field. */
@@ -121,138 +130,170 @@ static zero_result write_blob(struct ckpt_saver *saver, const struct ckpt_blob_s
     zero_result r = ckpt_shard_blob(saver->writer, blob->number, blob->size, &saver->error);
     for (size_t at = 0, count; !r && at < blob->size; at += count) {
         count = blob->size - at < CKPT_BLOCK_ELEMENTS ? blob->size - at : CKPT_BLOCK_ELEMENTS;
-        r = ckpt_shard_block(saver->writer, saver->codec, plain, 0,
+        r = ckpt_shard_block(saver->writer, saver->jobs[0].codec, plain, 0,
                              (const unsigned char *)blob->bytes + at, count, &saver->error);
     }
     return r;
 }
 
-/** Where a block's elements are: of one that is not being copied. */
-static const void *block_memory(const struct ckpt_saver *saver, size_t block,
-                                const struct part *part)
+/** Whether blocks are encoded. With the mutex held, as all of this. */
+static bool goes_on(const struct ckpt_saver *saver)
 {
-    return block < saver->copied ? part_memory(part) : saver->copies.memory + saver->copy_at[block];
+    return saver->open && !saver->cancelled && !saver->error.result;
 }
 
-/** Takes a block for reading: returns where it is. *later: who else sums it up. */
-static const void *take(struct ckpt_saver *saver, const struct part *part, unsigned *later)
+static bool has_jobs(const struct ckpt_saver *saver, enum stage stage)
 {
-    pthread_mutex_lock(&saver->mutex);
-    while (saver->copying && saver->next == saver->copied)
-        pthread_cond_wait(&saver->moved, &saver->mutex);
-    saver->in_place = saver->next < saver->copied;
-    const void *memory = block_memory(saver, saver->next, part);
-    if (saver->unsummed > saver->next)
-        *later |= CKPT_LATER_ELEMENTS;
-    else
-        saver->unsummed = saver->next + 1;
-    if (saver->awaited && saver->spare)
-        *later |= CKPT_LATER_STORED;
+    for (int i = 0; i < CODECS; i++)
+        if (saver->jobs[i].stage == stage)
+            return true;
+    return false;
+}
+
+/** Nothing is read from the program's memory. */
+static bool is_free(const struct ckpt_saver *saver)
+{
+    for (int i = 0; i < CODECS; i++)
+        if (saver->jobs[i].in_place)
+            return false;
+    return saver->next >= saver->copied;
+}
+
+static void keep_error(struct ckpt_saver *saver, const struct base_error *error)
+{
+    if (!saver->error.result)
+        saver->error = *error;
+}
+
+/** A stage has ended. Who waits for the end of all is not woken for each. */
+static void enter_stage(struct ckpt_saver *saver, struct job *job, enum stage stage)
+{
+    const bool gives_back = job->in_place && stage == FREE;
+    job->stage = stage;
+    job->in_place = job->in_place && !gives_back;
+    if (saver->idle > 0 || (gives_back && is_free(saver)))
+        pthread_cond_broadcast(&saver->moved);
+}
+
+/** The block that comes next in the shard gets its place, and goes there. */
+static void put(struct ckpt_saver *saver, struct job *job)
+{
+    struct base_error error = {0};
+    job->stage = BUSY;
+    saver->placing = true;
     pthread_mutex_unlock(&saver->mutex);
-    return memory;
-}
-
-/** Whether who waits should go on summing up, `most` blocks ahead. With the mutex held. */
-static bool sums_are_wanted(const struct ckpt_saver *saver, size_t most)
-{
-    return saver->spare && !saver->config.fetch && !saver->cancelled &&
-           saver->unsummed < saver->first_block[saver->config.load.sources] &&
-           saver->unsummed < saver->next + most;
-}
-
-/** It has been read. False: the save has been given up. */
-static bool give_back(struct ckpt_saver *saver)
-{
+    const zero_result r = ckpt_shard_take(saver->writer, &job->part, &error);
     pthread_mutex_lock(&saver->mutex);
-    saver->in_place = false;
-    saver->next++;
-    const bool goes_on = !saver->cancelled;
-    // Who waits for the end is not woken for every block.
-    if (!saver->awaited || sums_are_wanted(saver, AHEAD / 2))
+    saver->placing = false;
+    saver->placed++;
+    keep_error(saver, &error);
+    if (saver->idle > 0)
         pthread_cond_broadcast(&saver->moved);
     pthread_mutex_unlock(&saver->mutex);
-    return goes_on;
+    if (!r)
+        ckpt_shard_put(saver->writer, &job->part);
+    pthread_mutex_lock(&saver->mutex);
+    enter_stage(saver, job, FREE);
 }
 
-/** Where a block's elements are, and who else sums them up. */
-static zero_result find(struct ckpt_saver *saver, const struct part *part, const void **elements,
-                        unsigned *later)
+/** Where the elements of block `job->block` are. */
+static const void *find(struct ckpt_saver *saver, struct job *job, const struct part *part)
+{
+    while (saver->copying && job->block == saver->copied)
+        pthread_cond_wait(&saver->moved, &saver->mutex);
+    job->in_place = job->block < saver->copied;
+    return saver->config.fetch ? NULL
+           : job->in_place     ? part_memory(part)
+                               : saver->copies.memory + saver->copy_at[job->block];
+}
+
+static void encode(struct ckpt_saver *saver, struct job *job, const struct part *part,
+                   const void *elements, struct base_error *error)
 {
     const struct ckpt_saver_config *config = &saver->config;
+    zero_result r = ZERO_OK;
     if (config->fetch)
-        return config->fetch(config->fetch_user, part->source, part->field, part->first,
-                             part->count, elements, &saver->error);
-    *elements = take(saver, part, later);
-    return ZERO_OK;
-}
-
-static void see(const struct ckpt_saver *saver, const struct part *part, const void *elements)
-{
-    if (saver->config.seen)
-        saver->config.seen(saver->config.seen_user, part->source, part->field, part->first,
-                           part->count, elements);
-}
-
-static zero_result write_block(struct ckpt_saver *saver, const struct part *part)
-{
-    const void *elements;
-    unsigned later = 0;
-    zero_result r = find(saver, part, &elements, &later);
+        r = config->fetch(config->fetch_user, part->source, part->field, part->first, part->count,
+                          &elements, error);
     if (!r)
-        r = ckpt_shard_add(saver->writer, saver->codec, part->source->code[part->field],
-                           (uint16_t)part->field, elements, part->count, later, &saver->error);
-    // Encoding asks for elements ahead; afterwards they are near.
-    if (!r && !(later & CKPT_LATER_ELEMENTS))
-        see(saver, part, elements);
-    return r;
+        r = ckpt_shard_encode(&job->part, job->codec, part->source->code[part->field],
+                              (uint16_t)part->field, elements, part->count, error);
+    if (!r && config->seen)
+        config->seen(config->seen_user, part->source, part->field, part->first, part->count,
+                     elements);
+    atomic_fetch_add_explicit(config->progress, part_bytes(part), memory_order_relaxed);
 }
 
-/** The program, which waits, sums up a block. With the mutex held, which it gives back meanwhile.
- */
-static void sum_up(struct ckpt_saver *saver)
+/** The next block is encoded. */
+static void encode_next(struct ckpt_saver *saver, struct job *job)
 {
-    const size_t block = saver->unsummed++;
-    const struct part part = part_of(saver, block);
-    const void *elements = block_memory(saver, block, &part);
-    saver->summing = true;
+    struct base_error error = {0};
+    job->stage = BUSY;
+    job->block = saver->next++;
+    const struct part part = part_of(saver, job->block);
+    const void *elements = find(saver, job, &part);
     pthread_mutex_unlock(&saver->mutex);
-    ckpt_shard_sum(saver->writer, saver->first + block,
-                   base_hash64(elements, part_bytes(&part), 0));
-    see(saver, &part, elements);
+    encode(saver, job, &part, elements, &error);
     pthread_mutex_lock(&saver->mutex);
-    saver->summing = false;
+    keep_error(saver, &error);
+    enter_stage(saver, job, ENCODED);
+}
+
+/** Brings some block further; false: there is none just now. */
+static bool advance(struct ckpt_saver *saver)
+{
+    struct job *unused = NULL;
+    if (!goes_on(saver))
+        return false;
+    for (int i = 0; i < CODECS; i++) {
+        struct job *job = &saver->jobs[i];
+        if (job->stage == ENCODED && job->block == saver->placed && !saver->placing) {
+            put(saver, job);
+            return true;
+        }
+        if (job->stage == FREE)
+            unused = job;
+    }
+    if (!unused || saver->next == saver->first_block[saver->config.load.sources])
+        return false;
+    encode_next(saver, unused);
+    return true;
+}
+
+static void idle(struct ckpt_saver *saver)
+{
+    saver->idle++;
+    pthread_cond_wait(&saver->moved, &saver->mutex);
+    saver->idle--;
+}
+
+/** Until all blocks are in the shard, or there is nothing to be done for them any more. */
+static zero_result work_to_the_end(struct ckpt_saver *saver)
+{
+    const size_t blocks = saver->first_block[saver->config.load.sources];
+    saver->open = true;
     pthread_cond_broadcast(&saver->moved);
-}
-
-/** Waits for the sum that is being made elsewhere. */
-static void await_sum(struct ckpt_saver *saver)
-{
-    pthread_mutex_lock(&saver->mutex);
-    while (saver->summing)
-        pthread_cond_wait(&saver->moved, &saver->mutex);
-    pthread_mutex_unlock(&saver->mutex);
+    while (has_jobs(saver, BUSY) || (goes_on(saver) && saver->placed < blocks))
+        if (!advance(saver))
+            idle(saver);
+    saver->open = false;
+    for (int i = 0; i < CODECS; i++)
+        enter_stage(saver, &saver->jobs[i], FREE);
+    return saver->error.result ? saver->error.result : saver->cancelled ? ZERO_AGAIN : ZERO_OK;
 }
 
 static zero_result write_sources(struct ckpt_saver *saver)
 {
-    const size_t blocks = saver->first_block[saver->config.load.sources];
-    size_t entered = SIZE_MAX;
-    for (size_t b = 0; b < blocks; b++) {
-        const struct part part = part_of(saver, b);
-        const size_t s = (size_t)(part.source - saver->config.sources);
-        zero_result r = ZERO_OK;
-        if (s != entered)
-            r = ckpt_shard_run(saver->writer, &part.source->run, &saver->error);
-        entered = s;
-        if (!r)
-            r = write_block(saver, &part);
-        atomic_fetch_add_explicit(saver->config.progress, part_bytes(&part), memory_order_relaxed);
-        if (!give_back(saver) && !r)
-            r = ZERO_AGAIN;
+    for (size_t s = 0; s < saver->config.load.sources; s++) {
+        const zero_result r =
+            ckpt_shard_run(saver->writer, &saver->config.sources[s].run, &saver->error);
         if (r)
             return r;
     }
-    return ZERO_OK;
+    pthread_mutex_lock(&saver->mutex);
+    const zero_result r = work_to_the_end(saver);
+    pthread_mutex_unlock(&saver->mutex);
+    return r;
 }
 
 static zero_result write_shard(struct ckpt_saver *saver)
@@ -268,7 +309,6 @@ static zero_result write_shard(struct ckpt_saver *saver)
         r = write_blob(saver, &saver->blob[i]);
     if (!r)
         r = write_sources(saver);
-    await_sum(saver);
     if (!r)
         r = ckpt_shard_finish(saver->writer, &saver->entry, &saver->error);
     else
@@ -281,7 +321,6 @@ static zero_result write_shard(struct ckpt_saver *saver)
 static void end_order(struct ckpt_saver *saver, enum ckpt_save_state state)
 {
     pthread_mutex_lock(&saver->mutex);
-    saver->in_place = false;
     saver->next = saver->copied = saver->first_block[saver->config.load.sources];
     atomic_store_explicit(&saver->state, state, memory_order_release);
     pthread_cond_broadcast(&saver->moved);
@@ -343,7 +382,7 @@ static size_t all_blocks(const struct ckpt_saver_load *load)
 
 size_t ckpt_saver_bytes(const struct ckpt_saver_load *load, int level, size_t budget)
 {
-    return sizeof(struct ckpt_saver) + ckpt_codec_bytes(level) +
+    return sizeof(struct ckpt_saver) + CODECS * ckpt_codec_bytes(level) +
            ckpt_shard_writer_bytes(load->sources, load->blobs, all_blocks(load)) +
            (load->sources + 1 + load->blocks) * sizeof(size_t) + load->blob_bytes +
            copy_room(load, budget);
@@ -362,8 +401,8 @@ static zero_result allocate(struct ckpt_saver *saver, struct base_error *error)
         saver->first_block[i + 1] = saver->first_block[i] + source_blocks(&config->sources[i]);
     zero_result r =
         base_arena_init(&saver->copies, copy_room(load, config->budget), CKPT_STORE_UNIT, error);
-    if (!r)
-        r = ckpt_codec_create(&saver->codec, config->level, error);
+    for (int i = 0; i < CODECS && !r; i++)
+        r = ckpt_codec_create(&saver->jobs[i].codec, config->level, error);
     if (!r)
         r = ckpt_shard_writer_create(&saver->writer, load->sources, load->blobs, all_blocks(load),
                                      error);
@@ -414,7 +453,8 @@ void ckpt_saver_destroy(struct ckpt_saver *saver)
     pthread_cond_destroy(&saver->ordered);
     pthread_mutex_destroy(&saver->mutex);
     ckpt_shard_writer_destroy(saver->writer);
-    ckpt_codec_destroy(saver->codec);
+    for (int i = 0; i < CODECS; i++)
+        ckpt_codec_destroy(saver->jobs[i].codec);
     base_arena_free(&saver->copies);
     base_free(saver->first_block);
     base_free(saver->copy_at);
@@ -430,7 +470,6 @@ zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target 
 {
     size_t room = saver->config.load.blob_bytes;
     unsigned char *copy = saver->blobs;
-    saver->first = 0;
     if (blob_count > CKPT_MAX_BLOBS || blob_count > saver->config.load.blobs)
         return zero_fail(error, ZERO_E_LIMIT, "%zu blobs", blob_count);
     for (size_t i = 0; i < blob_count; i++) {
@@ -441,7 +480,6 @@ zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target 
         saver->blob[i].bytes = copy;
         if (blobs[i].size > 0)
             memcpy(copy, blobs[i].bytes, blobs[i].size);
-        saver->first += ckpt_block_count(0, blobs[i].size);
         copy += blobs[i].size;
         room -= blobs[i].size;
     }
@@ -450,7 +488,7 @@ zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target 
     base_error_clear(&saver->error);
     atomic_store_explicit(saver->config.progress, 0, memory_order_relaxed);
     saver->cancelled = false;
-    saver->next = saver->unsummed = 0;
+    saver->next = saver->placed = 0;
     saver->copied = saver->first_block[saver->config.load.sources];
     saver->room = 0;
     atomic_store_explicit(&saver->state, CKPT_SAVE_WRITING, memory_order_relaxed);
@@ -471,7 +509,7 @@ void ckpt_saver_run(struct ckpt_saver *saver,
  * mutex held. */
 static bool claim(struct ckpt_saver *saver, struct part *part)
 {
-    if (saver->copied <= saver->next + saver->in_place)
+    if (saver->copied <= saver->next)
         return false;
     *part = part_of(saver, saver->copied - 1);
     if (part_bytes(part) > saver->copies.size - saver->room)
@@ -480,6 +518,15 @@ static bool claim(struct ckpt_saver *saver, struct part *part)
     saver->copy_at[saver->copied] = saver->room;
     saver->room += part_bytes(part);
     return true;
+}
+
+/** The program, which has to wait, works where a processor is to spare. With the mutex held. */
+static void help_or_wait(struct ckpt_saver *saver)
+{
+    if (!saver->spare || saver->config.fetch || !goes_on(saver))
+        pthread_cond_wait(&saver->moved, &saver->mutex);
+    else if (!advance(saver))
+        idle(saver);
 }
 
 void ckpt_saver_hold(struct ckpt_saver *saver)
@@ -497,8 +544,8 @@ void ckpt_saver_hold(struct ckpt_saver *saver)
         saver->copying = false;
         pthread_cond_broadcast(&saver->moved);
     }
-    while (saver->next < saver->copied)
-        pthread_cond_wait(&saver->moved, &saver->mutex);
+    while (!is_free(saver))
+        help_or_wait(saver);
     pthread_mutex_unlock(&saver->mutex);
 }
 
@@ -526,14 +573,8 @@ static bool busy(const struct ckpt_saver *saver)
 void ckpt_saver_wait(struct ckpt_saver *saver)
 {
     pthread_mutex_lock(&saver->mutex);
-    saver->awaited = true;
-    while (busy(saver)) {
-        if (sums_are_wanted(saver, AHEAD))
-            sum_up(saver);
-        else
-            pthread_cond_wait(&saver->moved, &saver->mutex);
-    }
-    saver->awaited = false;
+    while (busy(saver))
+        help_or_wait(saver);
     pthread_mutex_unlock(&saver->mutex);
 }
 

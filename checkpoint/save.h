@@ -2,9 +2,10 @@
  * checkpoint/save.h: writes a rank's shard behind the program's back, while the program only reads
  * the memory it is written from.
  *
- * One thread encodes and writes, block by block, in the shard's order, straight from the state in
- * memory. Before the state changes, ckpt_saver_hold() copies what has not been read yet into a
- * fixed budget, and waits beyond it. All *local*; but for ckpt_saver_state() one thread at a time.
+ * One thread encodes, block by block, in the shard's order, straight from the state in memory; who
+ * waits for it encodes beside it. Before the state changes, ckpt_saver_hold() copies what has not
+ * been read yet into a fixed budget, and waits beyond it. What is written depends on none of this.
+ * All *local*; but for ckpt_saver_state() one thread at a time.
  *
  *     create                                     once
  *     start -> hold (before any change) -> state: CKPT_SAVE_DURABLE    a checkpoint
@@ -40,7 +41,7 @@ struct ckpt_source {
 };
 
 /** Sees the elements of a block of a source while it is encoded: for the fingerprint. Each once, in
- * no order, in the saver's thread and in that of ckpt_saver_wait(), also in both at a time. */
+ * no order, in the saver's thread and in who waits, also in both at a time. */
 typedef void (*ckpt_seen_fn)(void *user, const struct ckpt_source *source, int field,
                              uint64_t first, size_t count, const void *elements);
 
@@ -103,7 +104,7 @@ zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target 
                              struct base_error *error);
 
 /** Returns when the sources' memory is needed no more, to be called before it changes. Does
- * nothing where nothing is being written. Allocates nothing. */
+ * nothing where nothing is being written. Allocates nothing. Waits as ckpt_saver_wait(). */
 void ckpt_saver_hold(struct ckpt_saver *saver);
 
 /** Any thread; one atomic load. What led to it is visible to who has read it. */
@@ -120,8 +121,8 @@ const struct base_error *ckpt_saver_error(const struct ckpt_saver *saver);
 void ckpt_saver_run(struct ckpt_saver *saver,
                     zero_result (*work)(void *user, struct base_error *error), void *user);
 
-/** Waits until the state is not WRITING or RUNNING. Where there is another processor checksums are
- * made meanwhile, of blocks that the saver's thread will come to next. */
+/** Waits until the state is not WRITING or RUNNING. Where there is a second processor, and no
+ * `fetch`, the caller encodes blocks meanwhile. */
 void ckpt_saver_wait(struct ckpt_saver *saver);
 
 /** Gives up what is being written as soon as may be: IDLE afterwards. */

@@ -1,8 +1,8 @@
 /**
  * checkpoint/shard.h: one rank's file of a checkpoint: FORMAT.md, section 3.
  *
- * Written in one pass from front to back by one caller (and, behind it, by a thread of the
- * writer's), read in any order. All *local*.
+ * Written in one pass from front to back (by a thread of the writer's, behind those who encode),
+ * read in any order. All *local*, one thread at a time unless said otherwise.
  */
 #ifndef CHECKPOINT_SHARD_H
 #define CHECKPOINT_SHARD_H
@@ -10,6 +10,7 @@
 #include "checkpoint/codec.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/store.h"
+#include "checkpoint/write_behind.h"
 
 /** Which shard of which checkpoint. */
 struct ckpt_shard_id {
@@ -85,21 +86,29 @@ zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_codec
                              struct ckpt_block_code code, uint16_t field, const void *elements,
                              size_t count, struct base_error *error);
 
-/** What of a block's checksums is made elsewhere, where another processor has the time. */
-enum {
-    CKPT_LATER_ELEMENTS = 1, /**< the elements': ckpt_shard_sum() has it, before or afterwards */
-    CKPT_LATER_STORED = 2,   /**< that of the bytes in the file: by the thread that writes them */
+/**
+ * The same in three calls, for several threads that encode blocks beside each other, each block
+ * with a codec that is used for nothing else meanwhile. The first one is for any thread, with
+ * every block. The second one gives it its place and is for one thread at a time, with the blocks
+ * in their order; it waits for room. Then the third one is for any thread, before
+ * ckpt_shard_finish() and ckpt_shard_give_up(), with up to CKPT_SHARD_PLACED blocks at a time. The
+ * elements are there until it has returned.
+ */
+struct ckpt_shard_part {
+    struct ckpt_codec *codec;
+    const void *elements;
+    struct ckpt_block block;
+    size_t number;                /**< of the block in the shard */
+    struct ckpt_behind_part part; /**< its place */
 };
 
-/** The same without these. */
-zero_result ckpt_shard_add(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
-                           struct ckpt_block_code code, uint16_t field, const void *elements,
-                           size_t count, unsigned later, struct base_error *error);
-
-/** Enters the checksum of the elements of a block, which is numbered in the order in which they are
- * added, those of blobs included. Any thread, each block once, when the shard before has ended and
- * before ckpt_shard_finish(). */
-void ckpt_shard_sum(struct ckpt_shard_writer *writer, size_t block, uint64_t xxh3);
+zero_result ckpt_shard_encode(struct ckpt_shard_part *part, struct ckpt_codec *codec,
+                              struct ckpt_block_code code, uint16_t field, const void *elements,
+                              size_t count, struct base_error *error);
+zero_result ckpt_shard_take(struct ckpt_shard_writer *writer, struct ckpt_shard_part *part,
+                            struct base_error *error);
+void ckpt_shard_put(struct ckpt_shard_writer *writer, struct ckpt_shard_part *part);
+enum { CKPT_SHARD_PLACED = CKPT_BEHIND_PARTS };
 
 /** Writes index and tail, cuts the file to its size and flushes it: it is durable. *entry: what the
  * manifest says of it, without runs. */

@@ -2,21 +2,14 @@
 
 #include "base/arena.h"
 #include "checkpoint/shard_format.h"
-#include "checkpoint/write_behind.h"
 
-#include <stdatomic.h>
-
-// A block is encoded into the buffer even where it does not fit any more.
-enum { BUFFER = CKPT_BEHIND_BYTES, BUFFER_ROOM = CKPT_BEHIND_ROOM };
-_Static_assert(BUFFER_ROOM >= CKPT_MAX_PLANES * (CKPT_BLOCK_ELEMENTS + CKPT_FRAME_GAP),
-               "there is room for a block behind a full buffer");
+_Static_assert(CKPT_BEHIND_MOST >= CKPT_MAX_PLANES * (CKPT_BLOCK_ELEMENTS + CKPT_FRAME_GAP),
+               "a block can be taken at a time");
 
 struct ckpt_shard_writer {
     struct base_arena arena;
     struct ckpt_behind *behind;
-    unsigned char *buffer;
-    size_t used;      // bytes in it
-    uint64_t written; // bytes of the file before it: written, or on their way
+    uint64_t bytes; // of the file, so far
     const struct ckpt_store *store;
     struct ckpt_file *file;
 
@@ -24,9 +17,6 @@ struct ckpt_shard_writer {
     unsigned char *index, *blob_table, *run_table, *block_table;
     size_t blobs, runs, blocks;
     size_t most_blobs, most_runs, most_blocks;
-
-    atomic_size_t complete; // blocks that begin in what was handed over, at least
-    size_t summed;          // blocks whose stored bytes have their checksum
 };
 
 // Bytes of an index, SIZE_MAX: more than one has.
@@ -87,76 +77,19 @@ void ckpt_shard_writer_destroy(struct ckpt_shard_writer *writer)
     base_free(writer);
 }
 
-/* ------------------------------------------------------------------ bytes */
-
-// Hands the first BUFFER bytes over; the rest is at the front of the next buffer.
-static zero_result flush(struct ckpt_shard_writer *writer, struct base_error *error)
-{
-    atomic_store_explicit(&writer->complete, writer->blocks, memory_order_release);
-    const zero_result result = ckpt_behind_write(writer->behind, writer->used, error);
-    writer->buffer = ckpt_behind_buffer(writer->behind);
-    writer->written += BUFFER;
-    writer->used -= BUFFER;
-    return result;
-}
-
 static zero_result append(struct ckpt_shard_writer *writer, const unsigned char *data, size_t bytes,
                           struct base_error *error)
 {
-    while (bytes > 0) {
-        const size_t room = BUFFER - writer->used, part = bytes < room ? bytes : room;
-        memcpy(writer->buffer + writer->used, data, part);
-        writer->used += part;
-        data += part;
-        bytes -= part;
-        const zero_result result = writer->used == BUFFER ? flush(writer, error) : ZERO_OK;
+    for (struct ckpt_behind_part part; bytes > 0; data += part.bytes, bytes -= part.bytes) {
+        const size_t most = bytes < CKPT_BEHIND_MOST ? bytes : CKPT_BEHIND_MOST;
+        const zero_result result = ckpt_behind_take(writer->behind, most, &part, error);
         if (result)
             return result;
+        memcpy(part.memory, data, part.bytes);
+        ckpt_behind_give(writer->behind, &part);
+        writer->bytes += part.bytes;
     }
     return ZERO_OK;
-}
-
-/* ------------------------------------------------------------------ checksums */
-
-static unsigned char *block_row(const struct ckpt_shard_writer *writer, size_t block)
-{
-    return writer->block_table + CKPT_BLOCK_ROW * block;
-}
-
-static size_t row_bytes(const unsigned char *row)
-{
-    size_t bytes = 0;
-    for (size_t p = 0; p < CKPT_MAX_PLANES; p++)
-        bytes += ckpt_get32(row + 32 + 4 * p);
-    return bytes;
-}
-
-// Sums up the stored bytes of what begins in a buffer, the file's from `offset` on: of the blocks
-// that have no sum, which is 0 till then.
-static void sum_stored(struct ckpt_shard_writer *writer, const unsigned char *buffer,
-                       uint64_t offset, size_t blocks)
-{
-    for (; writer->summed < blocks; writer->summed++) {
-        unsigned char *row = block_row(writer, writer->summed);
-        const uint64_t at = ckpt_get64(row) - offset;
-        if (at >= BUFFER)
-            return;
-        if (ckpt_get64(row + 16) == 0)
-            ckpt_put64(row + 16, base_hash64(buffer + at, row_bytes(row), 0));
-    }
-}
-
-// In the thread that writes.
-static void sum_buffer(void *user, const unsigned char *buffer, uint64_t offset)
-{
-    struct ckpt_shard_writer *writer = user;
-    sum_stored(writer, buffer, offset,
-               atomic_load_explicit(&writer->complete, memory_order_acquire));
-}
-
-void ckpt_shard_sum(struct ckpt_shard_writer *writer, size_t block, uint64_t xxh3)
-{
-    ckpt_put64(block_row(writer, block) + 8, xxh3);
 }
 
 /* ------------------------------------------------------------------ a shard */
@@ -168,11 +101,9 @@ zero_result ckpt_shard_begin(struct ckpt_shard_writer *writer, const struct ckpt
     unsigned char header[CKPT_HEADER_BYTES];
     writer->store = store;
     writer->file = file;
-    ckpt_behind_begin(writer->behind, store, file, sum_buffer, writer);
-    writer->buffer = ckpt_behind_buffer(writer->behind);
-    writer->used = 0;
-    writer->written = 0;
-    writer->blobs = writer->runs = writer->blocks = writer->summed = 0;
+    ckpt_behind_begin(writer->behind, store, file);
+    writer->bytes = 0;
+    writer->blobs = writer->runs = writer->blocks = 0;
     ckpt_put_header(header, id);
     return append(writer, header, sizeof header, error);
 }
@@ -208,41 +139,69 @@ zero_result ckpt_shard_run(struct ckpt_shard_writer *writer, const struct ckpt_r
     return ZERO_OK;
 }
 
-zero_result ckpt_shard_add(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
-                           struct ckpt_block_code code, uint16_t field, const void *elements,
-                           size_t count, unsigned later, struct base_error *error)
+zero_result ckpt_shard_encode(struct ckpt_shard_part *part, struct ckpt_codec *codec,
+                              struct ckpt_block_code code, uint16_t field, const void *elements,
+                              size_t count, struct base_error *error)
 {
-    if (writer->blocks == writer->most_blocks)
-        return no_room("blocks", writer->most_blocks, error);
-    uint32_t plane_bytes[CKPT_MAX_PLANES];
-    unsigned char *stored = writer->buffer + writer->used;
-    const zero_result result = ckpt_encode(codec, code, elements, count, stored,
-                                           BUFFER + BUFFER_ROOM - writer->used, plane_bytes, error);
+    *part = (struct ckpt_shard_part){.codec = codec, .elements = elements};
+    struct ckpt_block *block = &part->block;
+    const zero_result result =
+        ckpt_encode_begin(codec, code, elements, count, block->plane_bytes, error);
     if (result)
         return result;
-    const size_t bytes = ckpt_stored_bytes(plane_bytes);
-    unsigned char *row = block_row(writer, writer->blocks);
-    ckpt_put64(row, writer->written + writer->used);
-    if (!(later & CKPT_LATER_ELEMENTS))
-        ckpt_shard_sum(writer, writer->blocks,
-                       base_hash64(elements, count * code.element_bytes, 0));
-    ckpt_put64(row + 16, later & CKPT_LATER_STORED ? 0 : base_hash64(stored, bytes, 0));
-    ckpt_put32(row + 24, (uint32_t)count);
-    row[28] = code.element_bytes;
-    row[29] = code.rotate;
-    memcpy(row + 30, &field, sizeof field);
+    block->count = (uint32_t)count;
+    block->code = code;
+    block->field = field;
+    // Encoding asks for elements ahead; now they are near.
+    block->xxh3 = base_hash64(elements, count * code.element_bytes, 0);
+    return ZERO_OK;
+}
+
+zero_result ckpt_shard_take(struct ckpt_shard_writer *writer, struct ckpt_shard_part *part,
+                            struct base_error *error)
+{
+    struct ckpt_block *block = &part->block;
+    if (writer->blocks == writer->most_blocks)
+        return no_room("blocks", writer->most_blocks, error);
+    const size_t bytes = ckpt_stored_bytes(block->plane_bytes);
+    const zero_result result = ckpt_behind_take(writer->behind, bytes, &part->part, error);
+    if (result)
+        return result;
+    block->offset = writer->bytes;
+    part->number = writer->blocks++;
+    writer->bytes += bytes;
+    return ZERO_OK;
+}
+
+void ckpt_shard_put(struct ckpt_shard_writer *writer, struct ckpt_shard_part *part)
+{
+    struct ckpt_block *block = &part->block;
+    unsigned char *row = writer->block_table + CKPT_BLOCK_ROW * part->number;
+    ckpt_encode_end(part->codec, part->part.memory);
+    block->stored = base_hash64(part->part.memory, part->part.bytes, 0);
+    ckpt_behind_give(writer->behind, &part->part);
+    ckpt_put64(row, block->offset);
+    ckpt_put64(row + 8, block->xxh3);
+    ckpt_put64(row + 16, block->stored);
+    ckpt_put32(row + 24, block->count);
+    row[28] = block->code.element_bytes;
+    row[29] = block->code.rotate;
+    memcpy(row + 30, &block->field, sizeof block->field);
     for (size_t p = 0; p < CKPT_MAX_PLANES; p++)
-        ckpt_put32(row + 32 + 4 * p, plane_bytes[p]);
-    writer->blocks++;
-    writer->used += bytes;
-    return writer->used >= BUFFER ? flush(writer, error) : ZERO_OK;
+        ckpt_put32(row + 32 + 4 * p, block->plane_bytes[p]);
 }
 
 zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
                              struct ckpt_block_code code, uint16_t field, const void *elements,
                              size_t count, struct base_error *error)
 {
-    return ckpt_shard_add(writer, codec, code, field, elements, count, 0, error);
+    struct ckpt_shard_part part;
+    zero_result result = ckpt_shard_encode(&part, codec, code, field, elements, count, error);
+    if (!result)
+        result = ckpt_shard_take(writer, &part, error);
+    if (!result)
+        ckpt_shard_put(writer, &part);
+    return result;
 }
 
 // Closes the gaps between the tables. Returns the bytes of the index.
@@ -267,7 +226,7 @@ static zero_result append_tail(struct ckpt_shard_writer *writer, size_t index_si
                                const struct ckpt_shard_entry *entry, struct base_error *error)
 {
     unsigned char tail[CKPT_TAIL_MOST] = {0};
-    const size_t bytes = (size_t)(entry->bytes - writer->written) - writer->used;
+    const size_t bytes = (size_t)(entry->bytes - writer->bytes);
     unsigned char *end = tail + bytes - CKPT_TAIL_END;
     ckpt_put_head(tail, CKPT_MAGIC_TAIL, bytes);
     memcpy(end, "zerotail", 8);
@@ -282,24 +241,20 @@ static zero_result append_tail(struct ckpt_shard_writer *writer, size_t index_si
 zero_result ckpt_shard_finish(struct ckpt_shard_writer *writer, struct ckpt_shard_entry *entry,
                               struct base_error *error)
 {
-    zero_result result = ckpt_behind_wait(writer->behind, error);
-    if (result)
-        return result;
-    sum_stored(writer, writer->buffer, writer->written, writer->blocks);
     const size_t index = complete_index(writer);
-    const uint64_t offset = writer->written + writer->used;
+    const uint64_t offset = writer->bytes;
     const uint64_t units =
         (offset + index + CKPT_TAIL_LEAST + CKPT_STORE_UNIT - 1) / CKPT_STORE_UNIT;
     *entry = (struct ckpt_shard_entry){.bytes = units * CKPT_STORE_UNIT,
                                        .index_offset = offset,
                                        .index_xxh3 = base_hash64(writer->index, index, 0)};
-    result = append(writer, writer->index, index, error);
+    zero_result result = append(writer, writer->index, index, error);
     if (result == ZERO_OK)
         result = append_tail(writer, index, entry, error);
-    const zero_result ended =
-        ckpt_behind_end(writer->behind, result == ZERO_OK ? writer->used : 0, error);
     if (result == ZERO_OK)
-        result = ended;
+        result = ckpt_behind_end(writer->behind, error);
+    else
+        ckpt_behind_give_up(writer->behind);
     if (result == ZERO_OK)
         result = writer->store->truncate(writer->file, entry->bytes, error);
     if (result == ZERO_OK)
@@ -309,5 +264,5 @@ zero_result ckpt_shard_finish(struct ckpt_shard_writer *writer, struct ckpt_shar
 
 void ckpt_shard_give_up(struct ckpt_shard_writer *writer)
 {
-    ckpt_behind_end(writer->behind, 0, NULL);
+    ckpt_behind_give_up(writer->behind);
 }

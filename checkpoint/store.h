@@ -29,7 +29,8 @@ struct ckpt_store {
     /** Opens for reading. On error *file is NULL. ZERO_E_CORRUPT: no regular file; ZERO_E_NOMEM. */
     zero_result (*open)(void *user, struct ckpt_file **file, const char *path,
                         struct base_error *error);
-    /** Writes to a file of create; data, bytes and offset are multiples of CKPT_STORE_UNIT. */
+    /** Writes to a file of create; data, bytes and offset are multiples of CKPT_STORE_UNIT. Also by
+     * several threads at a time, to different places. */
     zero_result (*write)(struct ckpt_file *file, const void *data, size_t bytes, uint64_t offset,
                          struct base_error *error);
     /** Reads from a file of open, anything. ZERO_E_CORRUPT: the file ends before. */

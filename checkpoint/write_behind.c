@@ -5,67 +5,101 @@
 
 #include <string.h>
 
-// One is filled, one is written, and one is there for whoever is ahead.
-enum { BUFFERS = 3, BUFFER = CKPT_BEHIND_BYTES + CKPT_BEHIND_ROOM };
+enum { RING = CKPT_BEHIND_RING, MEMORY = RING + CKPT_BEHIND_MOST };
+_Static_assert(RING % CKPT_BEHIND_PIECE == 0, "a piece ends where the ring does");
 
-struct ckpt_behind {
-    struct base_arena buffers;
-    const struct ckpt_store *store;
-    struct ckpt_file *file;
-    ckpt_behind_fn look;
-    void *user;
+// The disk is to have the next write when one is done: while its thread wakes up another one's is
+// under way.
+enum { WRITERS = 2 };
 
+#define NOWHERE UINT64_MAX
+
+struct writer {
+    struct ckpt_behind *behind;
     pthread_t thread;
     bool started;
+    uint64_t at; // where what it writes begins; or NOWHERE
+};
+
+struct ckpt_behind {
+    struct base_arena ring; // and behind it room for a part that begins before its end
+    const struct ckpt_store *store;
+    struct ckpt_file *file;
+
+    struct writer writers[WRITERS];
     pthread_mutex_t mutex;
     pthread_cond_t more, less;
     bool quit;
-    uint64_t handed_over, written; // buffers of the file, whole ones
-    struct base_error error;       // the first one: what is handed over is passed by
+    uint64_t taken, begun;            // bytes of the file: by who makes them, and by who writes
+    uint64_t open[CKPT_BEHIND_PARTS]; // where parts begin that are being made; or NOWHERE
+    struct base_error error;          // the first one: what is given back is passed by
 };
 
-static unsigned char *buffer_of(const struct ckpt_behind *behind, uint64_t number)
+/* ------------------------------------------------------------------ the threads */
+
+/** Bytes of the file up to which all are made. */
+static uint64_t made(const struct ckpt_behind *behind)
 {
-    return behind->buffers.memory + number % BUFFERS * BUFFER;
+    uint64_t end = behind->taken;
+    for (size_t i = 0; i < CKPT_BEHIND_PARTS; i++)
+        end = behind->open[i] < end ? behind->open[i] : end;
+    return end;
 }
 
-/* ------------------------------------------------------------------ the thread */
-
-/** Waits for a buffer to write; false: there will be none. With the mutex held. */
-static bool await_buffer(struct ckpt_behind *behind)
+/** Bytes of the file up to which all are written. */
+static uint64_t written(const struct ckpt_behind *behind)
 {
-    while (behind->written == behind->handed_over && !behind->quit)
+    uint64_t end = behind->begun;
+    for (size_t i = 0; i < WRITERS; i++)
+        end = behind->writers[i].at < end ? behind->writers[i].at : end;
+    return end;
+}
+
+/** Whether a whole piece can be written. */
+static bool is_ready(const struct ckpt_behind *behind)
+{
+    return made(behind) - behind->begun >= CKPT_BEHIND_PIECE;
+}
+
+/** Waits for a piece to write; false: there will be none. With the mutex held. */
+static bool await_piece(struct ckpt_behind *behind)
+{
+    while (!is_ready(behind) && !behind->quit)
         pthread_cond_wait(&behind->more, &behind->mutex);
-    return !behind->quit;
+    return is_ready(behind);
 }
 
-/** Without the mutex: nobody fills this buffer, and the file's end waits for it. */
-static zero_result write_buffer(const struct ckpt_behind *behind, uint64_t number,
-                                struct base_error *error)
+static void keep_error(struct ckpt_behind *behind, const struct base_error *error)
 {
-    const unsigned char *buffer = buffer_of(behind, number);
-    const uint64_t offset = number * CKPT_BEHIND_BYTES;
-    if (behind->look)
-        behind->look(behind->user, buffer, offset);
-    return behind->store->write(behind->file, buffer, CKPT_BEHIND_BYTES, offset, error);
+    if (!behind->error.result)
+        behind->error = *error;
 }
 
-static void *behind_main(void *argument)
+/** With the mutex held, which it gives back meanwhile. */
+static void write_piece(struct ckpt_behind *behind, struct writer *writer)
 {
-    struct ckpt_behind *behind = argument;
+    const uint64_t offset = behind->begun;
     struct base_error error = {0};
+    behind->begun += CKPT_BEHIND_PIECE;
+    if (behind->error.result)
+        return;
+    writer->at = offset;
+    pthread_mutex_unlock(&behind->mutex);
+    behind->store->write(behind->file, behind->ring.memory + offset % RING, CKPT_BEHIND_PIECE,
+                         offset, &error);
     pthread_mutex_lock(&behind->mutex);
-    while (await_buffer(behind)) {
-        const uint64_t number = behind->written;
-        if (!behind->error.result) {
-            pthread_mutex_unlock(&behind->mutex);
-            base_error_clear(&error);
-            write_buffer(behind, number, &error);
-            pthread_mutex_lock(&behind->mutex);
-            behind->error = error;
-        }
-        behind->written++;
-        pthread_cond_signal(&behind->less);
+    writer->at = NOWHERE;
+    keep_error(behind, &error);
+}
+
+static void *writer_main(void *argument)
+{
+    struct writer *writer = argument;
+    struct ckpt_behind *behind = writer->behind;
+    pthread_mutex_lock(&behind->mutex);
+    while (await_piece(behind)) {
+        write_piece(behind, writer);
+        pthread_cond_broadcast(&behind->less);
     }
     pthread_mutex_unlock(&behind->mutex);
     return NULL;
@@ -75,14 +109,28 @@ static void *behind_main(void *argument)
 
 size_t ckpt_behind_bytes(void)
 {
-    return sizeof(struct ckpt_behind) + (size_t)BUFFERS * BUFFER;
+    return sizeof(struct ckpt_behind) + MEMORY;
 }
 
-static zero_result start_thread(struct ckpt_behind *behind, struct base_error *error)
+/** Nothing is taken, and nothing written. */
+static void rewind_file(struct ckpt_behind *behind)
 {
-    const int errnum = base_thread_start(&behind->thread, "thread", 0, behind_main, behind);
-    behind->started = errnum == 0;
-    return errnum ? zero_fail_errno(error, ZERO_E_NOMEM, errnum, "no thread for writing") : ZERO_OK;
+    behind->taken = behind->begun = 0;
+    for (size_t i = 0; i < CKPT_BEHIND_PARTS; i++)
+        behind->open[i] = NOWHERE;
+}
+
+static zero_result start_threads(struct ckpt_behind *behind, struct base_error *error)
+{
+    for (size_t i = 0; i < WRITERS; i++) {
+        struct writer *writer = &behind->writers[i];
+        *writer = (struct writer){.behind = behind, .at = NOWHERE};
+        const int errnum = base_thread_start(&writer->thread, "thread", 0, writer_main, writer);
+        writer->started = errnum == 0;
+        if (errnum)
+            return zero_fail_errno(error, ZERO_E_NOMEM, errnum, "no thread for writing");
+    }
+    return ZERO_OK;
 }
 
 zero_result ckpt_behind_create(struct ckpt_behind **out, struct base_error *error)
@@ -94,10 +142,10 @@ zero_result ckpt_behind_create(struct ckpt_behind **out, struct base_error *erro
     pthread_mutex_init(&behind->mutex, NULL);
     pthread_cond_init(&behind->more, NULL);
     pthread_cond_init(&behind->less, NULL);
-    zero_result result =
-        base_arena_init(&behind->buffers, (size_t)BUFFERS * BUFFER, CKPT_STORE_UNIT, error);
+    rewind_file(behind);
+    zero_result result = base_arena_init(&behind->ring, MEMORY, CKPT_STORE_UNIT, error);
     if (!result)
-        result = start_thread(behind, error);
+        result = start_threads(behind, error);
     if (result) {
         ckpt_behind_destroy(behind);
         return result;
@@ -110,39 +158,32 @@ void ckpt_behind_destroy(struct ckpt_behind *behind)
 {
     if (!behind)
         return;
-    if (behind->started) {
-        pthread_mutex_lock(&behind->mutex);
-        behind->quit = true;
-        pthread_cond_signal(&behind->more);
-        pthread_mutex_unlock(&behind->mutex);
-        pthread_join(behind->thread, NULL);
-    }
+    pthread_mutex_lock(&behind->mutex);
+    behind->quit = true;
+    pthread_cond_broadcast(&behind->more);
+    pthread_mutex_unlock(&behind->mutex);
+    for (size_t i = 0; i < WRITERS; i++)
+        if (behind->writers[i].started)
+            pthread_join(behind->writers[i].thread, NULL);
     pthread_cond_destroy(&behind->less);
     pthread_cond_destroy(&behind->more);
     pthread_mutex_destroy(&behind->mutex);
-    base_arena_free(&behind->buffers);
+    base_arena_free(&behind->ring);
     base_free(behind);
 }
 
-/* ------------------------------------------------------------------ the caller's side */
+/* ------------------------------------------------------------------ the callers' side */
 
 void ckpt_behind_begin(struct ckpt_behind *behind, const struct ckpt_store *store,
-                       struct ckpt_file *file, ckpt_behind_fn look, void *user)
+                       struct ckpt_file *file)
 {
-    // The thread may look, if only because it has just started, or was woken for nothing.
+    // A thread may look, if only because it has just started, or was woken for nothing.
     pthread_mutex_lock(&behind->mutex);
     behind->store = store;
     behind->file = file;
-    behind->look = look;
-    behind->user = user;
-    behind->handed_over = behind->written = 0;
+    rewind_file(behind);
     base_error_clear(&behind->error);
     pthread_mutex_unlock(&behind->mutex);
-}
-
-unsigned char *ckpt_behind_buffer(const struct ckpt_behind *behind)
-{
-    return buffer_of(behind, behind->handed_over);
 }
 
 /** What has gone wrong so far. With the mutex held. */
@@ -152,36 +193,70 @@ static zero_result trouble(const struct ckpt_behind *behind, struct base_error *
     return first->result ? zero_fail(error, first->result, "%s", first->message) : ZERO_OK;
 }
 
-zero_result ckpt_behind_write(struct ckpt_behind *behind, size_t used, struct base_error *error)
+static uint64_t *find_open(struct ckpt_behind *behind, uint64_t offset)
 {
-    const unsigned char *full = ckpt_behind_buffer(behind);
+    uint64_t *open = behind->open;
+    while (*open != offset)
+        open++;
+    return open;
+}
+
+zero_result ckpt_behind_take(struct ckpt_behind *behind, size_t bytes,
+                             struct ckpt_behind_part *part, struct base_error *error)
+{
     pthread_mutex_lock(&behind->mutex);
-    behind->handed_over++;
-    pthread_cond_signal(&behind->more);
-    while (behind->handed_over - behind->written == BUFFERS)
+    while (behind->taken + bytes > written(behind) + RING)
         pthread_cond_wait(&behind->less, &behind->mutex);
     const zero_result result = trouble(behind, error);
+    if (!result) {
+        const uint64_t offset = behind->taken;
+        *part = (struct ckpt_behind_part){behind->ring.memory + offset % RING, offset, bytes};
+        *find_open(behind, NOWHERE) = offset;
+        behind->taken += bytes;
+    }
     pthread_mutex_unlock(&behind->mutex);
-    memcpy(ckpt_behind_buffer(behind), full + CKPT_BEHIND_BYTES, used - CKPT_BEHIND_BYTES);
     return result;
 }
 
-zero_result ckpt_behind_wait(struct ckpt_behind *behind, struct base_error *error)
+void ckpt_behind_give(struct ckpt_behind *behind, const struct ckpt_behind_part *part)
 {
+    const size_t end = (size_t)(part->offset % RING) + part->bytes;
+    if (end > RING)
+        memcpy(behind->ring.memory, behind->ring.memory + RING, end - RING);
     pthread_mutex_lock(&behind->mutex);
-    while (behind->written < behind->handed_over)
+    *find_open(behind, part->offset) = NOWHERE;
+    if (is_ready(behind))
+        pthread_cond_signal(&behind->more);
+    pthread_mutex_unlock(&behind->mutex);
+}
+
+zero_result ckpt_behind_end(struct ckpt_behind *behind, struct base_error *error)
+{
+    struct base_error last = {0};
+    pthread_mutex_lock(&behind->mutex);
+    const size_t rest = (size_t)(behind->taken % CKPT_BEHIND_PIECE);
+    const uint64_t pieces = behind->taken - rest;
+    if (rest > 0 && !behind->error.result) {
+        // Nothing is left to be made beside it.
+        pthread_mutex_unlock(&behind->mutex);
+        behind->store->write(behind->file, behind->ring.memory + pieces % RING, rest, pieces,
+                             &last);
+        pthread_mutex_lock(&behind->mutex);
+        keep_error(behind, &last);
+    }
+    while (written(behind) < pieces)
         pthread_cond_wait(&behind->less, &behind->mutex);
     const zero_result result = trouble(behind, error);
     pthread_mutex_unlock(&behind->mutex);
     return result;
 }
 
-zero_result ckpt_behind_end(struct ckpt_behind *behind, size_t used, struct base_error *error)
+void ckpt_behind_give_up(struct ckpt_behind *behind)
 {
-    const zero_result result = ckpt_behind_wait(behind, error);
-    if (result || used == 0)
-        return result;
-    // There is nothing left to be made beside it.
-    return behind->store->write(behind->file, ckpt_behind_buffer(behind), used,
-                                behind->handed_over * CKPT_BEHIND_BYTES, error);
+    pthread_mutex_lock(&behind->mutex);
+    behind->taken = behind->begun; // what is being written is the last
+    while (written(behind) < behind->begun)
+        pthread_cond_wait(&behind->less, &behind->mutex);
+    rewind_file(behind);
+    pthread_mutex_unlock(&behind->mutex);
 }

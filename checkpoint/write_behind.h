@@ -1,10 +1,10 @@
 /**
- * checkpoint/write_behind.h: a file from front to back, written by a thread of its own while the
- * caller makes the bytes that come next.
+ * checkpoint/write_behind.h: a file from front to back, written by threads of its own while the
+ * bytes that come next are made, by several threads if need be.
  *
- * Bytes are made in a buffer, CKPT_BEHIND_BYTES of them and what a little more there is room for;
- * there are a few buffers, so that neither side waits where the other is a little late. All
- * *local*, one caller at a time. Allocates nothing but in create.
+ * Whoever makes bytes takes their place in the file, makes them in a ring of memory, and gives them
+ * back: they are written when all before them are there. The ring is so long that neither side
+ * waits where the other is a little late. All *local*. Allocates nothing but in create.
  */
 #ifndef CHECKPOINT_WRITE_BEHIND_H
 #define CHECKPOINT_WRITE_BEHIND_H
@@ -12,8 +12,17 @@
 #include "checkpoint/store.h"
 
 enum {
-    CKPT_BEHIND_BYTES = 2 << 20, /**< written at a time */
-    CKPT_BEHIND_ROOM = 65 * CKPT_STORE_UNIT,
+    CKPT_BEHIND_RING = 8 << 20,              /**< bytes that are being made, and written, at most */
+    CKPT_BEHIND_PIECE = 2 << 20,             /**< written at a time */
+    CKPT_BEHIND_MOST = 65 * CKPT_STORE_UNIT, /**< taken at a time */
+    CKPT_BEHIND_PARTS = 2,                   /**< that are taken and not given back, at most */
+};
+
+/** Bytes of the file that are being made. */
+struct ckpt_behind_part {
+    unsigned char *memory;
+    uint64_t offset;
+    size_t bytes;
 };
 
 struct ckpt_behind;
@@ -21,38 +30,36 @@ struct ckpt_behind;
 /** Bytes that one takes. */
 size_t ckpt_behind_bytes(void);
 
-/** Starts the thread, which sleeps. ZERO_E_NOMEM (also where the system refuses a thread): *behind
+/** Starts the threads, which sleep. ZERO_E_NOMEM (also where the system refuses a thread): *behind
  * is NULL. */
 zero_result ckpt_behind_create(struct ckpt_behind **behind, struct base_error *error);
 
-/** Looks at a whole buffer, whose first byte is the file's at `offset`, before it is written: at
- * all that was used of it. What ckpt_behind_end() writes is not looked at. In the thread. */
-typedef void (*ckpt_behind_fn)(void *user, const unsigned char *buffer, uint64_t offset);
-
-/** Begins a file, which is open for writing and stays so until ckpt_behind_end(). The one before
- * has ended. `look` may be NULL; after an error it is called no more. */
+/** Begins a file, which is open for writing and stays so until ckpt_behind_end() or
+ * ckpt_behind_give_up(), one of which has ended the one before. */
 void ckpt_behind_begin(struct ckpt_behind *behind, const struct ckpt_store *store,
-                       struct ckpt_file *file, ckpt_behind_fn look, void *user);
-
-/** The buffer to be filled: CKPT_BEHIND_BYTES + CKPT_BEHIND_ROOM bytes. */
-unsigned char *ckpt_behind_buffer(const struct ckpt_behind *behind);
+                       struct ckpt_file *file);
 
 /**
- * Hands over the first CKPT_BEHIND_BYTES of the `used` bytes in the buffer; the rest is at the
- * front of the next one, which is the buffer now. Waits while there is none. An error is the
- * store's and may be of what was handed over before: nothing of the file is written after it, and
- * this and ckpt_behind_end() return it again.
+ * Takes the next `bytes` bytes of the file, up to CKPT_BEHIND_MOST. Waits while there is no room
+ * for them. Any thread; what is taken first comes first. An error is the store's and may be of what
+ * was given back before: nothing is taken, no more of the file is written, and this and
+ * ckpt_behind_end() return it again.
  */
-zero_result ckpt_behind_write(struct ckpt_behind *behind, size_t used, struct base_error *error);
+zero_result ckpt_behind_take(struct ckpt_behind *behind, size_t bytes,
+                             struct ckpt_behind_part *part, struct base_error *error);
 
-/** Waits until everything that was handed over is written. Errors as ckpt_behind_write(). */
-zero_result ckpt_behind_wait(struct ckpt_behind *behind, struct base_error *error);
+/** Gives back what was taken: its bytes are made. Any thread. */
+void ckpt_behind_give(struct ckpt_behind *behind, const struct ckpt_behind_part *part);
 
-/** Ends the file with the first `used` bytes of the buffer, whole units; 0: without. Returns when
- * nothing is being written any more. */
-zero_result ckpt_behind_end(struct ckpt_behind *behind, size_t used, struct base_error *error);
+/** Ends the file, which has whole units: returns when all of it is written. Errors as
+ * ckpt_behind_take(). Everything has been given back. */
+zero_result ckpt_behind_end(struct ckpt_behind *behind, struct base_error *error);
 
-/** Ends the thread and frees it; accepts NULL. The file has ended. */
+/** Ends it without what is not written yet. Returns when nothing is being written any more; does
+ * nothing where none has begun or all have ended. */
+void ckpt_behind_give_up(struct ckpt_behind *behind);
+
+/** Ends the threads and frees it; accepts NULL. The file has ended. */
 void ckpt_behind_destroy(struct ckpt_behind *behind);
 
 #endif

@@ -159,7 +159,7 @@ typedef struct zero_save_info {
 ZERO_API zero_result zero_save_poll(const zero_ctx *z, zero_save_info *info);
 
 /**
- * Waits until the newest save is complete, on all ranks, and makes checksums for it meanwhile where
+ * Waits until the newest save is complete, on all ranks, and encodes part of it meanwhile where
  * there is a processor for that. *Collective, ordered*, between steps.
  * ZERO_OK also where there is none. ZERO_E_IO, ZERO_E_NOMEM: it failed, on all ranks, with the
  * message of the lowest that did; there is no new checkpoint, those before it are untouched, and

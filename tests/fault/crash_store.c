@@ -3,6 +3,7 @@
 #include "base/hash.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,6 +287,8 @@ static zero_result write_file(struct ckpt_file *file, const void *data, size_t b
     if (!file->writable || (uintptr_t)data % CKPT_STORE_UNIT || bytes % CKPT_STORE_UNIT ||
         offset % CKPT_STORE_UNIT)
         abort();
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // of writes of different threads
+    pthread_mutex_lock(&mutex);
     const zero_result result = call(file->disk, file->path, error);
     if (!result)
         perform(file->disk, (struct crash_op){.kind = CRASH_WRITE,
@@ -293,6 +296,7 @@ static zero_result write_file(struct ckpt_file *file, const void *data, size_t b
                                               .offset = offset,
                                               .size = bytes,
                                               .data = (unsigned char *)(uintptr_t)data});
+    pthread_mutex_unlock(&mutex);
     return result;
 }
 

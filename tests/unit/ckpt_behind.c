@@ -1,11 +1,14 @@
-// checkpoint/write_behind.h: whatever the disk's pace, a file has the bytes that were made, in
-// order; after a failure nothing is written any more.
+// checkpoint/write_behind.h: whatever the disk's pace, and whoever is first to have made what, a
+// file has the bytes that were made, in order; after a failure no write begins any more.
 #include "base/arena.h"
 #include "base/fault.h"
 #include "checkpoint/write_behind.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,49 +16,47 @@
 
 #include <cmocka.h>
 
-enum { UNIT = CKPT_STORE_UNIT, MOST = 8 * CKPT_BEHIND_BYTES };
+enum { UNIT = CKPT_STORE_UNIT, PIECE = CKPT_BEHIND_PIECE, MOST = 3 * CKPT_BEHIND_RING };
 
-// A file of which only ckpt_behind's thread and, at its end, the caller write.
+// A file that any thread may write to, in any order.
 struct ckpt_file {
     unsigned char *bytes;
-    size_t size;
-    int writes;
-    int fails_at; // which write, from 1; 0: none
+    atomic_size_t size, writes;
+    size_t fails_at; // which write, from 1; 0: none
     long pause_us;
-    bool used; // a write is under way
-    int looks; // at what was to be written, and was what was made
+    atomic_int used; // writes under way
 };
+
+static void pause_us(long us)
+{
+    const struct timespec time = {.tv_nsec = us * 1000};
+    if (us > 0)
+        nanosleep(&time, NULL);
+}
 
 static zero_result write_slowly(struct ckpt_file *file, const void *data, size_t bytes,
                                 uint64_t offset, struct base_error *error)
 {
-    const struct timespec time = {.tv_nsec = file->pause_us * 1000};
-    file->used = true;
-    nanosleep(&time, NULL);
-    file->used = false;
-    file->writes++;
-    if (file->writes == file->fails_at)
-        return zero_fail(error, ZERO_E_IO, "write %d at %d fails", file->writes, (int)offset);
-    if (offset != file->size || bytes > MOST - offset || bytes % UNIT != 0 ||
+    const size_t number = atomic_fetch_add(&file->writes, 1) + 1;
+    atomic_fetch_add(&file->used, 1);
+    const bool fails = number == file->fails_at;
+    if (!fails && file->fails_at && number > file->fails_at)
+        pause_us(20000); // what is under way beside the one that fails takes longer
+    else if (!fails)
+        pause_us(number % 2 ? file->pause_us : file->pause_us / 3);
+    atomic_fetch_sub(&file->used, 1);
+    if (fails)
+        return zero_fail(error, ZERO_E_IO, "write %zu fails", number);
+    if (bytes > MOST - offset || bytes % UNIT != 0 || offset % PIECE != 0 ||
         (uintptr_t)data % UNIT != 0)
         return zero_fail(error, ZERO_E_INVALID, "%zu bytes at %d", bytes, (int)offset);
     memcpy(file->bytes + offset, data, bytes);
-    file->size += bytes;
+    atomic_fetch_add(&file->size, bytes);
     return ZERO_OK;
 }
 
-static unsigned char *made;
-
-// Everything that was made when the buffer was handed over is in it; only whole ones are.
-static void look(void *user, const unsigned char *buffer, uint64_t offset)
-{
-    struct ckpt_file *looked_at = user;
-    if (offset % CKPT_BEHIND_BYTES == 0 && offset == looked_at->size &&
-        memcmp(buffer, made + offset, CKPT_BEHIND_BYTES) == 0)
-        looked_at->looks++;
-}
-
 static const struct ckpt_store store = {.write = write_slowly};
+static unsigned char *made;
 static struct ckpt_behind *behind;
 static struct ckpt_file file;
 static struct base_error failure;
@@ -82,67 +83,120 @@ static int tear_down(void **state)
     return 0;
 }
 
-// Makes a file of `bytes` bytes, `step` at a time.
-static zero_result make(size_t bytes, size_t step, long pause_us)
+static void begin(long pause)
 {
-    zero_result result = ZERO_OK;
-    size_t used = 0;
-    for (size_t at = 0, part; at < bytes && !result; at += part) {
-        const struct timespec time = {.tv_nsec = pause_us * 1000};
-        nanosleep(&time, NULL);
-        part = bytes - at < step ? bytes - at : step;
-        memcpy(ckpt_behind_buffer(behind) + used, made + at, part);
-        used += part;
-        if (used >= CKPT_BEHIND_BYTES) {
-            result = ckpt_behind_write(behind, used, &failure);
-            used -= CKPT_BEHIND_BYTES;
-        }
+    memset(file.bytes, 0, MOST);
+    file.size = file.writes = 0;
+    file.pause_us = pause;
+    ckpt_behind_begin(behind, &store, &file);
+}
+
+// Takes up to `step` bytes at a time, until the file has `bytes` bytes, and makes them.
+struct maker {
+    size_t bytes, step;
+    long pause_us;
+    pthread_mutex_t *mutex; // of whose turn it is
+    size_t *taken;
+    zero_result result;
+};
+
+static void *make(void *user)
+{
+    struct maker *maker = user;
+    for (;;) {
+        struct ckpt_behind_part part = {0};
+        pthread_mutex_lock(maker->mutex);
+        const size_t left = maker->bytes - *maker->taken;
+        const size_t bytes = left < maker->step ? left : maker->step;
+        if (bytes > 0 && !maker->result)
+            maker->result = ckpt_behind_take(behind, bytes, &part, NULL);
+        *maker->taken += maker->result ? 0 : bytes;
+        pthread_mutex_unlock(maker->mutex);
+        if (bytes == 0 || maker->result)
+            return NULL;
+        pause_us(maker->pause_us);
+        memcpy(part.memory, made + part.offset, part.bytes);
+        ckpt_behind_give(behind, &part);
     }
-    const zero_result ended = ckpt_behind_end(behind, result ? 0 : used, &failure);
-    assert_false(file.used);
-    return result ? result : ended;
+}
+
+// By two threads, of which one takes its time, or by one.
+static zero_result make_all(size_t bytes, size_t step, int threads, long pause)
+{
+    pthread_t thread;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    size_t taken = 0;
+    struct maker one = {bytes, step, pause, &mutex, &taken, ZERO_OK}, other = one;
+    other.pause_us = 2 * pause;
+    if (threads == 2)
+        assert_int_equal(pthread_create(&thread, NULL, make, &other), 0);
+    make(&one);
+    if (threads == 2)
+        pthread_join(thread, NULL);
+    return one.result ? one.result : other.result;
 }
 
 static void what_is_made_is_written(void **state)
 {
     (void)state;
-    static const size_t sizes[] = {
-        0, UNIT, CKPT_BEHIND_BYTES - UNIT, CKPT_BEHIND_BYTES, CKPT_BEHIND_BYTES + UNIT, MOST};
-    static const size_t steps[] = {CKPT_BEHIND_ROOM, CKPT_BEHIND_BYTES};
+    static const size_t sizes[] = {0, UNIT, PIECE - UNIT, PIECE, CKPT_BEHIND_RING + UNIT, MOST};
+    static const size_t steps[] = {CKPT_BEHIND_MOST, 99991, 4000};
     const uint64_t allocations = base_allocation_count();
-    for (size_t i = 0; i < 2 * 2 * 6; i++) {
-        const size_t bytes = sizes[i % 6];
-        file.size = 0;
-        file.looks = 0;
-        file.pause_us = i / 12 ? 0 : 3000;
-        ckpt_behind_begin(behind, &store, &file, look, &file);
-        assert_int_equal(make(bytes, steps[i / 6 % 2], i / 12 ? 300 : 0), ZERO_OK);
+    for (size_t i = 0; i < 2 * 2 * 3 * 6; i++) {
+        const size_t bytes = sizes[i % 6], step = steps[i / 6 % 3];
+        const bool slow_disk = i / 18 % 2;
+        begin(slow_disk ? 3000 : 0);
+        assert_int_equal(make_all(bytes, step, i / 36 ? 2 : 1, slow_disk || step < UNIT ? 0 : 200),
+                         ZERO_OK);
+        assert_int_equal(ckpt_behind_end(behind, &failure), ZERO_OK);
         assert_int_equal(file.size, bytes);
-        assert_int_equal(file.looks, bytes / CKPT_BEHIND_BYTES);
+        assert_int_equal(file.writes, (bytes + PIECE - 1) / PIECE);
+        assert_int_equal(file.used, 0);
         assert_memory_equal(file.bytes, made, bytes);
     }
     assert_int_equal(base_allocation_count(), allocations);
 }
 
+// Of two threads whose bytes come in the wrong order, what comes first is awaited.
+static void nothing_is_written_before_it_is_made(void **state)
+{
+    (void)state;
+    struct ckpt_behind_part first, second;
+    begin(0);
+    assert_int_equal(ckpt_behind_take(behind, UNIT, &first, NULL), ZERO_OK);
+    for (size_t at = UNIT; at + CKPT_BEHIND_MOST <= CKPT_BEHIND_RING; at += CKPT_BEHIND_MOST) {
+        assert_int_equal(ckpt_behind_take(behind, CKPT_BEHIND_MOST, &second, NULL), ZERO_OK);
+        memcpy(second.memory, made + second.offset, second.bytes);
+        ckpt_behind_give(behind, &second);
+    }
+    pause_us(20000);
+    assert_int_equal(file.writes, 0);
+    memcpy(first.memory, made, UNIT);
+    ckpt_behind_give(behind, &first);
+    assert_int_equal(ckpt_behind_end(behind, NULL), ZERO_OK);
+    assert_memory_equal(file.bytes, made, file.size);
+    assert_true(file.size == second.offset + second.bytes);
+}
+
 static void nothing_is_written_after_a_failure(void **state)
 {
     (void)state;
-    for (int n = 1; n <= 8; n++) {
+    for (size_t n = 1; n <= MOST / PIECE; n++) {
         char wanted[64];
         base_error_clear(&failure);
-        file.size = 0;
-        file.writes = file.looks = 0;
+        begin(300);
         file.fails_at = n;
-        ckpt_behind_begin(behind, &store, &file, look, &file);
-        // The last one is no whole buffer: the caller's own.
-        assert_int_equal(make(MOST - UNIT, CKPT_BEHIND_ROOM, 0), ZERO_E_IO);
-        snprintf(wanted, sizeof wanted, "write %d at %d fails", n, (n - 1) * CKPT_BEHIND_BYTES);
+        const zero_result result = make_all(MOST, CKPT_BEHIND_MOST, 2, 0);
+        assert_true(result == ZERO_OK || result == ZERO_E_IO);
+        assert_int_equal(ckpt_behind_end(behind, &failure), ZERO_E_IO);
+        snprintf(wanted, sizeof wanted, "write %zu fails", n);
         assert_string_equal(failure.message, wanted);
-        assert_int_equal(file.writes, n);
-        assert_int_equal(file.looks, n < 8 ? n : 7);
-        assert_int_equal(file.size, (size_t)(n - 1) * CKPT_BEHIND_BYTES);
-        if (n < 8) // it stays so until another one begins
-            assert_int_equal(ckpt_behind_end(behind, UNIT, NULL), ZERO_E_IO);
+        // One was under way beside it, and one may have begun before it was known.
+        assert_true(file.writes >= n && file.writes <= n + 2);
+        assert_int_equal(file.used, 0);
+        struct ckpt_behind_part part;
+        assert_int_equal(ckpt_behind_take(behind, UNIT, &part, NULL), ZERO_E_IO);
+        ckpt_behind_give_up(behind);
     }
     file.fails_at = 0;
     what_is_made_is_written(NULL);
@@ -151,22 +205,23 @@ static void nothing_is_written_after_a_failure(void **state)
 static void one_is_given_up(void **state)
 {
     (void)state;
-    file.pause_us = 20000;
-    ckpt_behind_begin(behind, &store, &file, look, &file);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(ckpt_behind_write(behind, CKPT_BEHIND_BYTES, NULL), ZERO_OK);
-    assert_int_equal(ckpt_behind_end(behind, 0, NULL), ZERO_OK);
-    assert_false(file.used); // it could be closed now
-    assert_int_equal(ckpt_behind_wait(behind, NULL), ZERO_OK);
-    assert_int_equal(ckpt_behind_end(behind, 0, NULL), ZERO_OK);
-    file.pause_us = 0;
+    ckpt_behind_give_up(behind);
+    begin(20000);
+    assert_int_equal(make_all(CKPT_BEHIND_RING, CKPT_BEHIND_MOST, 1, 0), ZERO_OK);
+    ckpt_behind_give_up(behind);
+    assert_int_equal(file.used, 0); // it could be closed now
+    const size_t writes = file.writes;
+    assert_true(writes < CKPT_BEHIND_RING / PIECE);
+    ckpt_behind_give_up(behind);
+    pause_us(1000);
+    assert_int_equal(file.writes, writes);
     what_is_made_is_written(NULL);
 }
 
 static void one_that_is_not_made(void **state)
 {
     (void)state;
-    static const char *const points[] = {"alloc@1", "alloc@2", "thread@1"};
+    static const char *const points[] = {"alloc@1", "alloc@2", "thread@1", "thread@2"};
     struct ckpt_behind *none;
     for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
         assert_int_equal(base_fault_set(points[i], NULL), ZERO_OK);
@@ -182,6 +237,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_made_is_written, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nothing_is_written_before_it_is_made, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_is_written_after_a_failure, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_is_given_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_is_not_made, set_up, tear_down),

@@ -193,25 +193,9 @@ void sample_blob(const struct ckpt_manifest *manifest, size_t blob, uint32_t ran
 
 /* ------------------------------------------------------------------ writing */
 
-// Block `number` of a shard, whose checksums are made here and there.
-static zero_result write_block(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
-                               struct ckpt_block_code code, int field, const void *elements,
-                               size_t count, size_t number, struct base_error *error)
-{
-    const unsigned later = number % 4;
-    const uint64_t xxh3 = base_hash64(elements, count * code.element_bytes, 0);
-    if (later & CKPT_LATER_ELEMENTS && number % 8 < 4)
-        ckpt_shard_sum(writer, number, xxh3);
-    const zero_result result =
-        ckpt_shard_add(writer, codec, code, (uint16_t)field, elements, count, later, error);
-    if (later & CKPT_LATER_ELEMENTS && number % 8 >= 4)
-        ckpt_shard_sum(writer, number, xxh3);
-    return result;
-}
-
 static zero_result write_blobs(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
                                const struct ckpt_manifest *manifest, uint32_t rank,
-                               unsigned char *room, size_t *blocks, struct base_error *error)
+                               unsigned char *room, struct base_error *error)
 {
     zero_result result = ZERO_OK;
     for (size_t b = 0; result == ZERO_OK && b < manifest->blob_count; b++) {
@@ -222,8 +206,8 @@ static zero_result write_blobs(struct ckpt_shard_writer *writer, struct ckpt_cod
         result = ckpt_shard_blob(writer, (uint32_t)b, bytes, error);
         for (uint64_t first = 0, end; result == ZERO_OK && first < bytes; first = end) {
             end = ckpt_block_end(first, bytes);
-            result = write_block(writer, codec, (struct ckpt_block_code){1, 0}, 0, room + first,
-                                 (size_t)(end - first), (*blocks)++, error);
+            result = ckpt_shard_block(writer, codec, (struct ckpt_block_code){1, 0}, 0,
+                                      room + first, (size_t)(end - first), error);
         }
     }
     return result;
@@ -231,7 +215,7 @@ static zero_result write_blobs(struct ckpt_shard_writer *writer, struct ckpt_cod
 
 static zero_result write_run(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
                              const struct ckpt_manifest *manifest, const struct ckpt_run *run,
-                             unsigned char *room, size_t *blocks, struct base_error *error)
+                             unsigned char *room, struct base_error *error)
 {
     zero_result result = ckpt_shard_run(writer, run, error);
     const uint64_t run_end = run->first + run->count;
@@ -239,8 +223,8 @@ static zero_result write_run(struct ckpt_shard_writer *writer, struct ckpt_codec
         end = ckpt_block_end(first, run_end);
         for (int f = 0; result == ZERO_OK && f < manifest->tensors[run->tensor].fields; f++) {
             sample_elements(manifest, run->tensor, run->slice, f, first, end - first, room);
-            result = write_block(writer, codec, sample_code(manifest, run->tensor, f), f, room,
-                                 (size_t)(end - first), (*blocks)++, error);
+            result = ckpt_shard_block(writer, codec, sample_code(manifest, run->tensor, f),
+                                      (uint16_t)f, room, (size_t)(end - first), error);
         }
     }
     return result;
@@ -250,11 +234,10 @@ static zero_result write_all(struct ckpt_shard_writer *writer, struct ckpt_codec
                              struct ckpt_manifest *manifest, uint32_t rank, unsigned char *room,
                              struct base_error *error)
 {
-    size_t blocks = 0;
-    zero_result result = write_blobs(writer, codec, manifest, rank, room, &blocks, error);
+    zero_result result = write_blobs(writer, codec, manifest, rank, room, error);
     struct ckpt_shard_entry *entry = &manifest->shards[rank], made;
     for (size_t r = 0; result == ZERO_OK && r < entry->run_count; r++)
-        result = write_run(writer, codec, manifest, &entry->runs[r], room, &blocks, error);
+        result = write_run(writer, codec, manifest, &entry->runs[r], room, error);
     if (result == ZERO_OK)
         result = ckpt_shard_finish(writer, &made, error);
     else

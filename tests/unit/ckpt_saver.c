@@ -227,6 +227,54 @@ static void the_state_may_change_after_hold(void **state)
     }
 }
 
+// The file's bytes; freed by the caller.
+static unsigned char *contents(const char *path, size_t *bytes)
+{
+    FILE *in = fopen(path, "rb");
+    assert_non_null(in);
+    assert_int_equal(fseek(in, 0, SEEK_END), 0);
+    *bytes = (size_t)ftell(in);
+    rewind(in);
+    unsigned char *all = base_calloc(1, *bytes);
+    assert_non_null(all);
+    assert_int_equal(fread(all, 1, *bytes, in), *bytes);
+    fclose(in);
+    return all;
+}
+
+// The thread alone, or with the program that waits, or is held: block after block.
+static void what_is_written_does_not_depend_on_who_encodes(void **state)
+{
+    (void)state;
+    struct bench bench;
+    char path[256];
+    size_t bytes, known_bytes;
+    open_bench(&bench, 3000000);
+    bench.pause_us = 0;
+    snprintf(path, sizeof path, "%.200s/alone", bench.temporary.directory);
+    assert_int_equal(
+        sample_write_shard(&bench.manifest, 0, &ckpt_store_posix, path, CKPT_LEVEL_DEFAULT, NULL),
+        ZERO_OK);
+    unsigned char *known = contents(path, &known_bytes);
+    assert_int_equal(remove(path), 0);
+    for (int i = 0; i < 12; i++) {
+        start(&bench);
+        if (i % 3 == 1)
+            ckpt_saver_hold(bench.saver);
+        while (i % 3 == 2 && ckpt_saver_state(bench.saver) == CKPT_SAVE_WRITING)
+            pause_us(100);
+        finish(&bench);
+        snprintf(path, sizeof path, "%.200s/step-%08d/shard-00000.zst", bench.temporary.directory,
+                 (int)step);
+        unsigned char *written = contents(path, &bytes);
+        assert_int_equal(bytes, known_bytes);
+        assert_memory_equal(written, known, bytes);
+        base_free(written);
+    }
+    base_free(known);
+    close_bench(&bench);
+}
+
 // The same saver again and again, held at once, later, or never.
 static void one_saver_saves_many_times(void **state)
 {
@@ -325,6 +373,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_state_may_change_after_hold),
+        cmocka_unit_test(what_is_written_does_not_depend_on_who_encodes),
         cmocka_unit_test(one_saver_saves_many_times),
         cmocka_unit_test(a_save_can_be_given_up),
         cmocka_unit_test(a_save_may_fail),

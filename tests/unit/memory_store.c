@@ -1,5 +1,6 @@
 #include "tests/unit/memory_store.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,9 +85,12 @@ static zero_result write_in_memory(struct ckpt_file *file, const void *data, siz
 {
     if ((uintptr_t)data % CKPT_STORE_UNIT || bytes % CKPT_STORE_UNIT || offset % CKPT_STORE_UNIT)
         return zero_fail(error, ZERO_E_IO, "a write that is no multiple of a unit");
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&mutex);
     if (offset + bytes > file->file->bytes)
         resize(file->file, offset + bytes);
     memcpy(file->file->data + offset, data, bytes);
+    pthread_mutex_unlock(&mutex);
     return ZERO_OK;
 }
 
