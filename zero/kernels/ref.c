@@ -131,7 +131,7 @@ INLINE words load_halves(const uint16_t *x)
 
 INLINE vector load_bf16(const uint16_t *x)
 {
-    return float_of(left(load_halves(x), 16));
+    return float_of((words)load_halves(x) << 16);
 }
 
 INLINE halves pack(words x)
