@@ -164,6 +164,9 @@ zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
     z->fp_control = state.control;
     if (z->fatal)
         return z->fatal;
+    const zero_result entered = z->device ? eng_device_enter(z) : ZERO_OK;
+    if (entered)
+        return entered;
     // The first failure of any rank is the next call's, whether or not that call needs the others.
     const zero_result failed = z->comm ? coll_state(z->comm, NULL) : ZERO_OK;
     if (failed)
@@ -178,13 +181,17 @@ zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
 zero_result eng_leave(zero_ctx *z, zero_result result)
 {
     const struct eng_fp_state state = {.control = z->fp_control};
+    if (z->device)
+        eng_device_leave(z);
     eng_fp_leave(&state);
     return result;
 }
 
 zero_result eng_check_stream(zero_ctx *z, zero_stream stream)
 {
-    if (stream)
+    if (z->device)
+        eng_device_take_stream(z, stream);
+    else if (stream)
         return eng_fail(z, ZERO_E_INVALID, "stream %p given, but the device is the CPU: pass NULL",
                         stream);
     return ZERO_OK;

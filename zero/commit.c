@@ -203,6 +203,21 @@ static zero_result check_precision(const struct eng_config *config, const struct
     return ZERO_OK;
 }
 
+/** Buffers of the caller's are memory of the host. */
+static zero_result check_device(const struct eng_config *config, const struct eng_model *model,
+                                struct base_error *error)
+{
+    for (size_t p = 0; config->on_device && p < model->param_count; p++)
+        if (model->params[p].borrow || model->params[p].grad)
+            return zero_fail(
+                error, ZERO_E_INVALID,
+                "tensor %s has %s of the caller's, and device=%s: only the engine's own "
+                "buffers are there",
+                model->params[p].name, model->params[p].borrow ? "a working copy" : "a gradient",
+                config->device);
+    return ZERO_OK;
+}
+
 /** The same of tensors that stay in memory. */
 static zero_result check_staged(const struct eng_config *config, const struct eng_layout *layout,
                                 struct base_error *error)
@@ -229,6 +244,8 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
     zero_result r = eng_model_complete(&z->model, error);
     if (!r)
         r = check_precision(config, &z->model, error);
+    if (!r)
+        r = check_device(config, &z->model, error);
     if (!r)
         r = eng_policy_resolve(&z->config, &z->model, &z->scale, error);
     if (!r)

@@ -222,6 +222,7 @@ static zero_result read_plan_mode(struct eng_config *config, struct base_error *
         config->rank = 0;
         config->world = world;
         config->local_world = 0;
+        config->local_rank = -1;
     }
     if (config->plan || config->rank != 0)
         config->metrics_fd = -1;
@@ -238,6 +239,7 @@ static zero_result place_from_struct(struct eng_config *config, const zero_confi
                          user->rank, user->world, BOOT_WORLD_MAX);
     config->rank = user->rank;
     config->world = user->world;
+    config->local_rank = -1;
     snprintf(config->launcher, sizeof config->launcher, "zero_config");
     boot_job(config->job, environ);
     return ZERO_OK;
@@ -260,6 +262,7 @@ static zero_result place_from_launcher(struct eng_config *config, const zero_con
     config->rank = place.rank;
     config->world = place.world;
     config->local_world = place.local_world;
+    config->local_rank = place.local_rank;
     memcpy(config->launcher, place.launcher, sizeof config->launcher);
     memcpy(config->job, place.job, sizeof config->job);
     return ZERO_OK;
@@ -448,6 +451,29 @@ static zero_result check_other_tiers(const struct eng_config *config, struct bas
     return ZERO_OK;
 }
 
+// "cpu", "cuda", or "cuda:2".
+static zero_result decide_device(struct eng_config *config, struct base_error *error)
+{
+    const char *name = config->device;
+    char *end = "";
+    if (!*name || strcmp(name, "cpu") == 0)
+        return ZERO_OK;
+    config->on_device = true;
+    config->device_number = config->local_rank >= 0 ? config->local_rank : config->rank;
+    const bool numbered = strncmp(name, "cuda:", 5) == 0 && name[5] >= '0' && name[5] <= '9';
+    if (numbered)
+        config->device_number = (int)strtol(name + 5, &end, 10);
+    if ((!numbered && strcmp(name, "cuda") != 0) || *end)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "device=%s: it is cpu, cuda (the GPU with this rank's number on its "
+                         "host), or cuda:N",
+                         name);
+    if (config->paranoid)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "paranoid=1 with device=%s: its windows are memory of the host", name);
+    return ZERO_OK;
+}
+
 // What says where and how is for state that is in files.
 static zero_result check_tier(const struct eng_config *config, struct base_error *error)
 {
@@ -548,6 +574,8 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
         result = check_other_tiers(config, error);
     if (!result)
         result = check_tier(config, error);
+    if (!result)
+        result = decide_device(config, error);
     if (!result)
         result = decide_gather(config, error);
     if (!result)

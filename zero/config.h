@@ -17,7 +17,7 @@
 #include <stddef.h>
 
 enum {
-    ENG_CONFIG_KEYS = 39,
+    ENG_CONFIG_KEYS = 40,
     ENG_MAX_MICRO_BATCHES = 1 << 20,
     ENG_VALUE_BYTES = 256, /**< of a value as text */
 };
@@ -89,6 +89,9 @@ struct eng_config {
     const char *io;       /**< "uring", "threads", "sync": a literal */
     const char *recovery; /**< "on", "durable": a literal */
     const char *compress; /**< "auto", "on", "off": a literal */
+    char device[ENG_VALUE_BYTES];
+    bool on_device;    /**< device: the program computes on one, */
+    int device_number; /**< this one */
     int64_t tile_bytes;
     int64_t host_bytes;  /**< 0: not given */
     struct base_log log; /**< sink, levels (log_level, ZERO_LOG) and this rank */
@@ -102,6 +105,7 @@ struct eng_config {
     int32_t first_world; /**< of the run's first start, which decides V where it is not set */
     int32_t restarts;    /**< of the job by zero-run, before this start */
     int32_t local_world; /**< ranks of this host; 0: not known */
+    int32_t local_rank;  /**< among them; -1: not known */
     char launcher[32];   /**< boot_place.launcher, or "zero_config" */
     char job[BOOT_JOB_BYTES];
 

@@ -101,6 +101,7 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
      .doc = "where sums of gradients are"},
     {"compress", ENG_KEY_CHOICE, FIELD(compress), .max = 2, .choices = compressions,
      .doc = "whether tiles of state are written compressed"},
+    {"device", ENG_KEY_TEXT, FIELD(device), .doc = "what the program computes on"},
     {"log_level", ENG_KEY_ENUM, .user_offset = offsetof(zero_config, log_level),
      .config_offset = offsetof(struct eng_config, log.level), .max = ZERO_LOG_TRACE,
      .fallback = ZERO_LOG_WARN, .off = true, .choices = levels, .doc = "what is logged"},

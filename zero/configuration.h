@@ -137,6 +137,12 @@ typedef struct zero_config {
                                      "on", "off", or "auto" (default): if the first updates wait for
                                      the disk and are faster with it. Same bits; either reads what
                                      the other has written */
+    const char *device;         /**< what the program computes on: "cpu" (default), "cuda" (the GPU
+                                     with this rank's number on its host), "cuda:N". On a GPU
+                                     zero_param_ptr() and zero_grad_ptr() are addresses there, to be
+                                     used by work queued on the streams that calls are given, in
+                                     their order; optimizer and sums are the host's. No paranoid, no
+                                     buffers of the caller's. Same bits */
 } zero_config;
 
 /** A config with every field at its default. */

@@ -47,6 +47,8 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
                          "kernels=%s: not built in, or this CPU lacks it", z->config.kernels);
     r = base_pool_create(&z->pool, z->config.cpu_threads, error);
     if (!r)
+        r = eng_device_open(z, error);
+    if (!r)
         r = eng_watch_open(z, error);
     if (!r)
         r = join(z, error);
@@ -85,6 +87,7 @@ void zero_close(zero_ctx *z)
     if (!z)
         return;
     eng_save_close(z);
+    eng_device_close(z);
     eng_tier_close(z);
     coll_close(z->comm);
     eng_watch_close(z);

@@ -63,6 +63,8 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
         r = eng_publish_wait(z, unit);
     if (!r && u->holds == 0 && z->config.paranoid)
         r = eng_paranoid_gathered(z, unit);
+    if (!r && z->device)
+        r = eng_device_show(z, unit);
     if (r)
         return r;
     eng_borrow_unit(z, unit);
@@ -86,6 +88,8 @@ static zero_result release(zero_ctx *z, zero_unit unit)
         z->held_units--;
         if (z->config.paranoid)
             r = eng_paranoid_released(z, unit);
+        if (z->device)
+            r = eng_device_released(z, unit);
     }
     return r ? r : eng_prefetch_aside(z);
 }
@@ -123,6 +127,8 @@ const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
     const bool windowed = z->placement.sections[slice->section].windowed;
     if (windowed && z->units[z->layout.sections[slice->section].unit].holds == 0)
         return eng_nowhere(z);
+    if (z->device)
+        return eng_device_param(z, slice);
     const void *borrowed = eng_borrowed(z, slice);
     if (borrowed)
         return borrowed;

@@ -68,10 +68,15 @@ static int choose_slot(const zero_ctx *z, zero_unit unit, bool raw)
 /** The same, what it held before gone from it. */
 static zero_result take_slot(zero_ctx *z, zero_unit unit, bool raw, int *taken)
 {
+    zero_result r = ZERO_OK;
     *taken = choose_slot(z, unit, raw);
-    if (*taken < 0)
-        return too_many_open(z, unit);
-    zero_result r = z->grads_lent ? eng_sums_reclaim(z) : ZERO_OK;
+    if (*taken < 0) { // what comes from a device may have the last one
+        r = eng_grad_flush(z);
+        *taken = choose_slot(z, unit, raw);
+    }
+    if (r || *taken < 0)
+        return r ? r : too_many_open(z, unit);
+    r = z->grads_lent ? eng_sums_reclaim(z) : ZERO_OK;
     if (!r && z->grad_slots[*taken].unit >= 0)
         r = drain_unit(z, z->grad_slots[*taken].unit);
     return r ? r : drain_unit(z, unit);
@@ -141,6 +146,8 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     u->grad_slot = taken;
     u->grad_open = true;
     z->open_grads++;
+    if (z->device && (first || taken != u->sum_slot))
+        return eng_device_clear(z, unit);
     if (first || taken != u->sum_slot)
         clear(z, unit, z->grads + slot->offset, purpose, again);
     return z->config.paranoid ? eng_paranoid_grad_opened(z, unit, purpose == TO_WRITE) : ZERO_OK;
@@ -307,6 +314,15 @@ static zero_result start_reductions(zero_ctx *z, zero_unit unit, size_t grad_byt
     return r;
 }
 
+/** The program is done with the unit's gradient. */
+static void close_gradient(zero_ctx *z, zero_unit unit)
+{
+    struct eng_unit *u = &z->units[unit];
+    u->grad_open = false;
+    u->grad_handed = true;
+    z->open_grads--;
+}
+
 /** Sends what is in the unit's slot on its way. */
 static zero_result send_off(zero_ctx *z, zero_unit unit)
 {
@@ -315,9 +331,6 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
     struct eng_grad_slot *slot = &z->grad_slots[u->grad_slot];
     slot->open = false;
     slot->handed = u->handed = ++z->grads_handed;
-    u->grad_open = false;
-    u->grad_handed = true;
-    z->open_grads--;
     const uint64_t begin = base_clock_ns();
     if (z->config.paranoid)
         r = eng_paranoid_grad_done(z, unit);
@@ -354,6 +367,34 @@ zero_result eng_grad_finish(zero_ctx *z)
     return r;
 }
 
+zero_result eng_grad_flush(zero_ctx *z)
+{
+    const zero_unit unit = z->device ? eng_device_waiting(z, -1) : -1;
+    zero_result r = ZERO_OK;
+    if (unit >= 0) {
+        r = eng_device_await(z, unit);
+        if (!r)
+            r = send_off(z, unit);
+    }
+    return r || !z->device ? r : eng_device_values(z);
+}
+
+/** Copies the gradient from the device, and sends off the one before meanwhile: so ranks start
+ * reductions at the same places, whenever copies are done. Of a step that is announced each is
+ * updated as soon as it is there. */
+static zero_result bring_down(zero_ctx *z, zero_unit unit)
+{
+    const bool announced = eng_announced(z);
+    zero_result r = eng_device_take(z, unit);
+    close_gradient(z, unit);
+    const zero_unit before = eng_device_waiting(z, unit);
+    if (!r && before >= 0)
+        r = eng_device_await(z, before);
+    if (!r && before >= 0)
+        r = send_off(z, before);
+    return r || !announced ? r : eng_grad_flush(z);
+}
+
 static zero_result open_zeroed(zero_ctx *z, zero_unit unit)
 {
     return open_gradient(z, unit, TO_ADD);
@@ -372,7 +413,10 @@ static zero_result hand_over(zero_ctx *z, zero_unit unit)
     const zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
     if (r)
         return r;
+    if (z->device)
+        return bring_down(z, unit);
     eng_take_gradients(z, unit);
+    close_gradient(z, unit);
     return send_off(z, unit);
 }
 
@@ -382,7 +426,12 @@ static zero_result hand_over_none(zero_ctx *z, zero_unit unit)
     zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
     if (!r)
         r = open_gradient(z, unit, FOR_NONE);
-    return r ? r : send_off(z, unit);
+    if (r)
+        return r;
+    if (z->device)
+        return bring_down(z, unit);
+    close_gradient(z, unit);
+    return send_off(z, unit);
 }
 
 zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream)
@@ -423,7 +472,7 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
         return own;
     if (z->config.paranoid)
         return eng_paranoid_grad(z, slice);
-    return z->grads + z->grad_slots[unit->grad_slot].offset +
+    return (z->device ? eng_device_grads(z) : z->grads) + z->grad_slots[unit->grad_slot].offset +
            z->placement.sections[slice->section].grad_offset +
            slice->granule * ENG_GRANULE * eng_dtype_size(section->grad_dtype);
 }

@@ -229,8 +229,8 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
            (size_t)placement->grads.slot_count * sizeof *z->grad_slots +
            z->model.group_count * (sizeof *z->hyper + sizeof *z->scalars) +
            (size_t)z->config.world * sizeof *z->everyone + eng_paranoid_tables(z) +
-           eng_verify_bytes(z) + ((size_t)z->config.world + 1) * eng_verdict_bytes(z) +
-           eng_evaluation_bytes(z);
+           eng_verify_bytes(z) + eng_device_tables(z, placement) +
+           ((size_t)z->config.world + 1) * eng_verdict_bytes(z) + eng_evaluation_bytes(z);
 }
 
 /** Small tables whose size the model decides: those of eng_memory_tables(). */
@@ -280,6 +280,8 @@ zero_result eng_memory_allocate(zero_ctx *z)
         r = eng_paranoid_make(z, &error);
     if (!r)
         r = eng_verify_make(z, &error);
+    if (!r)
+        r = eng_device_make(z, &error);
     return r ? eng_fail_from(z, &error) : ZERO_OK;
 }
 

@@ -62,6 +62,13 @@ static zero_result name_metric(zero_ctx *z, const char *name)
     return ZERO_OK;
 }
 
+void eng_metric_set(const zero_ctx *z, int metric, double value)
+{
+    // Kept by metric, then local micro-batch, with room for the most metrics there can be.
+    double *values = z->evaluation.active ? eng_evaluation_metrics(z) : eng_verdict_metrics(z);
+    values[metric * eng_micro_count(z) + z->micro] = value;
+}
+
 static zero_result give(zero_ctx *z, const char *name, double value)
 {
     if (!valid_name(name))
@@ -74,10 +81,7 @@ static zero_result give(zero_ctx *z, const char *name, double value)
     const zero_result r = name_metric(z, name);
     if (r)
         return r;
-    // Kept by metric, then local micro-batch, with room for the most metrics there can be.
-    double *values = z->evaluation.active ? eng_evaluation_metrics(z) : eng_verdict_metrics(z);
-    values[z->metric_next * eng_micro_count(z) + z->micro] = value;
-    z->metric_next++;
+    eng_metric_set(z, z->metric_next++, value);
     return ZERO_OK;
 }
 
@@ -98,9 +102,12 @@ zero_result zero_metric_from(zero_ctx *z, const char *name, const float *value, 
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_metric_from");
     if (!r)
         r = eng_check_stream(z, stream);
+    if (!r && !value)
+        r = eng_fail(z, ZERO_E_INVALID, "zero_metric_from: value is NULL");
     if (!r)
-        r = value ? give(z, name, (double)*value)
-                  : eng_fail(z, ZERO_E_INVALID, "zero_metric_from: value is NULL");
+        r = give(z, name, z->device ? NAN : (double)*value);
+    if (!r && z->device)
+        r = eng_device_value(z, z->metric_next - 1, value);
     return eng_leave(z, r);
 }
 

@@ -34,6 +34,9 @@ static uint64_t micro_index(const zero_ctx *z, int round)
 /** What must be true when a micro-batch ends. */
 zero_result eng_micro_check(zero_ctx *z, const char *call)
 {
+    const zero_result r = eng_grad_flush(z);
+    if (r)
+        return r;
     for (size_t u = 0; u < z->layout.unit_count; u++) {
         const struct eng_unit *unit = &z->units[u];
         if (unit->grad_open)
@@ -66,8 +69,10 @@ zero_result eng_outside(zero_ctx *z, const char *call)
 
 zero_result eng_between_steps(zero_ctx *z, const char *call)
 {
-    const zero_result r = eng_outside(z, call);
-    return r ? r : eng_micro_check(z, call);
+    zero_result r = eng_outside(z, call);
+    if (!r)
+        r = eng_micro_check(z, call);
+    return r || !z->device ? r : eng_device_settle(z);
 }
 
 /** The first micro-batch of a step or an evaluation begins. */

@@ -89,6 +89,8 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything)
     for (size_t s = 0; !r && s < z->layout.section_count; s++)
         if (z->layout.sections[s].persistent)
             eng_borrow_section(z, s);
+    if (!r && z->device)
+        r = eng_device_show_persistent(z);
     eng_stretch(z, CONTROL_GATHER, -1, begin, &z->stats.gather_wait_s);
     return r;
 }

@@ -123,6 +123,8 @@ zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *cho
         eng_trace_distance(z, slot->unit) <= eng_trace_distance(z, unit))
         return ZERO_OK;
     zero_result r = eng_slot_settle(z, slot);
+    if (!r && z->device)
+        r = eng_device_settle_slot(z, best);
     // Peers may still read there what this rank has given them, but for what is older than the
     // unit's values in another slot: all ranks had that before there were newer ones.
     if (!r && z->config.params_nvme && slot->unit >= 0 && z->units[slot->unit].slot == best)

@@ -59,6 +59,8 @@ static zero_result come_to_rest(zero_ctx *z)
     zero_result r = eng_slots_settle(z);
     if (!r)
         r = eng_publish_finish(z, true);
+    if (!r && z->device)
+        r = eng_device_settle(z);
     return r ? r : eng_grad_finish(z);
 }
 

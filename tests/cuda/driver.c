@@ -19,12 +19,16 @@ enum {
     MOST_STREAMS = 64,
     MOST_WORK = 1024,
     MOST_MEMORIES = 256,
+    MOST_RECORDS = 64, // of an event that are under way
     LEAST_PRIORITY = 0,
     GREATEST_PRIORITY = -5,
 };
 
+// Who waits for an event waits for where it was then, whatever becomes of it later, in other
+// streams perhaps: for a record of a number.
 struct event {
-    uint64_t recorded, reached; // how often
+    uint64_t recorded; // how often
+    uint64_t reached[MOST_RECORDS];
 };
 
 enum kind { COPY, SET, KERNEL, CALL, RECORD, WAIT };
@@ -106,6 +110,11 @@ static void open_memory(bool open)
             abort();
 }
 
+static bool is_reached(const struct event *event, uint64_t count)
+{
+    return count == 0 || event->reached[count % MOST_RECORDS] >= count;
+}
+
 // The GPU that this thread has entered; -1: none.
 static int entered(void)
 {
@@ -163,7 +172,7 @@ static void *serve(void *argument)
     pthread_mutex_lock(&driver.mutex);
     while (!stream->ends || !is_idle(stream)) {
         const struct work *next = &stream->work[stream->done % MOST_WORK];
-        if (is_idle(stream) || (next->kind == WAIT && next->event->reached < next->count)) {
+        if (is_idle(stream) || (next->kind == WAIT && !is_reached(next->event, next->count))) {
             pthread_cond_wait(&driver.changed, &driver.mutex);
             continue;
         }
@@ -171,7 +180,7 @@ static void *serve(void *argument)
         if (work.kind != WAIT)
             do_late(&work);
         if (work.kind == RECORD)
-            work.event->reached = work.count;
+            work.event->reached[work.count % MOST_RECORDS] = work.count;
         stream->done++;
         pthread_cond_broadcast(&driver.changed);
     }
@@ -311,16 +320,32 @@ EXPORTED CUresult cuMemAlloc(CUdeviceptr *memory, size_t bytes)
     return CUDA_SUCCESS;
 }
 
+// Whether copies from or to it are not done yet; what kernels need, nobody knows.
+static bool is_copied(const struct memory *memory)
+{
+    const uintptr_t begin = (uintptr_t)memory->address, end = begin + memory->bytes;
+    for (int i = 0; i < MOST_STREAMS; i++) {
+        const struct stream *stream = driver.streams[i];
+        for (unsigned k = stream ? stream->done : 0; stream && k != stream->given; k++) {
+            const struct work *work = &stream->work[k % MOST_WORK];
+            const uintptr_t to = (uintptr_t)work->to, from = (uintptr_t)work->from;
+            if ((work->kind == COPY || work->kind == SET) &&
+                ((to >= begin && to < end) || (from >= begin && from < end)))
+                return true;
+        }
+    }
+    return false;
+}
+
 EXPORTED CUresult cuMemFree(CUdeviceptr address)
 {
     void *memory = (void *)(uintptr_t)address; // NOLINT(performance-no-int-to-ptr)
     CUresult status = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver.mutex);
-    for (int i = 0; i < MOST_STREAMS; i++)
-        if (driver.streams[i] && !is_idle(driver.streams[i]))
-            complain("memory is freed while work is under way");
     for (int i = 0; i < MOST_MEMORIES; i++)
         if (driver.memories[i].address == memory) {
+            if (is_copied(&driver.memories[i]))
+                complain("memory is freed that is still needed");
             munmap(memory, driver.memories[i].bytes);
             driver.memories[i] = (struct memory){NULL, 0};
             status = CUDA_SUCCESS;
@@ -483,7 +508,7 @@ EXPORTED CUresult cuEventQuery(CUevent handle)
         return CUDA_ERROR_INVALID_HANDLE;
     const CUresult status = in_context("cuEventQuery");
     pthread_mutex_lock(&driver.mutex);
-    const bool reached = event->reached >= event->recorded;
+    const bool reached = is_reached(event, event->recorded);
     pthread_mutex_unlock(&driver.mutex);
     return status != CUDA_SUCCESS || reached ? status : CUDA_ERROR_NOT_READY;
 }
@@ -496,7 +521,7 @@ EXPORTED CUresult cuEventSynchronize(CUevent handle)
     const CUresult status = in_context("cuEventSynchronize");
     pthread_mutex_lock(&driver.mutex);
     const uint64_t recorded = event->recorded;
-    while (status == CUDA_SUCCESS && event->reached < recorded)
+    while (status == CUDA_SUCCESS && !is_reached(event, recorded))
         pthread_cond_wait(&driver.changed, &driver.mutex);
     pthread_mutex_unlock(&driver.mutex);
     return status;

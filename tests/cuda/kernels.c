@@ -314,8 +314,10 @@ static void add_up(struct contributions *c, const struct eng_device_sum *s)
             store = false;
         }
     }
-    for (size_t g = 0; s->squares && g < s->granules; g++)
-        c->squares[g] = eng_kernels_ref.sum_squares(ENG_GRANULE, c->accumulator + g * ENG_GRANULE);
+    const void *sums = c->accumulator;
+    const struct eng_contributions all = {.dtype = ZERO_F32, .sources = &sums, .count = 1};
+    if (s->squares)
+        eng_kernels_ref.sum_squares(s->granules * ENG_GRANULE, &all, c->squares);
 }
 
 static void fill_contributions(int turn)

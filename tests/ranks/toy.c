@@ -117,8 +117,7 @@ bool toy_open(struct team_rank *rank, const struct toy *toy)
     return true;
 }
 
-/** The tensor's slice in a unit, -1 if it has none there. */
-static int slice_in(const struct toy_tensor *tensor, zero_unit unit)
+int toy_slice_in(const struct toy_tensor *tensor, zero_unit unit)
 {
     const int slice = unit - tensor->unit;
     return slice < tensor->slices ? slice : -1;
@@ -129,7 +128,7 @@ double toy_unit_sum(const struct team_rank *rank, const struct toy *toy, zero_un
     double sum = 0;
     for (int p = 0; p < toy->tensor_count; p++) {
         const struct toy_tensor *tensor = &toy->tensors[p];
-        const int slice = slice_in(tensor, unit);
+        const int slice = toy_slice_in(tensor, unit);
         if (slice < 0)
             continue;
         const zero_dtype dtype = toy_dtype(toy, tensor);
@@ -140,9 +139,8 @@ double toy_unit_sum(const struct team_rank *rank, const struct toy *toy, zero_un
     return sum;
 }
 
-/** Adds the gradient of one micro-batch to a slice's buffer, or writes it there. */
-static void add_gradient(const struct toy *toy, const struct toy_tensor *tensor,
-                         const zero_micro *micro, float factor, const void *weights, void *gradient)
+void toy_add_gradient(const struct toy *toy, const struct toy_tensor *tensor,
+                      const zero_micro *micro, float factor, const void *weights, void *gradient)
 {
     const zero_dtype dtype = toy_dtype(toy, tensor), grad_dtype = toy_grad_dtype(toy, tensor);
     if (toy->raw)
@@ -163,7 +161,7 @@ static enum way way_of(const struct toy *toy, zero_unit unit, const zero_micro *
 {
     bool trains = false;
     for (int p = 0; p < toy->tensor_count; p++)
-        trains |= slice_in(&toy->tensors[p], unit) >= 0 && !is_frozen(toy, p);
+        trains |= toy_slice_in(&toy->tensors[p], unit) >= 0 && !is_frozen(toy, p);
     if (!trains)
         return DO_NOTHING;
     return toy->absent && (micro->step * 5 + micro->index * 2 + (uint64_t)unit) % 4 == 1
@@ -179,10 +177,10 @@ static bool add_gradients(struct team_rank *rank, const struct toy *toy, zero_un
                            : zero_grad_open(rank->z, unit, NULL));
     for (int p = 0; p < toy->tensor_count; p++) {
         const struct toy_tensor *tensor = &toy->tensors[p];
-        const int slice = slice_in(tensor, unit);
+        const int slice = toy_slice_in(tensor, unit);
         if (slice >= 0 && !is_frozen(toy, p))
-            add_gradient(toy, tensor, micro, factor, zero_param_ptr(rank->z, p, slice),
-                         zero_grad_ptr(rank->z, p, slice));
+            toy_add_gradient(toy, tensor, micro, factor, zero_param_ptr(rank->z, p, slice),
+                             zero_grad_ptr(rank->z, p, slice));
     }
     return true;
 }
@@ -240,10 +238,15 @@ static zero_step_args step_args(const struct toy *toy)
     return args;
 }
 
-zero_result toy_update(const struct team_rank *rank, const struct toy *toy)
+zero_result toy_update_on(const struct team_rank *rank, const struct toy *toy, zero_stream stream)
 {
     const zero_step_args args = step_args(toy);
-    return zero_step(rank->z, &args, NULL);
+    return zero_step(rank->z, &args, stream);
+}
+
+zero_result toy_update(const struct team_rank *rank, const struct toy *toy)
+{
+    return toy_update_on(rank, toy, NULL);
 }
 
 zero_result toy_announce(const struct team_rank *rank, const struct toy *toy)

@@ -61,6 +61,8 @@ bool toy_micro(struct team_rank *rank, const struct toy *toy, int i, const zero_
 
 /** zero_step() with fixed hyper-parameters, clipping, and the scale of a mean. */
 zero_result toy_update(const struct team_rank *rank, const struct toy *toy);
+/** The same in a stream. */
+zero_result toy_update_on(const struct team_rank *rank, const struct toy *toy, zero_stream stream);
 
 /** zero_step_ahead() with the same. */
 zero_result toy_announce(const struct team_rank *rank, const struct toy *toy);
@@ -70,6 +72,14 @@ bool toy_train(struct team_rank *rank, const struct toy *toy, int steps);
 
 /** Sum of a gathered unit's weights, in a fixed order. */
 double toy_unit_sum(const struct team_rank *rank, const struct toy *toy, zero_unit unit);
+
+/** The tensor's slice in a unit, -1 if it has none there. */
+int toy_slice_in(const struct toy_tensor *tensor, zero_unit unit);
+
+/** Adds the gradient of one micro-batch, times a factor, to a slice's buffer, or writes it there.
+ */
+void toy_add_gradient(const struct toy *toy, const struct toy_tensor *tensor,
+                      const zero_micro *micro, float factor, const void *weights, void *gradient);
 
 /** Element of an array of `dtype`, widened. */
 float toy_element(zero_dtype dtype, const void *array, uint64_t element);

@@ -60,7 +60,7 @@ struct eng_device_sum {
     uint32_t sum_group; /**< contributions of a block, at least 1 */
     bool store;         /**< the first block that is finished is stored instead of added */
     bool last;          /**< finishes the last block */
-    double *squares;    /**< sum_squares() of each granule of the accumulator; NULL: nobody asks */
+    double *squares;    /**< sum_squares() of the accumulator; NULL: nobody asks */
     uint64_t element;   /**< of the section, that is the first owned, below 2^40 */
     /** The least of what is there and number << 40 | element of each contribution's elements that
      * are not finite: UINT64_MAX if none was. */

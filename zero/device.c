@@ -1,0 +1,404 @@
+// The program computes on a device, while what the engine keeps is in memory of the host: what is
+// gathered is copied to a working copy that every unit has on the device, once after each update,
+// and gradients are copied from there. All of it is work of the streams that the program gives, and
+// nobody waits for it, but for memory of the host that is about to be written over, and for a
+// gradient before it travels: by then the next unit's is on its way.
+//
+// Events: `shown` is behind the last copy to the device; `copied` of a gather slot, and `taken` of
+// a gradient slot, behind the last copy from and to it; `read` of a unit, behind what the program
+// has queued with its working copy.
+
+#include "zero/engine.h"
+
+#include "base/arena.h"
+#include "base/device.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PINS = 3 };
+
+struct eng_device {
+    const struct base_device *ops;
+    int number;
+    bool entered;       /**< by this thread, for the call under way */
+    void *own;          /**< stream for what no stream was given for */
+    zero_stream stream; /**< of the call under way */
+    unsigned char *params, *grads;
+    size_t params_bytes;
+    size_t *sections;   /**< byte of each in params */
+    uint64_t *versions; /**< of the parameters that each has there; UINT64_MAX: none */
+    void *shown, *valued;
+    void **read, **copied, **taken;
+    void *pinned[PINS];
+    zero_unit waiting;            /**< whose gradient is on its way to the host; -1: none */
+    float *values;                /**< of metrics that are on their way, */
+    int metrics[ENG_MAX_METRICS]; /**< which ones, of the micro-batch under way */
+    int value_count;
+};
+
+/* ------------------------------------------------------------------ life */
+
+zero_result eng_device_open(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_config *config = &z->config;
+    if (!config->on_device || config->plan)
+        return ZERO_OK;
+    const struct base_device *ops = base_device_find("cuda");
+    if (!ops)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "device=%s: this library was built without CUDA", config->device);
+    struct eng_device *d = base_calloc(1, sizeof *d);
+    if (!d)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a device");
+    z->device = d;
+    d->ops = ops;
+    d->number = config->device_number;
+    d->waiting = -1;
+    struct base_error inner = {0};
+    if (ops->enter(d->number, &inner))
+        return zero_fail(error, inner.result, "device=%s: %s", config->device, inner.message);
+    ops->leave();
+    return ZERO_OK;
+}
+
+static void destroy_events(const struct eng_device *d, void **events, size_t count)
+{
+    for (size_t i = 0; events && i < count; i++)
+        d->ops->event_destroy(events[i]);
+    base_free(events);
+}
+
+void eng_device_close(zero_ctx *z)
+{
+    struct eng_device *d = z->device;
+    if (!d)
+        return;
+    if (d->own && !d->ops->enter(d->number, NULL)) {
+        for (size_t u = 0; d->read && u < z->layout.unit_count; u++)
+            d->ops->event_sync(d->read[u], NULL);
+        for (int i = 0; d->taken && i < z->placement.grads.slot_count; i++)
+            d->ops->event_sync(d->taken[i], NULL);
+        d->ops->event_sync(d->shown, NULL);
+        d->ops->event_sync(d->valued, NULL);
+        d->ops->stream_sync(d->own, NULL);
+        d->ops->event_destroy(d->shown);
+        d->ops->event_destroy(d->valued);
+        destroy_events(d, d->read, z->layout.unit_count);
+        destroy_events(d, d->copied, (size_t)z->placement.gather.slot_count);
+        destroy_events(d, d->taken, (size_t)z->placement.grads.slot_count);
+        d->ops->free(d->params);
+        d->ops->free(d->grads);
+        for (int i = 0; i < PINS; i++)
+            d->ops->unpin(d->pinned[i]);
+        d->ops->stream_destroy(d->own);
+        d->ops->leave();
+    }
+    base_free(d->sections);
+    base_free(d->versions);
+    base_free(d->values);
+    base_free(d);
+    z->device = NULL;
+}
+
+static zero_result make_events(const struct eng_device *d, void ***events, size_t count,
+                               struct base_error *error)
+{
+    *events = base_calloc(count, sizeof **events);
+    if (!*events)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu events", count);
+    zero_result r = ZERO_OK;
+    for (size_t i = 0; !r && i < count; i++)
+        r = d->ops->event_create(&(*events)[i], error);
+    return r;
+}
+
+static size_t section_bytes(const struct eng_section *section)
+{
+    return section->granules * ENG_GRANULE * eng_dtype_size(section->dtype);
+}
+
+size_t eng_device_params(const struct eng_layout *layout)
+{
+    size_t bytes = 0;
+    for (size_t s = 0; s < layout->section_count; s++)
+        bytes += section_bytes(&layout->sections[s]);
+    return bytes;
+}
+
+static zero_result make_tables(const zero_ctx *z, struct eng_device *d, struct base_error *error)
+{
+    const size_t sections = z->layout.section_count;
+    d->sections = base_calloc(sections, sizeof *d->sections);
+    d->versions = base_calloc(sections, sizeof *d->versions);
+    d->values = base_calloc(ENG_MAX_METRICS, sizeof *d->values);
+    if (!d->sections || !d->versions || !d->values)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the device's table of %zu sections",
+                         sections);
+    for (size_t s = 0; s < sections; s++) {
+        d->sections[s] = d->params_bytes;
+        d->versions[s] = UINT64_MAX;
+        d->params_bytes += section_bytes(&z->layout.sections[s]);
+    }
+    return ZERO_OK;
+}
+
+size_t eng_device_tables(const zero_ctx *z, const struct eng_placement *placement)
+{
+    if (!z->config.on_device)
+        return 0;
+    return z->layout.section_count * (sizeof(size_t) + sizeof(uint64_t)) +
+           ENG_MAX_METRICS * sizeof(float) + sizeof(struct eng_device) +
+           (z->layout.unit_count + (size_t)placement->gather.slot_count +
+            (size_t)placement->grads.slot_count) *
+               sizeof(void *);
+}
+
+/** Memory of the host that copies go to and come from. */
+static zero_result pin(const zero_ctx *z, struct eng_device *d, struct base_error *error)
+{
+    const struct eng_placement *p = &z->placement;
+    void *const memory[PINS] = {z->params, z->slots, z->grads};
+    const size_t bytes[PINS] = {p->params_bytes, p->gather.bytes, p->grads.bytes};
+    zero_result r = ZERO_OK;
+    for (int i = 0; !r && i < PINS; i++) {
+        if (bytes[i] > 0)
+            r = d->ops->pin(memory[i], bytes[i], error);
+        if (!r && bytes[i] > 0)
+            d->pinned[i] = memory[i];
+    }
+    return r;
+}
+
+static zero_result make(const zero_ctx *z, struct eng_device *d, struct base_error *error)
+{
+    void *params = NULL, *grads = NULL;
+    zero_result r = d->ops->stream_create(&d->own, false, error);
+    d->stream = d->own; // of the rest of this call
+    if (!r)
+        r = make_tables(z, d, error);
+    if (!r)
+        r = d->ops->event_create(&d->shown, error);
+    if (!r)
+        r = d->ops->event_create(&d->valued, error);
+    if (!r)
+        r = make_events(d, &d->read, z->layout.unit_count, error);
+    if (!r)
+        r = make_events(d, &d->copied, (size_t)z->placement.gather.slot_count, error);
+    if (!r)
+        r = make_events(d, &d->taken, (size_t)z->placement.grads.slot_count, error);
+    if (!r)
+        r = d->ops->alloc(&params, d->params_bytes, error);
+    d->params = params;
+    if (!r)
+        r = d->ops->alloc(&grads, z->placement.grads.bytes, error);
+    d->grads = grads;
+    return r ? r : pin(z, d, error);
+}
+
+zero_result eng_device_make(zero_ctx *z, struct base_error *error)
+{
+    struct base_error inner = {0};
+    if (!z->device || !make(z, z->device, &inner))
+        return ZERO_OK;
+    return zero_fail(error, inner.result, "device=%s: %s", z->config.device, inner.message);
+}
+
+/* ------------------------------------------------------------------ calls */
+
+zero_result eng_device_enter(zero_ctx *z)
+{
+    struct eng_device *d = z->device;
+    struct base_error error = {0};
+    d->stream = d->own;
+    d->entered = !d->ops->enter(d->number, &error);
+    return d->entered ? ZERO_OK : eng_fail_from(z, &error);
+}
+
+void eng_device_leave(zero_ctx *z)
+{
+    if (z->device->entered)
+        z->device->ops->leave();
+    z->device->entered = false;
+}
+
+void eng_device_take_stream(zero_ctx *z, zero_stream stream)
+{
+    z->device->stream = stream;
+}
+
+/** Takes over a failure of the device. */
+static zero_result failed(zero_ctx *z, const struct base_error *inner, const char *what)
+{
+    return eng_fail(z, inner->result, "device %s %d, %s: %s", z->device->ops->name,
+                    z->device->number, what, inner->message);
+}
+
+/* ------------------------------------------------------------------ parameters */
+
+/** Copies a section's working copy to the device, if it has changed. Its bytes lie together. */
+static zero_result show_section(zero_ctx *z, size_t s, bool *shows, struct base_error *error)
+{
+    struct eng_device *d = z->device;
+    const struct eng_section *section = &z->layout.sections[s];
+    const struct eng_section_place *place = &z->placement.sections[s];
+    const int slot = z->units[section->unit].slot;
+    const unsigned char *from = z->params + place->home;
+    if (d->versions[s] == z->io[s].version)
+        return ZERO_OK;
+    if (place->residence == ENG_SHARDED)
+        from = z->slots + z->gather_slots[slot].offset + place->slot_offset;
+    // What the program has queued with the values before, by whatever stream, and older copies.
+    zero_result r = d->ops->event_wait(d->read[section->unit], d->stream, error);
+    if (!r)
+        r = d->ops->event_wait(d->shown, d->stream, error);
+    if (!r)
+        r = d->ops->copy(d->params + d->sections[s], from, section_bytes(section), d->stream,
+                         error);
+    if (!r && place->residence == ENG_SHARDED)
+        r = d->ops->event_record(d->copied[slot], d->stream, error);
+    if (!r)
+        d->versions[s] = z->io[s].version;
+    *shows = true;
+    return r;
+}
+
+zero_result eng_device_show(zero_ctx *z, zero_unit unit)
+{
+    struct eng_device *d = z->device;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    struct base_error error = {0};
+    bool shows = false;
+    zero_result r = ZERO_OK;
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        r = show_section(z, s, &shows, &error);
+    if (!r)
+        r = shows ? d->ops->event_record(d->shown, d->stream, &error)
+                  : d->ops->event_wait(d->shown, d->stream, &error);
+    return r ? failed(z, &error, "copying parameters to it") : ZERO_OK;
+}
+
+zero_result eng_device_show_persistent(zero_ctx *z)
+{
+    struct eng_device *d = z->device;
+    struct base_error error = {0};
+    bool shows = false;
+    zero_result r = ZERO_OK;
+    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+        if (z->layout.sections[s].persistent)
+            r = show_section(z, s, &shows, &error);
+    if (!r && shows)
+        r = d->ops->event_record(d->shown, d->stream, &error);
+    // Who gave no stream cannot order what comes next behind it.
+    if (!r && shows && d->stream == d->own)
+        r = d->ops->stream_sync(d->own, &error);
+    return r ? failed(z, &error, "copying parameters to it") : ZERO_OK;
+}
+
+zero_result eng_device_released(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    // Behind what other streams have queued with it, too.
+    zero_result r = d->ops->event_wait(d->read[unit], d->stream, &error);
+    if (!r)
+        r = d->ops->event_record(d->read[unit], d->stream, &error);
+    return r ? failed(z, &error, "releasing a unit") : ZERO_OK;
+}
+
+zero_result eng_device_settle(zero_ctx *z)
+{
+    struct base_error error = {0};
+    const zero_result r = z->device->ops->event_sync(z->device->shown, &error);
+    return r ? failed(z, &error, "waiting for parameters") : ZERO_OK;
+}
+
+zero_result eng_device_settle_slot(zero_ctx *z, int slot)
+{
+    struct base_error error = {0};
+    const zero_result r = z->device->ops->event_sync(z->device->copied[slot], &error);
+    return r ? failed(z, &error, "waiting for parameters") : ZERO_OK;
+}
+
+const void *eng_device_param(const zero_ctx *z, const struct eng_slice *slice)
+{
+    const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
+    return z->device->params + z->device->sections[slice->section] +
+           slice->granule * ENG_GRANULE * size;
+}
+
+/* ------------------------------------------------------------------ gradients */
+
+unsigned char *eng_device_grads(const zero_ctx *z)
+{
+    return z->device->grads;
+}
+
+zero_result eng_device_clear(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    const size_t offset = z->grad_slots[z->units[unit].grad_slot].offset;
+    struct base_error error = {0};
+    const zero_result r =
+        d->ops->zero(d->grads + offset, z->placement.units[unit].grad_bytes, d->stream, &error);
+    return r ? failed(z, &error, "clearing a gradient") : ZERO_OK;
+}
+
+zero_result eng_device_take(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    const int slot = z->units[unit].grad_slot;
+    const size_t offset = z->grad_slots[slot].offset;
+    struct base_error error = {0};
+    zero_result r = d->ops->copy(z->grads + offset, d->grads + offset,
+                                 z->placement.units[unit].grad_bytes, d->stream, &error);
+    if (!r)
+        r = d->ops->event_record(d->taken[slot], d->stream, &error);
+    return r ? failed(z, &error, "copying a gradient from it") : ZERO_OK;
+}
+
+zero_unit eng_device_waiting(zero_ctx *z, zero_unit next)
+{
+    const zero_unit unit = z->device->waiting;
+    z->device->waiting = next;
+    return unit;
+}
+
+zero_result eng_device_await(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    const zero_result r = d->ops->event_sync(d->taken[z->units[unit].grad_slot], &error);
+    return r ? failed(z, &error, "waiting for a gradient") : ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ metrics */
+
+zero_result eng_device_value(zero_ctx *z, int metric, const float *value)
+{
+    struct eng_device *d = z->device;
+    struct base_error error = {0};
+    d->metrics[d->value_count] = metric;
+    zero_result r =
+        d->ops->copy(&d->values[d->value_count], value, sizeof *value, d->stream, &error);
+    d->value_count++;
+    if (!r)
+        r = d->ops->event_wait(d->valued, d->stream, &error); // those before, of other streams
+    if (!r)
+        r = d->ops->event_record(d->valued, d->stream, &error);
+    return r ? failed(z, &error, "copying a metric from it") : ZERO_OK;
+}
+
+zero_result eng_device_values(zero_ctx *z)
+{
+    struct eng_device *d = z->device;
+    struct base_error error = {0};
+    if (d->value_count == 0)
+        return ZERO_OK;
+    if (d->ops->event_sync(d->valued, &error))
+        return failed(z, &error, "waiting for metrics");
+    for (int i = 0; i < d->value_count; i++)
+        eng_metric_set(z, d->metrics[i], (double)d->values[i]);
+    d->value_count = 0;
+    return ZERO_OK;
+}
