@@ -11,6 +11,8 @@
 #include "tests/cuda/leftovers.h"
 #include "zero/kernels/cuda.h"
 
+#include <zero/zero.h>
+
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,6 +61,20 @@ static void no_driver(void **state)
 {
     (void)state;
     says("no GPU driver here: libcuda.so.1");
+}
+
+// A program that asks for one is told so at once, and in a line.
+static void no_context(void **state)
+{
+    (void)state;
+    zero_config config = zero_config_default();
+    zero_ctx *z = NULL;
+    config.world = 1;
+    config.device = "cuda";
+    assert_int_equal(zero_open(&z, &config), ZERO_E_UNSUPPORTED);
+    assert_null(z);
+    assert_non_null(strstr(zero_last_error(NULL), "device=cuda: no GPU driver here"));
+    assert_null(strchr(zero_last_error(NULL), '\n'));
 }
 
 /* ------------------------------------------------------------------ with */
@@ -303,5 +319,5 @@ int main(int argc, char **argv)
         printf("there is a GPU driver here\n");
         return SKIPPED;
     }
-    return run_one("no_driver", no_driver);
+    return run_one("no_driver", no_driver) + run_one("no_context", no_context);
 }

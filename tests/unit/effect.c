@@ -112,6 +112,10 @@ static void no_effect_is_an_error(void **state)
     expect(ON_NVME "offload_params=nvme\npersist_numel=5", &f32,
            "no tensor has more than persist_numel=5");
     expect("reduction=native\nsum_group=2", &f32, "sum_group=2 with reduction=native");
+    expect("device=tpu", &f32, "device=tpu: it is cpu, cuda");
+    expect("device=cuda:x", &f32, "device=cuda:x: it is cpu, cuda");
+    expect("device=cuda:1x", &f32, "device=cuda:1x: it is cpu, cuda");
+    expect("device=cuda:1\nparanoid=1", &f32, "paranoid=1 with device=cuda:1");
 }
 
 static void what_is_so_anyway_may_be_said(void **state)
@@ -126,7 +130,8 @@ static void what_is_so_anyway_may_be_said(void **state)
         "stage=0\nprefetch_units=7", "stage=3\ngather=shared\nprefetch_units=7",
         "stage=3\ngather=shared\nlive_bytes=1MiB", "stage=0\npersist_numel=5",
         "stage=1\nopen_units=1", "stage=1\ngrad_units=1", "cpu_threads=1", "stall_s=5",
-        "timeout_s=5", "offload_params=host\noffload_grads=host", "compress=auto", "compress=off"};
+        "timeout_s=5", "offload_params=host\noffload_grads=host", "compress=auto", "compress=off",
+        "device=cpu"};
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
         expect(harmless[i], &f32, NULL);
 }
