@@ -72,6 +72,7 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
             .transport = transport,
             .saving = z->save ? eng_save_bytes(z, rank, &tier) : 0,
             .files = tier.files,
+            .gpu_params = z->config.on_device ? eng_device_params(&z->layout) : 0,
         };
         eng_need_count(&need, &placement, &extra);
         need.saving = z->save ? 0 : eng_save_bytes(z, rank, &tier);

@@ -95,6 +95,14 @@ zero_result zero_metric(zero_ctx *z, const char *name, double value)
     return eng_leave(z, r);
 }
 
+static zero_result give_from(zero_ctx *z, const char *name, const float *value)
+{
+    if (!z->device)
+        return give(z, name, (double)*value);
+    const zero_result r = give(z, name, NAN); // until it is here
+    return r ? r : eng_device_value(z, z->metric_next - 1, value);
+}
+
 zero_result zero_metric_from(zero_ctx *z, const char *name, const float *value, zero_stream stream)
 {
     if (!z)
@@ -102,12 +110,9 @@ zero_result zero_metric_from(zero_ctx *z, const char *name, const float *value, 
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_metric_from");
     if (!r)
         r = eng_check_stream(z, stream);
-    if (!r && !value)
-        r = eng_fail(z, ZERO_E_INVALID, "zero_metric_from: value is NULL");
     if (!r)
-        r = give(z, name, z->device ? NAN : (double)*value);
-    if (!r && z->device)
-        r = eng_device_value(z, z->metric_next - 1, value);
+        r = value ? give_from(z, name, value)
+                  : eng_fail(z, ZERO_E_INVALID, "zero_metric_from: value is NULL");
     return eng_leave(z, r);
 }
 

@@ -22,6 +22,11 @@ const struct eng_plan_name eng_purpose_names[ENG_PURPOSES] = {
     [ENG_FOR_SAVING] = {"saving", "saving"},
 };
 
+const struct eng_plan_name eng_gpu_names[ENG_GPU_PURPOSES] = {
+    [ENG_GPU_PARAMS] = {"working copies", "working_copies"},
+    [ENG_GPU_GRADIENTS] = {"gradients", "gradients"},
+};
+
 const struct eng_plan_name eng_peak_names[ENG_PEAKS] = {
     [ENG_PEAK_COMMIT] = {"zero_commit", "commit"},
     [ENG_PEAK_STEP] = {"a step", "step"},
@@ -61,6 +66,8 @@ void eng_need_count(struct eng_need *need, const struct eng_placement *placement
                                   [ENG_FOR_SAVING] = extra->saving,
                               }};
     memcpy(need->files, files, sizeof need->files);
+    need->gpu[ENG_GPU_PARAMS] = extra->gpu_params;
+    need->gpu[ENG_GPU_GRADIENTS] = extra->gpu_params > 0 ? placement->grads.bytes : 0;
     for (int i = 0; i < ENG_PURPOSES; i++)
         need->total += need->rows[i];
 }
@@ -104,6 +111,8 @@ void eng_plan_add(struct eng_plan *plan, int rank, const struct eng_need *need, 
 {
     for (int i = 0; i < ENG_PURPOSES; i++)
         add_rank(&plan->rows[i], rank, need->rows[i], mine);
+    for (int i = 0; i < ENG_GPU_PURPOSES; i++)
+        add_rank(&plan->gpu[i], rank, need->gpu[i], mine);
     add_rank(&plan->total, rank, need->total, mine);
     add_rank(&plan->saving, rank, need->saving, mine);
     add_files(plan, rank, need, mine);

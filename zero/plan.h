@@ -33,6 +33,9 @@ enum eng_purpose {
     ENG_PURPOSES
 };
 
+/** What memory of a GPU is for. */
+enum eng_gpu_purpose { ENG_GPU_PARAMS, ENG_GPU_GRADIENTS, ENG_GPU_PURPOSES };
+
 /** Moments of a context's life. */
 enum eng_peak { ENG_PEAK_COMMIT, ENG_PEAK_STEP, ENG_PEAK_SAVE, ENG_PEAK_LOAD, ENG_PEAKS };
 
@@ -41,6 +44,7 @@ struct eng_need {
     size_t rows[ENG_PURPOSES];
     size_t total;                           /**< of the rows: what stays from commit to close */
     struct eng_file_needs files[ENG_FILES]; /**< on NVMe */
+    size_t gpu[ENG_GPU_PURPOSES];           /**< on a GPU */
     size_t saving;           /**< of the rows: from the first zero_save() on, by default */
     size_t peaks[ENG_PEAKS]; /**< the most at once */
 };
@@ -81,6 +85,7 @@ struct eng_plan_file {
 struct eng_plan {
     struct eng_plan_disk disk;
     struct eng_spread rows[ENG_PURPOSES], total, saving, peaks[ENG_PEAKS];
+    struct eng_spread gpu[ENG_GPU_PURPOSES];
     struct eng_plan_file files[ENG_FILES];
     struct eng_spread in_files; /**< bytes of all of them */
     size_t *ranks;              /**< each one's largest peak */
@@ -118,6 +123,7 @@ struct eng_extra {
     size_t transport;                   /**< the communicator's */
     size_t saving;                      /**< of checkpoints; 0 before the first */
     const struct eng_file_needs *files; /**< ENG_FILES of them */
+    size_t gpu_params;                  /**< working copies on a GPU; 0: there is none */
 };
 
 /** Sets rows and total of one rank. */
@@ -144,6 +150,7 @@ struct eng_plan_name {
     const char *title, *key;
 };
 extern const struct eng_plan_name eng_purpose_names[ENG_PURPOSES];
+extern const struct eng_plan_name eng_gpu_names[ENG_GPU_PURPOSES];
 extern const struct eng_plan_name eng_peak_names[ENG_PEAKS];
 extern const struct eng_plan_name eng_file_names[ENG_FILES];
 

@@ -113,6 +113,8 @@ static void write_memory(struct base_text *text, const struct eng_plan *plan,
                                                         : eng_purpose_names[i].title,
                   "host", plan->rows[i].mine);
     write_row(text, "total", "", plan->total.mine);
+    for (int i = 0; config->on_device && i < ENG_GPU_PURPOSES; i++)
+        write_row(text, eng_gpu_names[i].title, "gpu", plan->gpu[i].mine);
     write_row(text, "zero_save, from its first call on", "", plan->saving.mine);
     base_text_add(text, "at most, bytes of this rank\n");
     for (int i = 0; i < ENG_PEAKS; i++)

@@ -58,7 +58,8 @@ struct stream {
 
 struct memory {
     void *address;
-    size_t bytes;
+    size_t bytes; // whole pages
+    size_t asked; // of them
 };
 
 static struct {
@@ -313,7 +314,7 @@ EXPORTED CUresult cuMemAlloc(CUdeviceptr *memory, size_t bytes)
     if (made == MAP_FAILED)
         abort();
     memset(made, 0xdd, page_up(bytes));
-    driver.memories[i] = (struct memory){made, page_up(bytes)};
+    driver.memories[i] = (struct memory){made, page_up(bytes), bytes};
     open_memory(driver.working > 0);
     pthread_mutex_unlock(&driver.mutex);
     *memory = (CUdeviceptr)(uintptr_t)made;
@@ -347,7 +348,7 @@ EXPORTED CUresult cuMemFree(CUdeviceptr address)
             if (is_copied(&driver.memories[i]))
                 complain("memory is freed that is still needed");
             munmap(memory, driver.memories[i].bytes);
-            driver.memories[i] = (struct memory){NULL, 0};
+            driver.memories[i] = (struct memory){.address = NULL};
             status = CUDA_SUCCESS;
         }
     if (status != CUDA_SUCCESS)
@@ -608,6 +609,7 @@ EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigne
 
 EXPORTED void cuda_driver_fail(const char *function, int status);
 EXPORTED unsigned cuda_driver_live(void);
+EXPORTED size_t cuda_driver_bytes(void);
 EXPORTED const char *cuda_driver_complaint(void);
 
 void cuda_driver_fail(const char *function, int status)
@@ -628,6 +630,16 @@ unsigned cuda_driver_live(void)
         live += driver.memories[i].address != NULL;
     pthread_mutex_unlock(&driver.mutex);
     return live;
+}
+
+size_t cuda_driver_bytes(void)
+{
+    size_t bytes = 0;
+    pthread_mutex_lock(&driver.mutex);
+    for (int i = 0; i < MOST_MEMORIES; i++)
+        bytes += driver.memories[i].asked;
+    pthread_mutex_unlock(&driver.mutex);
+    return bytes;
 }
 
 const char *cuda_driver_complaint(void)

@@ -10,6 +10,8 @@
 #ifndef TESTS_CUDA_DRIVER_H
 #define TESTS_CUDA_DRIVER_H
 
+#include <stddef.h>
+
 /** The library. */
 #define CUDA_DRIVER "libcuda.so.1"
 
@@ -20,6 +22,10 @@ typedef void (*cuda_driver_fail_fn)(const char *function, int status);
 /** Memories, streams, events and modules that there are. */
 typedef unsigned (*cuda_driver_live_fn)(void);
 #define CUDA_DRIVER_LIVE "cuda_driver_live"
+
+/** Bytes of all memories. */
+typedef size_t (*cuda_driver_bytes_fn)(void);
+#define CUDA_DRIVER_BYTES "cuda_driver_bytes"
 
 /** What was done that may not be; NULL if nothing was. */
 typedef const char *(*cuda_driver_complaint_fn)(void);

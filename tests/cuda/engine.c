@@ -2,6 +2,7 @@
 // stage and number of ranks. Its work is queued and done late, and nobody waits for it but the
 // engine: who reads or writes too early ends in other bits. Without a GPU only: work is functions
 // of this program, which the stand-in driver calls (driver.h).
+#include "zero/engine.h"
 #include "base/device.h"
 #include "tests/cuda/driver.h"
 #include "tests/cuda/leftovers.h"
@@ -21,6 +22,7 @@ enum { SKIPPED = 77, STEPS = 3, MOST_RANKS = 4, MOST_LOOKS = 400, EVALUATED = 3 
 
 static const struct base_device *const gpu = &base_device_cuda;
 static __typeof__(cuLaunchHostFunc) *launch;
+static cuda_driver_bytes_fn bytes_there;
 static struct temporary directory;
 
 struct job {
@@ -290,6 +292,18 @@ static bool work_on_host(struct team_rank *rank, void *user)
     return open_job(rank, job) && train_and_look(&place);
 }
 
+// All there is on the GPU is in the plan, but for the metrics' two numbers.
+static bool is_planned(const struct team_rank *rank)
+{
+    const struct eng_spread *planned = rank->z->plan.gpu;
+    TEAM_CHECK(strstr(zero_plan_text(rank->z), " gpu "));
+    TEAM_CHECK(strstr(zero_plan_json(rank->z), "\"gpu\": {"));
+    TEAM_CHECK(rank->world > 1 || bytes_there() == planned[ENG_GPU_PARAMS].mine +
+                                                       planned[ENG_GPU_GRADIENTS].mine +
+                                                       2 * sizeof(float));
+    return true;
+}
+
 static bool work_on_gpu(struct team_rank *rank, void *user)
 {
     struct job *job = user;
@@ -305,6 +319,7 @@ static bool work_on_gpu(struct team_rank *rank, void *user)
                 gpu->alloc(&metric, 2 * sizeof *place.metric, NULL) == ZERO_OK;
     place.metric = metric;
     good = good && open_job(rank, job) && train_and_look(&place);
+    good = good && is_planned(rank);
     for (int s = 0; s < 2; s++)
         gpu->stream_sync(place.streams[s], NULL);
     team_close(rank);
@@ -424,5 +439,7 @@ int main(void)
         return SKIPPED;
     }
     memcpy(&launch, &found, sizeof launch);
+    found = cuda_driver_function(CUDA_DRIVER_BYTES);
+    memcpy(&bytes_there, &found, sizeof bytes_there);
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
