@@ -529,6 +529,15 @@ static void help_or_wait(struct ckpt_saver *saver)
         idle(saver);
 }
 
+/** Whether something that is read from the program's memory can be gone on with. */
+static bool can_help_free(const struct ckpt_saver *saver)
+{
+    for (int i = 0; i < CODECS; i++)
+        if (saver->jobs[i].in_place && saver->jobs[i].stage == ENCODED)
+            return true;
+    return saver->next < saver->copied;
+}
+
 void ckpt_saver_hold(struct ckpt_saver *saver)
 {
     struct part part;
@@ -545,7 +554,10 @@ void ckpt_saver_hold(struct ckpt_saver *saver)
         pthread_cond_broadcast(&saver->moved);
     }
     while (!is_free(saver))
-        help_or_wait(saver);
+        if (can_help_free(saver))
+            help_or_wait(saver);
+        else
+            pthread_cond_wait(&saver->moved, &saver->mutex);
     pthread_mutex_unlock(&saver->mutex);
 }
 

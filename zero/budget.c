@@ -9,6 +9,9 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
     const struct eng_config *config = &z->config;
     struct eng_config planned = *config;
     planned.micro_batches = z->planned_micro_batches;
+    const bool apart = config->native && eng_config_rounds(&planned) + config->verify_micro > 1;
+    // One gradient more than are open comes from a device.
+    const int waiting = config->on_device && (apart || stage >= 2) ? 1 : 0;
     return (struct eng_limits){
         .stage = stage,
         .shared = shared,
@@ -17,9 +20,7 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
         .open_units = config->open_units,
         .prefetch_units = config->prefetch_units,
         .grad_units = config->grad_units,
-        .grad_spare = config->native && eng_config_rounds(&planned) + config->verify_micro > 1
-                          ? config->grad_units
-                          : 0,
+        .grad_spare = (apart ? config->grad_units : 0) + waiting,
         .live_bytes = config->live_bytes,
         .narrow_moments = config->moment_dtype != ZERO_F32,
         .comm_dtype = config->comm_dtype,

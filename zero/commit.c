@@ -14,7 +14,8 @@ struct declaration {
     int64_t loss_scale, loss_scale_init, loss_scale_min, loss_scale_window;
     int64_t nonfinite, skip_limit, gather, reduction, sum_group, paranoid, verify_micro;
     int64_t comm_dtype, master, moments;
-    int64_t offload_optimizer, offload_params, offload_grads, tile_bytes, recovery, compress;
+    int64_t offload_optimizer, offload_params, offload_grads, tile_bytes, recovery, compress,
+        device;
     uint64_t seed;
     uint64_t params, groups;
 };
@@ -45,6 +46,7 @@ static const char *const declaration_names[] = {"stage",
                                                 "tile_bytes",
                                                 "recovery",
                                                 "compress",
+                                                "device",
                                                 "seed",
                                                 "tensors",
                                                 "groups"};
@@ -105,6 +107,7 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .tile_bytes = z->config.tile_bytes,
         .recovery = strcmp(z->config.recovery, "durable") == 0,
         .compress = compress_of(&z->config),
+        .device = z->config.on_device,
         .seed = z->config.seed,
         .params = z->model.param_count,
         .groups = z->model.group_count,

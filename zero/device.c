@@ -13,10 +13,9 @@
 #include "base/arena.h"
 #include "base/device.h"
 
-#include <math.h>
-#include <string.h>
+#include <sched.h>
 
-enum { PINS = 3 };
+enum { PINS = 4, VALUES_BYTES = 4096 }; // of metrics: a page of their own
 
 struct eng_device {
     const struct base_device *ops;
@@ -131,7 +130,7 @@ static zero_result make_tables(const zero_ctx *z, struct eng_device *d, struct b
     const size_t sections = z->layout.section_count;
     d->sections = base_calloc(sections, sizeof *d->sections);
     d->versions = base_calloc(sections, sizeof *d->versions);
-    d->values = base_calloc(ENG_MAX_METRICS, sizeof *d->values);
+    d->values = base_aligned_alloc(VALUES_BYTES, VALUES_BYTES);
     if (!d->sections || !d->versions || !d->values)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the device's table of %zu sections",
                          sections);
@@ -147,8 +146,8 @@ size_t eng_device_tables(const zero_ctx *z, const struct eng_placement *placemen
 {
     if (!z->config.on_device)
         return 0;
-    return z->layout.section_count * (sizeof(size_t) + sizeof(uint64_t)) +
-           ENG_MAX_METRICS * sizeof(float) + sizeof(struct eng_device) +
+    return z->layout.section_count * (sizeof(size_t) + sizeof(uint64_t)) + VALUES_BYTES +
+           sizeof(struct eng_device) +
            (z->layout.unit_count + (size_t)placement->gather.slot_count +
             (size_t)placement->grads.slot_count) *
                sizeof(void *);
@@ -158,8 +157,8 @@ size_t eng_device_tables(const zero_ctx *z, const struct eng_placement *placemen
 static zero_result pin(const zero_ctx *z, struct eng_device *d, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
-    void *const memory[PINS] = {z->params, z->slots, z->grads};
-    const size_t bytes[PINS] = {p->params_bytes, p->gather.bytes, p->grads.bytes};
+    void *const memory[PINS] = {z->params, z->slots, z->grads, d->values};
+    const size_t bytes[PINS] = {p->params_bytes, p->gather.bytes, p->grads.bytes, VALUES_BYTES};
     zero_result r = ZERO_OK;
     for (int i = 0; !r && i < PINS; i++) {
         if (bytes[i] > 0)
@@ -232,6 +231,20 @@ static zero_result failed(zero_ctx *z, const struct base_error *inner, const cha
 {
     return eng_fail(z, inner->result, "device %s %d, %s: %s", z->device->ops->name,
                     z->device->number, what, inner->message);
+}
+
+/** Waits for an event, and helps other ranks meanwhile, as every wait does. */
+static zero_result await(zero_ctx *z, void *event, const char *what)
+{
+    struct base_error error = {0};
+    zero_result r;
+    while ((r = z->device->ops->event_query(event, &error)) == ZERO_AGAIN) {
+        const zero_result progress = coll_progress(z->comm);
+        if (progress)
+            return eng_comm_failed(z, progress);
+        sched_yield();
+    }
+    return r ? failed(z, &error, what) : ZERO_OK;
 }
 
 /* ------------------------------------------------------------------ parameters */
@@ -308,16 +321,12 @@ zero_result eng_device_released(zero_ctx *z, zero_unit unit)
 
 zero_result eng_device_settle(zero_ctx *z)
 {
-    struct base_error error = {0};
-    const zero_result r = z->device->ops->event_sync(z->device->shown, &error);
-    return r ? failed(z, &error, "waiting for parameters") : ZERO_OK;
+    return await(z, z->device->shown, "waiting for parameters");
 }
 
 zero_result eng_device_settle_slot(zero_ctx *z, int slot)
 {
-    struct base_error error = {0};
-    const zero_result r = z->device->ops->event_sync(z->device->copied[slot], &error);
-    return r ? failed(z, &error, "waiting for parameters") : ZERO_OK;
+    return await(z, z->device->copied[slot], "waiting for parameters");
 }
 
 const void *eng_device_param(const zero_ctx *z, const struct eng_slice *slice)
@@ -344,14 +353,27 @@ zero_result eng_device_clear(zero_ctx *z, zero_unit unit)
     return r ? failed(z, &error, "clearing a gradient") : ZERO_OK;
 }
 
+zero_result eng_device_put_back(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    const size_t offset = z->grad_slots[z->units[unit].grad_slot].offset;
+    struct base_error error = {0};
+    const zero_result r = d->ops->copy(d->grads + offset, z->grads + offset,
+                                       z->placement.units[unit].grad_bytes, d->stream, &error);
+    return r ? failed(z, &error, "copying a sum of gradients to it") : ZERO_OK;
+}
+
 zero_result eng_device_take(zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;
     const int slot = z->units[unit].grad_slot;
     const size_t offset = z->grad_slots[slot].offset;
     struct base_error error = {0};
-    zero_result r = d->ops->copy(z->grads + offset, d->grads + offset,
-                                 z->placement.units[unit].grad_bytes, d->stream, &error);
+    // Once it is there the unit may be updated: nobody copies its parameters any more then.
+    zero_result r = d->ops->event_wait(d->shown, d->stream, &error);
+    if (!r)
+        r = d->ops->copy(z->grads + offset, d->grads + offset, z->placement.units[unit].grad_bytes,
+                         d->stream, &error);
     if (!r)
         r = d->ops->event_record(d->taken[slot], d->stream, &error);
     return r ? failed(z, &error, "copying a gradient from it") : ZERO_OK;
@@ -366,10 +388,7 @@ zero_unit eng_device_waiting(zero_ctx *z, zero_unit next)
 
 zero_result eng_device_await(zero_ctx *z, zero_unit unit)
 {
-    const struct eng_device *d = z->device;
-    struct base_error error = {0};
-    const zero_result r = d->ops->event_sync(d->taken[z->units[unit].grad_slot], &error);
-    return r ? failed(z, &error, "waiting for a gradient") : ZERO_OK;
+    return await(z, z->device->taken[z->units[unit].grad_slot], "waiting for a gradient");
 }
 
 /* ------------------------------------------------------------------ metrics */
@@ -392,11 +411,11 @@ zero_result eng_device_value(zero_ctx *z, int metric, const float *value)
 zero_result eng_device_values(zero_ctx *z)
 {
     struct eng_device *d = z->device;
-    struct base_error error = {0};
     if (d->value_count == 0)
         return ZERO_OK;
-    if (d->ops->event_sync(d->valued, &error))
-        return failed(z, &error, "waiting for metrics");
+    const zero_result r = await(z, d->valued, "waiting for metrics");
+    if (r)
+        return r;
     for (int i = 0; i < d->value_count; i++)
         eng_metric_set(z, d->metrics[i], (double)d->values[i]);
     d->value_count = 0;

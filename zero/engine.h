@@ -101,6 +101,7 @@ struct eng_grad_slot {
     size_t offset;
     zero_unit unit; /**< whose gradient it holds or held, -1: never used */
     bool open;
+    bool clean;      /**< its padding is zeros */
     uint64_t handed; /**< order in which it was handed over: the oldest is reused first */
 };
 
@@ -539,6 +540,8 @@ const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *sli
 
 /** Waits until every reduction of this step is complete here. */
 zero_result eng_grad_finish(zero_ctx *z);
+/** Gradients were not finite: the next ones find zeros around them, whatever has been written. */
+void eng_grad_doubt(zero_ctx *z);
 /** Sends what still comes from a device on its way. Collective, ordered. */
 zero_result eng_grad_flush(zero_ctx *z);
 /** Adds the sum of a granule's squares to those of the step. */
@@ -646,6 +649,8 @@ const void *eng_device_param(const zero_ctx *z, const struct eng_slice *slice);
 unsigned char *eng_device_grads(const zero_ctx *z);
 /** Zeroes the gradient that is open. */
 zero_result eng_device_clear(zero_ctx *z, zero_unit unit);
+/** Makes it the sum so far, to which the host may have added. */
+zero_result eng_device_put_back(zero_ctx *z, zero_unit unit);
 /** Begins to copy it to the host. */
 zero_result eng_device_take(zero_ctx *z, zero_unit unit);
 /** Makes `next` the unit whose gradient is on its way to the host (-1: none), and returns the one

@@ -83,13 +83,11 @@ static zero_result release(zero_ctx *z, zero_unit unit)
     if (u->holds == 0)
         return eng_fail(z, ZERO_E_STATE, "release of unit %d (%s), which is not gathered", unit,
                         u->name);
-    zero_result r = ZERO_OK;
+    zero_result r = z->device ? eng_device_released(z, unit) : ZERO_OK;
     if (--u->holds == 0) {
         z->held_units--;
         if (z->config.paranoid)
             r = eng_paranoid_released(z, unit);
-        if (z->device)
-            r = eng_device_released(z, unit);
     }
     return r ? r : eng_prefetch_aside(z);
 }
@@ -125,10 +123,11 @@ const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
     if (!slice)
         return NULL;
     const bool windowed = z->placement.sections[slice->section].windowed;
-    if (windowed && z->units[z->layout.sections[slice->section].unit].holds == 0)
-        return eng_nowhere(z);
-    if (z->device)
+    const bool closed = windowed && z->units[z->layout.sections[slice->section].unit].holds == 0;
+    if (z->device && (!closed || z->fatal))
         return eng_device_param(z, slice);
+    if (closed)
+        return eng_nowhere(z);
     const void *borrowed = eng_borrowed(z, slice);
     if (borrowed)
         return borrowed;

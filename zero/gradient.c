@@ -68,15 +68,10 @@ static int choose_slot(const zero_ctx *z, zero_unit unit, bool raw)
 /** The same, what it held before gone from it. */
 static zero_result take_slot(zero_ctx *z, zero_unit unit, bool raw, int *taken)
 {
-    zero_result r = ZERO_OK;
     *taken = choose_slot(z, unit, raw);
-    if (*taken < 0) { // what comes from a device may have the last one
-        r = eng_grad_flush(z);
-        *taken = choose_slot(z, unit, raw);
-    }
-    if (r || *taken < 0)
-        return r ? r : too_many_open(z, unit);
-    r = z->grads_lent ? eng_sums_reclaim(z) : ZERO_OK;
+    if (*taken < 0)
+        return too_many_open(z, unit);
+    zero_result r = z->grads_lent ? eng_sums_reclaim(z) : ZERO_OK;
     if (!r && z->grad_slots[*taken].unit >= 0)
         r = drain_unit(z, z->grad_slots[*taken].unit);
     return r ? r : drain_unit(z, unit);
@@ -91,7 +86,7 @@ enum purpose {
 
 /** Zeroes the buffer but for what is overwritten. Padding, which is in every sum, nobody writes:
  * where the buffer had this unit's gradient before (`again`) it is zero, and may be in a peer's
- * cache. */
+ * cache. A step that is not finite casts doubt on that. */
 static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, enum purpose purpose,
                   bool again)
 {
@@ -137,7 +132,8 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
         return r;
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
     struct eng_grad_slot *slot = &z->grad_slots[taken];
-    const bool first = !z->config.native || z->micro == 0, again = slot->unit == unit;
+    const bool first = !z->config.native || z->micro == 0;
+    const bool again = slot->unit == unit && slot->clean;
     if (first) {
         slot->unit = unit;
         u->sum_slot = taken;
@@ -146,10 +142,12 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     u->grad_slot = taken;
     u->grad_open = true;
     z->open_grads++;
-    if (z->device && (first || taken != u->sum_slot))
-        return eng_device_clear(z, unit);
+    if (z->device)
+        return first || taken != u->sum_slot ? eng_device_clear(z, unit)
+                                             : eng_device_put_back(z, unit);
     if (first || taken != u->sum_slot)
         clear(z, unit, z->grads + slot->offset, purpose, again);
+    slot->clean = true;
     return z->config.paranoid ? eng_paranoid_grad_opened(z, unit, purpose == TO_WRITE) : ZERO_OK;
 }
 
@@ -367,6 +365,12 @@ zero_result eng_grad_finish(zero_ctx *z)
     return r;
 }
 
+void eng_grad_doubt(zero_ctx *z)
+{
+    for (int i = 0; i < z->placement.grads.slot_count; i++)
+        z->grad_slots[i].clean = false;
+}
+
 zero_result eng_grad_flush(zero_ctx *z)
 {
     const zero_unit unit = z->device ? eng_device_waiting(z, -1) : -1;
@@ -466,7 +470,7 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
     if (section->frozen)
         return NULL;
     if (!unit->grad_open)
-        return eng_nowhere(z);
+        return z->device && z->fatal ? eng_device_grads(z) : eng_nowhere(z);
     void *own = eng_own_gradient(z, slice);
     if (own)
         return own;

@@ -90,7 +90,7 @@ struct eng_limits {
     int open_units;
     int prefetch_units;
     int grad_units;
-    int grad_spare; /**< stages 0, 1: slots of a class beyond one a unit */
+    int grad_spare; /**< slots of a class beyond those for gradients that are open */
     int64_t live_bytes;
     bool narrow_moments;   /**< of 2 bytes an element instead of 4 */
     bool no_masters;       /**< 16-bit working copies are all there is of their weights */

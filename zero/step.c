@@ -127,8 +127,10 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
     if (r)
         return r;
     record(z, &verdict, args->max_norm);
-    if (!verdict.finite)
+    if (!verdict.finite) {
+        eng_grad_doubt(z);
         r = eng_policy_nonfinite(z);
+    }
     if (r)
         return r;
     for (size_t g = 0; g < z->model.group_count; g++)

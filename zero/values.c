@@ -100,8 +100,10 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
     (void)user;
     const struct eng_param *param = &z->model.params[slice->param];
     if (param->fill) {
+        struct eng_fp_state its;
         const zero_result r =
             param->fill(param->fill_user, param->name, slice->index, first, count, out);
+        eng_fp_enter(&its); // whatever it has set
         return r ? zero_fail(error, r, "the fill callback of %s failed at slice %d, element %llu",
                              param->name, slice->index, (unsigned long long)first)
                  : ZERO_OK;

@@ -61,7 +61,7 @@ static zero_result cuda_enter(int number, struct base_error *error)
     CUcontext context = NULL;
     zero_result result = ZERO_OK;
     if (number >= 0 && number < MOST_GPUS)
-        context = atomic_load_explicit(&contexts[number], memory_order_relaxed);
+        context = atomic_load_explicit(&contexts[number], memory_order_acquire);
     if (!context)
         result = find_context(number, &context, error);
     return result ? result

@@ -18,7 +18,7 @@
 #include <cmocka.h>
 #include <cuda.h>
 
-enum { SKIPPED = 77, STEPS = 3, MOST_RANKS = 4, MOST_LOOKS = 400, EVALUATED = 3 };
+enum { SKIPPED = 77, STEPS = 3, MOST_RANKS = 4, MOST_LOOKS = 1000, EVALUATED = 3 };
 
 static const struct base_device *const gpu = &base_device_cuda;
 static __typeof__(cuLaunchHostFunc) *launch;
@@ -30,7 +30,8 @@ struct job {
     int stage;
     const char *gather;
     int64_t persist;
-    bool native, verify, nvme, params_nvme;
+    bool native, verify, nvme, params_nvme, sums_nvme;
+    bool releases_first; // before gradients are handed over, and one of them may be on its way
     // Filled in: the fingerprint, the metric's mean of a step and of an evaluation, and the sums of
     // all weights that work has looked at.
     uint8_t digest[16];
@@ -149,15 +150,16 @@ static bool backward(struct place *place, zero_unit unit, const zero_micro *micr
     struct team_rank *rank = place->rank;
     void *stream = stream_of(place, unit + 1); // the other one than forward's
     const struct toy *toy = &place->job->toy;
+    const bool first = toy->ahead || place->job->releases_first;
     const bool absent = toy->absent && (micro->index + (uint64_t)unit) % 3 == 0;
     TEAM_OK(rank, zero_gather(rank->z, unit, stream));
     if (!absent && !queue_gradients(place, unit, micro, stream))
         return false;
-    if (toy->ahead)
+    if (first)
         TEAM_OK(rank, zero_release(rank->z, unit, stream));
     TEAM_OK(rank,
             absent ? zero_grad_none(rank->z, unit, stream) : zero_grad_done(rank->z, unit, stream));
-    if (toy->ahead)
+    if (first)
         return true;
     if (!queue_looks(place, unit, stream))
         return false;
@@ -185,9 +187,11 @@ static bool forward(struct place *place, const zero_micro *micro)
         return false;
     for (zero_unit unit = 0; unit < place->job->toy.unit_count; unit++) {
         TEAM_OK(rank, zero_gather(rank->z, unit, stream_of(place, unit)));
+        TEAM_OK(rank, zero_gather(rank->z, unit, stream_of(place, unit + 1)));
         if (!queue_looks(place, unit, stream_of(place, unit)))
             return false;
         TEAM_OK(rank, zero_release(rank->z, unit, stream_of(place, unit)));
+        TEAM_OK(rank, zero_release(rank->z, unit, stream_of(place, unit + 1)));
     }
     return true;
 }
@@ -249,9 +253,12 @@ static bool open_job(struct team_rank *rank, const struct job *job)
     if (job->nvme) {
         rank->config.offload_optimizer = "nvme";
         rank->config.offload_params = job->params_nvme ? "nvme" : "host";
+        rank->config.offload_grads = job->sums_nvme ? "nvme" : "host";
         rank->config.nvme_dir = directory.directory;
         rank->config.tile_bytes = 65536;
     }
+    if (job->releases_first)
+        rank->config.grad_units = 1;
     if (job->toy.ahead)
         rank->config.nonfinite = ZERO_NONFINITE_ERROR;
     return toy_open(rank, &job->toy);
@@ -390,15 +397,27 @@ static void so_it_does_with_steps_that_are_announced(void **state)
 static void and_with_other_orders_of_sums(void **state)
 {
     (void)state;
-    for (int stage = 0; stage <= 1; stage++) {
-        struct job job = job_of(2, stage);
-        job.native = true;
-        job.toy.micro_batches = 4;
+    for (int turn = 0; turn < 4; turn++) {
+        struct job job = job_of(2, turn % 2);
+        job.native = job.toy.absent = true;
+        job.toy.raw = turn > 1;
+        job.toy.micro_batches = 8;
         compare(2, &job);
     }
     struct job job = job_of(3, 2);
     job.verify = true;
     compare(3, &job);
+}
+
+// Ranks without a gradient say so where others hand theirs over, not where these are opened.
+static void and_with_one_gradient_on_its_way(void **state)
+{
+    (void)state;
+    for (int stage = 1; stage <= 3; stage++) {
+        struct job job = job_of(3, stage);
+        job.releases_first = true;
+        compare(3, &job);
+    }
 }
 
 static void and_with_state_in_files(void **state)
@@ -408,6 +427,7 @@ static void and_with_state_in_files(void **state)
         struct job job = job_of(world, world);
         job.nvme = true;
         job.params_nvme = world > 1;
+        job.sums_nvme = world != 2;
         compare(world, &job);
     }
 }
@@ -431,6 +451,7 @@ int main(void)
         cmocka_unit_test(a_gpu_gives_the_bits_of_the_host),
         cmocka_unit_test(so_it_does_with_steps_that_are_announced),
         cmocka_unit_test(and_with_other_orders_of_sums),
+        cmocka_unit_test(and_with_one_gradient_on_its_way),
         cmocka_unit_test(and_with_state_in_files),
     };
     void *found = cuda_driver_function("cuLaunchHostFunc");

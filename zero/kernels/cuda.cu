@@ -213,15 +213,15 @@ INLINE struct constants constants_of(const struct eng_rule_scalars *scalars)
     return c;
 }
 
-/** Stores a field of the state: the weight's key is the first of the slice's. */
+/** Stores a field of the state, of which that key of its slice is. */
 template <bool wide>
-INLINE void store_field(const struct eng_device_run *run, unsigned dtype, const uint64_t *key,
-                        void *to, size_t i, unsigned n, const vector x[FOUR])
+INLINE void store_field(const struct eng_device_run *run, unsigned dtype, const uint64_t *keys,
+                        int key, void *to, size_t i, unsigned n, const vector x[FOUR])
 {
     if (wide || dtype == ZERO_F32)
         store_nearest(ZERO_F32, to, i, n, x);
     else
-        store_rounded(dtype, *key, run->first, to, i, n, x);
+        store_rounded(dtype, keys[run->key + (unsigned)key], run->first, to, i, n, x);
 }
 
 template <enum eng_rule rule, bool wide>
@@ -246,8 +246,8 @@ INLINE void update_four(const struct eng_device_run *run, const struct constants
             moment[k][j] = x.moment[k];
     }
     for (int k = 0; k < moments; k++)
-        store_field<wide>(run, run->moment_dtype, keys + 1 + k, run->moment[k], i, n, moment[k]);
-    store_field<wide>(run, run->weight_dtype, keys, run->weight, i, n, weight);
+        store_field<wide>(run, run->moment_dtype, keys, 1 + k, run->moment[k], i, n, moment[k]);
+    store_field<wide>(run, run->weight_dtype, keys, 0, run->weight, i, n, weight);
     if (run->work)
         store_nearest(run->work_dtype, run->work, i, n, weight);
 }
@@ -273,19 +273,18 @@ template <bool wide> INLINE void update(const struct eng_device_update *u)
         return;
     const struct eng_device_run run = u->runs[blockIdx.x];
     const struct eng_rule_scalars *scalars = &u->scalars[run.group];
-    const uint64_t *keys = u->keys + run.key;
     switch (scalars->rule) {
     case ENG_RULE_ADAM:
-        update_run<ENG_RULE_ADAM, wide>(&run, scalars, keys);
+        update_run<ENG_RULE_ADAM, wide>(&run, scalars, u->keys);
         break;
     case ENG_RULE_SGD:
-        update_run<ENG_RULE_SGD, wide>(&run, scalars, keys);
+        update_run<ENG_RULE_SGD, wide>(&run, scalars, u->keys);
         break;
     case ENG_RULE_LION:
-        update_run<ENG_RULE_LION, wide>(&run, scalars, keys);
+        update_run<ENG_RULE_LION, wide>(&run, scalars, u->keys);
         break;
     default:
-        update_run<ENG_RULE_ADAGRAD, wide>(&run, scalars, keys);
+        update_run<ENG_RULE_ADAGRAD, wide>(&run, scalars, u->keys);
         break;
     }
 }
@@ -305,12 +304,10 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
 /* ------------------------------------------------------------------ sum */
 
 /** Rare: the lowest of a contribution's elements that are not finite. */
-static __device__ __noinline__ void report(const struct eng_device_sum *s, int contribution,
-                                           uint64_t element)
+static __device__ __noinline__ void report(uint64_t *bad, uint64_t micro, uint64_t element)
 {
-    const uint64_t micro = s->number + (uint64_t)contribution;
-    atomicMin((unsigned long long *)s->bad,
-              (unsigned long long)(micro << ENG_DEVICE_BAD_SHIFT | (s->element + element)));
+    atomicMin((unsigned long long *)bad,
+              (unsigned long long)(micro << ENG_DEVICE_BAD_SHIFT | element));
 }
 
 /** Contribution k of elements i .. i+3 of what is owned. */
@@ -321,40 +318,34 @@ INLINE void contributed(const struct eng_device_sum *s, int k, size_t i, vector 
     load_any(s->dtype, source, i, FOUR, x);
     for (unsigned j = 0; j < FOUR; j++)
         if (!is_finite(x[j]))
-            report(s, k, i + j);
-}
-
-/** Adds contribution k to its block. */
-INLINE void add_to_block(const struct eng_device_sum *s, int k, size_t i, vector block[FOUR])
-{
-    vector x[FOUR];
-    const bool begins = (s->number + (uint64_t)k) % s->sum_group == 0;
-    contributed(s, k, i, x);
-    for (int j = 0; j < FOUR; j++)
-        block[j] = canonical(begins ? x[j] : add(block[j], x[j]));
+            report(s->bad, s->number + (uint64_t)k, s->element + i + j);
 }
 
 /** Elements i .. i+3 of what is owned; their sums so far, if a block was finished. */
 INLINE void sum_four(const struct eng_device_sum *s, size_t i, vector total[FOUR])
 {
     vector block[FOUR];
-    bool stores = s->store, open = s->number % s->sum_group != 0;
-    if (open)
+    bool stores = s->store;
+    uint32_t place = (uint32_t)s->number % s->sum_group; // in its block, of the next contribution
+    if (place > 0)
         load_floats(s->block, i, FOUR, block);
     if (!stores)
         load_floats(s->accumulator, i, FOUR, total);
     for (int k = 0; k < s->count; k++) {
-        add_to_block(s, k, i, block);
-        open = (s->number + (uint64_t)k + 1) % s->sum_group != 0;
-        if (open && !(s->last && k == s->count - 1))
+        vector x[FOUR];
+        contributed(s, k, i, x);
+        for (int j = 0; j < FOUR; j++)
+            block[j] = canonical(place == 0 ? x[j] : add(block[j], x[j]));
+        place = place + 1 < s->sum_group && !(s->last && k == s->count - 1) ? place + 1 : 0;
+        if (place > 0)
             continue;
         for (int j = 0; j < FOUR; j++)
             total[j] = stores ? block[j] : canonical(add(total[j], block[j]));
-        stores = open = false;
+        stores = false;
     }
     if (!stores)
         store_floats(s->accumulator, i, FOUR, total);
-    if (open)
+    if (place > 0)
         store_floats(s->block, i, FOUR, block);
 }
 
@@ -388,7 +379,7 @@ INLINE void square_tile(const struct eng_device_sum *s, size_t first, const floa
 /** A block a tile of some granules. */
 extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS) eng_cuda_sum(struct eng_device_sum s)
 {
-    __shared__ float sums[TILE * SPREAD];
+    __shared__ __align__(16) float sums[TILE * SPREAD];
     __shared__ double lanes[TILE * ENG_SUM_LANES];
     const size_t first = (size_t)blockIdx.x * TILE;
     for (unsigned g = 0; g < TILE; g++) {

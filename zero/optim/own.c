@@ -23,6 +23,7 @@ static void update(const struct eng_choice *choice, const struct eng_kernels *ke
                    const union eng_scalars *scalars, const struct eng_update *run)
 {
     const zero_optimizer_desc *own = choice->own;
+    struct eng_fp_state its;
     for (size_t i = 0; i < run->count; i += ENG_GRANULE) {
         const size_t left = run->count - i, count = left < ENG_GRANULE ? left : ENG_GRANULE;
         zero_optimizer_run part = {
@@ -34,6 +35,7 @@ static void update(const struct eng_choice *choice, const struct eng_kernels *ke
         for (int k = 0; k < own->moments; k++)
             part.moment[k] = run->moment[k] + i;
         own->update(own->user, scalars->own, &part);
+        eng_fp_enter(&its); // whatever it has set
         if (run->work && run->work_dtype == ZERO_F16)
             kernels->to_f16(count, run->weight + i, run->work + i);
         else if (run->work)

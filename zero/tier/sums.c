@@ -311,10 +311,13 @@ static zero_result hand_on(zero_ctx *z, struct eng_sum_slot *slot, zero_unit uni
     return ZERO_OK;
 }
 
-/** Whether a slot is kept for a gradient that is open. */
+/** Whether a slot is kept for a gradient that is open, or on its way from a device. */
 static bool is_kept(const zero_ctx *z, const struct eng_sum_slot *slot)
 {
-    return slot->unit >= 0 && z->units[slot->unit].grad_open && !are_for_all(z);
+    if (slot->unit < 0 || are_for_all(z))
+        return false;
+    const struct eng_grad_slot *gradient = &z->grad_slots[z->units[slot->unit].grad_slot];
+    return gradient->open && gradient->unit == slot->unit;
 }
 
 /** The slot of a unit's class to take: what is not kept first, then what was used longest ago. */
