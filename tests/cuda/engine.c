@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <cuda.h>
@@ -25,8 +26,11 @@ static __typeof__(cuLaunchHostFunc) *launch;
 static cuda_driver_bytes_fn bytes_there;
 static struct temporary directory;
 
+struct place;
+
 struct job {
     struct toy toy;
+    bool (*act)(struct place *place); // what is done; NULL: some steps
     int stage;
     const char *gather;
     int64_t persist;
@@ -291,12 +295,17 @@ static bool train_and_look(struct place *place)
     return true;
 }
 
+static bool act(struct place *place)
+{
+    return place->job->act ? place->job->act(place) : train_and_look(place);
+}
+
 static bool work_on_host(struct team_rank *rank, void *user)
 {
     struct job *job = user;
     float metric[2];
     struct place place = {.rank = rank, .job = job, .metric = metric};
-    return open_job(rank, job) && train_and_look(&place);
+    return open_job(rank, job) && act(&place);
 }
 
 // All there is on the GPU is in the plan, but for the metrics' two numbers.
@@ -325,7 +334,7 @@ static bool work_on_gpu(struct team_rank *rank, void *user)
                 gpu->stream_create(&place.streams[1], true, NULL) == ZERO_OK &&
                 gpu->alloc(&metric, 2 * sizeof *place.metric, NULL) == ZERO_OK;
     place.metric = metric;
-    good = good && open_job(rank, job) && train_and_look(&place);
+    good = good && open_job(rank, job) && act(&place);
     good = good && is_planned(rank);
     for (int s = 0; s < 2; s++)
         gpu->stream_sync(place.streams[s], NULL);
@@ -432,6 +441,50 @@ static void and_with_state_in_files(void **state)
     }
 }
 
+static _Atomic bool may_look;
+
+static void wait_for_leave(void *user)
+{
+    while (!may_look)
+        usleep(100);
+    free(user);
+}
+
+// A stream looks at a unit's weights late, long after another one has released the unit last, and
+// the program has changed them.
+static bool look_late(struct place *place)
+{
+    const zero_unit unit = 4;
+    const float value = 1000;
+    struct team_rank *rank = place->rank;
+    may_look = !place->streams[0];
+    for (int s = 0; s < 2; s++)
+        TEAM_OK(rank, zero_gather(rank->z, unit, place->streams[s]));
+    if (!queue(place->streams[0], wait_for_leave, &(struct work){.toy = NULL}) ||
+        !queue_looks(place, unit, place->streams[0]))
+        return false;
+    for (int s = 0; s < 2; s++)
+        TEAM_OK(rank, zero_release(rank->z, unit, place->streams[s]));
+    TEAM_OK(rank, zero_param_write(rank->z, 6, 0, 4321, 1, &value));
+    TEAM_OK(rank, zero_gather(rank->z, unit, place->streams[1]));
+    if (!queue_looks(place, unit, place->streams[1]))
+        return false;
+    TEAM_OK(rank, zero_release(rank->z, unit, place->streams[1]));
+    usleep(20000);
+    may_look = true;
+    return true;
+}
+
+static void what_is_looked_at_is_not_written_over(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++) {
+        struct job job = job_of(1, stage);
+        job.act = look_late;
+        compare(1, &job);
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -451,6 +504,7 @@ int main(void)
         cmocka_unit_test(a_gpu_gives_the_bits_of_the_host),
         cmocka_unit_test(so_it_does_with_steps_that_are_announced),
         cmocka_unit_test(and_with_other_orders_of_sums),
+        cmocka_unit_test(what_is_looked_at_is_not_written_over),
         cmocka_unit_test(and_with_one_gradient_on_its_way),
         cmocka_unit_test(and_with_state_in_files),
     };
