@@ -454,16 +454,19 @@ static zero_result check_other_tiers(const struct eng_config *config, struct bas
 // "cpu", "cuda", or "cuda:2".
 static zero_result decide_device(struct eng_config *config, struct base_error *error)
 {
-    const char *name = config->device;
-    char *end = "";
-    if (!*name || strcmp(name, "cpu") == 0)
+    static const char cuda[] = "cuda:";
+    const char *name = config->device, *number = name + sizeof cuda - 1;
+    if (!*name)
+        snprintf(config->device, sizeof config->device, "cpu");
+    if (strcmp(name, "cpu") == 0)
         return ZERO_OK;
+    const size_t digits = strncmp(name, cuda, sizeof cuda - 1) ? 0 : strspn(number, "0123456789");
+    const bool numbered = digits > 0 && digits < 5 && number[digits] == '\0';
     config->on_device = true;
     config->device_number = config->local_rank >= 0 ? config->local_rank : config->rank;
-    const bool numbered = strncmp(name, "cuda:", 5) == 0 && name[5] >= '0' && name[5] <= '9';
     if (numbered)
-        config->device_number = (int)strtol(name + 5, &end, 10);
-    if ((!numbered && strcmp(name, "cuda") != 0) || *end)
+        config->device_number = (int)strtol(number, NULL, 10);
+    if (!numbered && strcmp(name, "cuda") != 0)
         return zero_fail(error, ZERO_E_INVALID,
                          "device=%s: it is cpu, cuda (the GPU with this rank's number on its "
                          "host), or cuda:N",

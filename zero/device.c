@@ -25,8 +25,7 @@ struct eng_device {
     zero_stream stream; /**< of the call under way */
     unsigned char *params, *grads;
     size_t params_bytes;
-    size_t *sections;   /**< byte of each in params */
-    uint64_t *versions; /**< of the parameters that each has there; UINT64_MAX: none */
+    size_t *sections; /**< byte of each in params */
     void *shown, *valued;
     void **read, **copied, **taken;
     void *pinned[PINS];
@@ -94,7 +93,6 @@ void eng_device_close(zero_ctx *z)
         d->ops->leave();
     }
     base_free(d->sections);
-    base_free(d->versions);
     base_free(d->values);
     base_free(d);
     z->device = NULL;
@@ -129,14 +127,12 @@ static zero_result make_tables(const zero_ctx *z, struct eng_device *d, struct b
 {
     const size_t sections = z->layout.section_count;
     d->sections = base_calloc(sections, sizeof *d->sections);
-    d->versions = base_calloc(sections, sizeof *d->versions);
     d->values = base_aligned_alloc(VALUES_BYTES, VALUES_BYTES);
-    if (!d->sections || !d->versions || !d->values)
+    if (!d->sections || !d->values)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the device's table of %zu sections",
                          sections);
     for (size_t s = 0; s < sections; s++) {
         d->sections[s] = d->params_bytes;
-        d->versions[s] = UINT64_MAX;
         d->params_bytes += section_bytes(&z->layout.sections[s]);
     }
     return ZERO_OK;
@@ -146,8 +142,7 @@ size_t eng_device_tables(const zero_ctx *z, const struct eng_placement *placemen
 {
     if (!z->config.on_device)
         return 0;
-    return z->layout.section_count * (sizeof(size_t) + sizeof(uint64_t)) + VALUES_BYTES +
-           sizeof(struct eng_device) +
+    return z->layout.section_count * sizeof(size_t) + VALUES_BYTES + sizeof(struct eng_device) +
            (z->layout.unit_count + (size_t)placement->gather.slot_count +
             (size_t)placement->grads.slot_count) *
                sizeof(void *);
@@ -257,7 +252,7 @@ static zero_result show_section(zero_ctx *z, size_t s, bool *shows, struct base_
     const struct eng_section_place *place = &z->placement.sections[s];
     const int slot = z->units[section->unit].slot;
     const unsigned char *from = z->params + place->home;
-    if (d->versions[s] == z->io[s].version)
+    if (z->io[s].lent == z->io[s].version)
         return ZERO_OK;
     if (place->residence == ENG_SHARDED)
         from = z->slots + z->gather_slots[slot].offset + place->slot_offset;
@@ -271,7 +266,7 @@ static zero_result show_section(zero_ctx *z, size_t s, bool *shows, struct base_
     if (!r && place->residence == ENG_SHARDED)
         r = d->ops->event_record(d->copied[slot], d->stream, error);
     if (!r)
-        d->versions[s] = z->io[s].version;
+        z->io[s].lent = z->io[s].version;
     *shows = true;
     return r;
 }

@@ -74,7 +74,7 @@ struct eng_section_io {
     size_t section;
     bool trains;      /**< some tensor of it is updated: it is reduced and published */
     uint64_t version; /**< of the parameters, when a value of it changed last, */
-    uint64_t lent;    /**< and when it was copied to the caller's memory last */
+    uint64_t lent;    /**< and when it was copied to where the program has it last */
     int round;        /**< local micro-batch of the reduction */
     struct coll_request gather[2];
     struct coll_request reduce;

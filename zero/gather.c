@@ -67,7 +67,8 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
         r = eng_device_show(z, unit);
     if (r)
         return r;
-    eng_borrow_unit(z, unit);
+    if (!z->device)
+        eng_borrow_unit(z, unit);
     if (u->holds++ == 0)
         z->held_units++;
     r = eng_trace_gathered(z, unit);

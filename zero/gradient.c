@@ -312,15 +312,6 @@ static zero_result start_reductions(zero_ctx *z, zero_unit unit, size_t grad_byt
     return r;
 }
 
-/** The program is done with the unit's gradient. */
-static void close_gradient(zero_ctx *z, zero_unit unit)
-{
-    struct eng_unit *u = &z->units[unit];
-    u->grad_open = false;
-    u->grad_handed = true;
-    z->open_grads--;
-}
-
 /** Sends what is in the unit's slot on its way. */
 static zero_result send_off(zero_ctx *z, zero_unit unit)
 {
@@ -371,16 +362,21 @@ void eng_grad_doubt(zero_ctx *z)
         z->grad_slots[i].clean = false;
 }
 
+/** Sends off the gradient that comes from a device, when it is here; `next` is the one that does
+ * from now on, -1: none. */
+static zero_result send_waiting(zero_ctx *z, zero_unit next)
+{
+    const zero_unit unit = eng_device_waiting(z, next);
+    const zero_result r = unit < 0 ? ZERO_OK : eng_device_await(z, unit);
+    return r || unit < 0 ? r : send_off(z, unit);
+}
+
 zero_result eng_grad_flush(zero_ctx *z)
 {
-    const zero_unit unit = z->device ? eng_device_waiting(z, -1) : -1;
-    zero_result r = ZERO_OK;
-    if (unit >= 0) {
-        r = eng_device_await(z, unit);
-        if (!r)
-            r = send_off(z, unit);
-    }
-    return r || !z->device ? r : eng_device_values(z);
+    if (!z->device)
+        return ZERO_OK;
+    const zero_result r = send_waiting(z, -1);
+    return r ? r : eng_device_values(z);
 }
 
 /** Copies the gradient from the device, and sends off the one before meanwhile: so ranks start
@@ -388,15 +384,20 @@ zero_result eng_grad_flush(zero_ctx *z)
  * updated as soon as it is there. */
 static zero_result bring_down(zero_ctx *z, zero_unit unit)
 {
-    const bool announced = eng_announced(z);
     zero_result r = eng_device_take(z, unit);
-    close_gradient(z, unit);
-    const zero_unit before = eng_device_waiting(z, unit);
-    if (!r && before >= 0)
-        r = eng_device_await(z, before);
-    if (!r && before >= 0)
-        r = send_off(z, before);
-    return r || !announced ? r : eng_grad_flush(z);
+    if (!r)
+        r = send_waiting(z, unit);
+    return r || !eng_announced(z) ? r : eng_grad_flush(z);
+}
+
+/** The program is done with the unit's gradient. */
+static zero_result close_gradient(zero_ctx *z, zero_unit unit)
+{
+    struct eng_unit *u = &z->units[unit];
+    u->grad_open = false;
+    u->grad_handed = true;
+    z->open_grads--;
+    return z->device ? bring_down(z, unit) : send_off(z, unit);
 }
 
 static zero_result open_zeroed(zero_ctx *z, zero_unit unit)
@@ -417,11 +418,8 @@ static zero_result hand_over(zero_ctx *z, zero_unit unit)
     const zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
     if (r)
         return r;
-    if (z->device)
-        return bring_down(z, unit);
     eng_take_gradients(z, unit);
-    close_gradient(z, unit);
-    return send_off(z, unit);
+    return close_gradient(z, unit);
 }
 
 /** Zeros: what was opened, with nothing added. */
@@ -430,12 +428,7 @@ static zero_result hand_over_none(zero_ctx *z, zero_unit unit)
     zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
     if (!r)
         r = open_gradient(z, unit, FOR_NONE);
-    if (r)
-        return r;
-    if (z->device)
-        return bring_down(z, unit);
-    close_gradient(z, unit);
-    return send_off(z, unit);
+    return r ? r : close_gradient(z, unit);
 }
 
 zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream)

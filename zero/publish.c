@@ -86,7 +86,7 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything)
         if (everything || z->layout.sections[s].persistent)
             r = wait_section(z, s);
     // What is readable without a gather is so in the caller's memory, too.
-    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+    for (size_t s = 0; !r && !z->device && s < z->layout.section_count; s++)
         if (z->layout.sections[s].persistent)
             eng_borrow_section(z, s);
     if (!r && z->device)

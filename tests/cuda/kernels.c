@@ -106,20 +106,7 @@ static struct state before, after, expected;
 
 static struct eng_rule_scalars scalars_of(int turn, int group)
 {
-    return (struct eng_rule_scalars){
-        .rule = (enum eng_rule)((turn + group) % ENG_RULES),
-        .gradient_scale = 0.125f,
-        .beta1 = 0.9f,
-        .one_minus_beta1 = 0.1f,
-        .beta2 = 0.999f,
-        .one_minus_beta2 = 0.001f,
-        .decay = 1e-4f,
-        .step_size = 1e-2f,
-        .inverse_sqrt_correction = 31.6f,
-        .eps = 1e-8f,
-        .l2 = turn / 2 % 2,
-        .nesterov = turn % 2,
-    };
+    return input_scalars((enum eng_rule)((turn + group) % ENG_RULES), turn / 2 % 2, turn % 2);
 }
 
 static const uint32_t counts[] = {1, 2, 3, 4, 5, 127, 1023, 1024, 1025, 2047, 9001};

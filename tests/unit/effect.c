@@ -115,6 +115,8 @@ static void no_effect_is_an_error(void **state)
     expect("device=tpu", &f32, "device=tpu: it is cpu, cuda");
     expect("device=cuda:x", &f32, "device=cuda:x: it is cpu, cuda");
     expect("device=cuda:1x", &f32, "device=cuda:1x: it is cpu, cuda");
+    expect("device=cuda:4294967296", &f32, "device=cuda:4294967296: it is cpu, cuda");
+    expect("device=cuda:", &f32, "device=cuda:: it is cpu, cuda");
     expect("device=cuda:1\nparanoid=1", &f32, "paranoid=1 with device=cuda:1");
 }
 

@@ -56,6 +56,25 @@ static inline void input_fill(enum input_kind kind, uint64_t stream, size_t coun
     }
 }
 
+/** Scalars as a step might have them. */
+static inline struct eng_rule_scalars input_scalars(enum eng_rule rule, bool l2, bool nesterov)
+{
+    return (struct eng_rule_scalars){
+        .rule = rule,
+        .gradient_scale = 0.125f,
+        .beta1 = 0.9f,
+        .one_minus_beta1 = 0.1f,
+        .beta2 = 0.999f,
+        .one_minus_beta2 = 0.001f,
+        .decay = 1e-4f,
+        .step_size = 1e-2f,
+        .inverse_sqrt_correction = 31.6f,
+        .eps = 1e-8f,
+        .l2 = l2,
+        .nesterov = nesterov,
+    };
+}
+
 /** The i-th table that runs on this machine, NULL past the last; table 0 is the definition. */
 static inline const struct eng_kernels *usable_table(size_t i)
 {

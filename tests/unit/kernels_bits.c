@@ -67,20 +67,7 @@ static int leave(void **state)
 
 static struct eng_rule_scalars usual_scalars(const struct form *form)
 {
-    return (struct eng_rule_scalars){
-        .rule = form->rule,
-        .gradient_scale = 0.125f,
-        .beta1 = 0.9f,
-        .one_minus_beta1 = 0.1f,
-        .beta2 = 0.999f,
-        .one_minus_beta2 = 0.001f,
-        .decay = 1e-4f,
-        .step_size = 1e-2f,
-        .inverse_sqrt_correction = 31.6f,
-        .eps = 1e-8f,
-        .l2 = form->l2,
-        .nesterov = form->nesterov,
-    };
+    return input_scalars(form->rule, form->l2, form->nesterov);
 }
 
 // Scalars of one kind, or all bits of all scalars at random.

@@ -60,22 +60,6 @@ static int leave(void **state)
     return 0;
 }
 
-static struct eng_rule_scalars scalars_of(enum eng_rule rule)
-{
-    return (struct eng_rule_scalars){
-        .rule = rule,
-        .gradient_scale = 0.125f,
-        .beta1 = 0.9f,
-        .one_minus_beta1 = 0.1f,
-        .beta2 = 0.999f,
-        .one_minus_beta2 = 0.001f,
-        .decay = 1e-4f,
-        .step_size = 1e-2f,
-        .inverse_sqrt_correction = 31.6f,
-        .eps = 1e-8f,
-    };
-}
-
 static uint16_t narrowed(zero_dtype dtype, float x)
 {
     return dtype == ZERO_BF16 ? base_bf16_from_f32(x) : base_f16_from_f32(x);
@@ -139,7 +123,7 @@ static void run(const struct eng_kernels *table, const struct test_case *test,
         .count = test->count,
         .first = test->first,
     };
-    const struct eng_rule_scalars scalars = scalars_of(test->rule);
+    const struct eng_rule_scalars scalars = input_scalars(test->rule, false, false);
     const struct eng_update update = update_of(test, state);
     *out = (struct outcome){.done = 0};
     out->done = table->update_sum[test->rule](&scalars, &update, &from,
@@ -173,7 +157,7 @@ static void expect(const struct test_case *test, const struct inputs *in, size_t
         squares[i / ENG_GRANULE] =
             squares_of(usable_table(0), left < ENG_GRANULE ? left : ENG_GRANULE, total + i);
     }
-    const struct eng_rule_scalars scalars = scalars_of(test->rule);
+    const struct eng_rule_scalars scalars = input_scalars(test->rule, false, false);
     struct eng_update update = update_of(test, state);
     update.count = done;
     update.gradient = total;
