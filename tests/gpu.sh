@@ -110,6 +110,7 @@ step_benchmarks() {
         echo "left out: what is compared with PyTorch; there is no torch for python3 here"
     fi
     "$build/bin/tests/bench_device" $((128 * 1024 * 1024)) $python
+    [ -z "$python" ] || tests/bench/gpt2_gpu.sh "$build/bin" $python
 }
 
 if [ "$*" = pack ]; then

@@ -4,6 +4,7 @@
 # virtual environment>, which is made, with torch from PyPI (PYTHON, TORCH: which), if it is not
 # there. Prints each of five rounds, in which both train by turns; then the median of the ratios.
 set -eu
+export PYTHONDONTWRITEBYTECODE=1
 
 [ $# = 2 ] || { echo "usage: $0 <folder of gpt2 and zero-run> <virtual environment>" >&2; exit 2; }
 programs="$1" environment="$2" here="$(cd "$(dirname "$0")" && pwd)"
