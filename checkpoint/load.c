@@ -7,12 +7,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-// So many shards are open at once. The one that was used longest ago makes room for another.
-enum { OPEN_SHARDS = 32 };
+// So many shards' files are open at once. The one that was used longest ago makes room for another;
+// what its index says is kept.
+enum { OPEN_FILES = 32 };
 
-struct open_shard {
-    struct ckpt_shard *shard; // NULL: none
-    uint32_t rank;
+struct known_shard {
+    struct ckpt_shard *shard;
+    bool open;          // its file is
     uint64_t last_used; // by the loader's clock
     char path[CKPT_PATH_BYTES];
 };
@@ -23,7 +24,8 @@ struct ckpt_loader {
     char *path;
     struct ckpt_manifest manifest;
     struct ckpt_codec *codec;
-    struct open_shard open[OPEN_SHARDS];
+    struct known_shard **known; // by rank; NULL: not opened yet
+    size_t open;                // files of theirs
     uint64_t clock;
     uint64_t bytes_read; // from shards that are closed
 
@@ -38,9 +40,10 @@ struct ckpt_loader {
 static zero_result make_buffers(struct ckpt_loader *loader, struct base_error *error)
 {
     loader->kept_block = SIZE_MAX;
+    loader->known = base_calloc(loader->manifest.world, sizeof(struct known_shard *));
     loader->room = base_aligned_alloc(64, ckpt_shard_room());
     loader->elements = base_aligned_alloc(64, (size_t)CKPT_BLOCK_ELEMENTS * CKPT_MAX_PLANES);
-    if (loader->room && loader->elements)
+    if (loader->known && loader->room && loader->elements)
         return ckpt_codec_create(&loader->codec, CKPT_LEVEL_STORED, error);
     return zero_fail(error, ZERO_E_NOMEM, "no memory to read '%s'", loader->path);
 }
@@ -69,23 +72,34 @@ zero_result ckpt_loader_open(struct ckpt_loader **out, const struct ckpt_store *
     return ZERO_OK;
 }
 
-static void close_shard(struct ckpt_loader *loader, struct open_shard *open)
+static void forget_shard(struct ckpt_loader *loader, uint32_t rank)
 {
-    if (open->shard)
-        loader->bytes_read += ckpt_shard_bytes_read(open->shard);
-    ckpt_shard_close(open->shard);
-    open->shard = NULL;
+    struct known_shard *known = loader->known[rank];
+    if (!known)
+        return;
+    if (known->shard)
+        loader->bytes_read += ckpt_shard_bytes_read(known->shard);
+    loader->open -= known->open;
+    ckpt_shard_close(known->shard);
+    base_free(known);
+    loader->known[rank] = NULL;
+}
+
+static void forget_shards(struct ckpt_loader *loader)
+{
+    for (uint32_t rank = 0; loader->known && rank < loader->manifest.world; rank++)
+        forget_shard(loader, rank);
 }
 
 void ckpt_loader_close(struct ckpt_loader *loader)
 {
     if (!loader)
         return;
-    for (size_t i = 0; i < OPEN_SHARDS; i++)
-        close_shard(loader, &loader->open[i]);
+    forget_shards(loader);
     ckpt_reader_leave(loader->store, &loader->lock);
     ckpt_codec_destroy(loader->codec);
     ckpt_manifest_free(&loader->manifest);
+    base_free(loader->known);
     base_free(loader->room);
     base_free(loader->elements);
     base_free(loader->path);
@@ -100,44 +114,73 @@ const struct ckpt_manifest *ckpt_loader_manifest(const struct ckpt_loader *loade
 uint64_t ckpt_loader_bytes_read(const struct ckpt_loader *loader)
 {
     uint64_t bytes = loader->bytes_read;
-    for (size_t i = 0; i < OPEN_SHARDS; i++)
-        if (loader->open[i].shard)
-            bytes += ckpt_shard_bytes_read(loader->open[i].shard);
+    for (size_t rank = 0; rank < loader->manifest.world; rank++)
+        if (loader->known[rank])
+            bytes += ckpt_shard_bytes_read(loader->known[rank]->shard);
     return bytes;
 }
 
-static zero_result open_shard(struct ckpt_loader *loader, struct open_shard *open, uint32_t rank,
-                              struct base_error *error)
+static zero_result open_shard(struct ckpt_loader *loader, uint32_t rank, struct base_error *error)
 {
-    close_shard(loader, open);
-    open->rank = rank;
-    const zero_result result =
-        ckpt_shard_path(open->path, loader->path, loader->manifest.state.step, rank, error);
-    return result ? result
-                  : ckpt_shard_open(&open->shard, loader->store, open->path, &loader->manifest,
-                                    rank, error);
+    struct known_shard *known = loader->known[rank] = base_calloc(1, sizeof *known);
+    if (!known)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory to read '%s'", loader->path);
+    zero_result result =
+        ckpt_shard_path(known->path, loader->path, loader->manifest.state.step, rank, error);
+    if (result == ZERO_OK)
+        result = ckpt_shard_open(&known->shard, loader->store, known->path, &loader->manifest, rank,
+                                 error);
+    if (result) {
+        forget_shard(loader, rank);
+        return result;
+    }
+    known->open = true;
+    loader->open++;
+    return ZERO_OK;
 }
 
-// Finds a shard that is open, or opens it.
+// Of those whose file is open; NULL: none is.
+static struct known_shard *find_oldest(const struct ckpt_loader *loader)
+{
+    struct known_shard *oldest = NULL;
+    for (size_t rank = 0; rank < loader->manifest.world; rank++) {
+        struct known_shard *known = loader->known[rank];
+        if (known && known->open && (!oldest || known->last_used < oldest->last_used))
+            oldest = known;
+    }
+    return oldest;
+}
+
+// There is to be room for another open file.
+static void make_room(struct ckpt_loader *loader)
+{
+    struct known_shard *oldest = loader->open < OPEN_FILES ? NULL : find_oldest(loader);
+    if (!oldest)
+        return;
+    ckpt_shard_rest(oldest->shard);
+    oldest->open = false;
+    loader->open--;
+}
+
+// Finds a shard that is known, or opens it.
 static zero_result find_shard(struct ckpt_loader *loader, uint32_t rank, struct ckpt_shard **shard,
                               struct base_error *error)
 {
-    struct open_shard *found = &loader->open[0];
-    for (size_t i = 0; i < OPEN_SHARDS; i++) {
-        struct open_shard *open = &loader->open[i];
-        if (open->shard && open->rank == rank) {
-            found = open;
-            break;
-        }
-        if (found->shard && (!open->shard || open->last_used < found->last_used))
-            found = open;
+    struct known_shard *known = loader->known[rank];
+    if (!known || !known->open)
+        make_room(loader);
+    if (!known) {
+        const zero_result result = open_shard(loader, rank, error);
+        if (result)
+            return result;
+        known = loader->known[rank];
+    } else if (!known->open) {
+        known->open = true; // the next block read of it opens it
+        loader->open++;
     }
-    zero_result result = ZERO_OK;
-    if (!found->shard || found->rank != rank)
-        result = open_shard(loader, found, rank, error);
-    found->last_used = ++loader->clock;
-    *shard = found->shard;
-    return result;
+    known->last_used = ++loader->clock;
+    *shard = known->shard;
+    return ZERO_OK;
 }
 
 /* ------------------------------------------------------------------ elements */
@@ -303,15 +346,15 @@ static bool is_global(const struct verification *verification, const struct ckpt
     return at->run == SIZE_MAX && !verification->loader->manifest.blobs[at->blob].of_rank;
 }
 
-static bool verify_block(struct verification *verification, const struct open_shard *open,
-                         size_t block)
+static bool verify_block(struct verification *verification, uint32_t rank, size_t block)
 {
     struct ckpt_loader *loader = verification->loader;
-    const struct ckpt_block_place at = ckpt_shard_place(open->shard, block);
+    struct ckpt_shard *shard = loader->known[rank]->shard;
+    const struct ckpt_block_place at = ckpt_shard_place(shard, block);
     const struct ckpt_run *run =
-        at.run == SIZE_MAX ? NULL : &loader->manifest.shards[open->rank].runs[at.run];
+        at.run == SIZE_MAX ? NULL : &loader->manifest.shards[rank].runs[at.run];
     struct base_error damage = {.result = ZERO_OK};
-    bool good = ckpt_shard_read(open->shard, block, loader->codec, loader->room, loader->elements,
+    bool good = ckpt_shard_read(shard, block, loader->codec, loader->room, loader->elements,
                                 &damage) == ZERO_OK;
     if (good && run)
         add_elements(verification, run, &at);
@@ -339,14 +382,14 @@ static bool verify_shard(struct verification *verification, uint32_t rank)
 {
     struct ckpt_loader *loader = verification->loader;
     struct base_error damage = {.result = ZERO_OK};
-    struct open_shard *open = &loader->open[0];
-    if (open_shard(loader, open, rank, &damage)) {
+    if (open_shard(loader, rank, &damage)) {
         miss_shard(verification, rank);
         return note(verification, &damage);
     }
     bool going = true;
-    for (size_t b = 0; going && b < ckpt_shard_blocks(open->shard); b++)
-        going = verify_block(verification, open, b);
+    for (size_t b = 0; going && b < ckpt_shard_blocks(loader->known[rank]->shard); b++)
+        going = verify_block(verification, rank, b);
+    forget_shard(loader, rank);
     return going;
 }
 
@@ -404,8 +447,7 @@ static bool verify_all(struct verification *verification)
         return false;
     }
     // What is open has been checked once; now it is again.
-    for (size_t i = 0; i < OPEN_SHARDS; i++)
-        close_shard(loader, &loader->open[i]);
+    forget_shards(loader);
     loader->kept_block = SIZE_MAX;
     for (uint32_t rank = 0; going && rank < loader->manifest.world; rank++)
         going = verify_shard(verification, rank);

@@ -2,8 +2,8 @@
  * checkpoint/load.h: elements of a checkpoint, wherever in its shards they are.
  *
  * Nobody asks anybody: the manifest says which shard has which elements, shards are opened when
- * something of them is wanted, and only the blocks that hold it are read. All *local*, one thread
- * at a time.
+ * something of them is wanted, and only the blocks that hold it are read. At most 32 files are open
+ * at a time; what their indexes say is read once, and kept. All *local*, one thread at a time.
  */
 #ifndef CHECKPOINT_LOAD_H
 #define CHECKPOINT_LOAD_H

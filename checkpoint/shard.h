@@ -165,15 +165,20 @@ size_t ckpt_shard_room(void);
  * Reads one block, checks and decodes it into `elements`, which has room for all of them; `room` is
  * ckpt_shard_room() bytes of scratch. Elements are undefined after an error. ZERO_E_CORRUPT: the
  * message names tensor, slice, field and elements, offset and file; ZERO_E_IO. Any thread, each
- * with a codec and scratch of its own.
+ * with a codec and scratch of its own; but only one after ckpt_shard_rest(), and then also
+ * ZERO_NOT_FOUND.
  */
 zero_result ckpt_shard_read(struct ckpt_shard *shard, size_t block, struct ckpt_codec *codec,
                             void *room, void *elements, struct base_error *error);
 
+/** Closes the file, not what is known of it: the next block that is read opens it again. Nobody is
+ * reading. */
+void ckpt_shard_rest(struct ckpt_shard *shard);
+
 /** Bytes read from the file so far, by all threads. */
 uint64_t ckpt_shard_bytes_read(const struct ckpt_shard *shard);
 
-/** Closes the file and frees it; accepts NULL. */
+/** Closes the file, if it is open, and frees it; accepts NULL. */
 void ckpt_shard_close(struct ckpt_shard *shard);
 
 #endif

@@ -10,7 +10,7 @@
 
 struct ckpt_shard {
     const struct ckpt_store *store;
-    struct ckpt_file *file;
+    struct ckpt_file *file; // NULL: it rests
     const char *path;
     const struct ckpt_manifest *manifest;
     const struct ckpt_shard_entry *entry;
@@ -377,6 +377,11 @@ void ckpt_shard_close(struct ckpt_shard *shard)
     base_free(shard);
 }
 
+void ckpt_shard_rest(struct ckpt_shard *shard)
+{
+    shard->store->close(&shard->file, NULL);
+}
+
 size_t ckpt_shard_blocks(const struct ckpt_shard *shard)
 {
     return shard->block_count;
@@ -461,7 +466,11 @@ zero_result ckpt_shard_read(struct ckpt_shard *shard, size_t number, struct ckpt
     const struct ckpt_block *block = &shard->blocks[number];
     const size_t stored = ckpt_stored_bytes(block->plane_bytes);
     struct base_error cause = {.result = ZERO_OK};
-    zero_result result = read_bytes(shard, room, stored, block->offset, &cause);
+    zero_result result = ZERO_OK;
+    if (!shard->file)
+        result = shard->store->open(shard->store->user, &shard->file, shard->path, &cause);
+    if (result == ZERO_OK)
+        result = read_bytes(shard, room, stored, block->offset, &cause);
     if (result == ZERO_OK && base_hash64(room, stored, 0) != block->stored)
         result = zero_fail(&cause, ZERO_E_CORRUPT, "its stored bytes have another checksum");
     if (result == ZERO_OK)

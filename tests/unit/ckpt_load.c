@@ -2,6 +2,7 @@
 #include "base/arena.h"
 #include "checkpoint/load.h"
 #include "checkpoint/manifest_parts.h"
+#include "checkpoint/shard_format.h"
 #include "tests/sweep.h"
 #include "tests/unit/ckpt_sample.h"
 #include "tests/unit/memory_store.h"
@@ -213,17 +214,44 @@ static void the_block_that_is_kept(void **state)
     ckpt_loader_close(loader);
 }
 
+// Files are closed and opened again, but header and index of each are read once.
 static void more_shards_than_are_kept_open(void **state)
 {
     (void)state;
     save(SAMPLE_SMALL, 40, 0);
+    uint64_t known = 0, read[3];
+    for (size_t r = 0; r < made.world; r++)
+        known += CKPT_HEADER_BYTES + made.shards[r].bytes - made.shards[r].index_offset;
     struct ckpt_loader *loader = open_loader();
-    for (int turn = 0; turn < 2; turn++)
+    for (int turn = 0; turn < 3; turn++) {
         assert_int_equal(read_blobs(loader), ZERO_OK);
-    assert_true(memory.open < 40);
+        assert_in_range(memory.open, 1, 39);
+        read[turn] = ckpt_loader_bytes_read(loader);
+    }
+    assert_int_equal(read[1] - read[0], read[0] - known);
+    assert_int_equal(read[2] - read[1], read[0] - known);
     for (size_t t = 0; t < made.tensor_count; t++)
         for (uint32_t s = 0; s < made.tensors[t].slices; s++)
             assert_int_equal(read_range(loader, t, s, 0, 0, made.tensors[t].numel), ZERO_OK);
+    ckpt_loader_close(loader);
+}
+
+// One that is gone when it is to be opened again is told; the others can still be read.
+static void a_shard_that_goes_while_it_rests(void **state)
+{
+    (void)state;
+    unsigned char blob[200];
+    save(SAMPLE_SMALL, 40, 0);
+    struct ckpt_loader *loader = open_loader();
+    assert_int_equal(read_blobs(loader), ZERO_OK); // shard 0 rests from now on
+    const int open = memory.open;
+    memory_store_find(&memory, path_of(1))->path[0] = 'D';
+    assert_int_equal(ckpt_loader_blob(loader, 3, 1, blob, &failure), ZERO_NOT_FOUND);
+    assert_non_null(strstr(failure.message, "blob 'blob.3'"));
+    assert_non_null(strstr(failure.message, path_of(1)));
+    assert_int_equal(memory.open, open - 1);
+    for (uint32_t rank = 2; rank < 40; rank++)
+        assert_int_equal(ckpt_loader_blob(loader, 3, rank, blob, &failure), ZERO_OK);
     ckpt_loader_close(loader);
 }
 
@@ -476,6 +504,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_more_is_read_than_needed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_block_that_is_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(more_shards_than_are_kept_open, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_shard_that_goes_while_it_rests, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_not_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_changed_byte_of_every_file_is_found, set_up,
                                         tear_down),
