@@ -2,8 +2,9 @@
  * checkpoint/safetensors.h: tensors by name in Hugging Face's safetensors format.
  *
  * A file is an 8-byte little-endian length, a JSON object of that length (name -> dtype, shape,
- * data_offsets), and the tensors' bytes, little-endian, row-major, without gap or overlap. All
- * functions are *local*.
+ * data_offsets), and the tensors' bytes, little-endian, row-major, without gap or overlap. A large
+ * model is several files and an index beside them (model.safetensors.index.json), which are read as
+ * one. All functions are *local*.
  */
 #ifndef CHECKPOINT_SAFETENSORS_H
 #define CHECKPOINT_SAFETENSORS_H
@@ -31,11 +32,13 @@ struct ckpt_tensor {
     uint64_t count;  /**< elements; given by the reader, computed by the writer */
     uint64_t offset; /**< of its first byte in the file; the same */
     uint64_t bytes;  /**< the same */
+    size_t number;   /**< the reader's: ckpt_safetensors_at() of it is the tensor */
+    size_t file;     /**< the reader's: which file of an index it is in, by name, from 0 */
 };
 
 /* ------------------------------------------------------------------ reading */
 
-/** An open file. Constant after open: any thread may read. */
+/** An open file, or all files of an index. Constant after open: any thread may read. */
 struct ckpt_safetensors;
 
 /**
@@ -43,9 +46,13 @@ struct ckpt_safetensors;
  * tensors cover the file exactly; nothing in the file can make a later call go out of bounds.
  * On success *file is to be closed; after an error it is NULL.
  *
- * ZERO_NOT_FOUND no such file (error has the message); ZERO_E_CORRUPT damaged or hostile (the
- * message names tensor or offset); ZERO_E_UNSUPPORTED an unknown dtype or more than CKPT_MAX_DIMS
- * dimensions; ZERO_E_INVALID no regular file; ZERO_E_IO; ZERO_E_NOMEM.
+ * A path that ends in ".json" is an index: an object whose "weight_map" has the file of each
+ * tensor, by name. All of these are opened, in the index's folder, and have exactly its tensors.
+ *
+ * ZERO_NOT_FOUND no such file (error has the message); ZERO_E_CORRUPT damaged or hostile, or
+ * another tensor than the index says, none, or a file elsewhere (the message names tensor or
+ * offset); ZERO_E_UNSUPPORTED an unknown dtype or more than CKPT_MAX_DIMS dimensions;
+ * ZERO_E_INVALID no regular file; ZERO_E_IO; ZERO_E_NOMEM.
  */
 zero_result ckpt_safetensors_open(struct ckpt_safetensors **file, const char *path,
                                   struct base_error *error);
@@ -53,8 +60,8 @@ zero_result ckpt_safetensors_open(struct ckpt_safetensors **file, const char *pa
 /** Number of tensors. */
 size_t ckpt_safetensors_count(const struct ckpt_safetensors *file);
 
-/** Tensor number `index`, in the order of their bytes in the file; NULL beyond the last. Belongs
- * to the file. */
+/** Tensor number `index`, in the order of their bytes in the file, those of an index file by file;
+ * NULL beyond the last. Belongs to the file. */
 const struct ckpt_tensor *ckpt_safetensors_at(const struct ckpt_safetensors *file, size_t index);
 
 /** The tensor called `name`, NULL if there is none. Belongs to the file. */
@@ -76,8 +83,8 @@ zero_result ckpt_safetensors_read(const struct ckpt_safetensors *file,
                                   const struct ckpt_tensor *tensor, uint64_t first, uint64_t count,
                                   void *out, struct base_error *error);
 
-/** The text that the file has under a name beside its tensors; NULL if there is none. Belongs to
- * the file. */
+/** The text that the file has under a name beside its tensors; NULL if there is none, or the path
+ * was an index's. Belongs to the file. */
 const char *ckpt_safetensors_metadata(const struct ckpt_safetensors *file, const char *key);
 
 /** Closes the file and frees what belongs to it; accepts NULL. */

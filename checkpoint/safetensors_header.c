@@ -217,6 +217,26 @@ static int compare_names(const void *left, const void *right)
     return strcmp((*a)->name, (*b)->name);
 }
 
+void ckpt_header_sort(struct ckpt_tensor **by_name, size_t count)
+{
+    if (count > 0)
+        qsort(by_name, count, sizeof *by_name, compare_names);
+}
+
+static int compare_with_name(const void *name, const void *element)
+{
+    const struct ckpt_tensor *const *tensor = element;
+    return strcmp(name, (*tensor)->name);
+}
+
+const struct ckpt_tensor *ckpt_header_search(struct ckpt_tensor *const *by_name, size_t count,
+                                             const char *name)
+{
+    struct ckpt_tensor *const *found =
+        bsearch(name, by_name, count, sizeof *by_name, compare_with_name);
+    return found ? *found : NULL;
+}
+
 // Sorts the table, checks that it covers the data exactly, and moves it to where the data begin.
 static zero_result place_tensors(struct ckpt_header *header, uint64_t data_start,
                                  uint64_t data_bytes, const char *path, struct base_error *error)
@@ -239,7 +259,7 @@ static zero_result place_tensors(struct ckpt_header *header, uint64_t data_start
                          "'%s': the tensors end at byte %" PRIu64
                          " of the data, the file at %" PRIu64,
                          path, end, data_bytes);
-    qsort(header->by_name, header->count, sizeof(struct ckpt_tensor *), compare_names);
+    ckpt_header_sort(header->by_name, header->count);
     return ZERO_OK;
 }
 

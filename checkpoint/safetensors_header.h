@@ -44,6 +44,13 @@ zero_result ckpt_header_format(struct ckpt_tensor *table, size_t tensors,
                                char **text, size_t *length, const char *path,
                                struct base_error *error);
 
+/** Sorts tensors by name. *Local.* */
+void ckpt_header_sort(struct ckpt_tensor **by_name, size_t count);
+
+/** The one called `name` of tensors sorted by name, NULL if there is none. *Local.* */
+const struct ckpt_tensor *ckpt_header_search(struct ckpt_tensor *const *by_name, size_t count,
+                                             const char *name);
+
 /** Bytes of one element; 0 for CKPT_OTHER. *Local.* */
 size_t ckpt_dtype_size(enum ckpt_dtype dtype);
 

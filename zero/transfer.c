@@ -21,7 +21,7 @@ size_t eng_export_bytes(const zero_ctx *z, int rank)
 size_t eng_import_bytes(const zero_ctx *z)
 {
     return z->model.param_count *
-           (sizeof(struct ckpt_tensor) + ENTRY_BYTES + 2 * sizeof(struct ckpt_tensor *));
+           (sizeof(struct ckpt_tensor) + ENTRY_BYTES + 3 * sizeof(struct ckpt_tensor *));
 }
 
 static zero_result check_call(zero_ctx *z, const char *path, const char *call)

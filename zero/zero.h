@@ -601,7 +601,8 @@ ZERO_API zero_result zero_export(zero_ctx *z, const char *path);
 
 /**
  * Replaces master weights and working copies (to nearest even) by the tensors of a safetensors file
- * (F32, BF16 or F16), by name; `prefix` (may be NULL) may stand before names in the file. Moments
+ * (F32, BF16 or F16), by name, or of all files of an index (model.safetensors.index.json: a path
+ * that ends in ".json"); `prefix` (may be NULL) may stand before names in the file. Moments
  * stay. *Collective*; every rank reads the file, and all return the same result. A tensor that is
  * missing or has another shape or type is ZERO_E_INVALID, a damaged file ZERO_E_CORRUPT, one with
  * an unknown dtype ZERO_E_UNSUPPORTED, one that is not there ZERO_E_IO, and nothing was changed;

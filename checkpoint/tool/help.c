@@ -21,7 +21,7 @@ const char tool_help[] =
     "                        them doesn't matter\n"
     "  export PATH FILE      write the weights to a safetensors file, with --state all of it\n"
     "  import FILE DIR       make a checkpoint in DIR of an exported state, or with --like of\n"
-    "                        weights\n"
+    "                        weights, also of several files: their index.json\n"
     "  prune DIR             remove what --keep and --keep-every don't keep, and unfinished "
     "saves,\n"
     "                        if the newest checkpoint is whole and no job saves here\n"

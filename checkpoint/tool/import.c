@@ -111,7 +111,7 @@ static zero_result find_field(struct import *job, size_t t, int field, bool *use
     const zero_result result = check_tensor(job, tensor, field, found, name, error);
     if (!result) {
         job->fields[t * CKPT_MAX_FIELDS + (size_t)field] = found;
-        used[found - ckpt_safetensors_at(job->file, 0)] = true;
+        used[found->number] = true;
     }
     base_free(name);
     return result;

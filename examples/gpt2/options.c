@@ -56,7 +56,7 @@ static const struct spec specs[] = {
      "text files or directories of them, read as bytes; or .bin files of 16-bit tokens"},
     {"order", "shuffled|sequential", CHOICE, AT(order), 0, 0, "shuffled", "of the data"},
     {"init", "FILE", TEXT, AT(init), 0, 0, NULL,
-     "first weights from this safetensors file (default: random)"},
+     "first weights from this safetensors file, or index of several (default: random)"},
     {"save", "FILE", TEXT, AT(save), 0, 0, NULL,
      "write the weights to this safetensors file at the end (default: don't)"},
     {"checkpoint", "DIR", TEXT, AT(checkpoint), 0, 0, NULL,

@@ -214,6 +214,36 @@ static void test_weights_are_imported_like_a_checkpoint(void **state)
     ckpt_loader_close(loader);
 }
 
+// As models on Hugging Face's hub are that are too large for one file.
+static void test_an_index_is_imported_like_a_file(void **state)
+{
+    (void)state;
+    tool_save(tool_directory(), SAMPLE_SMALL, 50, 2, NULL, 8);
+    tool_expect(0, "export --tensor 'tensor.[02]' $D $T/m-1", "2 tensors");
+    tool_expect(0, "export --tensor 'tensor.1' $D $T/m-2", "1 tensors");
+    assert_true(temporary_write(&tool_temporary, "m.index.json",
+                                "{\"metadata\": {\"total_size\": 1}, \"weight_map\": "
+                                "{\"tensor.0\": \"m-1\", \"tensor.1\": \"m-2\", "
+                                "\"tensor.2\": \"m-1\"}}"));
+    tool_expect(0, "import --like $D $T/m.index.json $T/new", "step-00000000: 3 tensors");
+    struct ckpt_loader *loader = open_checkpoint("new", 0);
+    const struct ckpt_manifest *manifest = ckpt_loader_manifest(loader);
+    for (size_t t = 0; t < manifest->tensor_count; t++)
+        for (uint32_t s = 0; s < manifest->tensors[t].slices; s++) {
+            const uint64_t numel = manifest->tensors[t].numel;
+            read_slice(loader, t, s, 0);
+            sample_elements(manifest, t, s, 0, 0, numel, wanted);
+            assert_memory_equal(got, wanted, numel * sample_element_bytes(manifest, t, 0));
+        }
+    ckpt_loader_close(loader);
+    tool_expect(64, "import $T/m.index.json $T/other", "has no whole state");
+    assert_true(
+        temporary_write(&tool_temporary, "some.json", "{\"weight_map\": {\"tensor.1\": \"m-2\"}}"));
+    tool_expect(64, "import --like $D $T/some.json $T/other", "no tensor 'tensor.0'");
+    assert_int_equal(remove(at("m-2")), 0);
+    tool_expect(66, "import --like $D $T/m.index.json $T/other", "m-2");
+}
+
 /* ------------------------------------------------------------------ values that differ */
 
 // Overwrites one element of a tensor in a file.
@@ -395,6 +425,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_weights_are_exported_as_asked, tool_set_up,
                                         tool_tear_down),
         cmocka_unit_test_setup_teardown(test_weights_are_imported_like_a_checkpoint, tool_set_up,
+                                        tool_tear_down),
+        cmocka_unit_test_setup_teardown(test_an_index_is_imported_like_a_file, tool_set_up,
                                         tool_tear_down),
         cmocka_unit_test_setup_teardown(test_values_that_differ, tool_set_up, tool_tear_down),
         cmocka_unit_test_setup_teardown(test_attached_bytes_that_differ, tool_set_up,
