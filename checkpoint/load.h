@@ -21,6 +21,16 @@ struct ckpt_loader;
 zero_result ckpt_loader_open(struct ckpt_loader **loader, const struct ckpt_store *store,
                              const char *path, uint64_t step, struct base_error *error);
 
+/** How much there is in a checkpoint: what the memory of who reads it depends on. */
+struct ckpt_loader_need {
+    size_t shards, tensors;
+    size_t runs;   /**< of all shards */
+    size_t blocks; /**< of all shards from which something is read */
+};
+
+/** About what a loader takes, at most: manifest, indexes, and room for a block. *Local*, pure. */
+size_t ckpt_loader_bytes(const struct ckpt_loader_need *need);
+
 /** Belongs to the loader. */
 const struct ckpt_manifest *ckpt_loader_manifest(const struct ckpt_loader *loader);
 

@@ -77,6 +77,7 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
         };
         eng_need_count(&need, &placement, &extra);
         need.saving = z->save ? 0 : eng_save_bytes(z, rank, &tier);
+        need.loading = eng_load_bytes(z, rank);
         eng_placement_free(&placement);
         count_peaks(z, rank, &need);
         eng_plan_add(plan, rank, &need, rank == z->config.rank);

@@ -782,6 +782,9 @@ void eng_save_hold(zero_ctx *z);
 /** Bytes that saving takes on a rank, with the options of the last zero_save(); of a context that
  * has not saved yet, with the default ones. */
 size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *needs);
+/** Bytes that loading a checkpoint takes on a rank while it lasts, at most, if as many ranks have
+ * saved it: what is attached is there twice until all else has been read. */
+size_t eng_load_bytes(const zero_ctx *z, int rank);
 /** Completes a save that is under way, with the other ranks, or gives it up where they can't be
  * waited for, and frees what saving has allocated. */
 void eng_save_close(zero_ctx *z);

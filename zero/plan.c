@@ -115,6 +115,7 @@ void eng_plan_add(struct eng_plan *plan, int rank, const struct eng_need *need, 
         add_rank(&plan->gpu[i], rank, need->gpu[i], mine);
     add_rank(&plan->total, rank, need->total, mine);
     add_rank(&plan->saving, rank, need->saving, mine);
+    add_rank(&plan->loading, rank, need->loading, mine);
     add_files(plan, rank, need, mine);
     for (int i = 0; i < ENG_PEAKS; i++) {
         add_rank(&plan->peaks[i], rank, need->peaks[i], mine);

@@ -46,6 +46,7 @@ struct eng_need {
     struct eng_file_needs files[ENG_FILES]; /**< on NVMe */
     size_t gpu[ENG_GPU_PURPOSES];           /**< on a GPU */
     size_t saving;           /**< of the rows: from the first zero_save() on, by default */
+    size_t loading;          /**< beside them, while a checkpoint is loaded */
     size_t peaks[ENG_PEAKS]; /**< the most at once */
 };
 
@@ -84,7 +85,7 @@ struct eng_plan_file {
 
 struct eng_plan {
     struct eng_plan_disk disk;
-    struct eng_spread rows[ENG_PURPOSES], total, saving, peaks[ENG_PEAKS];
+    struct eng_spread rows[ENG_PURPOSES], total, saving, loading, peaks[ENG_PEAKS];
     struct eng_spread gpu[ENG_GPU_PURPOSES];
     struct eng_plan_file files[ENG_FILES];
     struct eng_spread in_files; /**< bytes of all of them */

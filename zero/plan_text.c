@@ -116,6 +116,7 @@ static void write_memory(struct base_text *text, const struct eng_plan *plan,
     for (int i = 0; config->on_device && i < ENG_GPU_PURPOSES; i++)
         write_row(text, eng_gpu_names[i].title, "gpu", plan->gpu[i].mine);
     write_row(text, "zero_save, from its first call on", "", plan->saving.mine);
+    write_row(text, "zero_load, while it loads", "", plan->loading.mine);
     base_text_add(text, "at most, bytes of this rank\n");
     for (int i = 0; i < ENG_PEAKS; i++)
         write_row(text, eng_peak_names[i].title, "host", plan->peaks[i].mine);

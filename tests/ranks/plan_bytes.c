@@ -24,7 +24,7 @@ static struct {
         void *memory;
         size_t bytes;
     } pieces[MOST_PIECES];
-    size_t count, bytes;
+    size_t count, bytes, most;
     bool full;
 } live = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -43,6 +43,7 @@ static void note(void *memory, size_t bytes)
         live.pieces[live.count].memory = memory;
         live.pieces[live.count++].bytes = bytes;
         live.bytes += bytes;
+        live.most = live.bytes > live.most ? live.bytes : live.most;
     }
     pthread_mutex_unlock(&live.mutex);
 }
@@ -301,10 +302,83 @@ static void the_plan_is_exact(void **state)
     temporary_remove(&directory);
 }
 
+/* ------------------------------------------------------------------ loading */
+
+enum { ATTACHED = 3 << 20, PER_RANK = 100000 };
+
+static unsigned char attached[MOST_RANKS][ATTACHED + PER_RANK];
+
+struct loading {
+    pthread_barrier_t barrier;
+    bool attaches;
+    int stage;
+    size_t planned, most; // of all ranks
+};
+
+static bool load_and_count(struct team_rank *rank, void *user)
+{
+    struct loading *loading = user;
+    char path[sizeof directory.directory + 32];
+    unsigned char *memory = attached[rank->rank];
+    rank->config.stage = loading->stage;
+    rank->config.micro_batches = rank->world;
+    TEAM_CHECK(team_open(rank) && toy_register(rank, &large));
+    if (loading->attaches) {
+        TEAM_OK(rank, zero_attach(rank->z, "global", memory, ATTACHED, ZERO_GLOBAL));
+        TEAM_OK(rank, zero_attach(rank->z, "own", memory + ATTACHED, PER_RANK, ZERO_OF_RANK));
+    }
+    TEAM_OK(rank, zero_commit(rank->z));
+    TEAM_OK(rank, zero_save(rank->z, directory.directory, NULL));
+    TEAM_OK(rank, zero_save_wait(rank->z));
+    snprintf(path, sizeof path, "%s/step-00000000", directory.directory);
+    pthread_barrier_wait(&loading->barrier);
+    if (rank->rank == 0) {
+        loading->planned = rank->z->plan.loading.sum;
+        live.most = 0;
+        loading->most = live_bytes();
+    }
+    pthread_barrier_wait(&loading->barrier);
+    TEAM_OK(rank, zero_load(rank->z, path, NULL, NULL));
+    pthread_barrier_wait(&loading->barrier);
+    if (rank->rank == 0)
+        loading->most = live.most - loading->most;
+    return true;
+}
+
+static struct loading count_loading(int world, int stage, bool attaches)
+{
+    struct loading loading = {.attaches = attaches, .stage = stage};
+    assert_true(temporary_make(&directory));
+    pthread_barrier_init(&loading.barrier, NULL, (unsigned)world);
+    assert_true(team_run(team_threads(world), world, load_and_count, &loading));
+    pthread_barrier_destroy(&loading.barrier);
+    temporary_remove(&directory);
+    assert_false(live.full);
+    return loading;
+}
+
+/** What is attached is there twice while a checkpoint is loaded, and the plan says so. The memory
+ * of libzstd and of JSON is not counted here, and nothing is converted. */
+static void loading_takes_no_more_than_planned(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= MOST_RANKS; world += 2)
+        for (int stage = 0; stage <= 3; stage += 3) {
+            const struct loading without = count_loading(world, stage, false);
+            const struct loading with = count_loading(world, stage, true);
+            const size_t ranks = (size_t)world, bytes = ranks * (ATTACHED + PER_RANK);
+            assert_in_range(without.most, without.planned / 3, without.planned);
+            assert_in_range(with.most, bytes + without.planned / 3, with.planned);
+            assert_int_equal(with.planned - without.planned, bytes);
+            assert_in_range(with.most - without.most, bytes, bytes + ranks * 8192);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_is_exact),
+        cmocka_unit_test(loading_takes_no_more_than_planned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

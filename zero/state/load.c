@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH = CKPT_MAX_PATH + 64 };
+enum { PATH = CKPT_MAX_PATH + 64, BLOCK_BYTES = CKPT_BLOCK_ELEMENTS * sizeof(float) };
 
 /** One checkpoint that is being loaded. */
 struct load {
@@ -34,6 +34,20 @@ struct load {
 static const struct ckpt_manifest *manifest_of(const struct load *job)
 {
     return ckpt_loader_manifest(job->loader);
+}
+
+size_t eng_load_bytes(const zero_ctx *z, int rank)
+{
+    const struct ckpt_saver_load load = eng_save_load(z, rank);
+    const size_t world = (size_t)z->config.world, params = z->model.param_count;
+    const struct ckpt_loader_need need = {.shards = world,
+                                          .tensors = params,
+                                          .runs = world * load.sources,
+                                          .blocks = world * load.blocks};
+    return ckpt_loader_bytes(&need) + load.blob_bytes + BLOCK_BYTES +
+           params * (sizeof(size_t) + (1 + world) * sizeof(struct base_hash128) +
+                     sizeof(struct eng_named_sum)) +
+           z->model.group_count * (sizeof(size_t) + sizeof(zero_hyper) + sizeof(bool));
 }
 
 /* ------------------------------------------------------------------ before anything changes */
@@ -144,7 +158,7 @@ static zero_result prepare(zero_ctx *z, struct load *job, struct base_error *err
     const bool checked = job->newest && job->options.partial;
     zero_result r = eng_match(z, manifest_of(job), job->path, &job->options, &job->match, error);
     if (!r && (job->match.converted || checked)) {
-        job->block = base_calloc(CKPT_BLOCK_ELEMENTS, sizeof(float));
+        job->block = base_calloc(1, BLOCK_BYTES);
         if (!job->block)
             return zero_fail(error, ZERO_E_NOMEM, "no memory for a block of %s", job->path);
     }
