@@ -99,6 +99,17 @@ bool ckpt_keeps(const struct ckpt_retention *retention, const uint64_t *steps, s
 zero_result ckpt_list(const struct ckpt_store *store, const char *path, uint64_t **steps,
                       size_t *count, struct base_error *error);
 
+/** What is known of the order of a directory's checkpoints. */
+struct ckpt_order {
+    uint64_t next;            /**< sequence of one that is committed now */
+    struct base_error doubts; /**< about one that may be good, though its manifest can't be read:
+                                   it may stand somewhere else */
+};
+
+/** ckpt_list(), and what is known of the order. */
+zero_result ckpt_list_order(const struct ckpt_store *store, const char *path, uint64_t **steps,
+                            size_t *count, struct ckpt_order *order, struct base_error *error);
+
 /** The same of what is no checkpoint, ascending: `saving-<n>`, and `step-<n>` without a manifest.
  * It is being written or removed, or whoever did that has died. */
 zero_result ckpt_list_unfinished(const struct ckpt_store *store, const char *path, uint64_t **steps,

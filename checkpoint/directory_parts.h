@@ -72,19 +72,6 @@ zero_result ckpt_alone_begin(const struct ckpt_directory *directory, struct ckpt
 /** Opens it again; one that has not begun has ended. */
 void ckpt_alone_end(const struct ckpt_directory *directory, struct ckpt_alone *alone);
 
-/* ------------------------------------------------------------------ order */
-
-/** What is known of the order of a directory's checkpoints. */
-struct ckpt_order {
-    uint64_t next;            /**< sequence of one that is committed now */
-    struct base_error doubts; /**< about one that may be good, though its manifest can't be read:
-                                   it may stand somewhere else */
-};
-
-/** ckpt_list(), and what is known of the order. */
-zero_result ckpt_list_order(const struct ckpt_store *store, const char *path, uint64_t **steps,
-                            size_t *count, struct ckpt_order *order, struct base_error *error);
-
 /* ------------------------------------------------------------------ taking away */
 
 /** What becomes of the shards of what is removed. */

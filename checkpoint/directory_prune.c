@@ -131,7 +131,10 @@ static zero_result prune(struct ckpt_directory *directory, const struct ckpt_ret
     if (all)
         return ZERO_OK;
     if (doubts->result)
-        return zero_fail(error, doubts->result, "%s", doubts->message);
+        return zero_fail(error, doubts->result,
+                         "nothing is removed while it is not known which checkpoints are the "
+                         "newest: %s",
+                         doubts->message);
     zero_result result = ckpt_check_whole(store, directory->path, steps[count - 1], error);
     if (result)
         return result > 0 ? ZERO_E_CORRUPT : result;

@@ -229,11 +229,12 @@ ZERO_API zero_result zero_load(zero_ctx *z, const char *path, const zero_load_op
 
 /**
  * Loads the newest good checkpoint in `directory`, in the order of saving. Damage is reported as a
- * warning (rank, file, offset, tensor) and the one before is taken. *Collective, ordered*, between
- * steps. ZERO_NOT_FOUND: there is none, nothing has changed. ZERO_E_CORRUPT: there are some, and
- * none is good; fatal if a value was changed. Otherwise as zero_load(). Blobs are those of the one
- * that is loaded, or stay as they are. So do, with options->partial, tensors that it has not: all
- * of a checkpoint is checked before a value changes, and read twice.
+ * warning (rank, file, offset, tensor) and the one before is taken. A manifest that cannot be read
+ * when they are put in order is a warning, too: another one may pass for the newest. *Collective,
+ * ordered*, between steps. ZERO_NOT_FOUND: there is none, nothing has changed. ZERO_E_CORRUPT:
+ * there are some, and none is good; fatal if a value was changed. Otherwise as zero_load(). Blobs
+ * are those of the one that is loaded, or stay as they are. So do, with options->partial, tensors
+ * that it has not: all of a checkpoint is checked before a value changes, and read twice.
  *
  * A recovery point that is as new as the newest checkpoint, or newer, by its step, comes before it:
  * result->recovered is 1. directory NULL: nothing else will do; ZERO_NOT_FOUND: there is none, or

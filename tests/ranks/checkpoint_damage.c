@@ -329,7 +329,8 @@ static bool resume_from_nothing(struct team_rank *rank, void *user)
         return false;
     TEAM_OK(rank, zero_fingerprint(rank->z, digest));
     TEAM_FAILS(rank, zero_resume(rank->z, directory.directory, NULL, NULL), ZERO_E_CORRUPT,
-               directory.directory);
+               *changes ? "shard-00001.zst" : "step-00000001/manifest.json");
+    TEAM_CHECK(*changes || strstr(zero_last_error(rank->z), "; nothing else in "));
     if (!*changes)
         TEAM_STATE(rank, digest);
     else
@@ -357,7 +358,65 @@ static void the_one_before_is_taken(void **state)
     assert_int_equal(set_up(NULL), 0);
 }
 
-/** Manifests that are read to put them in order, with nothing to say if that fails. */
+/** Saves step 2, and then, as after going back, step 1. */
+static bool go_back(struct team_rank *rank, void *user)
+{
+    for (int step = 2; step >= 1; step--) {
+        if (!toy_open(rank, &toy_odd) || !toy_train(rank, &toy_odd, step) ||
+            !saved_now(rank, directory.directory, NULL))
+            return false;
+        team_close(rank);
+    }
+    return user == NULL;
+}
+
+/** Which of the two is taken if the read of a manifest fails that tells their order, and a word of
+ * the only warning; NULL: there is none. */
+struct doubt {
+    const char *fault;
+    uint64_t step;
+    const char *warning;
+};
+
+static bool resume_in_doubt(struct team_rank *rank, void *user)
+{
+    const struct doubt *doubt = user;
+    struct warnings warnings = {0};
+    zero_load_result result = {.struct_size = sizeof result};
+    rank->config.log_level = ZERO_LOG_WARN;
+    rank->config.log = take_warning;
+    rank->config.log_user = &warnings;
+    if (!toy_open(rank, &toy_odd) || !saved_fault(rank, doubt->fault))
+        return false;
+    TEAM_OK(rank, zero_resume(rank->z, directory.directory, NULL, &result));
+    TEAM_CHECK(saved_fault(rank, NULL));
+    TEAM_CHECK(result.step == doubt->step && result.damaged == 0);
+    TEAM_CHECK(warnings.count == (doubt->warning != NULL));
+    if (!doubt->warning)
+        return true;
+    TEAM_CHECK(strstr(warnings.first, "not certain which checkpoint is the newest"));
+    TEAM_CHECK(strstr(warnings.first, doubt->warning));
+    return true;
+}
+
+/** Nothing is damaged, but another one may be taken for the newest: that is told. */
+static void an_order_that_is_not_known_is_told(void **state)
+{
+    (void)state;
+    static const struct doubt doubts[] = {
+        {NULL, 1, NULL},
+        {"io.read@1", 2, "step-00000001/manifest.json' failed at offset 0: Input/output error"},
+        {"io.read@2", 2, "step-00000002/manifest.json' failed at offset 0: Input/output error"},
+    };
+    run(1, go_back, NULL);
+    for (size_t i = 0; i < sizeof doubts / sizeof *doubts; i++) {
+        struct doubt doubt = doubts[i];
+        run(1, resume_in_doubt, &doubt);
+    }
+}
+
+/** Manifests that are read to put them in order: if that fails, the newer one may still be taken.
+ */
 enum { LISTED = 2 };
 
 enum { BEFORE_LAST = 8, STACKED = 3, STACKED_ELEMENTS = 1500 };
@@ -538,6 +597,7 @@ int main(void)
         TEST(a_shard_that_is_gone_or_cannot_be_read),
         TEST(a_load_without_memory),
         TEST(the_one_before_is_taken),
+        TEST(an_order_that_is_not_known_is_told),
         TEST(what_the_one_before_lacks_stays_as_it_is),
         TEST(whichever_read_fails_no_value_is_wrong),
         TEST(bytes_of_ranks_are_those_of_what_is_loaded),

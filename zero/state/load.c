@@ -463,9 +463,15 @@ static zero_result find_candidates(zero_ctx *z, const char *directory,
                                    struct candidates *candidates)
 {
     struct base_error error = {0};
-    if (z->config.rank == 0 && ckpt_list(&ckpt_store_posix, directory, &candidates->steps,
-                                         &candidates->count, &error) == ZERO_NOT_FOUND)
+    struct ckpt_order order = {0};
+    if (z->config.rank == 0 &&
+        ckpt_list_order(&ckpt_store_posix, directory, &candidates->steps, &candidates->count,
+                        &order, &error) == ZERO_NOT_FOUND)
         base_error_clear(&error);
+    if (order.doubts.result)
+        base_logf(&z->log, ZERO_LOG_WARN, "ckpt",
+                  "zero_resume: it is not certain which checkpoint is the newest: %s",
+                  order.doubts.message);
     return eng_agree(z, &error, "zero_resume");
 }
 
@@ -501,8 +507,8 @@ static zero_result nothing_good(zero_ctx *z, const struct load *job)
         return zero_fail(&z->error, ZERO_NOT_FOUND, "zero_resume: no recovery point in %s",
                          z->config.nvme_dir);
     if (job->damaged)
-        return zero_fail(&z->error, ZERO_E_CORRUPT,
-                         "zero_resume: all of the checkpoints in %s are damaged", job->directory);
+        return zero_fail(&z->error, ZERO_E_CORRUPT, "%s; nothing else in %s can be loaded",
+                         last.message, job->directory);
     return zero_fail(&z->error, ZERO_NOT_FOUND, "zero_resume: no checkpoint in %s", job->directory);
 }
 
