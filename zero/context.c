@@ -117,6 +117,11 @@ int32_t zero_world(const zero_ctx *z)
     return z ? z->config.world : 0;
 }
 
+int32_t zero_device(const zero_ctx *z)
+{
+    return z && z->config.on_device ? z->config.device_number : -1;
+}
+
 const char *zero_result_text(zero_result result)
 {
     return base_result_text(result);

@@ -104,6 +104,9 @@ ZERO_API void zero_abort(zero_ctx *z, const char *reason);
 ZERO_API int32_t zero_rank(const zero_ctx *z);
 /** *Local.* Number of ranks. */
 ZERO_API int32_t zero_world(const zero_ctx *z);
+/** *Local.* The GPU this rank computes on, by its number there (configuration key `device`); -1: it
+ * computes on the CPU. */
+ZERO_API int32_t zero_device(const zero_ctx *z);
 
 /** *Local.* The message of the last failure in this context (z NULL: of the last failed
  * zero_open() or zero_team_create() in this thread), "" if none; valid until the next failure. */
