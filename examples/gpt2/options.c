@@ -24,6 +24,8 @@ struct spec {
 static const struct spec specs[] = {
     {"stage", "0..3", INTEGER, AT(stage), 0, 3, "0",
      "what is sharded: 1 optimizer state, 2 gradients, 3 parameters"},
+    {"device", "cpu|cuda", CHOICE, AT(device), 0, 0, "cpu",
+     "what computes: cuda is the GPU with the rank's number on its host, with f32 or bf16"},
     {"dtype", "f32|bf16|f16", CHOICE, AT(dtype), 0, 0, "f32",
      "of working copies and gradients; f16 has a dynamic loss scale"},
     {"layers", "N", INTEGER, AT(dims.layers), 1, 4096, "4", "blocks"},
@@ -333,6 +335,8 @@ static bool check(const struct options *o, struct reason *reason)
     if (o->dims.width % o->dims.heads != 0)
         return refuse(reason, "--width %d is not a multiple of --heads %d", o->dims.width,
                       o->dims.heads);
+    if (o->device == DEVICE_CUDA && o->dtype == DTYPE_F16)
+        return refuse(reason, "--device cuda computes with --dtype f32 or bf16, not f16");
     if ((double)o->batch * o->dims.context > 1 << 24)
         return refuse(reason, "--batch %d times --context %d is more than %d tokens", o->batch,
                       o->dims.context, 1 << 24);

@@ -12,6 +12,7 @@
 /** Exit codes, as --help documents them. After 2 and 78 zero-run does not try again. */
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CONFIG = 78 };
 
+enum device_choice { DEVICE_CPU, DEVICE_CUDA };
 enum dtype_choice { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
 enum optimizer_choice {
     OPTIMIZER_ADAMW,
@@ -29,6 +30,7 @@ enum transport_choice { TRANSPORT_AUTO, TRANSPORT_SELF, TRANSPORT_THREADS, TRANS
 /** Every option's value, defaults filled in. */
 struct options {
     int stage;
+    int device;
     int dtype;
     struct dims dims;
     int batch;

@@ -1,5 +1,7 @@
 #include "report.h"
 
+#include "blas.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -69,7 +71,7 @@ static zero_result print_memory(const struct trainer *t, const zero_statistics *
 {
     struct rusage usage;
     double memory[] = {(double)s->allocated_bytes,
-                       (double)model_bytes(t->model) + (double)units_bytes(t->units), 0};
+                       (double)t->ops->bytes(t->compute) + (double)units_bytes(t->units), 0};
     if (getrusage(RUSAGE_SELF, &usage) == 0)
         memory[2] = (double)usage.ru_maxrss * 1024;
     const zero_result result = zero_allreduce(t->z, memory, 3, ZERO_MAX);
@@ -87,7 +89,8 @@ zero_result report_summary(struct trainer *trainer)
         return result;
     if (zero_rank(trainer->z) == 0) {
         print_time(trainer, &statistics);
-        print_products(trainer);
+        if (trainer->options->device == DEVICE_CPU)
+            print_products(trainer);
     }
     return print_memory(trainer, &statistics);
 }

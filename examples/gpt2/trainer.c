@@ -27,6 +27,7 @@ static zero_result join(struct trainer *t, const struct place *place)
     const struct options *o = t->options;
     zero_config config = zero_config_default();
     config.stage = o->stage;
+    config.device = t->ops->name;
     config.transport = transport_name(o->transport);
     config.team = place->team;
     config.world = place->world;
@@ -60,20 +61,52 @@ static zero_result register_model(struct trainer *t)
     zero_group_desc optimizer = zero_group_default();
     optimizer.optimizer = optimizer_name(o->optimizer);
     optimizer.nesterov = o->nesterov;
-    return units_create(&t->units, t->z, &o->dims, dtype_of(o), &optimizer, o->seed, t->pool);
+    return units_create(&t->units, t->z, &o->dims, dtype_of(o), &optimizer, o->seed, t->pool,
+                        t->ops->stream(t->compute));
+}
+
+// What --device names; NULL: this program was built without.
+static const struct compute_ops *find_ops(const struct options *o)
+{
+#ifdef GPT2_CUDA
+    if (o->device == DEVICE_CUDA)
+        return &compute_cuda;
+#endif
+    return o->device == DEVICE_CPU ? &compute_cpu : NULL;
+}
+
+// Finds what the rank computes with: on a GPU, the one that zero has chosen.
+static zero_result open_device(struct trainer *t)
+{
+    const struct options *o = t->options;
+    const bool cuda = o->device == DEVICE_CUDA;
+    const struct compute_options options = {.dims = o->dims,
+                                            .windows = o->batch,
+                                            .recompute = o->recompute,
+                                            .pool = t->pool,
+                                            .gpu = zero_device(t->z),
+                                            .bf16 = o->dtype == DTYPE_BF16};
+    if (cuda != (options.gpu >= 0)) {
+        refuse(&t->failure, "--device %s, but zero was told otherwise: device=%s", t->ops->name,
+               cuda ? "cpu" : "cuda");
+        return give_up(t, ZERO_E_INVALID);
+    }
+    t->compute = t->ops->open(&options, &t->failure);
+    return t->compute ? ZERO_OK : give_up(t, ZERO_E_UNSUPPORTED);
 }
 
 static zero_result allocate(struct trainer *t)
 {
     const struct options *o = t->options;
     const size_t tokens = (size_t)o->batch * (size_t)o->dims.context;
-    t->model = model_create(&o->dims, o->batch, o->recompute, t->pool);
+    const bool allocated = t->ops->allocate(t->compute);
     t->token = calloc(tokens, sizeof *t->token);
     t->target = calloc(tokens, sizeof *t->target);
-    if (t->model && t->token && t->target)
+    if (allocated && t->token && t->target)
         return ZERO_OK;
-    refuse(&t->failure, "rank %d: no memory for the activations of %zu tokens", zero_rank(t->z),
-           tokens);
+    const char *why = t->ops->failure(t->compute);
+    refuse(&t->failure, "rank %d: no memory for the activations of %zu tokens%s%s", zero_rank(t->z),
+           tokens, why ? ": " : "", why ? why : "");
     return give_up(t, ZERO_E_NOMEM);
 }
 
@@ -99,13 +132,20 @@ static zero_result check_save(struct trainer *t)
 zero_result trainer_open(struct trainer *trainer, const struct options *options,
                          const struct data *data, const struct place *place)
 {
-    *trainer = (struct trainer){.options = options, .data = data};
+    *trainer = (struct trainer){.options = options, .data = data, .ops = find_ops(options)};
+    if (!trainer->ops) {
+        refuse(&trainer->failure, "--device cuda: this gpt2 was built without CUDA");
+        return ZERO_E_UNSUPPORTED;
+    }
     trainer->pool = pool_create(options->threads);
     if (!trainer->pool) {
         refuse(&trainer->failure, "cannot start %d threads", options->threads);
         return ZERO_E_NOMEM;
     }
     zero_result result = join(trainer, place);
+    if (result)
+        return result;
+    result = open_device(trainer);
     if (result)
         return result;
     result = register_model(trainer);
@@ -123,9 +163,12 @@ void trainer_close(struct trainer *trainer)
 {
     free(trainer->target);
     free(trainer->token);
-    model_free(trainer->model);
+    if (trainer->compute)
+        trainer->ops->release(trainer->compute);
     units_free(trainer->units);
     zero_close(trainer->z);
+    if (trainer->compute) // whose stream zero may use until then
+        trainer->ops->close(trainer->compute);
     pool_free(trainer->pool);
     *trainer = (struct trainer){0};
 }
@@ -142,20 +185,31 @@ zero_result trainer_import(struct trainer *trainer)
     return zero_import(trainer->z, trainer->options->init, "transformer.");
 }
 
-static zero_result forward(struct trainer *t, const uint16_t *token, struct batch batch)
+// What failed on a GPU, if anything did, where it was queued: zero would not know.
+static zero_result check_device(struct trainer *t)
+{
+    const char *why = t->ops->failure(t->compute);
+    if (!why)
+        return ZERO_OK;
+    refuse(&t->failure, "rank %d: %s", zero_rank(t->z), why);
+    return give_up(t, ZERO_E_DEVICE);
+}
+
+static zero_result forward(struct trainer *t, const uint16_t *token, const uint16_t *target,
+                           struct batch batch)
 {
     struct unit_weights w;
     zero_result result = units_open(t->units, 0, &w);
     if (result)
         return result;
-    model_begin(t->model, token, batch);
-    model_embed(t->model, w.tensor);
+    t->ops->begin(t->compute, token, target, batch);
+    t->ops->embed(t->compute, &w);
     result = units_close(t->units, 0);
     for (int layer = 0; layer < t->options->dims.layers && result == ZERO_OK; layer++) {
         result = units_open(t->units, 1 + layer, &w);
         if (result)
             return result;
-        model_block(t->model, layer, w.tensor);
+        t->ops->block(t->compute, layer, &w);
         result = units_close(t->units, 1 + layer);
     }
     return result;
@@ -175,8 +229,14 @@ static zero_result close_head(struct trainer *t)
     return result ? result : units_close(t->units, t->options->dims.layers + 1);
 }
 
+static zero_result give_loss(struct trainer *t, const struct mean_loss *loss)
+{
+    return loss->there ? zero_metric_from(t->z, "loss", loss->there, t->ops->stream(t->compute))
+                       : zero_metric(t->z, "loss", loss->value);
+}
+
 // d_embed stays open: the embeddings add to it at the end of backward.
-static zero_result head(struct trainer *t, struct unit_gradients *d_embed, double *loss)
+static zero_result head(struct trainer *t, struct unit_gradients *d_embed, struct mean_loss *loss)
 {
     const int last = t->options->dims.layers + 1;
     struct unit_weights final, embed;
@@ -190,8 +250,8 @@ static zero_result head(struct trainer *t, struct unit_gradients *d_embed, doubl
     result = units_open_gradient(t->units, last, &d_final);
     if (result)
         return result;
-    *loss = model_head(t->model, t->target, (float)zero_loss_scale(t->z), final.tensor,
-                       embed.tensor, d_final.tensor, d_embed->tensor);
+    *loss =
+        t->ops->head(t->compute, (float)zero_loss_scale(t->z), &final, &embed, &d_final, d_embed);
     result = units_close_gradient(t->units, last);
     return result ? result : close_head(t);
 }
@@ -207,7 +267,7 @@ static zero_result block_backward(struct trainer *t, int layer)
     result = units_open_gradient(t->units, unit, &d);
     if (result)
         return result;
-    model_block_backward(t->model, layer, w.tensor, d.tensor);
+    t->ops->block_backward(t->compute, layer, &w, &d);
     result = units_close_gradient(t->units, unit);
     return result ? result : units_close(t->units, unit);
 }
@@ -219,7 +279,7 @@ static zero_result backward(struct trainer *t, struct unit_gradients *d_embed)
         if (result)
             return result;
     }
-    model_embed_backward(t->model, d_embed->tensor);
+    t->ops->embed_backward(t->compute, d_embed);
     return units_close_gradient(t->units, 0);
 }
 
@@ -242,17 +302,20 @@ static zero_result micro_batch(struct trainer *t, int i)
     if (result)
         return result;
     take_samples(t, &micro);
-    result = forward(t, t->token, (struct batch){.windows = o->batch, .length = o->dims.context});
+    result = forward(t, t->token, t->target,
+                     (struct batch){.windows = o->batch, .length = o->dims.context});
     if (result)
         return result;
-    double loss;
+    struct mean_loss loss;
     struct unit_gradients d_embed;
     result = head(t, &d_embed, &loss);
     if (result)
         return result;
     result = backward(t, &d_embed);
     if (!result)
-        result = zero_metric(t->z, "loss", loss);
+        result = check_device(t);
+    if (!result)
+        result = give_loss(t, &loss);
     // zero-run makes tokens/s of it.
     return result ? result : zero_metric(t->z, "tokens", (double)o->batch * o->dims.context);
 }
@@ -285,7 +348,7 @@ static zero_result update(struct trainer *t, double lr)
     args.hyper = hyper;
     args.scale = 1.0 / t->micro_total;
     args.max_norm = o->clip;
-    return zero_step(t->z, &args, NULL);
+    return zero_step(t->z, &args, t->ops->stream(t->compute));
 }
 
 zero_result trainer_step(struct trainer *trainer, struct step_report *report)
@@ -329,15 +392,18 @@ static zero_result evaluate_micro(struct trainer *t, int i)
     for (uint64_t b = 0; b < batch; b++)
         data_sample_held(t->data, o->dims.context, micro.index * batch + b, t->token + b * context,
                          t->target + b * context);
-    result = forward(t, t->token, (struct batch){.windows = o->batch, .length = o->dims.context});
+    result = forward(t, t->token, t->target,
+                     (struct batch){.windows = o->batch, .length = o->dims.context});
     if (result)
         return result;
     struct unit_weights final, embed;
     result = open_head(t, &final, &embed);
     if (result)
         return result;
-    const double loss = model_loss(t->model, t->target, final.tensor, embed.tensor);
-    result = zero_metric(t->z, "loss", loss);
+    const struct mean_loss loss = t->ops->loss(t->compute, &final, &embed);
+    result = check_device(t);
+    if (!result)
+        result = give_loss(t, &loss);
     return result ? result : close_head(t);
 }
 
@@ -358,13 +424,15 @@ zero_result trainer_evaluate(struct trainer *trainer, double *loss)
 zero_result trainer_logits(struct trainer *trainer, const uint16_t *token, int length,
                            float *logits)
 {
-    zero_result result = forward(trainer, token, (struct batch){.windows = 1, .length = length});
+    zero_result result =
+        forward(trainer, token, NULL, (struct batch){.windows = 1, .length = length});
     if (result)
         return result;
     struct unit_weights final, embed;
     result = open_head(trainer, &final, &embed);
     if (result)
         return result;
-    model_logits(trainer->model, length - 1, 1, final.tensor, embed.tensor, logits);
-    return close_head(trainer);
+    trainer->ops->logits(trainer->compute, length - 1, &final, &embed, logits);
+    result = check_device(trainer);
+    return result ? result : close_head(trainer);
 }

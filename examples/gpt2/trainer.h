@@ -4,9 +4,10 @@
 #ifndef GPT2_TRAINER_H
 #define GPT2_TRAINER_H
 
+#include "compute.h"
 #include "data.h"
-#include "model.h"
 #include "options.h"
+#include "pool.h"
 #include "units.h"
 
 #include <zero/zero.h>
@@ -20,13 +21,14 @@ struct trainer {
     zero_ctx *z;
     struct pool *pool;
     struct units *units;
-    struct model *model;
-    uint16_t *token, *target; /**< of one micro-batch */
-    int micro_total;          /**< V */
-    bool recovered;           /**< it goes on from its state on NVMe */
-    uint64_t step;            /**< how many there were */
-    double train_s;           /**< seconds in trainer_step() */
-    struct reason failure;    /**< of what failed outside of the library, or "" */
+    const struct compute_ops *ops; /**< of the device, */
+    void *compute;                 /**< and this rank's; NULL: not yet */
+    uint16_t *token, *target;      /**< of one micro-batch */
+    int micro_total;               /**< V */
+    bool recovered;                /**< it goes on from its state on NVMe */
+    uint64_t step;                 /**< how many there were */
+    double train_s;                /**< seconds in trainer_step() */
+    struct reason failure;         /**< of what failed outside of the library, or "" */
 };
 
 /** What is known of a step when it is done. */

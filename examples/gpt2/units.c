@@ -22,8 +22,10 @@ struct units {
     zero_dtype dtype;
     uint64_t seed;
     struct pool *pool;
+    zero_stream stream;
     struct unit_entry *entry;
-    // At bf16 and f16: how to convert, and for a unit of each kind its copies in fp32.
+    // On the CPU at bf16 and f16: how to convert, and for a unit of each kind its copies in fp32.
+    bool converts;
     pool_part widen, round;
     float *weights[UNIT_KINDS], *gradients[UNIT_KINDS];
     size_t bytes;
@@ -154,13 +156,16 @@ static void round_f16(void *arg, size_t first, size_t count)
 }
 
 zero_result units_create(struct units **out, zero_ctx *z, const struct dims *dims, zero_dtype dtype,
-                         const zero_group_desc *optimizer, uint64_t seed, struct pool *pool)
+                         const zero_group_desc *optimizer, uint64_t seed, struct pool *pool,
+                         zero_stream stream)
 {
     *out = NULL;
     struct units *units = calloc(1, sizeof *units);
     if (!units)
         return ZERO_E_NOMEM;
     *units = (struct units){.z = z, .dims = *dims, .dtype = dtype, .seed = seed, .pool = pool};
+    units->stream = stream;
+    units->converts = dtype != ZERO_F32 && !stream;
     units->widen = dtype == ZERO_F16 ? widen_f16 : widen_bf16;
     units->round = dtype == ZERO_F16 ? round_f16 : round_bf16;
     zero_result result = ZERO_E_NOMEM;
@@ -168,7 +173,7 @@ zero_result units_create(struct units **out, zero_ctx *z, const struct dims *dim
     if (!units->entry)
         goto fail;
     result = add_all(units, optimizer);
-    if (result == ZERO_OK && dtype != ZERO_F32)
+    if (result == ZERO_OK && units->converts)
         result = allocate_copies(units);
     if (result)
         goto fail;
@@ -206,13 +211,13 @@ static float *part_of(float *copy, const struct unit_entry *entry, int index)
 
 zero_result units_open(struct units *units, int unit, struct unit_weights *weights)
 {
-    const zero_result result = zero_gather(units->z, unit, NULL);
+    const zero_result result = zero_gather(units->z, unit, units->stream);
     if (result)
         return result;
     const struct unit_entry *entry = &units->entry[unit];
     for (int i = 0; i < unit_tensors(&units->dims, unit); i++) {
         const void *from = zero_param_ptr(units->z, entry->param[i], 0);
-        if (units->dtype == ZERO_F32) {
+        if (!units->converts) {
             weights->tensor[i] = from;
             continue;
         }
@@ -227,31 +232,31 @@ zero_result units_open(struct units *units, int unit, struct unit_weights *weigh
 
 zero_result units_close(struct units *units, int unit)
 {
-    return zero_release(units->z, unit, NULL);
+    return zero_release(units->z, unit, units->stream);
 }
 
 zero_result units_open_gradient(struct units *units, int unit, struct unit_gradients *gradients)
 {
-    const zero_result result = zero_grad_open_raw(units->z, unit, NULL);
+    const zero_result result = zero_grad_open_raw(units->z, unit, units->stream);
     if (result)
         return result;
     const struct unit_entry *entry = &units->entry[unit];
     for (int i = 0; i < unit_tensors(&units->dims, unit); i++)
-        gradients->tensor[i] = units->dtype == ZERO_F32
-                                   ? zero_grad_ptr(units->z, entry->param[i], 0)
-                                   : part_of(units->gradients[kind_of(units, unit)], entry, i);
+        gradients->tensor[i] = units->converts
+                                   ? part_of(units->gradients[kind_of(units, unit)], entry, i)
+                                   : zero_grad_ptr(units->z, entry->param[i], 0);
     return ZERO_OK;
 }
 
 zero_result units_close_gradient(struct units *units, int unit)
 {
     const struct unit_entry *entry = &units->entry[unit];
-    for (int i = 0; units->dtype != ZERO_F32 && i < unit_tensors(&units->dims, unit); i++) {
+    for (int i = 0; units->converts && i < unit_tensors(&units->dims, unit); i++) {
         struct conversion c = {.half = zero_grad_ptr(units->z, entry->param[i], 0),
                                .from_wide =
                                    part_of(units->gradients[kind_of(units, unit)], entry, i)};
         pool_run_parts(units->pool, units->round, &c, tensor_numel(&entry->tensor[i]),
                        ELEMENTS_A_TASK);
     }
-    return zero_grad_done(units->z, unit, NULL);
+    return zero_grad_done(units->z, unit, units->stream);
 }

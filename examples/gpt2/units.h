@@ -1,40 +1,33 @@
 /**
  * units.h: the model's weights and gradients in zero's hands, a unit at a time.
  *
- * At f32 the model works on zero's memory. At bf16 and f16 a unit is widened to fp32 after its
- * gather, and its gradient is computed in fp32 and rounded when it is handed over.
+ * At f32, and on a GPU, the model works on zero's memory. At bf16 and f16 on the CPU a unit is
+ * widened to fp32 after its gather, and its gradient is computed in fp32 and rounded when it is
+ * handed over.
  */
 #ifndef GPT2_UNITS_H
 #define GPT2_UNITS_H
 
+#include "compute.h"
 #include "pool.h"
-#include "tensors.h"
 
 #include <zero/zero.h>
 
 struct units;
 
-/** A unit's weights or gradients by tensor, as model.h wants them. */
-struct unit_weights {
-    const float *tensor[UNIT_TENSORS_MAX];
-};
-struct unit_gradients {
-    float *tensor[UNIT_TENSORS_MAX];
-};
-
 /**
  * Registers every tensor of the model with z, before its commit: group 0 those of two dimensions,
- * group 1 the others, both with this optimizer. `seed` draws the first values. z and pool are
- * borrowed. On failure *units is NULL.
+ * group 1 the others, both with this optimizer. `seed` draws the first values. `stream` is what
+ * their work is queued on, NULL on the CPU. z and pool are borrowed. On failure *units is NULL.
  */
 zero_result units_create(struct units **units, zero_ctx *z, const struct dims *dims,
                          zero_dtype dtype, const zero_group_desc *optimizer, uint64_t seed,
-                         struct pool *pool);
+                         struct pool *pool, zero_stream stream);
 
 /** Accepts NULL. */
 void units_free(struct units *units);
 
-/** Bytes held here: fp32 copies at bf16 and f16. */
+/** Bytes held here: the CPU's fp32 copies at bf16 and f16. */
 size_t units_bytes(const struct units *units);
 
 /** Gathers a unit; the weights are good until units_close(). */
