@@ -1,15 +1,20 @@
-# zero_cuda_image(<target> <source.cu> <source.c> <macro>): compiles kernels for all GPUs from
-# compute capability 8.0 on, into one file that the C source includes as bytes: <macro> is its path.
-# Newer GPUs than there is machine code for compile the PTX that is in it, too.
+# zero_cuda_image(<target> <source.cu> <source.c> <macro> [<options...>]): compiles kernels for all
+# GPUs from compute capability 8.0 on, into one file that the C source includes as bytes: <macro> is
+# its path. Newer GPUs than there is machine code for compile the PTX that is in it, too. Without
+# options of its own, no multiplication is fused with an addition.
 function(zero_cuda_image target kernels source macro)
   get_filename_component(name ${kernels} NAME_WE)
   set(image ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
   get_target_property(roots ${target} INCLUDE_DIRECTORIES)
   list(TRANSFORM roots PREPEND -I)
+  set(options -fmad=false)
+  if(ARGN)
+    set(options ${ARGN})
+  endif()
   set(werror $<$<BOOL:${ZERO_WERROR}>:-Werror=all-warnings>)
   add_custom_command(
     OUTPUT ${image}
-    COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -fatbin -std=c++17 -O3 -fmad=false "${werror}"
+    COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -fatbin -std=c++17 -O3 ${options} "${werror}"
             -gencode arch=compute_80,code=sm_80 -gencode "arch=compute_90,code=[sm_90,compute_90]"
             ${roots} -MD -MF ${image}.d -MT ${image}
             -o ${image} ${CMAKE_CURRENT_SOURCE_DIR}/${kernels}

@@ -1,0 +1,320 @@
+// The kernels of kernels.h. No float is added atomically: every sum has an owner and an order.
+#include "numbers.h"
+
+#include "kernels.h"
+
+/* ------------------------------------------------------------------ embeddings */
+
+template <typename T> INLINE void embed(const struct gpt2_embed *e)
+{
+    const int packs = e->width / GPT2_PACK;
+    const size_t task = thread_of_grid(), row = task / packs, at = task % packs * GPT2_PACK;
+    if (row >= (size_t)e->rows)
+        return;
+    float x[GPT2_PACK], y[GPT2_PACK];
+    load((const T *)e->token_table + (size_t)e->token[row] * e->width + at, x);
+    load((const T *)e->position_table + row % e->length * e->width + at, y);
+    for (int j = 0; j < GPT2_PACK; j++)
+        x[j] += y[j];
+    store((T *)e->out + row * e->width + at, x);
+}
+
+template <typename T> INLINE void embed_back(const struct gpt2_embed_back *e)
+{
+    const int parts = (e->width / GPT2_PACK + GPT2_WARP - 1) / GPT2_WARP;
+    const size_t task = warp_of_grid(), token = task / parts;
+    const size_t at = (task % parts * GPT2_WARP + lane()) * GPT2_PACK;
+    if (token >= (size_t)e->vocab || at >= (size_t)e->width)
+        return;
+    float sum[GPT2_PACK], x[GPT2_PACK];
+    load(e->sums + token * e->width + at, sum);
+#pragma unroll 4
+    for (int i = e->first[token]; i < e->first[token + 1]; i++) {
+        load((const T *)e->d_out + (size_t)e->order[i] * e->width + at, x);
+        for (int j = 0; j < GPT2_PACK; j++)
+            sum[j] += x[j];
+    }
+    store((T *)e->d_table + token * e->width + at, sum);
+}
+
+template <typename T> INLINE void position_back(const struct gpt2_position_back *p)
+{
+    const int packs = p->width / GPT2_PACK;
+    const size_t task = thread_of_grid(), position = task / packs, at = task % packs * GPT2_PACK;
+    if (position >= (size_t)p->length)
+        return;
+    float sum[GPT2_PACK] = {0}, x[GPT2_PACK];
+    for (int w = 0; w < p->windows; w++) {
+        const size_t row = (size_t)w * p->length + position;
+        load((const T *)p->d_out + row * p->width + at, x);
+        for (int j = 0; j < GPT2_PACK; j++)
+            sum[j] += x[j];
+    }
+    store((T *)p->d_table + position * p->width + at, sum);
+}
+
+/* ------------------------------------------------------------------ layer norm */
+
+template <typename T> INLINE void norm(const struct gpt2_norm *n)
+{
+    const size_t row = warp_of_grid();
+    if (row >= (size_t)n->rows)
+        return;
+    const T *in = (const T *)n->in + row * n->width;
+    float x[GPT2_PACK], gain[GPT2_PACK], bias[GPT2_PACK], sum = 0, squares = 0;
+    for (int at = lane() * GPT2_PACK; at < n->width; at += GPT2_WARP * GPT2_PACK) {
+        load(in + at, x);
+        for (int j = 0; j < GPT2_PACK; j++)
+            sum += x[j];
+    }
+    const float mean = warp_sum(sum) / (float)n->width;
+    for (int at = lane() * GPT2_PACK; at < n->width; at += GPT2_WARP * GPT2_PACK) {
+        load(in + at, x);
+        for (int j = 0; j < GPT2_PACK; j++)
+            squares += (x[j] - mean) * (x[j] - mean);
+    }
+    const float inverse = 1 / sqrtf(warp_sum(squares) / (float)n->width + 1e-5f);
+    for (int at = lane() * GPT2_PACK; at < n->width; at += GPT2_WARP * GPT2_PACK) {
+        load(in + at, x);
+        load((const T *)n->gain + at, gain);
+        load((const T *)n->bias + at, bias);
+        for (int j = 0; j < GPT2_PACK; j++)
+            x[j] = (x[j] - mean) * inverse * gain[j] + bias[j];
+        store((T *)n->out + row * n->width + at, x);
+    }
+    if (lane() == 0) {
+        n->mean[row] = mean;
+        n->inverse[row] = inverse;
+    }
+}
+
+template <typename T> INLINE void norm_back(const struct gpt2_norm_back *n)
+{
+    const size_t row = warp_of_grid();
+    if (row >= (size_t)n->rows)
+        return;
+    const T *in = (const T *)n->in + row * n->width;
+    const T *d_out = (const T *)n->d_out + row * n->width;
+    T *d_in = (T *)n->d_in + row * n->width;
+    const float mean = n->mean[row], inverse = n->inverse[row];
+    float x[GPT2_PACK], gain[GPT2_PACK], d[GPT2_PACK], sum = 0, product = 0;
+    for (int at = lane() * GPT2_PACK; at < n->width; at += GPT2_WARP * GPT2_PACK) {
+        load(in + at, x);
+        load(d_out + at, d);
+        load((const T *)n->gain + at, gain);
+        for (int j = 0; j < GPT2_PACK; j++) {
+            sum += d[j] * gain[j];
+            product += d[j] * gain[j] * ((x[j] - mean) * inverse);
+        }
+    }
+    sum = warp_sum(sum) / (float)n->width;
+    product = warp_sum(product) / (float)n->width;
+    for (int at = lane() * GPT2_PACK; at < n->width; at += GPT2_WARP * GPT2_PACK) {
+        float before[GPT2_PACK] = {0};
+        load(in + at, x);
+        load(d_out + at, d);
+        load((const T *)n->gain + at, gain);
+        if (!n->first)
+            load(d_in + at, before);
+        for (int j = 0; j < GPT2_PACK; j++) {
+            const float normed = (x[j] - mean) * inverse;
+            before[j] += (d[j] * gain[j] - sum - normed * product) * inverse;
+        }
+        store(d_in + at, before);
+    }
+}
+
+/* ------------------------------------------------------------------ sums over rows */
+
+template <typename T> INLINE void norm_parts(const struct gpt2_norm_parts *n)
+{
+    const int packs = n->width / GPT2_PACK;
+    const size_t task = thread_of_grid(), chunk = task / packs, at = task % packs * GPT2_PACK;
+    const size_t begin = chunk * GPT2_SUM_ROWS, rows = n->rows;
+    const size_t end = begin + GPT2_SUM_ROWS < rows ? begin + GPT2_SUM_ROWS : rows;
+    if (begin >= rows)
+        return;
+    float d_gain[GPT2_PACK] = {0}, d_bias[GPT2_PACK] = {0}, x[GPT2_PACK], d[GPT2_PACK];
+#pragma unroll 4
+    for (size_t row = begin; row < end; row++) {
+        load((const T *)n->in + row * n->width + at, x);
+        load((const T *)n->d_out + row * n->width + at, d);
+        for (int j = 0; j < GPT2_PACK; j++) {
+            d_gain[j] += d[j] * ((x[j] - n->mean[row]) * n->inverse[row]);
+            d_bias[j] += d[j];
+        }
+    }
+    store(n->parts + 2 * chunk * n->width + at, d_gain);
+    store(n->parts + (2 * chunk + 1) * n->width + at, d_bias);
+}
+
+template <typename T> INLINE void bias_parts(const struct gpt2_bias_parts *b)
+{
+    const int packs = b->width / GPT2_PACK;
+    const size_t task = thread_of_grid(), chunk = task / packs, at = task % packs * GPT2_PACK;
+    const size_t begin = chunk * GPT2_SUM_ROWS, rows = b->rows;
+    const size_t end = begin + GPT2_SUM_ROWS < rows ? begin + GPT2_SUM_ROWS : rows;
+    if (begin >= rows)
+        return;
+    float sum[GPT2_PACK] = {0}, x[GPT2_PACK];
+#pragma unroll 4
+    for (size_t row = begin; row < end; row++) {
+        load((const T *)b->in + row * b->width + at, x);
+        for (int j = 0; j < GPT2_PACK; j++)
+            sum[j] += x[j];
+    }
+    store(b->parts + chunk * b->width + at, sum);
+}
+
+/** A warp adds every GPT2_WARPS-th chunk up, and the first warp their sums. */
+template <typename T> INLINE void sum_parts(const struct gpt2_sum_parts *s)
+{
+    __shared__ float sums[GPT2_WARPS][GPT2_SUM_COLUMNS];
+    const int warp = threadIdx.x / GPT2_WARP, column = blockIdx.x * GPT2_SUM_COLUMNS + lane();
+    float sum = 0;
+#pragma unroll 4
+    for (int chunk = warp; chunk < s->chunks && column < s->columns; chunk += GPT2_WARPS)
+        sum += s->parts[(size_t)chunk * s->stride + column];
+    sums[warp][lane()] = sum;
+    block_sync();
+    if (warp > 0 || column >= s->columns)
+        return;
+    for (int w = 1; w < GPT2_WARPS; w++)
+        sum += sums[w][lane()];
+    store_one((T *)s->out + column, sum);
+}
+
+/* ------------------------------------------------------------------ GELU */
+
+#define GELU_SCALE 0.7978845608028654f
+#define GELU_CUBE 0.044715f
+
+INLINE float gelu_of(float x)
+{
+    return 0.5f * x * (1 + tanhf(GELU_SCALE * (x + GELU_CUBE * x * x * x)));
+}
+
+INLINE float gelu_slope(float x)
+{
+    const float t = tanhf(GELU_SCALE * (x + GELU_CUBE * x * x * x));
+    const float inner = GELU_SCALE * (1 + 3 * GELU_CUBE * x * x);
+    return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * inner;
+}
+
+template <typename T> INLINE void gelu(const struct gpt2_gelu *g)
+{
+    const size_t pack = thread_of_grid();
+    if (pack >= g->packs)
+        return;
+    float x[GPT2_PACK];
+    load((const T *)g->in + pack * GPT2_PACK, x);
+    for (int j = 0; j < GPT2_PACK; j++)
+        x[j] = gelu_of(x[j]);
+    store((T *)g->out + pack * GPT2_PACK, x);
+}
+
+template <typename T> INLINE void gelu_back(const struct gpt2_gelu_back *g)
+{
+    const size_t pack = thread_of_grid();
+    if (pack >= g->packs)
+        return;
+    float x[GPT2_PACK], d[GPT2_PACK];
+    load((const T *)g->in + pack * GPT2_PACK, x);
+    load((const T *)g->gradient + pack * GPT2_PACK, d);
+    for (int j = 0; j < GPT2_PACK; j++)
+        d[j] *= gelu_slope(x[j]);
+    store((T *)g->gradient + pack * GPT2_PACK, d);
+}
+
+/* ------------------------------------------------------------------ loss */
+
+/** The block's largest and, beside it, its sum of e^(x - largest), from those of each thread. */
+INLINE void join_softmax(float *largest, float *sum)
+{
+    __shared__ float larger[GPT2_WARPS], sums[GPT2_WARPS];
+    const float all = warp_max(*largest);
+    const float own = warp_sum(*sum * expf(*largest - all));
+    if (lane() == 0) {
+        larger[threadIdx.x / GPT2_WARP] = all;
+        sums[threadIdx.x / GPT2_WARP] = own;
+    }
+    block_sync();
+    *largest = larger[0];
+    for (int w = 1; w < GPT2_WARPS; w++)
+        *largest = fmaxf(*largest, larger[w]);
+    *sum = 0;
+    for (int w = 0; w < GPT2_WARPS; w++)
+        *sum += sums[w] * expf(larger[w] - *largest);
+}
+
+template <typename T> INLINE void loss(const struct gpt2_loss *l)
+{
+    const size_t row = blockIdx.x;
+    T *logits = (T *)l->logits + row * l->stride;
+    float largest = -FLOAT_MAX, sum = 0, x[GPT2_PACK];
+    for (int at = threadIdx.x * GPT2_PACK; at < l->classes; at += GPT2_THREADS * GPT2_PACK) {
+        load(logits + at, x);
+        float above = largest;
+        for (int j = 0; j < GPT2_PACK; j++)
+            above = at + j < l->classes ? fmaxf(above, x[j]) : above;
+        sum *= expf(largest - above);
+        for (int j = 0; j < GPT2_PACK; j++)
+            sum += at + j < l->classes ? expf(x[j] - above) : 0;
+        largest = above;
+    }
+    const int target = l->target[row];
+    const float right = load_one(logits + target);
+    join_softmax(&largest, &sum); // behind its barrier nobody reads `right` any more
+    if (threadIdx.x == 0)
+        l->loss[row] = largest + logf(sum) - right;
+    if (l->scale == 0)
+        return;
+    for (int at = threadIdx.x * GPT2_PACK; at < l->classes; at += GPT2_THREADS * GPT2_PACK) {
+        load(logits + at, x);
+        for (int j = 0; j < GPT2_PACK; j++) {
+            const float p = at + j < l->classes ? expf(x[j] - largest) / sum : 0;
+            x[j] = (p - (at + j == target ? 1 : 0)) * l->scale;
+        }
+        store(logits + at, x);
+    }
+}
+
+template <typename T> INLINE void mean_loss(const struct gpt2_mean_loss *m)
+{
+    __shared__ float sums[GPT2_WARPS];
+    float sum = 0;
+    for (int row = threadIdx.x; row < m->rows; row += GPT2_THREADS)
+        sum += m->loss[row];
+    sum = warp_sum(sum);
+    if (lane() == 0)
+        sums[threadIdx.x / GPT2_WARP] = sum;
+    block_sync();
+    if (threadIdx.x > 0)
+        return;
+    for (int w = 1; w < GPT2_WARPS; w++)
+        sum += sums[w];
+    *m->mean = sum / (float)m->rows;
+}
+
+#include "attention.h"
+#include "tiles.h"
+
+/* ------------------------------------------------------------------ by their names */
+
+#define BOTH(name, threads)                                                                        \
+    extern "C" __global__ void __launch_bounds__(threads) gpt2_##name##_f32(struct gpt2_##name a)  \
+    {                                                                                              \
+        name<float>(&a);                                                                           \
+    }                                                                                              \
+    extern "C" __global__ void __launch_bounds__(threads) gpt2_##name##_bf16(struct gpt2_##name a) \
+    {                                                                                              \
+        name<bf16>(&a);                                                                            \
+    }
+GPT2_KERNELS(BOTH)
+
+#define ONE(name, threads)                                                                         \
+    extern "C" __global__ void __launch_bounds__(threads) gpt2_##name##_bf16(struct gpt2_##name a) \
+    {                                                                                              \
+        name(&a);                                                                                  \
+    }
+GPT2_TILE_KERNELS(ONE)
