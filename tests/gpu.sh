@@ -93,10 +93,10 @@ step_sanitizers() {
     fi
     failed=0
     for tool in memcheck racecheck initcheck; do
-        while read -r name program; do
+        while read -r name command; do
             echo "-- $tool, $name"
             compute-sanitizer --tool "$tool" --error-exitcode 1 $([ $tool != memcheck ] ||
-                echo --leak-check full) "$program" </dev/null || failed=1
+                echo --leak-check full) --target-processes all $command </dev/null || failed=1
         done <"$build/gpu-programs"
     done
     return $failed
