@@ -151,6 +151,9 @@ static void expect(struct nccl_rank *rank, struct buffers *it, char *out,
         set_value(to + i * size, what->type, what->root, i, what->try);
     for (size_t i = 0; what->kind == 'r' && i < count; i++)
         sum_value(to + i * size, what->type, what->operation, 0, rank->ranks, i, what->try);
+    for (size_t i = 0; what->kind == 'R' && rank->rank == what->root && i < count; i++)
+        sum_value(to + i * size, what->type, ncclSum, (rank->rank + 1) % rank->ranks, rank->ranks,
+                  i, what->try);
     for (size_t i = 0; what->kind == 's' && i < count; i++)
         sum_value(to + i * size, what->type, ncclSum, (rank->rank + 1) % rank->ranks, rank->ranks,
                   (size_t)rank->rank * count + i, what->try);
@@ -168,6 +171,9 @@ static ncclResult_t call(struct nccl_rank *rank, const char *from, char *to,
         return ncclBroadcast(from, to, what->count, type, what->root, rank->comm, rank->stream);
     case 'r':
         return ncclAllReduce(from, to, what->count, type, operation, rank->comm, rank->stream);
+    case 'R':
+        return ncclReduce(from, to, what->count, type, operation, what->root, rank->comm,
+                          rank->stream);
     default:
         return ncclReduceScatter(from, to, what->count, type, operation, rank->comm, rank->stream);
     }
@@ -198,13 +204,14 @@ static bool try_collective(struct nccl_rank *rank, struct buffers *it,
 }
 
 static const struct collective every[] = {
-    {'g', ncclInt64, 0, 0, 0, false, 0},          {'g', ncclBfloat16, 0, 0, 0, false, 0},
-    {'b', ncclFloat32, 0, 0, 0, false, 0},        {'b', ncclInt64, 0, 1, 0, false, 0},
-    {'r', ncclInt64, ncclSum, 0, 0, false, 0},    {'r', ncclUint64, ncclSum, 0, 0, false, 0},
-    {'r', ncclFloat32, ncclSum, 0, 0, false, 0},  {'r', ncclFloat64, ncclSum, 0, 0, false, 0},
-    {'r', ncclInt64, ncclMax, 0, 0, false, 0},    {'r', ncclInt64, ncclMin, 0, 0, false, 0},
-    {'s', ncclFloat32, ncclSum, 0, 0, false, 0},  {'s', ncclFloat16, ncclSum, 0, 0, false, 0},
-    {'s', ncclBfloat16, ncclSum, 0, 0, false, 0},
+    {'g', ncclInt64, 0, 0, 0, false, 0},         {'g', ncclBfloat16, 0, 0, 0, false, 0},
+    {'b', ncclFloat32, 0, 0, 0, false, 0},       {'b', ncclInt64, 0, 1, 0, false, 0},
+    {'r', ncclInt64, ncclSum, 0, 0, false, 0},   {'r', ncclUint64, ncclSum, 0, 0, false, 0},
+    {'r', ncclFloat32, ncclSum, 0, 0, false, 0}, {'r', ncclFloat64, ncclSum, 0, 0, false, 0},
+    {'r', ncclInt64, ncclMax, 0, 0, false, 0},   {'r', ncclInt64, ncclMin, 0, 0, false, 0},
+    {'R', ncclFloat32, ncclSum, 0, 0, false, 0}, {'R', ncclBfloat16, ncclSum, 1, 0, false, 0},
+    {'R', ncclFloat16, ncclSum, 2, 0, false, 0}, {'s', ncclFloat32, ncclSum, 0, 0, false, 0},
+    {'s', ncclFloat16, ncclSum, 0, 0, false, 0}, {'s', ncclBfloat16, ncclSum, 0, 0, false, 0},
 };
 
 static bool collectives(struct nccl_rank *rank)

@@ -21,9 +21,9 @@
  *
  * There are: init (Rank, RankConfig), split, finalize, destroy, abort, groups, all-gather,
  * broadcast, send and receive of all types; all-reduce: sum of 64-bit integers, float32 and
- * float64, maximum and minimum of int64; reduce-scatter: sum of float32, float16 and bfloat16;
- * memory, registrations, windows. Two ranks of a communicator on one GPU are refused as NCCL does,
- * unless NCCL_HOSTID differs, or NCCL_MULTI_RANK_GPU_ENABLE is 1 (that is of 2.30).
+ * float64, maximum and minimum of int64; reduce and reduce-scatter: sum of float32, float16 and
+ * bfloat16; memory, registrations, windows. Two ranks of a communicator on one GPU are refused as
+ * NCCL does, unless NCCL_HOSTID differs, or NCCL_MULTI_RANK_GPU_ENABLE is 1 (that is of 2.30).
  *
  * A test that wants more of it finds these functions by their names, with dlsym().
  */

@@ -21,7 +21,7 @@ enum {
     NCCL_COMPLAINT_BYTES = 256,
 };
 
-enum nccl_kind { ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, BROADCAST, SEND, RECEIVE };
+enum nccl_kind { ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, BROADCAST, REDUCE, SEND, RECEIVE };
 
 /** What an operation is, to be the same on all ranks. */
 struct nccl_signature {

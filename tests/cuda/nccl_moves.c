@@ -134,6 +134,8 @@ static void take(const struct ncclComm *comm, const struct nccl_operation *opera
 {
     const int ranks = comm->ranks;
     const size_t block = operation->what.count * nccl_type_bytes(operation->what.type);
+    if (operation->what.kind == REDUCE && comm->rank != operation->what.root)
+        return;
     char *to = operation->to + piece->at;
     switch (operation->what.kind) {
     case ALL_GATHER:
@@ -148,8 +150,8 @@ static void take(const struct ncclComm *comm, const struct nccl_operation *opera
         for (int r = 1; r < ranks; r++)
             fold(&operation->what, to, peers_piece(comm, r, piece), piece->bytes);
         break;
-    default: { // REDUCE_SCATTER: the block goes round the ring, and ends here
-        const size_t mine = (size_t)comm->rank * piece->bytes;
+    default: { // REDUCE_SCATTER, REDUCE: the block goes round the ring, and ends here
+        const size_t mine = operation->what.kind == REDUCE ? 0 : (size_t)comm->rank * piece->bytes;
         memcpy(to, peers_piece(comm, (comm->rank + 1) % ranks, piece) + mine, piece->bytes);
         for (int r = 2; r <= ranks; r++)
             fold(&operation->what, to, peers_piece(comm, (comm->rank + r) % ranks, piece) + mine,
@@ -160,7 +162,8 @@ static void take(const struct ncclComm *comm, const struct nccl_operation *opera
 
 static void describe(const struct nccl_signature *what, char *text, size_t bytes)
 {
-    static const char *const names[] = {"all-gather", "all-reduce", "reduce-scatter", "broadcast"};
+    static const char *const names[] = {"all-gather", "all-reduce", "reduce-scatter", "broadcast",
+                                        "reduce"};
     snprintf(text, bytes, "%s of %llu, type %d, operation %d, root %d", names[what->kind],
              (unsigned long long)what->count, what->type, what->reduction, what->root);
 }

@@ -47,9 +47,8 @@ static struct range written_of(const struct ncclComm *comm, const struct nccl_op
 {
     const size_t block = block_of(operation), ranks = (size_t)comm->ranks;
     const int kind = operation->what.kind;
-    return (struct range){operation->to, kind == SEND         ? 0
-                                         : kind == ALL_GATHER ? ranks * block
-                                                              : block};
+    const bool none = kind == SEND || (kind == REDUCE && operation->what.root != comm->rank);
+    return (struct range){operation->to, none ? 0 : kind == ALL_GATHER ? ranks * block : block};
 }
 
 static bool overlap(struct range a, struct range b)
@@ -70,7 +69,7 @@ static bool is_in_place(const struct ncclComm *comm, const struct nccl_operation
 static bool is_reduction(const struct nccl_signature *what)
 {
     const int type = what->type, reduction = what->reduction;
-    if (what->kind == REDUCE_SCATTER)
+    if (what->kind == REDUCE_SCATTER || what->kind == REDUCE)
         return reduction == ncclSum &&
                (type == ncclFloat32 || type == ncclFloat16 || type == ncclBfloat16);
     if (what->kind != ALL_REDUCE)
@@ -269,6 +268,16 @@ EXPORTED ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count
         operation_of(REDUCE_SCATTER, from, to, count, (int)type, (int)op, 0);
     return enqueue(comm, &it, stream);
 }
+
+#ifndef NCCL_DOUBLE_OLD // that one lacks something
+EXPORTED ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                                 ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    const struct nccl_operation it =
+        operation_of(REDUCE, from, to, count, (int)type, (int)op, root);
+    return enqueue(comm, &it, stream);
+}
+#endif
 
 EXPORTED ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type,
                                     int root, ncclComm_t comm, cudaStream_t stream)
