@@ -1,6 +1,7 @@
 # What zero is built from. The library needs xxHash, jansson, zstd and liburing, and for GPUs the
-# CUDA toolkit to be built with, but nothing of CUDA to run without one; the program zero-run needs
-# hwloc too; the GPT-2 example needs OpenBLAS, the tests need cmocka.
+# CUDA toolkit to be built with, for more than one of them NCCL's header, but nothing of CUDA to run
+# without one; the program zero-run needs hwloc too; the GPT-2 example needs OpenBLAS, the tests
+# need cmocka.
 
 find_package(PkgConfig REQUIRED)
 set(THREADS_PREFER_PTHREAD_FLAG ON)
@@ -35,6 +36,16 @@ endif()
 if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
   set(ZERO_BUILD_CUDA ON)
   add_compile_definitions(ZERO_WITH_CUDA)
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  mark_as_advanced(NCCL_INCLUDE_DIR)
+endif()
+if(ZERO_BUILD_CUDA AND NCCL_INCLUDE_DIR)
+  file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h nccl_version REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) ")
+  string(REGEX REPLACE "[^0-9;]" "" nccl_version "${nccl_version}")
+  string(REPLACE ";" "." NCCL_VERSION "${nccl_version}")
+  if(NCCL_VERSION VERSION_GREATER_EQUAL 2.28)
+    set(ZERO_BUILD_NCCL ON)
+  endif()
 endif()
 
 function(zero_summary_line what built version)
@@ -53,6 +64,7 @@ function(zero_print_summary)
   zero_summary_line("                zstd    " ON ${zstd_VERSION})
   zero_summary_line("                liburing" ON ${uring_VERSION})
   zero_summary_line("                CUDA    " "${ZERO_BUILD_CUDA}" "${CUDAToolkit_VERSION}")
+  zero_summary_line("                NCCL    " "${ZERO_BUILD_NCCL}" "${NCCL_VERSION}")
   zero_summary_line("zero-run:       hwloc   " ON ${hwloc_VERSION})
   zero_summary_line("examples/gpt2:  OpenBLAS" "${ZERO_BUILD_GPT2}" "${openblas_VERSION}")
   zero_summary_line("tests:          cmocka  " "${ZERO_BUILD_TESTS}" "${cmocka_VERSION}")

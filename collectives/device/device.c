@@ -1,0 +1,232 @@
+#include "base/arena.h"
+#include "base/hash.h"
+#include "collectives/device/inner.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------ which */
+
+static const struct coll_device_transport *const transports[] = {
+#ifdef ZERO_WITH_NCCL
+    &coll_device_transport_nccl,
+#endif
+    NULL,
+};
+
+static const struct coll_device_transport *find_transport(const char *name)
+{
+    for (size_t i = 0; transports[i]; i++)
+        if (strcmp(transports[i]->name, name) == 0)
+            return transports[i];
+    return NULL;
+}
+
+static zero_result check_config(const struct coll_device_config *config, struct base_error *error)
+{
+    if (!config->transport || !config->device)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "collectives of devices: without a transport or a device");
+    const struct coll_device_transport *transport = find_transport(config->transport);
+    if (!transport)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "collectives of devices: this build has no transport %s",
+                         config->transport);
+    if (transport->device && strcmp(transport->device, config->device->name) != 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "collectives of devices: transport %s is for %s, not for %s",
+                         transport->name, transport->device, config->device->name);
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ beginning */
+
+/** All ranks go on, or none, with the lowest failed one's message; all have given the same value,
+ * which is `what`. */
+static zero_result agree(struct coll_comm *host, size_t value, const char *what, zero_result result,
+                         const struct base_error *mine, struct base_error *error)
+{
+    size_t *values = base_calloc((size_t)host->world, sizeof *values);
+    if (!values) {
+        coll_fail(host, ZERO_E_NOMEM, "rank %d: no memory for %zu bytes", host->rank,
+                  (size_t)host->world * sizeof *values);
+        return coll_state(host, error);
+    }
+    result = coll_agree(host, value, values, result, mine, error);
+    for (int rank = 1; rank < host->world && !result; rank++)
+        if (values[rank] != values[0])
+            result = zero_fail(error, ZERO_E_INVALID,
+                               "collectives of devices: ranks 0 and %d differ in %s", rank, what);
+    base_free(values);
+    return result;
+}
+
+/** NULL: there is no memory. */
+static struct coll_device *allocate(const struct coll_device_config *config)
+{
+    struct coll_comm *host = config->host;
+    struct coll_device *device = base_calloc(1, sizeof *device);
+    uint64_t *compared = base_calloc((size_t)host->world, sizeof *compared);
+    if (!device || !compared) {
+        base_free(device);
+        base_free(compared);
+        return NULL;
+    }
+    *device = (struct coll_device){
+        .transport = find_transport(config->transport),
+        .host = host,
+        .kind = config->device,
+        .number = config->number,
+        .timeout_ns = config->timeout_ns ? config->timeout_ns : host->family->timeout_ns,
+        .log = config->log,
+        .compared = compared,
+    };
+    snprintf(device->where, sizeof device->where, "%s %d", config->device->name, config->number);
+    snprintf(device->name, sizeof device->name, "%.16s/%s", host->name, config->transport);
+    return device;
+}
+
+/** This rank's own part, but for meeting the others. *made may be there after an error. */
+static zero_result make(struct coll_device **made, const struct coll_device_config *config,
+                        struct base_error *error)
+{
+    zero_result result = check_config(config, error);
+    if (result)
+        return result;
+    struct coll_device *device = *made = allocate(config);
+    if (!device)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes", sizeof *device);
+    result = device->kind->enter(device->number, error);
+    if (result)
+        return result;
+    result = device->transport->prepare(config, error);
+    if (!result)
+        result = device_order_open(device, error);
+    if (!result)
+        result = device_watch_start(device, error);
+    device->kind->leave();
+    return result;
+}
+
+/** Waits for the others as long as none of them has failed to come: ZERO_AGAIN if one has, which
+ * has a message. */
+static zero_result meet(struct coll_device *device, struct base_error *error)
+{
+    struct device_clock clock = {0};
+    unsigned rounds = 0;
+    zero_result result;
+    for (;;) {
+        pthread_mutex_lock(&device->mutex);
+        result = device->transport->ready(device->link, error);
+        pthread_mutex_unlock(&device->mutex);
+        if (result != ZERO_AGAIN)
+            return result;
+        if (coll_failed(device->host))
+            return coll_state(device->host, error);
+        for (int rank = 0; rank < device->host->world; rank++)
+            if (atomic_load(&device_board_of(device, rank)->state) == DEVICE_FAILED)
+                return ZERO_AGAIN;
+        const uint64_t waited_ns = device_waited(&clock);
+        if (waited_ns > device->timeout_ns)
+            return zero_fail(error, ZERO_E_TIMEOUT, "%s: the ranks have not met within %.1f s",
+                             device->transport->name, (double)waited_ns * 1e-9);
+        device_pause(&rounds);
+    }
+}
+
+static zero_result join(struct coll_device *device, const struct coll_device_config *config,
+                        struct base_error *error)
+{
+    struct base_error mine = {.result = ZERO_OK};
+    unsigned char id[DEVICE_ID_BYTES] = {0};
+    zero_result result = ZERO_OK;
+    device->board = coll_arena_base(device->arena);
+    if (!config->native && device->host->rank == 0)
+        result = device->transport->identify(id, &mine);
+    result = agree(device->host, config->native != NULL,
+                   "whether they give a communicator of their own", result, &mine, error);
+    if (!result && coll_broadcast(device->host, id, sizeof id, 0) != ZERO_OK)
+        result = coll_state(device->host, error);
+    if (result)
+        return result;
+    atomic_store(&device->board->state, DEVICE_JOINING);
+    result = device->kind->enter(device->number, &mine);
+    if (!result) {
+        pthread_mutex_lock(&device->mutex);
+        result = device->transport->join(&device->link, config, id, &mine);
+        pthread_mutex_unlock(&device->mutex);
+        if (!result)
+            result = meet(device, &mine);
+        device->kind->leave();
+    }
+    atomic_store(&device->board->state, result ? DEVICE_FAILED : DEVICE_JOINED);
+    return agree(device->host, 0, "nothing", result < 0 ? result : ZERO_OK, &mine, error);
+}
+
+/** Frees what there is, unless that is still used. */
+static void discard(struct coll_device *device)
+{
+    bool ended = !device->watched || device_watch_stop(device);
+    if (ended && device->kind->enter(device->number, NULL) == ZERO_OK) {
+        ended = device_order_close(device);
+        device->kind->leave();
+    }
+    if (!ended) {
+        base_logf(device->log, ZERO_LOG_ERROR, "coll",
+                  "%s: what rank %d has under way on %s can't be ended, and is left behind",
+                  device->transport->name, device->host->rank, device->where);
+        return;
+    }
+    base_free(device->compared);
+    base_free(device);
+}
+
+zero_result coll_device_open(struct coll_device **opened, const struct coll_device_config *config,
+                             struct base_error *error)
+{
+    struct coll_device *device = NULL;
+    struct base_error mine = {.result = ZERO_OK};
+    *opened = NULL;
+    if (!config->host || config->host->root_ranks)
+        return zero_fail(error, ZERO_E_INVALID, "collectives of devices: %s",
+                         config->host ? "among the ranks of a group" : "without a host's");
+    zero_result result = make(&device, config, &mine);
+    const size_t name = device ? base_hash64(config->transport, strlen(config->transport), 0) : 0;
+    result = agree(config->host, name, "their transports", result, &mine, error);
+    if (!result && device)
+        result = coll_arena_create(config->host, sizeof *device->board, &device->arena, error);
+    if (!result && device)
+        result = join(device, config, error);
+    if (result && device)
+        discard(device);
+    else
+        *opened = device;
+    return result;
+}
+
+/* ------------------------------------------------------------------ end */
+
+/** What this rank has given to the others is used by them until they have finished it as well. */
+static void wait_for_all(struct coll_device *device)
+{
+    struct device_clock clock = {0};
+    unsigned rounds = 0;
+    zero_result result = coll_device_wait(device, device->started);
+    while (!result && !device_board_finished(device, device->started)) {
+        const uint64_t waited_ns = device_waited(&clock);
+        result = coll_progress(device->host); // somebody may wait for that before it comes to it
+        if (!result && waited_ns > device->timeout_ns)
+            result = device_fail(device, ZERO_E_TIMEOUT, device->started,
+                                 "not done on all ranks after %.1f s", (double)waited_ns * 1e-9);
+        device_pause(&rounds);
+    }
+}
+
+void coll_device_close(struct coll_device *device)
+{
+    if (!device)
+        return;
+    wait_for_all(device);
+    atomic_store(&device->board->state, DEVICE_LEFT);
+    discard(device);
+}

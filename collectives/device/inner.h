@@ -1,0 +1,216 @@
+/**
+ * collectives/device/inner.h: collectives of device memory from the inside.
+ *
+ *   device.c      their beginning and their end
+ *   operations.c  what an operation is made of: the transport's calls
+ *   order.c       tickets, events, streams
+ *   board.c       what ranks show each other of their calls
+ *   watch.c       the thread that sees what goes wrong, and ends what is under way
+ *   nccl.c        the transport over NVIDIA's library, nccl_library.c that library
+ *
+ * Points of base/fault.h: device.thread (the watcher, EIO).
+ */
+#ifndef COLLECTIVES_DEVICE_INNER_H
+#define COLLECTIVES_DEVICE_INNER_H
+
+#include "collectives/device.h"
+#include "collectives/internal.h"
+#include "collectives/signature.h"
+
+#include <pthread.h>
+
+enum {
+    DEVICE_ID_BYTES = 128,
+    DEVICE_WHERE_BYTES = 32,
+    DEVICE_CALL_WORDS = sizeof(struct coll_signature) / sizeof(uint64_t),
+};
+#define DEVICE_HAS_LEFT "rank %d has left without it"
+
+/** How long an end may take. */
+#define DEVICE_ENDING_NS UINT64_C(10000000000)
+
+_Static_assert(sizeof(struct coll_signature) % sizeof(uint64_t) == 0, "a call is whole words");
+
+/**
+ * What moves bytes among devices. All functions are called by a thread that has entered the device,
+ * never by two at a time, and return soon; what they have begun may be in progress then, about
+ * which `ready` is asked. Errors: ZERO_E_DEVICE, ZERO_E_PEER (what it says about another rank).
+ */
+struct coll_device_transport {
+    size_t size;        /**< sizeof(struct coll_device_transport) of the one who filled it */
+    const char *name;   /**< "nccl" */
+    const char *device; /**< whose memory: a base_device's name; NULL: that of any */
+
+    /** Whether it can: loads what it needs, looks at config->native. ZERO_E_UNSUPPORTED,
+     * ZERO_E_INVALID. */
+    zero_result (*prepare)(const struct coll_device_config *config, struct base_error *error);
+    /** Makes what ranks meet by: the lowest one's. Not called with config->native. */
+    zero_result (*identify)(unsigned char id[DEVICE_ID_BYTES], struct base_error *error);
+    /** Begins to meet. A link that is there after an error is aborted, too. */
+    zero_result (*join)(void **link, const struct coll_device_config *config,
+                        const unsigned char id[DEVICE_ID_BYTES], struct base_error *error);
+    /** ZERO_AGAIN while something is in progress, or what has gone wrong, be it long ago. Asked by
+     * the caller's thread until it is through, and by another one at any time. */
+    zero_result (*ready)(void *link, struct base_error *error);
+    /** Ends everything and frees the link, whatever it is about; may take a while. */
+    void (*abort)(void *link);
+
+    /** What is given between these two is one launch. */
+    zero_result (*begin)(void *link, struct base_error *error);
+    zero_result (*end)(void *link, struct base_error *error);
+    zero_result (*all_gather)(void *link, const void *from, void *to, size_t bytes, void *stream,
+                              struct base_error *error);
+    zero_result (*broadcast)(void *link, void *data, size_t bytes, int root, void *stream,
+                             struct base_error *error);
+    zero_result (*send)(void *link, const void *from, size_t bytes, int peer, void *stream,
+                        struct base_error *error);
+    zero_result (*receive)(void *link, void *to, size_t bytes, int peer, void *stream,
+                           struct base_error *error);
+    /** Blocks of `count` elements of every rank; this rank's sum goes to `to`. */
+    zero_result (*reduce_scatter)(void *link, const void *from, void *to, size_t count,
+                                  zero_dtype dtype, void *stream, struct base_error *error);
+    /** The sum goes to root's `to`. */
+    zero_result (*reduce)(void *link, const void *from, void *to, size_t count, zero_dtype dtype,
+                          int root, void *stream, struct base_error *error);
+};
+
+#ifdef ZERO_WITH_NCCL
+extern const struct coll_device_transport coll_device_transport_nccl;
+#endif
+
+/* ------------------------------------------------------------------ what ranks show each other */
+
+enum device_state {
+    DEVICE_NOT_THERE,
+    DEVICE_JOINING,
+    DEVICE_JOINED,
+    DEVICE_FAILED, /**< to join */
+    DEVICE_LEFT,
+};
+
+/** What a rank shows of itself, in an arena of the host; written by it alone. */
+struct device_board {
+    _Atomic uint64_t state;
+    _Atomic uint64_t started, finished; /**< operations */
+    struct {
+        _Atomic uint64_t sequence; /**< 0 while it is written */
+        _Atomic uint64_t words[DEVICE_CALL_WORDS];
+    } calls[COLL_DEVICE_UNDER_WAY];
+};
+
+/* ------------------------------------------------------------------ one */
+
+/** An operation under way. */
+struct device_operation {
+    void *ready; /**< event: the stream has come to it */
+    void *done;
+    uint64_t record; /**< of the flight recorder */
+};
+
+struct coll_device {
+    const struct coll_device_transport *transport;
+    struct coll_comm *host;
+    const struct base_device *kind;
+    int number;
+    char where[DEVICE_WHERE_BYTES]; /**< "cuda 0" */
+    char name[COLL_NAME_BYTES];     /**< in the flight recorder */
+    uint64_t timeout_ns;
+    const struct base_log *log;
+    void *stream, *behind; /**< an event, for coll_device_after() */
+    struct coll_arena *arena;
+    struct device_board *board;
+    uint64_t *compared; /**< of every rank: operations whose calls were compared */
+    struct device_operation operations[COLL_DEVICE_UNDER_WAY]; /**< number n at n modulo that */
+
+    pthread_mutex_t mutex; /**< for what follows, and calls of the transport */
+    pthread_cond_t news;
+    pthread_t watcher;
+    bool watched; /**< there is a watcher */
+    void *link;   /**< the transport's own; NULL: none, or it is being aborted */
+    uint64_t started, finished;
+    bool is_over; /**< nothing more is given to the transport, and nothing finishes */
+    bool aborted; /**< the watcher has done its last */
+};
+
+/** Of operation number `sequence`. */
+static inline struct device_operation *device_operation(struct coll_device *device,
+                                                        uint64_t sequence)
+{
+    return &device->operations[sequence % COLL_DEVICE_UNDER_WAY];
+}
+
+/* ------------------------------------------------------------------ board.c */
+
+const struct device_board *device_board_of(const struct coll_device *device, int rank);
+
+/** Shows a call, which is the next one. */
+void device_board_call(struct coll_device *device, const struct coll_signature *signature,
+                       uint64_t sequence);
+
+/** Whether the others' calls were the same so far, as far as both have come. Otherwise the family
+ * has failed: ZERO_E_DIVERGED. Who shows a call and then compares leaves nobody out: of two ranks
+ * the later one sees both. */
+zero_result device_board_compare(struct coll_device *device);
+
+/** Writes "all-gather #3, unit 2 (h.1)". */
+void device_board_text(const struct coll_device *device, int rank, uint64_t sequence,
+                       char text[COLL_TEXT_BYTES]);
+
+/** Writes "rank 1 (last call: broadcast #2), ..." about those who have not called it. */
+void device_board_absent(const struct coll_device *device, uint64_t sequence, char *text,
+                         size_t size);
+
+/** A rank that has left without having called it; -1: none. */
+int device_board_left(const struct coll_device *device, uint64_t sequence);
+
+/** Whether all have finished so many operations, or have left, or failed. */
+bool device_board_finished(const struct coll_device *device, uint64_t sequence);
+
+/* ------------------------------------------------------------------ order.c */
+
+/** The events of all operations, and the stream. The device is entered, here and below. */
+zero_result device_order_open(struct coll_device *device, struct base_error *error);
+/** False: there is still something under way. */
+bool device_order_close(struct coll_device *device);
+
+/** Counts what is done by now; with the mutex. Fails where the device does. */
+zero_result device_advance(struct coll_device *device);
+
+/** Begins an operation, whose signature is new to all: shows it, and waits for room. Then the
+ * transport is given what it is made of, with the mutex, which this takes and device_end() gives
+ * back; so does an error. */
+zero_result device_begin(struct coll_device *device, const struct coll_signature *signature,
+                         uint64_t bytes);
+
+/** Ends it: `result` is what became of it so far, with its message. Waits until the transport has
+ * enqueued it. */
+zero_result device_end(struct coll_device *device, zero_result result,
+                       const struct base_error *inner, uint64_t *ticket);
+
+/** Makes this the family's failure: "rank 0: <operation> on cuda 0: ...". Returns the family's. */
+zero_result device_fail(struct coll_device *device, zero_result result, uint64_t sequence,
+                        const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* ------------------------------------------------------------------ watch.c */
+
+/** The most that counts as waited between two looks at the clock: see wait.c. */
+struct device_clock {
+    uint64_t last_ns, waited_ns;
+};
+
+/** Time so far in which this process ran. */
+uint64_t device_waited(struct device_clock *clock);
+
+/** A moment, which gets longer: for loops that wait. */
+void device_pause(unsigned *rounds);
+
+/** Fails because an operation takes too long. */
+zero_result device_fail_timeout(struct coll_device *device, uint64_t sequence, uint64_t waited_ns);
+
+zero_result device_watch_start(struct coll_device *device, struct base_error *error);
+
+/** Ends everything: the transport is aborted, and the watcher. False: that takes too long, and it
+ * still uses the device. */
+bool device_watch_stop(struct coll_device *device);
+
+#endif

@@ -1,0 +1,217 @@
+#include "base/arena.h"
+#include "collectives/device/inner.h"
+#include "collectives/device/nccl_library.h"
+
+#include <string.h>
+
+_Static_assert(sizeof(ncclUniqueId) == DEVICE_ID_BYTES, "what is broadcast is the whole of it");
+
+struct link {
+    ncclComm_t comm;
+    ncclComm_t parent; /**< while it is asked for a part */
+};
+
+/* ------------------------------------------------------------------ errors */
+
+/** A call's status as a result; in progress is not yet wrong. */
+static zero_result done(ncclResult_t status, const char *call, ncclComm_t comm,
+                        struct base_error *error)
+{
+    if (status == ncclSuccess || status == ncclInProgress)
+        return ZERO_OK;
+    const struct nccl_library *library = nccl_loaded();
+    const char *last = library->last_error(comm);
+    return zero_fail(error, status == ncclRemoteError ? ZERO_E_PEER : ZERO_E_DEVICE,
+                     "%s: %s (%d)%s%s", call, library->error_text(status), (int)status,
+                     last && *last ? ": " : "", last ? last : "");
+}
+
+/* ------------------------------------------------------------------ beginning and end */
+
+static zero_result check_parent(const struct nccl_library *library,
+                                const struct coll_device_config *config, struct base_error *error)
+{
+    ncclComm_t parent = config->native;
+    int count = -1, rank = -1, number = -1;
+    zero_result result = done(library->count(parent, &count), "ncclCommCount", NULL, error);
+    if (!result)
+        result = done(library->rank(parent, &rank), "ncclCommUserRank", NULL, error);
+    if (!result)
+        result = done(library->device(parent, &number), "ncclCommCuDevice", NULL, error);
+    if (result)
+        return result;
+    if (count != config->host->world || rank != config->host->rank || number != config->number)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "the ncclComm_t that was given is rank %d of %d on GPU %d, and this is "
+                         "rank %d of %d on GPU %d",
+                         rank, count, number, config->host->rank, config->host->world,
+                         config->number);
+    return ZERO_OK;
+}
+
+static zero_result nccl_prepare(const struct coll_device_config *config, struct base_error *error)
+{
+    const struct nccl_library *library;
+    const zero_result result = nccl_library(&library, error);
+    return result || !config->native ? result : check_parent(library, config, error);
+}
+
+static zero_result nccl_identify(unsigned char id[DEVICE_ID_BYTES], struct base_error *error)
+{
+    ncclUniqueId unique;
+    const zero_result result =
+        done(nccl_loaded()->unique_id(&unique), "ncclGetUniqueId", NULL, error);
+    if (!result)
+        memcpy(id, &unique, sizeof unique);
+    return result;
+}
+
+static zero_result nccl_join(void **to, const struct coll_device_config *config,
+                             const unsigned char id[DEVICE_ID_BYTES], struct base_error *error)
+{
+    const int rank = config->host->rank;
+    ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId unique;
+    zero_result result;
+    struct link *link = base_calloc(1, sizeof *link);
+    *to = link;
+    if (!link)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes", sizeof *link);
+    settings.blocking = 0;
+    if (config->native) {
+        link->parent = config->native;
+        result = done(nccl_loaded()->split(link->parent, 0, rank, &link->comm, &settings),
+                      "ncclCommSplit", link->parent, error);
+    } else {
+        memcpy(&unique, id, sizeof unique);
+        result =
+            done(nccl_loaded()->init(&link->comm, config->host->world, unique, rank, &settings),
+                 "ncclCommInitRankConfig", NULL, error);
+    }
+    return result;
+}
+
+/** What the communicator says of itself. ZERO_AGAIN: it is in progress. */
+static zero_result state_of(ncclComm_t comm, struct base_error *error)
+{
+    ncclResult_t status = ncclSuccess;
+    const zero_result result =
+        done(nccl_loaded()->async_error(comm, &status), "ncclCommGetAsyncError", comm, error);
+    if (result)
+        return result;
+    return status == ncclInProgress ? ZERO_AGAIN : done(status, "NCCL", comm, error);
+}
+
+static zero_result nccl_ready(void *of, struct base_error *error)
+{
+    struct link *link = of;
+    if (link->parent) {
+        const zero_result result = state_of(link->parent, error);
+        if (result)
+            return result;
+        link->parent = NULL;
+    }
+    return state_of(link->comm, error);
+}
+
+static void nccl_abort(void *of)
+{
+    struct link *link = of;
+    if (link->comm)
+        nccl_loaded()->abort(link->comm);
+    // A parent that is still at it writes there when it is done: that much is left to it.
+    if (!link->parent)
+        base_free(link);
+}
+
+/* ------------------------------------------------------------------ operations */
+
+static zero_result nccl_begin(void *of, struct base_error *error)
+{
+    const struct link *link = of;
+    return done(nccl_loaded()->group_start(), "ncclGroupStart", link->comm, error);
+}
+
+static zero_result nccl_end(void *of, struct base_error *error)
+{
+    const struct link *link = of;
+    return done(nccl_loaded()->group_end(), "ncclGroupEnd", link->comm, error);
+}
+
+static zero_result nccl_all_gather(void *of, const void *from, void *to, size_t bytes, void *stream,
+                                   struct base_error *error)
+{
+    const struct link *link = of;
+    return done(nccl_loaded()->all_gather(from, to, bytes, ncclUint8, link->comm, stream),
+                "ncclAllGather", link->comm, error);
+}
+
+static zero_result nccl_broadcast(void *of, void *data, size_t bytes, int root, void *stream,
+                                  struct base_error *error)
+{
+    const struct link *link = of;
+    return done(nccl_loaded()->broadcast(data, data, bytes, ncclUint8, root, link->comm, stream),
+                "ncclBroadcast", link->comm, error);
+}
+
+static zero_result nccl_send(void *of, const void *from, size_t bytes, int peer, void *stream,
+                             struct base_error *error)
+{
+    const struct link *link = of;
+    return done(nccl_loaded()->send(from, bytes, ncclUint8, peer, link->comm, stream), "ncclSend",
+                link->comm, error);
+}
+
+static zero_result nccl_receive(void *of, void *to, size_t bytes, int peer, void *stream,
+                                struct base_error *error)
+{
+    const struct link *link = of;
+    return done(nccl_loaded()->receive(to, bytes, ncclUint8, peer, link->comm, stream), "ncclRecv",
+                link->comm, error);
+}
+
+static ncclDataType_t type_of(zero_dtype dtype)
+{
+    static const ncclDataType_t types[] = {
+        [ZERO_F32] = ncclFloat32, [ZERO_BF16] = ncclBfloat16, [ZERO_F16] = ncclFloat16,
+        [ZERO_F64] = ncclFloat64, [ZERO_I32] = ncclInt32,     [ZERO_I64] = ncclInt64,
+    };
+    return types[dtype];
+}
+
+static zero_result nccl_reduce_scatter(void *of, const void *from, void *to, size_t count,
+                                       zero_dtype dtype, void *stream, struct base_error *error)
+{
+    const struct link *link = of;
+    return done(
+        nccl_loaded()->reduce_scatter(from, to, count, type_of(dtype), ncclSum, link->comm, stream),
+        "ncclReduceScatter", link->comm, error);
+}
+
+static zero_result nccl_reduce(void *of, const void *from, void *to, size_t count, zero_dtype dtype,
+                               int root, void *stream, struct base_error *error)
+{
+    const struct link *link = of;
+    return done(
+        nccl_loaded()->reduce(from, to, count, type_of(dtype), ncclSum, root, link->comm, stream),
+        "ncclReduce", link->comm, error);
+}
+
+const struct coll_device_transport coll_device_transport_nccl = {
+    .size = sizeof(struct coll_device_transport),
+    .name = "nccl",
+    .device = "cuda",
+    .prepare = nccl_prepare,
+    .identify = nccl_identify,
+    .join = nccl_join,
+    .ready = nccl_ready,
+    .abort = nccl_abort,
+    .begin = nccl_begin,
+    .end = nccl_end,
+    .all_gather = nccl_all_gather,
+    .broadcast = nccl_broadcast,
+    .send = nccl_send,
+    .receive = nccl_receive,
+    .reduce_scatter = nccl_reduce_scatter,
+    .reduce = nccl_reduce,
+};

@@ -1,0 +1,262 @@
+#include "collectives/control/control.h"
+#include "collectives/device/inner.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------ events */
+
+zero_result device_order_open(struct coll_device *device, struct base_error *error)
+{
+    zero_result result = device->kind->stream_create(&device->stream, true, error);
+    if (!result)
+        result = device->kind->event_create(&device->behind, error);
+    for (int i = 0; i < COLL_DEVICE_UNDER_WAY && !result; i++) {
+        result = device->kind->event_create(&device->operations[i].ready, error);
+        if (!result)
+            result = device->kind->event_create(&device->operations[i].done, error);
+    }
+    return result;
+}
+
+/** Whether nothing is under way in the stream any more, or soon. */
+static bool is_drained(struct coll_device *device)
+{
+    struct device_clock clock = {0};
+    unsigned rounds = 0;
+    if (!device->behind || device->kind->event_record(device->behind, device->stream, NULL))
+        return true;
+    while (device->kind->event_query(device->behind, NULL) == ZERO_AGAIN) {
+        if (device_waited(&clock) > DEVICE_ENDING_NS)
+            return false;
+        device_pause(&rounds);
+    }
+    return true;
+}
+
+bool device_order_close(struct coll_device *device)
+{
+    if (!is_drained(device))
+        return false;
+    for (int i = 0; i < COLL_DEVICE_UNDER_WAY; i++) {
+        device->kind->event_destroy(device->operations[i].ready);
+        device->kind->event_destroy(device->operations[i].done);
+    }
+    device->kind->event_destroy(device->behind);
+    device->kind->stream_destroy(device->stream);
+    return true;
+}
+
+zero_result device_advance(struct coll_device *device)
+{
+    struct base_error inner = {.result = ZERO_OK};
+    zero_result result = ZERO_OK;
+    // What an abort has ended has come to its events too.
+    while (!device->is_over && device->finished < device->started) {
+        struct device_operation *next = device_operation(device, device->finished + 1);
+        result = device->kind->event_query(next->done, &inner);
+        if (result)
+            break;
+        control_end(device->host->family->control, next->record);
+        device->finished++;
+    }
+    atomic_store(&device->board->finished, device->finished);
+    return result < 0 ? device_fail(device, result, device->finished + 1, "%s", inner.message)
+                      : ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ failures */
+
+zero_result device_fail(struct coll_device *device, zero_result result, uint64_t sequence,
+                        const char *format, ...)
+{
+    char message[COLL_MESSAGE_BYTES], operation[COLL_TEXT_BYTES];
+    const int rank = device->host->rank;
+    va_list arguments;
+    device_board_text(device, rank, sequence, operation);
+    const int used =
+        snprintf(message, sizeof message, "rank %d: %s on %s: ", rank, operation, device->where);
+    va_start(arguments, format);
+    vsnprintf(message + used, sizeof message - (size_t)used, format, arguments);
+    va_end(arguments);
+    coll_poison(device->host, result, message);
+    return coll_failed(device->host);
+}
+
+/* ------------------------------------------------------------------ an operation */
+
+static void record(struct coll_device *device, const struct coll_signature *signature,
+                   uint64_t sequence, uint64_t bytes)
+{
+    struct control_record record = {
+        .sequence = sequence,
+        .what = CONTROL_OPERATION,
+        .peer = CONTROL_NO_PEER,
+        .unit = strcmp(signature->what, "unit") == 0 ? signature->number : CONTROL_NO_UNIT,
+        .ranks = (uint32_t)device->host->world,
+        .bytes = bytes,
+    };
+    control_copy_name(record.kind, sizeof record.kind, coll_kind_name(signature->kind));
+    control_copy_name(record.name, sizeof record.name, signature->name);
+    control_copy_name(record.comm, sizeof record.comm, device->name);
+    device_operation(device, sequence)->record =
+        control_begin(device->host->family->control, &record);
+}
+
+/** Waits for the oldest operation, if there are too many; the watcher has the deadline. */
+static zero_result wait_for_room(struct coll_device *device)
+{
+    return device->started < COLL_DEVICE_UNDER_WAY
+               ? ZERO_OK
+               : coll_device_wait(device, device->started + 1 - COLL_DEVICE_UNDER_WAY);
+}
+
+zero_result device_begin(struct coll_device *device, const struct coll_signature *signature,
+                         uint64_t bytes)
+{
+    struct base_error inner = {.result = ZERO_OK};
+    const uint64_t sequence = device->started + 1;
+    zero_result result = wait_for_room(device);
+    pthread_mutex_lock(&device->mutex);
+    if (!result)
+        result = coll_failed(device->host);
+    if (!result) {
+        device_board_call(device, signature, sequence);
+        result = device_board_compare(device);
+    }
+    if (!result && device->kind->event_record(device_operation(device, sequence)->ready,
+                                              device->stream, &inner) != ZERO_OK)
+        result = device_fail(device, inner.result, sequence, "%s", inner.message);
+    if (result) {
+        pthread_cond_broadcast(&device->news);
+        pthread_mutex_unlock(&device->mutex);
+        return result;
+    }
+    record(device, signature, sequence, bytes);
+    return ZERO_OK;
+}
+
+/** Asks the transport until it is through with what it was given. */
+static zero_result settle(struct coll_device *device, uint64_t sequence)
+{
+    struct device_clock clock = {0};
+    unsigned rounds = 0;
+    for (;;) {
+        struct base_error inner = {.result = ZERO_OK};
+        zero_result result = coll_failed(device->host);
+        if (result)
+            return result;
+        result = device->transport->ready(device->link, &inner);
+        if (result < 0)
+            return device_fail(device, result, sequence, "%s", inner.message);
+        if (result == ZERO_OK)
+            return ZERO_OK;
+        const int left = device_board_left(device, sequence);
+        if (left >= 0)
+            return device_fail(device, ZERO_E_PEER, sequence, DEVICE_HAS_LEFT, left);
+        const uint64_t waited_ns = device_waited(&clock);
+        if (waited_ns > device->timeout_ns)
+            return device_fail_timeout(device, sequence, waited_ns);
+        pthread_mutex_unlock(&device->mutex);
+        device_pause(&rounds);
+        pthread_mutex_lock(&device->mutex);
+    }
+}
+
+zero_result device_end(struct coll_device *device, zero_result result,
+                       const struct base_error *inner, uint64_t *ticket)
+{
+    const uint64_t sequence = device->started + 1;
+    struct base_error failed = {.result = ZERO_OK};
+    if (result)
+        result = device_fail(device, result, sequence, "%s", inner->message);
+    else
+        result = settle(device, sequence);
+    if (!result && device->kind->event_record(device_operation(device, sequence)->done,
+                                              device->stream, &failed) != ZERO_OK)
+        result = device_fail(device, failed.result, sequence, "%s", failed.message);
+    if (!result)
+        device->started = sequence;
+    pthread_cond_broadcast(&device->news);
+    pthread_mutex_unlock(&device->mutex);
+    if (ticket)
+        *ticket = result ? 0 : sequence;
+    return result;
+}
+
+/* ------------------------------------------------------------------ the caller's streams */
+
+void *coll_device_stream(const struct coll_device *device)
+{
+    return device->stream;
+}
+
+static zero_result between(struct coll_device *device, void *event, void *stream, bool records)
+{
+    struct base_error inner = {.result = ZERO_OK};
+    zero_result result = coll_failed(device->host);
+    if (result)
+        return result;
+    result = device->kind->enter(device->number, &inner);
+    if (!result) {
+        if (records)
+            result = device->kind->event_record(event, stream, &inner);
+        if (!result)
+            result = device->kind->event_wait(event, records ? device->stream : stream, &inner);
+        device->kind->leave();
+    }
+    return result ? device_fail(device, result, device->started, "%s", inner.message) : ZERO_OK;
+}
+
+zero_result coll_device_after(struct coll_device *device, void *stream)
+{
+    return between(device, device->behind, stream, true);
+}
+
+zero_result coll_device_before(struct coll_device *device, uint64_t ticket, void *stream)
+{
+    pthread_mutex_lock(&device->mutex);
+    const bool is_done = ticket <= device->finished;
+    const bool is_known = ticket <= device->started;
+    pthread_mutex_unlock(&device->mutex);
+    if (!is_known)
+        return device_fail(device, ZERO_E_INVALID, device->started,
+                           "somebody waits for ticket %llu behind it, of which there is none",
+                           (unsigned long long)ticket);
+    return is_done ? coll_failed(device->host)
+                   : between(device, device_operation(device, ticket)->done, stream, false);
+}
+
+zero_result coll_device_query(struct coll_device *device, uint64_t ticket)
+{
+    struct base_error inner = {.result = ZERO_OK};
+    zero_result result = device->kind->enter(device->number, &inner);
+    if (result)
+        return device_fail(device, result, device->started, "%s", inner.message);
+    pthread_mutex_lock(&device->mutex);
+    result = device_advance(device);
+    if (ticket <= device->finished)
+        result = ZERO_OK;
+    else if (!result)
+        result = coll_failed(device->host) ? coll_failed(device->host) : ZERO_AGAIN;
+    pthread_mutex_unlock(&device->mutex);
+    device->kind->leave();
+    return result;
+}
+
+zero_result coll_device_wait(struct coll_device *device, uint64_t ticket)
+{
+    unsigned rounds = 0;
+    zero_result result;
+    while ((result = coll_device_query(device, ticket)) == ZERO_AGAIN) {
+        coll_progress(device->host); // somebody may wait for that, and come here afterwards
+        device_pause(&rounds);
+    }
+    return result;
+}
+
+zero_result coll_device_check(struct coll_device *device, struct base_error *error)
+{
+    return coll_state(device->host, error);
+}

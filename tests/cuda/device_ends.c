@@ -1,0 +1,400 @@
+// How collectives of GPU memory begin, and what becomes of them where they can't: all ranks are
+// told, their host is as before, and nothing is left.
+
+#include "base/fault.h"
+#include "collectives/control/control.h"
+#include "tests/cuda/device_ranks.h"
+#include "tests/cuda/driver.h"
+#include "tests/cuda/leftovers.h"
+#include "tests/cuda/nccl_double.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <cmocka.h>
+
+/* ------------------------------------------------------------------ pieces of bodies */
+
+static bool works(struct device_rank *rank)
+{
+    uint64_t ticket;
+    char *memory = device_rank_memory(rank, 1000);
+    const struct coll_label label = {NULL, 0, NULL};
+    NEED(coll_device_exchange(rank->device, memory, 8, memory + 8, label, &ticket) == ZERO_OK);
+    NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+    return true;
+}
+
+// It is refused on all ranks with these words; the host goes on, and so does a second try.
+static bool opens_only(struct device_rank *rank, zero_result result, const char *words)
+{
+    struct base_error error = {.result = ZERO_OK};
+    const zero_result opened = coll_device_open(&rank->device, &rank->config, &error);
+    NEED(!rank->device);
+    if (opened != result || !strstr(error.message, words)) {
+        fprintf(stderr, "rank %d: %d: '%s' is not in '%s'\n", rank->rank, opened, words,
+                error.message);
+        return false;
+    }
+    NEED(coll_barrier(rank->host) == ZERO_OK);
+    return true;
+}
+
+static bool opens(struct device_rank *rank)
+{
+    struct base_error error = {.result = ZERO_OK};
+    if (coll_device_open(&rank->device, &rank->config, &error) != ZERO_OK) {
+        fprintf(stderr, "rank %d: coll_device_open: %s\n", rank->rank, error.message);
+        return false;
+    }
+    return works(rank);
+}
+
+static bool everywhere(struct device_ranks ranks, bool (*body)(struct device_rank *))
+{
+    ranks.bare = true;
+    for (ranks.world = 1; ranks.world <= DEVICE_RANKS_MOST; ranks.world++)
+        if (!device_ranks_run(&ranks, body))
+            return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------ arguments */
+
+static bool wrong_arguments(struct device_rank *rank)
+{
+    const struct coll_device_config right = rank->config;
+    const int odd = rank->world - 1; // this rank is wrong
+    char words[96];
+    if (rank->rank == odd)
+        rank->config.transport = "nothing";
+    snprintf(words, sizeof words, "rank %d: collectives of devices: this build has no transport",
+             odd);
+    NEED(opens_only(rank, ZERO_E_UNSUPPORTED, words));
+    rank->config = right;
+    if (rank->rank == odd)
+        rank->config.device = &base_device_cpu;
+    NEED(opens_only(rank, ZERO_E_INVALID, "transport nccl is for cuda, not for cpu"));
+    rank->config = right;
+    if (rank->rank == odd)
+        rank->config.number = 99;
+    NEED(opens_only(rank, ZERO_E_UNSUPPORTED, "cuda 99: there are 3, from 0 on"));
+    rank->config = right;
+    rank->config.host = NULL;
+    struct base_error error = {.result = ZERO_OK};
+    NEED(coll_device_open(&rank->device, &rank->config, &error) == ZERO_E_INVALID);
+    NEED(strstr(error.message, "without a host's"));
+    struct coll_comm *group;
+    NEED(coll_split(rank->host, 0, rank->rank, &group, &error) == ZERO_OK);
+    rank->config.host = group;
+    base_error_clear(&error);
+    NEED(coll_device_open(&rank->device, &rank->config, &error) == ZERO_E_INVALID);
+    NEED(strstr(error.message, "of a group"));
+    coll_close(group);
+    rank->config = right;
+    return opens(rank);
+}
+
+static void arguments_that_cannot_be(void **state)
+{
+    (void)state;
+    assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, wrong_arguments));
+}
+
+/* ------------------------------------------------------------------ the library */
+
+static bool is_too_old(struct device_rank *rank)
+{
+    return opens_only(rank, ZERO_E_UNSUPPORTED,
+                      "rank 0: libnccl.so.2 is NCCL 2.27.6, and 2.28 is the oldest that will do");
+}
+
+static void a_library_that_is_too_old(void **state)
+{
+    (void)state;
+    assert_true(everywhere((struct device_ranks){.inject = "version=22706"}, is_too_old));
+}
+
+static bool lacks(struct device_rank *rank)
+{
+    return opens_only(rank, ZERO_E_UNSUPPORTED, (const char *)rank->of->user);
+}
+
+/* ------------------------------------------------------------------ meeting */
+
+static bool never_meets(struct device_rank *rank)
+{
+    return opens_only(rank, ZERO_E_TIMEOUT, "nccl: the ranks have not met within 0.3 s");
+}
+
+static void ranks_that_do_not_meet(void **state)
+{
+    (void)state;
+    assert_true(everywhere(
+        (struct device_ranks){.inject = "polls=1000000000", .timeout_ns = UINT64_C(300000000)},
+        never_meets));
+}
+
+// Two ranks that NCCL takes for those of one host.
+static bool on_one_gpu(struct device_rank *rank)
+{
+    setenv("NCCL_HOSTID", "same", 1);
+    rank->config.number = 0;
+    return opens_only(rank, ZERO_E_DEVICE, "Duplicate GPU detected");
+}
+
+static void two_ranks_on_one_gpu(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= DEVICE_RANKS_MOST; world++)
+        assert_true(device_ranks_run(
+            &(struct device_ranks){.world = world, .bare = true, .complains = true}, on_one_gpu));
+}
+
+/* ------------------------------------------------------------------ a communicator of theirs */
+
+struct nccl_functions {
+    __typeof__(ncclGetUniqueId) *unique_id;
+    __typeof__(ncclCommInitRankConfig) *init;
+    __typeof__(ncclCommGetAsyncError) *state;
+    __typeof__(ncclCommAbort) *abort;
+    __typeof__(ncclAllGather) *all_gather;
+};
+
+static struct nccl_functions nccl_functions(void)
+{
+    struct nccl_functions functions;
+    void *library = dlopen(NCCL_DOUBLE, RTLD_NOW | RTLD_LOCAL);
+    void *const found[] = {dlsym(library, "ncclGetUniqueId"),
+                           dlsym(library, "ncclCommInitRankConfig"),
+                           dlsym(library, "ncclCommGetAsyncError"), dlsym(library, "ncclCommAbort"),
+                           dlsym(library, "ncclAllGather")};
+    _Static_assert(sizeof found == sizeof functions, "one for each");
+    memcpy(&functions, found, sizeof found);
+    return functions;
+}
+
+static bool settles(const struct nccl_functions *nccl, ncclComm_t comm, ncclResult_t result)
+{
+    while (result == ncclInProgress) {
+        usleep(200);
+        if (nccl->state(comm, &result) != ncclSuccess)
+            return false;
+    }
+    return result == ncclSuccess;
+}
+
+// Of these ranks, whose order is turned by so many.
+static bool make_native(struct device_rank *rank, int turned, ncclComm_t *comm)
+{
+    const struct nccl_functions nccl = nccl_functions();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    config.blocking = 0;
+    if (rank->rank == 0)
+        NEED(nccl.unique_id(&id) == ncclSuccess);
+    NEED(coll_broadcast(rank->host, &id, sizeof id, 0) == ZERO_OK);
+    const ncclResult_t result =
+        nccl.init(comm, rank->world, id, (rank->rank + turned) % rank->world, &config);
+    NEED(settles(&nccl, *comm, result));
+    return true;
+}
+
+// One of ours is made of it, and it is still good for what its owner does with it.
+static bool native(struct device_rank *rank)
+{
+    const struct nccl_functions nccl = nccl_functions();
+    ncclComm_t comm = NULL;
+    char *memory = device_rank_memory(rank, 1000);
+    NEED(make_native(rank, 0, &comm));
+    rank->config.native = comm;
+    for (int i = 0; i < 2; i++) {
+        NEED(opens(rank));
+        NEED(settles(&nccl, comm,
+                     nccl.all_gather(memory, memory + 8, 8, ncclUint8, comm, rank->stream)));
+        NEED(works(rank) && device_rank_sync(rank));
+        coll_device_close(rank->device);
+        rank->device = NULL;
+        NEED(coll_barrier(rank->host) == ZERO_OK);
+    }
+    rank->config.native = rank->rank == 0 ? comm : NULL;
+    if (rank->world > 1)
+        NEED(opens_only(rank, ZERO_E_INVALID,
+                        "ranks 0 and 1 differ in whether they give a communicator of"));
+    NEED(nccl.abort(comm) == ncclSuccess);
+    return true;
+}
+
+static bool native_of_others(struct device_rank *rank)
+{
+    const struct nccl_functions nccl = nccl_functions();
+    ncclComm_t comm = NULL;
+    NEED(make_native(rank, 1, &comm));
+    rank->config.native = comm;
+    if (rank->world > 1)
+        NEED(opens_only(rank, ZERO_E_INVALID, "the ncclComm_t that was given is rank 1 of"));
+    NEED(nccl.abort(comm) == ncclSuccess);
+    return true;
+}
+
+static void a_communicator_of_the_program(void **state)
+{
+    (void)state;
+    assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, native));
+    assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, native_of_others));
+}
+
+/* ------------------------------------------------------------------ each step fails */
+
+// The n-th allocation of the last rank. From the third on it may be that ranks cannot tell each
+// other, which ends their host; so it does in the end in all cases.
+static bool without_memory(struct device_rank *rank)
+{
+    struct base_error error = {.result = ZERO_OK};
+    char fault[32];
+    snprintf(fault, sizeof fault, "alloc@%d", *(const int *)rank->of->user);
+    NEED(coll_barrier(rank->host) == ZERO_OK);
+    if (rank->rank == rank->world - 1)
+        NEED(base_fault_set(fault, NULL) == ZERO_OK);
+    const zero_result result = coll_device_open(&rank->device, &rank->config, &error);
+    base_fault_set("", NULL);
+    NEED((result == ZERO_OK) == (rank->device != NULL));
+    NEED(result == ZERO_OK || (result == ZERO_E_NOMEM && strstr(error.message, "no memory")));
+    if (coll_state(rank->host, NULL) == ZERO_OK) {
+        NEED(rank->device || opens(rank));
+        NEED(works(rank));
+        NEED(coll_barrier(rank->host) == ZERO_OK);
+        coll_abort(rank->host, ZERO_E_ABORTED, "the end");
+    }
+    return true;
+}
+
+static bool without_a_thread(struct device_rank *rank)
+{
+    if (rank->rank == rank->world - 1)
+        NEED(base_fault_set("device.thread@1", NULL) == ZERO_OK);
+    NEED(opens_only(rank, ZERO_E_NOMEM, "no thread to watch cuda"));
+    base_fault_set("", NULL);
+    return opens(rank);
+}
+
+static void fail_next(const char *function, int status)
+{
+    void *const there = cuda_driver_function(CUDA_DRIVER_FAIL);
+    cuda_driver_fail_fn fails;
+    memcpy(&fails, &there, sizeof fails);
+    fails(function, status);
+}
+
+static bool without_the_driver(struct device_rank *rank)
+{
+    static const char *const functions[] = {"cuStreamCreateWithPriority", "cuEventCreate"};
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        if (rank->rank == rank->world - 1)
+            fail_next(functions[i], CUDA_ERROR_ILLEGAL_ADDRESS);
+        NEED(opens_only(rank, ZERO_E_DEVICE, functions[i]));
+    }
+    return opens(rank);
+}
+
+static bool without_the_driver_later(struct device_rank *rank)
+{
+    NEED(opens(rank));
+    NEED(coll_barrier(rank->host) == ZERO_OK);
+    char *memory = device_rank_memory(rank, 1000);
+    const char *function = rank->of->user;
+    uint64_t ticket = 0;
+    if (rank->rank == rank->world - 1)
+        fail_next(function, CUDA_ERROR_ILLEGAL_ADDRESS);
+    zero_result result = coll_device_after(rank->device, rank->stream);
+    if (result == ZERO_OK)
+        result = coll_device_exchange(rank->device, memory, 8, memory + 8,
+                                      (struct coll_label){NULL, 0, NULL}, &ticket);
+    if (result == ZERO_OK)
+        result = coll_device_wait(rank->device, ticket);
+    NEED(result == ZERO_OK || result == ZERO_E_DEVICE);
+    return device_rank_learns(rank, ZERO_E_DEVICE, function);
+}
+
+static void what_is_not_to_be_had(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 12; n++)
+        assert_true(everywhere((struct device_ranks){.fails = true, .user = &n}, without_memory));
+    assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, without_a_thread));
+    assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, without_the_driver));
+    static const char *const functions[] = {"cuEventRecord", "cuStreamWaitEvent", "cuEventQuery"};
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        assert_true(everywhere((struct device_ranks){.fails = true, .user = functions[i]},
+                               without_the_driver_later));
+}
+
+/* ------------------------------------------------------------------ the flight recorder */
+
+// One rank, which is this process: no others are forked from it afterwards.
+static void calls_are_recorded(void **state)
+{
+    struct control_segment *segment;
+    struct control_record record;
+    struct coll_comm *host;
+    struct base_error error = {.result = ZERO_OK};
+    int fd;
+    (void)state;
+    assert_int_equal(control_create(&segment, &fd, 1, true, &error), ZERO_OK);
+    const struct coll_config config = {.transport = "self",
+                                       .world = 1,
+                                       .name = "main",
+                                       .timeout_ns = UINT64_C(20000000000),
+                                       .control = &segment->ranks[0]};
+    assert_int_equal(coll_open(&host, &config, &error), ZERO_OK);
+    struct device_rank rank = {.host = host, .gpu = base_device_find("cuda"), .world = 1};
+    rank.config =
+        (struct coll_device_config){.transport = "nccl", .host = host, .device = rank.gpu};
+    assert_int_equal(coll_device_open(&rank.device, &rank.config, &error), ZERO_OK);
+    assert_int_equal(rank.gpu->enter(0, &error), ZERO_OK);
+    char *memory = device_rank_memory(&rank, 100);
+    uint64_t ticket;
+    assert_int_equal(coll_device_exchange(rank.device, memory, 24, memory + 50,
+                                          (struct coll_label){"unit", 3, "h.2"}, &ticket),
+                     ZERO_OK);
+    assert_int_equal(coll_device_wait(rank.device, ticket), ZERO_OK);
+    assert_true(control_read(&segment->ranks[0], control_newest(&segment->ranks[0]), &record));
+    assert_string_equal(record.kind, "exchange");
+    assert_string_equal(record.comm, "main/nccl");
+    assert_string_equal(record.name, "h.2");
+    assert_true(record.unit == 3 && record.bytes == 24 && record.sequence == ticket);
+    assert_true(record.end_ns > record.begin_ns && record.what == CONTROL_OPERATION);
+    coll_device_close(rank.device);
+    rank.gpu->free(memory);
+    rank.gpu->leave();
+    coll_close(host);
+    control_detach(segment);
+    close(fd);
+    assert_true(cuda_left_nothing());
+}
+
+int main(int count, char **arguments)
+{
+    // With a library in the double's place, or none.
+    if (count > 1) {
+        struct device_ranks ranks = {.user = arguments[1]};
+        return everywhere(ranks, lacks) ? 0 : 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arguments_that_cannot_be),
+        cmocka_unit_test(a_library_that_is_too_old),
+        cmocka_unit_test(ranks_that_do_not_meet),
+        cmocka_unit_test(two_ranks_on_one_gpu),
+        cmocka_unit_test(a_communicator_of_the_program),
+        cmocka_unit_test(what_is_not_to_be_had),
+        cmocka_unit_test(calls_are_recorded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,425 @@
+// Collectives of GPU memory that fail: in time, on all ranks, with words that say whose fault it
+// is, and nothing is left.
+
+#include "tests/cuda/device_ranks.h"
+#include "tests/cuda/leftovers.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cuda.h>
+
+#include <cmocka.h>
+
+enum { WORD = 8, LARGE = 300000 };
+
+static const uint64_t short_ns = UINT64_C(700000000);
+
+static const char *transport; // NULL: NCCL
+
+/* ------------------------------------------------------------------ pieces of bodies */
+
+static zero_result exchange(struct device_rank *rank, void *memory, uint32_t unit, uint64_t *ticket)
+{
+    return coll_device_exchange(rank->device, memory, WORD, (char *)memory + WORD,
+                                (struct coll_label){"unit", unit, "h.1"}, ticket);
+}
+
+static void *memory_of(struct device_rank *rank)
+{
+    return device_rank_memory(rank, (size_t)(rank->world + 1) * LARGE);
+}
+
+// One that works, so that the others have numbers from 2 on.
+static bool first_one(struct device_rank *rank, void *memory)
+{
+    uint64_t ticket;
+    NEED(exchange(rank, memory, 1, &ticket) == ZERO_OK);
+    NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+    NEED(coll_barrier(rank->host) == ZERO_OK); // nobody fails before all have seen it
+    return true;
+}
+
+// The stream that waits for it is not held for ever, and all calls say the same.
+static bool ends(struct device_rank *rank, void *memory, zero_result result, const char *words)
+{
+    uint64_t ticket = 77;
+    struct base_error error = {.result = ZERO_OK};
+    NEED(device_rank_sync(rank));
+    NEED(device_rank_learns(rank, result, words));
+    NEED(exchange(rank, memory, 9, &ticket) == result && ticket == 0);
+    NEED(coll_device_after(rank->device, rank->stream) == result);
+    NEED(coll_device_check(rank->device, &error) == result && strstr(error.message, words));
+    return true;
+}
+
+// Something that may fail in the call, or later; the stream waits for it.
+static bool second_one(struct device_rank *rank, void *memory, zero_result with)
+{
+    uint64_t ticket;
+    const zero_result result = exchange(rank, memory, 2, &ticket);
+    NEED(result == ZERO_OK || result == with);
+    if (result == ZERO_OK) {
+        const zero_result waits = coll_device_before(rank->device, ticket, rank->stream);
+        NEED(waits == ZERO_OK || waits == with);
+        if (rank->rank % 2 == 0) // the others wait for their streams
+            NEED(coll_device_wait(rank->device, ticket) == with);
+    }
+    return true;
+}
+
+struct failure {
+    const char *inject;
+    zero_result result;
+    const char *words;
+};
+
+static bool fails(struct device_rank *rank)
+{
+    const struct failure *failure = rank->of->user;
+    void *memory = memory_of(rank);
+    return first_one(rank, memory) && second_one(rank, memory, failure->result) &&
+           ends(rank, memory, failure->result, failure->words);
+}
+
+static bool all_fail(const struct failure *failure, bool (*body)(struct device_rank *))
+{
+    for (int world = 2; world <= DEVICE_RANKS_MOST; world++)
+        if (!device_ranks_run(&(struct device_ranks){.transport = transport,
+                                                     .world = world,
+                                                     .inject = failure->inject,
+                                                     .timeout_ns = short_ns,
+                                                     .fails = true,
+                                                     .user = failure},
+                              body))
+            return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------ the transport */
+
+static void errors_of_the_transport(void **state)
+{
+    static const struct failure failures[] = {
+        {"error=2,rank=1", ZERO_E_PEER,
+         "rank 1: exchange #2, unit 2 (h.1) on cuda 1: NCCL: remote process exited"},
+        {"error=2,rank=0,status=1,polls=5", ZERO_E_DEVICE,
+         "rank 0: exchange #2, unit 2 (h.1) on cuda 0: NCCL: unhandled cuda error"},
+        {"error=2,rank=1,status=3", ZERO_E_DEVICE, "NCCL: internal error"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
+        assert_true(all_fail(&failures[i], fails));
+}
+
+static void a_gpu_that_does_not_come_to_it(void **state)
+{
+    const struct failure failure = {
+        "never=2,rank=1", ZERO_E_TIMEOUT,
+        "exchange #2, unit 2 (h.1) on cuda"}; // all ranks' streams are at it
+    (void)state;
+    assert_true(all_fail(&failure, fails));
+}
+
+/* ------------------------------------------------------------------ ranks */
+
+// Rank 1 does something else until the others have had enough.
+static bool stays_away(struct device_rank *rank)
+{
+    const struct failure *failure = rank->of->user;
+    void *memory = memory_of(rank);
+    NEED(first_one(rank, memory));
+    if (rank->rank != 1)
+        NEED(second_one(rank, memory, failure->result));
+    return ends(rank, memory, failure->result, failure->words);
+}
+
+static void a_rank_that_does_not_call(void **state)
+{
+    const struct failure failure = {NULL, ZERO_E_TIMEOUT,
+                                    "s for rank 1 (last call: exchange #1, unit 1 (h.1)) to come"};
+    (void)state;
+    assert_true(all_fail(&failure, stays_away));
+}
+
+static void take_time(void *nothing)
+{
+    (void)nothing;
+    usleep((useconds_t)(short_ns / 500));
+}
+
+// Its computation before takes longer than a collective may: that is not the collective's time.
+static bool is_late(struct device_rank *rank)
+{
+    CUresult (*call)(CUstream, void (*)(void *), void *);
+    void *const there = cuda_driver_function("cuLaunchHostFunc");
+    void *memory = memory_of(rank);
+    uint64_t ticket;
+    memcpy(&call, &there, sizeof call);
+    NEED(first_one(rank, memory));
+    NEED(call(rank->stream, take_time, NULL) == CUDA_SUCCESS);
+    NEED(coll_device_after(rank->device, rank->stream) == ZERO_OK);
+    for (int i = 0; i < 3; i++) {
+        NEED(exchange(rank, memory, 2, &ticket) == ZERO_OK);
+        NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+        usleep((useconds_t)(short_ns / 2000));
+    }
+    return true;
+}
+
+static void time_is_that_of_one_operation(void **state)
+{
+    (void)state;
+    assert_true(device_ranks_run(
+        &(struct device_ranks){.transport = transport, .world = 2, .timeout_ns = short_ns},
+        is_late));
+}
+
+static bool leaves(struct device_rank *rank)
+{
+    const struct failure *failure = rank->of->user;
+    void *memory = memory_of(rank);
+    NEED(first_one(rank, memory));
+    if (rank->rank == 1) {
+        coll_device_close(rank->device);
+        rank->device = NULL;
+        return device_rank_learns(rank, failure->result, failure->words);
+    }
+    return second_one(rank, memory, failure->result) &&
+           ends(rank, memory, failure->result, failure->words);
+}
+
+static void a_rank_that_has_left(void **state)
+{
+    const struct failure failure = {NULL, ZERO_E_PEER, "rank 1 has left without it"};
+    (void)state;
+    assert_true(all_fail(&failure, leaves));
+}
+
+static bool is_killed(struct device_rank *rank)
+{
+    const int victim = rank->of->killed - 1;
+    char *memory = memory_of(rank), words[32];
+    uint64_t ticket;
+    NEED(first_one(rank, memory));
+    if (rank->rank == victim && rank->of->user)
+        raise(SIGKILL); // the others are inside
+    const zero_result result = coll_device_exchange(rank->device, memory, LARGE, memory + LARGE,
+                                                    (struct coll_label){"unit", 2, NULL}, &ticket);
+    if (rank->rank == victim)
+        raise(SIGKILL); // all are
+    NEED(result == ZERO_OK || result == ZERO_E_PEER);
+    const zero_result waits = coll_device_before(rank->device, ticket, rank->stream);
+    NEED(waits == ZERO_OK || waits == ZERO_E_PEER);
+    snprintf(words, sizeof words, "rank %d died", victim);
+    return ends(rank, memory, ZERO_E_PEER, words);
+}
+
+static void a_rank_that_dies(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= DEVICE_RANKS_MOST; world++)
+        for (int victim = 0; victim < world; victim += world - 1)
+            for (int before = 0; before < 2; before++)
+                assert_true(device_ranks_run(
+                    &(struct device_ranks){.transport = transport,
+                                           .world = world,
+                                           .inject = before ? NULL : "delay=100000",
+                                           .killed = victim + 1,
+                                           .fails = true,
+                                           .user = before ? "before" : NULL},
+                    is_killed));
+}
+
+static void *abort_it(void *host)
+{
+    usleep(20000);
+    coll_abort(host, ZERO_E_ABORTED, "enough");
+    return NULL;
+}
+
+static bool is_aborted(struct device_rank *rank)
+{
+    void *memory = memory_of(rank);
+    pthread_t thread;
+    uint64_t ticket;
+    NEED(first_one(rank, memory));
+    if (rank->rank == 1)
+        NEED(pthread_create(&thread, NULL, abort_it, rank->host) == 0);
+    else if (rank->rank == 2) // and closes at once
+        NEED(exchange(rank, memory, 2, &ticket) == ZERO_OK || ticket == 0);
+    else
+        NEED(second_one(rank, memory, ZERO_E_ABORTED));
+    if (rank->rank != 2)
+        NEED(ends(rank, memory, ZERO_E_ABORTED, "rank 1: enough"));
+    if (rank->rank == 1)
+        pthread_join(thread, NULL);
+    return true;
+}
+
+static void an_abort(void **state)
+{
+    const struct failure failure = {NULL, ZERO_E_ABORTED, ""};
+    (void)state;
+    assert_true(all_fail(&failure, is_aborted));
+}
+
+/* ------------------------------------------------------------------ ranks that differ */
+
+enum { OTHER_ORDER, OTHER_SIZE, OTHER_ROOT, OTHER_UNIT, OTHER_SPANS, DIFFERENCES };
+
+static zero_result differ(struct device_rank *rank, char *memory, int how, bool other)
+{
+    const struct coll_label label = {"unit", other && how == OTHER_UNIT ? 6 : 5, "h.4"};
+    struct coll_span spans[DEVICE_RANKS_MOST];
+    for (int r = 0; r < rank->world; r++)
+        spans[r] = (struct coll_span){(size_t)r * 128, other && r == 0 ? 64 : 128};
+    const struct coll_device_gathered section = {memory + spans[rank->rank].offset, memory, spans};
+    const struct coll_device_all_gather gather = {&section, 1, label};
+    const bool broadcast = how == OTHER_SIZE || how == OTHER_ROOT || (how == OTHER_ORDER && other);
+    if (broadcast)
+        return coll_device_broadcast(rank->device, memory, other && how == OTHER_SIZE ? 64 : 128,
+                                     other && how == OTHER_ROOT, label, NULL);
+    return coll_device_all_gather(rank->device, &gather, NULL);
+}
+
+static bool differs(struct device_rank *rank)
+{
+    static const char *const words[DIFFERENCES] = {
+        [OTHER_ORDER] = "broadcast #2, unit 5 (h.4)", [OTHER_SIZE] = "with another size: ",
+        [OTHER_ROOT] = "with another root: ",         [OTHER_UNIT] = "all-gather #2, unit 6 (h.4)",
+        [OTHER_SPANS] = "with other spans",
+    };
+    const int how = *(const int *)rank->of->user;
+    char *memory = memory_of(rank);
+    NEED(first_one(rank, memory));
+    const zero_result result = differ(rank, memory, how, rank->rank == rank->world - 1);
+    NEED(result == ZERO_OK || result == ZERO_E_DIVERGED);
+    return ends(rank, memory, ZERO_E_DIVERGED, words[how]);
+}
+
+static void ranks_that_differ(void **state)
+{
+    (void)state;
+    for (int how = 0; how < DIFFERENCES; how++)
+        for (int world = 2; world <= DEVICE_RANKS_MOST; world++)
+            assert_true(device_ranks_run(
+                &(struct device_ranks){
+                    .transport = transport, .world = world, .fails = true, .user = &how},
+                differs));
+}
+
+/* ------------------------------------------------------------------ arguments */
+
+enum { NO_ROOT, NO_MEMORY, TOO_LONG, STRIDE, CONTRIBUTORS, DTYPE, TICKET, REFUSALS };
+
+static zero_result call_wrongly(struct device_rank *rank, char *memory, int what)
+{
+    const struct coll_label label = {"unit", 5, NULL};
+    struct coll_span spans[DEVICE_RANKS_MOST];
+    for (int r = 0; r < rank->world; r++)
+        spans[r] = (struct coll_span){(size_t)r * 16, 16};
+    if (what == TOO_LONG)
+        spans[1].count = SIZE_MAX;
+    const struct coll_device_gathered gathered = {memory, what == NO_MEMORY ? NULL : memory, spans};
+    const struct coll_device_scattered scattered = {memory, memory, what == STRIDE ? 15 : 16,
+                                                    spans};
+    const struct coll_device_reduced reduced = {memory, memory, spans};
+    switch (what) {
+    case NO_ROOT:
+        return coll_device_broadcast(rank->device, memory, 8, rank->world, label, NULL);
+    case NO_MEMORY:
+    case TOO_LONG:
+        return coll_device_all_gather(rank->device,
+                                      &(struct coll_device_all_gather){&gathered, 1, label}, NULL);
+    case STRIDE:
+    case CONTRIBUTORS:
+        return coll_device_scatter(rank->device,
+                                   &(struct coll_device_scatter){
+                                       &scattered, 1, what == STRIDE ? 1 : rank->world + 1, label},
+                                   NULL);
+    case DTYPE:
+        return coll_device_reduce_scatter(
+            rank->device,
+            &(struct coll_device_reduce_scatter){&reduced, 1, ZERO_DTYPE_DEFAULT, label}, NULL);
+    default:
+        return coll_device_before(rank->device, 1000, rank->stream);
+    }
+}
+
+static bool is_refused(struct device_rank *rank)
+{
+    static const char *const words[REFUSALS] = {
+        [NO_ROOT] = "there is no such root",
+        [NO_MEMORY] = "no memory",
+        [TOO_LONG] = "a span has more than the memory there is",
+        [STRIDE] = "the stride is less than",
+        [CONTRIBUTORS] = "so many contributors",
+        [DTYPE] = "no such dtype",
+        [TICKET] = "ticket 1000",
+    };
+    const int what = *(const int *)rank->of->user;
+    char *memory = memory_of(rank);
+    NEED(first_one(rank, memory));
+    if (rank->rank == 1)
+        NEED(call_wrongly(rank, memory, what) == ZERO_E_INVALID);
+    else
+        NEED(second_one(rank, memory, ZERO_E_INVALID));
+    return ends(rank, memory, ZERO_E_INVALID, words[what]);
+}
+
+static void arguments_that_cannot_be(void **state)
+{
+    (void)state;
+    for (int what = 0; what < REFUSALS; what++)
+        assert_true(device_ranks_run(
+            &(struct device_ranks){
+                .transport = transport, .world = 2 + what % 3, .fails = true, .user = &what},
+            is_refused));
+}
+
+/* ------------------------------------------------------------------ threads */
+
+static void ranks_that_are_threads(void **state)
+{
+    const struct failure failure = {"error=2,rank=1,status=3", ZERO_E_DEVICE, "internal error"};
+    (void)state;
+    if (!transport) // it is NCCL's
+        assert_true(device_ranks_run(&(struct device_ranks){.host = "threads",
+                                                            .world = 3,
+                                                            .inject = failure.inject,
+                                                            .fails = true,
+                                                            .user = &failure},
+                                     fails));
+    const int how = OTHER_ORDER;
+    assert_true(device_ranks_run(
+        &(struct device_ranks){
+            .transport = transport, .host = "threads", .world = 3, .fails = true, .user = &how},
+        differs));
+}
+
+int main(int count, char **arguments)
+{
+    transport = count > 1 ? arguments[1] : NULL;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_of_the_transport),
+        cmocka_unit_test(a_gpu_that_does_not_come_to_it),
+        cmocka_unit_test(a_rank_that_does_not_call),
+        cmocka_unit_test(time_is_that_of_one_operation),
+        cmocka_unit_test(a_rank_that_has_left),
+        cmocka_unit_test(a_rank_that_dies),
+        cmocka_unit_test(an_abort),
+        cmocka_unit_test(ranks_that_differ),
+        cmocka_unit_test(arguments_that_cannot_be),
+        cmocka_unit_test(ranks_that_are_threads),
+    };
+    const size_t of_nccl = 2; // the first ones
+    return transport ? _cmocka_run_group_tests("through the host", tests + of_nccl,
+                                               sizeof tests / sizeof *tests - of_nccl, NULL, NULL)
+                     : cmocka_run_group_tests(tests, NULL, NULL);
+}

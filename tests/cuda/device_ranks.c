@@ -1,0 +1,211 @@
+#include "tests/cuda/device_ranks.h"
+
+#include "tests/cuda/leftovers.h"
+#include "tests/cuda/nccl_double.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// What has to come at all comes in so many milliseconds in which this process runs.
+enum { PATIENCE_MS = 15000 };
+
+struct run {
+    const struct device_ranks *ranks;
+    bool (*body)(struct device_rank *);
+};
+
+/* ------------------------------------------------------------------ the double */
+
+// NULL: this is NCCL.
+static void *double_function(const char *name)
+{
+    void *library = dlopen(NCCL_DOUBLE, RTLD_NOW | RTLD_LOCAL);
+    return library ? dlsym(library, name) : NULL;
+}
+
+static void inject(const char *settings)
+{
+    void *const there = double_function(NCCL_DOUBLE_INJECT);
+    nccl_double_inject_fn function;
+    memcpy(&function, &there, sizeof function);
+    if (function)
+        function(settings ? settings : "");
+}
+
+static bool left_nothing(bool complains)
+{
+    void *const live_there = double_function(NCCL_DOUBLE_LIVE);
+    void *const complaint_there = double_function(NCCL_DOUBLE_COMPLAINT);
+    nccl_double_live_fn live;
+    nccl_double_complaint_fn complaint;
+    memcpy(&live, &live_there, sizeof live);
+    memcpy(&complaint, &complaint_there, sizeof complaint);
+    if (!live || !complaint)
+        return cuda_left_nothing();
+    const char *said = complaint();
+    if (live() > 0 || (said && !complains))
+        fprintf(stderr, "NCCL's double: %u left; %s\n", live(), said ? said : "no complaint");
+    return live() == 0 && (!said || complains) && cuda_left_nothing();
+}
+
+/* ------------------------------------------------------------------ what bodies call */
+
+void device_rank_say(const struct device_rank *rank)
+{
+    struct base_error error = {.result = ZERO_OK};
+    if (coll_state(rank->host, &error) != ZERO_OK)
+        fprintf(stderr, "rank %d: %d: %s\n", rank->rank, error.result, error.message);
+}
+
+void *device_rank_memory(struct device_rank *rank, size_t bytes)
+{
+    int i = 0;
+    while (i < DEVICE_RANKS_MEMORIES && rank->memories[i])
+        i++;
+    if (i == DEVICE_RANKS_MEMORIES || rank->gpu->alloc(&rank->memories[i], bytes, NULL) != ZERO_OK)
+        abort();
+    return rank->memories[i];
+}
+
+bool device_rank_put(struct device_rank *rank, void *memory, const void *bytes, size_t size)
+{
+    return rank->gpu->copy(memory, bytes, size, rank->stream, NULL) == ZERO_OK;
+}
+
+bool device_rank_get(struct device_rank *rank, void *bytes, const void *memory, size_t size)
+{
+    return rank->gpu->copy(bytes, memory, size, rank->stream, NULL) == ZERO_OK;
+}
+
+bool device_rank_sync(struct device_rank *rank)
+{
+    return rank->gpu->stream_sync(rank->stream, NULL) == ZERO_OK;
+}
+
+bool device_rank_learns(struct device_rank *rank, zero_result result, const char *words)
+{
+    struct base_error error = {.result = ZERO_OK};
+    for (int i = 0; i < PATIENCE_MS && coll_state(rank->host, NULL) == ZERO_OK; i++)
+        usleep(1000);
+    NEED(coll_state(rank->host, &error) == result);
+    if (strstr(error.message, words))
+        return true;
+    fprintf(stderr, "rank %d: '%s' is not in '%s'\n", rank->rank, words, error.message);
+    return false;
+}
+
+/* ------------------------------------------------------------------ GPUs */
+
+static int count_ranks(void)
+{
+    struct base_error error = {.result = ZERO_OK};
+    int count;
+    if (base_device_find("cuda")->count(&count, &error) != ZERO_OK) {
+        printf("skipped: %s\n", error.message);
+        return 0;
+    }
+    if (count < 2)
+        count = 2;
+    return double_function(NCCL_DOUBLE_LIVE) || count > DEVICE_RANKS_MOST ? DEVICE_RANKS_MOST
+                                                                          : count;
+}
+
+int device_ranks_possible(void)
+{
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        const int count = count_ranks();
+        fflush(NULL);
+        _exit(count);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status)
+               ? WEXITSTATUS(status)
+               : 0;
+}
+
+// Ranks that share a GPU are on different hosts, as far as NCCL knows.
+static void share_gpu(const struct device_rank *rank)
+{
+    char host[16];
+    snprintf(host, sizeof host, "host-%d", rank->rank);
+    setenv("NCCL_HOSTID", host, 1);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    setenv("NCCL_IB_DISABLE", "1", 0);
+    setenv("NCCL_MNNVL_ENABLE", "0", 0);
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
+    setenv("NCCL_MAX_CTAS", "2", 0);
+}
+
+/* ------------------------------------------------------------------ a rank */
+
+static bool begin(struct device_rank *rank)
+{
+    struct base_error error = {.result = ZERO_OK};
+    rank->config = (struct coll_device_config){
+        .transport = rank->of->transport ? rank->of->transport : "nccl",
+        .host = rank->host,
+        .device = rank->gpu,
+        .number = rank->number,
+        .timeout_ns = rank->of->timeout_ns,
+    };
+    NEED(rank->gpu->enter(rank->number, NULL) == ZERO_OK);
+    NEED(rank->gpu->stream_create(&rank->stream, false, NULL) == ZERO_OK);
+    if (rank->of->bare || coll_device_open(&rank->device, &rank->config, &error) == ZERO_OK)
+        return true;
+    fprintf(stderr, "rank %d: coll_device_open: %d: %s\n", rank->rank, error.result, error.message);
+    return false;
+}
+
+static bool end(struct device_rank *rank)
+{
+    NEED(device_rank_sync(rank));
+    coll_device_close(rank->device);
+    // Memory is looked at by all ranks of a process until they are through.
+    if (!rank->of->fails)
+        NEED(coll_barrier(rank->host) == ZERO_OK);
+    NEED(rank->of->fails == (coll_state(rank->host, NULL) != ZERO_OK));
+    for (int i = 0; i < DEVICE_RANKS_MEMORIES; i++)
+        rank->gpu->free(rank->memories[i]);
+    rank->gpu->stream_destroy(rank->stream);
+    rank->gpu->leave();
+    return true;
+}
+
+static bool be(struct coll_comm *comm, void *user)
+{
+    const struct run *run = user;
+    struct device_rank self = {.of = run->ranks,
+                               .host = comm,
+                               .gpu = base_device_find("cuda"),
+                               .rank = coll_rank(comm),
+                               .world = coll_world(comm)};
+    const struct device_rank *rank = &self;
+    const bool threads = run->ranks->host && strcmp(run->ranks->host, "shm") != 0;
+    int count;
+    if (!threads)
+        inject(run->ranks->inject);
+    NEED(self.gpu->count(&count, NULL) == ZERO_OK);
+    self.number = run->ranks->transport ? 0 : self.rank % count; // what NCCL does not do
+    if (!threads && self.world > count)
+        share_gpu(&self);
+    NEED(begin(&self));
+    NEED(run->body(&self));
+    NEED(end(&self));
+    return threads || left_nothing(run->ranks->fails || run->ranks->complains);
+}
+
+bool device_ranks_run(const struct device_ranks *ranks, bool (*body)(struct device_rank *))
+{
+    struct run run = {ranks, body};
+    fflush(NULL);
+    if (!ranks->host || strcmp(ranks->host, "shm") == 0)
+        return ranks->killed ? run_ranks_killed(ranks->world, ranks->killed - 1, be, &run)
+                             : run_ranks("shm", ranks->world, 0, be, &run);
+    inject(ranks->inject);
+    return run_ranks(ranks->host, ranks->world, 0, be, &run) &&
+           left_nothing(ranks->fails || ranks->complains);
+}
