@@ -16,8 +16,8 @@
  *     coll_device_before(device, ticket, compute)   what `compute` is given from now on begins
  * after the operation; now, or much later
  *
- * Neither waits, nor does starting one, but for the time in which the transport gets it ready, and
- * for the oldest where COLL_DEVICE_UNDER_WAY are under way. All
+ * Neither waits, nor does starting one, but for the time in which the transport gets it ready (that
+ * of "host": until it is done), and for the oldest where COLL_DEVICE_UNDER_WAY are under way. All
  * ranks start the same operations in the same order; memory, spans and sections may be forgotten
  * when the call returns, the bytes they name stay untouched until the ticket is reached.
  *
@@ -45,10 +45,12 @@ enum { COLL_DEVICE_UNDER_WAY = 256 };
 
 /** What coll_device_open() needs; strings are copied. */
 struct coll_device_config {
-    const char *transport;            /**< "nccl": NVIDIA's library */
+    const char *transport;            /**< "nccl": NVIDIA's library; "host": through the memory of
+                                           the host, whose communicator moves it, and the caller
+                                           waits for that; for ranks that share a device */
     struct coll_comm *host;           /**< a root, all of whose ranks take part; borrowed, outlives
                                            this */
-    const struct base_device *device; /**< "nccl": base_device_cuda */
+    const struct base_device *device; /**< "nccl": base_device_cuda; "host": any */
     int number;                       /**< of this rank's */
     uint64_t
         timeout_ns; /**< longest time for an operation from where its stream has come to it,

@@ -116,3 +116,13 @@ bool device_board_finished(const struct coll_device *device, uint64_t sequence)
     }
     return true;
 }
+
+bool device_board_closed(const struct coll_device *device)
+{
+    for (int rank = 0; rank < device->host->world; rank++) {
+        const uint64_t state = atomic_load(&device_board_of(device, rank)->state);
+        if (state != DEVICE_LEFT && state != DEVICE_FAILED)
+            return false;
+    }
+    return true;
+}

@@ -8,6 +8,7 @@
 /* ------------------------------------------------------------------ which */
 
 static const struct coll_device_transport *const transports[] = {
+    &coll_device_transport_host,
 #ifdef ZERO_WITH_NCCL
     &coll_device_transport_nccl,
 #endif

@@ -6,6 +6,7 @@
  *   order.c       tickets, events, streams
  *   board.c       what ranks show each other of their calls
  *   watch.c       the thread that sees what goes wrong, and ends what is under way
+ *   staged.c      the transport through the host's memory
  *   nccl.c        the transport over NVIDIA's library, nccl_library.c that library
  *
  * Points of base/fault.h: device.thread (the watcher, EIO).
@@ -41,6 +42,8 @@ struct coll_device_transport {
     const char *name;   /**< "nccl" */
     const char *device; /**< whose memory: a base_device's name; NULL: that of any */
 
+    bool lends; /**< others read this rank's memory of the host, until they have closed */
+
     /** Whether it can: loads what it needs, looks at config->native. ZERO_E_UNSUPPORTED,
      * ZERO_E_INVALID. */
     zero_result (*prepare)(const struct coll_device_config *config, struct base_error *error);
@@ -74,6 +77,7 @@ struct coll_device_transport {
                           int root, void *stream, struct base_error *error);
 };
 
+extern const struct coll_device_transport coll_device_transport_host;
 #ifdef ZERO_WITH_NCCL
 extern const struct coll_device_transport coll_device_transport_nccl;
 #endif
@@ -165,6 +169,9 @@ int device_board_left(const struct coll_device *device, uint64_t sequence);
 
 /** Whether all have finished so many operations, or have left, or failed. */
 bool device_board_finished(const struct coll_device *device, uint64_t sequence);
+
+/** Whether all have left, or failed. */
+bool device_board_closed(const struct coll_device *device);
 
 /* ------------------------------------------------------------------ order.c */
 

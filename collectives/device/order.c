@@ -178,6 +178,8 @@ zero_result device_end(struct coll_device *device, zero_result result,
         result = device_fail(device, failed.result, sequence, "%s", failed.message);
     if (!result)
         device->started = sequence;
+    else
+        coll_stop(device->host); // before the watcher frees what the host may know of it
     pthread_cond_broadcast(&device->news);
     pthread_mutex_unlock(&device->mutex);
     if (ticket)

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <string.h>
 #include <time.h>
 
 #define LOOK_NS 1000000L
@@ -112,6 +113,18 @@ static void wait_a_moment(struct coll_device *device, struct watch *watch)
     pthread_cond_timedwait(&device->news, &device->mutex, &at);
 }
 
+/** After a failure: ranks that are threads may read what is lent to them until they have come to it
+ * themselves. */
+static void wait_for_readers(struct coll_device *device)
+{
+    struct device_clock clock = {0};
+    unsigned rounds = 0;
+    if (!device->transport->lends || strcmp(coll_private_path(device->host), "direct") != 0)
+        return;
+    while (!device_board_closed(device) && device_waited(&clock) < DEVICE_ENDING_NS / 2)
+        device_pause(&rounds);
+}
+
 /* ------------------------------------------------------------------ the thread */
 
 static void *watch_it(void *argument)
@@ -131,6 +144,8 @@ static void *watch_it(void *argument)
     void *link = device->link;
     device->link = NULL;
     pthread_mutex_unlock(&device->mutex);
+    if (link && coll_failed(device->host))
+        wait_for_readers(device);
     if (link)
         device->transport->abort(link);
     if (entered)

@@ -87,6 +87,11 @@ static bool wrong_arguments(struct device_rank *rank)
         rank->config.number = 99;
     NEED(opens_only(rank, ZERO_E_UNSUPPORTED, "cuda 99: there are 3, from 0 on"));
     rank->config = right;
+    if (rank->rank == odd)
+        rank->config.transport = "host";
+    if (rank->world > 1)
+        NEED(opens_only(rank, ZERO_E_INVALID, "differ in their transports"));
+    rank->config = right;
     rank->config.host = NULL;
     struct base_error error = {.result = ZERO_OK};
     NEED(coll_device_open(&rank->device, &rank->config, &error) == ZERO_E_INVALID);

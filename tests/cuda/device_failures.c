@@ -55,6 +55,7 @@ static bool ends(struct device_rank *rank, void *memory, zero_result result, con
     NEED(exchange(rank, memory, 9, &ticket) == result && ticket == 0);
     NEED(coll_device_after(rank->device, rank->stream) == result);
     NEED(coll_device_check(rank->device, &error) == result && strstr(error.message, words));
+    NEED(coll_progress(rank->host) == result && coll_barrier(rank->host) == result);
     return true;
 }
 
@@ -396,6 +397,10 @@ static void ranks_that_are_threads(void **state)
                                                             .fails = true,
                                                             .user = &failure},
                                      fails));
+    assert_true(device_ranks_run(
+        &(struct device_ranks){
+            .transport = transport, .host = "threads", .world = 3, .fails = true},
+        is_aborted));
     const int how = OTHER_ORDER;
     assert_true(device_ranks_run(
         &(struct device_ranks){
