@@ -59,7 +59,8 @@ struct ckpt_saver {
     zero_result (*work)(void *user, struct base_error *error);
     void *work_user;
     struct ckpt_shard_entry entry;
-    struct base_error error; // the first one
+    struct base_error error; // the first one, the thread's own
+    struct base_error lost;  // the first one of a copy: ckpt_saver_hold() finds it
 };
 
 /** Some elements of a source's field. */
@@ -139,7 +140,7 @@ static zero_result write_blob(struct ckpt_saver *saver, const struct ckpt_blob_s
 /** Whether blocks are encoded. With the mutex held, as all of this. */
 static bool goes_on(const struct ckpt_saver *saver)
 {
-    return saver->open && !saver->cancelled && !saver->error.result;
+    return saver->open && !saver->cancelled && !saver->error.result && !saver->lost.result;
 }
 
 static bool has_jobs(const struct ckpt_saver *saver, enum stage stage)
@@ -159,10 +160,10 @@ static bool is_free(const struct ckpt_saver *saver)
     return saver->next >= saver->copied;
 }
 
-static void keep_error(struct ckpt_saver *saver, const struct base_error *error)
+static void keep_first(struct base_error *first, const struct base_error *error)
 {
-    if (!saver->error.result)
-        saver->error = *error;
+    if (!first->result)
+        *first = *error;
 }
 
 /** A stage has ended. Who waits for the end of all is not woken for each. */
@@ -186,7 +187,7 @@ static void put(struct ckpt_saver *saver, struct job *job)
     pthread_mutex_lock(&saver->mutex);
     saver->placing = false;
     saver->placed++;
-    keep_error(saver, &error);
+    keep_first(&saver->error, &error);
     if (saver->idle > 0)
         pthread_cond_broadcast(&saver->moved);
     pthread_mutex_unlock(&saver->mutex);
@@ -202,9 +203,9 @@ static const void *find(struct ckpt_saver *saver, struct job *job, const struct 
     while (saver->copying && job->block == saver->copied)
         pthread_cond_wait(&saver->moved, &saver->mutex);
     job->in_place = job->block < saver->copied;
-    return saver->config.fetch ? NULL
-           : job->in_place     ? part_memory(part)
-                               : saver->copies.memory + saver->copy_at[job->block];
+    if (!job->in_place)
+        return saver->copies.memory + saver->copy_at[job->block];
+    return saver->config.fetch ? NULL : part_memory(part);
 }
 
 static void encode(struct ckpt_saver *saver, struct job *job, const struct part *part,
@@ -235,7 +236,7 @@ static void encode_next(struct ckpt_saver *saver, struct job *job)
     pthread_mutex_unlock(&saver->mutex);
     encode(saver, job, &part, elements, &error);
     pthread_mutex_lock(&saver->mutex);
-    keep_error(saver, &error);
+    keep_first(&saver->error, &error);
     enter_stage(saver, job, ENCODED);
 }
 
@@ -279,6 +280,7 @@ static zero_result work_to_the_end(struct ckpt_saver *saver)
     saver->open = false;
     for (int i = 0; i < CODECS; i++)
         enter_stage(saver, &saver->jobs[i], FREE);
+    keep_first(&saver->error, &saver->lost);
     return saver->error.result ? saver->error.result : saver->cancelled ? ZERO_AGAIN : ZERO_OK;
 }
 
@@ -462,6 +464,12 @@ void ckpt_saver_destroy(struct ckpt_saver *saver)
     base_free(saver);
 }
 
+void *ckpt_saver_room(const struct ckpt_saver *saver, size_t *bytes)
+{
+    *bytes = saver->copies.size;
+    return saver->copies.memory;
+}
+
 /* ------------------------------------------------------------------ the program's side */
 
 zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target *target,
@@ -486,6 +494,7 @@ zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target 
     saver->blob_count = blob_count;
     saver->target = *target;
     base_error_clear(&saver->error);
+    base_error_clear(&saver->lost);
     atomic_store_explicit(saver->config.progress, 0, memory_order_relaxed);
     saver->cancelled = false;
     saver->next = saver->placed = 0;
@@ -520,6 +529,18 @@ static bool claim(struct ckpt_saver *saver, struct part *part)
     return true;
 }
 
+/** Copies a part, or begins to. */
+static void copy(const struct ckpt_saver *saver, const struct part *part, void *to,
+                 struct base_error *error)
+{
+    const struct ckpt_saver_config *config = &saver->config;
+    if (config->copy)
+        config->copy(config->fetch_user, part->source, part->field, part->first, part->count, to,
+                     error);
+    else
+        memcpy(to, part_memory(part), part_bytes(part));
+}
+
 /** The program, which has to wait, works where a processor is to spare. With the mutex held. */
 static void help_or_wait(struct ckpt_saver *saver)
 {
@@ -540,16 +561,18 @@ static bool can_help_free(const struct ckpt_saver *saver)
 
 void ckpt_saver_hold(struct ckpt_saver *saver)
 {
+    struct base_error error = {0};
     struct part part;
     if (ckpt_saver_state(saver) != CKPT_SAVE_WRITING)
         return;
     pthread_mutex_lock(&saver->mutex);
     while (claim(saver, &part)) {
-        unsigned char *copy = saver->copies.memory + saver->copy_at[saver->copied];
+        unsigned char *to = saver->copies.memory + saver->copy_at[saver->copied];
         saver->copying = true;
         pthread_mutex_unlock(&saver->mutex);
-        memcpy(copy, part_memory(&part), part_bytes(&part));
+        copy(saver, &part, to, &error);
         pthread_mutex_lock(&saver->mutex);
+        keep_first(&saver->lost, &error);
         saver->copying = false;
         pthread_cond_broadcast(&saver->moved);
     }

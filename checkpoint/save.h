@@ -35,7 +35,8 @@ enum ckpt_save_state {
 /** A run of a slice in memory. */
 struct ckpt_source {
     struct ckpt_run run;
-    const void *field[CKPT_MAX_FIELDS]; /**< its first element; NULL: what `fetch` gives */
+    const void
+        *field[CKPT_MAX_FIELDS]; /**< its first element; with `fetch`: what that makes of it */
     struct ckpt_block_code code[CKPT_MAX_FIELDS];
     int fields;
 };
@@ -45,11 +46,18 @@ struct ckpt_source {
 typedef void (*ckpt_seen_fn)(void *user, const struct ckpt_source *source, int field,
                              uint64_t first, size_t count, const void *elements);
 
-/** Gives elements of a source that are not in memory: *elements, at least until the next call. In
- * the saver's thread. */
+/** Gives elements of a source that are not in memory: *elements, at least until the next call. If
+ * `copy` has begun to copy them *elements is where to: then this only waits until they are there.
+ * In the saver's thread. */
 typedef zero_result (*ckpt_fetch_fn)(void *user, const struct ckpt_source *source, int field,
                                      uint64_t first, size_t count, const void **elements,
                                      struct base_error *error);
+
+/** Begins to copy elements of a source that are not in memory: what the caller of ckpt_saver_hold()
+ * has them changed by comes behind it. In ckpt_saver_hold(). */
+typedef zero_result (*ckpt_copy_fn)(void *user, const struct ckpt_source *source, int field,
+                                    uint64_t first, size_t count, void *to,
+                                    struct base_error *error);
 
 /** How much there is to write. */
 struct ckpt_saver_load {
@@ -68,8 +76,10 @@ struct ckpt_saver_config {
     struct ckpt_saver_load load;       /**< how much that is */
     ckpt_seen_fn seen;                 /**< may be NULL */
     void *seen_user;
-    ckpt_fetch_fn fetch; /**< NULL: all sources are in memory. Else none is, and budget is 0:
-                              ckpt_saver_hold() waits until all of them have been fetched */
+    ckpt_fetch_fn fetch; /**< NULL: all sources are in memory. Else none is, and only this and
+                              `copy` touch them */
+    ckpt_copy_fn copy;   /**< NULL, where there is `fetch`: budget is 0, and ckpt_saver_hold() waits
+                              until all of them have been fetched */
     void *fetch_user;
     _Atomic uint64_t *progress; /**< bytes of elements read so far are kept here */
 };
@@ -96,6 +106,10 @@ struct ckpt_target {
     struct ckpt_shard_id id;
     const char *path; /**< the directory; borrowed until the shard is durable */
 };
+
+/** The memory of the budget, of which there is no more than there is to copy; *bytes: of it. For
+ * who gets it ready for `copy`, and takes that back before the saver is destroyed. */
+void *ckpt_saver_room(const struct ckpt_saver *saver, size_t *bytes);
 
 /** Starts to write. Not in state WRITING or RUNNING; WRITING afterwards. Allocates nothing.
  * ZERO_E_LIMIT: more blobs, or bytes of them, than there is room for; nothing has changed. */

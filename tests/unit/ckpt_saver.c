@@ -7,6 +7,7 @@
 #include "tests/unit/ckpt_sample.h"
 #include "tests/unit/temporary.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -16,6 +17,15 @@
 #include <cmocka.h>
 
 static const uint64_t step = 7;
+
+enum { MOST_LATE = 1000 };
+
+// Some elements on their way.
+struct late {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
 
 struct bench {
     struct temporary temporary;
@@ -28,6 +38,11 @@ struct bench {
     atomic_size_t seen;  // blocks that the saver's thread has come to
     atomic_bool changed; // one of them was not as it was at the start
     long pause_us;       // what it takes its time for with each
+    pthread_mutex_t mutex;
+    struct late late[MOST_LATE]; // copies that have begun, and are made when somebody waits
+    size_t late_count;
+    unsigned char *fetched; // a block
+    bool fails;             // copies do
 };
 
 static void pause_us(long us)
@@ -50,6 +65,51 @@ static void see(void *user, const struct ckpt_source *source, int field, uint64_
         atomic_store(&bench->changed, true);
 }
 
+static const unsigned char *elements_of(const struct ckpt_source *source, int field, uint64_t first)
+{
+    return (const unsigned char *)source->field[field] +
+           (first - source->run.first) * source->code[field].element_bytes;
+}
+
+// What is elsewhere is copied late.
+static zero_result copy(void *user, const struct ckpt_source *source, int field, uint64_t first,
+                        size_t count, void *to, struct base_error *error)
+{
+    struct bench *bench = user;
+    if (bench->fails)
+        return zero_fail(error, ZERO_E_DEVICE, "a copy of %zu elements", count);
+    pthread_mutex_lock(&bench->mutex);
+    assert_true(bench->late_count < MOST_LATE);
+    bench->late[bench->late_count++] = (struct late){to, elements_of(source, field, first),
+                                                     count * source->code[field].element_bytes};
+    pthread_mutex_unlock(&bench->mutex);
+    return ZERO_OK;
+}
+
+static void make_copies(struct bench *bench)
+{
+    pthread_mutex_lock(&bench->mutex);
+    for (size_t i = 0; i < bench->late_count; i++)
+        memcpy(bench->late[i].to, bench->late[i].from, bench->late[i].bytes);
+    bench->late_count = 0;
+    pthread_mutex_unlock(&bench->mutex);
+}
+
+static zero_result fetch(void *user, const struct ckpt_source *source, int field, uint64_t first,
+                         size_t count, const void **elements, struct base_error *error)
+{
+    struct bench *bench = user;
+    (void)error;
+    if (*elements) {
+        make_copies(bench);
+        return ZERO_OK;
+    }
+    memcpy(bench->fetched, elements_of(source, field, first),
+           count * source->code[field].element_bytes);
+    *elements = bench->fetched;
+    return ZERO_OK;
+}
+
 static void fill_source(struct bench *bench, size_t i)
 {
     const struct ckpt_run *run = &bench->manifest.shards[0].runs[i];
@@ -70,9 +130,12 @@ static void fill_source(struct bench *bench, size_t i)
     }
 }
 
-static void open_bench(struct bench *bench, size_t budget)
+static void open_bench_of(struct bench *bench, size_t budget, bool elsewhere)
 {
     *bench = (struct bench){.pause_us = 3000}; // longer than it takes to change everything
+    pthread_mutex_init(&bench->mutex, NULL);
+    bench->fetched = base_calloc(CKPT_BLOCK_ELEMENTS, 4);
+    assert_non_null(bench->fetched);
     assert_true(temporary_make(&bench->temporary));
     sample_make(&bench->manifest, SAMPLE_LARGE, 1, 0);
     bench->manifest.state.step = step;
@@ -91,6 +154,9 @@ static void open_bench(struct bench *bench, size_t budget)
         .load = bench->load,
         .seen = see,
         .seen_user = bench,
+        .fetch = elsewhere ? fetch : NULL,
+        .copy = elsewhere ? copy : NULL,
+        .fetch_user = bench,
         .progress = &bench->progress,
     };
     assert_int_equal(ckpt_saver_create(&bench->saver, &config, NULL), ZERO_OK);
@@ -99,9 +165,16 @@ static void open_bench(struct bench *bench, size_t budget)
                      ZERO_OK);
 }
 
+static void open_bench(struct bench *bench, size_t budget)
+{
+    open_bench_of(bench, budget, false);
+}
+
 static void close_bench(struct bench *bench)
 {
     ckpt_saver_destroy(bench->saver);
+    pthread_mutex_destroy(&bench->mutex);
+    base_free(bench->fetched);
     ckpt_directory_close(bench->directory);
     for (size_t i = 0; i < bench->manifest.shards[0].run_count; i++)
         for (int f = 0; f < bench->sources[i].fields; f++)
@@ -139,9 +212,10 @@ static void start(struct bench *bench)
     start_with(bench, NULL);
 }
 
-// The program's next step.
-static void change_everything(const struct bench *bench)
+// The program's next step, behind the copies that have begun.
+static void change_everything(struct bench *bench)
 {
+    make_copies(bench);
     for (size_t i = 0; i < bench->load.sources; i++)
         for (int f = 0; f < bench->sources[i].fields; f++)
             memset((void *)bench->sources[i].field[f], 0xA5,
@@ -204,18 +278,18 @@ static void check_saved(struct bench *bench)
 }
 
 // With no room the program waits for everything, with enough of it for one block.
-static void the_state_may_change_after_hold(void **state)
+static void change_after_hold(bool elsewhere)
 {
-    (void)state;
     const size_t budgets[] = {0, 100000, 3000000, SIZE_MAX};
     for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
         struct bench bench;
-        open_bench(&bench, budgets[i]);
+        open_bench_of(&bench, budgets[i], elsewhere);
         start(&bench);
         pause_us(10000);
         ckpt_saver_hold(bench.saver);
         const size_t seen = atomic_load(&bench.seen);
-        change_everything(&bench);
+        if (!elsewhere || i % 2 == 0) // else who fetches is all that waits for copies
+            change_everything(&bench);
         if (budgets[i] == 0)
             assert_int_equal(seen, bench.load.blocks);
         if (budgets[i] == SIZE_MAX)
@@ -225,6 +299,43 @@ static void the_state_may_change_after_hold(void **state)
         check_saved(&bench);
         close_bench(&bench);
     }
+}
+
+static void the_state_may_change_after_hold(void **state)
+{
+    (void)state;
+    change_after_hold(false);
+}
+
+static void and_so_may_what_is_copied_late(void **state)
+{
+    (void)state;
+    change_after_hold(true);
+}
+
+// A copy that fails is a save that fails; the next one is whole.
+static void a_copy_may_fail(void **state)
+{
+    (void)state;
+    struct bench bench;
+    open_bench_of(&bench, SIZE_MAX, true);
+    bench.fails = true;
+    start(&bench);
+    ckpt_saver_hold(bench.saver);
+    change_everything(&bench);
+    ckpt_saver_wait(bench.saver);
+    assert_int_equal(ckpt_saver_state(bench.saver), CKPT_SAVE_FAILED);
+    assert_int_equal(ckpt_saver_error(bench.saver)->result, ZERO_E_DEVICE);
+    assert_non_null(strstr(ckpt_saver_error(bench.saver)->message, "a copy of"));
+    ckpt_cancel(bench.directory);
+    bench.fails = false;
+    atomic_store(&bench.changed, false);
+    fill_again(&bench);
+    start(&bench);
+    ckpt_saver_hold(bench.saver);
+    finish(&bench);
+    check_saved(&bench);
+    close_bench(&bench);
 }
 
 // The file's bytes; freed by the caller.
@@ -373,6 +484,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_state_may_change_after_hold),
+        cmocka_unit_test(and_so_may_what_is_copied_late),
+        cmocka_unit_test(a_copy_may_fail),
         cmocka_unit_test(what_is_written_does_not_depend_on_who_encodes),
         cmocka_unit_test(one_saver_saves_many_times),
         cmocka_unit_test(a_save_can_be_given_up),
