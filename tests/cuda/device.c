@@ -131,7 +131,10 @@ static zero_result make_event(struct base_error *error)
 
 static zero_result pin(struct base_error *error)
 {
-    return cuda->pin(&error, sizeof error, error);
+    const zero_result result = cuda->pin(&error, sizeof error, error);
+    if (!result)
+        cuda->unpin(&error);
+    return result;
 }
 
 static zero_result copy(struct base_error *error)

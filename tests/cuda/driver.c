@@ -19,6 +19,7 @@ enum {
     MOST_STREAMS = 64,
     MOST_WORK = 1024,
     MOST_MEMORIES = 256,
+    MOST_PINNED = 256,
     MOST_RECORDS = 64, // of an event that are under way
     LEAST_PRIORITY = 0,
     GREATEST_PRIORITY = -5,
@@ -67,6 +68,7 @@ static struct {
     pthread_cond_t changed;
     struct stream *streams[MOST_STREAMS];
     struct memory memories[MOST_MEMORIES];
+    struct memory pinned[MOST_PINNED]; // of the host
     unsigned events, modules;
     unsigned working; // works that are being done: memory is open to them
     const char *failing;
@@ -357,15 +359,56 @@ EXPORTED CUresult cuMemFree(CUdeviceptr address)
     return status;
 }
 
+// The memory that is pinned at this address, or has a page of this one; NULL: none is.
+static struct memory *find_pinned(const void *address, size_t bytes)
+{
+    const uintptr_t begin = (uintptr_t)address / 4096, end = page_up((uintptr_t)address + bytes) / 4096;
+    for (int i = 0; i < MOST_PINNED; i++) {
+        struct memory *pinned = &driver.pinned[i];
+        const uintptr_t first = (uintptr_t)pinned->address;
+        if (pinned->address && first / 4096 < end && page_up(first + pinned->bytes) / 4096 > begin)
+            return pinned;
+    }
+    return NULL;
+}
+
 EXPORTED CUresult cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
 {
     (void)flags;
-    return memory && bytes > 0 ? in_context("cuMemHostRegister") : CUDA_ERROR_INVALID_VALUE;
+    CUresult status = memory && bytes > 0 ? in_context("cuMemHostRegister") : CUDA_ERROR_INVALID_VALUE;
+    if (status != CUDA_SUCCESS)
+        return status;
+    pthread_mutex_lock(&driver.mutex);
+    if (find_pinned(memory, bytes))
+        status = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    int i = 0;
+    while (i < MOST_PINNED && driver.pinned[i].address)
+        i++;
+    if (i == MOST_PINNED)
+        abort();
+    if (status == CUDA_SUCCESS)
+        driver.pinned[i] = (struct memory){memory, bytes, bytes};
+    pthread_mutex_unlock(&driver.mutex);
+    return status;
 }
 
 EXPORTED CUresult cuMemHostUnregister(void *memory)
 {
-    return memory ? in_context("cuMemHostUnregister") : CUDA_ERROR_INVALID_VALUE;
+    CUresult status = memory ? in_context("cuMemHostUnregister") : CUDA_ERROR_INVALID_VALUE;
+    if (status != CUDA_SUCCESS)
+        return status;
+    pthread_mutex_lock(&driver.mutex);
+    struct memory *pinned = find_pinned(memory, 1);
+    if (!pinned || pinned->address != memory) {
+        complain("memory is unpinned that is not pinned");
+        status = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    } else {
+        if (is_copied(pinned))
+            complain("memory is unpinned that is still needed");
+        *pinned = (struct memory){.address = NULL};
+    }
+    pthread_mutex_unlock(&driver.mutex);
+    return status;
 }
 
 EXPORTED CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
@@ -628,6 +671,8 @@ unsigned cuda_driver_live(void)
         live += driver.streams[i] != NULL;
     for (int i = 0; i < MOST_MEMORIES; i++)
         live += driver.memories[i].address != NULL;
+    for (int i = 0; i < MOST_PINNED; i++)
+        live += driver.pinned[i].address != NULL;
     pthread_mutex_unlock(&driver.mutex);
     return live;
 }

@@ -19,7 +19,7 @@
 typedef void (*cuda_driver_fail_fn)(const char *function, int status);
 #define CUDA_DRIVER_FAIL "cuda_driver_fail"
 
-/** Memories, streams, events and modules that there are. */
+/** Memories, pinned ones of the host included, streams, events and modules that there are. */
 typedef unsigned (*cuda_driver_live_fn)(void);
 #define CUDA_DRIVER_LIVE "cuda_driver_live"
 
