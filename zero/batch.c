@@ -57,6 +57,8 @@ static zero_result change(zero_ctx *z, int32_t micro_batches, enum eng_source so
     if (!mine || !all)
         zero_fail(&error, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches",
                   micro_batches);
+    else
+        eng_device_metrics_make(z, &error);
     const zero_result r = eng_budget_renew(z, call, &error);
     if (r) {
         set_total(z, before, source_before);

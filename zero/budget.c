@@ -3,6 +3,7 @@
 #include "zero/engine.h"
 
 #include "base/arena.h"
+#include "zero/device/bounce.h"
 
 static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
 {
@@ -11,9 +12,12 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
     planned.micro_batches = z->planned_micro_batches;
     const bool apart = config->native && eng_config_rounds(&planned) + config->verify_micro > 1;
     // One gradient more than are open comes from a device.
-    const int waiting = config->on_device && (apart || stage >= 2) ? 1 : 0;
+    const bool waits = config->on_device && !config->resident;
+    const int waiting = waits && (apart || stage >= 2) ? 1 : 0;
     return (struct eng_limits){
         .stage = stage,
+        .alone = config->resident && config->world == 1,
+        .sums_whole = config->resident && config->world > 1 && stage == 0,
         .shared = shared,
         .blocks = z->planned_blocks,
         .paranoid = config->paranoid,
@@ -72,8 +76,13 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
             .tables = eng_memory_tables(z, &placement, &tier),
             .transport = transport,
             .saving = z->save ? eng_save_bytes(z, rank, &tier) : 0,
+            .bounce = eng_bounce_bytes(z, &placement),
             .files = tier.files,
-            .gpu_params = z->config.on_device ? eng_device_params(&z->layout) : 0,
+            .on_device = z->config.on_device,
+            .resident = z->config.resident,
+            .gpu_params = eng_device_params(&z->layout),
+            .gpu_received = eng_device_received(z, &placement),
+            .gpu_tables = eng_device_state_tables(z, &placement),
         };
         eng_need_count(&need, &placement, &extra);
         need.saving = z->save ? 0 : eng_save_bytes(z, rank, &tier);

@@ -115,7 +115,10 @@ static inline zero_save_options zero_save_options_default(void)
  * One thread of each rank writes its shard, straight from the memory that weights and moments are
  * in, while the program goes on. Before they change (zero_step(), zero_step_ahead(), zero_load(),
  * zero_import(), zero_param_write()) what has not been written yet is copied, as far as
- * room_bytes reach, and waited for beyond them. When all shards are durable, which ranks tell each
+ * room_bytes reach, and waited for beyond them. Of weights and moments on a GPU the
+ * thread has copies made, a piece at a time, in a stream of its own, and those that are made before
+ * they change go to pinned memory, which the GPU does before the update: the program waits for
+ * none of them, only for what is beyond room_bytes. When all shards are durable, which ranks tell each
  * other in zero_step(), rank 0 commits; one zero_step() later every rank knows
  * (zero_save_poll()). No bit of a step depends on it. A save under way is completed first.
  *
@@ -150,7 +153,8 @@ typedef struct zero_save_info {
     uint64_t step;                    /**< the checkpoint's */
     uint64_t done_bytes, state_bytes; /**< of this rank: read so far, and all */
     uint64_t file_bytes;              /**< of all shards; 0 until it is complete */
-    double blocked_s;        /**< this rank: in zero_save(), and in later calls because of it */
+    double blocked_s;        /**< this rank: in zero_save(), and in later calls because of it; not
+                                  what a GPU's update waits for copies */
     double seconds;          /**< from zero_save() until it was known to be complete, or now */
     uint8_t fingerprint[16]; /**< zero_fingerprint() of the step; zeros until complete */
 } zero_save_info;

@@ -77,6 +77,14 @@ static int64_t compress_of(const struct eng_config *config)
     return strcmp(config->compress, "on") == 0 ? ENG_COMPRESS_ON : ENG_COMPRESS_OFF;
 }
 
+/** Where the state is, as the key has it; on the host "host" says no more than "none". */
+static int64_t offload_of(const struct eng_config *config)
+{
+    if (config->nvme)
+        return ENG_OFFLOAD_NVME;
+    return config->on_device && !config->resident ? ENG_OFFLOAD_HOST : ENG_OFFLOAD_NONE;
+}
+
 /** Ranks whose settings differ are told which one. */
 static zero_result compare_settings(zero_ctx *z, struct base_error *error)
 {
@@ -101,7 +109,7 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .comm_dtype = z->config.comm_dtype,
         .master = z->config.no_masters,
         .moments = z->config.moment_dtype == ZERO_BF16,
-        .offload_optimizer = z->config.nvme,
+        .offload_optimizer = offload_of(&z->config),
         .offload_params = z->config.params_nvme,
         .offload_grads = z->config.grads_nvme,
         .tile_bytes = z->config.tile_bytes,
@@ -218,6 +226,13 @@ static zero_result check_device(const struct eng_config *config, const struct en
                 "buffers are there",
                 model->params[p].name, model->params[p].borrow ? "a working copy" : "a gradient",
                 config->device);
+    for (size_t g = 0; config->resident && g < model->group_count; g++)
+        if (model->groups[g].choice.own)
+            return zero_fail(
+                error, ZERO_E_UNSUPPORTED,
+                "group %s: optimizer %s is the program's, and has no form for device=%s: take "
+                "offload_optimizer=host",
+                model->groups[g].name, model->groups[g].optimizer->name, config->device);
     return ZERO_OK;
 }
 
@@ -303,7 +318,7 @@ static zero_result first_values(zero_ctx *z)
 {
     struct base_error error = {0};
     // Without sums to read into there is nothing to try first: no values are lost.
-    if (z->config.grads_nvme || !eng_values_read(z, eng_values_first, NULL, &error))
+    if (!eng_sums_are_scratch(z) || !eng_values_read(z, eng_values_first, NULL, &error))
         eng_values_write(z, ENG_REPLACE, eng_values_first, NULL, &error);
     const zero_result r = eng_agree(z, &error, "first values");
     return r ? r : eng_values_install(z, ENG_REPLACE);

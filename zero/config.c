@@ -402,8 +402,13 @@ static zero_result decide_gather(struct eng_config *config, struct base_error *e
         return zero_fail(error, ZERO_E_INVALID,
                          "gather=shared with offload_params=nvme: there is no copy in memory that "
                          "ranks could share; take copy, or auto");
-    config->shared =
-        config->stage > 0 && !config->params_nvme && strcmp(config->gather, "copy") != 0;
+    if (asked && config->resident)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "gather=shared with device=%s and offload_optimizer=none: each rank's "
+                         "working copies are on its device; take copy, or auto",
+                         config->device);
+    config->shared = config->stage > 0 && !config->params_nvme && !config->resident &&
+                     strcmp(config->gather, "copy") != 0;
     return ZERO_OK;
 }
 
@@ -451,6 +456,23 @@ static zero_result check_other_tiers(const struct eng_config *config, struct bas
     return ZERO_OK;
 }
 
+// What state on a device rules out, so far.
+static zero_result check_resident(struct eng_config *config, struct base_error *error)
+{
+    config->resident = strcmp(config->offload_optimizer, "none") == 0;
+    if (!config->resident)
+        return ZERO_OK;
+    const char *key = config->native         ? "reduction=native"
+                      : config->verify_micro ? "verify_micro=1"
+                                             : NULL;
+    if (key)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "%s with device=%s, where gradients are added up on the device: take "
+                         "offload_optimizer=host",
+                         key, config->device);
+    return ZERO_OK;
+}
+
 // "cpu", "cuda", or "cuda:2".
 static zero_result decide_device(struct eng_config *config, struct base_error *error)
 {
@@ -474,7 +496,7 @@ static zero_result decide_device(struct eng_config *config, struct base_error *e
     if (config->paranoid)
         return zero_fail(error, ZERO_E_INVALID,
                          "paranoid=1 with device=%s: its windows are memory of the host", name);
-    return ZERO_OK;
+    return check_resident(config, error);
 }
 
 // What says where and how is for state that is in files.

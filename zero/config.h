@@ -17,7 +17,7 @@
 #include <stddef.h>
 
 enum {
-    ENG_CONFIG_KEYS = 40,
+    ENG_CONFIG_KEYS = 41,
     ENG_MAX_MICRO_BATCHES = 1 << 20,
     ENG_VALUE_BYTES = 256, /**< of a value as text */
 };
@@ -79,7 +79,7 @@ struct eng_config {
     zero_dtype comm_dtype;   /**< ZERO_DTYPE_DEFAULT: each gradient's own */
     zero_dtype moment_dtype; /**< ZERO_F32 or ZERO_BF16 */
     bool no_masters;
-    const char *offload_optimizer; /**< "host", "nvme": a literal; the same as .nvme */
+    const char *offload_optimizer; /**< "none", "host", "nvme": a literal; the same as .nvme */
     bool nvme;                     /**< the optimizer's state is in a file */
     const char *offload_params;    /**< "host", "nvme": a literal; the same as .params_nvme */
     const char *offload_grads;     /**< "host", "nvme": a literal; the same as .grads_nvme */
@@ -92,6 +92,8 @@ struct eng_config {
     char device[ENG_VALUE_BYTES];
     bool on_device;    /**< device: the program computes on one, */
     int device_number; /**< this one */
+    const char *device_transport; /**< "nccl", "host": a literal */
+    bool resident;     /**< and all state is there, too: nothing of it is offloaded */
     int64_t tile_bytes;
     int64_t host_bytes;  /**< 0: not given */
     struct base_log log; /**< sink, levels (log_level, ZERO_LOG) and this rank */

@@ -18,7 +18,9 @@ static const char *const moments[] = {"f32", "bf16", NULL};
 static const char *const comm_dtypes[] = {"default", "f32", "bf16", "f16", NULL};
 static const char *const nonfinite[] = {"default", "error", "skip", NULL};
 static const char *const loss_scales[] = {"auto", "dynamic", "off", NULL};
+static const char *const state_tiers[] = {"none", "host", "nvme", NULL};
 static const char *const tiers[] = {"host", "nvme", NULL};
+static const char *const device_transports[] = {"nccl", "host", NULL};
 static const char *const engines[] = {"uring", "threads", "sync", NULL};
 static const char *const recoveries[] = {"on", "durable", NULL};
 static const char *const compressions[] = {"auto", "on", "off", NULL};
@@ -84,8 +86,8 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
      .doc = "master weights of 16-bit tensors"},
     {"moments", ENG_KEY_CHOICE, FIELD(moments), .max = 1, .choices = moments,
      .doc = "in what the optimizers keep moments"},
-    {"offload_optimizer", ENG_KEY_CHOICE, FIELD(offload_optimizer), .max = 1, .choices = tiers,
-     .doc = "where the optimizer's state is"},
+    {"offload_optimizer", ENG_KEY_CHOICE, FIELD(offload_optimizer), .max = 2,
+     .choices = state_tiers, .doc = "where the optimizer's state is"},
     {"nvme_dir", ENG_KEY_TEXT, FIELD(nvme_dir), .doc = "directory of what is on NVMe"},
     {"io", ENG_KEY_CHOICE, FIELD(io), .max = 2, .choices = engines,
      .doc = "how files of state are read and written"},
@@ -102,6 +104,8 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
     {"compress", ENG_KEY_CHOICE, FIELD(compress), .max = 2, .choices = compressions,
      .doc = "whether tiles of state are written compressed"},
     {"device", ENG_KEY_TEXT, FIELD(device), .doc = "what the program computes on"},
+    {"device_transport", ENG_KEY_CHOICE, FIELD(device_transport), .max = 1,
+     .choices = device_transports, .doc = "how GPUs move bytes to each other"},
     {"log_level", ENG_KEY_ENUM, .user_offset = offsetof(zero_config, log_level),
      .config_offset = offsetof(struct eng_config, log.level), .max = ZERO_LOG_TRACE,
      .fallback = ZERO_LOG_WARN, .off = true, .choices = levels, .doc = "what is logged"},

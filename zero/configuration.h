@@ -119,7 +119,10 @@ typedef struct zero_config {
                                 rank's own and those of one rank alone included, is rounded to it
                                 (to nearest even) before it is summed; what overflows by it is not
                                 finite. Part of the numerics; default: each gradient's own */
-    const char *offload_optimizer; /**< "host" (default), "nvme": see zero/checkpoint.h */
+    const char *offload_optimizer; /**< "none" (default): master weights, moments, sums and gradients
+                                        are where the program computes; "host": with device=cuda in
+                                        memory of the host, which sums and updates; "nvme": see
+                                        zero/checkpoint.h */
     const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank */
     const char *io;                /**< nvme: "uring" (default), "threads", "sync" */
     int64_t tile_bytes; /**< nvme: what is read, updated and written together; default 12 MiB */
@@ -141,8 +144,14 @@ typedef struct zero_config {
                                      with this rank's number on its host), "cuda:N". On a GPU
                                      zero_param_ptr() and zero_grad_ptr() are addresses there, to be
                                      used by work queued on the streams that calls are given, in
-                                     their order; optimizer and sums are the host's. No paranoid, no
-                                     buffers of the caller's. Same bits */
+                                     their order. All state is there, too, unless offload_optimizer says
+                                     otherwise: then nothing is brought to the host and no call of a
+                                     step waits for the GPU, see zero_step(); no reduction=native,
+                                     no verify_micro, no optimizers of the program's own so far. No
+                                     paranoid, no buffers of the caller's. Same bits */
+    const char *device_transport; /**< how GPUs of several ranks move bytes, where state is on them:
+                                     "nccl" (default), or "host": through memory of the host, for
+                                     ranks that share a GPU. Same bits */
 } zero_config;
 
 /** A config with every field at its default. */

@@ -1,3 +1,4 @@
+#include "zero/device/bounce.h"
 #include "zero/engine.h"
 #include "zero/versioned.h"
 
@@ -87,6 +88,7 @@ void zero_close(zero_ctx *z)
     if (!z)
         return;
     eng_save_close(z);
+    eng_bounce_free(z);
     eng_device_close(z);
     eng_tier_close(z);
     coll_close(z->comm);

@@ -26,7 +26,7 @@
  *   stop.c                   requests to stop
  *   watch.c                  what zero-run sees of all this
  *   fit.c, budget.c          whether the host has what all ranks need; what they need
- *   plan.c, placement.c, layout.c, model.c, scale.c    how much, where, who, what, the loss scale:
+ *   plan.c, placement.c, layout.c, model.c    how much, where, who, what:
  *                            no context, pure
  */
 #ifndef ZERO_ENGINE_H
@@ -40,11 +40,11 @@
 #include "collectives/control/control.h"
 #include "zero/config.h"
 #include "zero/device/device.h"
+#include "zero/kernels/scale.h"
 #include "zero/layout.h"
 #include "zero/model.h"
 #include "zero/placement.h"
 #include "zero/plan.h"
-#include "zero/scale.h"
 #include "zero/tier/use.h"
 
 #define ENG_MAX_METRICS 16
@@ -270,11 +270,19 @@ struct zero_ctx {
     struct eng_stop stop;
 
     struct eng_device *device; /**< where the program computes; NULL: on the host */
+    struct eng_bounce *bounce; /**< what the host sees of state on a device; NULL: it is not there */
     struct eng_tier *tier;     /**< state in a file; NULL: all of it is in memory */
     struct eng_blobs *blobs;   /**< what is attached; NULL: nothing yet */
     struct eng_save *save;     /**< NULL before the first zero_save() */
     struct eng_save_status save_status;
 };
+
+/** Whether all state is on the device where the program computes: params, sums, moments, and so on
+ * are addresses there, which only device/ and work on its streams may touch. */
+static inline bool eng_state_on_device(const zero_ctx *z)
+{
+    return z->config.resident;
+}
 
 /* ---- context.c */
 
@@ -421,16 +429,18 @@ size_t eng_import_bytes(const zero_ctx *z);
 typedef zero_result (*eng_source_fn)(const zero_ctx *z, void *user, const struct eng_slice *slice,
                                      uint64_t first, uint64_t count, float *out,
                                      struct base_error *error);
-/** Reads this rank's runs from the source into its sums, which are scratch between steps, once
- * eng_sums_reclaim() has returned; sums in a file are none: there the source is only tried. Changes
- * no weight. */
+/** Whether sums are scratch between steps, where values may wait: neither in a file nor on a device.
+ */
+bool eng_sums_are_scratch(const zero_ctx *z);
+/** Reads this rank's runs from the source into its sums, once eng_sums_reclaim() has returned; where
+ * sums are no scratch the source is only tried. Changes no weight. */
 zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user,
                             struct base_error *error);
 /** Tries the source of what this rank writes of frozen tensors, which have no sums. */
 zero_result eng_values_try_frozen(zero_ctx *z, eng_source_fn source, void *user,
                                   struct base_error *error);
 /** Reads what no sums keep, through a tile, into weights and working copy: frozen tensors, and
- * where sums are in a file all others, with `access` as below. Where the source was tried before it
+ * where sums are no scratch all others, with `access` as below. Where the source was tried before it
  * is read again. */
 zero_result eng_values_write(zero_ctx *z, enum eng_access access, eng_source_fn source, void *user,
                              struct base_error *error);
@@ -501,6 +511,13 @@ zero_result eng_step_args(zero_ctx *z, const char *call, const zero_step_args *u
                           zero_step_args *args);
 /** Hyper-parameters of a group. */
 const zero_hyper *eng_step_hyper(const zero_step_args *args, size_t group);
+/** Makes it the newest step whose verdict is known. */
+struct eng_verdict;
+void eng_step_record(zero_ctx *z, uint64_t step, const struct eng_verdict *verdict,
+                     double max_norm);
+/** With state on the device: takes in what is known of steps whose verdict is under way, or waits
+ * for all of it. */
+void eng_step_look(const zero_ctx *z, bool waits);
 /** Makes z->scalars of z->hyper, for the update that comes next. */
 void eng_step_prepare(zero_ctx *z, double gradient_scale);
 
@@ -670,6 +687,11 @@ struct eng_motion {
 /** Exchanges norm, finiteness, metrics and the hash of the motion. ZERO_E_DIVERGED, fatal, names
  * what differs. */
 zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng_verdict *verdict);
+/** The parts of it where the verdict itself falls on devices: what all ranks want is the same,
+ * whether to stop, and saves; and later, of a step whose metrics are in eng_verdict_metrics(),
+ * their means and what was bad first. Collective. */
+zero_result eng_verdict_agree(zero_ctx *z, const struct eng_motion *motion, bool *stop);
+zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad);
 /** Decides `auto` and the default policy, and starts the loss scale. ZERO_E_INVALID: values that
  * contradict each other, or that nothing would come of. */
 zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model *model,
@@ -700,6 +722,10 @@ bool eng_adds_again(const zero_ctx *z, size_t section);
  * in memory; what is there with 16 bits only is left out. */
 struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment, size_t first,
                                  size_t count, const float *gradient);
+/** The key of the random numbers of a slice's elements in an update: of the weight (purpose 0), or
+ * of moment `purpose` - 1. */
+uint64_t eng_rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint64_t purpose,
+                          uint64_t update);
 /** Updates a segment that has no master weights or bf16 moments. */
 void eng_update_rounded(const zero_ctx *z, const struct eng_segment *segment);
 zero_result eng_segments_make(zero_ctx *z);
@@ -713,10 +739,11 @@ uint64_t eng_metric_hash(const zero_ctx *z, uint64_t hash);
 /** Bytes of a rank's values ([metric][local micro-batch]) of `metrics` metrics. */
 size_t eng_metric_bytes(const zero_ctx *z, int metrics);
 /** Means over all micro-batches from every rank's values. */
-void eng_metric_reduce(zero_ctx *z, const unsigned char *all, size_t stride, size_t offset);
-/** Writes the step's or evaluation's line of JSON to the descriptor zero-run gave, if it gave one.
- */
-void eng_metric_step_line(zero_ctx *z);
+void eng_metric_reduce(zero_ctx *z, struct eng_metrics *metrics, const unsigned char *all,
+                       size_t stride, size_t offset);
+/** Writes the line of JSON of the step of z->result, or of the evaluation, to the descriptor
+ * zero-run gave, if it gave one. */
+void eng_metric_step_line(zero_ctx *z, double lr);
 void eng_metric_evaluation_line(zero_ctx *z);
 
 /* ---- batch.c */

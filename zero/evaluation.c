@@ -126,7 +126,7 @@ static zero_result average(zero_ctx *z)
     if (other)
         return eng_fail_agreed(z, ZERO_E_DIVERGED,
                                "ranks 0 and %d gave an evaluation different metrics", other);
-    eng_metric_reduce(z, evaluation->all, stride, HASH_BYTES);
+    eng_metric_reduce(z, &z->metrics, evaluation->all, stride, HASH_BYTES);
     return ZERO_OK;
 }
 

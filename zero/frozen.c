@@ -17,6 +17,7 @@ void eng_frozen_refresh(zero_ctx *z)
         z->io[s].trains = false;
     for (size_t u = 0; u < z->layout.unit_count; u++)
         z->units[u].trains = false;
+    eng_device_stale(z);
     for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         if (eng_frozen(z, slice->param))

@@ -142,6 +142,10 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     u->grad_slot = taken;
     u->grad_open = true;
     z->open_grads++;
+    if (eng_state_on_device(z)) {
+        slot->clean = true;
+        return eng_device_opened(z, unit, again && purpose == TO_WRITE);
+    }
     if (z->device)
         return first || taken != u->sum_slot ? eng_device_clear(z, unit)
                                              : eng_device_put_back(z, unit);
@@ -373,7 +377,7 @@ static zero_result send_waiting(zero_ctx *z, zero_unit next)
 
 zero_result eng_grad_flush(zero_ctx *z)
 {
-    if (!z->device)
+    if (!z->device || (eng_state_on_device(z) && !z->evaluation.active))
         return ZERO_OK;
     const zero_result r = send_waiting(z, -1);
     return r ? r : eng_device_values(z);
@@ -390,6 +394,16 @@ static zero_result bring_down(zero_ctx *z, zero_unit unit)
     return r || !eng_announced(z) ? r : eng_grad_flush(z);
 }
 
+/** Where state is on the device the gradient stays there. */
+static zero_result add_up(zero_ctx *z, zero_unit unit)
+{
+    struct eng_grad_slot *slot = &z->grad_slots[z->units[unit].grad_slot];
+    slot->open = false;
+    slot->handed = z->units[unit].handed = ++z->grads_handed;
+    const zero_result r = eng_device_reduce(z, unit);
+    return r ? r : eng_prefetch_aside(z);
+}
+
 /** The program is done with the unit's gradient. */
 static zero_result close_gradient(zero_ctx *z, zero_unit unit)
 {
@@ -397,6 +411,8 @@ static zero_result close_gradient(zero_ctx *z, zero_unit unit)
     u->grad_open = false;
     u->grad_handed = true;
     z->open_grads--;
+    if (eng_state_on_device(z))
+        return add_up(z, unit);
     return z->device ? bring_down(z, unit) : send_off(z, unit);
 }
 

@@ -1,3 +1,4 @@
+#include "zero/device/bounce.h"
 #include "zero/engine.h"
 
 #include <sys/mman.h>
@@ -11,7 +12,7 @@ unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule)
 {
     const struct eng_section_place *place = &z->placement.sections[section];
     const size_t bytes = ENG_GRANULE * eng_dtype_size(z->layout.sections[section].dtype);
-    return z->params + place->home + (granule - place->home_first) * bytes;
+    return eng_bounce_find(z, z->params + place->home + (granule - place->home_first) * bytes);
 }
 
 float *eng_weights(const zero_ctx *z, size_t section, size_t element)
@@ -20,9 +21,10 @@ float *eng_weights(const zero_ctx *z, size_t section, size_t element)
     if (z->tier && (place->staged || z->layout.sections[section].dtype != ZERO_F32))
         return eng_tier_field(z, 0, section, element);
     if (z->layout.sections[section].dtype != ZERO_F32)
-        return z->masters + place->masters + place_index(element, place->state_first);
+        return eng_bounce_find(z, z->masters + place->masters +
+                                      place_index(element, place->state_first));
     float *home = (float *)(void *)(z->params + place->home);
-    return home + place_index(element, place->home_first);
+    return eng_bounce_find(z, home + place_index(element, place->home_first));
 }
 
 void *eng_best_weights(const zero_ctx *z, size_t section, size_t element, size_t *size)
@@ -43,14 +45,16 @@ void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
         return eng_tier_field(z, 1 + which, section, element);
     const size_t at = place->moments + (size_t)which * place->state_granules * ENG_GRANULE +
                       place_index(element, place->state_first);
-    return z->moments + at * eng_dtype_size(z->config.moment_dtype);
+    return eng_bounce_find(z, z->moments + at * eng_dtype_size(z->config.moment_dtype));
 }
 
-/** Where an element of a section lies in the sums of its owner, which has them run by run. */
+/** Where an element of a section lies in the sums of its owner, which has them run by run; on a
+ * device, where each rank may have them all, in those. */
 static size_t sum_index(const zero_ctx *z, int owner, size_t section, size_t element)
 {
     const struct eng_section *s = &z->layout.sections[section];
-    return s->before[owner] + element - s->elements[owner].offset;
+    return (eng_state_on_device(z) ? eng_device_sums_before(z, owner) : 0) + s->before[owner] +
+           element - s->elements[owner].offset;
 }
 
 float *eng_own_sums(const zero_ctx *z, size_t section, size_t element)
@@ -62,7 +66,8 @@ float *eng_own_sums(const zero_ctx *z, size_t section, size_t element)
 
 const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element)
 {
-    const float *sums = owner == z->config.rank ? z->sums : coll_arena_peer(z->sums_arena, owner);
+    const bool own = owner == z->config.rank || eng_state_on_device(z);
+    const float *sums = own ? z->sums : coll_arena_peer(z->sums_arena, owner);
     return sums + sum_index(z, owner, section, element);
 }
 
@@ -271,8 +276,10 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
 zero_result eng_memory_allocate(zero_ctx *z)
 {
     struct base_error error = {0};
-    zero_result r = allocate_arenas(z, &error);
-    if (!r)
+    zero_result r = ZERO_OK;
+    if (!eng_state_on_device(z))
+        r = allocate_arenas(z, &error);
+    if (!r && !eng_state_on_device(z))
         r = allocate_private(z, &error);
     if (!r)
         r = allocate_tables(z, &error);
@@ -282,6 +289,8 @@ zero_result eng_memory_allocate(zero_ctx *z)
         r = eng_verify_make(z, &error);
     if (!r)
         r = eng_device_make(z, &error);
+    if (!r)
+        r = eng_bounce_make(z, &error);
     return r ? eng_fail_from(z, &error) : ZERO_OK;
 }
 

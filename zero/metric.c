@@ -64,6 +64,10 @@ static zero_result name_metric(zero_ctx *z, const char *name)
 
 void eng_metric_set(const zero_ctx *z, int metric, double value)
 {
+    if (eng_state_on_device(z) && !z->evaluation.active) {
+        eng_device_metric_set(z, metric, value);
+        return;
+    }
     // Kept by metric, then local micro-batch, with room for the most metrics there can be.
     double *values = z->evaluation.active ? eng_evaluation_metrics(z) : eng_verdict_metrics(z);
     values[metric * eng_micro_count(z) + z->micro] = value;
@@ -130,10 +134,11 @@ size_t eng_metric_bytes(const zero_ctx *z, int metrics)
     return (size_t)metrics * (size_t)eng_micro_count(z) * sizeof(double);
 }
 
-void eng_metric_reduce(zero_ctx *z, const unsigned char *all, size_t stride, size_t offset)
+void eng_metric_reduce(zero_ctx *z, struct eng_metrics *metrics, const unsigned char *all,
+                       size_t stride, size_t offset)
 {
     const int world = z->config.world, total = eng_micro_total(z), count = eng_micro_count(z);
-    for (int m = 0; m < z->metrics.count; m++) {
+    for (int m = 0; m < metrics->count; m++) {
         double sum = 0;
         for (int l = 0; l < total; l++) {
             double value;
@@ -142,9 +147,9 @@ void eng_metric_reduce(zero_ctx *z, const unsigned char *all, size_t stride, siz
                    sizeof value);
             sum += value;
         }
-        z->metrics.list[m].mean = sum / total;
+        metrics->list[m].mean = sum / total;
     }
-    z->means = z->metrics;
+    z->means = *metrics;
 }
 
 zero_result zero_metric_mean(const zero_ctx *z, const char *name, double *mean)
@@ -203,9 +208,9 @@ static void add_context(const zero_ctx *z, struct base_text *line)
 }
 
 /** Begins a line where the run stands. */
-static void begin_line(const zero_ctx *z, struct base_text *line)
+static void begin_line(const zero_ctx *z, uint64_t step, struct base_text *line)
 {
-    base_text_add(line, "{\"%s\":%llu,\"%s\":%llu", keys[STEP], (unsigned long long)z->step,
+    base_text_add(line, "{\"%s\":%llu,\"%s\":%llu", keys[STEP], (unsigned long long)step,
                   keys[UPDATES], (unsigned long long)z->updates);
     add_context(z, line);
 }
@@ -224,17 +229,17 @@ static void end_line(zero_ctx *z, struct base_text *line)
     }
 }
 
-void eng_metric_step_line(zero_ctx *z)
+void eng_metric_step_line(zero_ctx *z, double lr)
 {
     if (z->config.metrics_fd < 0)
         return;
     char bytes[2048];
     struct base_text line = {bytes, sizeof bytes, 0};
-    begin_line(z, &line);
+    begin_line(z, z->result.step, &line);
     add_number(&line, keys[NORM], z->result.norm);
     add_number(&line, keys[CLIP], z->result.clip);
     add_number(&line, keys[SKIPPED], z->result.skipped);
-    add_number(&line, keys[LR], z->hyper[0].lr);
+    add_number(&line, keys[LR], lr);
     if (z->config.loss_scale != ENG_LOSS_SCALE_OFF)
         add_number(&line, keys[LOSS_SCALE], z->result.loss_scale);
     end_line(z, &line);
@@ -246,7 +251,7 @@ void eng_metric_evaluation_line(zero_ctx *z)
         return;
     char bytes[2048];
     struct base_text line = {bytes, sizeof bytes, 0};
-    begin_line(z, &line);
+    begin_line(z, z->step, &line);
     add_number(&line, keys[EVAL], z->evaluation.total);
     end_line(z, &line);
 }

@@ -60,6 +60,9 @@ zero_result eng_micro_check(zero_ctx *z, const char *call)
 
 zero_result eng_outside(zero_ctx *z, const char *call)
 {
+    const zero_result known = eng_state_on_device(z) ? eng_device_take_in(z, 0) : ZERO_OK;
+    if (known)
+        return known;
     if (z->evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "%s inside an evaluation", call);
     if (z->micro >= 0)
@@ -76,15 +79,16 @@ zero_result eng_between_steps(zero_ctx *z, const char *call)
 }
 
 /** The first micro-batch of a step or an evaluation begins. */
-static void start_over(zero_ctx *z)
+static zero_result start_over(zero_ctx *z)
 {
     z->metrics.count = 0;
     if (z->evaluation.active)
-        return;
+        return ZERO_OK;
     eng_verify_begin(z);
     base_exact_sum_init(&z->squares);
     z->squares_overflow = false;
     z->bad = (struct eng_bad){.micro = UINT64_MAX};
+    return eng_state_on_device(z) ? eng_device_begin(z) : ZERO_OK;
 }
 
 static zero_result micro_begin(zero_ctx *z, int32_t i)
@@ -97,8 +101,9 @@ static zero_result micro_begin(zero_ctx *z, int32_t i)
         return r;
     z->micro = i;
     z->metric_next = 0;
-    if (i == 0)
-        start_over(z);
+    r = i == 0 ? start_over(z) : ZERO_OK;
+    if (r)
+        return r;
     for (size_t u = 0; u < z->layout.unit_count; u++)
         z->units[u].grad_handed = false;
     eng_trace_begin(z);

@@ -18,7 +18,7 @@ static enum eng_residence residence(const struct eng_section *section,
 {
     if (is_staged(section, limits))
         return ENG_SHARDED;
-    if (limits->stage == 0)
+    if (limits->stage == 0 || limits->alone)
         return ENG_REPLICATED;
     if (limits->shared)
         return ENG_SHARED;
@@ -55,8 +55,12 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
     place->master = section->dtype == ZERO_F32 || (!section->frozen && !limits->no_masters);
     if (section->frozen)
         return;
-    if (!limits->sums_in_file)
-        placement->sums_bytes += place->own_granules * granule_bytes(ZERO_F32);
+    if (!limits->sums_in_file) {
+        const size_t sums = place->own_granules * granule_bytes(ZERO_F32);
+        placement->own_sums_bytes += sums;
+        placement->sums_bytes +=
+            limits->sums_whole ? section->granules * granule_bytes(ZERO_F32) : sums;
+    }
     const zero_dtype moment = limits->narrow_moments ? ZERO_BF16 : ZERO_F32;
     place->moments = placement->moments_bytes / eng_dtype_size(moment);
     if (limits->state_in_file)
@@ -185,7 +189,7 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
     for (size_t s = 0; s < layout->section_count; s++)
         place_section(placement, layout, s, rank, limits);
     if (limits->blocks)
-        placement->blocks_bytes = placement->sums_bytes;
+        placement->blocks_bytes = placement->own_sums_bytes;
     for (size_t u = 0; u < layout->unit_count; u++) {
         unit_buffers(placement, layout, u, limits);
         classify(&placement->gather, u, placement->units[u].gather_bytes);

@@ -84,6 +84,8 @@ struct eng_unit_place {
 
 struct eng_limits {
     int stage;
+    bool alone;    /**< state is on the device of the only rank: nothing is gathered */
+    bool sums_whole; /**< every rank has a copy of all sums */
     bool shared;   /**< the ranks of the host share one copy of the parameters; not at stage 0 */
     bool blocks;   /**< rounds leave blocks of micro-batches unfinished */
     bool paranoid; /**< windows at every stage */
@@ -110,6 +112,7 @@ struct eng_placement {
     size_t params_bytes; /**< of the arena */
     size_t params_part;  /**< of it, what counts as this rank's: the ranks of a host add up */
     size_t sums_bytes, blocks_bytes, moments_bytes, masters_bytes;
+    size_t own_sums_bytes; /**< of the sums: those of this rank's runs */
 };
 
 /** Makes rank's placement. ZERO_E_NOMEM. After an error it is empty. */

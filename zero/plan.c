@@ -17,6 +17,7 @@ const struct eng_plan_name eng_purpose_names[ENG_PURPOSES] = {
     [ENG_FOR_TILES] = {"tiles of state on NVMe", "tiles"},
     [ENG_FOR_PARAM_STRIPS] = {"buffers of working copies on NVMe", "working_copy_buffers"},
     [ENG_FOR_SUM_STRIPS] = {"buffers of sums on NVMe", "sum_buffers"},
+    [ENG_FOR_BOUNCE] = {"buffers of state on the GPU", "bounce_buffers"},
     [ENG_FOR_TABLES] = {"tables", "tables"},
     [ENG_FOR_TRANSPORT] = {"transport", "transport"},
     [ENG_FOR_SAVING] = {"saving", "saving"},
@@ -24,7 +25,14 @@ const struct eng_plan_name eng_purpose_names[ENG_PURPOSES] = {
 
 const struct eng_plan_name eng_gpu_names[ENG_GPU_PURPOSES] = {
     [ENG_GPU_PARAMS] = {"working copies", "working_copies"},
+    [ENG_GPU_GATHERED] = {"gathered units", "gathered_units"},
     [ENG_GPU_GRADIENTS] = {"gradients", "gradients"},
+    [ENG_GPU_RECEIVED] = {"gradients of other ranks", "received"},
+    [ENG_GPU_SUMS] = {"gradient sums", "gradient_sums"},
+    [ENG_GPU_BLOCKS] = {"unfinished blocks of sums", "unfinished_blocks"},
+    [ENG_GPU_MOMENTS] = {"moments", "moments"},
+    [ENG_GPU_MASTERS] = {"master weights", "master_weights"},
+    [ENG_GPU_TABLES] = {"tables", "tables"},
 };
 
 const struct eng_plan_name eng_peak_names[ENG_PEAKS] = {
@@ -45,6 +53,35 @@ const char *eng_plan_gather(const struct eng_config *config)
     return config->stage == 0 ? "none" : config->shared ? "shared" : "copy";
 }
 
+/** Rows of the host that are on a GPU where state is there. */
+static const struct {
+    enum eng_purpose host;
+    enum eng_gpu_purpose gpu;
+} on_gpu[] = {
+    {ENG_FOR_PARAMS, ENG_GPU_PARAMS},       {ENG_FOR_GATHERED, ENG_GPU_GATHERED},
+    {ENG_FOR_GRADIENTS, ENG_GPU_GRADIENTS}, {ENG_FOR_SUMS, ENG_GPU_SUMS},
+    {ENG_FOR_BLOCKS, ENG_GPU_BLOCKS},       {ENG_FOR_MOMENTS, ENG_GPU_MOMENTS},
+    {ENG_FOR_MASTERS, ENG_GPU_MASTERS},
+};
+
+static void count_gpu(struct eng_need *need, const struct eng_placement *placement,
+                      const struct eng_extra *extra)
+{
+    if (!extra->on_device)
+        return;
+    if (!extra->resident) {
+        need->gpu[ENG_GPU_PARAMS] = extra->gpu_params;
+        need->gpu[ENG_GPU_GRADIENTS] = placement->grads.bytes;
+        return;
+    }
+    for (size_t i = 0; i < sizeof on_gpu / sizeof *on_gpu; i++) {
+        need->gpu[on_gpu[i].gpu] = need->rows[on_gpu[i].host];
+        need->rows[on_gpu[i].host] = 0;
+    }
+    need->gpu[ENG_GPU_RECEIVED] = extra->gpu_received;
+    need->gpu[ENG_GPU_TABLES] = extra->gpu_tables;
+}
+
 void eng_need_count(struct eng_need *need, const struct eng_placement *placement,
                     const struct eng_extra *extra)
 {
@@ -61,13 +98,13 @@ void eng_need_count(struct eng_need *need, const struct eng_placement *placement
                                   [ENG_FOR_TILES] = files[ENG_FILE_STATE].memory,
                                   [ENG_FOR_PARAM_STRIPS] = files[ENG_FILE_PARAMS].memory,
                                   [ENG_FOR_SUM_STRIPS] = files[ENG_FILE_SUMS].memory,
+                                  [ENG_FOR_BOUNCE] = extra->bounce,
                                   [ENG_FOR_TABLES] = extra->tables,
                                   [ENG_FOR_TRANSPORT] = extra->transport,
                                   [ENG_FOR_SAVING] = extra->saving,
                               }};
     memcpy(need->files, files, sizeof need->files);
-    need->gpu[ENG_GPU_PARAMS] = extra->gpu_params;
-    need->gpu[ENG_GPU_GRADIENTS] = extra->gpu_params > 0 ? placement->grads.bytes : 0;
+    count_gpu(need, placement, extra);
     for (int i = 0; i < ENG_PURPOSES; i++)
         need->total += need->rows[i];
 }

@@ -27,6 +27,7 @@ enum eng_purpose {
     ENG_FOR_TILES,
     ENG_FOR_PARAM_STRIPS,
     ENG_FOR_SUM_STRIPS,
+    ENG_FOR_BOUNCE,
     ENG_FOR_TABLES,
     ENG_FOR_TRANSPORT,
     ENG_FOR_SAVING,
@@ -34,7 +35,18 @@ enum eng_purpose {
 };
 
 /** What memory of a GPU is for. */
-enum eng_gpu_purpose { ENG_GPU_PARAMS, ENG_GPU_GRADIENTS, ENG_GPU_PURPOSES };
+enum eng_gpu_purpose {
+    ENG_GPU_PARAMS,
+    ENG_GPU_GATHERED,
+    ENG_GPU_GRADIENTS,
+    ENG_GPU_RECEIVED,
+    ENG_GPU_SUMS,
+    ENG_GPU_BLOCKS,
+    ENG_GPU_MOMENTS,
+    ENG_GPU_MASTERS,
+    ENG_GPU_TABLES,
+    ENG_GPU_PURPOSES
+};
 
 /** Moments of a context's life. */
 enum eng_peak { ENG_PEAK_COMMIT, ENG_PEAK_STEP, ENG_PEAK_SAVE, ENG_PEAK_LOAD, ENG_PEAKS };
@@ -123,8 +135,12 @@ struct eng_extra {
     size_t tables;                      /**< the engine's */
     size_t transport;                   /**< the communicator's */
     size_t saving;                      /**< of checkpoints; 0 before the first */
+    size_t bounce;                      /**< buffers of state on a GPU */
     const struct eng_file_needs *files; /**< ENG_FILES of them */
-    size_t gpu_params;                  /**< working copies on a GPU; 0: there is none */
+    bool on_device, resident;           /**< the program computes on a GPU; state is there, too */
+    size_t gpu_params;                  /**< if only the former: working copies there */
+    size_t gpu_received;                /**< and what other ranks send of their gradients, */
+    size_t gpu_tables;                  /**< if both: what is there beside the placement */
 };
 
 /** Sets rows and total of one rank. */

@@ -86,7 +86,9 @@ zero_result eng_policy_nonfinite(zero_ctx *z)
     describe(z, text, sizeof text);
     if (z->config.nonfinite == ZERO_NONFINITE_ERROR)
         return eng_fail_agreed(z, ZERO_E_NONFINITE, "step %llu: %s%s", step, text,
-                               eng_announced(z) ? "; a part of the announced update is made" : "");
+                               eng_announced(z) && !eng_state_on_device(z)
+                                   ? "; a part of the announced update is made"
+                                   : "");
     if (z->config.skip_limit > 0 && z->result.skips > (uint64_t)z->config.skip_limit)
         return eng_fail_agreed(z, ZERO_E_NONFINITE,
                                "step %llu, after skip_limit=%d skips in a row: %s", step,
@@ -115,5 +117,7 @@ void eng_policy_clean(zero_ctx *z)
 
 double zero_loss_scale(const zero_ctx *z)
 {
+    if (z && z->committed && z->scale.dynamic && eng_state_on_device(z))
+        eng_step_look(z, true);
     return z && z->committed ? z->scale.value : 1.0;
 }

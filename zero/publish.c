@@ -4,7 +4,8 @@
 
 zero_result eng_sums_return(zero_ctx *z)
 {
-    if (z->config.stage > 0 || z->config.world == 1 || z->config.grads_nvme)
+    if (z->config.stage > 0 || z->config.world == 1 || z->config.grads_nvme ||
+        eng_state_on_device(z))
         return ZERO_OK;
     const struct coll_all_gather op = {
         .spans = z->everyone,
@@ -35,6 +36,8 @@ zero_result eng_publish_start(zero_ctx *z, size_t section)
     unsigned char *recv = NULL;
     z->units[z->layout.sections[section].unit].version = z->version;
     z->io[section].version = z->version;
+    if (eng_state_on_device(z))
+        return eng_device_publish(z, section);
     switch (z->placement.sections[section].residence) {
     case ENG_REPLICATED: // updated everywhere
     case ENG_SHARDED:    // stays with its owners until it is gathered

@@ -73,6 +73,10 @@ zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int index)
     slot->last_use = z->gathers_seen;
     z->units[unit].slot = index;
     z->stats.gathers++;
+    if (eng_state_on_device(z)) {
+        slot->in_flight = false; // to the host, which never waits for it
+        return eng_device_gather(z, unit, index);
+    }
     if (!slot->staging)
         return each_sharded(z, unit, slot, eng_section_gather);
     eng_tier_stage(z, unit, z->slots + slot->offset);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 
+#include <limits.h>
 #include <math.h>
 
 const zero_hyper *eng_step_hyper(const zero_step_args *args, size_t group)
@@ -64,7 +65,18 @@ static zero_result come_to_rest(zero_ctx *z)
     return r ? r : eng_grad_finish(z);
 }
 
-static void record(zero_ctx *z, const struct eng_verdict *verdict, double max_norm)
+/** The same, and the host knows of its steps and sums what their device knows. */
+static zero_result come_to_know(zero_ctx *z)
+{
+    zero_result r = come_to_rest(z);
+    if (!r && eng_state_on_device(z))
+        r = eng_device_take_in(z, 0);
+    if (!r && eng_state_on_device(z))
+        r = eng_device_learn(z);
+    return r;
+}
+
+void eng_step_record(zero_ctx *z, uint64_t step, const struct eng_verdict *verdict, double max_norm)
 {
     const bool bad = verdict->bad.micro != UINT64_MAX;
     double clip = 1;
@@ -73,7 +85,7 @@ static void record(zero_ctx *z, const struct eng_verdict *verdict, double max_no
     z->stepped = true;
     const uint64_t skips = z->result.skips;
     z->result = (zero_step_result){
-        .step = z->step + 1,
+        .step = step,
         .updates = z->updates,
         .skipped = !verdict->finite,
         .norm = verdict->norm,
@@ -98,6 +110,12 @@ void eng_step_prepare(zero_ctx *z, double gradient_scale)
     }
 }
 
+static void keep_hyper(zero_ctx *z, const zero_step_args *args)
+{
+    for (size_t g = 0; g < z->model.group_count; g++)
+        z->hyper[g] = *eng_step_hyper(args, g);
+}
+
 static zero_result update(zero_ctx *z, double scale)
 {
     if (!eng_announced(z))
@@ -107,12 +125,11 @@ static zero_result update(zero_ctx *z, double scale)
 }
 
 /** The batch counts, whether or not it led to an update. */
-static void end_batch(zero_ctx *z, const struct eng_verdict *verdict)
+static void end_batch(zero_ctx *z, bool stop)
 {
     z->step++;
     z->micro = -1;
-    z->result.updates = z->updates;
-    if (verdict->stop)
+    if (stop)
         eng_stop_agree(z);
 }
 
@@ -126,21 +143,41 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
         r = eng_verdict(z, &motion, &verdict);
     if (r)
         return r;
-    record(z, &verdict, args->max_norm);
+    eng_step_record(z, z->step + 1, &verdict, args->max_norm);
     if (!verdict.finite) {
         eng_grad_doubt(z);
         r = eng_policy_nonfinite(z);
     }
     if (r)
         return r;
-    for (size_t g = 0; g < z->model.group_count; g++)
-        z->hyper[g] = *eng_step_hyper(args, g);
+    keep_hyper(z, args);
     if (verdict.finite) {
         eng_policy_clean(z);
         r = update(z, scale);
     }
-    end_batch(z, &verdict);
+    z->result.updates = z->updates;
+    end_batch(z, verdict.stop);
     return r ? r : eng_tier_record(z);
+}
+
+/** The same where state is: the host goes on at once. */
+static zero_result step_on_device(zero_ctx *z, const zero_step_args *args)
+{
+    const uint64_t begin = base_clock_ns();
+    const struct eng_motion motion = {"zero_step", args, true};
+    bool stop;
+    zero_result r = eng_verdict_agree(z, &motion, &stop);
+    if (r)
+        return r;
+    keep_hyper(z, args);
+    eng_save_hold(z);
+    r = eng_device_step(z, args);
+    if (r)
+        return r;
+    end_batch(z, stop);
+    eng_stretch(z, CONTROL_UPDATE, -1, begin, &z->stats.update_s);
+    // All ranks learn at one place what the program multiplies its next loss by.
+    return z->scale.dynamic && z->config.world > 1 ? eng_device_take_in(z, 0) : ZERO_OK;
 }
 
 static zero_result step(zero_ctx *z, const zero_step_args *user)
@@ -154,13 +191,14 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
     if (!r)
         r = come_to_rest(z);
     if (!r)
-        r = judge_and_update(z, &args);
+        r = eng_state_on_device(z) ? step_on_device(z, &args) : judge_and_update(z, &args);
     if (!r)
         r = eng_publish_finish(z, false);
     if (r)
         return r;
     z->announced.struct_size = 0;
-    eng_metric_step_line(z);
+    if (!eng_state_on_device(z))
+        eng_metric_step_line(z, z->hyper[0].lr);
     eng_watch_step(z, begin);
     return ZERO_OK;
 }
@@ -177,12 +215,26 @@ zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream strea
     return eng_leave(z, r);
 }
 
+void eng_step_look(const zero_ctx *z, bool waits)
+{
+    zero_ctx *own = (zero_ctx *)(uintptr_t)z; // to the program nothing changes
+    if (z->fatal)
+        return;
+    // A failure is the next call's.
+    zero_result r = eng_enter(own, ENG_AFTER_COMMIT, "a look at a step");
+    if (!r)
+        r = eng_device_take_in(own, waits ? 0 : INT_MAX);
+    eng_leave(own, r);
+}
+
 zero_result zero_step_info(const zero_ctx *z, zero_step_result *info)
 {
     if (!z || !info || info->struct_size < sizeof info->struct_size)
         return ZERO_E_INVALID;
+    if (z->committed && eng_state_on_device(z))
+        eng_step_look(z, false);
     if (!z->stepped)
-        return ZERO_E_STATE;
+        return z->step > 0 ? ZERO_AGAIN : ZERO_E_STATE;
     zero_step_result full = z->result;
     full.struct_size = info->struct_size;
     eng_struct_give(info, &full, sizeof full);
@@ -193,7 +245,6 @@ zero_result zero_step_info(const zero_ctx *z, zero_step_result *info)
 static zero_result skip_step(zero_ctx *z)
 {
     const uint64_t begin = eng_watch_step_begin(z);
-    const uint64_t skips = z->result.skips;
     const zero_step_args args = {.scale = 1};
     const struct eng_motion motion = {"zero_skip_step", &args, true};
     struct eng_verdict verdict;
@@ -202,21 +253,23 @@ static zero_result skip_step(zero_ctx *z)
         r = eng_fail(z, ZERO_E_STATE, "zero_skip_step: step %llu is announced",
                      (unsigned long long)z->step + 1);
     if (!r)
-        r = come_to_rest(z);
+        r = come_to_know(z);
     if (!r)
         r = eng_verdict(z, &motion, &verdict);
     if (r)
         return r;
-    record(z, &verdict, 0);
+    const uint64_t skips = z->result.skips;
+    eng_step_record(z, z->step + 1, &verdict, 0);
     z->result.skipped = 1;
     z->result.skips = skips;
-    end_batch(z, &verdict);
-    r = eng_tier_record(z);
+    z->result.updates = z->updates;
+    end_batch(z, verdict.stop);
+    r = eng_state_on_device(z) ? eng_device_skip(z) : eng_tier_record(z);
     if (r)
         return r;
     base_logf(&z->log, ZERO_LOG_INFO, "core", "step %llu is skipped by the program",
               (unsigned long long)z->step);
-    eng_metric_step_line(z);
+    eng_metric_step_line(z, z->hyper[0].lr);
     eng_watch_step(z, begin);
     return ZERO_OK;
 }
@@ -241,7 +294,7 @@ static zero_result grad_norm(zero_ctx *z, double scale, double *norm)
     struct eng_verdict verdict;
     zero_result r = check_state(z, "zero_grad_norm");
     if (!r)
-        r = come_to_rest(z);
+        r = come_to_know(z);
     if (!r)
         r = eng_verdict(z, &motion, &verdict);
     if (!r)

@@ -15,10 +15,10 @@ struct tile {
     float moment[ENG_MAX_MOMENTS][ENG_GRANULE];
 };
 
-/** The key of the random numbers of a slice's elements in the update under way. */
-static uint64_t rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint64_t purpose)
+uint64_t eng_rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint64_t purpose,
+                          uint64_t update)
 {
-    const uint64_t parts[] = {z->config.seed, (uint64_t)slice->index, z->prepared, purpose};
+    const uint64_t parts[] = {z->config.seed, (uint64_t)slice->index, update, purpose};
     return base_hash64(parts, sizeof parts, z->model.params[slice->param].name_hash);
 }
 
@@ -56,11 +56,12 @@ static void update_tile(const zero_ctx *z, const struct eng_segment *segment, si
     }
     group->optimizer->update(&group->choice, z->kernels, &z->scalars[segment->group], &run);
     if (!master)
-        store(z, dtype, rounding_key(z, segment->slice, FOR_WEIGHT), element, count, tile.weight,
-              weights);
+        store(z, dtype, eng_rounding_key(z, segment->slice, FOR_WEIGHT, z->prepared), element,
+              count, tile.weight, weights);
     for (int k = 0; k < group->optimizer->moments && !wide_moments; k++)
-        store(z, z->config.moment_dtype, rounding_key(z, segment->slice, FOR_MOMENT + (uint64_t)k),
-              element, count, tile.moment[k], eng_moments(z, k, segment->section, first));
+        store(z, z->config.moment_dtype,
+              eng_rounding_key(z, segment->slice, FOR_MOMENT + (uint64_t)k, z->prepared), element,
+              count, tile.moment[k], eng_moments(z, k, segment->section, first));
 }
 
 void eng_update_rounded(const zero_ctx *z, const struct eng_segment *segment)

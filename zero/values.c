@@ -55,6 +55,11 @@ static zero_result write_part(zero_ctx *z, void *user, const struct eng_part *pa
     return read_through(z, user, part, true, error);
 }
 
+bool eng_sums_are_scratch(const zero_ctx *z)
+{
+    return !z->config.grads_nvme && !eng_state_on_device(z);
+}
+
 zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user, struct base_error *error)
 {
     struct source from = {source, user};
@@ -67,7 +72,7 @@ zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user, struc
             continue;
         const struct eng_part part = {.slice = slice, .first = first, .count = end - first};
         const size_t at = slice->granule * ENG_GRANULE + first;
-        const zero_result r = z->config.grads_nvme
+        const zero_result r = !eng_sums_are_scratch(z)
                                   ? try_part(z, &from, &part, error)
                                   : source(z, user, slice, first, part.count,
                                            eng_own_sums(z, slice->section, at), error);
@@ -89,7 +94,7 @@ zero_result eng_values_write(zero_ctx *z, enum eng_access access, eng_source_fn 
 {
     struct source from = {source, user};
     const zero_result r = eng_state_walk(z, true, ENG_REPLACE, write_part, &from, error);
-    if (r || !z->config.grads_nvme)
+    if (r || eng_sums_are_scratch(z))
         return r;
     return eng_state_walk(z, false, access, write_part, &from, error);
 }
@@ -202,7 +207,7 @@ static zero_result install_part(zero_ctx *z, void *user, const struct eng_part *
 zero_result eng_values_install(zero_ctx *z, enum eng_access access)
 {
     struct base_error error = {0};
-    if (!z->config.grads_nvme && eng_state_walk(z, false, access, install_part, NULL, &error))
+    if (eng_sums_are_scratch(z) && eng_state_walk(z, false, access, install_part, NULL, &error))
         return eng_fail_from(z, &error);
     zero_result r = access == ENG_REPLACE ? eng_tier_record_beginning(z) : eng_tier_record(z);
     if (!r)

@@ -410,14 +410,16 @@ ZERO_API zero_result zero_metric(zero_ctx *z, const char *name, double value);
 ZERO_API zero_result zero_metric_from(zero_ctx *z, const char *name, const float *value,
                                       zero_stream stream);
 
-/** *Local*: the metric's mean over the micro-batches of the last step or evaluation that ended.
- * ZERO_NOT_FOUND. */
+/** *Local*: the metric's mean over the micro-batches of the last step or evaluation that ended; with
+ * all state on a GPU of the newest step that zero_step_info() tells of. ZERO_NOT_FOUND. */
 ZERO_API zero_result zero_metric_mean(const zero_ctx *z, const char *name, double *mean);
 
 /**
  * *Local*: the loss scale, 1 if there is none: multiply the loss, and so every gradient, of the
  * step's micro-batches by it; zero_step() divides it away. Changes in zero_step() only. The loss
- * itself, as a metric, is given without it. 1 before commit.
+ * itself, as a metric, is given without it. 1 before commit. With all state on a GPU a dynamic one
+ * waits for the verdict on the last step, though not for its update (several ranks do so in
+ * zero_step()).
  */
 ZERO_API double zero_loss_scale(const zero_ctx *z);
 
@@ -480,6 +482,12 @@ typedef struct zero_step_result {
  * new values on their way. *Collective, ordered*, after zero_micro_count micro-batches. All ranks
  * return the same result.
  *
+ * With all state on a GPU (device=cuda, nothing offloaded) this is queued there, behind `stream` and
+ * before what uses the new values, and the call returns; the host is at most two steps ahead: it
+ * waits for the verdict on the step before the last one. ZERO_E_NONFINITE then comes from a later
+ * call, of the second step after it at the latest or the first call between steps; no step that was
+ * queued meanwhile has changed anything. The calls between steps wait for all that is queued.
+ *
  * ZERO_E_STATE: a unit is gathered, a gradient open, a micro-batch, gradient or metric is missing,
  * or an evaluation is under way (nothing changed). ZERO_E_INVALID: args out of range (nothing
  * changed). ZERO_E_NONFINITE: policy `error`, or a row of skips longer than skip_limit, or a
@@ -516,7 +524,7 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
  * those whose sums are complete, as far as they have been read, with all of cpu_threads, and has
  * them written; it never waits for the disk, but for that of offload_params. What may be early is
  * as above, but by whole tiles: one with anything that is not waits for zero_step(), and so does
- * everything with offload_grads=nvme.
+ * everything with offload_grads=nvme, or with all state on a GPU.
  *
  * What comes too late to prevent is fatal. A NaN or an infinity in a gradient is ZERO_E_NONFINITE
  * in zero_step(). After that, or a fatal error before zero_step() has returned, the death of a rank
@@ -534,14 +542,15 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
  */
 ZERO_API zero_result zero_step_ahead(zero_ctx *z, const zero_step_args *args);
 
-/** *Local*: the last step's verdict; info->struct_size set by the caller. ZERO_E_STATE before the
+/** *Local*: the last step's verdict, with all state on a GPU that of the newest step which the host
+ * knows; info->struct_size set by the caller. ZERO_AGAIN: it knows none yet; ZERO_E_STATE before the
  * first step. */
 ZERO_API zero_result zero_step_info(const zero_ctx *z, zero_step_result *info);
 
 /**
  * The 2-norm of scale / loss scale * sum of the step's gradients, as zero_step() with that scale
  * will report it; after the last micro-batch of a step, before zero_step(). *Collective, ordered*;
- * waits for the gradients and for the ranks. A non-finite gradient gives a non-finite norm.
+ * waits for the gradients, also on a GPU, and for the ranks. A non-finite gradient gives a non-finite norm.
  * ZERO_E_STATE as for zero_step().
  */
 ZERO_API zero_result zero_grad_norm(zero_ctx *z, double scale, double *norm);

@@ -362,7 +362,8 @@ EXPORTED CUresult cuMemFree(CUdeviceptr address)
 // The memory that is pinned at this address, or has a page of this one; NULL: none is.
 static struct memory *find_pinned(const void *address, size_t bytes)
 {
-    const uintptr_t begin = (uintptr_t)address / 4096, end = page_up((uintptr_t)address + bytes) / 4096;
+    const uintptr_t begin = (uintptr_t)address / 4096,
+                    end = page_up((uintptr_t)address + bytes) / 4096;
     for (int i = 0; i < MOST_PINNED; i++) {
         struct memory *pinned = &driver.pinned[i];
         const uintptr_t first = (uintptr_t)pinned->address;
@@ -375,7 +376,8 @@ static struct memory *find_pinned(const void *address, size_t bytes)
 EXPORTED CUresult cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
 {
     (void)flags;
-    CUresult status = memory && bytes > 0 ? in_context("cuMemHostRegister") : CUDA_ERROR_INVALID_VALUE;
+    CUresult status =
+        memory && bytes > 0 ? in_context("cuMemHostRegister") : CUDA_ERROR_INVALID_VALUE;
     if (status != CUDA_SUCCESS)
         return status;
     pthread_mutex_lock(&driver.mutex);

@@ -9,6 +9,7 @@
 #include "zero/kernels/device.h"
 #include "zero/kernels/tables.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -461,6 +462,136 @@ static void conversions_have_the_bits_of_the_definition(void **unused)
                      (size_t)counts[(size_t)turn % (sizeof counts / sizeof *counts)]);
 }
 
+/* ------------------------------------------------------------------ verdicts */
+
+enum { MOST_VOTES = 3, JUDGED_GROUPS = 300, JUDGED_KEYS = 7, BLAMED = 5 };
+
+struct judged {
+    struct eng_device_ballot ballots[MOST_VOTES];
+    struct eng_device_course course;
+    struct eng_rule_scalars prepared[2][JUDGED_GROUPS], scalars[JUDGED_GROUPS];
+    uint64_t prepared_keys[2][JUDGED_KEYS], keys[JUDGED_KEYS];
+    uint64_t bad[BLAMED], blamed[BLAMED];
+    struct eng_device_record record;
+    uint32_t gate, unused;
+};
+
+static struct eng_device_judgement judgement_of(struct judged *at, int turn)
+{
+    const struct eng_scale scale = {
+        .value = 8, .dynamic = turn % 3 > 0, .least = turn % 9 == 1 ? 8 : 2, .window = 2};
+    return (struct eng_device_judgement){
+        .ballots = at->ballots,
+        .ranks = 1 + (size_t)turn % MOST_VOTES,
+        .course = &at->course,
+        .given = {.scale = scale,
+                  .updates = 5,
+                  .skips = 1,
+                  .skip_limit = turn % 5 ? UINT64_MAX : (uint64_t)(turn % 2)},
+        .known = turn % 4 > 0,
+        .scale = turn % 2 ? -0.7 : 3e-5,
+        .max_norm = turn % 3 == 2 ? 0.01 : 0,
+        .first_update = turn % 4 > 0 ? 6 : 5,
+        .prepared = at->prepared[0],
+        .scalars = at->scalars,
+        .groups = JUDGED_GROUPS,
+        .prepared_keys = at->prepared_keys[0],
+        .keys = at->keys,
+        .key_count = JUDGED_KEYS,
+        .bad = at->bad,
+        .blamed = at->blamed,
+        .bad_count = BLAMED,
+        .gate = &at->gate,
+        .record = &at->record,
+    };
+}
+
+static void fill_verdict(int turn, struct judged *at)
+{
+    memset(at, 0, sizeof *at);
+    for (size_t r = 0; r < MOST_VOTES; r++)
+        for (int i = 0; turn > 0 && i < 3000; i++) {
+            struct base_exact_sum one;
+            base_exact_sum_init(&one);
+            base_exact_sum_add(&one, any_square(turn - turn % 5, (uint64_t)i + 5000 * r));
+            for (int l = 0; l < BASE_EXACT_SUM_LIMBS; l++) // without carrying
+                at->ballots[r].limbs[l] += one.limb[l];
+        }
+    at->ballots[turn % MOST_VOTES].overflow = turn % 5 == 4;
+    at->course = (struct eng_device_course){
+        .scale = {.value = 16, .dynamic = true, .least = 1, .window = 3, .clean = 2},
+        .updates = 5,
+        .skip_limit = UINT64_MAX,
+        .halted = turn % 8 == 0,
+    };
+    for (int g = 0; g < 2 * JUDGED_GROUPS; g++)
+        at->prepared[g % 2][g / 2].step_size = (float)g;
+    for (int k = 0; k < 2 * JUDGED_KEYS; k++)
+        at->prepared_keys[k % 2][k / 2] = (uint64_t)k * 77;
+    for (int s = 0; s < BLAMED; s++)
+        at->bad[s] = (uint64_t)(turn * s);
+}
+
+// The same by what the host has.
+static void decide_on_host(struct judged *at, const struct eng_device_judgement *j)
+{
+    struct eng_device_course course = j->known ? j->given : at->course;
+    const double scale = j->scale / course.scale.value;
+    struct base_exact_sum sum;
+    bool finite = true;
+    base_exact_sum_init(&sum);
+    for (size_t r = 0; r < j->ranks; r++) {
+        struct base_exact_sum one;
+        memcpy(one.limb, at->ballots[r].limbs, sizeof one.limb);
+        base_exact_sum_merge(&sum, &one);
+        finite = finite && !at->ballots[r].overflow;
+    }
+    at->record.norm = finite ? sqrt(base_exact_sum_round(&sum)) * fabs(scale) : NAN;
+    finite = isfinite(at->record.norm);
+    at->record.finite = finite;
+    at->gate = finite && !course.halted;
+    const size_t which = course.updates + 1 - j->first_update;
+    const double clip =
+        finite && j->max_norm > 0 ? fmin(1.0, j->max_norm / (at->record.norm + 1e-6)) : 1;
+    for (int g = 0; at->gate && g < JUDGED_GROUPS; g++) {
+        at->scalars[g] = at->prepared[which][g];
+        at->scalars[g].gradient_scale = (float)(scale * clip);
+    }
+    if (at->gate)
+        memcpy(at->keys, at->prepared_keys[which], sizeof at->keys);
+    if (at->gate) {
+        course.updates++;
+        course.skips = 0;
+        eng_scale_clean(&course.scale);
+    } else if (!course.halted) {
+        course.skips++;
+        course.halted =
+            course.skips > course.skip_limit || !eng_scale_overflow(&course.scale) ? 1 : 0;
+    }
+    at->course = course;
+    memcpy(at->blamed, at->bad, sizeof at->bad);
+    memset(at->bad, 0xff, sizeof at->bad);
+    memset(at->ballots, 0, j->ranks * sizeof *at->ballots);
+}
+
+static void verdicts_are_those_of_the_host(void **unused)
+{
+    (void)unused;
+    static struct judged here, result;
+    for (int turn = 0; turn < 72; turn++) {
+        fill_verdict(turn, &here);
+        struct judged *there = put(&here, sizeof here);
+        struct eng_device_judgement judgement = judgement_of(there, turn);
+        ok(kernels->judge(state, &judgement, stream, NULL));
+        take(&result, there, sizeof result);
+        judgement = judgement_of(&here, turn);
+        decide_on_host(&here, &judgement);
+        if (isnan(here.record.norm) && isnan(result.record.norm))
+            result.record.norm = here.record.norm;
+        compare("verdict", turn, &result, &here, sizeof here);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -471,6 +602,7 @@ int main(void)
         cmocka_unit_test(sums_have_the_bits_of_the_definition),
         cmocka_unit_test(squares_are_added_without_rounding),
         cmocka_unit_test(conversions_have_the_bits_of_the_definition),
+        cmocka_unit_test(verdicts_are_those_of_the_host),
     };
     struct base_error error = {.result = ZERO_OK};
     if (device->enter(0, &error)) {

@@ -1,9 +1,9 @@
 #include "tests/cuda/on_host.h"
 
 #include <cmath>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
-#include <thread>
-#include <vector>
 
 #include <cuda_fp16.h>
 #include <pthread.h>
@@ -66,6 +66,31 @@ static double __dadd_rn(double a, double b)
     return a + b;
 }
 
+static double __dmul_rn(double a, double b)
+{
+    return a * b;
+}
+
+static double __ddiv_rn(double a, double b)
+{
+    return a / b;
+}
+
+static double __dsqrt_rn(double x)
+{
+    return sqrt(x);
+}
+
+static float __double2float_rn(double x)
+{
+    return (float)x;
+}
+
+static int __clzll(long long x)
+{
+    return __builtin_clzll((unsigned long long)x);
+}
+
 template <typename To, typename From> static To same_bits(From from)
 {
     To to;
@@ -122,24 +147,46 @@ static void take_turns(size_t blocks, const void *argument)
             kernel(*(const Argument *)argument);
 }
 
+struct thread {
+    pthread_t id;
+    unsigned index;
+    size_t blocks;
+    const void *argument;
+};
+
+template <typename Argument, void (*kernel)(Argument)> static void *run_thread(void *user)
+{
+    const struct thread *thread = (const struct thread *)user;
+    threadIdx.x = thread->index;
+    for (unsigned block = 0; block < thread->blocks; block++) {
+        __syncthreads(); // the one before is done
+        if (thread->index == 0)
+            blockIdx.x = block;
+        __syncthreads();
+        kernel(*(const Argument *)thread->argument);
+    }
+    return nullptr;
+}
+
 template <typename Argument, void (*kernel)(Argument)>
 static void together(size_t blocks, const void *argument)
 {
-    std::vector<std::thread> threads;
+    static struct thread threads[ENG_CUDA_THREADS];
+    pthread_attr_t small; // stacks, of which the library keeps some for the next threads
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 128 << 10);
     blockDim.x = ENG_CUDA_THREADS;
     gridDim.x = (unsigned)blocks;
-    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
-        pthread_barrier_init(&barrier, nullptr, blockDim.x);
-        for (unsigned t = 0; t < blockDim.x; t++)
-            threads.emplace_back([=] {
-                threadIdx.x = t;
-                kernel(*(const Argument *)argument);
-            });
-        for (std::thread &thread : threads)
-            thread.join();
-        threads.clear();
-        pthread_barrier_destroy(&barrier);
+    pthread_barrier_init(&barrier, nullptr, blockDim.x);
+    for (unsigned t = 0; t < blockDim.x; t++) {
+        threads[t] = {0, t, blocks, argument};
+        if (pthread_create(&threads[t].id, &small, run_thread<Argument, kernel>, &threads[t]))
+            abort();
     }
+    for (const struct thread &thread : threads)
+        pthread_join(thread.id, nullptr);
+    pthread_barrier_destroy(&barrier);
+    pthread_attr_destroy(&small);
 }
 
 static const struct on_host_kernel kernels[] = {
@@ -151,6 +198,8 @@ static const struct on_host_kernel kernels[] = {
      together<struct eng_device_sum, eng_cuda_sum>},
     {"eng_cuda_squares", sizeof(struct eng_device_squares), ENG_CUDA_THREADS,
      together<struct eng_device_squares, eng_cuda_squares>},
+    {"eng_cuda_judge", sizeof(struct eng_device_judgement), ENG_CUDA_THREADS,
+     together<struct eng_device_judgement, eng_cuda_judge>},
     {"eng_cuda_convert", sizeof(struct eng_device_conversion), ENG_CUDA_THREADS,
      take_turns<struct eng_device_conversion, eng_cuda_convert>},
 };

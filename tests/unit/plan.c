@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-enum { GRANULE = 1024, ROWS = 14, UNITS = 6 };
+enum { GRANULE = 1024, ROWS = 15, UNITS = 6 };
 
 static const char *const purposes[ROWS] = {"working copies",
                                            "gathered units",
@@ -26,6 +26,7 @@ static const char *const purposes[ROWS] = {"working copies",
                                            "tiles of state on NVMe",
                                            "buffers of working copies on NVMe",
                                            "buffers of sums on NVMe",
+                                           "buffers of state on the GPU",
                                            "tables",
                                            "transport",
                                            "saving"};
@@ -43,6 +44,7 @@ enum row {
     TILES,
     PARAM_STRIPS,
     SUM_STRIPS,
+    BOUNCE,
     TABLES,
     TRANSPORT,
     SAVING

@@ -56,4 +56,59 @@ zero_result eng_device_value(zero_ctx *z, int metric, const float *value);
 /** Enters the values that were begun, when they are there. */
 zero_result eng_device_values(zero_ctx *z);
 
+/* ---- state.c: state on the device (eng_state_on_device()) */
+
+/** Bytes on the device beside the placement's, and of memory of the host, where state is there. */
+size_t eng_device_state_tables(const zero_ctx *z, const struct eng_placement *placement);
+size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *placement);
+/** Bytes there for what other ranks send of their gradients. */
+size_t eng_device_received(const zero_ctx *z, const struct eng_placement *placement);
+/** Elements of the sums of ranks before one, in the array of all sums; 0 where that has only this
+ * rank's. */
+size_t eng_device_sums_before(const zero_ctx *z, int rank);
+/** Copies to the host, or to the device, behind everything that is queued so far, and waits. */
+zero_result eng_device_fetch(const zero_ctx *z, void *host, const void *device, size_t bytes,
+                             struct base_error *error);
+zero_result eng_device_store(const zero_ctx *z, void *device, const void *host, size_t bytes,
+                             struct base_error *error);
+/** What the engine's own stream is given from now on begins after everything that the program has
+ * queued so far and that reads working copies. */
+zero_result eng_device_quiet(const zero_ctx *z, struct base_error *error);
+/** Memory for the metrics of as many micro-batches as there are now. ZERO_E_NOMEM: nothing has
+ * changed. Nothing of a step may be under way. Also without state there: does nothing. */
+zero_result eng_device_metrics_make(zero_ctx *z, struct base_error *error);
+/** What trains has changed. Also without a device. */
+void eng_device_stale(zero_ctx *z);
+
+/* ---- reduce.c: with state on the device */
+
+/** Makes the buffer of the gradient that is open the stream's; zeros, unless it stays as it is. */
+zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays);
+/** Adds the gradient to its sums. */
+zero_result eng_device_reduce(zero_ctx *z, zero_unit unit);
+
+/* ---- peers.c: with state on the devices of several ranks */
+
+/** Sends a section's new values on their way to whoever keeps it whole. Collective, ordered. */
+zero_result eng_device_publish(zero_ctx *z, size_t section);
+/** All-gathers a unit's sharded sections into a slot. Collective, ordered. */
+zero_result eng_device_gather(zero_ctx *z, zero_unit unit, int slot);
+
+/* ---- step.c: with state on the device */
+
+/** A step begins. */
+zero_result eng_device_begin(zero_ctx *z);
+/** Queues its verdict and update. */
+zero_result eng_device_step(zero_ctx *z, const zero_step_args *args);
+/** Takes in what is known of the verdicts under way, and waits until at most `open` of them are
+ * left. Failures that follow from them are fatal. */
+zero_result eng_device_take_in(zero_ctx *z, int open);
+/** Waits for the gradients and metrics of the step under way, and makes what is known of them
+ * z->squares, z->bad and so on, for a verdict of the host's. */
+zero_result eng_device_learn(zero_ctx *z);
+/** The step ends without an update: what it has left on the device is gone. */
+zero_result eng_device_skip(zero_ctx *z);
+/** Enters the value of a metric of the micro-batch under way. */
+void eng_device_metric_set(const zero_ctx *z, int metric, double value);
+
 #endif

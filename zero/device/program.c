@@ -2,38 +2,14 @@
 // gathered is copied to a working copy that every unit has on the device, once after each update,
 // and gradients are copied from there. All of it is work of the streams that the program gives, and
 // nobody waits for it, but for memory of the host that is about to be written over, and for a
-// gradient before it travels: by then the next unit's is on its way.
-//
-// Events: `shown` is behind the last copy to the device; `copied` of a gather slot, and `taken` of
-// a gradient slot, behind the last copy from and to it; `read` of a unit, behind what the program
-// has queued with its working copy.
+// gradient before it travels: by then the next unit's is on its way. Where state is on the device
+// there are no copies: working copies and gradients are the engine's own.
 
-#include "zero/engine.h"
+#include "zero/device/inner.h"
 
 #include "base/arena.h"
-#include "base/device.h"
 
 #include <sched.h>
-
-enum { PINS = 4, VALUES_BYTES = 4096 }; // of metrics: a page of their own
-
-struct eng_device {
-    const struct base_device *ops;
-    int number;
-    bool entered;       /**< by this thread, for the call under way */
-    void *own;          /**< stream for what no stream was given for */
-    zero_stream stream; /**< of the call under way */
-    unsigned char *params, *grads;
-    size_t params_bytes;
-    size_t *sections; /**< byte of each in params */
-    void *shown, *valued;
-    void **read, **copied, **taken;
-    void *pinned[PINS];
-    zero_unit waiting;            /**< whose gradient is on its way to the host; -1: none */
-    float *values;                /**< of metrics that are on their way, */
-    int metrics[ENG_MAX_METRICS]; /**< which ones, of the micro-batch under way */
-    int value_count;
-};
 
 /* ------------------------------------------------------------------ life */
 
@@ -80,6 +56,7 @@ void eng_device_close(zero_ctx *z)
         d->ops->event_sync(d->shown, NULL);
         d->ops->event_sync(d->valued, NULL);
         d->ops->stream_sync(d->own, NULL);
+        device_state_free(z);
         d->ops->event_destroy(d->shown);
         d->ops->event_destroy(d->valued);
         destroy_events(d, d->read, z->layout.unit_count);
@@ -87,13 +64,14 @@ void eng_device_close(zero_ctx *z)
         destroy_events(d, d->taken, (size_t)z->placement.grads.slot_count);
         d->ops->free(d->params);
         d->ops->free(d->grads);
-        for (int i = 0; i < PINS; i++)
+        for (int i = 0; i < DEVICE_PINS; i++)
             d->ops->unpin(d->pinned[i]);
         d->ops->stream_destroy(d->own);
         d->ops->leave();
     }
     base_free(d->sections);
     base_free(d->values);
+    base_free(d->state);
     base_free(d);
     z->device = NULL;
 }
@@ -127,7 +105,7 @@ static zero_result make_tables(const zero_ctx *z, struct eng_device *d, struct b
 {
     const size_t sections = z->layout.section_count;
     d->sections = base_calloc(sections, sizeof *d->sections);
-    d->values = base_aligned_alloc(VALUES_BYTES, VALUES_BYTES);
+    d->values = base_aligned_alloc(DEVICE_VALUES_BYTES, DEVICE_VALUES_BYTES);
     if (!d->sections || !d->values)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the device's table of %zu sections",
                          sections);
@@ -142,7 +120,8 @@ size_t eng_device_tables(const zero_ctx *z, const struct eng_placement *placemen
 {
     if (!z->config.on_device)
         return 0;
-    return z->layout.section_count * sizeof(size_t) + VALUES_BYTES + sizeof(struct eng_device) +
+    return z->layout.section_count * sizeof(size_t) + DEVICE_VALUES_BYTES +
+           sizeof(struct eng_device) + eng_device_state_host(z, placement) +
            (z->layout.unit_count + (size_t)placement->gather.slot_count +
             (size_t)placement->grads.slot_count) *
                sizeof(void *);
@@ -152,10 +131,12 @@ size_t eng_device_tables(const zero_ctx *z, const struct eng_placement *placemen
 static zero_result pin(const zero_ctx *z, struct eng_device *d, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
-    void *const memory[PINS] = {z->params, z->slots, z->grads, d->values};
-    const size_t bytes[PINS] = {p->params_bytes, p->gather.bytes, p->grads.bytes, VALUES_BYTES};
+    void *const memory[DEVICE_PINS] = {d->values, z->params, z->slots, z->grads};
+    const size_t bytes[DEVICE_PINS] = {DEVICE_VALUES_BYTES, p->params_bytes, p->gather.bytes,
+                                       p->grads.bytes};
+    const int count = z->config.resident ? 1 : DEVICE_PINS;
     zero_result r = ZERO_OK;
-    for (int i = 0; !r && i < PINS; i++) {
+    for (int i = 0; !r && i < count; i++) {
         if (bytes[i] > 0)
             r = d->ops->pin(memory[i], bytes[i], error);
         if (!r && bytes[i] > 0)
@@ -164,10 +145,21 @@ static zero_result pin(const zero_ctx *z, struct eng_device *d, struct base_erro
     return r;
 }
 
-static zero_result make(const zero_ctx *z, struct eng_device *d, struct base_error *error)
+/** Working copies and gradients of the device's own, where the engine's are the host's. */
+static zero_result make_copies(const zero_ctx *z, struct eng_device *d, struct base_error *error)
 {
     void *params = NULL, *grads = NULL;
-    zero_result r = d->ops->stream_create(&d->own, false, error);
+    zero_result r = d->ops->alloc(&params, d->params_bytes, error);
+    d->params = params;
+    if (!r)
+        r = d->ops->alloc(&grads, z->placement.grads.bytes, error);
+    d->grads = grads;
+    return r;
+}
+
+static zero_result make(zero_ctx *z, struct eng_device *d, struct base_error *error)
+{
+    zero_result r = d->ops->stream_create(&d->own, z->config.resident, error);
     d->stream = d->own; // of the rest of this call
     if (!r)
         r = make_tables(z, d, error);
@@ -182,11 +174,7 @@ static zero_result make(const zero_ctx *z, struct eng_device *d, struct base_err
     if (!r)
         r = make_events(d, &d->taken, (size_t)z->placement.grads.slot_count, error);
     if (!r)
-        r = d->ops->alloc(&params, d->params_bytes, error);
-    d->params = params;
-    if (!r)
-        r = d->ops->alloc(&grads, z->placement.grads.bytes, error);
-    d->grads = grads;
+        r = z->config.resident ? device_state_make(z, error) : make_copies(z, d, error);
     return r ? r : pin(z, d, error);
 }
 
@@ -221,15 +209,21 @@ void eng_device_take_stream(zero_ctx *z, zero_stream stream)
     z->device->stream = stream;
 }
 
-/** Takes over a failure of the device. */
-static zero_result failed(zero_ctx *z, const struct base_error *inner, const char *what)
+zero_result device_tell(const zero_ctx *z, const struct base_error *inner, const char *what,
+                        struct base_error *error)
 {
-    return eng_fail(z, inner->result, "device %s %d, %s: %s", z->device->ops->name,
-                    z->device->number, what, inner->message);
+    return zero_fail(error, inner->result, "device %s %d, %s: %s", z->device->ops->name,
+                     z->device->number, what, inner->message);
 }
 
-/** Waits for an event, and helps other ranks meanwhile, as every wait does. */
-static zero_result await(zero_ctx *z, void *event, const char *what)
+zero_result device_failed(zero_ctx *z, const struct base_error *inner, const char *what)
+{
+    struct base_error error = {0};
+    device_tell(z, inner, what, &error);
+    return eng_fail_from(z, &error);
+}
+
+zero_result device_await(zero_ctx *z, void *event, const char *what)
 {
     struct base_error error = {0};
     zero_result r;
@@ -239,7 +233,7 @@ static zero_result await(zero_ctx *z, void *event, const char *what)
             return eng_comm_failed(z, progress);
         sched_yield();
     }
-    return r ? failed(z, &error, what) : ZERO_OK;
+    return r ? device_failed(z, &error, what) : ZERO_OK;
 }
 
 /* ------------------------------------------------------------------ parameters */
@@ -271,6 +265,17 @@ static zero_result show_section(zero_ctx *z, size_t s, bool *shows, struct base_
     return r;
 }
 
+/** The stream waits until the unit's working copy is current, or (-1) what persists is. */
+static zero_result wait_shown(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    zero_result r = d->ops->event_wait(d->shown, d->stream, &error);
+    if (!r && d->state->peers)
+        r = unit < 0 ? device_arrived_persistent(z, &error) : device_arrived(z, unit, &error);
+    return r ? device_failed(z, &error, "waiting for parameters") : ZERO_OK;
+}
+
 zero_result eng_device_show(zero_ctx *z, zero_unit unit)
 {
     struct eng_device *d = z->device;
@@ -278,12 +283,14 @@ zero_result eng_device_show(zero_ctx *z, zero_unit unit)
     struct base_error error = {0};
     bool shows = false;
     zero_result r = ZERO_OK;
+    if (d->state)
+        return wait_shown(z, unit);
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
         r = show_section(z, s, &shows, &error);
     if (!r)
         r = shows ? d->ops->event_record(d->shown, d->stream, &error)
                   : d->ops->event_wait(d->shown, d->stream, &error);
-    return r ? failed(z, &error, "copying parameters to it") : ZERO_OK;
+    return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
 
 zero_result eng_device_show_persistent(zero_ctx *z)
@@ -292,6 +299,8 @@ zero_result eng_device_show_persistent(zero_ctx *z)
     struct base_error error = {0};
     bool shows = false;
     zero_result r = ZERO_OK;
+    if (d->state)
+        return wait_shown(z, -1);
     for (size_t s = 0; !r && s < z->layout.section_count; s++)
         if (z->layout.sections[s].persistent)
             r = show_section(z, s, &shows, &error);
@@ -300,7 +309,7 @@ zero_result eng_device_show_persistent(zero_ctx *z)
     // Who gave no stream cannot order what comes next behind it.
     if (!r && shows && d->stream == d->own)
         r = d->ops->stream_sync(d->own, &error);
-    return r ? failed(z, &error, "copying parameters to it") : ZERO_OK;
+    return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
 
 zero_result eng_device_released(zero_ctx *z, zero_unit unit)
@@ -311,22 +320,30 @@ zero_result eng_device_released(zero_ctx *z, zero_unit unit)
     zero_result r = d->ops->event_wait(d->read[unit], d->stream, &error);
     if (!r)
         r = d->ops->event_record(d->read[unit], d->stream, &error);
-    return r ? failed(z, &error, "releasing a unit") : ZERO_OK;
+    if (!r && d->state && z->units[unit].slot >= 0)
+        r = d->ops->event_record(d->copied[z->units[unit].slot], d->stream, &error);
+    return r ? device_failed(z, &error, "releasing a unit") : ZERO_OK;
 }
 
 zero_result eng_device_settle(zero_ctx *z)
 {
-    return await(z, z->device->shown, "waiting for parameters");
+    if (z->device->state)
+        return ZERO_OK;
+    return device_await(z, z->device->shown, "waiting for parameters");
 }
 
 zero_result eng_device_settle_slot(zero_ctx *z, int slot)
 {
-    return await(z, z->device->copied[slot], "waiting for parameters");
+    if (z->device->state)
+        return ZERO_OK;
+    return device_await(z, z->device->copied[slot], "waiting for parameters");
 }
 
 const void *eng_device_param(const zero_ctx *z, const struct eng_slice *slice)
 {
     const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
+    if (z->device->state)
+        return eng_gathered(z, slice);
     return z->device->params + z->device->sections[slice->section] +
            slice->granule * ENG_GRANULE * size;
 }
@@ -335,7 +352,7 @@ const void *eng_device_param(const zero_ctx *z, const struct eng_slice *slice)
 
 unsigned char *eng_device_grads(const zero_ctx *z)
 {
-    return z->device->grads;
+    return z->device->state ? z->grads : z->device->grads;
 }
 
 zero_result eng_device_clear(zero_ctx *z, zero_unit unit)
@@ -345,7 +362,7 @@ zero_result eng_device_clear(zero_ctx *z, zero_unit unit)
     struct base_error error = {0};
     const zero_result r =
         d->ops->zero(d->grads + offset, z->placement.units[unit].grad_bytes, d->stream, &error);
-    return r ? failed(z, &error, "clearing a gradient") : ZERO_OK;
+    return r ? device_failed(z, &error, "clearing a gradient") : ZERO_OK;
 }
 
 zero_result eng_device_put_back(zero_ctx *z, zero_unit unit)
@@ -355,7 +372,7 @@ zero_result eng_device_put_back(zero_ctx *z, zero_unit unit)
     struct base_error error = {0};
     const zero_result r = d->ops->copy(d->grads + offset, z->grads + offset,
                                        z->placement.units[unit].grad_bytes, d->stream, &error);
-    return r ? failed(z, &error, "copying a sum of gradients to it") : ZERO_OK;
+    return r ? device_failed(z, &error, "copying a sum of gradients to it") : ZERO_OK;
 }
 
 zero_result eng_device_take(zero_ctx *z, zero_unit unit)
@@ -371,7 +388,7 @@ zero_result eng_device_take(zero_ctx *z, zero_unit unit)
                          d->stream, &error);
     if (!r)
         r = d->ops->event_record(d->taken[slot], d->stream, &error);
-    return r ? failed(z, &error, "copying a gradient from it") : ZERO_OK;
+    return r ? device_failed(z, &error, "copying a gradient from it") : ZERO_OK;
 }
 
 zero_unit eng_device_waiting(zero_ctx *z, zero_unit next)
@@ -383,24 +400,30 @@ zero_unit eng_device_waiting(zero_ctx *z, zero_unit next)
 
 zero_result eng_device_await(zero_ctx *z, zero_unit unit)
 {
-    return await(z, z->device->taken[z->units[unit].grad_slot], "waiting for a gradient");
+    return device_await(z, z->device->taken[z->units[unit].grad_slot], "waiting for a gradient");
 }
 
 /* ------------------------------------------------------------------ metrics */
 
-zero_result eng_device_value(zero_ctx *z, int metric, const float *value)
+zero_result device_value(zero_ctx *z, float *to, const float *from)
 {
     struct eng_device *d = z->device;
     struct base_error error = {0};
-    d->metrics[d->value_count] = metric;
-    zero_result r =
-        d->ops->copy(&d->values[d->value_count], value, sizeof *value, d->stream, &error);
-    d->value_count++;
+    zero_result r = d->ops->copy(to, from, sizeof *to, d->stream, &error);
     if (!r)
         r = d->ops->event_wait(d->valued, d->stream, &error); // those before, of other streams
     if (!r)
         r = d->ops->event_record(d->valued, d->stream, &error);
-    return r ? failed(z, &error, "copying a metric from it") : ZERO_OK;
+    return r ? device_failed(z, &error, "copying a metric from it") : ZERO_OK;
+}
+
+zero_result eng_device_value(zero_ctx *z, int metric, const float *value)
+{
+    struct eng_device *d = z->device;
+    if (d->state && !z->evaluation.active)
+        return device_step_value(z, metric, value);
+    d->metrics[d->value_count] = metric;
+    return device_value(z, &d->values[d->value_count++], value);
 }
 
 zero_result eng_device_values(zero_ctx *z)
@@ -408,7 +431,7 @@ zero_result eng_device_values(zero_ctx *z)
     struct eng_device *d = z->device;
     if (d->value_count == 0)
         return ZERO_OK;
-    const zero_result r = await(z, d->valued, "waiting for metrics");
+    const zero_result r = device_await(z, d->valued, "waiting for metrics");
     if (r)
         return r;
     for (int i = 0; i < d->value_count; i++)

@@ -13,12 +13,12 @@ __asm__(".pushsection .rodata\n"
         ".incbin \"" ENG_CUDA_IMAGE "\"\n"
         ".popsection\n");
 
-enum kernel { UPDATE, UPDATE_ROUNDED, SUM, SQUARES, CONVERT, KERNELS };
+enum kernel { UPDATE, UPDATE_ROUNDED, SUM, SQUARES, CONVERT, JUDGE, KERNELS };
 
 static const char *const names[KERNELS] = {
     [UPDATE] = "eng_cuda_update",   [UPDATE_ROUNDED] = "eng_cuda_update_rounded",
     [SUM] = "eng_cuda_sum",         [SQUARES] = "eng_cuda_squares",
-    [CONVERT] = "eng_cuda_convert",
+    [CONVERT] = "eng_cuda_convert", [JUDGE] = "eng_cuda_judge",
 };
 
 /** The code on one GPU. */
@@ -95,6 +95,12 @@ static zero_result cuda_convert(void *state, const struct eng_device_conversion 
                  stream, error);
 }
 
+static zero_result cuda_judge(void *state, const struct eng_device_judgement *judgement,
+                              void *stream, struct base_error *error)
+{
+    return start(state, JUDGE, 1, judgement, stream, error);
+}
+
 const struct eng_device_kernels eng_device_kernels_cuda = {
     .size = sizeof(struct eng_device_kernels),
     .name = "cuda",
@@ -104,4 +110,5 @@ const struct eng_device_kernels eng_device_kernels_cuda = {
     .sum = cuda_sum,
     .squares = cuda_squares,
     .convert = cuda_convert,
+    .judge = cuda_judge,
 };

@@ -1,12 +1,13 @@
 // The kernels of device.h on NVIDIA's GPUs. Memory-bound: every element is read and written once,
 // by accesses of 16 bytes (8 of what has 16 bits) side by side. Operations on floats are asked for
 // one by one, so that the compiler cannot fuse them, and round to nearest with denormals.
+#define INLINE           static __device__ __forceinline__
+#define ENG_SCALE_INLINE INLINE
+
 #include "zero/kernels/cuda.h"
 #include "zero/kernels/tables.h"
 
 #include <cuda_fp16.h>
-
-#define INLINE static __device__ __forceinline__
 
 typedef float vector;
 typedef uint32_t words;
@@ -445,3 +446,7 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
     load_any(c.from_dtype, c.from, i, n, x);
     store_nearest(c.to_dtype, c.to, i, n, x);
 }
+
+/* ------------------------------------------------------------------ verdict */
+
+#include "zero/kernels/judge.h"

@@ -11,7 +11,9 @@
 #define ZERO_KERNELS_DEVICE_H
 
 #include "base/error.h"
+#include "base/exact_sum.h"
 #include "zero/kernels/kernels.h"
+#include "zero/kernels/scale.h"
 
 /** The most elements of a run. */
 #define ENG_DEVICE_RUN (16 * ENG_GRANULE)
@@ -86,6 +88,55 @@ struct eng_device_conversion {
     size_t count;
 };
 
+/** What a rank tells of its sums. */
+struct eng_device_ballot {
+    int64_t limbs[BASE_EXACT_SUM_LIMBS]; /**< of the squares of all it owns */
+    uint32_t overflow;                   /**< a sum is not finite, or too large */
+    uint32_t reserved;
+};
+
+/** What becomes of steps, as far as later ones depend on it. */
+struct eng_device_course {
+    struct eng_scale scale;
+    uint64_t updates;
+    uint64_t skips;      /**< steps in a row that were not finite */
+    uint64_t skip_limit; /**< of the row; UINT64_MAX: none; 0: no step is skipped */
+    uint32_t halted;     /**< there were more: nothing is updated any more */
+    uint32_t reserved;
+};
+
+/** A step's verdict, for the host. */
+struct eng_device_record {
+    double norm; /**< of scale / loss scale * sum; NaN if that is not finite */
+    uint64_t finite;
+};
+
+/**
+ * The verdict on a step: norm, clipping, whether it is updated, and with which scalars and keys. Of
+ * those the host has prepared what they are if update `first_update` is the next one, the one
+ * behind that, and so on, without the gradient scale.
+ */
+struct eng_device_judgement {
+    struct eng_device_ballot *ballots; /**< one a rank, zeros afterwards */
+    size_t ranks;
+    struct eng_device_course *course;
+    struct eng_device_course given; /**< if `known`: what the course is so far */
+    bool known;
+    double scale, max_norm; /**< of the step's arguments; max_norm 0: none */
+    uint64_t first_update;
+    const struct eng_rule_scalars *prepared; /**< [update][group] */
+    struct eng_rule_scalars *scalars;        /**< of those the update's */
+    size_t groups;
+    const uint64_t *prepared_keys; /**< [update][key] */
+    uint64_t *keys;
+    size_t key_count;
+    uint64_t *bad;    /**< of sums: UINT64_MAX afterwards, */
+    uint64_t *blamed; /**< where they go */
+    size_t bad_count;
+    uint32_t *gate; /**< of the update */
+    struct eng_device_record *record;
+};
+
 struct eng_device_kernels {
     size_t size; /**< sizeof(struct eng_device_kernels) of the one who filled it */
     const char *name;
@@ -104,7 +155,12 @@ struct eng_device_kernels {
                            struct base_error *error);
     zero_result (*convert)(void *state, const struct eng_device_conversion *conversion,
                            void *stream, struct base_error *error);
+    zero_result (*judge)(void *state, const struct eng_device_judgement *judgement, void *stream,
+                         struct base_error *error);
 };
+
+/** The table for the device called `name`, which this build has. */
+const struct eng_device_kernels *eng_device_kernels_find(const char *name);
 
 #ifdef ZERO_WITH_CUDA
 /** For base_device_cuda. */

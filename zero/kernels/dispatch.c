@@ -1,4 +1,5 @@
 // Which tables there are, and which one runs here.
+#include "zero/kernels/device.h"
 #include "zero/kernels/tables.h"
 
 #include <string.h>
@@ -25,5 +26,15 @@ const struct eng_kernels *eng_kernels_find(const char *name)
     for (size_t i = TABLES; i-- > 0;)
         if ((best || strcmp(name, tables[i]->name) == 0) && tables[i]->usable())
             return tables[i];
+    return NULL;
+}
+
+const struct eng_device_kernels *eng_device_kernels_find(const char *name)
+{
+#ifdef ZERO_WITH_CUDA
+    if (strcmp(name, eng_device_kernels_cuda.name) == 0)
+        return &eng_device_kernels_cuda;
+#endif
+    (void)name;
     return NULL;
 }

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "zero/device/fetch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -27,7 +28,8 @@ struct shard_report {
 
 struct eng_save {
     struct ckpt_saver *saver;
-    struct eng_recorded *recorded; /**< what is saved, where state is in a file */
+    struct eng_recorded *recorded; /**< what is saved, where state is in a file, */
+    struct eng_fetch *fetch;       /**< and where it is on a device */
     int level;                     /**< the saver's, */
     size_t room_bytes, blob_bytes; /**< and how much room it has for copies, and for blobs */
     struct eng_sources sources;
@@ -92,7 +94,7 @@ static void see(void *user, const struct ckpt_source *source, int field, uint64_
     pthread_mutex_unlock(&save->summing);
 }
 
-/** Of state in a file. */
+/** Of state in a file, or on a device. */
 static zero_result fetch(void *user, const struct ckpt_source *source, int field, uint64_t first,
                          size_t count, const void **elements, struct base_error *error)
 {
@@ -101,7 +103,16 @@ static zero_result fetch(void *user, const struct ckpt_source *source, int field
     const struct eng_part part = {.slice = save->sources.slice[source - save->sources.list],
                                   .first = (size_t)first,
                                   .count = count};
-    return eng_recorded_read(z, save->recorded, &part, field, elements, error);
+    return z->tier ? eng_recorded_read(z, save->recorded, &part, field, elements, error)
+                   : eng_fetch_read(z, save->fetch, source, field, first, count, elements, error);
+}
+
+/** Of state on a device. */
+static zero_result copy(void *user, const struct ckpt_source *source, int field, uint64_t first,
+                        size_t count, void *to, struct base_error *error)
+{
+    const zero_ctx *z = user;
+    return eng_fetch_copy(z, z->save->fetch, source, field, first, count, to, error);
 }
 
 static struct ckpt_saver_config saver_config(zero_ctx *z)
@@ -114,14 +125,17 @@ static struct ckpt_saver_config saver_config(zero_ctx *z)
         .load = eng_save_load(z, z->config.rank),
         .seen = see,
         .seen_user = z,
-        .fetch = z->tier ? fetch : NULL,
+        .fetch = z->tier || z->save->fetch ? fetch : NULL,
+        .copy = z->save->fetch ? copy : NULL,
         .fetch_user = z,
         .progress = &z->save_status.done_bytes,
     };
 }
 
-static void drop_saver(struct eng_save *save)
+static void drop_saver(const zero_ctx *z)
 {
+    struct eng_save *save = z->save;
+    eng_fetch_leave_room(z, save->fetch);
     ckpt_saver_destroy(save->saver);
     save->saver = NULL;
 }
@@ -133,10 +147,15 @@ static zero_result prepare_saver(zero_ctx *z, struct base_error *error)
     const struct ckpt_saver_config config = saver_config(z);
     if (save->saver && save->blob_bytes >= config.load.blob_bytes)
         return ZERO_OK;
-    drop_saver(save);
+    drop_saver(z);
     save->blob_bytes = config.load.blob_bytes;
     atomic_store_explicit(&z->save_status.state_bytes, config.load.bytes, memory_order_relaxed);
-    return ckpt_saver_create(&save->saver, &config, error);
+    const zero_result r = ckpt_saver_create(&save->saver, &config, error);
+    if (r || !save->fetch)
+        return r;
+    size_t bytes;
+    void *room = ckpt_saver_room(save->saver, &bytes);
+    return eng_fetch_room(z, save->fetch, room, bytes, error);
 }
 
 /** What all saves of a context use, but for the saver. */
@@ -156,6 +175,8 @@ static zero_result make(zero_ctx *z, struct base_error *error)
     if (!r)
         r = eng_recorded_make(z, &save->recorded, error);
     if (!r)
+        r = eng_fetch_make(z, &save->fetch, error);
+    if (!r)
         r = eng_digest_make(z, &save->digest, error);
     return r ? r : eng_moment_make(z, &save->moment, error);
 }
@@ -166,7 +187,7 @@ static void release(zero_ctx *z)
     struct eng_save *save = z->save;
     if (!save)
         return;
-    ckpt_saver_destroy(save->saver);
+    drop_saver(z);
     if (save->directory && under_way(z))
         ckpt_cancel(save->directory);
     ckpt_directory_close(save->directory);
@@ -175,6 +196,7 @@ static void release(zero_ctx *z)
     eng_digest_free(&save->digest);
     eng_sources_free(&save->sources);
     eng_recorded_free(save->recorded);
+    eng_fetch_free(z, save->fetch);
     pthread_mutex_destroy(&save->summing);
     base_free(save->all);
     base_free(save);
@@ -186,7 +208,7 @@ static zero_result prepare_anew(zero_ctx *z, const struct plan *plan)
 {
     struct base_error error = {0};
     if (z->save)
-        drop_saver(z->save);
+        drop_saver(z);
     else
         make(z, &error);
     if (z->save) {
@@ -216,7 +238,7 @@ static zero_result prepare(zero_ctx *z, const struct plan *plan)
     if (r && first)
         release(z);
     else if (r)
-        drop_saver(save); // on all ranks
+        drop_saver(z); // on all ranks
     return r;
 }
 
@@ -227,7 +249,8 @@ size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *
     const size_t params = z->model.param_count, world = (size_t)z->config.world;
     const size_t room = z->config.nvme ? 0 : save ? save->room_bytes : DEFAULT_ROOM;
     const size_t saver = ckpt_saver_bytes(&load, save ? save->level : CKPT_LEVEL_DEFAULT, room);
-    return sizeof *save + saver + eng_recorded_bytes(needs) + world * sizeof(struct shard_report) +
+    return sizeof *save + saver + eng_recorded_bytes(needs) + eng_fetch_bytes(z) +
+           world * sizeof(struct shard_report) +
            load.sources * (sizeof(struct ckpt_source) + sizeof(struct eng_slice *)) +
            params * ((1 + world) * sizeof(struct base_hash128) + sizeof(struct eng_named_sum)) +
            z->model.group_count * (sizeof(zero_hyper) + sizeof(bool));
@@ -508,6 +531,8 @@ static zero_result start(zero_ctx *z, const uint8_t id[16], struct base_error *e
     };
     memcpy(target.id.checkpoint, id, sizeof target.id.checkpoint);
     eng_recorded_begin(z, save->recorded);
+    if (save->fetch && eng_fetch_begin(z, save->fetch, error))
+        return error->result;
     memset(save->digest.sums, 0, z->model.param_count * sizeof *save->digest.sums);
     return ckpt_saver_start(save->saver, &target, blobs, count, error);
 }

@@ -1,5 +1,7 @@
 #include "zero/tier/tier.h"
 
+#include "zero/device/bounce.h"
+
 #include <string.h>
 
 /** Whether a section's weights, or its working copy where it has no others, are in memory in any
@@ -178,9 +180,16 @@ static zero_result visit_tile(zero_ctx *z, void *user, size_t tile, struct base_
     return r;
 }
 
-/** What is in memory anyway. */
-static zero_result visit_memory(zero_ctx *z, bool frozen, eng_part_fn visit, void *user,
-                                struct base_error *error)
+/** Visits what is in memory anyway, or on a device. */
+static zero_result visit_resident(zero_ctx *z, const struct eng_part *part, enum eng_access access,
+                                  eng_part_fn visit, void *user, struct base_error *error)
+{
+    return eng_state_on_device(z) ? eng_bounce_visit(z, part, access, visit, user, error)
+                                  : visit(z, user, part, error);
+}
+
+static zero_result walk_resident(zero_ctx *z, bool frozen, enum eng_access access,
+                                 eng_part_fn visit, void *user, struct base_error *error)
 {
     zero_result r = ZERO_OK;
     for (size_t i = 0; !r && i < z->layout.slice_count; i++) {
@@ -190,7 +199,7 @@ static zero_result visit_memory(zero_ctx *z, bool frozen, eng_part_fn visit, voi
         eng_state_part(z, slice, &part.first, &end);
         part.count = end - part.first;
         if (z->layout.sections[slice->section].frozen == frozen && part.first < end)
-            r = visit(z, user, &part, error);
+            r = visit_resident(z, &part, access, visit, user, error);
     }
     return r;
 }
@@ -201,7 +210,7 @@ zero_result eng_state_walk(zero_ctx *z, bool frozen, enum eng_access access, eng
     struct eng_tier *tier = z->tier;
     // Of what is frozen there are weights only, which are in memory unless they are staged.
     if (!tier || (frozen && access == ENG_LOOK && !z->config.params_nvme))
-        return visit_memory(z, frozen, visit, user, error);
+        return walk_resident(z, frozen, access, visit, user, error);
     struct walk walk = {.visit = visit, .user = user};
     const size_t first = frozen ? tier->tiles.training : 0;
     const size_t end = frozen ? tier->tiles.count : tier->tiles.training;
@@ -226,7 +235,7 @@ zero_result eng_state_visit(zero_ctx *z, const struct eng_part *part, enum eng_a
     if (part->count == 0)
         return ZERO_OK;
     if (!tier || (access == ENG_LOOK_AT_WEIGHTS && weights_at_home(z, section)))
-        return visit(z, user, part, error);
+        return visit_resident(z, part, access, visit, user, error);
     struct walk walk = {.visit = visit,
                         .user = user,
                         .only = part->slice,

@@ -1,6 +1,7 @@
 /**
  * zero/tier/use.h: what the engine calls of state in files. Where there is none, walks and visits
- * go through memory, and the rest does nothing.
+ * go through memory, or see what is on a device through buffers (zero/device/bounce.h), and the rest
+ * does nothing.
  */
 #ifndef ZERO_TIER_USE_H
 #define ZERO_TIER_USE_H
@@ -57,7 +58,8 @@ enum eng_access {
     ENG_LOOK,
     ENG_LOOK_AT_WEIGHTS, /**< and at nothing else: visits only */
     ENG_CHANGE,          /**< an eng_tier_record() is to follow before the next one */
-    ENG_REPLACE,         /**< the same; what is there counts for nothing: zeros */
+    ENG_REPLACE,         /**< the same; what is there counts for nothing: zeros, where it is not in
+                              memory anyway */
     ENG_REREAD,          /**< as ENG_LOOK; what follows from it is made anew */
 };
 

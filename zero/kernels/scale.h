@@ -7,11 +7,16 @@
  * steps in a row. Source: Micikevicius et al., Mixed Precision Training (2018), section 3.2;
  * numbers as NVIDIA's Apex and PyTorch have them.
  */
-#ifndef ZERO_SCALE_H
-#define ZERO_SCALE_H
+#ifndef ZERO_KERNELS_SCALE_H
+#define ZERO_KERNELS_SCALE_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/** Devices judge steps, too: their code says what its functions are. */
+#ifndef ENG_SCALE_INLINE
+#define ENG_SCALE_INLINE static inline
+#endif
 
 /** A dynamic scale grows no further: its inverse is far from fp32's denormals. */
 #define ENG_SCALE_MOST 0x1p64
@@ -25,9 +30,28 @@ struct eng_scale {
 };
 
 /** After a clean step; true if the scale has grown. */
-bool eng_scale_clean(struct eng_scale *scale);
+ENG_SCALE_INLINE bool eng_scale_clean(struct eng_scale *scale)
+{
+    if (!scale->dynamic || ++scale->clean < scale->window)
+        return false;
+    scale->clean = 0;
+    if (scale->value * 2 > ENG_SCALE_MOST)
+        return false;
+    scale->value *= 2;
+    return true;
+}
 
 /** After a step whose gradients are not finite. False: it is dynamic, and at its floor already. */
-bool eng_scale_overflow(struct eng_scale *scale);
+ENG_SCALE_INLINE bool eng_scale_overflow(struct eng_scale *scale)
+{
+    if (!scale->dynamic)
+        return true;
+    if (scale->value <= scale->least)
+        return false;
+    const double halved = scale->value / 2;
+    scale->value = halved < scale->least ? scale->least : halved;
+    scale->clean = 0;
+    return true;
+}
 
 #endif

@@ -1,0 +1,74 @@
+/**
+ * tests/cuda/job.h: training whose work is queued on a GPU and done late, and the same on the host:
+ * work is functions of this program, which the stand-in driver calls (driver.h). Nobody waits for it
+ * but the engine: who reads or writes too early ends in other bits.
+ */
+#ifndef TESTS_CUDA_JOB_H
+#define TESTS_CUDA_JOB_H
+
+#include "base/device.h"
+#include "tests/ranks/toy.h"
+#include "tests/unit/temporary.h"
+#include "zero/engine.h"
+
+enum { JOB_SKIPPED = 77, JOB_STEPS = 3, JOB_RANKS = 4, JOB_LOOKS = 1000, JOB_EVALUATED = 3 };
+
+struct place;
+
+struct job {
+    struct toy toy;
+    bool (*act)(struct place *place); /**< what is done; NULL: some steps */
+    int stage;
+    const char *gather;
+    int64_t persist;
+    bool native, verify, nvme, params_nvme, sums_nvme;
+    bool resident;       /**< all state is on the GPU, too, */
+    const char *moves;   /**< which move bytes this way; NULL: by "host" */
+    bool releases_first; /**< before gradients are handed over, and one may be on its way */
+    void (*configure)(zero_config *config); /**< what else is set; NULL: nothing */
+    bool looks_elsewhere; /**< on the host it looks less often at weights: sums are not compared */
+    uint64_t poisoned;   /**< a bit a step: one of its gradients is not finite */
+    /** Filled in: the fingerprint, the metric's mean of a step and of an evaluation, the last step,
+     * and the sums of all weights that work has looked at. */
+    uint8_t digest[16];
+    double means[4], sums[JOB_RANKS][JOB_LOOKS];
+    zero_step_result last;
+};
+
+/** A rank's place on its GPU. */
+struct place {
+    struct team_rank *rank;
+    struct job *job;
+    void *streams[2]; /**< used in turns, unit by unit and step by step */
+    float *metric;    /**< two, memory of the GPU */
+    int looks, steps; /**< so far */
+};
+
+/** Directory of files. */
+extern struct temporary job_directory;
+
+/** Work of a stream; at once where that is NULL. The function frees what it gets. */
+struct work {
+    const struct toy *toy;
+    const struct toy_tensor *tensor;
+    zero_micro micro;
+    float factor;
+    const void *weights;
+    void *gradient;
+    double *sum;
+};
+bool job_queue(void *stream, void (*call)(void *user), const struct work *work);
+/** Adds the weights of a unit up. */
+bool job_queue_looks(struct place *place, zero_unit unit, void *stream);
+/** Micro-batches of a step, without its end; and whole steps. */
+bool job_micro_batches(struct place *place);
+bool job_train(struct place *place, int steps);
+/** Runs the job on the host and on GPUs: the same bits, or the test fails. */
+void job_compare(int world, const struct job *job);
+/** A job like others of that world and stage. */
+struct job job_of(int world, int stage);
+
+/** Finds the stand-in driver; false: it is not there. */
+bool job_begin(void);
+
+#endif

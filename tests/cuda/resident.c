@@ -1,0 +1,309 @@
+// With all state on the GPU a program ends in the bits of one that computes on the host, whatever it
+// has chosen; and zero_step() waits for nothing. Without a GPU only.
+#include "tests/cuda/job.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct job resident_of(int world, int stage)
+{
+    struct job job = job_of(world, stage);
+    job.resident = true;
+    job.gather = NULL;
+    return job;
+}
+
+static struct job resident(int stage)
+{
+    return resident_of(1, stage);
+}
+
+static void every_stage_and_dtype_gives_the_bits_of_the_host(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++) {
+        struct job job = resident(stage);
+        job.toy.absent = stage == 2;
+        job_compare(1, &job);
+    }
+}
+
+static void sums_of_four(zero_config *config)
+{
+    config->sum_group = 4;
+}
+
+static void several_ranks(const char *moves, int most, int rounds)
+{
+    for (int turn = 0; turn < rounds; turn++) {
+        const int world = 2 + (turn + turn / 4) % (most - 1);
+        struct job job = resident_of(world, turn % 4);
+        job.moves = moves;
+        job.toy.absent = turn == 2;
+        job.releases_first = turn == 5;
+        if (turn == 6)
+            job.configure = sums_of_four;
+        job_compare(world, &job);
+    }
+}
+
+static void so_do_several_ranks(void **state)
+{
+    (void)state;
+    several_ranks("host", JOB_RANKS, 12);
+}
+
+static void so_do_they_over_nccl(void **state)
+{
+    (void)state;
+    several_ranks("nccl", 3, 8); // a GPU each
+}
+
+static void so_does_every_optimizer(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"adamw", "adam", "sgd", "lion", "adagrad"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        zero_group_desc groups[] = {zero_group_default(), zero_group_default()};
+        groups[0].optimizer = names[i];
+        groups[1].optimizer = names[(i + 1) % (sizeof names / sizeof *names)];
+        struct job job = resident((int)i % 4);
+        job.toy.groups = groups;
+        job_compare(1, &job);
+    }
+}
+
+static void narrow_moments(zero_config *config)
+{
+    config->moments = "bf16";
+}
+
+static void no_masters(zero_config *config)
+{
+    config->master = "none";
+}
+
+static void neither(zero_config *config)
+{
+    narrow_moments(config);
+    no_masters(config);
+}
+
+static void narrow_gradients(zero_config *config)
+{
+    config->comm_dtype = ZERO_BF16;
+}
+
+static void so_do_other_precisions_and_orders(void **state)
+{
+    (void)state;
+    static void (*const choices[])(zero_config *config) = {
+        narrow_moments, no_masters, neither, sums_of_four, narrow_gradients,
+    };
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        struct job job = resident((int)i % 4);
+        job.toy.dtype = i % 2 ? ZERO_BF16 : ZERO_F16;
+        job.configure = choices[i];
+        job_compare(1, &job);
+    }
+}
+
+static void skips(zero_config *config)
+{
+    config->nonfinite = ZERO_NONFINITE_SKIP;
+}
+
+static void scale_of_few(zero_config *config)
+{
+    config->loss_scale = "dynamic";
+    config->loss_scale_init = 8;
+    config->loss_scale_window = 2;
+}
+
+static void steps_that_are_not_finite_are_skipped(void **state)
+{
+    (void)state;
+    static void (*const choices[])(zero_config *config) = {skips, scale_of_few};
+    for (size_t i = 0; i < 8; i++) {
+        const int world = i < 4 ? 1 : 2 + (int)i % 2;
+        struct job job = resident_of(world, (int)i % 4);
+        job.toy.dtype = i % 2 ? ZERO_F16 : ZERO_BF16;
+        job.configure = choices[i / 2 % 2];
+        job.poisoned = i % 2 ? 1 : 6;
+        job_compare(world, &job);
+    }
+}
+
+// What the job has come to, by rank 0.
+static bool conclude(const struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    zero_step_result last = {.struct_size = sizeof last};
+    uint8_t digest[16];
+    double mean;
+    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+    TEAM_OK(rank, zero_step_info(rank->z, &last));
+    TEAM_OK(rank, zero_metric_mean(rank->z, "number", &mean));
+    if (rank->rank > 0)
+        return true;
+    memcpy(place->job->digest, digest, sizeof digest);
+    place->job->last = last;
+    place->job->means[1] = mean;
+    return true;
+}
+
+static bool skip_and_ask(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    double norm;
+    if (!job_train(place, 1) || !job_micro_batches(place))
+        return false;
+    TEAM_OK(rank, zero_grad_norm(rank->z, 0.5, &norm));
+    if (rank->rank == 0)
+        place->job->means[0] = norm;
+    TEAM_OK(rank, toy_update_on(rank, &place->job->toy, place->streams[1]));
+    place->steps++;
+    if (!job_train(place, 1) || !job_micro_batches(place))
+        return false;
+    TEAM_OK(rank, zero_skip_step(rank->z));
+    place->steps++;
+    if (!job_train(place, 2))
+        return false;
+    TEAM_OK(rank, zero_set_frozen(rank->z, 1, 1));
+    if (!job_train(place, 2))
+        return false;
+    TEAM_OK(rank, zero_set_frozen(rank->z, 1, 0));
+    TEAM_OK(rank, zero_set_micro_batches(rank->z, 9));
+    if (!job_train(place, 2))
+        return false;
+    return conclude(place);
+}
+
+static void a_program_may_decide_itself(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++) {
+        const int world = 1 + stage % 3;
+        struct job job = resident_of(world, stage);
+        job.toy.frozen = 2;
+        job.act = skip_and_ask;
+        job_compare(world, &job);
+    }
+}
+
+static void steps_may_be_announced(void **state)
+{
+    (void)state;
+    struct job job = resident(1);
+    job.toy.ahead = job.toy.unclipped = true;
+    job.toy.dtype = ZERO_BF16;
+    job_compare(1, &job);
+}
+
+/* ------------------------------------------------------------------ waits */
+
+static _Atomic bool may_go_on;
+
+static void wait_for_leave(void *user)
+{
+    while (!may_go_on)
+        usleep(100);
+    free(user);
+}
+
+// All of a step is queued behind work that is not done before it has returned.
+static bool step_without_waiting(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    zero_step_result info = {.struct_size = sizeof info};
+    if (!place->streams[0] || rank->rank == 0)
+        may_go_on = !place->streams[0];
+    TEAM_OK(rank, zero_barrier(rank->z));
+    if (!job_queue(place->streams[0], wait_for_leave, &(struct work){.toy = NULL}) ||
+        !job_train(place, 2))
+        return false;
+    if (place->streams[0])
+        TEAM_CHECK(zero_step_info(rank->z, &info) == ZERO_AGAIN);
+    TEAM_OK(rank, zero_barrier(rank->z));
+    may_go_on = true;
+    if (!job_train(place, 2))
+        return false;
+    if (!conclude(place))
+        return false;
+    TEAM_OK(rank, zero_step_info(rank->z, &info));
+    TEAM_CHECK(info.step == 4);
+    return true;
+}
+
+static void a_step_waits_for_nothing(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 8; turn++) {
+        const int world = 1 + turn / 4;
+        struct job job = resident_of(world, turn % 4);
+        job.moves = "nccl";
+        job.toy.dtype = ZERO_BF16; // without a loss scale that the program asks for
+        job.act = step_without_waiting;
+        job_compare(world, &job);
+    }
+}
+
+// The error comes when its verdict is known, and no later step has changed anything.
+static bool train_badly(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    zero_result r = ZERO_OK;
+    for (int step = 0; !r && step < 6; step++) {
+        if (!job_micro_batches(place))
+            break;
+        r = toy_update_on(rank, &place->job->toy, place->streams[0]);
+    }
+    TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_NONFINITE);
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "step 2: the gradient of "));
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "is not finite in micro-batch 2"));
+    zero_step_result last = {.struct_size = sizeof last};
+    TEAM_OK(rank, zero_step_info(rank->z, &last));
+    if (rank->rank == 0)
+        place->job->last = last;
+    return true;
+}
+
+static void what_is_not_finite_is_told_when_it_is_known(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 3; world++) {
+        struct job job = resident_of(world, world);
+        job.toy.dtype = ZERO_BF16;
+        job.act = train_badly;
+        job.poisoned = 2;
+        job.looks_elsewhere = true; // for it learns of it sooner
+        job_compare(world, &job);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_stage_and_dtype_gives_the_bits_of_the_host),
+        cmocka_unit_test(so_do_several_ranks),
+        cmocka_unit_test(so_do_they_over_nccl),
+        cmocka_unit_test(so_does_every_optimizer),
+        cmocka_unit_test(so_do_other_precisions_and_orders),
+        cmocka_unit_test(steps_that_are_not_finite_are_skipped),
+        cmocka_unit_test(a_program_may_decide_itself),
+        cmocka_unit_test(steps_may_be_announced),
+        cmocka_unit_test(a_step_waits_for_nothing),
+        cmocka_unit_test(what_is_not_finite_is_told_when_it_is_known),
+    };
+    cmocka_set_test_filter(getenv("FILTER"));
+    if (!job_begin()) {
+        printf("skipped: functions of this program are no kernels of a GPU\n");
+        return JOB_SKIPPED;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,182 @@
+/**
+ * zero/device/inner.h: what the files of this folder share, and who copies state to and from a
+ * device: streams, events and arrays.
+ *
+ * Streams: those of the program's calls, and the engine's own. Where state is on the device that
+ * one is urgent, and all that changes state is queued on it.
+ *
+ * Events: `shown` is behind what has last written working copies on the device; `copied` of a
+ * gather slot, and `taken` of a gradient slot, behind what has last read it; `read` of a unit,
+ * behind what the program has queued with its working copy; `valued` behind metrics on their way.
+ */
+#ifndef ZERO_DEVICE_INNER_H
+#define ZERO_DEVICE_INNER_H
+
+#include "zero/engine.h"
+
+#include "base/device.h"
+#include "collectives/device.h"
+#include "zero/kernels/device.h"
+
+enum {
+    DEVICE_PINS = 4,
+    DEVICE_VALUES_BYTES = 4096, /**< of metrics: a page of their own */
+    DEVICE_OPEN_STEPS = 2,      /**< whose verdict is under way, at most */
+    DEVICE_METRIC_STEPS = DEVICE_OPEN_STEPS + 1,
+};
+
+/** Arrays of the device's memory, one behind the other, where state is there. */
+enum device_piece {
+    DEVICE_PARAMS,
+    DEVICE_GATHERED,
+    DEVICE_GRADS,
+    DEVICE_RECEIVED, /**< what other ranks contribute, of two units in turn */
+    DEVICE_SUMS,
+    DEVICE_BLOCKS,
+    DEVICE_MOMENTS,
+    DEVICE_MASTERS,
+    DEVICE_SQUARES, /**< of each granule this rank sums */
+    DEVICE_BALLOT,
+    DEVICE_BALLOTS, /**< of all ranks */
+    DEVICE_COURSE,
+    DEVICE_GATE,
+    DEVICE_BAD,    /**< a number a section, */
+    DEVICE_RECORD, /**< and behind the record the same numbers, of the step it is about */
+    DEVICE_PREPARED,
+    DEVICE_SCALARS,
+    DEVICE_KEYS,
+    DEVICE_RUNS,
+    DEVICE_PIECES
+};
+
+/** A step whose verdict is under way. */
+struct device_step {
+    double max_norm, lr;
+    void *judged; /**< event behind its record's way to the host */
+    struct eng_device_record *record;
+    unsigned char *prepared; /**< memory of the host that its scalars and keys come from */
+};
+
+/** A metric as it was given: by the program, or as a float from the device. */
+union device_value {
+    double given;
+    float fetched;
+};
+
+/** Metrics of a step whose verdict may be under way. */
+struct device_metrics {
+    struct eng_metrics names;
+    union device_value *values; /**< [metric][local micro-batch], */
+    uint8_t *fetched;           /**< and which of them come from the device */
+};
+
+/** State on the device. */
+struct device_state {
+    const struct eng_device_kernels *kernels;
+    void *kernel_state;
+    unsigned char *memory;
+    size_t offsets[DEVICE_PIECES + 1];
+    size_t run_count;
+    bool rounds;  /**< some weights or moments are not fp32 */
+    bool stale;   /**< the runs are not those of what trains now */
+    bool squared; /**< the step's squares are in the ballot */
+    size_t key_count;
+    unsigned char *pinned; /**< records, and what is prepared, of the steps under way */
+    struct device_step steps[DEVICE_OPEN_STEPS];
+    int open; /**< of them: the last ones up to z->step */
+    unsigned char *metric_memory;
+    struct device_metrics metrics[DEVICE_METRIC_STEPS];
+    struct coll_device *peers; /**< NULL: there is one rank */
+    size_t *sums_before; /**< elements of ranks before each, where all sums are here; else 0 */
+    struct coll_span *all_sums; /**< bytes of each rank's */
+    struct coll_device_scattered *scattered; /**< of the sections of a unit that is on its way, */
+    struct coll_span *spans;                 /**< with theirs, */
+    struct coll_device_gathered *parts;      /**< or that is gathered */
+    size_t *section_runs;       /**< first run of each section, one more at the end */
+    uint64_t *published;        /**< tickets of sections that were sent on their way, */
+    uint64_t *gathered;         /**< and of gather slots */
+    uint64_t last;              /**< the last ticket */
+    unsigned turn;              /**< of the halves of what is received, */
+    void *summed[2];            /**< events behind what has last read them */
+    void *handed; /**< event behind what was queued with a gradient that is handed over */
+};
+
+struct eng_device {
+    const struct base_device *ops;
+    int number;
+    bool entered;       /**< by this thread, for the call under way */
+    void *own;          /**< stream for what no stream was given for */
+    zero_stream stream; /**< of the call under way */
+    unsigned char *params, *grads;
+    size_t params_bytes;
+    size_t *sections; /**< byte of each in params */
+    void *shown, *valued;
+    void **read, **copied, **taken;
+    void *pinned[DEVICE_PINS];
+    zero_unit waiting;            /**< whose gradient is on its way to the host; -1: none */
+    float *values;                /**< of metrics that are on their way, */
+    int metrics[ENG_MAX_METRICS]; /**< which ones, of the micro-batch under way */
+    int value_count;
+    struct device_state *state; /**< NULL: that of the host */
+};
+
+/** A failure of the device, with where and what for. */
+zero_result device_tell(const zero_ctx *z, const struct base_error *inner, const char *what,
+                        struct base_error *error);
+/** Takes it over. */
+zero_result device_failed(zero_ctx *z, const struct base_error *inner, const char *what);
+/** Waits for an event, and helps other ranks meanwhile, as every wait does. */
+zero_result device_await(zero_ctx *z, void *event, const char *what);
+/** An array of the device's memory. */
+static inline void *device_piece(const struct eng_device *d, enum device_piece piece)
+{
+    return d->state->memory + d->state->offsets[piece];
+}
+
+/* ---- program.c */
+
+/** Begins to copy the value of a metric. */
+zero_result device_value(zero_ctx *z, float *to, const float *from);
+
+/* ---- step.c */
+
+/** The same of a micro-batch of a step. */
+zero_result device_step_value(zero_ctx *z, int metric, const float *value);
+
+/* ---- peers.c: with several ranks */
+
+/** Adds what other ranks contribute to a unit, too. */
+zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                              struct base_error *error);
+/** All ranks' ballots. */
+zero_result device_vote(zero_ctx *z, struct base_error *error);
+/** Everybody has all sums. */
+zero_result device_share_sums(zero_ctx *z, struct base_error *error);
+/** The program's stream, or another one, waits for a unit's values that other ranks have sent. */
+zero_result device_arrived(zero_ctx *z, zero_unit unit, struct base_error *error);
+zero_result device_arrived_persistent(zero_ctx *z, struct base_error *error);
+/** Bytes of its tables. */
+size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placement);
+zero_result device_peers_open(zero_ctx *z, struct base_error *error);
+void device_peers_close(zero_ctx *z);
+
+/* ---- reduce.c */
+
+/** Makes a unit's gradient what travels, in a stream. */
+zero_result device_prepare_gradient(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                    void *stream, struct base_error *error);
+/** Adds what ranks contribute to a section to the sums; received: what others do, one behind the
+ * other. */
+zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradient,
+                       const void *received, struct base_error *error);
+
+/* ---- state.c */
+
+zero_result device_state_make(zero_ctx *z, struct base_error *error);
+void device_state_free(zero_ctx *z);
+/** Nothing of a sum is bad so far. */
+zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);
+/** The runs of what trains now. */
+zero_result device_runs_refresh(zero_ctx *z, struct base_error *error);
+
+#endif

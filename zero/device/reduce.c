@@ -1,0 +1,131 @@
+// Gradients where state is on the device: the program adds into slots there, and the engine's own
+// stream adds what is handed over to the sums.
+
+#include "zero/device/inner.h"
+
+zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays)
+{
+    const struct eng_device *d = z->device;
+    const int slot = z->units[unit].grad_slot;
+    struct base_error error = {0};
+    zero_result r = d->ops->event_wait(d->taken[slot], d->stream, &error);
+    if (!r && !stays)
+        r = d->ops->zero(z->grads + z->grad_slots[slot].offset,
+                         z->placement.units[unit].grad_bytes, d->stream, &error);
+    return r ? device_failed(z, &error, "clearing a gradient") : ZERO_OK;
+}
+
+/** Makes gradients of frozen tensors zeros where they are in a section with others. */
+static zero_result clear_frozen(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                void *stream, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = ZERO_OK;
+    for (size_t i = u->first_slice; !r && i < u->first_slice + u->slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        if (!z->io[slice->section].trains || !eng_frozen(z, slice->param))
+            continue;
+        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
+        r = d->ops->zero(gradient + z->placement.sections[slice->section].grad_offset +
+                             slice->granule * ENG_GRANULE * size,
+                         slice->numel * size, stream, error);
+    }
+    return r;
+}
+
+/** Rounds a section's gradient, padding included, to the type in which it travels. */
+static zero_result round_section(const zero_ctx *z, size_t s, unsigned char *gradient, void *stream,
+                                 struct base_error *error)
+{
+    const struct eng_section *section = &z->layout.sections[s];
+    const struct eng_section_place *place = &z->placement.sections[s];
+    const struct device_state *state = z->device->state;
+    if (place->comm_dtype == section->grad_dtype)
+        return ZERO_OK;
+    const struct eng_device_conversion conversion = {
+        .from = gradient + place->grad_offset,
+        .to = gradient + place->comm_offset,
+        .from_dtype = section->grad_dtype,
+        .to_dtype = place->comm_dtype,
+        .count = section->granules * ENG_GRANULE,
+    };
+    return state->kernels->convert(state->kernel_state, &conversion, stream, error);
+}
+
+zero_result device_prepare_gradient(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                    void *stream, struct base_error *error)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = clear_frozen(z, unit, gradient, stream, error);
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        if (z->io[s].trains)
+            r = round_section(z, s, gradient, stream, error);
+    return r;
+}
+
+zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradient,
+                       const void *received, struct base_error *error)
+{
+    const struct eng_section_place *place = &z->placement.sections[s];
+    const struct eng_device *d = z->device;
+    const size_t first = z->layout.sections[s].elements[z->config.rank].offset;
+    const size_t before = z->layout.sections[s].before[z->config.rank];
+    const size_t size = eng_dtype_size(place->comm_dtype);
+    const uint64_t number = (uint64_t)z->micro * (uint64_t)z->config.world;
+    const int count = eng_contributors(z, z->micro);
+    const bool last = z->micro == z->micro_count - 1;
+    double *squares = device_piece(d, DEVICE_SQUARES);
+    uint64_t *bad = device_piece(d, DEVICE_BAD);
+    const struct eng_device_sum sum = {
+        .received = received,
+        .stride = place->own_granules * ENG_GRANULE * size,
+        .own = gradient + place->comm_offset + first * size,
+        .own_index = z->config.rank < count ? z->config.rank : -1,
+        .dtype = place->comm_dtype,
+        .count = count,
+        .granules = place->own_granules,
+        .accumulator = eng_own_sums(z, s, first),
+        .block = eng_own_blocks(z, s),
+        .number = number,
+        .sum_group = (uint32_t)z->config.sum_group,
+        .store = number < (uint64_t)z->config.sum_group,
+        .last = last,
+        .squares = last ? squares + before / ENG_GRANULE : NULL,
+        .element = first,
+        .bad = bad + s,
+    };
+    if (sum.granules == 0)
+        return ZERO_OK;
+    return d->state->kernels->sum(d->state->kernel_state, &sum, d->own, error);
+}
+
+/** Adds what the only rank contributes. */
+static zero_result reduce_own(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                              struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = d->ops->event_wait(d->state->handed, d->own, error);
+    if (!r)
+        r = device_prepare_gradient(z, unit, gradient, d->own, error);
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        if (z->io[s].trains)
+            r = device_sum(z, s, gradient, NULL, error);
+    return r;
+}
+
+zero_result eng_device_reduce(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    const int slot = z->units[unit].grad_slot;
+    unsigned char *gradient = z->grads + z->grad_slots[slot].offset;
+    struct base_error error = {0};
+    zero_result r = d->ops->event_record(d->state->handed, d->stream, &error);
+    if (!r)
+        r = d->state->peers ? device_reduce_all(z, unit, gradient, &error)
+                            : reduce_own(z, unit, gradient, &error);
+    if (!r)
+        r = d->ops->event_record(d->taken[slot], d->own, &error);
+    return r ? device_failed(z, &error, "adding a gradient up") : ZERO_OK;
+}

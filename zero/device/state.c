@@ -1,0 +1,426 @@
+// State on the device: one memory, laid out as the placement lays out that of the host, with what a
+// step needs beside it; and the runs that an update works through.
+
+#include "zero/device/inner.h"
+
+#include "base/arena.h"
+
+#include <string.h>
+
+enum { ALIGNMENT = 256, MOST_UPDATES = DEVICE_OPEN_STEPS };
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* ------------------------------------------------------------------ sizes */
+
+/** Elements of a slice that a rank's state covers, from one of the section on. */
+static size_t covered(const struct eng_placement *placement, const struct eng_slice *slice,
+                      size_t *first)
+{
+    const struct eng_section_place *place = &placement->sections[slice->section];
+    const size_t begin = slice->granule * ENG_GRANULE, end = begin + slice->numel;
+    const size_t state = place->state_first * ENG_GRANULE;
+    const size_t state_end = state + place->state_granules * ENG_GRANULE;
+    *first = begin > state ? begin : state;
+    const size_t last = end < state_end ? end : state_end;
+    return last > *first ? last - *first : 0;
+}
+
+/** How many elements the next run of a slice has: all of one owner, whose sums lie together. */
+static size_t run_length(const struct eng_layout *layout, const struct eng_slice *slice,
+                         size_t first, size_t left)
+{
+    size_t count = left < ENG_DEVICE_RUN ? left : ENG_DEVICE_RUN;
+    eng_layout_owner(layout, slice->section, first, &count);
+    return count;
+}
+
+static size_t count_runs(const struct eng_layout *layout, const struct eng_placement *placement)
+{
+    size_t runs = 0, first;
+    for (size_t i = 0; i < layout->slice_count; i++) {
+        const struct eng_slice *slice = &layout->slices[i];
+        size_t left = covered(placement, slice, &first), count;
+        for (; left > 0 && !layout->sections[slice->section].frozen;
+             left -= count, first += count, runs++)
+            count = run_length(layout, slice, first, left);
+    }
+    return runs;
+}
+
+/** Whether something is stored by stochastic rounding, and so has keys. */
+static bool rounds(const zero_ctx *z)
+{
+    return z->config.no_masters || z->config.moment_dtype != ZERO_F32;
+}
+
+static size_t count_keys(const zero_ctx *z)
+{
+    return rounds(z) ? z->layout.slice_count * ENG_DEVICE_KEYS : 0;
+}
+
+/** Bytes of the scalars and keys of one update. */
+static size_t update_bytes(const zero_ctx *z)
+{
+    return z->model.group_count * sizeof(struct eng_rule_scalars) +
+           count_keys(z) * sizeof(uint64_t);
+}
+
+static size_t record_bytes(const zero_ctx *z)
+{
+    return sizeof(struct eng_device_record) + z->layout.section_count * sizeof(uint64_t);
+}
+
+/** Bytes that other ranks, and the place of this one among them, contribute to a unit. */
+static size_t unit_received(const zero_ctx *z, const struct eng_placement *p, size_t unit)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    size_t bytes = 0;
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
+        if (!z->layout.sections[s].frozen)
+            bytes += (size_t)z->config.world * p->sections[s].own_granules * ENG_GRANULE *
+                     eng_dtype_size(p->sections[s].comm_dtype);
+    return bytes;
+}
+
+static size_t received_bytes(const zero_ctx *z, const struct eng_placement *p)
+{
+    size_t most = 0;
+    for (size_t u = 0; u < z->layout.unit_count && z->config.world > 1; u++)
+        most = unit_received(z, p, u) > most ? unit_received(z, p, u) : most;
+    return 2 * aligned(most);
+}
+
+size_t eng_device_received(const zero_ctx *z, const struct eng_placement *placement)
+{
+    return z->config.resident ? received_bytes(z, placement) : 0;
+}
+
+size_t eng_device_sums_before(const zero_ctx *z, int rank)
+{
+    const struct device_state *state = z->device->state;
+    return state->sums_before ? state->sums_before[rank] : 0;
+}
+
+/** Where each array begins, and the end of all. */
+static void lay(const zero_ctx *z, const struct eng_placement *p,
+                size_t offsets[DEVICE_PIECES + 1])
+{
+    const size_t bytes[DEVICE_PIECES] = {
+        [DEVICE_PARAMS] = p->params_bytes,
+        [DEVICE_GATHERED] = p->gather.bytes,
+        [DEVICE_GRADS] = p->grads.bytes,
+        [DEVICE_RECEIVED] = received_bytes(z, p),
+        [DEVICE_SUMS] = p->sums_bytes,
+        [DEVICE_BLOCKS] = p->blocks_bytes,
+        [DEVICE_MOMENTS] = p->moments_bytes,
+        [DEVICE_MASTERS] = p->masters_bytes,
+        [DEVICE_SQUARES] = p->own_sums_bytes / (ENG_GRANULE * sizeof(float)) * sizeof(double),
+        [DEVICE_BALLOT] = sizeof(struct eng_device_ballot),
+        [DEVICE_BALLOTS] =
+            z->config.world > 1 ? (size_t)z->config.world * sizeof(struct eng_device_ballot) : 0,
+        [DEVICE_COURSE] = sizeof(struct eng_device_course),
+        [DEVICE_GATE] = sizeof(uint32_t),
+        [DEVICE_BAD] = z->layout.section_count * sizeof(uint64_t),
+        [DEVICE_RECORD] = record_bytes(z),
+        [DEVICE_PREPARED] = MOST_UPDATES * update_bytes(z),
+        [DEVICE_SCALARS] = z->model.group_count * sizeof(struct eng_rule_scalars),
+        [DEVICE_KEYS] = count_keys(z) * sizeof(uint64_t),
+        [DEVICE_RUNS] = count_runs(&z->layout, p) * sizeof(struct eng_device_run),
+    };
+    offsets[0] = 0;
+    for (int i = 0; i < DEVICE_PIECES; i++)
+        offsets[i + 1] = offsets[i] + aligned(bytes[i]);
+}
+
+size_t eng_device_state_tables(const zero_ctx *z, const struct eng_placement *placement)
+{
+    size_t offsets[DEVICE_PIECES + 1];
+    if (!z->config.resident)
+        return 0;
+    lay(z, placement, offsets);
+    return offsets[DEVICE_PIECES] - offsets[DEVICE_SQUARES];
+}
+
+/** Bytes of a step's metrics. */
+static size_t metric_bytes(const zero_ctx *z)
+{
+    const size_t values = ENG_MAX_METRICS * (size_t)(z->micro_count + z->config.verify_micro);
+    return values * (sizeof(union device_value) + 1);
+}
+
+static size_t pinned_bytes(const zero_ctx *z)
+{
+    return DEVICE_OPEN_STEPS * (aligned(record_bytes(z)) + aligned(MOST_UPDATES * update_bytes(z)));
+}
+
+size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *placement)
+{
+    if (!z->config.resident)
+        return 0;
+    return sizeof(struct device_state) + pinned_bytes(z) + device_peers_bytes(z, placement) +
+           (z->layout.section_count + 1) * sizeof(size_t) +
+           DEVICE_METRIC_STEPS * aligned(metric_bytes(z));
+}
+
+/* ------------------------------------------------------------------ runs */
+
+/** A run of a slice, from an element of its section on. */
+static struct eng_device_run run_of(const zero_ctx *z, const struct eng_slice *slice, size_t first,
+                                    size_t count)
+{
+    const size_t s = slice->section;
+    const struct eng_group *group = &z->model.groups[z->model.params[slice->param].group];
+    const zero_dtype dtype = z->layout.sections[s].dtype;
+    const bool master = z->placement.sections[s].master;
+    size_t size, owned = count;
+    const int owner = eng_layout_owner(&z->layout, s, first, &owned);
+    struct eng_device_run run = {
+        .gradient = eng_sums(z, owner, s, first),
+        .weight = eng_best_weights(z, s, first, &size),
+        .first = first - slice->granule * ENG_GRANULE,
+        .count = (uint32_t)count,
+        .group = (uint32_t)z->model.params[slice->param].group,
+        .key = (uint32_t)(slice - z->layout.slices) * ENG_DEVICE_KEYS,
+        .gradient_dtype = ZERO_F32,
+        .weight_dtype = (uint8_t)(master ? ZERO_F32 : dtype),
+        .moment_dtype = (uint8_t)z->config.moment_dtype,
+        .work_dtype = (uint8_t)dtype,
+    };
+    for (int k = 0; k < group->optimizer->moments; k++)
+        run.moment[k] = eng_moments(z, k, s, first);
+    if (master && dtype != ZERO_F32)
+        run.work = (uint16_t *)(void *)eng_home(z, s, first / ENG_GRANULE);
+    return run;
+}
+
+/** All runs of what trains; returns how many. */
+static size_t cut_runs(const zero_ctx *z, struct eng_device_run *runs)
+{
+    size_t made = 0, first, section = 0;
+    size_t *section_runs = z->device->state->section_runs;
+    for (size_t i = 0; i < z->layout.slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        while (section <= slice->section)
+            section_runs[section++] = made;
+        size_t left = eng_frozen(z, slice->param) ? 0 : covered(&z->placement, slice, &first);
+        for (size_t count; left > 0; left -= count, first += count) {
+            count = run_length(&z->layout, slice, first, left);
+            runs[made++] = run_of(z, slice, first, count);
+        }
+    }
+    while (section <= z->layout.section_count)
+        section_runs[section++] = made;
+    return made;
+}
+
+zero_result device_runs_refresh(zero_ctx *z, struct base_error *error)
+{
+    struct device_state *state = z->device->state;
+    const size_t most = count_runs(&z->layout, &z->placement);
+    struct eng_device_run *runs = base_calloc(most, sizeof *runs);
+    if (!runs)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu runs of an update", most);
+    state->run_count = cut_runs(z, runs);
+    state->stale = false;
+    zero_result r = eng_device_store(z, device_piece(z->device, DEVICE_RUNS), runs,
+                                     state->run_count * sizeof *runs, error);
+    // What does not train any more has no squares.
+    if (!r)
+        r = z->device->ops->zero(device_piece(z->device, DEVICE_SQUARES),
+                                 state->offsets[DEVICE_BALLOT] - state->offsets[DEVICE_SQUARES],
+                                 z->device->own, error);
+    base_free(runs);
+    return r;
+}
+
+void eng_device_stale(zero_ctx *z)
+{
+    if (z->device && z->device->state)
+        z->device->state->stale = true;
+}
+
+/* ------------------------------------------------------------------ memory */
+
+/** Tells the engine where its arrays are. */
+static void show(zero_ctx *z)
+{
+    struct eng_device *d = z->device;
+    z->params = device_piece(d, DEVICE_PARAMS);
+    z->params_view = z->params;
+    z->slots = device_piece(d, DEVICE_GATHERED);
+    z->grads = device_piece(d, DEVICE_GRADS);
+    z->sums = device_piece(d, DEVICE_SUMS);
+    z->blocks = device_piece(d, DEVICE_BLOCKS);
+    z->moments = device_piece(d, DEVICE_MOMENTS);
+    z->masters = device_piece(d, DEVICE_MASTERS);
+}
+
+static zero_result make_memory(zero_ctx *z, struct base_error *error)
+{
+    struct eng_device *d = z->device;
+    struct device_state *state = d->state;
+    void *memory;
+    lay(z, &z->placement, state->offsets);
+    zero_result r = d->ops->alloc(&memory, state->offsets[DEVICE_PIECES], error);
+    state->memory = memory;
+    if (!r)
+        r = d->ops->zero(memory, state->offsets[DEVICE_PIECES], d->own, error);
+    if (!r)
+        show(z);
+    return r;
+}
+
+zero_result device_bad_clear(const zero_ctx *z, struct base_error *error)
+{
+    const size_t count = z->layout.section_count;
+    uint64_t *none = base_calloc(count, sizeof *none);
+    if (!none)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu sections", count);
+    memset(none, 0xff, count * sizeof *none);
+    const zero_result r = eng_device_store(z, device_piece(z->device, DEVICE_BAD), none,
+                                           count * sizeof *none, error);
+    base_free(none);
+    return r;
+}
+
+/** Memory of the host that copies go to and come from, by pieces. */
+static zero_result make_pinned(zero_ctx *z, struct base_error *error)
+{
+    struct eng_device *d = z->device;
+    struct device_state *state = d->state;
+    const size_t bytes = pinned_bytes(z);
+    unsigned char *memory = base_aligned_alloc(4096, bytes);
+    if (!memory)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes of a device's verdicts",
+                         bytes);
+    zero_result r = d->ops->pin(memory, bytes, error);
+    if (r) {
+        base_free(memory);
+        return r;
+    }
+    state->pinned = memory;
+    for (int i = 0; !r && i < DEVICE_OPEN_STEPS; i++) {
+        struct device_step *step = &state->steps[i];
+        step->record = (struct eng_device_record *)(void *)memory;
+        memory += aligned(record_bytes(z));
+        step->prepared = memory;
+        memory += aligned(MOST_UPDATES * update_bytes(z));
+        r = d->ops->event_create(&step->judged, error);
+    }
+    return r;
+}
+
+zero_result eng_device_metrics_make(zero_ctx *z, struct base_error *error)
+{
+    struct eng_device *d = z->device;
+    if (!d || !d->state)
+        return ZERO_OK;
+    const size_t each = aligned(metric_bytes(z)), bytes = DEVICE_METRIC_STEPS * each;
+    unsigned char *memory = base_aligned_alloc(4096, bytes);
+    if (!memory)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes of metrics", bytes);
+    const zero_result r = d->ops->pin(memory, bytes, error);
+    if (r) {
+        base_free(memory);
+        return r;
+    }
+    d->ops->unpin(d->state->metric_memory);
+    base_free(d->state->metric_memory);
+    d->state->metric_memory = memory;
+    memset(memory, 0, bytes);
+    for (int i = 0; i < DEVICE_METRIC_STEPS; i++, memory += each) {
+        struct device_metrics *metrics = &d->state->metrics[i];
+        const size_t values = metric_bytes(z) / (sizeof *metrics->values + 1);
+        metrics->values = (union device_value *)(void *)memory;
+        metrics->fetched = memory + values * sizeof *metrics->values;
+    }
+    return ZERO_OK;
+}
+
+zero_result device_state_make(zero_ctx *z, struct base_error *error)
+{
+    struct eng_device *d = z->device;
+    d->state = base_calloc(1, sizeof *d->state);
+    if (!d->state)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a device's tables");
+    d->state->kernels = eng_device_kernels_find(d->ops->name);
+    d->state->key_count = count_keys(z);
+    d->state->rounds = rounds(z);
+    d->state->stale = true;
+    d->state->section_runs =
+        base_calloc(z->layout.section_count + 1, sizeof *d->state->section_runs);
+    if (!d->state->section_runs)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a device's table of %zu sections",
+                         z->layout.section_count);
+    zero_result r = d->state->kernels->open(&d->state->kernel_state, error);
+    if (!r)
+        r = d->ops->event_create(&d->state->handed, error);
+    if (!r)
+        r = make_memory(z, error);
+    if (!r)
+        r = make_pinned(z, error);
+    if (!r)
+        r = eng_device_metrics_make(z, error);
+    if (!r)
+        r = device_bad_clear(z, error);
+    return r || z->config.world == 1 ? r : device_peers_open(z, error);
+}
+
+void device_state_free(zero_ctx *z)
+{
+    struct eng_device *d = z->device;
+    struct device_state *state = d->state;
+    if (!state)
+        return;
+    device_peers_close(z);
+    for (int i = 0; i < DEVICE_OPEN_STEPS; i++)
+        d->ops->event_destroy(state->steps[i].judged);
+    d->ops->event_destroy(state->handed);
+    d->ops->unpin(state->pinned);
+    d->ops->unpin(state->metric_memory);
+    d->ops->free(state->memory);
+    state->kernels->close(state->kernel_state);
+    base_free(state->pinned);
+    base_free(state->metric_memory);
+    base_free(state->section_runs);
+}
+
+/* ------------------------------------------------------------------ copies */
+
+zero_result eng_device_quiet(const zero_ctx *z, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    zero_result r = ZERO_OK;
+    for (size_t u = 0; !r && u < z->layout.unit_count; u++)
+        r = d->ops->event_wait(d->read[u], d->own, error);
+    return r;
+}
+
+/** Copies behind all that is queued, and waits for it. */
+static zero_result copy(const zero_ctx *z, void *to, const void *from, size_t bytes,
+                        struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    if (bytes == 0)
+        return ZERO_OK;
+    zero_result r = eng_device_quiet(z, error);
+    if (!r)
+        r = d->ops->copy(to, from, bytes, d->own, error);
+    return r ? r : d->ops->stream_sync(d->own, error);
+}
+
+zero_result eng_device_fetch(const zero_ctx *z, void *host, const void *device, size_t bytes,
+                             struct base_error *error)
+{
+    return copy(z, host, device, bytes, error);
+}
+
+zero_result eng_device_store(const zero_ctx *z, void *device, const void *host, size_t bytes,
+                             struct base_error *error)
+{
+    return copy(z, device, host, bytes, error);
+}

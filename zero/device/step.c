@@ -1,0 +1,387 @@
+// A step whose state is on the device: the verdict falls there, and the update follows it without
+// the host, who learns later what has become of the step. So as not to have to wait for that, the
+// host prepares the update for every number it may turn out to have.
+
+#include "zero/device/inner.h"
+
+#include "base/arena.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/** Where a step's verdict comes to. */
+static struct device_step *step_of(const zero_ctx *z, uint64_t step)
+{
+    return &z->device->state->steps[step % DEVICE_OPEN_STEPS];
+}
+
+static struct device_metrics *metrics_of(const zero_ctx *z, uint64_t step)
+{
+    return &z->device->state->metrics[step % DEVICE_METRIC_STEPS];
+}
+
+/* ------------------------------------------------------------------ metrics */
+
+static size_t metric_place(const zero_ctx *z, int metric, int micro)
+{
+    return (size_t)metric * (size_t)eng_micro_count(z) + (size_t)micro;
+}
+
+void eng_device_metric_set(const zero_ctx *z, int metric, double value)
+{
+    struct device_metrics *metrics = metrics_of(z, z->step + 1);
+    const size_t at = metric_place(z, metric, z->micro);
+    metrics->values[at].given = value;
+    metrics->fetched[at] = 0;
+}
+
+zero_result device_step_value(zero_ctx *z, int metric, const float *value)
+{
+    struct device_metrics *metrics = metrics_of(z, z->step + 1);
+    const size_t at = metric_place(z, metric, z->micro);
+    metrics->fetched[at] = 1;
+    return device_value(z, &metrics->values[at].fetched, value);
+}
+
+/** Makes a step's metrics, all of which are here, what a ballot has. */
+static void enter_metrics(zero_ctx *z, const struct device_metrics *metrics)
+{
+    double *values = eng_verdict_metrics(z);
+    const size_t count = (size_t)metrics->names.count * (size_t)eng_micro_count(z);
+    for (size_t i = 0; i < count; i++)
+        values[i] = metrics->fetched[i] ? (double)metrics->values[i].fetched
+                                        : metrics->values[i].given;
+}
+
+/* ------------------------------------------------------------------ what is queued */
+
+/** Makes squares part of the ballot, once a step. */
+static zero_result add_squares(const zero_ctx *z, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    struct eng_device_ballot *ballot = device_piece(d, DEVICE_BALLOT);
+    const struct eng_device_squares squares = {
+        .squares = device_piece(d, DEVICE_SQUARES),
+        .count = z->placement.own_sums_bytes / (ENG_GRANULE * sizeof(float)),
+        .limbs = ballot->limbs,
+        .overflow = &ballot->overflow,
+    };
+    if (d->state->squared || squares.count == 0)
+        return ZERO_OK;
+    d->state->squared = true;
+    return d->state->kernels->squares(d->state->kernel_state, &squares, d->own, error);
+}
+
+/** Scalars and keys of an update by its number. */
+static void prepare_update(const zero_ctx *z, uint64_t number, struct eng_rule_scalars *scalars,
+                           uint64_t *keys)
+{
+    union eng_scalars prepared;
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        const struct eng_group *group = &z->model.groups[g];
+        group->optimizer->prepare(&group->choice, &z->hyper[g], number, 1, &prepared);
+        scalars[g] = prepared.built_in;
+    }
+    for (size_t k = 0; k < z->device->state->key_count; k++)
+        keys[k] = eng_rounding_key(z, &z->layout.slices[k / ENG_DEVICE_KEYS], k % ENG_DEVICE_KEYS,
+                                   number);
+}
+
+/** Prepares the updates that the next one may be, on the host and then on the device. */
+static zero_result prepare(const zero_ctx *z, struct device_step *step, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const size_t groups = z->model.group_count, updates = (size_t)d->state->open + 1;
+    const size_t key_count = d->state->key_count;
+    struct eng_rule_scalars *scalars = (struct eng_rule_scalars *)(void *)step->prepared;
+    uint64_t *keys = (uint64_t *)(void *)(scalars + DEVICE_OPEN_STEPS * groups);
+    for (size_t i = 0; i < updates; i++)
+        prepare_update(z, z->updates + 1 + i, scalars + i * groups, keys + i * key_count);
+    return d->ops->copy(device_piece(d, DEVICE_PREPARED), step->prepared,
+                        DEVICE_OPEN_STEPS *
+                            (groups * sizeof *scalars + key_count * sizeof *keys),
+                        d->own, error);
+}
+
+static struct eng_device_course course_of(const zero_ctx *z)
+{
+    const bool skips = z->config.nonfinite == ZERO_NONFINITE_SKIP;
+    return (struct eng_device_course){
+        .scale = z->scale,
+        .updates = z->updates,
+        .skips = z->result.skips,
+        .skip_limit = !skips                     ? 0
+                      : z->config.skip_limit > 0 ? (uint64_t)z->config.skip_limit
+                                                 : UINT64_MAX,
+    };
+}
+
+static zero_result judge(const zero_ctx *z, const zero_step_args *args, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const size_t groups = z->model.group_count;
+    const struct eng_rule_scalars *prepared = device_piece(d, DEVICE_PREPARED);
+    struct eng_device_record *record = device_piece(d, DEVICE_RECORD);
+    const struct eng_device_judgement judgement = {
+        .ballots = device_piece(d, d->state->peers ? DEVICE_BALLOTS : DEVICE_BALLOT),
+        .ranks = (size_t)z->config.world,
+        .course = device_piece(d, DEVICE_COURSE),
+        .given = course_of(z),
+        .known = d->state->open == 0,
+        .scale = args->scale,
+        .max_norm = args->max_norm,
+        .first_update = z->updates + 1,
+        .prepared = prepared,
+        .scalars = device_piece(d, DEVICE_SCALARS),
+        .groups = groups,
+        .prepared_keys = (const uint64_t *)(const void *)(prepared + DEVICE_OPEN_STEPS * groups),
+        .keys = device_piece(d, DEVICE_KEYS),
+        .key_count = d->state->key_count,
+        .bad = device_piece(d, DEVICE_BAD),
+        .blamed = (uint64_t *)(void *)(record + 1),
+        .bad_count = z->layout.section_count,
+        .gate = device_piece(d, DEVICE_GATE),
+        .record = record,
+    };
+    return d->state->kernels->judge(d->state->kernel_state, &judgement, d->own, error);
+}
+
+/** Sends the record to the host, behind the metrics. */
+static zero_result report(const zero_ctx *z, const struct device_step *step,
+                          struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const size_t bytes = sizeof *step->record + z->layout.section_count * sizeof(uint64_t);
+    zero_result r =
+        d->ops->copy(step->record, device_piece(d, DEVICE_RECORD), bytes, d->own, error);
+    if (!r)
+        r = d->ops->event_wait(d->valued, d->own, error);
+    return r ? r : d->ops->event_record(step->judged, d->own, error);
+}
+
+/** Updates some runs, if the verdict lets them. */
+static zero_result update_runs(const zero_ctx *z, size_t first, size_t count,
+                               struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_device_run *runs = device_piece(d, DEVICE_RUNS);
+    const struct eng_device_update work = {
+        .runs = runs + first,
+        .count = count,
+        .rounds = d->state->rounds,
+        .scalars = device_piece(d, DEVICE_SCALARS),
+        .keys = device_piece(d, DEVICE_KEYS),
+        .gate = device_piece(d, DEVICE_GATE),
+    };
+    if (count == 0)
+        return ZERO_OK;
+    return d->state->kernels->update(d->state->kernel_state, &work, d->own, error);
+}
+
+/** The update may begin when nobody reads working copies any more. */
+static zero_result wait_for_readers(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    zero_result r = d->ops->event_record(d->state->handed, d->stream, error);
+    if (!r)
+        r = d->ops->event_wait(d->state->handed, d->own, error);
+    return r ? r : eng_device_quiet(z, error);
+}
+
+/** Section by section, each sent on its way when it is updated; what persists goes first. */
+static zero_result update_sections(zero_ctx *z)
+{
+    const struct eng_device *d = z->device;
+    const size_t *runs = d->state->section_runs;
+    struct base_error error = {0};
+    zero_result r = ZERO_OK;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t s = 0; !r && s < z->layout.section_count; s++) {
+            if (z->layout.sections[s].persistent != (pass == 0) || !z->io[s].trains)
+                continue;
+            if (update_runs(z, runs[s], runs[s + 1] - runs[s], &error))
+                return device_failed(z, &error, "an update");
+            r = eng_publish_start(z, s);
+        }
+    if (!r && d->ops->event_record(d->shown, d->own, &error))
+        return device_failed(z, &error, "an update");
+    return r;
+}
+
+/** All in one go. */
+static zero_result update_all(zero_ctx *z)
+{
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    zero_result r = update_runs(z, 0, d->state->run_count, &error);
+    if (!r)
+        r = d->ops->event_record(d->shown, d->own, &error);
+    if (r)
+        return device_failed(z, &error, "an update");
+    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+        if (z->io[s].trains)
+            r = eng_publish_start(z, s);
+    return r;
+}
+
+zero_result eng_device_begin(zero_ctx *z)
+{
+    struct base_error error = {0};
+    zero_result r = eng_device_take_in(z, DEVICE_OPEN_STEPS);
+    if (r)
+        return r;
+    r = z->device->state->stale ? device_runs_refresh(z, &error) : ZERO_OK;
+    return r ? device_failed(z, &error, "beginning a step") : ZERO_OK;
+}
+
+zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
+{
+    struct device_state *state = z->device->state;
+    struct device_step *step = step_of(z, z->step + 1);
+    struct base_error error = {0};
+    zero_result r = eng_device_take_in(z, DEVICE_OPEN_STEPS - 1);
+    if (r)
+        return r;
+    r = prepare(z, step, &error);
+    if (!r)
+        r = add_squares(z, &error);
+    if (!r && state->peers)
+        r = device_vote(z, &error);
+    if (!r)
+        r = judge(z, args, &error);
+    if (!r)
+        r = report(z, step, &error);
+    if (!r && state->peers && z->config.stage == 0)
+        r = device_share_sums(z, &error);
+    if (!r)
+        r = wait_for_readers(z, &error);
+    if (r)
+        return device_failed(z, &error, "a step");
+    z->version++;
+    r = state->peers && z->config.stage > 0 ? update_sections(z) : update_all(z);
+    if (r)
+        return r;
+    state->squared = false;
+    step->max_norm = args->max_norm;
+    step->lr = z->hyper[0].lr;
+    metrics_of(z, z->step + 1)->names = z->metrics;
+    state->open++;
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ what comes back */
+
+/** The first of what sums have found not to be finite. */
+static struct eng_bad first_bad(const zero_ctx *z, const uint64_t *blamed)
+{
+    const uint64_t mask = (UINT64_C(1) << ENG_DEVICE_BAD_SHIFT) - 1;
+    struct eng_bad first = {.micro = UINT64_MAX};
+    for (size_t s = 0; s < z->layout.section_count; s++) {
+        if (blamed[s] == UINT64_MAX)
+            continue;
+        const size_t element = (size_t)(blamed[s] & mask);
+        const struct eng_slice *slice = eng_layout_slice_at(&z->layout, s, element);
+        const struct eng_bad bad = {
+            .micro = blamed[s] >> ENG_DEVICE_BAD_SHIFT,
+            .param = (uint64_t)slice->param,
+            .slice = (uint64_t)slice->index,
+            .element = element - slice->granule * ENG_GRANULE,
+        };
+        eng_bad_min(&first, &bad);
+    }
+    return first;
+}
+
+/** The step becomes the newest one whose verdict is known. */
+static zero_result take_in(zero_ctx *z, uint64_t number)
+{
+    const struct device_step *step = step_of(z, number);
+    struct device_metrics *metrics = metrics_of(z, number);
+    struct eng_verdict verdict = {
+        .norm = step->record->norm,
+        .finite = step->record->finite,
+        .bad = first_bad(z, (const uint64_t *)(const void *)(step->record + 1)),
+    };
+    z->device->state->open--;
+    enter_metrics(z, metrics);
+    const zero_result known = eng_verdict_share(z, &metrics->names, &verdict.bad);
+    if (known)
+        return known;
+    eng_step_record(z, number, &verdict, step->max_norm);
+    if (!verdict.finite) {
+        eng_grad_doubt(z);
+        const zero_result r = eng_policy_nonfinite(z);
+        if (r)
+            return r;
+    } else {
+        eng_policy_clean(z);
+        z->updates++;
+    }
+    z->result.updates = z->updates;
+    eng_metric_step_line(z, step->lr);
+    return ZERO_OK;
+}
+
+zero_result eng_device_take_in(zero_ctx *z, int open)
+{
+    const struct device_state *state = z->device->state;
+    struct base_error error = {0};
+    zero_result r = ZERO_OK;
+    // With several ranks all of them take a step in at the same place.
+    while (!r && state->open > (state->peers ? open : 0)) {
+        const uint64_t number = z->step - (uint64_t)state->open + 1;
+        void *judged = step_of(z, number)->judged;
+        if (state->open > open)
+            r = device_await(z, judged, "waiting for a verdict");
+        else if ((r = z->device->ops->event_query(judged, &error)) == ZERO_AGAIN)
+            return ZERO_OK;
+        else if (r)
+            return device_failed(z, &error, "asking for a verdict");
+        if (!r)
+            r = take_in(z, number);
+    }
+    return r;
+}
+
+/* ------------------------------------------------------------------ verdicts of the host's */
+
+zero_result eng_device_learn(zero_ctx *z)
+{
+    struct eng_device *d = z->device;
+    const size_t count = z->layout.section_count;
+    struct eng_device_ballot ballot;
+    struct base_error error = {0};
+    uint64_t *bad = base_calloc(count, sizeof *bad);
+    if (!bad)
+        return eng_fail(z, ZERO_E_NOMEM, "no memory for %zu sections", count);
+    zero_result r = add_squares(z, &error);
+    if (!r)
+        r = d->ops->event_wait(d->valued, d->own, &error);
+    if (!r)
+        r = eng_device_fetch(z, &ballot, device_piece(d, DEVICE_BALLOT), sizeof ballot, &error);
+    if (!r)
+        r = eng_device_fetch(z, bad, device_piece(d, DEVICE_BAD), count * sizeof *bad, &error);
+    if (!r) {
+        memcpy(z->squares.limb, ballot.limbs, sizeof ballot.limbs);
+        z->squares_overflow = ballot.overflow;
+        z->bad = first_bad(z, bad);
+        struct device_metrics *metrics = metrics_of(z, z->step + 1);
+        metrics->names = z->metrics;
+        enter_metrics(z, metrics);
+    }
+    base_free(bad);
+    return r ? device_failed(z, &error, "fetching what is known of a step") : ZERO_OK;
+}
+
+zero_result eng_device_skip(zero_ctx *z)
+{
+    struct eng_device *d = z->device;
+    struct base_error error = {0};
+    d->state->squared = false;
+    zero_result r = d->ops->zero(device_piece(d, DEVICE_BALLOT), sizeof(struct eng_device_ballot),
+                                 d->own, &error);
+    if (!r)
+        r = device_bad_clear(z, &error);
+    return r ? device_failed(z, &error, "leaving out a step") : ZERO_OK;
+}
