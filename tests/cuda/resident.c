@@ -253,6 +253,37 @@ static void a_step_waits_for_nothing(void **state)
     }
 }
 
+// A stream looks at a unit's weights late, long after it was released, and the step was queued.
+static bool step_behind_a_look(struct place *place)
+{
+    const zero_unit unit = 4;
+    struct team_rank *rank = place->rank;
+    may_go_on = !place->streams[0];
+    if (!job_micro_batches(place))
+        return false;
+    TEAM_OK(rank, zero_gather(rank->z, unit, place->streams[1]));
+    if (!job_queue(place->streams[1], wait_for_leave, &(struct work){.toy = NULL}) ||
+        !job_queue_looks(place, unit, place->streams[1]))
+        return false;
+    TEAM_OK(rank, zero_release(rank->z, unit, place->streams[1]));
+    TEAM_OK(rank, toy_update_on(rank, &place->job->toy, place->streams[0]));
+    usleep(400000);
+    may_go_on = true;
+    place->steps++;
+    return job_train(place, 1) && conclude(place);
+}
+
+static void what_is_looked_at_is_not_updated(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++) {
+        struct job job = resident(stage);
+        job.act = step_behind_a_look;
+        job.toy.dtype = ZERO_BF16;
+        job_compare(1, &job);
+    }
+}
+
 // The error comes when its verdict is known, and no later step has changed anything.
 static bool train_badly(struct place *place)
 {
@@ -298,6 +329,7 @@ int main(void)
         cmocka_unit_test(a_program_may_decide_itself),
         cmocka_unit_test(steps_may_be_announced),
         cmocka_unit_test(a_step_waits_for_nothing),
+        cmocka_unit_test(what_is_looked_at_is_not_updated),
         cmocka_unit_test(what_is_not_finite_is_told_when_it_is_known),
     };
     cmocka_set_test_filter(getenv("FILTER"));
