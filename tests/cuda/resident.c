@@ -55,7 +55,7 @@ static void several_ranks(const char *moves, int most, int rounds)
 static void so_do_several_ranks(void **state)
 {
     (void)state;
-    several_ranks("host", JOB_RANKS, 12);
+    several_ranks("host", JOB_RANKS, 8);
 }
 
 static void so_do_they_over_nccl(void **state)
