@@ -118,8 +118,8 @@ static inline zero_save_options zero_save_options_default(void)
  * room_bytes reach, and waited for beyond them. Of weights and moments on a GPU the
  * thread has copies made, a piece at a time, in a stream of its own, and those that are made before
  * they change go to pinned memory, which the GPU does before the update: the program waits for
- * none of them, only for what is beyond room_bytes. When all shards are durable, which ranks tell each
- * other in zero_step(), rank 0 commits; one zero_step() later every rank knows
+ * none of them, only for what is beyond room_bytes. When all shards are durable, which ranks tell
+ * each other in zero_step(), rank 0 commits; one zero_step() later every rank knows
  * (zero_save_poll()). No bit of a step depends on it. A save under way is completed first.
  *
  * A checkpoint of the same step is replaced when the new one is complete, and is there until then.
@@ -165,9 +165,9 @@ ZERO_API zero_result zero_save_poll(const zero_ctx *z, zero_save_info *info);
 /**
  * Waits until the newest save is complete, on all ranks, and encodes part of it meanwhile where
  * there is a processor for that. *Collective, ordered*, between steps.
- * ZERO_OK also where there is none. ZERO_E_IO, ZERO_E_NOMEM: it failed, on all ranks, with the
- * message of the lowest that did; there is no new checkpoint, those before it are untouched, and
- * zero_save() may be called again. ZERO_E_STATE: inside a step.
+ * ZERO_OK also where there is none. ZERO_E_IO, ZERO_E_NOMEM, ZERO_E_DEVICE: it failed, on all
+ * ranks, with the message of the lowest that did; there is no new checkpoint, those before it are
+ * untouched, and zero_save() may be called again. ZERO_E_STATE: inside a step.
  */
 ZERO_API zero_result zero_save_wait(zero_ctx *z);
 

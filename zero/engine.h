@@ -270,7 +270,8 @@ struct zero_ctx {
     struct eng_stop stop;
 
     struct eng_device *device; /**< where the program computes; NULL: on the host */
-    struct eng_bounce *bounce; /**< what the host sees of state on a device; NULL: it is not there */
+    struct eng_bounce
+        *bounce; /**< what the host sees of state on a device; NULL: it is not there */
     struct eng_tier *tier;     /**< state in a file; NULL: all of it is in memory */
     struct eng_blobs *blobs;   /**< what is attached; NULL: nothing yet */
     struct eng_save *save;     /**< NULL before the first zero_save() */
@@ -371,7 +372,8 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
 /** The byte where granule `granule` of a section's home lies. */
 unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule);
 /** fp32 master weights from element `element` of a section on, which must have them; state must
- * cover the element, here and below. */
+ * cover the element, here and below. Of state on a device: there, but in memory while a visit to it
+ * is under way; so is eng_home(). */
 float *eng_weights(const zero_ctx *z, size_t section, size_t element);
 /** The same, or the working copy where there are no masters; *size: bytes of an element. */
 void *eng_best_weights(const zero_ctx *z, size_t section, size_t element, size_t *size);
@@ -429,19 +431,20 @@ size_t eng_import_bytes(const zero_ctx *z);
 typedef zero_result (*eng_source_fn)(const zero_ctx *z, void *user, const struct eng_slice *slice,
                                      uint64_t first, uint64_t count, float *out,
                                      struct base_error *error);
-/** Whether sums are scratch between steps, where values may wait: neither in a file nor on a device.
+/** Whether sums are scratch between steps, where values may wait: neither in a file nor on a
+ * device.
  */
 bool eng_sums_are_scratch(const zero_ctx *z);
-/** Reads this rank's runs from the source into its sums, once eng_sums_reclaim() has returned; where
- * sums are no scratch the source is only tried. Changes no weight. */
+/** Reads this rank's runs from the source into its sums, once eng_sums_reclaim() has returned;
+ * where sums are no scratch the source is only tried. Changes no weight. */
 zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user,
                             struct base_error *error);
 /** Tries the source of what this rank writes of frozen tensors, which have no sums. */
 zero_result eng_values_try_frozen(zero_ctx *z, eng_source_fn source, void *user,
                                   struct base_error *error);
 /** Reads what no sums keep, through a tile, into weights and working copy: frozen tensors, and
- * where sums are no scratch all others, with `access` as below. Where the source was tried before it
- * is read again. */
+ * where sums are no scratch all others, with `access` as below. Where the source was tried before
+ * it is read again. */
 zero_result eng_values_write(zero_ctx *z, enum eng_access access, eng_source_fn source, void *user,
                              struct base_error *error);
 /** Makes what eng_values_read() read into sums the master weights (access ENG_REPLACE: moments
@@ -456,7 +459,7 @@ void eng_values_refresh(zero_ctx *z, size_t section, size_t element, size_t coun
 /** Elements *first .. *end-1 of a slice are those that this rank writes. */
 void eng_state_part(const zero_ctx *z, const struct eng_slice *slice, size_t *first, size_t *end);
 /** Reads master weights, or the working copy where there are none. *Local.* ZERO_E_IO,
- * ZERO_E_CORRUPT: of state in files. */
+ * ZERO_E_CORRUPT: of state in files; ZERO_E_DEVICE. */
 zero_result eng_values_get(zero_ctx *z, const struct eng_part *part, float *values,
                            struct base_error *error);
 /** First values: data, fill, or zeros. */

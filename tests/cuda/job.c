@@ -325,13 +325,25 @@ static bool work_on_gpu(struct team_rank *rank, void *user)
     return good;
 }
 
+void job_run_on_host(int world, struct job *job)
+{
+    if (!team_run(team_threads(world), world, work_on_host, job))
+        fail_msg("on the host: %d ranks, stage %d, dtype %d", world, job->stage, job->toy.dtype);
+}
+
+void job_run_on_gpus(int world, struct job *job)
+{
+    if (!team_run(team_threads(world), world, work_on_gpu, job))
+        fail_msg("%d ranks, stage %d, dtype %d", world, job->stage, job->toy.dtype);
+    assert_true(cuda_left_nothing());
+}
+
 void job_compare(int world, const struct job *job)
 {
     static struct job host, there;
     host = there = *job;
-    if (!team_run(team_threads(world), world, work_on_host, &host) ||
-        !team_run(team_threads(world), world, work_on_gpu, &there))
-        fail_msg("%d ranks, stage %d, dtype %d", world, job->stage, job->toy.dtype);
+    job_run_on_host(world, &host);
+    job_run_on_gpus(world, &there);
     if (memcmp(host.digest, there.digest, sizeof host.digest) != 0)
         fail_msg("%d ranks, stage %d, dtype %d: other bits", world, job->stage, job->toy.dtype);
     if (memcmp(&host.last, &there.last, sizeof host.last) != 0)
@@ -345,7 +357,6 @@ void job_compare(int world, const struct job *job)
         if (host.sums[i / JOB_LOOKS][i % JOB_LOOKS] != there.sums[i / JOB_LOOKS][i % JOB_LOOKS])
             fail_msg("%d ranks, stage %d: look %d of rank %d has seen other weights", world,
                      job->stage, i % JOB_LOOKS, i / JOB_LOOKS);
-    assert_true(cuda_left_nothing());
 }
 
 struct job job_of(int world, int stage)

@@ -1,7 +1,7 @@
 /**
  * tests/cuda/job.h: training whose work is queued on a GPU and done late, and the same on the host:
- * work is functions of this program, which the stand-in driver calls (driver.h). Nobody waits for it
- * but the engine: who reads or writes too early ends in other bits.
+ * work is functions of this program, which the stand-in driver calls (driver.h). Nobody waits for
+ * it but the engine: who reads or writes too early ends in other bits.
  */
 #ifndef TESTS_CUDA_JOB_H
 #define TESTS_CUDA_JOB_H
@@ -27,7 +27,7 @@ struct job {
     bool releases_first; /**< before gradients are handed over, and one may be on its way */
     void (*configure)(zero_config *config); /**< what else is set; NULL: nothing */
     bool looks_elsewhere; /**< on the host it looks less often at weights: sums are not compared */
-    uint64_t poisoned;   /**< a bit a step: one of its gradients is not finite */
+    uint64_t poisoned;    /**< a bit a step: one of its gradients is not finite */
     /** Filled in: the fingerprint, the metric's mean of a step and of an evaluation, the last step,
      * and the sums of all weights that work has looked at. */
     uint8_t digest[16];
@@ -63,7 +63,10 @@ bool job_queue_looks(struct place *place, zero_unit unit, void *stream);
 /** Micro-batches of a step, without its end; and whole steps. */
 bool job_micro_batches(struct place *place);
 bool job_train(struct place *place, int steps);
-/** Runs the job on the host and on GPUs: the same bits, or the test fails. */
+/** Runs the job on the host, or on GPUs. */
+void job_run_on_host(int world, struct job *job);
+void job_run_on_gpus(int world, struct job *job);
+/** Both: the same bits, or the test fails. */
 void job_compare(int world, const struct job *job);
 /** A job like others of that world and stage. */
 struct job job_of(int world, int stage);

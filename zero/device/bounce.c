@@ -10,9 +10,8 @@
 
 #include <string.h>
 
-/** Parts are cut at multiples of it, in elements of a slice: so each has whole blocks of
- * checkpoints. */
-enum { CUT_GRANULES = 2 * CKPT_BLOCK_ELEMENTS / ENG_GRANULE, CUT = CUT_GRANULES * ENG_GRANULE };
+/** Parts are cut at multiples of it, in elements of a slice: so each is a block of checkpoints. */
+enum { CUT = CKPT_BLOCK_ELEMENTS, CUT_GRANULES = CUT / ENG_GRANULE };
 
 enum { BUFFERS = 2, FIELDS = 2 + ENG_MAX_MOMENTS };
 
@@ -44,8 +43,8 @@ static size_t page_up(size_t bytes)
 }
 
 /** Bytes of a granule's weights, working copy and moments. */
-static size_t granule_bytes(const struct eng_section *section, const struct eng_section_place *place,
-                            zero_dtype moment_dtype)
+static size_t granule_bytes(const struct eng_section *section,
+                            const struct eng_section_place *place, zero_dtype moment_dtype)
 {
     const size_t moments = section->frozen ? 0 : (size_t)section->moments;
     const bool apart = place->master && section->dtype != ZERO_F32;

@@ -130,9 +130,9 @@ static zero_result fetch_piece(const struct eng_device *d, const struct eng_fetc
     piece->source = NULL;
     piece->first = first;
     piece->count = left < PIECE ? (size_t)left : PIECE;
-    zero_result r = d->ops->copy(piece->memory, address(source, field, first),
-                                 piece->count * source->code[field].element_bytes, fetch->stream,
-                                 error);
+    zero_result r =
+        d->ops->copy(piece->memory, address(source, field, first),
+                     piece->count * source->code[field].element_bytes, fetch->stream, error);
     if (!r)
         r = d->ops->stream_sync(fetch->stream, error);
     if (!r)
@@ -149,8 +149,7 @@ static zero_result read_elements(const struct eng_device *d, struct eng_fetch *f
         return d->ops->event_sync(fetch->copied, error);
     const bool has = piece->source == source && first >= piece->first &&
                      first + count <= piece->first + piece->count;
-    const zero_result r =
-        has ? ZERO_OK : fetch_piece(d, fetch, piece, source, field, first, error);
+    const zero_result r = has ? ZERO_OK : fetch_piece(d, fetch, piece, source, field, first, error);
     *elements = piece->memory + (first - piece->first) * source->code[field].element_bytes;
     return r;
 }
@@ -174,8 +173,8 @@ zero_result eng_fetch_copy(const zero_ctx *z, struct eng_fetch *fetch,
 {
     const struct eng_device *d = z->device;
     struct base_error inner = {0};
-    if (!d->ops->copy(to, address(source, field, first),
-                      count * source->code[field].element_bytes, d->own, &inner))
+    if (!d->ops->copy(to, address(source, field, first), count * source->code[field].element_bytes,
+                      d->own, &inner))
         d->ops->event_record(fetch->copied, d->own, &inner);
     return inner.result ? device_tell(z, &inner, "copying state aside", error) : ZERO_OK;
 }

@@ -65,7 +65,7 @@ struct ckpt_saver_load eng_save_load(const zero_ctx *z, int rank)
     return load;
 }
 
-/** Fields of a run in this rank's memory. */
+/** Fields of a run in this rank's memory, or at addresses of its device. */
 static struct ckpt_source source_of(const zero_ctx *z, const struct eng_slice *slice,
                                     const struct ckpt_run *run)
 {

@@ -2,7 +2,7 @@
  * zero/state/state.h: what decides the future of a run, and how it gets to files and back.
  *
  *   save.c       zero_save(): when ranks do what, and what they tell each other
- *   sources.c    where the state is in memory, for the thread that writes it
+ *   sources.c    where the state is, for the thread that writes it
  *   describe.c   the manifest of a model and a moment
  *   load.c       zero_load(), zero_resume(): agreeing, reading, installing
  *   match.c      whether a checkpoint is one of this model and configuration
@@ -115,7 +115,8 @@ int eng_state_fields(const zero_ctx *z, zero_param param);
 struct ckpt_saver_load eng_save_load(const zero_ctx *z, int rank);
 /** Type of a field. */
 zero_dtype eng_state_dtype(const zero_ctx *z, zero_param param, int field);
-/** Where a field of the slice is at element `first`, which this rank has. */
+/** Where a field of the slice is at element `first`, which this rank has: in memory, or, outside of
+ * visits, on its device. */
 void *eng_state_memory(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first);
 
 /* ---- describe.c */
