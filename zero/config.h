@@ -93,7 +93,7 @@ struct eng_config {
     bool on_device;    /**< device: the program computes on one, */
     int device_number; /**< this one */
     const char *device_transport; /**< "nccl", "host": a literal */
-    bool resident;     /**< and all state is there, too: nothing of it is offloaded */
+    bool resident;                /**< and all state is there, too: nothing of it is offloaded */
     int64_t tile_bytes;
     int64_t host_bytes;  /**< 0: not given */
     struct base_log log; /**< sink, levels (log_level, ZERO_LOG) and this rank */

@@ -119,10 +119,10 @@ typedef struct zero_config {
                                 rank's own and those of one rank alone included, is rounded to it
                                 (to nearest even) before it is summed; what overflows by it is not
                                 finite. Part of the numerics; default: each gradient's own */
-    const char *offload_optimizer; /**< "none" (default): master weights, moments, sums and gradients
-                                        are where the program computes; "host": with device=cuda in
-                                        memory of the host, which sums and updates; "nvme": see
-                                        zero/checkpoint.h */
+    const char *offload_optimizer; /**< "none" (default): master weights, moments, sums and
+                                      gradients are where the program computes; "host": with
+                                      device=cuda in memory of the host, which sums and updates;
+                                      "nvme": see zero/checkpoint.h */
     const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank */
     const char *io;                /**< nvme: "uring" (default), "threads", "sync" */
     int64_t tile_bytes; /**< nvme: what is read, updated and written together; default 12 MiB */

@@ -410,8 +410,8 @@ ZERO_API zero_result zero_metric(zero_ctx *z, const char *name, double value);
 ZERO_API zero_result zero_metric_from(zero_ctx *z, const char *name, const float *value,
                                       zero_stream stream);
 
-/** *Local*: the metric's mean over the micro-batches of the last step or evaluation that ended; with
- * all state on a GPU of the newest step that zero_step_info() tells of. ZERO_NOT_FOUND. */
+/** *Local*: the metric's mean over the micro-batches of the last step or evaluation that ended;
+ * with all state on a GPU of the newest step that zero_step_info() tells of. ZERO_NOT_FOUND. */
 ZERO_API zero_result zero_metric_mean(const zero_ctx *z, const char *name, double *mean);
 
 /**
@@ -482,11 +482,12 @@ typedef struct zero_step_result {
  * new values on their way. *Collective, ordered*, after zero_micro_count micro-batches. All ranks
  * return the same result.
  *
- * With all state on a GPU (device=cuda, nothing offloaded) this is queued there, behind `stream` and
- * before what uses the new values, and the call returns; the host is at most two steps ahead: it
- * waits for the verdict on the step before the last one. ZERO_E_NONFINITE then comes from a later
- * call, of the second step after it at the latest or the first call between steps; no step that was
- * queued meanwhile has changed anything. The calls between steps wait for all that is queued.
+ * With all state on a GPU (device=cuda, nothing offloaded) this is queued there, behind `stream`
+ * and before what uses the new values, and the call returns; the host is at most two steps ahead:
+ * it waits for the verdict on the step before the last one. ZERO_E_NONFINITE then comes from a
+ * later call, of the second step after it at the latest or the first call between steps; no step
+ * that was queued meanwhile has changed anything. The calls between steps wait for all that is
+ * queued.
  *
  * ZERO_E_STATE: a unit is gathered, a gradient open, a micro-batch, gradient or metric is missing,
  * or an evaluation is under way (nothing changed). ZERO_E_INVALID: args out of range (nothing
@@ -543,15 +544,15 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
 ZERO_API zero_result zero_step_ahead(zero_ctx *z, const zero_step_args *args);
 
 /** *Local*: the last step's verdict, with all state on a GPU that of the newest step which the host
- * knows; info->struct_size set by the caller. ZERO_AGAIN: it knows none yet; ZERO_E_STATE before the
- * first step. */
+ * knows; info->struct_size set by the caller. ZERO_AGAIN: it knows none yet; ZERO_E_STATE before
+ * the first step. */
 ZERO_API zero_result zero_step_info(const zero_ctx *z, zero_step_result *info);
 
 /**
  * The 2-norm of scale / loss scale * sum of the step's gradients, as zero_step() with that scale
  * will report it; after the last micro-batch of a step, before zero_step(). *Collective, ordered*;
- * waits for the gradients, also on a GPU, and for the ranks. A non-finite gradient gives a non-finite norm.
- * ZERO_E_STATE as for zero_step().
+ * waits for the gradients, also on a GPU, and for the ranks. A non-finite gradient gives a
+ * non-finite norm. ZERO_E_STATE as for zero_step().
  */
 ZERO_API zero_result zero_grad_norm(zero_ctx *z, double scale, double *norm);
 

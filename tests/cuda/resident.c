@@ -1,5 +1,5 @@
-// With all state on the GPU a program ends in the bits of one that computes on the host, whatever it
-// has chosen; and zero_step() waits for nothing. Without a GPU only.
+// With all state on the GPU a program ends in the bits of one that computes on the host, whatever
+// it has chosen; and zero_step() waits for nothing. Without a GPU only.
 #include "tests/cuda/job.h"
 
 #include <setjmp.h>
@@ -102,7 +102,7 @@ static void narrow_gradients(zero_config *config)
 static void so_do_other_precisions_and_orders(void **state)
 {
     (void)state;
-    static void (*const choices[])(zero_config *config) = {
+    static void (*const choices[])(zero_config * config) = {
         narrow_moments, no_masters, neither, sums_of_four, narrow_gradients,
     };
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
@@ -128,7 +128,7 @@ static void scale_of_few(zero_config *config)
 static void steps_that_are_not_finite_are_skipped(void **state)
 {
     (void)state;
-    static void (*const choices[])(zero_config *config) = {skips, scale_of_few};
+    static void (*const choices[])(zero_config * config) = {skips, scale_of_few};
     for (size_t i = 0; i < 8; i++) {
         const int world = i < 4 ? 1 : 2 + (int)i % 2;
         struct job job = resident_of(world, (int)i % 4);

@@ -88,17 +88,17 @@ struct device_state {
     struct device_metrics metrics[DEVICE_METRIC_STEPS];
     struct coll_device *peers; /**< NULL: there is one rank */
     size_t *sums_before; /**< elements of ranks before each, where all sums are here; else 0 */
-    struct coll_span *all_sums; /**< bytes of each rank's */
+    struct coll_span *all_sums;              /**< bytes of each rank's */
     struct coll_device_scattered *scattered; /**< of the sections of a unit that is on its way, */
     struct coll_span *spans;                 /**< with theirs, */
     struct coll_device_gathered *parts;      /**< or that is gathered */
-    size_t *section_runs;       /**< first run of each section, one more at the end */
-    uint64_t *published;        /**< tickets of sections that were sent on their way, */
-    uint64_t *gathered;         /**< and of gather slots */
-    uint64_t last;              /**< the last ticket */
-    unsigned turn;              /**< of the halves of what is received, */
-    void *summed[2];            /**< events behind what has last read them */
-    void *handed; /**< event behind what was queued with a gradient that is handed over */
+    size_t *section_runs;                    /**< first run of each section, one more at the end */
+    uint64_t *published; /**< tickets of sections that were sent on their way, */
+    uint64_t *gathered;  /**< and of gather slots */
+    uint64_t last;       /**< the last ticket */
+    unsigned turn;       /**< of the halves of what is received, */
+    void *summed[2];     /**< events behind what has last read them */
+    void *handed;        /**< event behind what was queued with a gradient that is handed over */
 };
 
 struct eng_device {

@@ -1,6 +1,6 @@
 // State on the devices of several ranks: what travels does so between devices, in the order of the
-// transport's stream. It waits for what it reads and writes over, and who needs what it brings waits
-// for its ticket; the host waits for neither.
+// transport's stream. It waits for what it reads and writes over, and who needs what it brings
+// waits for its ticket; the host waits for neither.
 
 #include "zero/device/inner.h"
 
@@ -18,8 +18,7 @@ static void count_sums(const zero_ctx *z, struct device_state *state)
             if (!z->layout.sections[s].frozen)
                 elements += z->layout.sections[s].elements[r].count;
         state->sums_before[r] = z->config.stage == 0 ? before : 0;
-        state->all_sums[r] =
-            (struct coll_span){before * sizeof(float), elements * sizeof(float)};
+        state->all_sums[r] = (struct coll_span){before * sizeof(float), elements * sizeof(float)};
         before += elements;
     }
 }
@@ -231,8 +230,7 @@ zero_result eng_device_publish(zero_ctx *z, size_t section)
     struct base_error error = {0};
     if (z->placement.sections[section].residence != ENG_COPIED)
         return ZERO_OK;
-    const struct coll_device_gathered all =
-        gathered_section(z, section, eng_home(z, section, 0));
+    const struct coll_device_gathered all = gathered_section(z, section, eng_home(z, section, 0));
     const struct coll_device_all_gather op = {
         .sections = &all,
         .count = 1,
@@ -279,8 +277,7 @@ static zero_result arrived(zero_ctx *z, size_t section, struct base_error *error
     const struct device_state *state = z->device->state;
     if (z->placement.sections[section].residence != ENG_COPIED || !state->published[section])
         return ZERO_OK;
-    return told(z,
-                coll_device_before(state->peers, state->published[section], z->device->stream),
+    return told(z, coll_device_before(state->peers, state->published[section], z->device->stream),
                 error);
 }
 

@@ -10,8 +10,8 @@ zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays)
     struct base_error error = {0};
     zero_result r = d->ops->event_wait(d->taken[slot], d->stream, &error);
     if (!r && !stays)
-        r = d->ops->zero(z->grads + z->grad_slots[slot].offset,
-                         z->placement.units[unit].grad_bytes, d->stream, &error);
+        r = d->ops->zero(z->grads + z->grad_slots[slot].offset, z->placement.units[unit].grad_bytes,
+                         d->stream, &error);
     return r ? device_failed(z, &error, "clearing a gradient") : ZERO_OK;
 }
 

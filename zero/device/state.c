@@ -106,8 +106,7 @@ size_t eng_device_sums_before(const zero_ctx *z, int rank)
 }
 
 /** Where each array begins, and the end of all. */
-static void lay(const zero_ctx *z, const struct eng_placement *p,
-                size_t offsets[DEVICE_PIECES + 1])
+static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets[DEVICE_PIECES + 1])
 {
     const size_t bytes[DEVICE_PIECES] = {
         [DEVICE_PARAMS] = p->params_bytes,
@@ -281,8 +280,8 @@ zero_result device_bad_clear(const zero_ctx *z, struct base_error *error)
     if (!none)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu sections", count);
     memset(none, 0xff, count * sizeof *none);
-    const zero_result r = eng_device_store(z, device_piece(z->device, DEVICE_BAD), none,
-                                           count * sizeof *none, error);
+    const zero_result r =
+        eng_device_store(z, device_piece(z->device, DEVICE_BAD), none, count * sizeof *none, error);
     base_free(none);
     return r;
 }

@@ -50,8 +50,8 @@ static void enter_metrics(zero_ctx *z, const struct device_metrics *metrics)
     double *values = eng_verdict_metrics(z);
     const size_t count = (size_t)metrics->names.count * (size_t)eng_micro_count(z);
     for (size_t i = 0; i < count; i++)
-        values[i] = metrics->fetched[i] ? (double)metrics->values[i].fetched
-                                        : metrics->values[i].given;
+        values[i] =
+            metrics->fetched[i] ? (double)metrics->values[i].fetched : metrics->values[i].given;
 }
 
 /* ------------------------------------------------------------------ what is queued */
@@ -99,8 +99,7 @@ static zero_result prepare(const zero_ctx *z, struct device_step *step, struct b
     for (size_t i = 0; i < updates; i++)
         prepare_update(z, z->updates + 1 + i, scalars + i * groups, keys + i * key_count);
     return d->ops->copy(device_piece(d, DEVICE_PREPARED), step->prepared,
-                        DEVICE_OPEN_STEPS *
-                            (groups * sizeof *scalars + key_count * sizeof *keys),
+                        DEVICE_OPEN_STEPS * (groups * sizeof *scalars + key_count * sizeof *keys),
                         d->own, error);
 }
 

@@ -1,7 +1,7 @@
 // The kernels of device.h on NVIDIA's GPUs. Memory-bound: every element is read and written once,
 // by accesses of 16 bytes (8 of what has 16 bits) side by side. Operations on floats are asked for
 // one by one, so that the compiler cannot fuse them, and round to nearest with denormals.
-#define INLINE           static __device__ __forceinline__
+#define INLINE static __device__ __forceinline__
 #define ENG_SCALE_INLINE INLINE
 
 #include "zero/kernels/cuda.h"

@@ -1,6 +1,6 @@
 /**
- * zero/kernels/judge.h: the verdict on a step, for cuda.cu, which includes it behind its operations.
- * One block: its first thread decides, then all of them carry out.
+ * zero/kernels/judge.h: the verdict on a step, for cuda.cu, which includes it behind its
+ * operations. One block: its first thread decides, then all of them carry out.
  */
 #ifndef ZERO_KERNELS_JUDGE_H
 #define ZERO_KERNELS_JUDGE_H

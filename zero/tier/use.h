@@ -1,7 +1,7 @@
 /**
  * zero/tier/use.h: what the engine calls of state in files. Where there is none, walks and visits
- * go through memory, or see what is on a device through buffers (zero/device/bounce.h), and the rest
- * does nothing.
+ * go through memory, or see what is on a device through buffers (zero/device/bounce.h), and the
+ * rest does nothing.
  */
 #ifndef ZERO_TIER_USE_H
 #define ZERO_TIER_USE_H
