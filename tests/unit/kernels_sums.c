@@ -40,10 +40,15 @@ struct test_case {
     enum eng_rule rule;
     zero_dtype dtype, work;
     int count; // of contributions
-    bool before, past_caches, squares;
+    bool before, past_caches, squares, l2;
     size_t first, elements;
     enum planted planted;
-    size_t bad; // where
+    size_t bad;   // where
+    bool forgets; // beta2 is 0
+    bool odd;     // a number of the state is
+    int odd_array;
+    size_t odd_at;
+    float odd_value;
 };
 
 static int enter(void **state)
@@ -103,6 +108,16 @@ static struct eng_update update_of(const struct test_case *test, struct state *s
     };
 }
 
+static struct eng_rule_scalars scalars_of(const struct test_case *test)
+{
+    struct eng_rule_scalars scalars = input_scalars(test->rule, test->l2, false);
+    if (test->forgets) {
+        scalars.beta2 = 0;
+        scalars.one_minus_beta2 = 1;
+    }
+    return scalars;
+}
+
 // What a table made of a case.
 struct outcome {
     size_t done;
@@ -123,7 +138,7 @@ static void run(const struct eng_kernels *table, const struct test_case *test,
         .count = test->count,
         .first = test->first,
     };
-    const struct eng_rule_scalars scalars = input_scalars(test->rule, false, false);
+    const struct eng_rule_scalars scalars = scalars_of(test);
     const struct eng_update update = update_of(test, state);
     *out = (struct outcome){.done = 0};
     out->done = table->update_sum[test->rule](&scalars, &update, &from,
@@ -157,7 +172,7 @@ static void expect(const struct test_case *test, const struct inputs *in, size_t
         squares[i / ENG_GRANULE] =
             squares_of(usable_table(0), left < ENG_GRANULE ? left : ENG_GRANULE, total + i);
     }
-    const struct eng_rule_scalars scalars = input_scalars(test->rule, false, false);
+    const struct eng_rule_scalars scalars = scalars_of(test);
     struct eng_update update = update_of(test, state);
     update.count = done;
     update.gradient = total;
@@ -180,6 +195,8 @@ static void compare(const struct test_case *test, uint64_t stream)
     static struct state before, expected, actual;
     make_inputs(test, stream, &in);
     fill(&before, stream);
+    if (test->odd)
+        before.f[test->odd_array][GUARD + test->odd_at] = test->odd_value;
     for (size_t t = 0; usable_table(t); t++) {
         double squares[GRANULES] = {0};
         struct outcome out;
@@ -221,6 +238,7 @@ static struct test_case case_of(uint64_t n, size_t elements)
         .before = n / 5 % 2,
         .past_caches = n / 7 % 2,
         .squares = n % 11 > 3,
+        .l2 = n / 13 % 2,
         .first = n % 2 ? 0 : n % GUARD,
         .elements = elements,
     };
@@ -273,12 +291,41 @@ static void stops(void **state)
     }
 }
 
+// Two contributions whose sums are finite, the working copy of their dtype: a loop of its own,
+// which mends afterwards what a number of the state that is none has led to.
+static void odd_states(void **state)
+{
+    (void)state;
+    const float values[] = {NAN, -INFINITY, INFINITY, -1.0f, 3e38f, -3e38f};
+    const size_t places[] = {0, 7, 15, 16, 31, 32, 1023, 1024, 1039, 1040};
+    for (uint64_t n = 0; n < ENG_RULES * 3 * 3 * 6 * 10; n++) {
+        if (!test_takes((int)(n + n / 12)))
+            continue;
+        const struct test_case test = {
+            .rule = (enum eng_rule)(n % ENG_RULES),
+            .dtype = dtypes[n / 4 % 3],
+            .work = dtypes[n / 4 % 3],
+            .count = 2,
+            .first = n % 5,
+            .elements = n % 7 ? 1041 : 1056,
+            .forgets = n / 216 % 2,
+            .l2 = n / 432 % 2,
+            .odd = true,
+            .odd_array = (int)(n / 12 % 3),
+            .odd_value = values[n / 36 % 6],
+            .odd_at = places[n / 216],
+        };
+        compare(&test, 700000 + n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(counts, enter, leave),
         cmocka_unit_test_setup_teardown(kinds, enter, leave),
         cmocka_unit_test_setup_teardown(stops, enter, leave),
+        cmocka_unit_test_setup_teardown(odd_states, enter, leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,20 +108,64 @@ static const struct rule rule_sgd = {ENG_RULE_SGD, 1, sgd};
 static const struct rule rule_lion = {ENG_RULE_LION, 1, lion};
 static const struct rule rule_adagrad = {ENG_RULE_ADAGRAD, 1, adagrad};
 
-/** Updates the vector at element i. */
-INLINE void update_vector(const struct rule *rule, const struct constants *c,
-                          const struct eng_update *u, size_t i, vector gradient, bool stream)
+/** Stores what rule->apply() has made of the vector at element i. */
+INLINE void keep_vector(const struct rule *rule, const struct eng_update *u, size_t i,
+                        const struct elements *x, bool stream)
+{
+    for (int k = 0; k < rule->moments; k++)
+        store(u->moment[k] + i, x->moment[k]);
+    store(u->weight + i, x->weight);
+    if (u->work)
+        store_work(u, i, x->weight, stream);
+}
+
+INLINE struct elements load_elements(const struct rule *rule, const struct eng_update *u, size_t i,
+                                     vector gradient)
 {
     struct elements x = {.gradient = gradient, .weight = load(u->weight + i)};
     for (int k = 0; k < rule->moments; k++)
         x.moment[k] = load(u->moment[k] + i);
-    rule->apply(c, &x);
+    return x;
+}
+
+INLINE void make_canonical(const struct rule *rule, struct elements *x)
+{
     for (int k = 0; k < rule->moments; k++)
-        store(u->moment[k] + i, canonical(x.moment[k]));
-    const vector weight = canonical(x.weight);
-    store(u->weight + i, weight);
-    if (u->work)
-        store_work(u, i, weight, stream);
+        x->moment[k] = canonical(x->moment[k]);
+    x->weight = canonical(x->weight);
+}
+
+/** Updates the vector at element i. */
+INLINE void update_vector(const struct rule *rule, const struct constants *c,
+                          const struct eng_update *u, size_t i, vector gradient, bool stream)
+{
+    struct elements x = load_elements(rule, u, i, gradient);
+    rule->apply(c, &x);
+    make_canonical(rule, &x);
+    keep_vector(rule, u, i, &x, stream);
+}
+
+/** The same, but what is no number may be any NaN: *doubt is none then, either, and mend_vectors()
+ * makes all of them one. Saves three instructions, all of them for the port that divides. */
+INLINE void update_numbers(const struct rule *rule, const struct constants *c,
+                           const struct eng_update *u, size_t i, vector gradient, vector *doubt)
+{
+    struct elements x = load_elements(rule, u, i, gradient);
+    rule->apply(c, &x);
+    *doubt = madd(x.weight, spread(0), *doubt);
+    if (rule->which == ENG_RULE_LION) // of all others a moment that is none makes the weight none
+        *doubt = madd(x.moment[0], spread(0), *doubt);
+    keep_vector(rule, u, i, &x, false);
+}
+
+static __attribute__((noinline)) void mend_vectors(const struct rule *rule,
+                                                   const struct eng_update *u, size_t i, size_t end)
+{
+    for (; i < end; i += WIDTH) {
+        struct elements x = load_elements(rule, u, i, spread(0));
+        make_canonical(rule, &x);
+        keep_vector(rule, u, i, &x, false);
+    }
 }
 
 INLINE void update(const struct rule *rule, const struct eng_rule_scalars *scalars,
@@ -184,9 +228,9 @@ INLINE bool update_total(const struct rule *rule, const struct constants *c,
     return true;
 }
 
-/** The vectors at i .. end-1, all of one granule, as far as they are finite: returns how far. All
- * streams of memory are read side by side, which no two passes over a tile in cache come near to
- * (tests/bench/bench_step.c). */
+/** The vectors at i .. end-1, with a lane all of one granule, as far as they are finite: returns
+ * how far. All streams of memory are read side by side, which no two passes over a tile in cache
+ * come near to (tests/bench/bench_step.c). */
 INLINE size_t update_vectors(const struct rule *rule, const struct constants *c,
                              const struct eng_update *u, const struct eng_contributions *from,
                              zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES])
@@ -213,14 +257,68 @@ INLINE size_t update_pairs(const struct rule *rule, const struct constants *c,
     return i;
 }
 
-/** Whichever of the two fits. */
+/** The sum of two contributions; only every second vector of narrow ones asks ahead. */
+INLINE vector sum_of_two(const void *const pair[2], zero_dtype dtype, size_t i, bool ask)
+{
+    if (ask || dtype == ZERO_F32)
+        return add(widened(dtype, pair[0], i), widened(dtype, pair[1], i));
+    const uint16_t *const one = (const uint16_t *)pair[0] + i;
+    const uint16_t *const other = (const uint16_t *)pair[1] + i;
+    return dtype == ZERO_BF16 ? add(load_bf16(one), load_bf16(other))
+                              : add(load_f16(one), load_f16(other));
+}
+
+/** The same, of what most steps consist of: all sums are finite, the working copy is of the dtype
+ * in which gradients travel and stays in the caches, decay is not L2. A loop that asks for none of
+ * it has two thirds of the instructions, which tells where somebody else has the core's other half.
+ */
+INLINE size_t update_usual(const struct rule *rule, const struct constants *c,
+                           const struct eng_update *u, const struct eng_contributions *from,
+                           zero_dtype dtype, size_t begin, size_t end)
+{
+    const void *const pair[] = {from->sources[0], from->sources[1]};
+    const size_t first = from->first;
+    struct constants usual = *c;
+    struct eng_update run = *u;
+    usual.l2 = false;
+    run.work_dtype = dtype;
+    if (dtype == ZERO_F32)
+        run.work = NULL;
+    else if (!run.work)
+        __builtin_unreachable(); // is_usual() has looked
+    vector doubt = spread(0);
+    size_t i = begin;
+    for (; end - i >= 2 * WIDTH; i += 2 * WIDTH) {
+        const vector one = sum_of_two(pair, dtype, first + i, true);
+        update_numbers(rule, &usual, &run, i, one, &doubt);
+        const vector other = sum_of_two(pair, dtype, first + i + WIDTH, false);
+        update_numbers(rule, &usual, &run, i + WIDTH, other, &doubt);
+    }
+    if (i < end)
+        update_numbers(rule, &usual, &run, i, sum_of_two(pair, dtype, first + i, true), &doubt);
+    if (__builtin_expect(!all_finite(doubt), false))
+        mend_vectors(rule, &run, begin, end);
+    return end;
+}
+
+/** Whether update_usual() does it. */
+INLINE bool is_usual(const struct constants *c, const struct eng_update *u, zero_dtype dtype,
+                     const double *lane)
+{
+    const bool work = dtype == ZERO_F32 ? !u->work : u->work && u->work_dtype == dtype;
+    return work && !lane && !c->l2 && !streams(u);
+}
+
+/** Whichever of them fits. */
 INLINE size_t update_some(const struct rule *rule, const struct constants *c,
                           const struct eng_update *u, const struct eng_contributions *from,
                           zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES])
 {
-    if (from->count == 2 && !from->before)
-        return update_pairs(rule, c, u, from, dtype, i, end, lane);
-    return update_vectors(rule, c, u, from, dtype, i, end, lane);
+    if (from->count != 2 || from->before)
+        return update_vectors(rule, c, u, from, dtype, i, end, lane);
+    if (is_usual(c, u, dtype, lane))
+        return update_usual(rule, c, u, from, dtype, i, end);
+    return update_pairs(rule, c, u, from, dtype, i, end, lane);
 }
 
 /** The same, with a loop for each dtype. */
@@ -260,13 +358,14 @@ INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars 
     const struct constants c = constants_of(scalars);
     const struct eng_update u = *run;
     const struct eng_contributions parts = *from;
+    const size_t most = squares ? ENG_GRANULE : u.count;
     size_t i = 0;
-    for (size_t granule = 0; granule < u.count; granule += ENG_GRANULE) {
+    for (size_t first = 0; first < u.count; first += most) {
         double lanes[ENG_SUM_LANES] = {0}, *lane = squares ? lanes : NULL;
-        const size_t left = u.count - granule;
-        const size_t end = granule + (left < ENG_GRANULE ? left : ENG_GRANULE);
+        const size_t left = u.count - first;
+        const size_t end = first + (left < most ? left : most);
         const size_t whole = end - end % WIDTH;
-        i = update_whole(rule, &c, &u, &parts, granule, whole, lane);
+        i = update_whole(rule, &c, &u, &parts, first, whole, lane);
         if (i == whole && whole < end)
             i = update_rest(rule, scalars, &u, &parts, whole, lane);
         if (i < end)
