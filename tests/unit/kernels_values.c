@@ -66,6 +66,23 @@ static void environment(void **state)
     assert_int_equal(after, hostile); // no exception of ours is left behind either
 }
 
+// What is set already is not set again; exceptions are taken back all the same.
+static void exceptions(void **state)
+{
+    (void)state;
+    struct eng_fp_state saved;
+    const unsigned original = _mm_getcsr();
+    const unsigned overflow = 0x1f80u | 0x8u;
+    _mm_setcsr(overflow);
+    eng_fp_enter(&saved);
+    volatile float product = inexact();
+    eng_fp_leave(&saved);
+    const unsigned after = _mm_getcsr();
+    _mm_setcsr(original);
+    assert_true(product == 1.0f + 0x1p-22f);
+    assert_int_equal(after, overflow);
+}
+
 // The definition, written out: sixteen lanes, then a tree.
 static double sum_of_squares(size_t count, const float *x)
 {
@@ -177,8 +194,9 @@ static void golden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables),    cmocka_unit_test(environment), cmocka_unit_test(sum_squares),
-        cmocka_unit_test(from_bf16), cmocka_unit_test(to_bf16),     cmocka_unit_test(golden),
+        cmocka_unit_test(tables),      cmocka_unit_test(environment), cmocka_unit_test(exceptions),
+        cmocka_unit_test(sum_squares), cmocka_unit_test(from_bf16),   cmocka_unit_test(to_bf16),
+        cmocka_unit_test(golden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,18 +4,23 @@
 
 #include <immintrin.h>
 
-// Rounding to nearest, all exceptions masked, neither flush-to-zero nor denormals-are-zero.
+// Rounding to nearest, all exceptions masked, neither flush-to-zero nor denormals-are-zero; the
+// rest are flags of what has happened.
 #define MXCSR_DEFAULT 0x1f80u
+#define MXCSR_FLAGS 0x3fu
 
+// Writing the register takes several times as long as reading it: mostly there is nothing to write.
 void eng_fp_enter(struct eng_fp_state *saved)
 {
     saved->control = _mm_getcsr();
-    _mm_setcsr(MXCSR_DEFAULT);
+    if ((saved->control & ~MXCSR_FLAGS) != MXCSR_DEFAULT)
+        _mm_setcsr(MXCSR_DEFAULT);
 }
 
 void eng_fp_leave(const struct eng_fp_state *saved)
 {
-    _mm_setcsr(saved->control);
+    if (_mm_getcsr() != saved->control)
+        _mm_setcsr(saved->control);
 }
 
 #else
