@@ -90,8 +90,8 @@ struct eng_config {
     const char *recovery; /**< "on", "durable": a literal */
     const char *compress; /**< "auto", "on", "off": a literal */
     char device[ENG_VALUE_BYTES];
-    bool on_device;    /**< device: the program computes on one, */
-    int device_number; /**< this one */
+    bool on_device;               /**< device: the program computes on one, */
+    int device_number;            /**< this one */
     const char *device_transport; /**< "nccl", "host": a literal */
     bool resident;                /**< and all state is there, too: nothing of it is offloaded */
     int64_t tile_bytes;

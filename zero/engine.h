@@ -271,10 +271,10 @@ struct zero_ctx {
 
     struct eng_device *device; /**< where the program computes; NULL: on the host */
     struct eng_bounce
-        *bounce; /**< what the host sees of state on a device; NULL: it is not there */
-    struct eng_tier *tier;     /**< state in a file; NULL: all of it is in memory */
-    struct eng_blobs *blobs;   /**< what is attached; NULL: nothing yet */
-    struct eng_save *save;     /**< NULL before the first zero_save() */
+        *bounce;             /**< what the host sees of state on a device; NULL: it is not there */
+    struct eng_tier *tier;   /**< state in a file; NULL: all of it is in memory */
+    struct eng_blobs *blobs; /**< what is attached; NULL: nothing yet */
+    struct eng_save *save;   /**< NULL before the first zero_save() */
     struct eng_save_status save_status;
 };
 

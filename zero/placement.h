@@ -86,9 +86,9 @@ struct eng_limits {
     int stage;
     bool alone;      /**< state is on the device of the only rank: nothing is gathered */
     bool sums_whole; /**< every rank has a copy of all sums */
-    bool shared;   /**< the ranks of the host share one copy of the parameters; not at stage 0 */
-    bool blocks;   /**< rounds leave blocks of micro-batches unfinished */
-    bool paranoid; /**< windows at every stage */
+    bool shared;     /**< the ranks of the host share one copy of the parameters; not at stage 0 */
+    bool blocks;     /**< rounds leave blocks of micro-batches unfinished */
+    bool paranoid;   /**< windows at every stage */
     int open_units;
     int prefetch_units;
     int grad_units;
