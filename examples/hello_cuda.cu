@@ -78,8 +78,8 @@ int main()
     desc.name = "weight", desc.ndim = 2, desc.shape[0] = INS, desc.shape[1] = OUTS;
     config.micro_batches = MICRO_BATCHES;
     config.device = "cuda";
-    void *there = NULL; // the address of `loss`
     cudaStream_t stream = NULL;
+    void *there = NULL; // the address of `loss`
     cudaError_t status = cudaSuccess;
     zero_result result = zero_open(&z, &config);
     if (!result && !(result = zero_add_group(z, NULL, NULL)) &&
@@ -89,6 +89,7 @@ int main()
     for (int n = 0; !result && n < STEPS; n++)
         result = run_step(z, weight, (const float *)there, stream);
     double mean = 1;
+    result = result ? result : zero_step_wait(z);
     if (!result && !(result = zero_metric_mean(z, "loss", &mean)) && zero_rank(z) == 0)
         printf("after %d steps loss %.6f\n", STEPS, mean);
     if (result < 0)

@@ -241,6 +241,16 @@ zero_result zero_step_info(const zero_ctx *z, zero_step_result *info)
     return ZERO_OK;
 }
 
+zero_result zero_step_wait(zero_ctx *z)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_step_wait");
+    if (!r && eng_state_on_device(z))
+        r = eng_device_take_in(z, 0);
+    return eng_leave(z, r);
+}
+
 /** Ends the step without an update, whatever its gradients are. */
 static zero_result skip_step(zero_ctx *z)
 {

@@ -544,9 +544,15 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
 ZERO_API zero_result zero_step_ahead(zero_ctx *z, const zero_step_args *args);
 
 /** *Local*: the last step's verdict, with all state on a GPU that of the newest step which the host
- * knows; info->struct_size set by the caller. ZERO_AGAIN: it knows none yet; ZERO_E_STATE before
- * the first step. */
+ * knows (zero_step_wait()); info->struct_size set by the caller. ZERO_AGAIN: it knows none yet;
+ * ZERO_E_STATE before the first step. */
 ZERO_API zero_result zero_step_info(const zero_ctx *z, zero_step_result *info);
+
+/** Waits until the host knows the verdicts on all steps so far: zero_step_info() and
+ * zero_metric_mean() then tell of the last one. For who prints every step: only with all state on a
+ * GPU is there anything to wait for. *Collective, ordered.* A step that has failed says so here as
+ * it would in a later call. ZERO_E_STATE before commit. */
+ZERO_API zero_result zero_step_wait(zero_ctx *z);
 
 /**
  * The 2-norm of scale / loss scale * sum of the step's gradients, as zero_step() with that scale

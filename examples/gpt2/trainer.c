@@ -363,9 +363,10 @@ zero_result trainer_step(struct trainer *trainer, struct step_report *report)
     }
     const double lr = learning_rate(o, trainer->step + 1), loss_scale = zero_loss_scale(trainer->z);
     zero_result result = update(trainer, lr);
-    if (result)
-        return result;
-    result = zero_step_info(trainer->z, &info);
+    if (!result)
+        result = zero_step_wait(trainer->z); // every step is printed
+    if (!result)
+        result = zero_step_info(trainer->z, &info);
     if (result)
         return result;
     trainer->step = info.step;

@@ -233,10 +233,11 @@ static bool step_without_waiting(struct place *place)
     may_go_on = true;
     if (!job_train(place, 2))
         return false;
-    if (!conclude(place))
-        return false;
+    TEAM_OK(rank, zero_step_wait(rank->z));
     TEAM_OK(rank, zero_step_info(rank->z, &info));
     TEAM_CHECK(info.step == 4);
+    if (!conclude(place))
+        return false;
     return true;
 }
 

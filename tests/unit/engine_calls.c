@@ -95,6 +95,7 @@ static void calls_before_commit_are_refused(void **state)
     assert_int_equal(zero_open(&z, &config), ZERO_OK);
     assert_int_equal(zero_gather(z, 0, NULL), ZERO_E_STATE);
     says(z, "before zero_commit");
+    assert_int_equal(zero_step_wait(z), ZERO_E_STATE);
     assert_null(zero_param_ptr(z, 0, 0));
     assert_string_equal(zero_plan_text(z), "");
     assert_int_equal(zero_commit(z), ZERO_E_INVALID);
@@ -151,6 +152,7 @@ static void calls_out_of_order_change_nothing(void **state)
     says(z, "unit 3 (u3) is gathered: zero_release() is due");
     assert_int_equal(zero_release(z, 3, NULL), ZERO_OK);
     assert_int_equal(step(z, 0), ZERO_OK);
+    assert_int_equal(zero_step_wait(z), ZERO_OK);
     assert_int_equal(zero_step_info(z, &info), ZERO_OK);
     assert_int_equal(info.step, 1);
     assert_int_equal(info.updates, 1);
