@@ -16,7 +16,8 @@ struct temporary job_directory;
 
 static const struct base_device *const gpu = &base_device_cuda;
 static __typeof__(cuLaunchHostFunc) *launch;
-static cuda_driver_bytes_fn bytes_there;
+static cuda_driver_bytes_fn bytes_there; // NULL: the GPUs are real
+static int gpus;
 
 static void *stream_of(const struct place *place, zero_unit unit)
 {
@@ -50,15 +51,29 @@ static void look(void *user)
     free(work);
 }
 
-bool job_queue(void *stream, void (*call)(void *user), const struct work *work)
+static size_t bytes_of(zero_dtype dtype, const struct work *work)
+{
+    return (size_t)work->tensor->numel * (dtype == ZERO_F32 ? 4 : 2);
+}
+
+bool job_queue(struct place *place, void *stream, void (*call)(void *user), const struct work *work)
 {
     struct work *own = malloc(sizeof *own);
     TEAM_CHECK(own);
     *own = *work;
-    if (!stream)
+    if (!stream) {
         call(own);
-    else
-        TEAM_CHECK(launch(stream, call, own) == CUDA_SUCCESS);
+        return true;
+    }
+    const size_t weights = work->tensor ? bytes_of(toy_dtype(work->toy, work->tensor), work) : 0;
+    const size_t gradient =
+        work->tensor ? bytes_of(toy_grad_dtype(work->toy, work->tensor), work) : sizeof(float);
+    own->weights = staged_in(&place->staged, stream, work->weights, weights);
+    own->gradient = staged_in(&place->staged, stream, work->gradient, gradient);
+    TEAM_CHECK((own->weights || !work->weights) && (own->gradient || !work->gradient));
+    const void *written = own->gradient;
+    TEAM_CHECK(launch(stream, call, own) == CUDA_SUCCESS); // which frees it, perhaps at once
+    TEAM_CHECK(!written || staged_out(&place->staged, stream, work->gradient, written, gradient));
     return true;
 }
 
@@ -77,7 +92,7 @@ bool job_queue_looks(struct place *place, zero_unit unit, void *stream)
             .weights = slice < 0 ? NULL : zero_param_ptr(place->rank->z, p, slice),
             .sum = sum,
         };
-        if (slice >= 0 && !job_queue(stream, look, &work))
+        if (slice >= 0 && !job_queue(place, stream, look, &work))
             return false;
     }
     return true;
@@ -88,7 +103,7 @@ static bool poisons(const struct place *place, zero_unit unit, const zero_micro 
     return place->job->poisoned >> micro->step & 1 && unit == 3 && micro->index == 2;
 }
 
-static bool queue_gradients(const struct place *place, zero_unit unit, const zero_micro *micro,
+static bool queue_gradients(struct place *place, zero_unit unit, const zero_micro *micro,
                             void *stream)
 {
     const struct toy *toy = &place->job->toy;
@@ -105,7 +120,7 @@ static bool queue_gradients(const struct place *place, zero_unit unit, const zer
             .weights = slice < 0 ? NULL : zero_param_ptr(z, p, slice),
             .gradient = slice < 0 ? NULL : zero_grad_ptr(z, p, slice),
         };
-        if (work.gradient && !job_queue(stream, add_gradient, &work))
+        if (work.gradient && !job_queue(place, stream, add_gradient, &work))
             return false;
     }
     return true;
@@ -133,12 +148,12 @@ static bool backward(struct place *place, zero_unit unit, const zero_micro *micr
     return true;
 }
 
-static bool give_metrics(const struct place *place, const zero_micro *micro)
+static bool give_metrics(struct place *place, const zero_micro *micro)
 {
     static const char *const names[] = {"number", "other"};
     for (int m = 0; m < 2; m++) {
         const struct work work = {.micro = *micro, .gradient = place->metric + m};
-        if (!job_queue(place->streams[m], write_metric, &work))
+        if (!job_queue(place, place->streams[m], write_metric, &work))
             return false;
         TEAM_OK(place->rank,
                 zero_metric_from(place->rank->z, names[m], place->metric + m, place->streams[m]));
@@ -295,7 +310,7 @@ static bool is_planned(const struct team_rank *rank)
         bytes += planned[i].mine;
     TEAM_CHECK(strstr(zero_plan_text(rank->z), " gpu "));
     TEAM_CHECK(strstr(zero_plan_json(rank->z), "\"gpu\": {"));
-    TEAM_CHECK(rank->world > 1 || bytes_there() == bytes);
+    TEAM_CHECK(rank->world > 1 || !bytes_there || bytes_there() == bytes);
     return true;
 }
 
@@ -304,14 +319,15 @@ static bool work_on_gpu(struct team_rank *rank, void *user)
     struct job *job = user;
     struct place place = {.rank = rank, .job = job};
     void *metric = NULL;
-    char device[16];
-    const int number = rank->rank % CUDA_DRIVER_GPUS;
+    char device[24];
+    const int number = rank->rank % gpus;
     snprintf(device, sizeof device, "cuda:%d", number);
     rank->config.device = device;
     TEAM_CHECK(gpu->enter(number, NULL) == ZERO_OK);
     bool good = gpu->stream_create(&place.streams[0], false, NULL) == ZERO_OK &&
                 gpu->stream_create(&place.streams[1], true, NULL) == ZERO_OK &&
-                gpu->alloc(&metric, 2 * sizeof *place.metric, NULL) == ZERO_OK;
+                gpu->alloc(&metric, 2 * sizeof *place.metric, NULL) == ZERO_OK &&
+                (bytes_there || staged_make(&place.staged, gpu));
     place.metric = metric;
     good = good && open_job(rank, job) && act(&place);
     good = good && is_planned(rank);
@@ -321,6 +337,7 @@ static bool work_on_gpu(struct team_rank *rank, void *user)
     for (int s = 0; s < 2; s++)
         gpu->stream_destroy(place.streams[s]);
     gpu->free(metric);
+    staged_free(&place.staged);
     gpu->leave();
     return good;
 }
@@ -372,11 +389,19 @@ struct job job_of(int world, int stage)
     return job;
 }
 
+int job_gpus(void)
+{
+    return gpus;
+}
+
 bool job_begin(void)
 {
+    struct base_error error = {0};
     void *found = cuda_driver_function("cuLaunchHostFunc");
-    if (!cuda_driver_function(CUDA_DRIVER_LIVE) || !found)
+    if (gpu->count(&gpus, &error) || !found) {
+        printf("skipped: %s\n", found ? error.message : "no GPU driver here");
         return false;
+    }
     memcpy(&launch, &found, sizeof launch);
     found = cuda_driver_function(CUDA_DRIVER_BYTES);
     memcpy(&bytes_there, &found, sizeof bytes_there);

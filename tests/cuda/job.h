@@ -1,12 +1,14 @@
 /**
  * tests/cuda/job.h: training whose work is queued on a GPU and done late, and the same on the host:
- * work is functions of this program, which the stand-in driver calls (driver.h). Nobody waits for
- * it but the engine: who reads or writes too early ends in other bits.
+ * work is functions of this program, which the driver calls, with what they read and write of a
+ * real GPU in memory of the host (staged.h). Nobody waits for it but the engine: who reads or
+ * writes too early ends in other bits.
  */
 #ifndef TESTS_CUDA_JOB_H
 #define TESTS_CUDA_JOB_H
 
 #include "base/device.h"
+#include "tests/cuda/staged.h"
 #include "tests/ranks/toy.h"
 #include "tests/unit/temporary.h"
 #include "zero/engine.h"
@@ -42,6 +44,7 @@ struct place {
     void *streams[2]; /**< used in turns, unit by unit and step by step */
     float *metric;    /**< two, memory of the GPU */
     int looks, steps; /**< so far */
+    struct staged staged;
 };
 
 /** Directory of files. */
@@ -54,10 +57,11 @@ struct work {
     zero_micro micro;
     float factor;
     const void *weights;
-    void *gradient;
+    void *gradient; /**< without a tensor: a float */
     double *sum;
 };
-bool job_queue(void *stream, void (*call)(void *user), const struct work *work);
+bool job_queue(struct place *place, void *stream, void (*call)(void *user),
+               const struct work *work);
 /** Adds the weights of a unit up. */
 bool job_queue_looks(struct place *place, zero_unit unit, void *stream);
 /** Micro-batches of a step, without its end; and whole steps. */
@@ -71,7 +75,9 @@ void job_compare(int world, const struct job *job);
 /** A job like others of that world and stage. */
 struct job job_of(int world, int stage);
 
-/** Finds the stand-in driver; false: it is not there. */
+/** Finds GPUs, the stand-in driver's or real ones; false, and why it is a skip: there is none. */
 bool job_begin(void);
+/** How many. */
+int job_gpus(void);
 
 #endif

@@ -1,7 +1,6 @@
 // State that lives on a GPU is what it would be on the host, for whoever reads and writes it from
 // there: first values, parts of tensors, fingerprints, files, and checkpoints that are written
-// while steps go on. Without a GPU only, as engine.c: memory of the stand-in driver is closed to
-// the host, and work is done late.
+// while steps go on. Memory of the stand-in driver is closed to the host, and work is done late.
 #include "base/arena.h"
 #include "tests/cuda/driver.h"
 #include "tests/cuda/job.h"
@@ -278,8 +277,9 @@ static bool save_while_steps_go_on(struct place *place)
             return false;
         TEAM_OK(rank, zero_fingerprint(rank->z, digest));
         TEAM_OK(rank, zero_save(rank->z, job_directory.directory, &options));
-        TEAM_CHECK(i == 0 || live_there() == live); // the first save makes what all use
-        live = live_there();
+        TEAM_CHECK(i == 0 || !live_there ||
+                   live_there() == live); // the first save makes what all use
+        live = live_there ? live_there() : 0;
         // The first change comes at once; the step after that when some more is written.
         TEAM_OK(rank, zero_param_write(rank->z, 2, 0, 65000, 1000, values));
         if (!job_train(place, 1) || !note(place, digest))
@@ -368,6 +368,8 @@ static bool fail_once(struct place *place)
 static void a_failure_of_the_device_is_told(void **state)
 {
     (void)state;
+    if (!fail_next)
+        skip(); // there is no way to have a real one fail
     struct job job = job_of_kind(1, fail_once);
     job_run_on_gpus(1, &job);
 }
@@ -385,11 +387,11 @@ static int tear_down(void **state)
     return 0;
 }
 
-static bool find(const char *name, void *function)
+// NULL: the driver is a real one.
+static void find(const char *name, void *function)
 {
     void *found = cuda_driver_function(name);
     memcpy(function, &found, sizeof found);
-    return found != NULL;
 }
 
 int main(void)
@@ -403,11 +405,9 @@ int main(void)
         cmocka_unit_test(what_a_checkpoint_has_not_stays),
         cmocka_unit_test(a_failure_of_the_device_is_told),
     };
-    if (!job_begin()) {
-        printf("skipped: functions of this program are no kernels of a GPU\n");
+    if (!job_begin())
         return JOB_SKIPPED;
-    }
-    if (!find(CUDA_DRIVER_LIVE, &live_there) || !find(CUDA_DRIVER_FAIL, &fail_next))
-        return 1;
+    find(CUDA_DRIVER_LIVE, &live_there);
+    find(CUDA_DRIVER_FAIL, &fail_next);
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
