@@ -370,7 +370,8 @@ static void loading_takes_no_more_than_planned(void **state)
             assert_in_range(without.most, without.planned / 3, without.planned);
             assert_in_range(with.most, bytes + without.planned / 3, with.planned);
             assert_int_equal(with.planned - without.planned, bytes);
-            assert_in_range(with.most - without.most, bytes, bytes + ranks * 8192);
+            if (world == 1) // the most of several ranks is not of the same moment every time
+                assert_in_range(with.most - without.most, bytes, bytes + 8192);
         }
 }
 
