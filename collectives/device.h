@@ -52,12 +52,13 @@ struct coll_device_config {
                                            this */
     const struct base_device *device; /**< "nccl": base_device_cuda; "host": any */
     int number;                       /**< of this rank's */
-    uint64_t
-        timeout_ns; /**< longest time for an operation from where its stream has come to it,
-                         for ranks to meet, and for the end; as in coll_config. 0: the host's */
-    void *native;   /**< "nccl": an ncclComm_t of the same ranks in the same order on the same
-                         devices, only the parent of one that is made of it; NULL: none, on
-                         every rank or on none */
+    /** Longest time for an operation from where its stream has come to it, for ranks to meet, and
+     * for the end; as in coll_config. 0: the host's. */
+    uint64_t timeout_ns;
+    /** "nccl": an ncclComm_t, which is to be of the same ranks in the same order on the same
+     * devices, and is otherwise left alone: what is made is beside it. NULL: none, on every rank or
+     * on none. */
+    void *native;
     const struct base_log *log; /**< borrowed; may be NULL */
 };
 

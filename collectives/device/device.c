@@ -118,12 +118,12 @@ static zero_result meet(struct coll_device *device, struct base_error *error)
     zero_result result;
     for (;;) {
         pthread_mutex_lock(&device->mutex);
-        result = device->transport->ready(device->link, error);
+        result = coll_failed(device->host)
+                     ? coll_state(device->host, error) // and the link may be gone
+                     : device->transport->ready(device->link, error);
         pthread_mutex_unlock(&device->mutex);
         if (result != ZERO_AGAIN)
             return result;
-        if (coll_failed(device->host))
-            return coll_state(device->host, error);
         for (int rank = 0; rank < device->host->world; rank++)
             if (atomic_load(&device_board_of(device, rank)->state) == DEVICE_FAILED)
                 return ZERO_AGAIN;
@@ -142,7 +142,7 @@ static zero_result join(struct coll_device *device, const struct coll_device_con
     unsigned char id[DEVICE_ID_BYTES] = {0};
     zero_result result = ZERO_OK;
     device->board = coll_arena_base(device->arena);
-    if (!config->native && device->host->rank == 0)
+    if (device->host->rank == 0)
         result = device->transport->identify(id, &mine);
     result = agree(device->host, config->native != NULL,
                    "whether they give a communicator of their own", result, &mine, error);
@@ -154,7 +154,9 @@ static zero_result join(struct coll_device *device, const struct coll_device_con
     result = device->kind->enter(device->number, &mine);
     if (!result) {
         pthread_mutex_lock(&device->mutex);
-        result = device->transport->join(&device->link, config, id, &mine);
+        result = coll_failed(device->host)
+                     ? coll_state(device->host, &mine)
+                     : device->transport->join(&device->link, config, id, &mine);
         pthread_mutex_unlock(&device->mutex);
         if (!result)
             result = meet(device, &mine);
@@ -198,6 +200,8 @@ zero_result coll_device_open(struct coll_device **opened, const struct coll_devi
         result = coll_arena_create(config->host, sizeof *device->board, &device->arena, error);
     if (!result && device)
         result = join(device, config, error);
+    if (result && device && device->board)
+        atomic_store(&device->board->state, DEVICE_FAILED); // nobody need wait for it
     if (result && device)
         discard(device);
     else

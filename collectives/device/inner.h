@@ -47,7 +47,7 @@ struct coll_device_transport {
     /** Whether it can: loads what it needs, looks at config->native. ZERO_E_UNSUPPORTED,
      * ZERO_E_INVALID. */
     zero_result (*prepare)(const struct coll_device_config *config, struct base_error *error);
-    /** Makes what ranks meet by: the lowest one's. Not called with config->native. */
+    /** Makes what ranks meet by: the lowest one's. */
     zero_result (*identify)(unsigned char id[DEVICE_ID_BYTES], struct base_error *error);
     /** Begins to meet. A link that is there after an error is aborted, too. */
     zero_result (*join)(void **link, const struct coll_device_config *config,

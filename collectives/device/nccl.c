@@ -2,13 +2,13 @@
 #include "collectives/device/inner.h"
 #include "collectives/device/nccl_library.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(sizeof(ncclUniqueId) == DEVICE_ID_BYTES, "what is broadcast is the whole of it");
 
 struct link {
     ncclComm_t comm;
-    ncclComm_t parent; /**< while it is asked for a part */
 };
 
 /* ------------------------------------------------------------------ errors */
@@ -28,16 +28,18 @@ static zero_result done(ncclResult_t status, const char *call, ncclComm_t comm,
 
 /* ------------------------------------------------------------------ beginning and end */
 
-static zero_result check_parent(const struct nccl_library *library,
+/** Ours is not a part of it: sharing resources, which its owner may have chosen, would have the end
+ * of ours end it, too. */
+static zero_result check_native(const struct nccl_library *library,
                                 const struct coll_device_config *config, struct base_error *error)
 {
-    ncclComm_t parent = config->native;
+    ncclComm_t native = config->native;
     int count = -1, rank = -1, number = -1;
-    zero_result result = done(library->count(parent, &count), "ncclCommCount", NULL, error);
+    zero_result result = done(library->count(native, &count), "ncclCommCount", NULL, error);
     if (!result)
-        result = done(library->rank(parent, &rank), "ncclCommUserRank", NULL, error);
+        result = done(library->rank(native, &rank), "ncclCommUserRank", NULL, error);
     if (!result)
-        result = done(library->device(parent, &number), "ncclCommCuDevice", NULL, error);
+        result = done(library->device(native, &number), "ncclCommCuDevice", NULL, error);
     if (result)
         return result;
     if (count != config->host->world || rank != config->host->rank || number != config->number)
@@ -52,8 +54,12 @@ static zero_result check_parent(const struct nccl_library *library,
 static zero_result nccl_prepare(const struct coll_device_config *config, struct base_error *error)
 {
     const struct nccl_library *library;
+    const char *blocking = getenv("NCCL_COMM_BLOCKING");
+    if (blocking && strcmp(blocking, "1") == 0)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "NCCL_COMM_BLOCKING=1: a call that waits for a dead rank has no end");
     const zero_result result = nccl_library(&library, error);
-    return result || !config->native ? result : check_parent(library, config, error);
+    return result || !config->native ? result : check_native(library, config, error);
 }
 
 static zero_result nccl_identify(unsigned char id[DEVICE_ID_BYTES], struct base_error *error)
@@ -72,23 +78,14 @@ static zero_result nccl_join(void **to, const struct coll_device_config *config,
     const int rank = config->host->rank;
     ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId unique;
-    zero_result result;
     struct link *link = base_calloc(1, sizeof *link);
     *to = link;
     if (!link)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes", sizeof *link);
     settings.blocking = 0;
-    if (config->native) {
-        link->parent = config->native;
-        result = done(nccl_loaded()->split(link->parent, 0, rank, &link->comm, &settings),
-                      "ncclCommSplit", link->parent, error);
-    } else {
-        memcpy(&unique, id, sizeof unique);
-        result =
-            done(nccl_loaded()->init(&link->comm, config->host->world, unique, rank, &settings),
-                 "ncclCommInitRankConfig", NULL, error);
-    }
-    return result;
+    memcpy(&unique, id, sizeof unique);
+    return done(nccl_loaded()->init(&link->comm, config->host->world, unique, rank, &settings),
+                "ncclCommInitRankConfig", NULL, error);
 }
 
 /** What the communicator says of itself. ZERO_AGAIN: it is in progress. */
@@ -104,13 +101,7 @@ static zero_result state_of(ncclComm_t comm, struct base_error *error)
 
 static zero_result nccl_ready(void *of, struct base_error *error)
 {
-    struct link *link = of;
-    if (link->parent) {
-        const zero_result result = state_of(link->parent, error);
-        if (result)
-            return result;
-        link->parent = NULL;
-    }
+    const struct link *link = of;
     return state_of(link->comm, error);
 }
 
@@ -119,9 +110,7 @@ static void nccl_abort(void *of)
     struct link *link = of;
     if (link->comm)
         nccl_loaded()->abort(link->comm);
-    // A parent that is still at it writes there when it is done: that much is left to it.
-    if (!link->parent)
-        base_free(link);
+    base_free(link);
 }
 
 /* ------------------------------------------------------------------ operations */

@@ -15,7 +15,6 @@
     X(last_error, ncclGetLastError)                                                                \
     X(unique_id, ncclGetUniqueId)                                                                  \
     X(init, ncclCommInitRankConfig)                                                                \
-    X(split, ncclCommSplit)                                                                        \
     X(count, ncclCommCount)                                                                        \
     X(rank, ncclCommUserRank)                                                                      \
     X(device, ncclCommCuDevice)                                                                    \

@@ -158,6 +158,7 @@ static zero_result settle(struct coll_device *device, uint64_t sequence)
         const uint64_t waited_ns = device_waited(&clock);
         if (waited_ns > device->timeout_ns)
             return device_fail_timeout(device, sequence, waited_ns);
+        coll_progress(device->host); // somebody may wait for that, and come here afterwards
         pthread_mutex_unlock(&device->mutex);
         device_pause(&rounds);
         pthread_mutex_lock(&device->mutex);
@@ -240,6 +241,10 @@ zero_result coll_device_query(struct coll_device *device, uint64_t ticket)
     result = device_advance(device);
     if (ticket <= device->finished)
         result = ZERO_OK;
+    else if (!result && ticket > device->started)
+        result = device_fail(device, ZERO_E_INVALID, device->started,
+                             "somebody waits for ticket %llu, of which there is none",
+                             (unsigned long long)ticket);
     else if (!result)
         result = coll_failed(device->host) ? coll_failed(device->host) : ZERO_AGAIN;
     pthread_mutex_unlock(&device->mutex);

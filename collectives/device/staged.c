@@ -234,6 +234,8 @@ static zero_result staged_ready(void *of, struct base_error *error)
     while (link->drained < link->count &&
            coll_drained(link->host, &link->moves[link->drained].request))
         link->drained++;
+    if (coll_failed(link->host)) // whereupon everything counts as drained
+        return coll_state(link->host, error);
     if (link->drained < link->count)
         return ZERO_AGAIN;
     for (size_t i = 0; i < link->count && !result; i++)

@@ -212,7 +212,7 @@ static bool make_native(struct device_rank *rank, int turned, ncclComm_t *comm)
     return true;
 }
 
-// One of ours is made of it, and it is still good for what its owner does with it.
+// Ours is beside it, and it is still good for what its owner does with it.
 static bool native(struct device_rank *rank)
 {
     const struct nccl_functions nccl = nccl_functions();
