@@ -35,8 +35,8 @@ enum ckpt_save_state {
 /** A run of a slice in memory. */
 struct ckpt_source {
     struct ckpt_run run;
-    const void
-        *field[CKPT_MAX_FIELDS]; /**< its first element; with `fetch`: what that makes of it */
+    /** Its first element; with `fetch`: what that makes of it. */
+    const void *field[CKPT_MAX_FIELDS];
     struct ckpt_block_code code[CKPT_MAX_FIELDS];
     int fields;
 };

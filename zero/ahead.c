@@ -10,8 +10,7 @@
 /** Hyper-parameters are copied into z->hyper, which the step will leave there anyway. */
 static void keep(zero_ctx *z, const zero_step_args *args)
 {
-    for (size_t g = 0; g < z->model.group_count; g++)
-        z->hyper[g] = *eng_step_hyper(args, g);
+    eng_step_keep(z, args);
     z->announced = *args;
     z->announced.hyper = z->hyper;
     z->announced.hyper_stride = sizeof *z->hyper;

@@ -51,6 +51,7 @@ static zero_result change(zero_ctx *z, int32_t micro_batches, enum eng_source so
     const int32_t before = z->config.micro_batches;
     const enum eng_source source_before = eng_config_source(&z->config, "micro_batches");
     struct base_error error = {0};
+    unsigned char *metrics = NULL;
     set_total(z, micro_batches, source);
     unsigned char *mine = base_calloc(1, eng_verdict_bytes(z));
     unsigned char *all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
@@ -58,14 +59,16 @@ static zero_result change(zero_ctx *z, int32_t micro_batches, enum eng_source so
         zero_fail(&error, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches",
                   micro_batches);
     else
-        eng_device_metrics_make(z, &error);
+        eng_device_metrics_make(z, &metrics, &error);
     const zero_result r = eng_budget_renew(z, call, &error);
     if (r) {
         set_total(z, before, source_before);
+        eng_device_metrics_drop(z, metrics);
         base_free(mine);
         base_free(all);
         return r;
     }
+    eng_device_metrics_take(z, metrics);
     base_free(z->verdict_mine);
     base_free(z->verdict_all);
     z->verdict_mine = mine;

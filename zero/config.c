@@ -601,6 +601,11 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
         result = check_tier(config, error);
     if (!result)
         result = decide_device(config, error);
+    if (!result && !config->resident && eng_config_given(config, "device_transport"))
+        result =
+            zero_fail(error, ZERO_E_INVALID,
+                      "device_transport is set, but no state is on a GPU: it is for device=cuda "
+                      "with offload_optimizer=none");
     if (!result)
         result = decide_gather(config, error);
     if (!result)

@@ -44,8 +44,10 @@ enum { ENG_TRANSPORT_SELF, ENG_TRANSPORT_THREADS, ENG_TRANSPORT_SHM };
 /** Values of the key `gather`. */
 enum { ENG_GATHER_AUTO, ENG_GATHER_COPY, ENG_GATHER_SHARED };
 
-/** Values of the key `compress`. */
+/** Where state is, as the key `offload_optimizer` says it. */
 enum { ENG_OFFLOAD_NONE, ENG_OFFLOAD_HOST, ENG_OFFLOAD_NVME };
+
+/** Values of the key `compress`. */
 enum { ENG_COMPRESS_AUTO, ENG_COMPRESS_ON, ENG_COMPRESS_OFF };
 
 extern const struct eng_key eng_keys[ENG_CONFIG_KEYS];

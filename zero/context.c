@@ -88,6 +88,7 @@ void zero_close(zero_ctx *z)
     if (!z)
         return;
     eng_save_close(z);
+    eng_step_close(z);
     eng_bounce_free(z);
     eng_device_close(z);
     eng_tier_close(z);

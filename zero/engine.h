@@ -514,6 +514,10 @@ zero_result eng_step_args(zero_ctx *z, const char *call, const zero_step_args *u
                           zero_step_args *args);
 /** Hyper-parameters of a group. */
 const zero_hyper *eng_step_hyper(const zero_step_args *args, size_t group);
+/** Keeps them, as those of the last step. */
+void eng_step_keep(zero_ctx *z, const zero_step_args *args);
+/** The context is closed: steps whose verdict nobody has asked for are told of. */
+void eng_step_close(zero_ctx *z);
 /** Makes it the newest step whose verdict is known. */
 struct eng_verdict;
 void eng_step_record(zero_ctx *z, uint64_t step, const struct eng_verdict *verdict,
@@ -578,6 +582,8 @@ int eng_micro_count(const zero_ctx *z);
  * under way. */
 zero_result eng_micro_check(zero_ctx *z, const char *call);
 /** Refuses inside a step or an evaluation. */
+zero_result eng_not_inside(zero_ctx *z, const char *call);
+/** The same, and all that a device knows of its steps is known here. Collective, ordered. */
 zero_result eng_outside(zero_ctx *z, const char *call);
 /** The same, and while a unit is gathered. */
 zero_result eng_between_steps(zero_ctx *z, const char *call);

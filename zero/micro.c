@@ -58,16 +58,19 @@ zero_result eng_micro_check(zero_ctx *z, const char *call)
     return ZERO_OK;
 }
 
-zero_result eng_outside(zero_ctx *z, const char *call)
+zero_result eng_not_inside(zero_ctx *z, const char *call)
 {
-    const zero_result known = eng_state_on_device(z) ? eng_device_take_in(z, 0) : ZERO_OK;
-    if (known)
-        return known;
     if (z->evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "%s inside an evaluation", call);
     if (z->micro >= 0)
         return eng_fail(z, ZERO_E_STATE, "%s inside a step", call);
     return ZERO_OK;
+}
+
+zero_result eng_outside(zero_ctx *z, const char *call)
+{
+    const zero_result r = eng_not_inside(z, call);
+    return !r && eng_state_on_device(z) ? eng_device_take_in(z, 0) : r;
 }
 
 zero_result eng_between_steps(zero_ctx *z, const char *call)

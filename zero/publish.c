@@ -94,6 +94,9 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything)
             eng_borrow_section(z, s);
     if (!r && z->device)
         r = eng_device_show_persistent(z);
+    // Between steps no stream was given that what comes next could be ordered behind.
+    if (!r && everything && z->micro < 0 && eng_state_on_device(z))
+        r = eng_device_join(z);
     eng_stretch(z, CONTROL_GATHER, -1, begin, &z->stats.gather_wait_s);
     return r;
 }

@@ -110,7 +110,7 @@ void eng_step_prepare(zero_ctx *z, double gradient_scale)
     }
 }
 
-static void keep_hyper(zero_ctx *z, const zero_step_args *args)
+void eng_step_keep(zero_ctx *z, const zero_step_args *args)
 {
     for (size_t g = 0; g < z->model.group_count; g++)
         z->hyper[g] = *eng_step_hyper(args, g);
@@ -150,7 +150,7 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
     }
     if (r)
         return r;
-    keep_hyper(z, args);
+    eng_step_keep(z, args);
     if (verdict.finite) {
         eng_policy_clean(z);
         r = update(z, scale);
@@ -169,7 +169,7 @@ static zero_result step_on_device(zero_ctx *z, const zero_step_args *args)
     zero_result r = eng_verdict_agree(z, &motion, &stop);
     if (r)
         return r;
-    keep_hyper(z, args);
+    eng_step_keep(z, args);
     eng_save_hold(z);
     r = eng_device_step(z, args);
     if (r)
@@ -239,6 +239,21 @@ zero_result zero_step_info(const zero_ctx *z, zero_step_result *info)
     full.struct_size = info->struct_size;
     eng_struct_give(info, &full, sizeof full);
     return ZERO_OK;
+}
+
+void eng_step_close(zero_ctx *z)
+{
+    if (!z->committed || z->fatal || !eng_state_on_device(z) || eng_device_open_steps(z) == 0)
+        return;
+    // Other ranks need not close now: they can't be asked.
+    zero_result r = z->config.world > 1 ? ZERO_AGAIN : eng_enter(z, ENG_AFTER_COMMIT, "zero_close");
+    if (!r)
+        r = eng_leave(z, eng_device_take_in(z, 0));
+    if (r)
+        base_logf(&z->log, ZERO_LOG_WARN, "step",
+                  r > 0 ? "what became of the last %d steps is not known: end with zero_step_wait()"
+                        : "one of the last %d steps has failed: %s",
+                  eng_device_open_steps(z), z->error.message);
 }
 
 zero_result zero_step_wait(zero_ctx *z)

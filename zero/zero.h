@@ -93,6 +93,8 @@ ZERO_API zero_result zero_open(zero_ctx **z, const zero_config *config);
  * But a checkpoint that is being saved is completed first, as by zero_save_wait(): then it is
  * *collective, ordered*. After a fatal error and inside a step it is given up instead. Either
  * failure is a warning in the log; a program that wants the result calls zero_save_wait() before.
+ * So is a last step on a GPU that has failed, or whose verdict other ranks would have to be asked
+ * for: zero_step_wait().
  */
 ZERO_API void zero_close(zero_ctx *z);
 

@@ -240,7 +240,8 @@ static bool open_job(struct team_rank *rank, const struct job *job)
     rank->config.reduction = job->native ? "native" : NULL;
     if (rank->config.device && !job->resident)
         rank->config.offload_optimizer = "host";
-    rank->config.device_transport = job->moves ? job->moves : "host";
+    if (rank->config.device && job->resident)
+        rank->config.device_transport = job->moves ? job->moves : "host";
     if (job->nvme) {
         rank->config.offload_optimizer = "nvme";
         rank->config.offload_params = job->params_nvme ? "nvme" : "host";

@@ -132,13 +132,12 @@ static bool writes(enum eng_access access)
 
 static void add_field(struct buffer *buffer, void *there, size_t bytes)
 {
-    const struct field *before = &buffer->fields[buffer->count - 1];
-    buffer->fields[buffer->count] = (struct field){
-        .there = there,
-        .here = buffer->count > 0 ? before->here + before->bytes : buffer->memory,
-        .bytes = bytes,
-    };
-    buffer->count++;
+    unsigned char *here = buffer->memory;
+    if (buffer->count > 0) {
+        const struct field *before = &buffer->fields[buffer->count - 1];
+        here = before->here + before->bytes;
+    }
+    buffer->fields[buffer->count++] = (struct field){there, here, bytes};
 }
 
 /** What a visit to a part may use: fields of whole granules. The working copy, which follows from

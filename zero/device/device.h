@@ -30,6 +30,8 @@ void eng_device_take_stream(zero_ctx *z, zero_stream stream);
 zero_result eng_device_show(zero_ctx *z, zero_unit unit);
 /** The same of all that persists. */
 zero_result eng_device_show_persistent(zero_ctx *z);
+/** With state on the device: waits for what the stream of the call has been given. */
+zero_result eng_device_join(zero_ctx *z);
 /** What was queued on the stream so far is all that reads it. */
 zero_result eng_device_released(zero_ctx *z, zero_unit unit);
 /** Waits until no working copy of the host is read any more; none in this gather slot. */
@@ -74,9 +76,14 @@ zero_result eng_device_store(const zero_ctx *z, void *device, const void *host, 
 /** What the engine's own stream is given from now on begins after everything that the program has
  * queued so far and that reads working copies. */
 zero_result eng_device_quiet(const zero_ctx *z, struct base_error *error);
-/** Memory for the metrics of as many micro-batches as there are now. ZERO_E_NOMEM: nothing has
- * changed. Nothing of a step may be under way. Also without state there: does nothing. */
-zero_result eng_device_metrics_make(zero_ctx *z, struct base_error *error);
+/** Memory for the metrics of as many micro-batches as there are now, to be taken or dropped.
+ * ZERO_E_NOMEM; *memory NULL then, and without state there. */
+zero_result eng_device_metrics_make(const zero_ctx *z, unsigned char **memory,
+                                    struct base_error *error);
+/** It takes the place of what there was. Nothing of a step may be under way. */
+void eng_device_metrics_take(zero_ctx *z, unsigned char *memory);
+/** Accepts NULL. */
+void eng_device_metrics_drop(const zero_ctx *z, unsigned char *memory);
 /** What trains has changed. Also without a device. */
 void eng_device_stale(zero_ctx *z);
 
@@ -103,6 +110,8 @@ zero_result eng_device_step(zero_ctx *z, const zero_step_args *args);
 /** Takes in what is known of the verdicts under way, and waits until at most `open` of them are
  * left. Failures that follow from them are fatal. */
 zero_result eng_device_take_in(zero_ctx *z, int open);
+/** How many verdicts are under way. */
+int eng_device_open_steps(const zero_ctx *z);
 /** Waits for the gradients and metrics of the step under way, and makes what is known of them
  * z->squares, z->bad and so on, for a verdict of the host's. */
 zero_result eng_device_learn(zero_ctx *z);

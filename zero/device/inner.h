@@ -133,6 +133,13 @@ static inline void *device_piece(const struct eng_device *d, enum device_piece p
     return d->state->memory + d->state->offsets[piece];
 }
 
+/** What is to blame in each section, behind the record of a step's verdict; free while there is
+ * none. */
+static inline uint64_t *device_blamed(const zero_ctx *z, uint64_t step)
+{
+    return (uint64_t *)(void *)(z->device->state->steps[step % DEVICE_OPEN_STEPS].record + 1);
+}
+
 /* ---- program.c */
 
 /** Begins to copy the value of a metric. */
@@ -174,7 +181,7 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
 
 zero_result device_state_make(zero_ctx *z, struct base_error *error);
 void device_state_free(zero_ctx *z);
-/** Nothing of a sum is bad so far. */
+/** Nothing of a sum is bad so far. No verdict is under way. */
 zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);
 /** The runs of what trains now. */
 zero_result device_runs_refresh(zero_ctx *z, struct base_error *error);

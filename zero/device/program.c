@@ -312,6 +312,15 @@ zero_result eng_device_show_persistent(zero_ctx *z)
     return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
 
+zero_result eng_device_join(zero_ctx *z)
+{
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    const zero_result r = d->ops->event_record(d->state->handed, d->stream, &error);
+    return r ? device_failed(z, &error, "waiting for parameters")
+             : device_await(z, d->state->handed, "waiting for parameters");
+}
+
 zero_result eng_device_released(zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;
@@ -342,8 +351,10 @@ zero_result eng_device_settle_slot(zero_ctx *z, int slot)
 const void *eng_device_param(const zero_ctx *z, const struct eng_slice *slice)
 {
     const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
-    if (z->device->state)
-        return eng_gathered(z, slice);
+    if (z->device->state) {
+        const void *gathered = eng_gathered(z, slice);
+        return gathered || !z->fatal ? gathered : z->slots; // large enough for any unit
+    }
     return z->device->params + z->device->sections[slice->section] +
            slice->granule * ENG_GRANULE * size;
 }

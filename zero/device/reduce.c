@@ -3,6 +3,26 @@
 
 #include "zero/device/inner.h"
 
+/** Zeroes what lies behind the slices of a gradient: whatever a program has written there. */
+static zero_result clear_padding(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                 struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = ZERO_OK;
+    for (size_t i = u->first_slice; !r && i < u->first_slice + u->slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
+        const size_t end = slice->granule * ENG_GRANULE + slice->numel;
+        const size_t left = slice->granules * ENG_GRANULE - slice->numel;
+        if (left > 0)
+            r = d->ops->zero(gradient + z->placement.sections[slice->section].grad_offset +
+                                 end * size,
+                             left * size, d->stream, error);
+    }
+    return r;
+}
+
 zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays)
 {
     const struct eng_device *d = z->device;
@@ -12,6 +32,9 @@ zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays)
     if (!r && !stays)
         r = d->ops->zero(z->grads + z->grad_slots[slot].offset, z->placement.units[unit].grad_bytes,
                          d->stream, &error);
+    // A step may be skipped that nobody here knows of yet: no doubt is cast on the buffer in time.
+    if (!r && stays && z->config.nonfinite == ZERO_NONFINITE_SKIP)
+        r = clear_padding(z, unit, z->grads + z->grad_slots[slot].offset, &error);
     return r ? device_failed(z, &error, "clearing a gradient") : ZERO_OK;
 }
 

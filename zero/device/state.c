@@ -275,15 +275,10 @@ static zero_result make_memory(zero_ctx *z, struct base_error *error)
 
 zero_result device_bad_clear(const zero_ctx *z, struct base_error *error)
 {
-    const size_t count = z->layout.section_count;
-    uint64_t *none = base_calloc(count, sizeof *none);
-    if (!none)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu sections", count);
-    memset(none, 0xff, count * sizeof *none);
-    const zero_result r =
-        eng_device_store(z, device_piece(z->device, DEVICE_BAD), none, count * sizeof *none, error);
-    base_free(none);
-    return r;
+    const size_t bytes = z->layout.section_count * sizeof(uint64_t);
+    uint64_t *none = device_blamed(z, z->step + 1);
+    memset(none, 0xff, bytes);
+    return eng_device_store(z, device_piece(z->device, DEVICE_BAD), none, bytes, error);
 }
 
 /** Memory of the host that copies go to and come from, by pieces. */
@@ -313,36 +308,52 @@ static zero_result make_pinned(zero_ctx *z, struct base_error *error)
     return r;
 }
 
-zero_result eng_device_metrics_make(zero_ctx *z, struct base_error *error)
+zero_result eng_device_metrics_make(const zero_ctx *z, unsigned char **memory,
+                                    struct base_error *error)
 {
-    struct eng_device *d = z->device;
+    const struct eng_device *d = z->device;
+    const size_t bytes = DEVICE_METRIC_STEPS * aligned(metric_bytes(z));
+    *memory = NULL;
     if (!d || !d->state)
         return ZERO_OK;
-    const size_t each = aligned(metric_bytes(z)), bytes = DEVICE_METRIC_STEPS * each;
-    unsigned char *memory = base_aligned_alloc(4096, bytes);
-    if (!memory)
+    unsigned char *made = base_aligned_alloc(4096, bytes);
+    if (!made)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes of metrics", bytes);
-    const zero_result r = d->ops->pin(memory, bytes, error);
-    if (r) {
-        base_free(memory);
-        return r;
+    memset(made, 0, bytes);
+    const zero_result r = d->ops->pin(made, bytes, error);
+    if (r)
+        base_free(made);
+    else
+        *memory = made;
+    return r;
+}
+
+void eng_device_metrics_drop(const zero_ctx *z, unsigned char *memory)
+{
+    if (!memory)
+        return;
+    z->device->ops->unpin(memory);
+    base_free(memory);
+}
+
+void eng_device_metrics_take(zero_ctx *z, unsigned char *memory)
+{
+    if (!memory)
+        return;
+    struct device_state *state = z->device->state;
+    eng_device_metrics_drop(z, state->metric_memory);
+    state->metric_memory = memory;
+    const size_t values = metric_bytes(z) / (sizeof(union device_value) + 1);
+    for (int i = 0; i < DEVICE_METRIC_STEPS; i++, memory += aligned(metric_bytes(z))) {
+        state->metrics[i].values = (union device_value *)(void *)memory;
+        state->metrics[i].fetched = memory + values * sizeof(union device_value);
     }
-    d->ops->unpin(d->state->metric_memory);
-    base_free(d->state->metric_memory);
-    d->state->metric_memory = memory;
-    memset(memory, 0, bytes);
-    for (int i = 0; i < DEVICE_METRIC_STEPS; i++, memory += each) {
-        struct device_metrics *metrics = &d->state->metrics[i];
-        const size_t values = metric_bytes(z) / (sizeof *metrics->values + 1);
-        metrics->values = (union device_value *)(void *)memory;
-        metrics->fetched = memory + values * sizeof *metrics->values;
-    }
-    return ZERO_OK;
 }
 
 zero_result device_state_make(zero_ctx *z, struct base_error *error)
 {
     struct eng_device *d = z->device;
+    unsigned char *metrics = NULL;
     d->state = base_calloc(1, sizeof *d->state);
     if (!d->state)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a device's tables");
@@ -363,7 +374,8 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     if (!r)
         r = make_pinned(z, error);
     if (!r)
-        r = eng_device_metrics_make(z, error);
+        r = eng_device_metrics_make(z, &metrics, error);
+    eng_device_metrics_take(z, metrics);
     if (!r)
         r = device_bad_clear(z, error);
     return r || z->config.world == 1 ? r : device_peers_open(z, error);

@@ -300,7 +300,7 @@ static zero_result take_in(zero_ctx *z, uint64_t number)
     struct eng_verdict verdict = {
         .norm = step->record->norm,
         .finite = step->record->finite,
-        .bad = first_bad(z, (const uint64_t *)(const void *)(step->record + 1)),
+        .bad = first_bad(z, device_blamed(z, number)),
     };
     z->device->state->open--;
     enter_metrics(z, metrics);
@@ -345,15 +345,18 @@ zero_result eng_device_take_in(zero_ctx *z, int open)
 
 /* ------------------------------------------------------------------ verdicts of the host's */
 
+int eng_device_open_steps(const zero_ctx *z)
+{
+    return z->device->state->open;
+}
+
 zero_result eng_device_learn(zero_ctx *z)
 {
     struct eng_device *d = z->device;
     const size_t count = z->layout.section_count;
     struct eng_device_ballot ballot;
     struct base_error error = {0};
-    uint64_t *bad = base_calloc(count, sizeof *bad);
-    if (!bad)
-        return eng_fail(z, ZERO_E_NOMEM, "no memory for %zu sections", count);
+    uint64_t *bad = device_blamed(z, z->step + 1); // no verdict is under way
     zero_result r = add_squares(z, &error);
     if (!r)
         r = d->ops->event_wait(d->valued, d->own, &error);
@@ -369,7 +372,6 @@ zero_result eng_device_learn(zero_ctx *z)
         metrics->names = z->metrics;
         enter_metrics(z, metrics);
     }
-    base_free(bad);
     return r ? device_failed(z, &error, "fetching what is known of a step") : ZERO_OK;
 }
 

@@ -93,7 +93,7 @@ INLINE struct constants constants_of(const struct eng_rule_scalars *scalars)
 /** Whether the working copy is stored past the caches. */
 INLINE bool streams(const struct eng_update *run)
 {
-    return run->past_caches && (uintptr_t)run->work % sizeof(halves) == 0;
+    return run->past_caches && run->work && (uintptr_t)run->work % sizeof(halves) == 0;
 }
 
 /** An optimizer's arithmetic and what it works with. */

@@ -65,7 +65,7 @@ static zero_result check(zero_ctx *z, const char *name, const void *memory, uint
     if ((bytes > 0 && !memory) || bytes > SIZE_MAX / 2)
         return eng_fail(z, ZERO_E_INVALID, "zero_attach: %s has %llu bytes at %p", name,
                         (unsigned long long)bytes, memory);
-    return eng_outside(z, "zero_attach");
+    return eng_not_inside(z, "zero_attach");
 }
 
 /** The place of the blob called `name`, or the one behind them all. */
