@@ -84,7 +84,8 @@ int main()
     zero_result result = zero_open(&z, &config);
     if (!result && !(result = zero_add_group(z, NULL, NULL)) &&
         !(result = zero_add_param(z, &weight, &desc)) && !(result = zero_commit(z)) &&
-        ((status = cudaStreamCreate(&stream)) || (status = cudaGetSymbolAddress(&there, loss))))
+        ((status = cudaSetDevice(zero_device(z))) || (status = cudaStreamCreate(&stream)) ||
+         (status = cudaGetSymbolAddress(&there, loss))))
         result = ZERO_E_DEVICE;
     for (int n = 0; !result && n < STEPS; n++)
         result = run_step(z, weight, (const float *)there, stream);

@@ -253,7 +253,7 @@ template <typename T> INLINE void loss(const struct gpt2_loss *l)
     T *logits = (T *)l->logits + row * l->stride;
     float largest = -FLOAT_MAX, sum = 0, x[GPT2_PACK];
     for (int at = threadIdx.x * GPT2_PACK; at < l->classes; at += GPT2_THREADS * GPT2_PACK) {
-        load(logits + at, x);
+        load_some(logits + at, l->classes - at, x);
         float above = largest;
         for (int j = 0; j < GPT2_PACK; j++)
             above = at + j < l->classes ? fmaxf(above, x[j]) : above;
@@ -270,7 +270,7 @@ template <typename T> INLINE void loss(const struct gpt2_loss *l)
     if (l->scale == 0)
         return;
     for (int at = threadIdx.x * GPT2_PACK; at < l->classes; at += GPT2_THREADS * GPT2_PACK) {
-        load(logits + at, x);
+        load_some(logits + at, l->classes - at, x);
         for (int j = 0; j < GPT2_PACK; j++) {
             const float p = at + j < l->classes ? expf(x[j] - largest) / sum : 0;
             x[j] = (p - (at + j == target ? 1 : 0)) * l->scale;

@@ -84,6 +84,15 @@ INLINE void load(const bf16 *from, float x[GPT2_PACK])
     x[6] = low_half(words.w), x[7] = high_half(words.w);
 }
 
+/** The same with zeros where there are fewer elements. */
+template <typename T> INLINE void load_some(const T *from, int count, float x[GPT2_PACK])
+{
+    if (count >= GPT2_PACK)
+        return load(from, x);
+    for (int j = 0; j < GPT2_PACK; j++)
+        x[j] = j < count ? load_one(from + j) : 0;
+}
+
 INLINE void store(float *to, const float x[GPT2_PACK])
 {
     *(float4 *)to = make_float4(x[0], x[1], x[2], x[3]);

@@ -19,7 +19,7 @@ enum { SKIPPED = 77, STEPS = 4 };
 // Windows of two tiles of attention, a vocabulary that no pack divides, batches of two
 // micro-batches.
 static const char model[] = "--layers 2 --heads 1 --width 64 --context 70 --vocab 131 --batch 1 "
-                            "--micro-batches 2 --steps 4 --warmup 1 --lr 1e-2 --eval 4 --sample 3";
+                            "--micro-batches 2 --steps 4 --warmup 1 --lr 1e-3 --eval 4 --sample 3";
 
 static const char *program, *data;
 
