@@ -183,7 +183,7 @@ static zero_result step_on_device(zero_ctx *z, const zero_step_args *args)
 static zero_result step(zero_ctx *z, const zero_step_args *user)
 {
     const uint64_t begin = eng_watch_step_begin(z);
-    zero_step_args args;
+    zero_step_args args = {.struct_size = sizeof args};
     zero_result r = eng_announced(z) ? eng_ahead_args(z, user, &args)
                                      : eng_step_args(z, "zero_step", user, &args);
     if (!r)

@@ -301,6 +301,7 @@ template <typename T> INLINE void mean_loss(const struct gpt2_mean_loss *m)
 
 /* ------------------------------------------------------------------ by their names */
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a type
 #define BOTH(name, threads)                                                                        \
     extern "C" __global__ void __launch_bounds__(threads) gpt2_##name##_f32(struct gpt2_##name a)  \
     {                                                                                              \
@@ -318,3 +319,4 @@ GPT2_KERNELS(BOTH)
         name(&a);                                                                                  \
     }
 GPT2_TILE_KERNELS(ONE)
+// NOLINTEND(bugprone-macro-parentheses)
