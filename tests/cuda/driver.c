@@ -53,6 +53,7 @@ struct stream {
     bool exists, ends;
     int gpu;
     pthread_t thread;
+    pthread_cond_t more;  // there is, or what it waits for has come
     unsigned given, done; // done: begins when it is over
     struct work work[MOST_WORK];
 };
@@ -65,7 +66,8 @@ struct memory {
 
 static struct {
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
+    pthread_cond_t changed; // for the host's threads that wait: so many
+    unsigned waiting;
     struct stream *streams[MOST_STREAMS];
     struct memory memories[MOST_MEMORIES];
     struct memory pinned[MOST_PINNED]; // of the host
@@ -129,6 +131,29 @@ static bool is_idle(const struct stream *stream)
     return stream->given == stream->done;
 }
 
+static void wait_for_change(void)
+{
+    driver.waiting++;
+    pthread_cond_wait(&driver.changed, &driver.mutex);
+    driver.waiting--;
+}
+
+static bool waits_in_vain(const struct stream *stream)
+{
+    const struct work *next = &stream->work[stream->done % MOST_WORK];
+    return is_idle(stream) || (next->kind == WAIT && !is_reached(next->event, next->count));
+}
+
+// An event is reached.
+static void wake_streams(const struct event *event)
+{
+    for (int i = 0; i < MOST_STREAMS; i++) {
+        struct stream *stream = driver.streams[i];
+        if (stream && !is_idle(stream) && stream->work[stream->done % MOST_WORK].event == event)
+            pthread_cond_signal(&stream->more);
+    }
+}
+
 /* ------------------------------------------------------------------ a stream's thread */
 
 static void do_work(const struct work *work)
@@ -174,18 +199,20 @@ static void *serve(void *argument)
     struct stream *stream = argument;
     pthread_mutex_lock(&driver.mutex);
     while (!stream->ends || !is_idle(stream)) {
-        const struct work *next = &stream->work[stream->done % MOST_WORK];
-        if (is_idle(stream) || (next->kind == WAIT && !is_reached(next->event, next->count))) {
-            pthread_cond_wait(&driver.changed, &driver.mutex);
+        if (waits_in_vain(stream)) {
+            pthread_cond_wait(&stream->more, &driver.mutex);
             continue;
         }
-        const struct work work = *next;
+        const struct work work = stream->work[stream->done % MOST_WORK];
         if (work.kind != WAIT)
             do_late(&work);
-        if (work.kind == RECORD)
+        if (work.kind == RECORD) {
             work.event->reached[work.count % MOST_RECORDS] = work.count;
+            wake_streams(work.event);
+        }
         stream->done++;
-        pthread_cond_broadcast(&driver.changed);
+        if (driver.waiting > 0)
+            pthread_cond_broadcast(&driver.changed);
     }
     pthread_mutex_unlock(&driver.mutex);
     return NULL;
@@ -222,9 +249,9 @@ static CUresult give(const char *function, CUstream handle, const struct work *w
         return status;
     pthread_mutex_lock(&driver.mutex);
     while (stream->given - stream->done == MOST_WORK)
-        pthread_cond_wait(&driver.changed, &driver.mutex);
+        wait_for_change();
     stream->work[stream->given++ % MOST_WORK] = *work;
-    pthread_cond_broadcast(&driver.changed);
+    pthread_cond_signal(&stream->more);
     pthread_mutex_unlock(&driver.mutex);
     return CUDA_SUCCESS;
 }
@@ -448,11 +475,13 @@ EXPORTED CUresult cuStreamCreateWithPriority(CUstream *handle, unsigned flags, i
     if (status != CUDA_SUCCESS)
         return status;
     struct stream *stream = calloc(1, sizeof *stream);
+    if (!stream || pthread_cond_init(&stream->more, NULL) != 0)
+        abort();
     pthread_mutex_lock(&driver.mutex);
     int i = 0;
     while (i < MOST_STREAMS && driver.streams[i])
         i++;
-    if (i == MOST_STREAMS || !stream)
+    if (i == MOST_STREAMS)
         abort();
     stream->gpu = entered();
     driver.streams[i] = stream;
@@ -472,7 +501,7 @@ EXPORTED CUresult cuStreamSynchronize(CUstream handle)
     pthread_mutex_lock(&driver.mutex);
     const unsigned given = stream->given;
     while (status == CUDA_SUCCESS && (int)(given - stream->done) > 0)
-        pthread_cond_wait(&driver.changed, &driver.mutex);
+        wait_for_change();
     pthread_mutex_unlock(&driver.mutex);
     return status;
 }
@@ -486,12 +515,15 @@ EXPORTED CUresult cuStreamDestroy(CUstream handle)
     if (!is_idle(stream))
         complain("a stream is destroyed that has something to do");
     stream->ends = true;
+    pthread_cond_signal(&stream->more);
+    pthread_mutex_unlock(&driver.mutex);
+    pthread_join(stream->thread, NULL);
+    pthread_mutex_lock(&driver.mutex);
     for (int i = 0; i < MOST_STREAMS; i++)
         if (driver.streams[i] == stream)
             driver.streams[i] = NULL;
-    pthread_cond_broadcast(&driver.changed);
     pthread_mutex_unlock(&driver.mutex);
-    pthread_join(stream->thread, NULL);
+    pthread_cond_destroy(&stream->more);
     free(stream);
     return CUDA_SUCCESS;
 }
@@ -568,7 +600,7 @@ EXPORTED CUresult cuEventSynchronize(CUevent handle)
     pthread_mutex_lock(&driver.mutex);
     const uint64_t recorded = event->recorded;
     while (status == CUDA_SUCCESS && !is_reached(event, recorded))
-        pthread_cond_wait(&driver.changed, &driver.mutex);
+        wait_for_change();
     pthread_mutex_unlock(&driver.mutex);
     return status;
 }

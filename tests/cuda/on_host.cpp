@@ -1,12 +1,13 @@
 #include "tests/cuda/on_host.h"
+#include "tests/cuda/fiber.h"
 
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include <cuda_fp16.h>
-#include <pthread.h>
 #include <vector_functions.h>
 
 /* ------------------------------------------------------------------ what nvcc has built in */
@@ -15,9 +16,7 @@ struct place {
     unsigned x;
 };
 
-static thread_local place threadIdx;
-static place blockIdx, blockDim, gridDim; // blocks run one after the other
-static pthread_barrier_t barrier;
+static place threadIdx, blockIdx, blockDim, gridDim; // one kernel at a time, block by block
 
 #undef __shared__
 #define __shared__ static
@@ -26,10 +25,7 @@ static pthread_barrier_t barrier;
 #undef __launch_bounds__
 #define __launch_bounds__(threads)
 
-static void __syncthreads()
-{
-    pthread_barrier_wait(&barrier);
-}
+static void __syncthreads(void);
 
 static float __fmul_rn(float a, float b)
 {
@@ -147,46 +143,68 @@ static void take_turns(size_t blocks, const void *argument)
             kernel(*(const Argument *)argument);
 }
 
-struct thread {
-    pthread_t id;
-    unsigned index;
-    size_t blocks;
-    const void *argument;
-};
+enum { STACK_BYTES = 32 << 10 };
 
-template <typename Argument, void (*kernel)(Argument)> static void *run_thread(void *user)
+static struct {
+    context state;
+    bool done;
+} fibers[ENG_CUDA_THREADS];
+alignas(64) static char stacks[ENG_CUDA_THREADS][STACK_BYTES];
+static context scheduler;
+static void (*current_kernel)(const void *argument);
+static const void *current_argument;
+
+static void __syncthreads(void)
 {
-    const struct thread *thread = (const struct thread *)user;
-    threadIdx.x = thread->index;
-    for (unsigned block = 0; block < thread->blocks; block++) {
-        __syncthreads(); // the one before is done
-        if (thread->index == 0)
-            blockIdx.x = block;
-        __syncthreads();
-        kernel(*(const Argument *)thread->argument);
+    go_to(&fibers[threadIdx.x].state, &scheduler);
+}
+
+// A fiber lives for all blocks of a launch.
+static void live(void)
+{
+    for (;;) {
+        current_kernel(current_argument);
+        fibers[threadIdx.x].done = true;
+        go_to(&fibers[threadIdx.x].state, &scheduler);
     }
-    return nullptr;
+}
+
+// From one place where all threads wait for each other to the next, where they come in another
+// order.
+static void run_block(bool backwards)
+{
+    unsigned done = 0;
+    for (auto &fiber : fibers)
+        fiber.done = false;
+    for (; done == 0; backwards = !backwards)
+        for (unsigned i = 0; i < ENG_CUDA_THREADS; i++) {
+            threadIdx.x = backwards ? ENG_CUDA_THREADS - 1 - i : i;
+            go_to(&scheduler, &fibers[threadIdx.x].state);
+            done += fibers[threadIdx.x].done;
+        }
+    if (done < ENG_CUDA_THREADS) {
+        fprintf(stderr, "kernel on the host: block %u: threads wait for others that don't come\n",
+                blockIdx.x);
+        abort();
+    }
+}
+
+template <typename Argument, void (*kernel)(Argument)> static void call(const void *argument)
+{
+    kernel(*(const Argument *)argument);
 }
 
 template <typename Argument, void (*kernel)(Argument)>
 static void together(size_t blocks, const void *argument)
 {
-    static struct thread threads[ENG_CUDA_THREADS];
-    pthread_attr_t small; // stacks, of which the library keeps some for the next threads
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, 128 << 10);
     blockDim.x = ENG_CUDA_THREADS;
     gridDim.x = (unsigned)blocks;
-    pthread_barrier_init(&barrier, nullptr, blockDim.x);
-    for (unsigned t = 0; t < blockDim.x; t++) {
-        threads[t] = {0, t, blocks, argument};
-        if (pthread_create(&threads[t].id, &small, run_thread<Argument, kernel>, &threads[t]))
-            abort();
-    }
-    for (const struct thread &thread : threads)
-        pthread_join(thread.id, nullptr);
-    pthread_barrier_destroy(&barrier);
-    pthread_attr_destroy(&small);
+    current_kernel = call<Argument, kernel>;
+    current_argument = argument;
+    for (unsigned t = 0; t < ENG_CUDA_THREADS; t++)
+        begin_context(&fibers[t].state, stacks[t], STACK_BYTES, live);
+    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++)
+        run_block(blockIdx.x % 2);
 }
 
 static const struct on_host_kernel kernels[] = {

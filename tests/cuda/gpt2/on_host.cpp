@@ -4,6 +4,7 @@
 // the next one does; copies to shared memory are done at once, or as late as they may be. So who
 // reads too early or writes too soon is found.
 #include "tests/cuda/on_host.h"
+#include "tests/cuda/fiber.h"
 
 #include <cmath>
 #include <cstdint>
@@ -13,69 +14,18 @@
 #include <vector>
 
 #include <vector_functions.h>
-#ifndef __x86_64__
-#include <ucontext.h>
-#endif
 
 extern "C" const struct on_host_kernel *zero_on_host_find(const char *name);
 
 enum { MOST_THREADS = 256, LANES = 32, STACK_BYTES = 64 << 10, SLOT_BYTES = 32 };
 
-/* ------------------------------------------------------------------ where a fiber is */
+/* ------------------------------------------------------------------ what nvcc has built in */
 
 struct place {
     unsigned x;
 };
 
 static place threadIdx, blockIdx, blockDim;
-
-#ifdef __x86_64__
-// swapcontext() asks the kernel for the signal mask, each time. This goes on where `to` says, and
-// has in *from how to go on here: what a function must leave as it was is on the stack.
-extern "C" void on_host_switch(void **from, void *to);
-__asm__(".text\n"
-        ".type on_host_switch, @function\n"
-        "on_host_switch:\n"
-        "push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
-        "mov %rsp, (%rdi)\n"
-        "mov %rsi, %rsp\n"
-        "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n"
-        "ret\n"
-        ".size on_host_switch, . - on_host_switch\n");
-
-typedef void *context;
-
-static void go_to(context *from, const context *to)
-{
-    on_host_switch(from, *to);
-}
-
-// The first switch to it begins `function`, as if it had been called.
-static void begin_context(context *made, char *stack, void (*function)(void))
-{
-    void **top = (void **)(void *)(stack + STACK_BYTES) - 1;
-    *--top = (void *)function;
-    for (int i = 0; i < 6; i++)
-        *--top = nullptr;
-    *made = top;
-}
-#else
-typedef ucontext_t context;
-
-static void go_to(context *from, const context *to)
-{
-    swapcontext(from, to);
-}
-
-static void begin_context(context *made, char *stack, void (*function)(void))
-{
-    getcontext(made);
-    made->uc_stack.ss_sp = stack;
-    made->uc_stack.ss_size = STACK_BYTES;
-    made->uc_link = nullptr;
-    makecontext(made, function, 0);
-}
-#endif
 
 /* ------------------------------------------------------------------ fibers */
 
@@ -136,7 +86,7 @@ static void live(void)
 static void make_fibers(unsigned count)
 {
     for (unsigned t = 0; t < count; t++)
-        begin_context(&fibers[t].state, stacks[t], live);
+        begin_context(&fibers[t].state, stacks[t], STACK_BYTES, live);
 }
 
 // Lets each of a warp's threads go on once; how many of them are done.
