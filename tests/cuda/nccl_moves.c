@@ -140,10 +140,12 @@ static void take(const struct ncclComm *comm, const struct nccl_operation *opera
     switch (operation->what.kind) {
     case ALL_GATHER:
         for (int r = 0; r < ranks; r++)
-            memcpy(to + (size_t)r * block, peers_piece(comm, r, piece), piece->bytes);
+            if (operation->to + (size_t)r * block != operation->from) // else it is only read
+                memcpy(to + (size_t)r * block, peers_piece(comm, r, piece), piece->bytes);
         break;
     case BROADCAST:
-        memcpy(to, peers_piece(comm, operation->what.root, piece), piece->bytes);
+        if (operation->to != operation->from)
+            memcpy(to, peers_piece(comm, operation->what.root, piece), piece->bytes);
         break;
     case ALL_REDUCE:
         memcpy(to, peers_piece(comm, 0, piece), piece->bytes);
