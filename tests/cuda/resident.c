@@ -294,6 +294,44 @@ static void what_is_looked_at_is_not_updated(void **state)
     }
 }
 
+// Rank 0 looks at a unit's weights late; meanwhile one is written that rank 1 owns.
+static void take_time(void *user)
+{
+    usleep(100000);
+    free(user);
+}
+
+static bool write_behind_a_look(struct place *place)
+{
+    const struct toy *toy = &place->job->toy;
+    struct team_rank *rank = place->rank;
+    const float value = 1000;
+    const zero_param large = 6;
+    const zero_unit unit = toy->tensors[large].unit;
+    if (!job_train(place, 1))
+        return false;
+    TEAM_OK(rank, zero_gather(rank->z, unit, place->streams[1]));
+    if (rank->rank == 0 && place->streams[1] &&
+        !job_queue(place, place->streams[1], take_time, &(struct work){.toy = NULL}))
+        return false;
+    if (!job_queue_looks(place, unit, place->streams[1]))
+        return false;
+    TEAM_OK(rank, zero_release(rank->z, unit, place->streams[1]));
+    TEAM_OK(rank, zero_param_write(rank->z, large, 0, toy->tensors[large].numel - 1, 1, &value));
+    return job_train(place, 1) && conclude(place);
+}
+
+static void nor_overwritten_by_another_rank(void **state)
+{
+    (void)state;
+    for (int stage = 1; stage <= 3; stage++) {
+        struct job job = resident_of(2, stage);
+        job.act = write_behind_a_look;
+        job.toy.dtype = ZERO_BF16;
+        job_compare(2, &job);
+    }
+}
+
 // The error comes when its verdict is known, and no later step has changed anything.
 static bool train_badly(struct place *place)
 {
@@ -374,6 +412,7 @@ int main(void)
         cmocka_unit_test(steps_may_be_announced),
         cmocka_unit_test(a_step_waits_for_nothing),
         cmocka_unit_test(what_is_looked_at_is_not_updated),
+        cmocka_unit_test(nor_overwritten_by_another_rank),
         cmocka_unit_test(what_is_not_finite_is_told_when_it_is_known),
         cmocka_unit_test(attaching_asks_nobody),
     };

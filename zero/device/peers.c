@@ -236,7 +236,11 @@ zero_result eng_device_publish(zero_ctx *z, size_t section)
         .count = 1,
         .label = eng_unit_label(z, z->layout.sections[section].unit),
     };
-    zero_result r = told(z, coll_device_after(state->peers, d->own), &error);
+    // Also where this rank has nothing new of its own, and waited for nobody who reads.
+    zero_result r = d->ops->event_wait(d->read[z->layout.sections[section].unit],
+                                       coll_device_stream(state->peers), &error);
+    if (!r)
+        r = told(z, coll_device_after(state->peers, d->own), &error);
     if (!r)
         r = told(z, coll_device_all_gather(state->peers, &op, &state->published[section]), &error);
     if (r)
