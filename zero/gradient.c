@@ -168,7 +168,7 @@ void eng_add_square_sum(zero_ctx *z, double squares)
 static size_t add_squares(zero_ctx *z, size_t count, const struct eng_contributions *all,
                           bool finite_only)
 {
-    enum { AT_ONCE = 16 };
+    enum { AT_ONCE = 64 };
     double squares[AT_ONCE];
     struct eng_contributions from = *all;
     for (size_t done = 0; done < count;) {

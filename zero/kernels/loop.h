@@ -31,13 +31,16 @@
  *     fence                      and behind this one complete for other processors
  *     load_f16                   f16 of an array, as floats
  *
- * What does not fill a vector, or a draw of random numbers, is left to the definition (ref.c), so
- * nothing past `count` is read or written.
+ * What does not fill a vector is updated in one of its own, and converted by the definition
+ * (ref.c), as is what does not fill a draw of random numbers: nothing past `count` is read or
+ * written.
  */
 #ifndef ZERO_KERNELS_LOOP_H
 #define ZERO_KERNELS_LOOP_H
 
 #include "zero/kernels/rules.h"
+
+#include <string.h>
 
 /* ------------------------------------------------------------------ rounding */
 
@@ -56,21 +59,6 @@ INLINE void store_work(const struct eng_update *run, size_t i, vector weight, bo
         stream_halves(run->work + i, narrow);
     else
         store_halves(run->work + i, narrow);
-}
-
-/** What is left of a run behind its first elements. */
-static struct eng_update rest_of(const struct eng_update *run, int moments, size_t first,
-                                 const float *gradient)
-{
-    struct eng_update rest = *run;
-    rest.count -= first;
-    rest.gradient = gradient;
-    for (int k = 0; k < moments; k++)
-        rest.moment[k] += first;
-    rest.weight += first;
-    if (rest.work)
-        rest.work += first;
-    return rest;
 }
 
 INLINE struct constants constants_of(const struct eng_rule_scalars *scalars)
@@ -168,6 +156,31 @@ static __attribute__((noinline)) void mend_vectors(const struct rule *rule,
     }
 }
 
+/** Updates the elements from i on, less than a vector of them, which end a run: in a vector of
+ * their own. */
+INLINE void update_end(const struct rule *rule, const struct constants *c,
+                       const struct eng_update *u, size_t i, const float *gradients)
+{
+    const size_t bytes = (u->count - i) * sizeof(float);
+    float gradient[WIDTH] = {0}, weight[WIDTH] = {0}, moment[ENG_MAX_MOMENTS][WIDTH] = {{0}};
+    uint16_t work[WIDTH];
+    struct eng_update end = *u;
+    end.weight = weight;
+    end.work = u->work ? work : NULL;
+    memcpy(gradient, gradients, bytes);
+    memcpy(weight, u->weight + i, bytes);
+    for (int k = 0; k < rule->moments; k++) {
+        end.moment[k] = moment[k];
+        memcpy(moment[k], u->moment[k] + i, bytes);
+    }
+    update_vector(rule, c, &end, 0, load(gradient), false);
+    memcpy(u->weight + i, weight, bytes);
+    for (int k = 0; k < rule->moments; k++)
+        memcpy(u->moment[k] + i, moment[k], bytes);
+    if (u->work)
+        memcpy(u->work + i, work, bytes / 2);
+}
+
 INLINE void update(const struct rule *rule, const struct eng_rule_scalars *scalars,
                    const struct eng_update *run)
 {
@@ -179,10 +192,8 @@ INLINE void update(const struct rule *rule, const struct eng_rule_scalars *scala
         update_vector(rule, &c, &u, i, load(u.gradient + i), stream);
     if (stream)
         fence();
-    if (end < u.count) {
-        const struct eng_update rest = rest_of(&u, rule->moments, end, u.gradient + end);
-        eng_kernels_ref.update[rule->which](scalars, &rest);
-    }
+    if (end < u.count)
+        update_end(rule, &c, &u, end, u.gradient + end);
 }
 
 /* ------------------------------------------------------------------ updates with a sum */
@@ -337,18 +348,18 @@ INLINE size_t update_whole(const struct rule *rule, const struct constants *c,
 }
 
 /** The elements from i on, which end a run and don't fill a vector: returns how far. */
-INLINE size_t update_rest(const struct rule *rule, const struct eng_rule_scalars *scalars,
+INLINE size_t update_rest(const struct rule *rule, const struct constants *c,
                           const struct eng_update *u, const struct eng_contributions *from,
                           size_t i, double lane[ENG_SUM_LANES])
 {
     float total[ENG_SUM_LANES];
     const size_t at = i % ENG_SUM_LANES;
-    struct eng_update rest = rest_of(u, rule->moments, i, total + at);
-    rest.count = eng_add_contributions(from, i, rest.count, total + at);
+    struct eng_update rest = *u;
+    rest.count = i + eng_add_contributions(from, i, u->count - i, total + at);
     if (lane)
-        eng_add_squares(lane, at, at + rest.count, total);
-    eng_kernels_ref.update[rule->which](scalars, &rest);
-    return i + rest.count;
+        eng_add_squares(lane, at, at + rest.count - i, total);
+    update_end(rule, c, &rest, i, total + at);
+    return rest.count;
 }
 
 INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars *scalars,
@@ -367,7 +378,7 @@ INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars 
         const size_t whole = end - end % WIDTH;
         i = update_whole(rule, &c, &u, &parts, first, whole, lane);
         if (i == whole && whole < end)
-            i = update_rest(rule, scalars, &u, &parts, whole, lane);
+            i = update_rest(rule, &c, &u, &parts, whole, lane);
         if (i < end)
             break;
         if (lane)
@@ -380,79 +391,84 @@ INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars 
 
 /* ------------------------------------------------------------------ squares of sums */
 
-/** Adds the squares of the sums at i .. i+15 of a granule; sources and before are those of `from`,
- * of which there are `count`. */
-INLINE void square_block(const struct eng_contributions *from, zero_dtype dtype, int count,
-                         size_t i, struct squares *lanes)
+/** What is added up and squared; the first two sources have their addresses in registers. few, if
+ * it is not 0, is how many there are, and nothing is before them. */
+struct addends {
+    const struct eng_contributions *from;
+    zero_dtype dtype;
+    int few;
+    const void *one, *other;
+};
+
+/** Their sum at element i of the run. */
+INLINE vector sum_of(const struct addends *a, size_t i)
+{
+    const size_t at = a->from->first + i;
+    vector total = widened(a->dtype, a->one, at);
+    if (a->few)
+        return a->few == 1 ? total : add(total, widened(a->dtype, a->other, at));
+    if (a->from->before)
+        total = add(load(a->from->before + i), total);
+    for (int k = 1; k < a->from->count; k++)
+        total = add(total, widened(a->dtype, a->from->sources[k], at));
+    return total;
+}
+
+/** Adds the squares of the sums at i .. i+15 of a granule. */
+INLINE void square_block(const struct addends *a, size_t i, struct squares *lanes)
 {
 #pragma GCC unroll 16
     for (size_t lane = 0; lane < ENG_SUM_LANES; lane += WIDTH) {
-        const size_t at = from->first + i + lane;
-        if (count == 1 && dtype == ZERO_F32 && !from->before) {
-            load_to_squares(lanes, lane, (const float *)from->sources[0] + at);
-            continue;
-        }
-        vector total = widened(dtype, from->sources[0], at);
-        if (from->before)
-            total = add(load(from->before + i + lane), total);
-#pragma GCC unroll 2
-        for (int k = 1; k < count; k++)
-            total = add(total, widened(dtype, from->sources[k], at));
-        add_to_squares(lanes, lane, total);
+        if (a->few == 1 && a->dtype == ZERO_F32)
+            load_to_squares(lanes, lane, (const float *)a->one + a->from->first + i + lane);
+        else
+            add_to_squares(lanes, lane, sum_of(a, i + lane));
     }
 }
 
-/** Two granules at a time, from i on: an addition waits for the one before it in the same granule
- * only. */
-INLINE void square_two(const struct eng_contributions *from, zero_dtype dtype, int count, size_t i,
-                       double squares[2])
+/** The granules at i and at j, side by side: an addition waits for the one before it in the same
+ * granule only. */
+INLINE void square_two(const struct addends *a, size_t i, size_t j, double *at_i, double *at_j)
 {
     struct squares one = no_squares(), other = no_squares();
-    for (const size_t end = i + ENG_GRANULE; i < end; i += ENG_SUM_LANES) {
-        square_block(from, dtype, count, i, &one);
-        square_block(from, dtype, count, i + ENG_GRANULE, &other);
+    for (size_t k = 0; k < ENG_GRANULE; k += ENG_SUM_LANES) {
+        square_block(a, i + k, &one);
+        square_block(a, j + k, &other);
     }
     double lane[ENG_SUM_LANES];
     store_squares(lane, &one);
-    squares[0] = eng_add_lanes(lane);
+    *at_i = eng_add_lanes(lane);
     store_squares(lane, &other);
-    squares[1] = eng_add_lanes(lane);
+    *at_j = eng_add_lanes(lane);
 }
 
 /** A granule, or what there is of it. */
-INLINE double square_one(const struct eng_contributions *from, zero_dtype dtype, int count,
-                         size_t i, size_t end)
+INLINE double square_one(const struct addends *a, size_t i, size_t end)
 {
     struct squares lanes = no_squares();
     for (; end - i >= ENG_SUM_LANES; i += ENG_SUM_LANES)
-        square_block(from, dtype, count, i, &lanes);
+        square_block(a, i, &lanes);
     double lane[ENG_SUM_LANES];
     float total[ENG_SUM_LANES];
     store_squares(lane, &lanes);
-    const size_t done = eng_add_contributions(from, i, end - i, total);
+    const size_t done = eng_add_contributions(a->from, i, end - i, total);
     eng_add_squares(lane, 0, done + (done < end - i), total);
     return eng_add_lanes(lane);
 }
 
-/** few, if it is not 0, is from->count, and nothing is before the contributions: their addresses
- * are in registers. */
 INLINE void square_sums(size_t elements, const struct eng_contributions *from, zero_dtype dtype,
                         int few, double *squares)
 {
-    const void *const near[] = {from->sources[0], from->sources[few > 1]};
-    const int count = few ? few : from->count;
-    struct eng_contributions parts = *from;
-    if (few) {
-        parts.sources = near;
-        parts.before = NULL;
-    }
-    size_t i = 0;
-    for (; elements - i >= 2 * ENG_GRANULE; i += 2 * ENG_GRANULE, squares += 2)
-        square_two(&parts, dtype, count, i, squares);
-    for (; i < elements; i += ENG_GRANULE) {
+    const struct eng_contributions parts = *from;
+    const struct addends a = {&parts, dtype, few, from->sources[0], from->sources[few > 1]};
+    // One of the two goes through the first half and the other one through the second: what either
+    // asks for ahead is its own next.
+    const size_t half = elements / ENG_GRANULE / 2;
+    for (size_t k = 0; k < half; k++)
+        square_two(&a, k * ENG_GRANULE, (half + k) * ENG_GRANULE, &squares[k], &squares[half + k]);
+    for (size_t k = 2 * half, i; (i = k * ENG_GRANULE) < elements; k++) {
         const size_t left = elements - i;
-        *squares++ =
-            square_one(&parts, dtype, count, i, left < ENG_GRANULE ? elements : i + ENG_GRANULE);
+        squares[k] = square_one(&a, i, left < ENG_GRANULE ? elements : i + ENG_GRANULE);
     }
 }
 
