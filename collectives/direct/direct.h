@@ -128,6 +128,7 @@ struct direct {
     unsigned char *met;           /**< of every rank: enum direct_meeting, for the oldest request */
     const void **sources;         /**< of every rank: room for a list of addresses, */
     void **targets;               /**< and for another one */
+    uint64_t *consumed; /**< of every rank: what its counter was when it was last looked at */
     size_t at;                    /**< how far the oldest request is, in its own units */
     uint64_t room;                /**< operations below this number can be posted */
     uint64_t history;             /**< hash of the signatures of all that were */

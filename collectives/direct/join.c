@@ -22,9 +22,9 @@ size_t coll_direct_block_bytes(int world)
 static size_t table_bytes(int world)
 {
     const struct direct *direct;
-    return (size_t)world *
-               (sizeof *direct->blocks + sizeof *direct->homes + sizeof *direct->met +
-                sizeof *direct->sources + sizeof *direct->targets + sizeof *direct->fetched) +
+    return (size_t)world * (sizeof *direct->blocks + sizeof *direct->homes + sizeof *direct->met +
+                            sizeof *direct->sources + sizeof *direct->targets +
+                            sizeof *direct->fetched + sizeof *direct->consumed) +
            sizeof *direct->scratch;
 }
 
@@ -48,10 +48,11 @@ zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool
     direct->sources = base_calloc(world, sizeof *direct->sources);
     direct->targets = base_calloc(world, sizeof *direct->targets);
     direct->fetched = base_calloc(world, sizeof *direct->fetched);
+    direct->consumed = base_calloc(world, sizeof *direct->consumed);
     direct->scratch = base_aligned_alloc(DIRECT_LINE, sizeof *direct->scratch);
     comm->family->counters.memory_bytes += table_bytes(comm->world);
     if (!direct->blocks || !direct->homes || !direct->met || !direct->sources || !direct->targets ||
-        !direct->fetched || !direct->scratch)
+        !direct->fetched || !direct->consumed || !direct->scratch)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
                          comm->name, comm->world);
     memset(direct->scratch, 0, sizeof *direct->scratch);
@@ -69,6 +70,7 @@ void coll_direct_free(struct direct *direct, struct coll_comm *comm)
     base_free(direct->sources);
     base_free(direct->targets);
     base_free(direct->fetched);
+    base_free(direct->consumed);
     base_free(direct->scratch);
     coll_direct_private_free(direct, comm);
 }

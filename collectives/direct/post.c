@@ -16,8 +16,11 @@ bool coll_direct_posted(const struct coll_comm *comm, int rank, uint64_t sequenc
 
 bool coll_direct_consumed(const struct coll_comm *comm, int rank, uint64_t sequence)
 {
-    return atomic_load_explicit(&coll_direct_of(comm)->blocks[rank]->consumed,
-                                memory_order_acquire) > sequence;
+    struct direct *direct = coll_direct_of(comm);
+    if (direct->consumed[rank] <= sequence)
+        direct->consumed[rank] =
+            atomic_load_explicit(&direct->blocks[rank]->consumed, memory_order_acquire);
+    return direct->consumed[rank] > sequence;
 }
 
 bool coll_direct_has_room(const struct coll_comm *comm, const struct coll_request *request,
