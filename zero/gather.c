@@ -43,6 +43,13 @@ static zero_result bring_in(zero_ctx *z, zero_unit unit)
     return r ? r : eng_slot_settle(z, &z->gather_slots[slot]);
 }
 
+/** Whether the clock is worth a look: at stage 0, in memory, there is nothing to wait for. */
+static bool takes_time(const zero_ctx *z, zero_unit unit)
+{
+    return z->config.stage > 0 || z->placement.gather.class_of_unit[unit] >= 0 || z->device ||
+           z->watch.traced;
+}
+
 static zero_result gather(zero_ctx *z, zero_unit unit)
 {
     struct eng_unit *u = &z->units[unit];
@@ -52,7 +59,8 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
                         "announced",
                         unit, u->name);
     z->gathers_seen++;
-    const uint64_t begin = base_clock_ns();
+    const bool timed = takes_time(z, unit);
+    const uint64_t begin = timed ? base_clock_ns() : 0;
     zero_result r = ZERO_OK;
     const bool limited = z->config.stage == 3 || z->config.paranoid || z->config.params_nvme;
     if (u->holds == 0 && z->held_units >= z->config.open_units && limited)
@@ -74,7 +82,8 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
     r = eng_trace_gathered(z, unit);
     if (!r)
         r = eng_prefetch(z);
-    eng_stretch(z, CONTROL_GATHER, unit, begin, &z->stats.gather_wait_s);
+    if (timed)
+        eng_stretch(z, CONTROL_GATHER, unit, begin, &z->stats.gather_wait_s);
     return r;
 }
 

@@ -255,6 +255,7 @@ static void update_again(const zero_ctx *z, const struct eng_segment *segment)
 struct section_update {
     zero_ctx *z;
     const struct eng_segment *segments;
+    size_t count;
 };
 
 /** A tile has the new weights, too. */
@@ -272,17 +273,30 @@ static void update_task(void *user, size_t index, int thread)
     keep(task->z, &task->segments[index]);
 }
 
+/** Whether only who owns their sums tells a segment from the one before it. */
+static bool continues(const struct eng_segment *segment)
+{
+    const struct eng_segment *before = segment - 1;
+    return before->slice == segment->slice && before->first + before->count == segment->first;
+}
+
+/** Sums that nobody has kept are nobody's: what only owners tell apart is updated in one go. */
 static void update_again_task(void *user, size_t index, int thread)
 {
     (void)thread;
     const struct section_update *task = user;
-    update_again(task->z, &task->segments[index]);
-    keep(task->z, &task->segments[index]);
+    struct eng_segment whole = task->segments[index];
+    if (index > 0 && continues(&task->segments[index]))
+        return;
+    for (; ++index < task->count && continues(&task->segments[index]);)
+        whole.count += task->segments[index].count;
+    update_again(task->z, &whole);
+    keep(task->z, &whole);
 }
 
 void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count)
 {
-    struct section_update task = {.z = z, .segments = z->segments + first};
+    struct section_update task = {.z = z, .segments = z->segments + first, .count = count};
     const bool again = eng_adds_again(z, section);
     z->grads_lent = z->grads_lent || again;
     base_pool_run(z->pool, count, again ? update_again_task : update_task, &task);
