@@ -23,4 +23,9 @@ extern const zero_hyper local_hyper;
 /** One update, by the fastest kernel. */
 void local_update(struct local_state *state);
 
+/** The same of elements at .. at + count - 1 with the sums of two gradients, which begin at
+ * sources[k][first], and the squares of these sums. */
+void local_update_sums(struct local_state *state, size_t at, size_t count,
+                       const float *const sources[2], size_t first);
+
 #endif
