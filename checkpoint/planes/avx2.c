@@ -53,6 +53,17 @@ INLINE void exchange_2(vector v[2])
     v[1] = _mm256_permute2x128_si256(first, v[1], 0x31);
 }
 
+INLINE vector pick_2(const vector v[2], unsigned right)
+{
+    const __m128i down = _mm_cvtsi32_si128((int)right), up = _mm_cvtsi32_si128((int)(16 - right));
+    vector low[2];
+    for (int j = 0; j < 2; j++)
+        low[j] = _mm256_and_si256(
+            _mm256_or_si256(_mm256_srl_epi16(v[j], down), _mm256_sll_epi16(v[j], up)),
+            _mm256_set1_epi16(0xff));
+    return _mm256_permute4x64_epi64(_mm256_packus_epi16(low[0], low[1]), 0xd8);
+}
+
 /* ------------------------------------------------------------------ elements of 4 bytes */
 
 INLINE vector left_4(vector v)
@@ -73,9 +84,26 @@ INLINE vector turn_4(vector v)
                                       0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)));
 }
 
+INLINE vector turn_lanes(vector v)
+{
+    return _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+INLINE vector pick_4(const vector v[4], unsigned right)
+{
+    const __m128i down = _mm_cvtsi32_si128((int)right), up = _mm_cvtsi32_si128((int)(32 - right));
+    vector low[4];
+    for (int j = 0; j < 4; j++)
+        low[j] = _mm256_and_si256(
+            _mm256_or_si256(_mm256_srl_epi32(v[j], down), _mm256_sll_epi32(v[j], up)),
+            _mm256_set1_epi32(0xff));
+    return turn_lanes(_mm256_packus_epi16(_mm256_packus_epi32(low[0], low[1]),
+                                          _mm256_packus_epi32(low[2], low[3])));
+}
+
 INLINE vector parts_4(vector v)
 {
-    return _mm256_permutevar8x32_epi32(turn_4(v), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    return turn_lanes(turn_4(v));
 }
 
 INLINE vector whole_4(vector v)

@@ -55,6 +55,18 @@ INLINE void exchange_2(vector v[2])
     v[1] = _mm512_shuffle_i64x2(first, v[1], 0xee);
 }
 
+INLINE vector pick_2(const vector v[2], unsigned right)
+{
+    const __m128i down = _mm_cvtsi32_si128((int)right), up = _mm_cvtsi32_si128((int)(16 - right));
+    vector low[2];
+    for (int j = 0; j < 2; j++)
+        low[j] = _mm512_and_si512(
+            _mm512_or_si512(_mm512_srl_epi16(v[j], down), _mm512_sll_epi16(v[j], up)),
+            _mm512_set1_epi16(0xff));
+    return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7),
+                                    _mm512_packus_epi16(low[0], low[1]));
+}
+
 /* ------------------------------------------------------------------ elements of 4 bytes */
 
 INLINE vector left_4(vector v)
@@ -79,6 +91,16 @@ INLINE vector turn_lanes(vector v)
 {
     return _mm512_permutexvar_epi32(
         _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), v);
+}
+
+INLINE vector pick_4(const vector v[4], unsigned right)
+{
+    const vector by = _mm512_set1_epi32((int)right);
+    vector low[4];
+    for (int j = 0; j < 4; j++)
+        low[j] = _mm512_and_si512(_mm512_rorv_epi32(v[j], by), _mm512_set1_epi32(0xff));
+    return turn_lanes(_mm512_packus_epi16(_mm512_packus_epi32(low[0], low[1]),
+                                          _mm512_packus_epi32(low[2], low[3])));
 }
 
 INLINE vector parts_4(vector v)

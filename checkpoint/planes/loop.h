@@ -6,6 +6,8 @@
  *     left_N, right_N        every element of N bytes rotated by one bit
  *     parts_N, whole_N       a vector's bytes of one significance together, a part each; and back
  *     exchange_N             part j of vector i and part i of vector j, of N vectors
+ *     pick_N                 of N vectors' elements, rotated to the right by some bits, the lowest
+ *                            bytes, in one vector
  *
  * What is not a whole block is left to the definition (ref.c).
  *
@@ -81,6 +83,39 @@ INLINE size_t split_blocks(size_t bytes, bool rotated, const unsigned char *in, 
     return i;
 }
 
+/** Splits off one plane, which takes less than all of them; returns as split_blocks(). */
+INLINE size_t pick_blocks(size_t bytes, bool rotated, const unsigned char *in, size_t count,
+                          size_t p, unsigned char *plane)
+{
+    const unsigned width = 8 * (unsigned)bytes;
+    const unsigned right = (8 * (unsigned)p + width - rotated) % width;
+    size_t i = 0;
+    for (; count - i >= sizeof(vector); i += sizeof(vector)) {
+        vector block[CKPT_MAX_PLANES];
+#pragma GCC unroll 4
+        for (size_t j = 0; j < bytes; j++) {
+            const unsigned char *from = in + i * bytes + j * sizeof(vector);
+            ask_to_read(from);
+            block[j] = load(from);
+        }
+        store(plane + i, bytes == 4 ? pick_4(block, right) : pick_2(block, right));
+    }
+    return i;
+}
+
+/** Splits whole blocks, all their planes or those that are wanted. */
+INLINE size_t split_wanted(size_t bytes, bool rotated, const unsigned char *in, size_t count,
+                           unsigned char *const plane[CKPT_MAX_PLANES])
+{
+    size_t wanted = 0, last = 0;
+    for (size_t p = 0; p < bytes; p++) {
+        wanted += plane[p] != NULL;
+        last = plane[p] ? p : last;
+    }
+    return wanted == 1 ? pick_blocks(bytes, rotated, in, count, last, plane[last])
+                       : split_blocks(bytes, rotated, in, count, plane);
+}
+
 /** Merges whole blocks; returns how many elements they have. */
 INLINE size_t merge_blocks(size_t bytes, bool rotated,
                            const unsigned char *const plane[CKPT_MAX_PLANES], size_t count,
@@ -110,13 +145,13 @@ static void split(struct ckpt_block_code code, const void *elements, size_t coun
 {
     size_t done = 0;
     if (code.element_bytes == 4 && code.rotate)
-        done = split_blocks(4, true, elements, count, plane);
+        done = split_wanted(4, true, elements, count, plane);
     else if (code.element_bytes == 4)
-        done = split_blocks(4, false, elements, count, plane);
+        done = split_wanted(4, false, elements, count, plane);
     else if (code.element_bytes == 2 && code.rotate)
-        done = split_blocks(2, true, elements, count, plane);
+        done = split_wanted(2, true, elements, count, plane);
     else if (code.element_bytes == 2)
-        done = split_blocks(2, false, elements, count, plane);
+        done = split_wanted(2, false, elements, count, plane);
     unsigned char *rest[CKPT_MAX_PLANES];
     for (size_t p = 0; p < CKPT_MAX_PLANES; p++)
         rest[p] = plane[p] ? plane[p] + done : NULL;
