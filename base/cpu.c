@@ -156,6 +156,8 @@ struct base_cpu base_cpu_detect(void)
     cpu.avx512 = cpu.avx2 && __builtin_cpu_supports("avx512f") &&
                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                  __builtin_cpu_supports("avx512vl");
+    cpu.bmi2 = __builtin_cpu_supports("bmi2");
+    cpu.avx512_vbmi = cpu.avx512 && cpu.bmi2 && __builtin_cpu_supports("avx512vbmi");
 #endif
     return cpu;
 }

@@ -8,8 +8,10 @@
 
 /** Usable features: the processor has them and the operating system saves their registers. */
 struct base_cpu {
-    bool avx2;        /**< AVX2 with FMA and F16C */
-    bool avx512;      /**< AVX-512 F, BW, DQ and VL, with avx2 */
+    bool avx2;   /**< AVX2 with FMA and F16C */
+    bool avx512; /**< AVX-512 F, BW, DQ and VL, with avx2 */
+    bool bmi2;
+    bool avx512_vbmi; /**< AVX-512 VBMI, with avx512 and bmi2 */
     int allowed_cpus; /**< processors this process can keep busy, at least 1: those of its affinity
                            mask, and no more than the CPU quota of its control groups, rounded up */
 };

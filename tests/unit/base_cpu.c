@@ -101,6 +101,7 @@ static void this_process(void **state)
     const struct base_cpu cpu = base_cpu_detect();
     assert_true(cpu.allowed_cpus >= 1);
     assert_true(!cpu.avx512 || cpu.avx2);
+    assert_true(!cpu.avx512_vbmi || (cpu.avx512 && cpu.bmi2));
 
     cpu_set_t before, one;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
