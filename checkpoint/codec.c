@@ -2,21 +2,24 @@
 
 #include "base/arena.h"
 #include "checkpoint/frame.h"
+#include "checkpoint/huffman.h"
 #include "checkpoint/planes/planes.h"
+#include "checkpoint/streams/streams.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-// Contexts in memory of our own, and the frequencies of bytes without a search for matches, are in
-// the part of libzstd's interface that may change with a version. These functions have been the
-// same since version 1.3, distributions' shared libraries export them, and ckpt_codec_create()
+// Contexts in memory of our own, and literals that are coded by their frequencies at every level,
+// are in the part of libzstd's interface that may change with a version. These functions have been
+// the same since version 1.3, distributions' shared libraries export them, and ckpt_codec_create()
 // tries them out.
 #define ZSTD_STATIC_LINKING_ONLY
 #include <zstd.h>
 
 enum {
     ALIGNMENT = 64,
-    ROOM = ZSTD_COMPRESSBOUND(CKPT_BLOCK_ELEMENTS),
+    // For a plane or its frame, however little it gains.
+    ROOM = CKPT_HUFFMAN_BOUND(CKPT_BLOCK_ELEMENTS),
     ROOMS = CKPT_MAX_PLANES + 1
 };
 
@@ -35,8 +38,9 @@ struct encoding {
 
 struct ckpt_codec {
     const struct ckpt_planes *planes;
+    const struct ckpt_streams *streams;
     int level;
-    ZSTD_CCtx *encoder; // NULL at level 0
+    ZSTD_CCtx *encoder; // of the levels above the default one; else NULL
     ZSTD_DCtx *decoder;
     planes_to plane;      // room for the planes of a block,
     unsigned char *spare; // and for one more, or its frame
@@ -46,30 +50,20 @@ struct ckpt_codec {
 
 /* ------------------------------------------------------------------ contexts */
 
-// Of level 1: nothing is searched for (a step of 128 KiB), so that all bytes are literals, and
-// literals are coded by their frequencies, which the fast strategy else leaves out.
-static const ZSTD_compressionParameters no_search = {.windowLog = 17,
-                                                     .chainLog = 6,
-                                                     .hashLog = 6,
-                                                     .searchLog = 1,
-                                                     .minMatch = 7,
-                                                     .targetLength = ZSTD_TARGETLENGTH_MAX,
-                                                     .strategy = ZSTD_fast};
-
-static ZSTD_compressionParameters parameters_of(int level)
-{
-    return level == CKPT_LEVEL_DEFAULT ? no_search : ZSTD_getCParams(level, CKPT_BLOCK_ELEMENTS, 0);
-}
-
 static bool is_level(int level)
 {
     return level >= CKPT_LEVEL_STORED && level <= CKPT_LEVEL_MOST;
 }
 
+static ZSTD_compressionParameters parameters_of(int level)
+{
+    return ZSTD_getCParams(level, CKPT_BLOCK_ELEMENTS, 0);
+}
+
 static size_t encoder_bytes(int level)
 {
-    return level == CKPT_LEVEL_STORED ? 0
-                                      : ZSTD_estimateCCtxSize_usingCParams(parameters_of(level));
+    return level <= CKPT_LEVEL_DEFAULT ? 0
+                                       : ZSTD_estimateCCtxSize_usingCParams(parameters_of(level));
 }
 
 // Pieces of an arena, each rounded up to its alignment.
@@ -111,7 +105,7 @@ static bool make_contexts(struct ckpt_codec *codec)
     const size_t encoding = encoder_bytes(codec->level), decoding = ZSTD_estimateDCtxSize();
     codec->decoder =
         ZSTD_initStaticDCtx(base_arena_alloc(&codec->memory, decoding, ALIGNMENT), decoding);
-    if (!codec->decoder || codec->level == CKPT_LEVEL_STORED)
+    if (!codec->decoder || codec->level <= CKPT_LEVEL_DEFAULT)
         return codec->decoder != NULL;
     codec->encoder =
         ZSTD_initStaticCCtx(base_arena_alloc(&codec->memory, encoding, ALIGNMENT), encoding);
@@ -130,6 +124,7 @@ zero_result ckpt_codec_create(struct ckpt_codec **out, int level, struct base_er
     if (!codec)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a codec");
     codec->planes = ckpt_planes_best();
+    codec->streams = ckpt_streams_best();
     codec->level = level;
     zero_result result = base_arena_init(&codec->memory, arena_bytes(level), ALIGNMENT, error);
     for (int p = 0; p < CKPT_MAX_PLANES && !result; p++)
@@ -215,17 +210,23 @@ static bool is_constant(const unsigned char *bytes, size_t count)
 
 // Whether a plane may gain, by its sample: not if its bytes look like evenly distributed ones, for
 // which chi-square is 255 +- 23; it is 113 more for bytes that gain a hundredth by their
-// frequencies. What a short plane gains is not worth libzstd's time for a frame.
+// frequencies. What a short plane gains is not worth the time for a frame.
 static bool is_promising(const unsigned char *sample, size_t count)
 {
-    enum { VALUES = 256, EXPECTED = SAMPLE / VALUES, MOST_CHI_SQUARE = 325 };
-    unsigned frequency[VALUES] = {0}, squares = 0;
+    enum { VALUES = 256, TALLIES = 4, EXPECTED = SAMPLE / VALUES, MOST_CHI_SQUARE = 325 };
+    uint16_t frequency[TALLIES][VALUES] = {{0}}; // so that no count waits for the one before
+    unsigned squares = 0;
     if (count < SAMPLE)
         return is_constant(sample, count);
-    for (size_t i = 0; i < SAMPLE; i++)
-        frequency[sample[i]]++;
-    for (size_t i = 0; i < VALUES; i++)
-        squares += frequency[i] * frequency[i];
+    for (size_t i = 0; i < SAMPLE; i += TALLIES)
+        for (size_t t = 0; t < TALLIES; t++)
+            frequency[t][sample[i + t]]++;
+    for (size_t i = 0; i < VALUES; i++) {
+        unsigned sum = 0;
+        for (size_t t = 0; t < TALLIES; t++)
+            sum += frequency[t][i];
+        squares += sum * sum;
+    }
     return squares > EXPECTED * (MOST_CHI_SQUARE + SAMPLE);
 }
 
@@ -253,19 +254,28 @@ static void split(const struct ckpt_codec *codec, struct ckpt_block_code code, c
     }
 }
 
+// Writes the frame of a plane that is in the codec to its spare room: its length, 0 if it gains too
+// little, or libzstd's error.
+static size_t write_frame(const struct ckpt_codec *codec, const unsigned char *plane, size_t count)
+{
+    const size_t most = count - count / 100;
+    if (is_constant(plane, count))
+        return ckpt_frame_repeat(codec->spare, count, plane[0]);
+    if (codec->level == CKPT_LEVEL_DEFAULT)
+        return ckpt_huffman_frame(codec->streams, plane, count, most, codec->spare);
+    const size_t bytes = ZSTD_compress2(codec->encoder, codec->spare, ROOM, plane, count);
+    return ZSTD_isError(bytes) || bytes <= most ? bytes : 0;
+}
+
 // Encodes plane p, which is in the codec: where its frame is, and in *bytes its length, or
 // libzstd's error. NULL: it gains too little.
 static const unsigned char *encode_plane(struct ckpt_codec *codec, int p, size_t count,
                                          size_t *bytes)
 {
     unsigned char *const plane = codec->plane[p], *const frame = codec->spare;
-    if (is_constant(plane, count)) {
-        *bytes = ckpt_frame_repeat(frame, count, plane[0]);
-    } else {
-        *bytes = ZSTD_compress2(codec->encoder, frame, ROOM, plane, count);
-        if (ZSTD_isError(*bytes) || *bytes > count - count / 100)
-            return NULL;
-    }
+    *bytes = write_frame(codec, plane, count);
+    if (*bytes == 0 || ZSTD_isError(*bytes))
+        return NULL;
     codec->plane[p] = frame;
     codec->spare = plane; // which is needed no more
     return frame;

@@ -7,8 +7,9 @@
  * rotated left by one before that. So `zstd -dc` of what is stored gives the planes, one after the
  * other. A block of no elements is stored as no bytes.
  *
- * What is stored is a function of level, code, elements and the version of libzstd: of no time, no
- * processor, and no block before. It has no checksum: whoever stores it adds one.
+ * What is stored is a function of level, code and elements: of no time, no processor, and no block
+ * before; at the levels above CKPT_LEVEL_DEFAULT of the version of libzstd, too, which makes the
+ * frames there. It has no checksum: whoever stores it adds one.
  *
  * Why: the low bits of training state are noise, which nothing makes smaller; only the exponents
  * gain. Planes put them together, and the rotation moves the sign behind the mantissa, so that the
@@ -26,8 +27,9 @@ enum {
     CKPT_MAX_PLANES = 4,
     /** Every plane as it is; also for whoever only decodes. */
     CKPT_LEVEL_STORED = 0,
-    /** Planes that gain by their bytes' frequencies; no matches are searched for. A sample decides
-     * which of them are tried, and of fewer than 1,024 bytes only those are that repeat one. */
+    /** Planes that gain by their bytes' frequencies, encoded by huffman.h; no matches are searched
+     * for. A sample decides which of them are tried, and of fewer than 1,024 bytes only those are
+     * that repeat one. */
     CKPT_LEVEL_DEFAULT = 1,
     /** 2 ..: every plane at this level of zstd. At any level what gains less than a hundredth is
      * stored as it is. */

@@ -10,7 +10,7 @@ enum { SIZE_OF_1 = 0x20, SIZE_OF_2 = 0x60, SIZE_OF_4 = 0xa0 };
 enum { SIZE_OF_2_ADDS = 256 };
 
 // A block's head: bit 0 says that it is the last one, bits 1 and 2 its type, the others a size.
-enum { BLOCK_HEAD = 3, LAST = 1, RAW = 0 << 1, RLE = 1 << 1, SIZE_SHIFT = 3 };
+enum { BLOCK_HEAD = 3, LAST = 1, RAW = 0 << 1, RLE = 1 << 1, COMPRESSED = 2 << 1, SIZE_SHIFT = 3 };
 
 static void put(unsigned char *out, size_t value, size_t bytes)
 {
@@ -26,8 +26,8 @@ static size_t get(const unsigned char *in, size_t bytes)
     return value;
 }
 
-// The head of a frame, and that of its only block.
-static size_t write_heads(unsigned char *out, size_t count, size_t type)
+// The head of a frame, and that of its only block, which is of a type and a size.
+static size_t write_heads(unsigned char *out, size_t count, size_t type, size_t size)
 {
     const bool small = count < SIZE_OF_2_ADDS;
     const size_t size_bytes = small ? 1 : 2;
@@ -36,20 +36,25 @@ static size_t write_heads(unsigned char *out, size_t count, size_t type)
     *at++ = small ? SIZE_OF_1 : SIZE_OF_2;
     put(at, small ? count : count - SIZE_OF_2_ADDS, size_bytes);
     at += size_bytes;
-    put(at, count << SIZE_SHIFT | type | LAST, BLOCK_HEAD);
+    put(at, size << SIZE_SHIFT | type | LAST, BLOCK_HEAD);
     return (size_t)(at + BLOCK_HEAD - out);
 }
 
 size_t ckpt_frame_store(unsigned char *out, size_t count)
 {
-    return write_heads(out, count, RAW);
+    return write_heads(out, count, RAW, count);
 }
 
 size_t ckpt_frame_repeat(unsigned char *out, size_t count, unsigned char byte)
 {
-    const size_t head = write_heads(out, count, RLE);
+    const size_t head = write_heads(out, count, RLE, count);
     out[head] = byte;
     return head + 1;
+}
+
+size_t ckpt_frame_compressed(unsigned char *out, size_t count, size_t block_bytes)
+{
+    return write_heads(out, count, COMPRESSED, block_bytes);
 }
 
 // Reads the head of a frame: its length, or 0 if it is none that is allowed or is not all there.

@@ -1,7 +1,8 @@
 /**
- * checkpoint/frame.h: the zstd frames (RFC 8878) of planes: the two kinds that are written without
- * libzstd, and what is asked of any before it is decoded. Every frame here has one segment, its
- * content size, no dictionary and no checksum. All functions are *local* and pure.
+ * checkpoint/frame.h: the zstd frames (RFC 8878) of planes: the two kinds that are not coded, the
+ * heads of those that are (huffman.h), and what is asked of any before it is decoded. Every frame
+ * here has one segment, its content size, no dictionary and no checksum. All functions are *local*
+ * and pure.
  */
 #ifndef CHECKPOINT_FRAME_H
 #define CHECKPOINT_FRAME_H
@@ -32,6 +33,11 @@ size_t ckpt_frame_store(unsigned char *out, size_t count);
 /** Writes a frame that repeats a byte `count` times, 1 .. 65536. Returns its length, at most
  * CKPT_FRAME_HEAD + 1. */
 size_t ckpt_frame_repeat(unsigned char *out, size_t count, unsigned char byte);
+
+/** Writes what precedes the only block of a frame, of `block_bytes` bytes of literals and
+ * sequences, whose content has `count`, 1 .. 65536. Returns its length, which depends on `count`
+ * only. */
+size_t ckpt_frame_compressed(unsigned char *out, size_t count, size_t block_bytes);
 
 /**
  * Reads a frame of `bytes` bytes whose content should have `count`. Returns NULL, or what is wrong
