@@ -23,7 +23,7 @@
 #include <stdbool.h>
 
 enum {
-    CKPT_BLOCK_ELEMENTS = 65536, /**< elements of a block, at most */
+    CKPT_BLOCK_ELEMENTS = 32768, /**< elements of a block, at most */
     CKPT_MAX_PLANES = 4,
     /** Every plane as it is; also for whoever only decodes. */
     CKPT_LEVEL_STORED = 0,

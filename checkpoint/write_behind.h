@@ -14,7 +14,7 @@
 enum {
     CKPT_BEHIND_RING = 8 << 20,              /**< bytes that are being made, and written, at most */
     CKPT_BEHIND_PIECE = 2 << 20,             /**< written at a time */
-    CKPT_BEHIND_MOST = 65 * CKPT_STORE_UNIT, /**< taken at a time */
+    CKPT_BEHIND_MOST = 33 * CKPT_STORE_UNIT, /**< taken at a time */
     CKPT_BEHIND_PARTS = 2,                   /**< that are taken and not given back, at most */
 };
 

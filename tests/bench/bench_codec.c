@@ -50,7 +50,7 @@ struct work {
 
 /* ------------------------------------------------------------------ the state */
 
-// Blocks begin where tensors do, and every 64 Ki elements.
+// Blocks begin where tensors do, and where checkpoints begin one.
 static bool take(void *user, const struct own_element *element)
 {
     struct work *work = user;

@@ -24,8 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-// 264 MiB of weights and moments: 22 blocks of each in a unit.
-enum { UNITS = 16, UNIT_BLOCKS = 22, STEPS = 20, PIECE = 4 << 20 };
+// 264 MiB of weights and moments: 22 times 64 Ki of each in a unit.
+enum { UNITS = 16, UNIT_ELEMENTS = 22 * 65536, STEPS = 20, PIECE = 4 << 20 };
 
 // Steps whose forward and backward take several times what the update takes, as even small batches
 // do, and ones in which they hardly take longer.
@@ -36,8 +36,6 @@ enum { SMALL = 64 * 1024, TRIES = 5, TRIED_PASSES = 100, MOST_BEHIND_S = 60 };
 // A save that is waited for encodes with its own thread and with the one that waits: where it has
 // two processors the codec has two threads, too, that have nothing else to do.
 enum { CODECS = 2 };
-
-static const size_t unit_elements = (size_t)UNIT_BLOCKS * CKPT_BLOCK_ELEMENTS;
 
 struct block {
     struct ckpt_block_code code;
@@ -79,7 +77,7 @@ static zero_result normal(void *user, const char *name, int32_t slice, uint64_t 
 static bool commit(struct team_rank *rank)
 {
     rank->config.micro_batches = 1;
-    return team_open(rank) && save_commit(rank, UNITS, unit_elements, normal);
+    return team_open(rank) && save_commit(rank, UNITS, UNIT_ELEMENTS, normal);
 }
 
 // Arithmetic that stays in the cache.
@@ -93,7 +91,7 @@ static void compute(struct work *work)
 static void fill_gradient(struct work *work, zero_unit unit)
 {
     float *gradient = zero_grad_ptr(work->rank->z, 0, unit);
-    normal(NULL, "gradient", unit, 0, unit_elements, gradient);
+    normal(NULL, "gradient", unit, 0, UNIT_ELEMENTS, gradient);
 }
 
 static bool step(struct work *work)

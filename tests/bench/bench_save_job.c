@@ -12,8 +12,8 @@
 
 /* ------------------------------------------------------------------ what a load reads */
 
-// Two units, of which each of up to 5 ranks has at least 10 blocks.
-enum { UNITS = 2, UNIT_BLOCKS = 53, SAVED_WORLD = 2, MOST_RANKS = 5 };
+// Two units, of which each of up to 5 ranks has at least 10 times 64 Ki elements.
+enum { UNITS = 2, UNIT_ELEMENTS = 53 * 65536, SAVED_WORLD = 2, MOST_RANKS = 5 };
 
 struct load {
     const char *directory;
@@ -76,8 +76,7 @@ static bool save_or_load(struct team_rank *rank, void *user)
     struct load *load = user;
     rank->config.stage = 3;
     rank->config.micro_batches = SAVED_WORLD;
-    if (!team_open(rank) ||
-        !save_commit(rank, UNITS, (uint64_t)UNIT_BLOCKS * CKPT_BLOCK_ELEMENTS, fill))
+    if (!team_open(rank) || !save_commit(rank, UNITS, UNIT_ELEMENTS, fill))
         return false;
     return load->saves ? save_state(rank, load) : load_state(rank, load);
 }

@@ -37,7 +37,7 @@ static const struct sample_tensor large[] = {
 
 static const uint64_t blob_sizes[][4] = {{0, 1, 7, 100}, {0, 1, 65536, 200001}};
 
-enum { BLOBS = 4 };
+enum { BLOBS = 4, ROOM = 1 << 18 }; // for a block, or a blob
 
 static char *copy(const char *text)
 {
@@ -260,10 +260,10 @@ zero_result sample_write_shard(struct ckpt_manifest *manifest, uint32_t rank,
     struct ckpt_shard_writer *writer = NULL;
     struct ckpt_codec *codec = NULL;
     struct ckpt_file *file = NULL;
-    unsigned char *room = malloc(4 * CKPT_BLOCK_ELEMENTS);
+    unsigned char *room = malloc(ROOM);
     if (!room)
         abort();
-    zero_result result = ckpt_shard_writer_create(&writer, 32, 8, 96, error);
+    zero_result result = ckpt_shard_writer_create(&writer, 32, 8, 192, error);
     if (result == ZERO_OK)
         result = ckpt_codec_create(&codec, level, error);
     if (result == ZERO_OK)
@@ -317,7 +317,7 @@ void sample_seal(struct ckpt_manifest *manifest)
     struct ckpt_manifest parsed;
     char *text;
     size_t length;
-    unsigned char *room = malloc(4 * CKPT_BLOCK_ELEMENTS);
+    unsigned char *room = malloc(ROOM);
     if (!room)
         abort();
     for (size_t t = 0; t < manifest->tensor_count; t++) {

@@ -5,7 +5,7 @@
 #include "zero/engine.h"
 
 /** Elements of a field that are fetched at a time: some blocks of a checkpoint. */
-enum { PIECE = 4 * CKPT_BLOCK_ELEMENTS, PIECE_BYTES = PIECE * sizeof(float) };
+enum { PIECE = 8 * CKPT_BLOCK_ELEMENTS, PIECE_BYTES = PIECE * sizeof(float) };
 enum { FIELDS = 1 + ENG_MAX_MOMENTS };
 
 /** What of a field was fetched last. */
