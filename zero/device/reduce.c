@@ -3,7 +3,8 @@
 
 #include "zero/device/inner.h"
 
-/** Zeroes what lies behind the slices of a gradient: whatever a program has written there. */
+/** Zeroes what lies behind the slices of a gradient: whatever a program has written there. What was
+ * frozen from the beginning has none. */
 static zero_result clear_padding(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
                                  struct base_error *error)
 {
@@ -15,7 +16,7 @@ static zero_result clear_padding(const zero_ctx *z, zero_unit unit, unsigned cha
         const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
         const size_t end = slice->granule * ENG_GRANULE + slice->numel;
         const size_t left = slice->granules * ENG_GRANULE - slice->numel;
-        if (left > 0)
+        if (left > 0 && !z->layout.sections[slice->section].frozen)
             r = d->ops->zero(gradient + z->placement.sections[slice->section].grad_offset +
                                  end * size,
                              left * size, d->stream, error);
