@@ -81,6 +81,16 @@ zero_result coll_device_open(struct coll_device **device, const struct coll_devi
  */
 void coll_device_close(struct coll_device *device);
 
+/** The most that a rank moves by one operation. */
+struct coll_device_load {
+    size_t sections;
+    size_t sent, received; /**< bytes; what goes to several ranks counts as often */
+};
+
+/** Bytes of the host's that a coll_device of so many ranks takes on each of them, whose operations
+ * move no more than that; not what NCCL takes for itself, there and on the device. *Local.* */
+size_t coll_device_memory(const char *transport, int world, const struct coll_device_load *most);
+
 /** Its own stream: what is given to that runs in order with the operations. *Local.* */
 void *coll_device_stream(const struct coll_device *device);
 

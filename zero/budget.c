@@ -74,7 +74,7 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
         }
         const struct eng_extra extra = {
             .tables = eng_memory_tables(z, &placement, &tier),
-            .transport = transport,
+            .transport = transport + eng_device_transport(z, &placement),
             .saving = z->save ? eng_save_bytes(z, rank, &tier) : 0,
             .bounce = eng_bounce_bytes(z, &placement),
             .files = tier.files,

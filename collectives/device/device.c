@@ -40,6 +40,14 @@ static zero_result check_config(const struct coll_device_config *config, struct 
     return ZERO_OK;
 }
 
+size_t coll_device_memory(const char *transport, int world, const struct coll_device_load *most)
+{
+    const struct coll_device_transport *found = find_transport(transport);
+    const size_t own = sizeof(struct coll_device) + sizeof(struct device_board) +
+                       (size_t)world * sizeof *((struct coll_device *)NULL)->compared;
+    return own + (found && found->memory ? found->memory(world, most) : 0);
+}
+
 /* ------------------------------------------------------------------ beginning */
 
 /** All ranks go on, or none, with the lowest failed one's message; all have given the same value,

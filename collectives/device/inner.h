@@ -44,6 +44,9 @@ struct coll_device_transport {
 
     bool lends; /**< others read this rank's memory of the host, until they have closed */
 
+    /** Bytes of the host's for the largest operation. NULL: none. */
+    size_t (*memory)(int world, const struct coll_device_load *most);
+
     /** Whether it can: loads what it needs, looks at config->native. ZERO_E_UNSUPPORTED,
      * ZERO_E_INVALID. */
     zero_result (*prepare)(const struct coll_device_config *config, struct base_error *error);

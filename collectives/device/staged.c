@@ -8,7 +8,10 @@
 
 #include <string.h>
 
-enum { PLACE = 64 }; // of what begins in the staging memory
+enum {
+    PLACE = 64, // of what begins in the staging memory
+    LEAST_MOVES = 16,
+};
 
 enum move_kind { ALL_GATHER, BROADCAST, SEND, RECEIVE, REDUCE_SCATTER, REDUCE };
 
@@ -42,6 +45,17 @@ static zero_result staged_prepare(const struct coll_device_config *config, struc
     return config->native ? zero_fail(error, ZERO_E_INVALID,
                                       "transport host has no use for a communicator that is given")
                           : ZERO_OK;
+}
+
+/** A move a section and peer each way, whose bytes begin at a place of their own; and the spans
+ * that a gather has. */
+static size_t staged_memory(int world, const struct coll_device_load *most)
+{
+    const size_t moves = 2 * most->sections * (size_t)world;
+    const size_t spans = most->sections * (size_t)world * sizeof(struct coll_span);
+    const size_t listed = moves > LEAST_MOVES / 2 ? 2 * moves : LEAST_MOVES;
+    return sizeof(struct link) + listed * sizeof(struct move) + most->sent + most->received +
+           spans + moves * PLACE;
 }
 
 static zero_result staged_identify(unsigned char id[DEVICE_ID_BYTES], struct base_error *error)
@@ -249,7 +263,7 @@ static zero_result add(struct link *link, const struct move *move, void *stream,
                        struct base_error *error)
 {
     if (link->count == link->most) {
-        const size_t most = link->most ? 2 * link->most : 16;
+        const size_t most = link->most ? 2 * link->most : LEAST_MOVES;
         struct move *moves = base_calloc(most, sizeof *moves);
         if (!moves)
             return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes", most * sizeof *moves);
@@ -313,6 +327,7 @@ const struct coll_device_transport coll_device_transport_host = {
     .size = sizeof(struct coll_device_transport),
     .name = "host",
     .lends = true,
+    .memory = staged_memory,
     .prepare = staged_prepare,
     .identify = staged_identify,
     .join = staged_join,

@@ -92,6 +92,7 @@ struct device_state {
     struct coll_device_scattered *scattered; /**< of the sections of a unit that is on its way, */
     struct coll_span *spans;                 /**< with theirs, */
     struct coll_device_gathered *parts;      /**< or that is gathered */
+    struct eng_device_run *runs;             /**< as they are on the device */
     size_t *section_runs;                    /**< first run of each section, one more at the end */
     uint64_t *published; /**< tickets of sections that were sent on their way, */
     uint64_t *gathered;  /**< and of gather slots */

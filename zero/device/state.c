@@ -162,6 +162,7 @@ size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *plac
         return 0;
     return sizeof(struct device_state) + pinned_bytes(z) + device_peers_bytes(z, placement) +
            (z->layout.section_count + 1) * sizeof(size_t) +
+           count_runs(&z->layout, placement) * sizeof(struct eng_device_run) +
            DEVICE_METRIC_STEPS * aligned(metric_bytes(z));
 }
 
@@ -219,20 +220,15 @@ static size_t cut_runs(const zero_ctx *z, struct eng_device_run *runs)
 zero_result device_runs_refresh(zero_ctx *z, struct base_error *error)
 {
     struct device_state *state = z->device->state;
-    const size_t most = count_runs(&z->layout, &z->placement);
-    struct eng_device_run *runs = base_calloc(most, sizeof *runs);
-    if (!runs)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu runs of an update", most);
-    state->run_count = cut_runs(z, runs);
+    state->run_count = cut_runs(z, state->runs);
     state->stale = false;
-    zero_result r = eng_device_store(z, device_piece(z->device, DEVICE_RUNS), runs,
-                                     state->run_count * sizeof *runs, error);
+    zero_result r = eng_device_store(z, device_piece(z->device, DEVICE_RUNS), state->runs,
+                                     state->run_count * sizeof *state->runs, error);
     // What does not train any more has no squares.
     if (!r)
         r = z->device->ops->zero(device_piece(z->device, DEVICE_SQUARES),
                                  state->offsets[DEVICE_BALLOT] - state->offsets[DEVICE_SQUARES],
                                  z->device->own, error);
-    base_free(runs);
     return r;
 }
 
@@ -363,9 +359,12 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     d->state->stale = true;
     d->state->section_runs =
         base_calloc(z->layout.section_count + 1, sizeof *d->state->section_runs);
-    if (!d->state->section_runs)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for a device's table of %zu sections",
-                         z->layout.section_count);
+    const size_t runs = count_runs(&z->layout, &z->placement);
+    d->state->runs = base_calloc(runs, sizeof *d->state->runs);
+    if (!d->state->section_runs || (!d->state->runs && runs > 0))
+        return zero_fail(error, ZERO_E_NOMEM,
+                         "no memory for a device's tables of %zu sections and %zu runs",
+                         z->layout.section_count, runs);
     zero_result r = d->state->kernels->open(&d->state->kernel_state, error);
     if (!r)
         r = d->ops->event_create(&d->state->handed, error);
@@ -398,6 +397,7 @@ void device_state_free(zero_ctx *z)
     base_free(state->pinned);
     base_free(state->metric_memory);
     base_free(state->section_runs);
+    base_free(state->runs);
 }
 
 /* ------------------------------------------------------------------ copies */
