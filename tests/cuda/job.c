@@ -34,8 +34,7 @@ static void add_gradient(void *user)
     free(work);
 }
 
-// Of the metric: a number for each micro-batch and step.
-static void write_metric(void *user)
+void job_write_metric(void *user)
 {
     struct work *work = user;
     *(float *)work->gradient = (float)(work->micro.index * 3 + work->micro.step);
@@ -153,7 +152,7 @@ static bool give_metrics(struct place *place, const zero_micro *micro)
     static const char *const names[] = {"number", "other"};
     for (int m = 0; m < 2; m++) {
         const struct work work = {.micro = *micro, .gradient = place->metric + m};
-        if (!job_queue(place, place->streams[m], write_metric, &work))
+        if (!job_queue(place, place->streams[m], job_write_metric, &work))
             return false;
         TEAM_OK(place->rank,
                 zero_metric_from(place->rank->z, names[m], place->metric + m, place->streams[m]));
@@ -302,16 +301,24 @@ static bool work_on_host(struct team_rank *rank, void *user)
     return open_job(rank, job) && act(&place);
 }
 
-// All there is on the GPU is in the plan, but for the metrics' two numbers.
+// All there is on the GPUs is in the plan, but for each rank's two numbers of metrics.
 static bool is_planned(const struct team_rank *rank)
 {
     const struct eng_spread *planned = rank->z->plan.gpu;
-    size_t bytes = 2 * sizeof(float);
+    size_t bytes = (size_t)rank->world * 2 * sizeof(float);
     for (int i = 0; i < ENG_GPU_PURPOSES; i++)
-        bytes += planned[i].mine;
+        bytes += planned[i].sum;
     TEAM_CHECK(strstr(zero_plan_text(rank->z), " gpu "));
     TEAM_CHECK(strstr(zero_plan_json(rank->z), "\"gpu\": {"));
-    TEAM_CHECK(rank->world > 1 || !bytes_there || bytes_there() == bytes);
+    // By which the GPUs of several ranks meet is in the plan, too.
+    const size_t transport = rank->z->plan.rows[ENG_FOR_TRANSPORT].mine;
+    const size_t host = coll_memory_needed(rank->z->config.transport, rank->world);
+    TEAM_CHECK(rank->z->config.resident && rank->world > 1 ? transport > host + 10000
+                                                           : transport >= host);
+    // All ranks are here, and none has left, unless they have failed.
+    const bool meet = zero_barrier(rank->z) == ZERO_OK;
+    TEAM_CHECK(!meet || !bytes_there || bytes_there() == bytes);
+    TEAM_CHECK(!meet || zero_barrier(rank->z) == ZERO_OK);
     return true;
 }
 

@@ -62,6 +62,8 @@ struct work {
 };
 bool job_queue(struct place *place, void *stream, void (*call)(void *user),
                const struct work *work);
+/** Work of a metric: a number for each micro-batch and step. */
+void job_write_metric(void *user);
 /** Adds the weights of a unit up. */
 bool job_queue_looks(struct place *place, zero_unit unit, void *stream);
 /** Micro-batches of a step, without its end; and whole steps. */

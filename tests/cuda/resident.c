@@ -1,7 +1,12 @@
 // With all state on the GPU a program ends in the bits of one that computes on the host, whatever
 // it has chosen; and zero_step() waits for nothing.
+#include "base/arena.h"
 #include "tests/cuda/job.h"
+#include "tests/cuda/leftovers.h"
+#include "tests/ranks/saved.h"
 #include "tests/sweep.h"
+
+#include <zero/optimizer.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -294,13 +299,49 @@ static void what_is_looked_at_is_not_updated(void **state)
     }
 }
 
-// Rank 0 looks at a unit's weights late; meanwhile one is written that rank 1 owns.
+// A unit is looked at late, when its slot at stage 3 has long been given to others.
+static bool look_behind_others(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    may_go_on = !place->streams[0];
+    if (!job_train(place, 1))
+        return false;
+    TEAM_OK(rank, zero_barrier(rank->z));
+    for (zero_unit unit = 0; unit < place->job->toy.unit_count; unit++) {
+        void *stream = place->streams[unit > 0];
+        TEAM_OK(rank, zero_gather(rank->z, unit, stream));
+        if (unit == 0 && !job_queue(place, stream, wait_for_leave, &(struct work){.toy = NULL}))
+            return false;
+        if (!job_queue_looks(place, unit, stream))
+            return false;
+        TEAM_OK(rank, zero_release(rank->z, unit, stream));
+    }
+    usleep(50000);
+    TEAM_OK(rank, zero_barrier(rank->z));
+    may_go_on = true;
+    return job_train(place, 1) && conclude(place);
+}
+
+static void a_slot_waits_for_who_looks_at_it(void **state)
+{
+    (void)state;
+    if (job_gpus() < 2)
+        skip(); // by the host it would be waited for here
+    struct job job = resident_of(2, 3);
+    job.moves = "nccl";
+    job.toy.dtype = ZERO_BF16;
+    job.act = look_behind_others;
+    job.persist = ZERO_OFF;
+    job_compare(2, &job);
+}
+
 static void take_time(void *user)
 {
     usleep(100000);
     free(user);
 }
 
+// Rank 0 looks at a unit's weights late; meanwhile one is written that rank 1 owns.
 static bool write_behind_a_look(struct place *place)
 {
     const struct toy *toy = &place->job->toy;
@@ -329,6 +370,78 @@ static void nor_overwritten_by_another_rank(void **state)
         job.act = write_behind_a_look;
         job.toy.dtype = ZERO_BF16;
         job_compare(2, &job);
+    }
+}
+
+// A metric comes later than all else of its step.
+static bool give_a_metric_late(struct place *place)
+{
+    const struct work value = {.micro = {.index = 100}, .gradient = place->metric + 1};
+    struct team_rank *rank = place->rank;
+    double mean;
+    if (!job_train(place, 1) || !job_micro_batches(place) ||
+        !job_queue(place, place->streams[1], take_time, &(struct work){.toy = NULL}) ||
+        !job_queue(place, place->streams[1], job_write_metric, &value))
+        return false;
+    TEAM_OK(rank, zero_metric_from(rank->z, "late", place->metric + 1, place->streams[1]));
+    TEAM_OK(rank, toy_update_on(rank, &place->job->toy, place->streams[0]));
+    place->steps++;
+    TEAM_OK(rank, zero_step_wait(rank->z));
+    TEAM_OK(rank, zero_metric_mean(rank->z, "late", &mean));
+    if (rank->rank == 0)
+        place->job->means[2] = mean;
+    return conclude(place);
+}
+
+static void a_verdict_waits_for_metrics(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 2; world++) {
+        struct job job = resident_of(world, world);
+        job.toy.dtype = ZERO_BF16;
+        job.toy.micro_batches = world;
+        job.act = give_a_metric_late;
+        job_compare(world, &job);
+    }
+}
+
+// Ranks are threads here, whose allocations are counted together. One group's tensor is frozen from
+// the beginning, the others for some steps.
+static bool count_allocations(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    const zero_group group = 1;
+    if (!job_train(place, 3))
+        return false;
+    TEAM_OK(rank, zero_set_frozen(rank->z, group, 1));
+    if (!job_train(place, 1))
+        return false;
+    TEAM_OK(rank, zero_barrier(rank->z));
+    const uint64_t before = base_allocation_count();
+    TEAM_OK(rank, zero_barrier(rank->z));
+    if (!job_train(place, 3))
+        return false;
+    TEAM_OK(rank, zero_set_frozen(rank->z, group, 0));
+    if (!job_train(place, 2))
+        return false;
+    TEAM_OK(rank, zero_barrier(rank->z));
+    TEAM_CHECK(!place->streams[0] || base_allocation_count() == before);
+    TEAM_OK(rank, zero_barrier(rank->z));
+    return conclude(place);
+}
+
+static void steps_allocate_nothing(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 3; turn++) {
+        const int world = 1 + (turn > 0);
+        struct job job = resident_of(world, turn + 1);
+        if (turn == 2 && world > job_gpus())
+            skip();
+        job.moves = turn == 2 ? "nccl" : "host";
+        job.toy.frozen = 2;
+        job.act = count_allocations;
+        job_compare(world, &job);
     }
 }
 
@@ -399,6 +512,74 @@ static void attaching_asks_nobody(void **state)
     assert_true(team_run(team_threads(1), 1, attach_early, NULL));
 }
 
+/* ------------------------------------------------------------------ what can't be there */
+
+static void prepare_own(void *user, const zero_hyper *hyper, uint64_t updates, double scale,
+                        void *scalars)
+{
+    (void)user;
+    (void)hyper;
+    (void)updates;
+    (void)scale;
+    (void)scalars;
+}
+
+static void update_own(void *user, const void *scalars, const zero_optimizer_run *run)
+{
+    (void)user;
+    (void)scalars;
+    (void)run;
+}
+
+static bool optimizers_of_programs(struct team_rank *rank, void *user)
+{
+    zero_optimizer_desc desc = zero_optimizer_default();
+    zero_group_desc group = zero_group_default();
+    struct toy toy = toy_odd;
+    (void)user;
+    desc.name = "own";
+    desc.prepare = prepare_own;
+    desc.update = update_own;
+    rank->config.device = "cuda";
+    TEAM_CHECK(team_open(rank));
+    TEAM_OK(rank, zero_add_optimizer(rank->z, &desc));
+    group.optimizer = "own";
+    toy.groups = (zero_group_desc[]){group, group};
+    TEAM_CHECK(toy_register(rank, &toy));
+    TEAM_FAILS(rank, zero_commit(rank->z), ZERO_E_UNSUPPORTED, "optimizer own is the program's");
+    team_close(rank);
+    return true;
+}
+
+static bool buffers_of_programs(struct team_rank *rank, void *user)
+{
+    static float values[1024];
+    const bool lends = *(const bool *)user;
+    zero_param_desc desc = zero_param_default();
+    desc.name = "lent";
+    desc.ndim = 1;
+    desc.shape[0] = 1000;
+    desc.borrow = lends ? values : NULL;
+    desc.grad = lends ? NULL : values;
+    rank->config.device = "cuda";
+    TEAM_CHECK(team_open(rank));
+    TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
+    TEAM_FAILS(rank, zero_commit(rank->z), ZERO_E_INVALID,
+               lends ? "tensor lent has a working copy of the caller's"
+                     : "tensor lent has a gradient of the caller's");
+    team_close(rank);
+    return true;
+}
+
+static void what_is_the_programs_is_refused(void **state)
+{
+    (void)state;
+    assert_true(team_run(team_threads(1), 1, optimizers_of_programs, NULL));
+    assert_true(team_run(team_threads(1), 1, buffers_of_programs, &(bool){true}));
+    assert_true(team_run(team_threads(1), 1, buffers_of_programs, &(bool){false}));
+    assert_true(cuda_left_nothing());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +596,10 @@ int main(void)
         cmocka_unit_test(nor_overwritten_by_another_rank),
         cmocka_unit_test(what_is_not_finite_is_told_when_it_is_known),
         cmocka_unit_test(attaching_asks_nobody),
+        cmocka_unit_test(a_slot_waits_for_who_looks_at_it),
+        cmocka_unit_test(a_verdict_waits_for_metrics),
+        cmocka_unit_test(steps_allocate_nothing),
+        cmocka_unit_test(what_is_the_programs_is_refused),
     };
     if (!job_begin())
         return JOB_SKIPPED;
