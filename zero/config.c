@@ -19,7 +19,8 @@ static const char *const other_variables[] = {
 };
 
 // What zero_config has beside the keys: no option can set it for every context of a program.
-static const char *const struct_only[] = {"world", "rank", "name", "team", "log_user"};
+static const char *const struct_only[] = {"world", "rank",        "name",
+                                          "team",  "native_comm", "log_user"};
 
 struct resolution {
     struct eng_config *config;
@@ -562,6 +563,25 @@ static void warn_of_unknown_variables(const struct eng_config *config)
     }
 }
 
+static zero_result check_device_transport(struct eng_config *config, const zero_config *user,
+                                          struct base_error *error)
+{
+    const char *key = eng_config_given(config, "device_transport") ? "device_transport"
+                      : user->native_comm                          ? "zero_config.native_comm"
+                                                                   : NULL;
+    config->native_comm = user->native_comm;
+    if (key && !config->resident)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s is set, but no state is on a GPU: it is for device=cuda with "
+                         "offload_optimizer=none",
+                         key);
+    if (config->native_comm && strcmp(config->device_transport, "nccl") != 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "zero_config.native_comm is set, but device_transport=%s: it is for nccl",
+                         config->device_transport);
+    return ZERO_OK;
+}
+
 zero_result eng_config_resolve(struct eng_config *config, const zero_config *user,
                                struct base_error *error)
 {
@@ -601,11 +621,8 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
         result = check_tier(config, error);
     if (!result)
         result = decide_device(config, error);
-    if (!result && !config->resident && eng_config_given(config, "device_transport"))
-        result =
-            zero_fail(error, ZERO_E_INVALID,
-                      "device_transport is set, but no state is on a GPU: it is for device=cuda "
-                      "with offload_optimizer=none");
+    if (!result)
+        result = check_device_transport(config, &known, error);
     if (!result)
         result = decide_gather(config, error);
     if (!result)

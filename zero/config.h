@@ -3,7 +3,8 @@
  *
  * One table (config.c) has every key with its type, range, default and meaning; the struct,
  * ZERO_<KEY> and ZERO_OPTIONS are three ways to give the same keys, each stronger than the one
- * before. Rank, world, name, team and the log callback come from the struct or the launcher only.
+ * before. Rank, world, name, team, native_comm and the log callback come from the struct or the
+ * launcher only.
  */
 #ifndef ZERO_CONFIG_H
 #define ZERO_CONFIG_H
@@ -93,6 +94,7 @@ struct eng_config {
     bool on_device;               /**< device: the program computes on one, */
     int device_number;            /**< this one */
     const char *device_transport; /**< "nccl", "host": a literal */
+    void *native_comm;            /**< an ncclComm_t; NULL: none */
     bool resident;                /**< and all state is there, too: nothing of it is offloaded */
     int64_t tile_bytes;
     int64_t host_bytes;  /**< 0: not given */

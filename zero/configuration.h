@@ -24,10 +24,10 @@ typedef enum zero_nonfinite {
 
 /**
  * Everything about a job that is not its model. Every field's zero is its default. Each key but
- * name, world, rank, team and the log callback can also be given by the environment as ZERO_<KEY>
- * (upper case) and by ZERO_OPTIONS, which `zero-run -o key=value` sets; these win over the struct,
- * ZERO_OPTIONS over all. The key `log` (ZERO_LOG) sets levels by component: "info,coll=debug". The
- * plan names every value's source.
+ * name, world, rank, team, native_comm and the log callback can also be given by the environment
+ * as ZERO_<KEY> (upper case) and by ZERO_OPTIONS, which `zero-run -o key=value` sets; these win
+ * over the struct, ZERO_OPTIONS over all. The key `log` (ZERO_LOG) sets levels by component:
+ * "info,coll=debug". The plan names every value's source.
  */
 typedef struct zero_config {
     uint32_t struct_size;
@@ -152,6 +152,16 @@ typedef struct zero_config {
     const char *device_transport; /**< how GPUs of several ranks move bytes, where state is on them:
                                      "nccl" (default), or "host": through memory of the host, for
                                      ranks that share a GPU. Same bits */
+    void *native_comm; /**< device_transport=nccl: the program's own ncclComm_t, of all ranks of
+                            this job in their order, each on this job's GPU; NULL (default): none;
+                            the same on all ranks. zero_commit() asks it for ranks, rank, GPU and
+                            state: ZERO_E_INVALID if it is of others or not ready, ZERO_E_DEVICE if
+                            it has failed. No other thread uses it meanwhile. It stays the
+                            program's and is otherwise left alone: zero's own communicator is made
+                            beside it and shares nothing with it, so that the end of neither is the
+                            other's; it may be destroyed once zero_commit() has returned. One rank
+                            alone moves nothing, and does not look at it. Programs that use it
+                            while zero works set NCCL_LAUNCH_ORDER_IMPLICIT=1 */
 } zero_config;
 
 /** A config with every field at its default. */

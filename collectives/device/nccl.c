@@ -28,14 +28,23 @@ static zero_result done(ncclResult_t status, const char *call, ncclComm_t comm,
 
 /* ------------------------------------------------------------------ beginning and end */
 
+static zero_result state_of(ncclComm_t comm, struct base_error *error);
+
 /** Ours is not a part of it: sharing resources, which its owner may have chosen, would have the end
- * of ours end it, too. */
+ * of ours end it, too; and where calls of its block, so would the split, for ever if a rank has
+ * died. */
 static zero_result check_native(const struct nccl_library *library,
                                 const struct coll_device_config *config, struct base_error *error)
 {
     ncclComm_t native = config->native;
     int count = -1, rank = -1, number = -1;
-    zero_result result = done(library->count(native, &count), "ncclCommCount", NULL, error);
+    zero_result result = state_of(native, error);
+    if (result == ZERO_AGAIN)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "the ncclComm_t that was given is not ready: ncclCommGetAsyncError() says "
+                         "ncclInProgress");
+    if (!result)
+        result = done(library->count(native, &count), "ncclCommCount", NULL, error);
     if (!result)
         result = done(library->rank(native, &rank), "ncclCommUserRank", NULL, error);
     if (!result)

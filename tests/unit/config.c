@@ -469,7 +469,8 @@ static void the_launcher_gives_the_place(void **state)
     assert_int_equal(resolved(NULL).local_world, 3);
     setenv("LOCAL_RANK", "0", 1);
     setenv("LOCAL_WORLD_SIZE", "2", 1);
-    refused(NULL, ZERO_E_UNSUPPORTED, "2 of 3 ranks are on this host (torchrun says)");
+    refused(NULL, ZERO_E_UNSUPPORTED,
+            "2 of 3 ranks are on this host (torchrun says)");
     setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     setenv("OMPI_COMM_WORLD_SIZE", "5", 1);
     refused(NULL, ZERO_E_INVALID, "disagree");
@@ -493,6 +494,40 @@ static void contradictions_are_refused(void **state)
     refused(&user, ZERO_E_INVALID, "transport=shm, but zero_config.team");
     user.world = 0;
     refused(&user, ZERO_E_INVALID, "zero_config.team is set, but .world is 0");
+}
+
+static void what_state_on_a_gpu_rules_out(void **state)
+{
+    (void)state;
+    int comm = 0; // the layer never looks into it
+    zero_config user = zero_config_default();
+    user.device = "gpu";
+    refused(&user, ZERO_E_INVALID, "device=gpu: it is cpu, cuda");
+    user.device = "cuda:1";
+    user.native_comm = &comm;
+    assert_ptr_equal(resolved(&user).native_comm, &comm);
+    assert_int_equal(resolved(&user).device_number, 1);
+    user.device_transport = "host";
+    refused(&user, ZERO_E_INVALID, "zero_config.native_comm is set, but device_transport=host");
+    user.device_transport = NULL;
+    user.offload_optimizer = "host";
+    refused(&user, ZERO_E_INVALID, "zero_config.native_comm is set, but no state is on a GPU");
+    user.native_comm = NULL;
+    user.device_transport = "nccl";
+    refused(&user, ZERO_E_INVALID, "device_transport is set, but no state is on a GPU");
+    user.device_transport = user.offload_optimizer = NULL;
+    user.paranoid = 1;
+    refused(&user, ZERO_E_INVALID, "paranoid=1 with device=cuda:1");
+    user.paranoid = 0;
+    user.verify_micro = 1;
+    refused(&user, ZERO_E_UNSUPPORTED, "verify_micro=1 with device=cuda:1");
+    user.verify_micro = 0;
+    user.reduction = "native";
+    refused(&user, ZERO_E_UNSUPPORTED, "reduction=native with device=cuda:1");
+    user.reduction = NULL;
+    user.stage = 1;
+    user.gather = "shared";
+    refused(&user, ZERO_E_INVALID, "gather=shared with device=cuda:1");
 }
 
 static void the_first_start_decides_the_batch(void **state)
@@ -624,6 +659,7 @@ int main(void)
         TEST(bad_options_are_refused),
         TEST(the_launcher_gives_the_place),
         TEST(contradictions_are_refused),
+        TEST(what_state_on_a_gpu_rules_out),
         TEST(the_first_start_decides_the_batch),
         TEST(a_plan_is_made_for_any_world),
         TEST(unknown_variables_are_warned_of),

@@ -112,6 +112,7 @@ zero_result device_peers_open(zero_ctx *z, struct base_error *error)
         .host = z->comm,
         .device = d->ops,
         .number = d->number,
+        .native = z->config.native_comm,
         .log = &z->log,
     };
     return coll_device_open(&state->peers, &config, error);

@@ -1,0 +1,208 @@
+// A program's own ncclComm_t, which zero_config lends to zero: looked at, and otherwise left alone.
+#include "base/device.h"
+#include "tests/cuda/job.h"
+#include "tests/cuda/leftovers.h"
+#include "tests/cuda/nccl_double.h"
+#include "tests/ranks/saved.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <nccl.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 2 };
+
+static const struct base_device *const gpu = &base_device_cuda;
+
+static nccl_double_live_fn live_there; // NULL: NCCL is a real one
+static struct {
+    __typeof__(ncclGetUniqueId) *unique_id;
+    __typeof__(ncclCommInitRankConfig) *init;
+    __typeof__(ncclCommGetAsyncError) *state;
+    __typeof__(ncclCommAbort) *abort;
+    __typeof__(ncclAllGather) *all_gather;
+} nccl;
+
+static bool find_nccl(void)
+{
+    void *library = dlopen(NCCL_DOUBLE, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return false;
+    void *const found[] = {dlsym(library, "ncclGetUniqueId"),
+                           dlsym(library, "ncclCommInitRankConfig"),
+                           dlsym(library, "ncclCommGetAsyncError"), dlsym(library, "ncclCommAbort"),
+                           dlsym(library, "ncclAllGather")};
+    _Static_assert(sizeof found == sizeof nccl, "one for each");
+    memcpy(&nccl, found, sizeof found);
+    void *live = dlsym(library, NCCL_DOUBLE_LIVE);
+    memcpy(&live_there, &live, sizeof live_there);
+    return true;
+}
+
+/* ------------------------------------------------------------------ their communicator */
+
+struct lent {
+    ncclUniqueId id;
+    bool (*act)(struct team_rank *rank, ncclComm_t comm, void *stream);
+    int turned;   // the communicator's ranks, by so many
+    bool unready; // it is given while it is being made
+};
+
+static bool settles(ncclComm_t comm, ncclResult_t result)
+{
+    while (result == ncclInProgress) {
+        usleep(200);
+        if (nccl.state(comm, &result) != ncclSuccess)
+            return false;
+    }
+    return result == ncclSuccess;
+}
+
+static bool lend(struct team_rank *rank, void *user)
+{
+    const struct lent *lent = user;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = NULL;
+    void *stream = NULL;
+    char device[24];
+    snprintf(device, sizeof device, "cuda:%d", rank->rank);
+    rank->config.device = device;
+    config.blocking = 0;
+    TEAM_CHECK(gpu->enter(rank->rank, NULL) == ZERO_OK);
+    TEAM_CHECK(gpu->stream_create(&stream, false, NULL) == ZERO_OK);
+    const ncclResult_t result =
+        nccl.init(&comm, rank->world, lent->id, (rank->rank + lent->turned) % rank->world, &config);
+    TEAM_CHECK(lent->unready || settles(comm, result));
+    rank->config.native_comm = comm;
+    const bool good = lent->act(rank, comm, stream);
+    team_close(rank);
+    TEAM_CHECK(settles(comm, lent->unready ? result : ncclSuccess));
+    TEAM_CHECK(nccl.abort(comm) == ncclSuccess);
+    gpu->stream_destroy(stream);
+    gpu->leave();
+    return good;
+}
+
+static void run(bool (*act)(struct team_rank *rank, ncclComm_t comm, void *stream), int turned,
+                bool unready)
+{
+    struct lent lent = {.act = act, .turned = turned, .unready = unready};
+    if (job_gpus() < RANKS)
+        skip(); // NCCL wants a GPU each
+    assert_int_equal(nccl.unique_id(&lent.id), ncclSuccess);
+    assert_true(team_run(team_threads(RANKS), RANKS, lend, &lent));
+    assert_int_equal(live_there ? live_there() : 0, 0);
+    assert_true(cuda_left_nothing());
+}
+
+/* ------------------------------------------------------------------ tests */
+
+// It is as good for its owner afterwards as before, and after zero has ended.
+static bool use_both(struct team_rank *rank, ncclComm_t comm, void *stream)
+{
+    void *memory = NULL;
+    TEAM_CHECK(gpu->alloc(&memory, 16, NULL) == ZERO_OK);
+    char *bytes = memory;
+    TEAM_CHECK(team_open(rank) && toy_register(rank, &toy_odd));
+    TEAM_OK(rank, zero_commit(rank->z));
+    TEAM_CHECK(strstr(zero_plan_text(rank->z), "NCCL's own buffers"));
+    for (int i = 0; i < 2; i++) {
+        const ncclResult_t result =
+            nccl.all_gather(bytes + 8, bytes, 8 / (size_t)rank->world, ncclUint8, comm, stream);
+        TEAM_CHECK(settles(comm, result));
+        TEAM_CHECK(gpu->stream_sync(stream, NULL) == ZERO_OK);
+        team_close(rank);
+    }
+    gpu->free(memory);
+    return true;
+}
+
+static void it_stays_the_programs(void **state)
+{
+    (void)state;
+    run(use_both, 0, false);
+}
+
+static bool is_refused(struct team_rank *rank, const char *words)
+{
+    TEAM_CHECK(team_open(rank) && toy_register(rank, &toy_odd));
+    TEAM_FAILS(rank, zero_commit(rank->z), ZERO_E_INVALID, words);
+    return true;
+}
+
+static bool give_that_of_others(struct team_rank *rank, ncclComm_t comm, void *stream)
+{
+    (void)comm;
+    (void)stream;
+    return is_refused(rank, "the ncclComm_t that was given is rank 1 of 2 on GPU 0, and this is "
+                            "rank 0 of 2 on GPU 0");
+}
+
+static bool give_it_alone(struct team_rank *rank, ncclComm_t comm, void *stream)
+{
+    (void)stream;
+    rank->config.native_comm = rank->rank == 0 ? comm : NULL;
+    return is_refused(rank, "differ in whether they give a communicator of their own");
+}
+
+static bool give_it_early(struct team_rank *rank, ncclComm_t comm, void *stream)
+{
+    (void)comm;
+    (void)stream;
+    return is_refused(rank, "the ncclComm_t that was given is not ready");
+}
+
+static void wrong_ones_are_refused(void **state)
+{
+    (void)state;
+    run(give_that_of_others, 1, false);
+    run(give_it_alone, 0, false);
+}
+
+static void so_is_one_that_is_not_ready(void **state)
+{
+    (void)state;
+    if (!cuda_driver_function("cuda_driver_live"))
+        skip(); // a real one may be
+    run(give_it_early, 0, true);
+}
+
+static bool commit_alone(struct team_rank *rank, void *user)
+{
+    rank->config.device = "cuda:0";
+    rank->config.native_comm = user;
+    TEAM_CHECK(team_open(rank) && toy_register(rank, &toy_odd));
+    TEAM_OK(rank, zero_commit(rank->z));
+    TEAM_CHECK(!strstr(zero_plan_text(rank->z), "NCCL's own buffers"));
+    team_close(rank);
+    return true;
+}
+
+static void one_rank_does_not_look_at_it(void **state)
+{
+    static char anything;
+    (void)state;
+    assert_true(team_run(team_threads(1), 1, commit_alone, &anything));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_stays_the_programs),
+        cmocka_unit_test(wrong_ones_are_refused),
+        cmocka_unit_test(so_is_one_that_is_not_ready),
+        cmocka_unit_test(one_rank_does_not_look_at_it),
+    };
+    if (!job_begin())
+        return JOB_SKIPPED;
+    if (!find_nccl()) {
+        printf("skipped: no NCCL here\n");
+        return JOB_SKIPPED;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
