@@ -385,8 +385,9 @@ static zero_result check_transport(const struct eng_config *config, struct base_
                          config->transport);
     if (config->local_world && config->local_world != config->world)
         return zero_fail(error, ZERO_E_UNSUPPORTED,
-                         "%d of %d ranks are on this host (%s says): several hosts need the "
-                         "transport mpi, which this build does not have",
+                         "%d of %d ranks are on this host (%s says), and all ranks of a job are on "
+                         "one so far: ranks tell each other through its memory, those with GPUs, "
+                         "too; start the job on one host",
                          config->local_world, config->world, config->launcher);
     return ZERO_OK;
 }

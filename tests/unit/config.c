@@ -470,7 +470,7 @@ static void the_launcher_gives_the_place(void **state)
     setenv("LOCAL_RANK", "0", 1);
     setenv("LOCAL_WORLD_SIZE", "2", 1);
     refused(NULL, ZERO_E_UNSUPPORTED,
-            "2 of 3 ranks are on this host (torchrun says)");
+            "2 of 3 ranks are on this host (torchrun says), and all ranks of a job are on one");
     setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     setenv("OMPI_COMM_WORLD_SIZE", "5", 1);
     refused(NULL, ZERO_E_INVALID, "disagree");
