@@ -53,6 +53,10 @@ struct compute_ops {
     size_t (*bytes)(const void *compute);
     /** What the device's work is queued on; NULL: it is done at once. */
     void *(*stream)(const void *compute);
+    /** What is done otherwise than it could be, for people; NULL: nothing. The function may be,
+     * too.
+     */
+    const char *(*notes)(const void *compute);
     /** Why something that was queued or done failed; NULL: nothing did. */
     const char *(*failure)(const void *compute);
 

@@ -91,6 +91,9 @@ zero_result report_summary(struct trainer *trainer)
         print_time(trainer, &statistics);
         if (trainer->options->device == DEVICE_CPU)
             print_products(trainer);
+        const char *notes = trainer->ops->notes ? trainer->ops->notes(trainer->compute) : NULL;
+        if (notes)
+            printf("note: %s\n", notes);
     }
     return print_memory(trainer, &statistics);
 }

@@ -138,10 +138,10 @@ void layers_linear(const struct layers *l, void *out, const void *in, const void
                                                 .bias = bias});
 }
 
-// GELU is the product's own work at bf16 only: at f32 cuBLAS need not have it.
-static bool joins_gelu(const struct layers *l)
+// GELU is the product's own work at bf16, where cuBLAS has a way; at f32 it need not have one.
+static bool joins_gelu(const struct layers *l, const struct product *product)
 {
-    return l->dtype == GPU_BF16;
+    return l->dtype == GPU_BF16 && products_can(l->products, product);
 }
 
 static void run_gelu(const struct layers *l, void *out, const void *in, int rows, int width)
@@ -153,43 +153,46 @@ static void run_gelu(const struct layers *l, void *out, const void *in, int rows
 void layers_linear_gelu(const struct layers *l, void *out, void *hidden, const void *in,
                         const void *weight, const void *bias, int rows, int ins, int outs)
 {
-    const bool joins = joins_gelu(l);
-    products_run(l->products, &(struct product){.m = rows,
-                                                .n = outs,
-                                                .k = ins,
-                                                .dtype = l->dtype,
-                                                .a = {.data = in, .stride = ins},
-                                                .b = {.data = weight, .stride = outs},
-                                                .c = joins ? out : hidden,
-                                                .c_stride = outs,
-                                                .epilogue = joins ? EPILOGUE_GELU : EPILOGUE_BIAS,
-                                                .bias = bias,
-                                                .hidden = hidden});
+    struct product product = {.m = rows,
+                              .n = outs,
+                              .k = ins,
+                              .dtype = l->dtype,
+                              .a = {.data = in, .stride = ins},
+                              .b = {.data = weight, .stride = outs},
+                              .c = out,
+                              .c_stride = outs,
+                              .epilogue = EPILOGUE_GELU,
+                              .bias = bias,
+                              .hidden = hidden};
+    const bool joins = joins_gelu(l, &product);
+    if (!joins) {
+        product.c = hidden;
+        product.epilogue = EPILOGUE_BIAS;
+    }
+    products_run(l->products, &product);
     if (!joins)
         run_gelu(l, out, hidden, rows, outs);
 }
 
-// d_in = d_out * weight^T, and what an epilogue makes of it.
-static void back_in(const struct layers *l, void *d_in, const void *d_out, const void *weight,
-                    int rows, int ins, int outs, void *hidden)
+// d_in = d_out * weight^T.
+static struct product back_in(const struct layers *l, void *d_in, const void *d_out,
+                              const void *weight, int rows, int ins, int outs)
 {
-    products_run(l->products,
-                 &(struct product){.m = rows,
-                                   .n = ins,
-                                   .k = outs,
-                                   .dtype = l->dtype,
-                                   .a = {.data = d_out, .stride = outs},
-                                   .b = {.data = weight, .stride = outs, .transposed = true},
-                                   .c = d_in,
-                                   .c_stride = ins,
-                                   .epilogue = hidden ? EPILOGUE_GELU_BACK : EPILOGUE_NONE,
-                                   .hidden = hidden});
+    return (struct product){.m = rows,
+                            .n = ins,
+                            .k = outs,
+                            .dtype = l->dtype,
+                            .a = {.data = d_out, .stride = outs},
+                            .b = {.data = weight, .stride = outs, .transposed = true},
+                            .c = d_in,
+                            .c_stride = ins};
 }
 
 void layers_linear_back_in(const struct layers *l, void *d_in, const void *d_out,
                            const void *weight, int rows, int ins, int outs)
 {
-    back_in(l, d_in, d_out, weight, rows, ins, outs, NULL);
+    const struct product product = back_in(l, d_in, d_out, weight, rows, ins, outs);
+    products_run(l->products, &product);
 }
 
 void layers_linear_gelu_back(const struct layers *l, void *d_hidden, void *active,
@@ -198,8 +201,13 @@ void layers_linear_gelu_back(const struct layers *l, void *d_hidden, void *activ
 {
     const struct gpt2_gelu_back back = {
         .gradient = d_hidden, .in = hidden, .packs = (size_t)rows * packs_of(ins)};
-    back_in(l, d_hidden, d_out, weight, rows, ins, outs, joins_gelu(l) ? hidden : NULL);
-    if (!joins_gelu(l))
+    const struct product apart = back_in(l, d_hidden, d_out, weight, rows, ins, outs);
+    struct product joined = apart;
+    joined.epilogue = EPILOGUE_GELU_BACK;
+    joined.hidden = hidden;
+    const bool joins = joins_gelu(l, &joined);
+    products_run(l->products, joins ? &joined : &apart);
+    if (!joins)
         run_threads(l, GPU_gelu_back, back.packs, &back);
     run_gelu(l, active, hidden, rows, ins);
 }

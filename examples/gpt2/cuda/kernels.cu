@@ -19,22 +19,55 @@ template <typename T> INLINE void embed(const struct gpt2_embed *e)
     store((T *)e->out + row * e->width + at, x);
 }
 
-template <typename T> INLINE void embed_back(const struct gpt2_embed_back *e)
+/** Adds every `step`-th of a token's rows up, from one on. */
+template <typename T>
+INLINE void add_rows(const struct gpt2_embed_back *e, size_t at, int begin, int end, int step,
+                     float sum[GPT2_PACK])
 {
-    const int parts = (e->width / GPT2_PACK + GPT2_WARP - 1) / GPT2_WARP;
-    const size_t task = warp_of_grid(), token = task / parts;
-    const size_t at = (task % parts * GPT2_WARP + lane()) * GPT2_PACK;
-    if (token >= (size_t)e->vocab || at >= (size_t)e->width)
-        return;
-    float sum[GPT2_PACK], x[GPT2_PACK];
-    load(e->sums + token * e->width + at, sum);
+    float x[GPT2_PACK];
 #pragma unroll 4
-    for (int i = e->first[token]; i < e->first[token + 1]; i++) {
+    for (int i = begin; i < end; i += step) {
         load((const T *)e->d_out + (size_t)e->order[i] * e->width + at, x);
         for (int j = 0; j < GPT2_PACK; j++)
             sum[j] += x[j];
     }
-    store((T *)e->d_table + token * e->width + at, sum);
+}
+
+/** The tasks of the block's warps in turn, those of frequent tokens by all of its warps. */
+template <typename T> INLINE void embed_back(const struct gpt2_embed_back *e)
+{
+    __shared__ __align__(16) float shares[GPT2_WARPS][GPT2_WARP * GPT2_PACK];
+    const int parts = (e->width / GPT2_PACK + GPT2_WARP - 1) / GPT2_WARP;
+    const int warp = threadIdx.x / GPT2_WARP;
+    for (int w = 0; w < GPT2_WARPS; w++) {
+        const size_t task = (size_t)blockIdx.x * GPT2_WARPS + w, token = task / parts;
+        const size_t at = (task % parts * GPT2_WARP + lane()) * GPT2_PACK;
+        const bool inside = at < (size_t)e->width;
+        if (token >= (size_t)e->vocab)
+            break;
+        const int begin = e->first[token], end = e->first[token + 1];
+        const bool together = end - begin > GPT2_RARE;
+        float sum[GPT2_PACK] = {0}, share[GPT2_PACK];
+        if (!together && warp != w)
+            continue;
+        if (inside && warp == w)
+            load(e->sums + token * e->width + at, sum);
+        if (inside)
+            add_rows<T>(e, at, together ? begin + warp : begin, end, together ? GPT2_WARPS : 1,
+                        sum);
+        if (together) {
+            store(shares[warp] + lane() * GPT2_PACK, sum);
+            block_sync();
+            for (int other = 0; other < GPT2_WARPS && warp == w; other++) {
+                load(shares[other] + lane() * GPT2_PACK, share);
+                for (int j = 0; j < GPT2_PACK; j++)
+                    sum[j] = other == 0 ? share[j] : sum[j] + share[j];
+            }
+            block_sync();
+        }
+        if (inside && warp == w)
+            store((T *)e->d_table + token * e->width + at, sum);
+    }
 }
 
 template <typename T> INLINE void position_back(const struct gpt2_position_back *p)

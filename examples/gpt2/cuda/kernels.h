@@ -17,6 +17,8 @@
 #define GPT2_THREADS 256      /**< of a block, */
 #define GPT2_TILE_THREADS 128 /**< but of attention on tensor cores */
 #define GPT2_WARPS (GPT2_THREADS / GPT2_WARP)
+#define GPT2_RARE 64        /**< rows of a token that one warp adds up */
+#define GPT2_LINE 64        /**< elements of which rows of logits are multiples */
 #define GPT2_SUM_ROWS 32    /**< rows of a partial sum */
 #define GPT2_SUM_COLUMNS 32 /**< columns that a block of sum_parts adds up */
 #define GPT2_TILE 64        /**< queries or keys of a tile, and the head's width there */
@@ -56,7 +58,9 @@ struct gpt2_embed {
 };
 
 /** d_table[token] = sums[token] + the d_out of its rows, order[first[token]] to
- * order[first[token+1]-1], in that order. A warp 32 packs of a token. `sums` may be d_table. */
+ * order[first[token+1]-1], in that order; if there are more than GPT2_RARE of them each of a
+ * block's warps adds every GPT2_WARPS-th up, and their sums are added in order. A warp 32 packs of
+ * a token. `sums` may be d_table. */
 struct gpt2_embed_back {
     void *d_table;
     const float *sums;

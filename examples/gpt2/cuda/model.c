@@ -140,7 +140,7 @@ static void size_up(struct cuda_model *m, int rows)
 {
     const int vocab = m->options.dims.vocab;
     struct carver carver = {0};
-    m->logit_stride = (vocab + GPT2_PACK - 1) / GPT2_PACK * GPT2_PACK;
+    m->logit_stride = (vocab + GPT2_LINE - 1) / GPT2_LINE * GPT2_LINE;
     m->logit_rows = LOGIT_ELEMENTS / m->logit_stride / LOGIT_ROWS * LOGIT_ROWS;
     if (m->logit_rows > rows)
         m->logit_rows = rows;
@@ -244,6 +244,15 @@ static size_t cuda_bytes(const void *compute)
 static void *cuda_stream(const void *compute)
 {
     return gpu_stream(((const struct cuda_model *)compute)->layers.gpu);
+}
+
+static const char *cuda_notes(const void *compute)
+{
+    const struct cuda_model *m = compute;
+    return products_missing(m->layers.products) > 0
+               ? "cuBLAS has no way here to join GELU to some products: kernels of their own "
+                 "compute it"
+               : NULL;
 }
 
 static const char *cuda_failure(const void *compute)
@@ -553,6 +562,7 @@ const struct compute_ops compute_cuda = {
     .release = cuda_release,
     .bytes = cuda_bytes,
     .stream = cuda_stream,
+    .notes = cuda_notes,
     .failure = cuda_failure,
     .begin = cuda_begin,
     .embed = cuda_embed,

@@ -33,6 +33,7 @@ struct shape {
     struct product key; // of which pointers don't count, but for which of them there are
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
+    bool missing; // there is no algorithm
     cublasLtMatmulAlgo_t algorithm;
 };
 
@@ -199,12 +200,12 @@ static bool lay_all_out(struct products *p, struct shape *shape, const struct pr
                    product->c_stride);
 }
 
-static bool choose(struct products *p, struct shape *shape, const struct product *product)
+static bool choose(struct products *p, struct shape *shape)
 {
     const size_t workspace = WORKSPACE_BYTES;
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cublasLtMatmulPreference_t preference;
-    cublasLtMatmulHeuristicResult_t best;
+    cublasLtMatmulHeuristicResult_t best = {.state = CUBLAS_STATUS_SUCCESS};
     int found = 0;
     if (!check(p, p->preference_create(&preference), "cublasLtMatmulPreferenceCreate"))
         return false;
@@ -222,12 +223,8 @@ static bool choose(struct products *p, struct shape *shape, const struct product
                                                   shape->c, shape->c, preference, 1, &best, &found)
                                       : CUBLAS_STATUS_SUCCESS;
     p->preference_destroy(preference);
-    if (asked && (status != CUBLAS_STATUS_SUCCESS || found == 0))
-        gpu_fail(p->gpu, "cuBLAS has no way to multiply %d x %d by %d x %d (%s, epilogue %d): %s",
-                 product->m, product->k, product->k, product->n,
-                 product->dtype == GPU_F32 ? "f32" : "bf16", (int)product->epilogue,
-                 p->status_name(status));
-    if (!asked || found == 0)
+    shape->missing = asked && (status == CUBLAS_STATUS_NOT_SUPPORTED || found == 0);
+    if (!asked || (!shape->missing && !check(p, status, "cublasLtMatmulAlgoGetHeuristic")))
         return false;
     shape->algorithm = best.algo;
     return true;
@@ -240,8 +237,7 @@ static struct shape *add_shape(struct products *p, const struct product *product
         return NULL;
     }
     struct shape shape = {.key = *product};
-    if (describe(p, &shape, product) && lay_all_out(p, &shape, product) &&
-        choose(p, &shape, product)) {
+    if (describe(p, &shape, product) && lay_all_out(p, &shape, product) && choose(p, &shape)) {
         p->shapes[p->shape_count] = shape;
         return &p->shapes[p->shape_count++];
     }
@@ -264,13 +260,32 @@ static struct shape *find_shape(struct products *p, const struct product *produc
     return add_shape(p, product);
 }
 
+bool products_can(struct products *products, const struct product *product)
+{
+    const struct shape *shape = gpu_failure(products->gpu) ? NULL : find_shape(products, product);
+    return shape && !shape->missing;
+}
+
+int products_missing(const struct products *products)
+{
+    int missing = 0;
+    for (int i = 0; i < products->shape_count; i++)
+        missing += products->shapes[i].missing;
+    return missing;
+}
+
 void products_run(struct products *products, const struct product *product)
 {
     const float one = 1, beta = product->added ? 1 : 0;
     if (gpu_failure(products->gpu))
         return;
     const struct shape *shape = find_shape(products, product);
-    if (!shape || !set_pointers(products, shape->desc, product))
+    if (shape && shape->missing)
+        gpu_fail(products->gpu,
+                 "cuBLAS has no way to multiply %d x %d by %d x %d (%s, epilogue %d)", product->m,
+                 product->k, product->k, product->n, product->dtype == GPU_F32 ? "f32" : "bf16",
+                 (int)product->epilogue);
+    if (!shape || shape->missing || !set_pointers(products, shape->desc, product))
         return;
     const void *added = product->added ? product->added : product->c;
     check(products,

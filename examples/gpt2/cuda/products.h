@@ -47,6 +47,12 @@ struct products *products_open(struct gpu *gpu, struct reason *reason);
 /** When no work is left; accepts NULL. */
 void products_close(struct products *products);
 
+/** Whether cuBLAS has a way to compute it. */
+bool products_can(struct products *products, const struct product *product);
+
+/** Shapes that were asked for and for which it has none. */
+int products_missing(const struct products *products);
+
 /** Queues a product. */
 void products_run(struct products *products, const struct product *product);
 

@@ -5,6 +5,7 @@
 
 #include "bf16.h"
 #include "linear.h"
+#include "tests/cuda/driver.h"
 #include "tests/cuda/leftovers.h"
 
 #include <setjmp.h>
@@ -221,6 +222,8 @@ static void test_embed(void **state)
     (void)state;
     check_embed(1, 5, 8, 11);
     check_embed(3, 17, 264, 29);
+    check_embed(5, 70, 264, 6); // tokens with as many rows as a block adds up, and fewer
+    check_embed(13, 15, 8, 300);
 }
 
 /* ------------------------------------------------------------------ products, GELU */
@@ -276,6 +279,19 @@ static void test_linear(void **state)
     (void)state;
     check_linear(5, 8, 16);
     check_linear(67, 24, 40);
+}
+
+// Without a way to join GELU to a product kernels of their own compute it.
+static void test_linear_apart(void **state)
+{
+    (void)state;
+    if (!cuda_driver_function(CUDA_DRIVER_LIVE))
+        skip(); // only what stands in for cuBLAS can be told so
+    assert_int_equal(products_missing(layers.products), 0);
+    setenv("CUBLASLT_DOUBLE_LACKS", "gelu", 1);
+    check_linear(9, 32, 48);
+    unsetenv("CUBLASLT_DOUBLE_LACKS");
+    assert_int_equal(products_missing(layers.products), layers.dtype == GPU_BF16 ? 2 : 0);
 }
 
 /* ------------------------------------------------------------------ attention */
@@ -376,11 +392,9 @@ static void test_loss(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_attention_tiles),
+        cmocka_unit_test(test_norm),      cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_linear),    cmocka_unit_test(test_linear_apart),
+        cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_tiles),
         cmocka_unit_test(test_loss),
     };
     struct reason reason;

@@ -128,6 +128,20 @@ static void test_refused(void **state)
     unsetenv("ZERO_DEVICE");
 }
 
+// What cuBLAS has no way to do is done otherwise, and said.
+static void test_apart(void **state)
+{
+    (void)state;
+    static char output[COMMAND_OUTPUT_BYTES];
+    const char *options = "--device cuda --dtype bf16 --steps 1";
+    assert_int_equal(run_gpt2(output, options), 0);
+    assert_null(strstr(output, "\nnote: "));
+    setenv("CUBLASLT_DOUBLE_LACKS", "gelu", 1);
+    assert_int_equal(run_gpt2(output, options), 0);
+    unsetenv("CUBLASLT_DOUBLE_LACKS");
+    assert_non_null(strstr(output, "\nnote: cuBLAS has no way here to join GELU"));
+}
+
 static bool is_missing(const char *reason)
 {
     static char output[COMMAND_OUTPUT_BYTES];
@@ -155,7 +169,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_refused),
     };
-    const struct CMUnitTest alone[] = {cmocka_unit_test(test_ranks),
+    const struct CMUnitTest alone[] = {cmocka_unit_test(test_ranks), cmocka_unit_test(test_apart),
                                        cmocka_unit_test(test_missing)};
     if (argc < 3)
         return 1;
