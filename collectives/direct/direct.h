@@ -129,10 +129,10 @@ struct direct {
     const void **sources;         /**< of every rank: room for a list of addresses, */
     void **targets;               /**< and for another one */
     uint64_t *consumed; /**< of every rank: what its counter was when it was last looked at */
-    size_t at;                    /**< how far the oldest request is, in its own units */
-    uint64_t room;                /**< operations below this number can be posted */
-    uint64_t history;             /**< hash of the signatures of all that were */
-    size_t *fetched;              /**< of every rank: bytes of its block that are here already */
+    size_t at;          /**< how far the oldest request is, in its own units */
+    uint64_t room;      /**< operations below this number can be posted */
+    uint64_t history;   /**< hash of the signatures of all that were */
+    size_t *fetched;    /**< of every rank: bytes of its block that are here already */
     struct direct_private *private; /**< of processes: private.c's own */
     uint64_t tables[DIRECT_TABLES]; /**< which all-to-all has used each last: its sequence + 1 */
     uint64_t all_to_alls;           /**< started so far */
