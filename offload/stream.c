@@ -52,8 +52,7 @@ static void hand_out(struct off_stream *stream, struct off_tile *tile)
     struct base_error failure = {.result = ZERO_OK};
     const size_t number = stream->order[stream->taken++];
     struct off_buffer *buffer = &stream->buffers[stream->buffer_of[number]];
-    buffer->state = OFF_OUT;
-    buffer->used = ++stream->clock;
+    off_stream_move(stream, buffer, OFF_OUT);
     *tile = (struct off_tile){.number = number,
                               .memory = buffer->there ? buffer->there : buffer->memory};
     if (off_stream_lend(stream, buffer, &failure)) {
@@ -98,7 +97,7 @@ void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool
         stream->busy++;
         off_stream_post(stream, buffer, OFF_CHANGED);
     } else {
-        buffer->state = OFF_KEPT;
+        off_stream_move(stream, buffer, OFF_KEPT);
     }
     if (!changed || stream->helper_count == 0 || stream->failure.result)
         off_stream_ask(stream);
@@ -126,7 +125,7 @@ static void settle(struct off_stream *stream, bool keep)
             continue;
         if (keep && buffer->state == OFF_READY && !stream->anew &&
             off_slots_has(stream->slots, buffer->tile))
-            buffer->state = OFF_KEPT;
+            off_stream_move(stream, buffer, OFF_KEPT);
         else if (buffer->state != OFF_FREE && !(keep && buffer->state == OFF_KEPT))
             off_stream_let_go(stream, buffer);
     }
@@ -292,8 +291,11 @@ static zero_result make_buffers(struct off_stream *stream, const struct off_stre
     const zero_result result = off_tile_queue_create(&stream->queue, &wanted, error);
     if (result)
         return result;
-    for (size_t i = 0; i < stream->buffer_count; i++)
+    for (size_t i = 0; i < stream->buffer_count; i++) {
         stream->buffers[i].memory = off_tile_queue_place(&stream->queue, place++);
+        stream->buffers[i].state = OFF_OUT; // in no list yet
+        off_stream_move(stream, &stream->buffers[i], OFF_FREE);
+    }
     while (stream->spare_count < spares)
         stream->spares[stream->spare_count++] = off_tile_queue_place(&stream->queue, place++);
     stream->nothing = off_tile_queue_place(&stream->queue, place);

@@ -34,16 +34,20 @@ enum off_buffer_state {
 };
 
 struct off_buffer {
-    enum off_buffer_state state;
-    unsigned char *memory; /**< the tile */
-    void *there;           /**< the tile on the device; NULL with the CPU */
-    void *copied, *worked; /**< events of the device */
+    enum off_buffer_state state;        /**< off_stream_move() changes it */
+    struct off_buffer *next, *previous; /**< in the list of what waits as it does */
+    unsigned char *memory;              /**< the tile */
+    void *there;                        /**< the tile on the device; NULL with the CPU */
+    void *copied, *worked;              /**< events of the device */
     unsigned char *packed; /**< the tile encoded, a spare, until it is written; else NULL */
     size_t tile;
-    size_t stored;  /**< bytes it has in the file, or will have */
-    uint64_t used;  /**< when the caller had it last, */
-    uint64_t since; /**< and when its chore came up, by the stream's clock */
+    size_t stored; /**< bytes it has in the file, or will have */
     struct off_tile_request request;
+};
+
+/** The first one has waited the longest. */
+struct off_buffer_list {
+    struct off_buffer *first, *last;
 };
 
 /** Who does chores. */
@@ -74,16 +78,18 @@ struct off_stream {
     pthread_cond_t chores; /**< the helpers', */
     pthread_cond_t news;   /**< and the caller's */
     struct off_buffer *buffers;
-    unsigned char **spares; /**< places that nobody uses, */
-    size_t spare_count;     /**< so many */
-    int *buffer_of;         /**< each tile's, OFF_NOWHERE if none */
-    bool passing;           /**< between begin and end, */
-    bool anew;              /**< and nothing is read */
+    struct off_buffer_list free, kept; /**< room for other tiles, */
+    struct off_buffer_list posted;     /**< for helpers, */
+    struct off_buffer_list sealed;     /**< and to be written */
+    unsigned char **spares;            /**< places that nobody uses, */
+    size_t spare_count;                /**< so many */
+    int *buffer_of;                    /**< each tile's, OFF_NOWHERE if none */
+    bool passing;                      /**< between begin and end, */
+    bool anew;                         /**< and nothing is read */
     const size_t *order;
     size_t count, fetched,
-        taken;   /**< of the pass: tiles, those that have a buffer, those given out */
-    size_t busy; /**< buffers on their way to READY, or from CHANGED on */
-    uint64_t clock;
+        taken;                 /**< of the pass: tiles, those that have a buffer, those given out */
+    size_t busy;               /**< buffers on their way to READY, or from CHANGED on */
     bool asked, stop;          /**< the thread: to look what there is to do; all: to end */
     struct base_error failure; /**< the first of the pass */
     struct off_stream_counts counts;
@@ -104,6 +110,10 @@ void *off_stream_helper(void *argument);
 
 /** Has the thread look again; mutex held. */
 void off_stream_ask(struct off_stream *stream);
+
+/** Gives a buffer another state, and has it wait for what that one waits for; mutex held. */
+void off_stream_move(struct off_stream *stream, struct off_buffer *buffer,
+                     enum off_buffer_state state);
 
 /** Leaves a buffer to the helpers; mutex held. */
 void off_stream_post(struct off_stream *stream, struct off_buffer *buffer,

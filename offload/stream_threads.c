@@ -12,6 +12,58 @@ void off_stream_ask(struct off_stream *stream)
     off_io_wake(stream->queue.io);
 }
 
+// What buffers of a state wait in; NULL: those are somebody's.
+static struct off_buffer_list *list_of(struct off_stream *stream, enum off_buffer_state state)
+{
+    switch (state) {
+    case OFF_FREE:
+        return &stream->free;
+    case OFF_KEPT:
+        return &stream->kept;
+    case OFF_ARRIVED:
+    case OFF_CHANGED:
+        return &stream->posted;
+    case OFF_SEALED:
+        return &stream->sealed;
+    default:
+        return NULL;
+    }
+}
+
+static void take_out(struct off_buffer_list *list, struct off_buffer *buffer)
+{
+    if (buffer->previous)
+        buffer->previous->next = buffer->next;
+    else
+        list->first = buffer->next;
+    if (buffer->next)
+        buffer->next->previous = buffer->previous;
+    else
+        list->last = buffer->previous;
+}
+
+static void append(struct off_buffer_list *list, struct off_buffer *buffer)
+{
+    buffer->next = NULL;
+    buffer->previous = list->last;
+    if (list->last)
+        list->last->next = buffer;
+    else
+        list->first = buffer;
+    list->last = buffer;
+}
+
+void off_stream_move(struct off_stream *stream, struct off_buffer *buffer,
+                     enum off_buffer_state state)
+{
+    struct off_buffer_list *from = list_of(stream, buffer->state), *to = list_of(stream, state);
+    if (from)
+        take_out(from, buffer);
+    if (to)
+        append(to, buffer);
+    buffer->state = state;
+}
+
 // A place that is not used any more: a chore may be waiting for one.
 static void take_back(struct off_stream *stream, unsigned char *spare)
 {
@@ -27,7 +79,7 @@ void off_stream_let_go(struct off_stream *stream, struct off_buffer *buffer)
     buffer->packed = NULL;
     if (stream->buffer_of[buffer->tile] == buffer - stream->buffers)
         stream->buffer_of[buffer->tile] = OFF_NOWHERE;
-    buffer->state = OFF_FREE;
+    off_stream_move(stream, buffer, OFF_FREE);
 }
 
 // Nothing of the pass is done any more, but for what is under way. Not even that is waited for if
@@ -51,8 +103,7 @@ static void drop(struct off_stream *stream, struct off_buffer *buffer)
 void off_stream_post(struct off_stream *stream, struct off_buffer *buffer,
                      enum off_buffer_state chore)
 {
-    buffer->state = chore;
-    buffer->since = ++stream->clock;
+    off_stream_move(stream, buffer, chore);
     pthread_cond_signal(&stream->chores);
 }
 
@@ -114,17 +165,10 @@ static bool wants_spare(const struct off_stream *stream, const struct off_buffer
 // failure they are the mover's to drop.
 static struct off_buffer *first_chore(const struct off_stream *stream)
 {
-    struct off_buffer *first = NULL;
-    if (stream->failure.result)
-        return NULL;
-    for (size_t i = 0; i < stream->buffer_count; i++) {
-        struct off_buffer *buffer = &stream->buffers[i];
-        if ((buffer->state == OFF_ARRIVED || buffer->state == OFF_CHANGED) &&
-            (!first || buffer->since < first->since) &&
-            (stream->spare_count > 0 || !wants_spare(stream, buffer)))
-            first = buffer;
-    }
-    return first;
+    struct off_buffer *buffer = stream->failure.result ? NULL : stream->posted.first;
+    while (buffer && stream->spare_count == 0 && wants_spare(stream, buffer))
+        buffer = buffer->next;
+    return buffer;
 }
 
 static void do_chore(struct off_stream *stream, void *coder, struct off_buffer *buffer)
@@ -133,7 +177,7 @@ static void do_chore(struct off_stream *stream, void *coder, struct off_buffer *
     const bool opens = buffer->state == OFF_ARRIVED;
     unsigned char *spare =
         wants_spare(stream, buffer) ? stream->spares[--stream->spare_count] : NULL;
-    buffer->state = opens ? OFF_OPENING : OFF_SEALING;
+    off_stream_move(stream, buffer, opens ? OFF_OPENING : OFF_SEALING);
     pthread_mutex_unlock(&stream->mutex);
     if (opens) {
         open_tile(stream, coder, buffer, &spare, &failure);
@@ -148,11 +192,11 @@ static void do_chore(struct off_stream *stream, void *coder, struct off_buffer *
         off_stream_give_up(stream, &failure);
         drop(stream, buffer);
     } else if (opens) {
-        buffer->state = OFF_READY;
+        off_stream_move(stream, buffer, OFF_READY);
         stream->busy--;
         pthread_cond_signal(&stream->news);
     } else {
-        buffer->state = OFF_SEALED;
+        off_stream_move(stream, buffer, OFF_SEALED);
     }
 }
 
@@ -178,28 +222,20 @@ void *off_stream_helper(void *argument)
 
 /* ------------------------------------------------------------------ reads and writes */
 
-// A buffer for another tile: a free one, or the kept one that was used before the others; NULL if
-// there is none.
+// A buffer for another tile: a free one, or the one that was kept before the others; NULL if there
+// is none.
 static struct off_buffer *find_room(struct off_stream *stream)
 {
-    struct off_buffer *oldest = NULL;
-    for (size_t i = 0; i < stream->buffer_count; i++) {
-        struct off_buffer *buffer = &stream->buffers[i];
-        if (buffer->state == OFF_FREE)
-            return buffer;
-        if (buffer->state == OFF_KEPT && (!oldest || buffer->used < oldest->used))
-            oldest = buffer;
-    }
-    if (oldest)
-        off_stream_let_go(stream, oldest);
-    return oldest;
+    if (!stream->free.first && stream->kept.first)
+        off_stream_let_go(stream, stream->kept.first);
+    return stream->free.first;
 }
 
 static void start_transfer(struct off_stream *stream, struct off_buffer *buffer,
                            enum off_direction direction)
 {
     struct base_error failure = {.result = ZERO_OK};
-    buffer->state = direction == OFF_READ ? OFF_READING : OFF_WRITING;
+    off_stream_move(stream, buffer, direction == OFF_READ ? OFF_READING : OFF_WRITING);
     buffer->request = (struct off_tile_request){
         .tile = buffer->tile,
         .stored = buffer->stored,
@@ -222,7 +258,7 @@ static bool fetch(struct off_stream *stream)
     const size_t tile = stream->order[stream->fetched];
     const int place = stream->buffer_of[tile];
     if (place != OFF_NOWHERE) {
-        stream->buffers[place].state = OFF_READY;
+        off_stream_move(stream, &stream->buffers[place], OFF_READY);
         stream->counts.found++;
     } else {
         struct off_buffer *buffer = find_room(stream);
@@ -230,7 +266,7 @@ static bool fetch(struct off_stream *stream)
             return false;
         buffer->tile = tile;
         stream->buffer_of[tile] = (int)(buffer - stream->buffers);
-        buffer->state = OFF_READY;
+        off_stream_move(stream, buffer, OFF_READY);
         if (!stream->anew && off_slots_has(stream->slots, tile)) {
             stream->busy++;
             buffer->stored = off_slots_stored(stream->slots, tile);
@@ -289,15 +325,12 @@ static void finish_fill(struct off_stream *stream, struct off_request *request)
 // Starts everything there is to start; after a failure gives up what has not begun.
 static void start_work(struct off_stream *stream)
 {
-    for (size_t i = 0; i < stream->buffer_count; i++) {
-        struct off_buffer *buffer = &stream->buffers[i];
-        const enum off_buffer_state state = buffer->state;
-        if (!stream->failure.result && state == OFF_SEALED && stream->fills_under_way == 0)
-            start_transfer(stream, buffer, OFF_WRITE);
-        else if (stream->failure.result &&
-                 (state == OFF_ARRIVED || state == OFF_CHANGED || state == OFF_SEALED))
-            drop(stream, buffer);
-    }
+    while (stream->sealed.first && stream->fills_under_way == 0 && !stream->failure.result)
+        start_transfer(stream, stream->sealed.first, OFF_WRITE);
+    while (stream->failure.result && stream->sealed.first)
+        drop(stream, stream->sealed.first);
+    while (stream->failure.result && stream->posted.first)
+        drop(stream, stream->posted.first);
     while (!stream->failure.result && stream->fetched < stream->count && fetch(stream))
         ;
     if (stream->fill && !stream->passing)
@@ -315,7 +348,7 @@ static void finish_transfer(struct off_stream *stream, struct off_request *reque
     } else {
         take_back(stream, buffer->packed);
         buffer->packed = NULL;
-        buffer->state = OFF_KEPT;
+        off_stream_move(stream, buffer, OFF_KEPT);
         stream->busy--;
         pthread_cond_signal(&stream->news);
     }
