@@ -6,11 +6,22 @@
 
 enum { PARTS = 16 }; // of the timeout, in which it is waited
 
-// Of memory for `bytes` bytes: each begins at a huge page.
+enum { UNIT = 4096 };
+
+static const size_t huge_page = (size_t)2 << 20;
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+// Of memory for `bytes` bytes: large ones begin at a huge page, and small ones lie in one.
 static size_t spacing(size_t bytes)
 {
-    const size_t page = (size_t)2 << 20;
-    return (bytes + page - 1) / page * page;
+    size_t unit = UNIT;
+    while (unit < bytes && unit < huge_page)
+        unit *= 2;
+    return round_up(bytes, unit);
 }
 
 static struct off_io_config io_config(const struct off_tile_queue_config *config,
@@ -27,7 +38,7 @@ static struct off_io_config io_config(const struct off_tile_queue_config *config
 
 size_t off_tile_queue_pages(const struct off_tile_queue_config *config, size_t tile_bytes)
 {
-    return config->places * spacing(tile_bytes) + spacing(config->more_bytes);
+    return round_up(config->places * spacing(tile_bytes) + spacing(config->more_bytes), huge_page);
 }
 
 struct off_io_memory off_tile_queue_memory(const struct off_tile_queue_config *config)

@@ -125,7 +125,7 @@ typedef struct zero_config {
                                       "nvme": see zero/checkpoint.h */
     const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank */
     const char *io;                /**< nvme: "uring" (default), "threads", "sync" */
-    int64_t tile_bytes; /**< nvme: what is read, updated and written together; default 12 MiB */
+    int64_t tile_bytes; /**< nvme: what is read, updated and written together; default 1 MiB */
     int64_t host_bytes; /**< nvme: memory of a rank for tiles, and for parameters and sums on their
                              way; default: that of 12 tiles, of those that are being
                              compressed, and what the others take */

@@ -526,7 +526,8 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
  * micro-batch handed gradients over, or from the last unit to the first. zero_grad_done() updates
  * those whose sums are complete, as far as they have been read, with all of cpu_threads, and has
  * them written; it never waits for the disk, but for that of offload_params. What may be early is
- * as above, but by whole tiles: one with anything that is not waits for zero_step(), and so does
+ * as above, but by whole tiles, and the strips of working copies that are made of several, with
+ * offload_params=nvme: one with anything that is not waits for zero_step(), and so does
  * everything with offload_grads=nvme, or with all state on a GPU.
  *
  * What comes too late to prevent is fatal. A NaN or an infinity in a gradient is ZERO_E_NONFINITE

@@ -20,9 +20,14 @@
 #include <string.h>
 #include <unistd.h>
 
-// A tile is w, m and v of 1 Mi elements.
-enum { ELEMENTS = 1 << 20, FIELDS = 3, TILES = 64, BUFFERS = 8 };
+// A tile is w, m and v of as many elements as a job's has, and so many are in memory.
+enum { ELEMENTS = 85 * ENG_GRANULE, FIELDS = 3, TILES = 768, BUFFERS = 12 };
 enum { TILE_BYTES = ELEMENTS * FIELDS * 4 };
+
+// Raw I/O moves as much, but whole blocks of each size.
+enum { LARGEST_BLOCK = 4 << 20 };
+enum { RAW_WRITES = TILES * TILE_BYTES / LARGEST_BLOCK * LARGEST_BLOCK };
+enum { RAW_READS = (TILES - BUFFERS) * TILE_BYTES / LARGEST_BLOCK * LARGEST_BLOCK };
 
 // A file with tiles, and a stream over them.
 struct state {
@@ -42,8 +47,8 @@ struct work {
     size_t order[TILES];
     float *gradient;
     uint16_t *weight;
-    unsigned char *tile; // for updates in memory
-    int updates;         // of each tile in a pass: 0, or more where the processor is to be busy
+    unsigned char *tiles; // for updates in memory: as many as the stream has there
+    int updates;          // of each tile in a pass: 0, or more where the processor is to be busy
     int raw_fd;
     struct raw_io *best, *as_wide, *plain, *serial;
     size_t best_block; // that find_best() has found
@@ -70,6 +75,12 @@ static void update_tile(const struct work *work, void *memory)
     local.work = work->weight;
     for (int i = 0; i < work->updates; i++)
         local_update(&local);
+}
+
+static void update_in_memory(const struct work *work)
+{
+    for (size_t i = 0; i < TILES; i++)
+        update_tile(work, work->tiles + i % BUFFERS * TILE_BYTES);
 }
 
 /* ------------------------------------------------------------------ what is measured */
@@ -153,8 +164,7 @@ static double serial_swap(void *user)
     struct work *work = user;
     const double begin = bench_now();
     checked(raw_io_serial(work->serial));
-    for (int i = 0; i < TILES; i++)
-        update_tile(work, work->tile);
+    update_in_memory(work);
     return bench_now() - begin;
 }
 
@@ -173,8 +183,7 @@ static double slower_alone(void *user)
 {
     struct work *work = user;
     const double io = io_alone(work), begin = bench_now();
-    for (int i = 0; i < TILES; i++)
-        update_tile(work, work->tile);
+    update_in_memory(work);
     const double compute = bench_now() - begin;
     return io > compute ? io : compute;
 }
@@ -184,13 +193,13 @@ static double slower_alone(void *user)
 // The raw file: two halves of a pass's bytes, fully written.
 static void make_raw_file(struct work *work)
 {
-    const size_t bytes = (size_t)TILES * TILE_BYTES;
+    const size_t bytes = BUFFERS * TILE_BYTES / LARGEST_BLOCK * LARGEST_BLOCK;
     work->raw_fd = open(work->raw_path, O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
     if (work->raw_fd < 0)
         fail("cannot create a file here");
     unlink(work->raw_path);
-    for (size_t at = 0; at < 2 * bytes; at += TILE_BYTES)
-        if (pwrite(work->raw_fd, work->tile, TILE_BYTES, (off_t)at) != TILE_BYTES)
+    for (size_t at = 0; at < 2 * (size_t)RAW_WRITES; at += bytes)
+        if (pwrite(work->raw_fd, work->tiles, bytes, (off_t)at) != (ssize_t)bytes)
             fail("cannot write a file here");
     fsync(work->raw_fd);
 }
@@ -200,8 +209,8 @@ static struct raw_io *open_raw(const struct work *work, size_t block, unsigned d
 {
     const struct raw_io_config config = {
         .fd = work->raw_fd,
-        .bytes = (size_t)TILES * TILE_BYTES,
-        .reads = (size_t)(TILES - BUFFERS) * TILE_BYTES,
+        .bytes = RAW_WRITES,
+        .reads = RAW_READS,
         .block = block,
         .depth = depth,
         .huge_pages = huge,
@@ -216,7 +225,7 @@ static struct raw_io *open_raw(const struct work *work, size_t block, unsigned d
 // The block and depth with which this disk is fastest.
 static struct raw_io *find_best(struct work *work, bool huge)
 {
-    static const size_t blocks[] = {1 << 20, 4 << 20};
+    static const size_t blocks[] = {1 << 20, LARGEST_BLOCK};
     static const unsigned depths[] = {8, 16, 32};
     struct raw_io *best = NULL;
     double shortest = 0;
@@ -247,8 +256,8 @@ static void find_best_fio(struct work *work)
     static const unsigned depths[] = {16, 32, 64};
     struct fio_mix mix = {
         .fd = work->raw_fd,
-        .bytes = (size_t)2 * TILES * TILE_BYTES,
-        .moved = (size_t)(2 * TILES - BUFFERS) * TILE_BYTES,
+        .bytes = (size_t)2 * RAW_WRITES,
+        .moved = (size_t)RAW_WRITES + RAW_READS,
         .reads = 100 * (TILES - BUFFERS) / (2 * TILES - BUFFERS),
     };
     double shortest = 0;
@@ -323,11 +332,11 @@ static void open_state(struct work *work, struct state *state, const struct off_
     };
     if (off_stream_create(&state->stream, &stream, &error))
         fail(error.message);
-    printf("stream%s: %d tiles of %d MiB, %zu in memory, %s, %zu KiB x %u\n",
+    printf("stream%s: %d tiles of %d KiB, %zu in memory, %s, %zu KiB x %u\n",
            codec             ? ", encoded"
            : state->in_place ? ", in place"
                              : "",
-           TILES, TILE_BYTES >> 20, state->buffers, off_pages_text(off_stream_pages(state->stream)),
+           TILES, TILE_BYTES >> 10, state->buffers, off_pages_text(off_stream_pages(state->stream)),
            stream.transfer_bytes >> 10, 2 * stream.credits[OFF_READ]);
     const int updates = work->updates;
     work->updates = 0;
@@ -353,19 +362,28 @@ static bool wants(const struct work *work, char letter)
     return !work->rows || strchr(work->rows, letter);
 }
 
+// What a pass moves, in GB: tiles that are still in memory are not read.
+static double moved(size_t kept)
+{
+    return 1e-9 * (double)(2 * TILES - kept) * TILE_BYTES;
+}
+
+static bool is_raw(bench_fn fn)
+{
+    return fn == best_mix || fn == as_wide_mix || fn == plain_mix || fn == fio;
+}
+
 // The rate of the reference.
 static double row(struct work *work, const char *name, const char *reference_name, bench_fn ours,
                   bench_fn reference, double target)
 {
-    // What a pass moves: tiles that are still in memory are not read.
-    const double bytes = 1e-9 * (2 * TILES - BUFFERS) * TILE_BYTES;
-    const size_t kept = ours == encoded ? work->encoded.buffers : BUFFERS;
     const struct bench_row r = {
         .name = name,
         .reference_name = reference_name,
         .unit = "GB/s",
-        .ours_amount = 1e-9 * (double)(2 * TILES - kept) * TILE_BYTES,
-        .reference_amount = bytes,
+        .ours_amount = moved(ours == encoded ? work->encoded.buffers : BUFFERS),
+        .reference_amount =
+            is_raw(reference) ? 1e-9 * ((double)RAW_WRITES + RAW_READS) : moved(BUFFERS),
         .ours = ours,
         .reference = reference,
         .user = work,
@@ -389,8 +407,7 @@ static int balanced_updates(struct work *work)
 {
     work->updates = 1;
     const double io = io_alone(work), begin = bench_now();
-    for (int i = 0; i < TILES; i++)
-        update_tile(work, work->tile);
+    update_in_memory(work);
     const double compute = bench_now() - begin;
     return (int)(io / compute + 0.5) + (io < compute);
 }
@@ -401,10 +418,10 @@ static void set_up(struct work *work)
     snprintf(work->raw_path, sizeof work->raw_path, "%s/bench_offload.raw", work->directory);
     work->gradient = base_calloc(ELEMENTS, sizeof(float));
     work->weight = base_calloc(ELEMENTS, sizeof(uint16_t));
-    work->tile = base_aligned_alloc(4096, TILE_BYTES);
-    if (!work->gradient || !work->weight || !work->tile)
+    work->tiles = base_aligned_alloc(4096, BUFFERS * TILE_BYTES);
+    if (!work->gradient || !work->weight || !work->tiles)
         fail("no memory");
-    memset(work->tile, 0, TILE_BYTES);
+    memset(work->tiles, 0, BUFFERS * TILE_BYTES);
     make_raw_file(work);
     probe_disk(work);
     open_state(work, &work->state, NULL);
@@ -427,8 +444,8 @@ static void run_over_fio(struct work *work)
 // Row a: what the disk gives; and what it gives who moves through as much memory.
 static void run_over_raw(struct work *work)
 {
-    work->as_wide =
-        open_raw(work, work->best_block, work->best_depth, true, (size_t)BUFFERS * TILE_BYTES);
+    const size_t bytes = BUFFERS * TILE_BYTES / work->best_block * work->best_block;
+    work->as_wide = open_raw(work, work->best_block, work->best_depth, true, bytes);
     work->best_rate = row(work, "swap stream, no update", "raw", io_alone, best_mix, 0.95);
     work->as_wide_rate =
         row(work, "swap stream, no update", "raw, same memory", io_alone, as_wide_mix, 0);

@@ -14,8 +14,8 @@
 
 // Each unit is one tensor of bf16. A pass goes over its weights so often that computing takes
 // several times as long as a disk of 1 GB/s takes to read them, and about as long as one of 2 GB/s
-// takes to read and write their state. That is in tiles of which memory has some.
-enum { UNITS = 16, ELEMENTS = 1 << 20, PASSES = 8, TILE_BYTES = 4 << 20 };
+// takes to read and write their state.
+enum { UNITS = 16, ELEMENTS = 1 << 20, PASSES = 8 };
 
 struct meeting {
     const char *directory;
@@ -39,7 +39,6 @@ static bool commit(struct team_rank *rank, const struct meeting *meeting)
     rank->config.offload_optimizer = "nvme";
     rank->config.offload_params = meeting->params ? "nvme" : "host";
     rank->config.nvme_dir = meeting->directory;
-    rank->config.tile_bytes = meeting->params ? 0 : TILE_BYTES;
     if (!team_open(rank))
         return false;
     TEAM_OK(rank, zero_add_group(rank->z, NULL, NULL));

@@ -14,12 +14,15 @@
 
 enum { STEPS = 2, MOST_RANKS = 4, MOST_WAIT_MS = 10000 };
 
+// Of a slice: a rank of two has more tiles than are in memory where these are to be few.
+enum { NUMEL = 45001 };
+
 static struct temporary directory;
 
 // Tiles of 64 KiB have parts of a slice, or of two; "small" persists, "never" is frozen.
 static const struct toy_tensor tensors[] = {
     {.name = "first", .unit = 0, .slices = 1, .numel = 3000, .group = 1},
-    {.name = "stacked", .unit = 0, .slices = 5, .numel = 21001},
+    {.name = "stacked", .unit = 0, .slices = 5, .numel = NUMEL},
     {.name = "small", .unit = 2, .slices = 1, .numel = 300, .wide = true},
     {.name = "never", .unit = 3, .slices = 1, .numel = 9000, .group = 1},
 };
@@ -39,6 +42,7 @@ struct job {
     bool in_memory, plain;       // state is; no step is announced
     bool params, sums;           // working copies are in files, and sums
     bool few;                    // tiles in memory
+    bool frozen[2];              // groups, by zero_set_frozen()
     const char *gather;          // NULL: auto
     enum ending ending;          // of the last step
     const char *fault;           // FAILED: what fails in it
@@ -93,7 +97,7 @@ static bool open_job(struct team_rank *rank, const struct job *job, const struct
         rank->config.nvme_dir = directory.directory;
         rank->config.io = engines[job->stage % 3];
         rank->config.tile_bytes = 65536;
-        rank->config.host_bytes = job->few ? (int64_t)(job->params ? 40 : 10) << 20 : 0;
+        rank->config.host_bytes = job->few ? (int64_t)(job->params ? 6 : 2) << 20 : 0;
         rank->config.compress = job->few ? "off" : "on"; // which takes more tiles in memory
     }
     return toy_open(rank, toy);
@@ -126,7 +130,7 @@ static bool hand_over(struct team_rank *rank, zero_dtype dtype, zero_unit unit, 
 {
     TEAM_OK(rank, zero_grad_open(rank->z, unit, NULL));
     void *gradient = zero_grad_ptr(rank->z, 1, unit);
-    for (int k = 0; k < 21001; k++)
+    for (int k = 0; k < NUMEL; k++)
         if (dtype == ZERO_F32)
             ((float *)gradient)[k] = (float)(k % 11 + unit) * 0.01f;
         else
@@ -289,6 +293,9 @@ static bool work(struct team_rank *rank, void *user)
     zero_load_result loaded = {.struct_size = sizeof loaded};
     if (!open_job(rank, job, &toy))
         return false;
+    for (int g = 0; g < 2; g++)
+        if (job->frozen[g])
+            TEAM_OK(rank, zero_set_frozen(rank->z, g, 1));
     if (job->comes_back) {
         TEAM_OK(rank, zero_resume(rank->z, NULL, NULL, &loaded));
         TEAM_CHECK(loaded.step == job->expected && loaded.recovered == 1);
@@ -353,6 +360,28 @@ static void tiles_are_updated_before_the_step(void **state)
             assert_true(job.tiles == 0 || job.early < job.tiles); // the last unit's never are
             assert_int_equal(temporary_entries(&directory), 0);
         }
+}
+
+// Of group 0 are whole units, which share tiles with what trains: their working copies are made
+// anew with it. Of group 1 is a part of a unit.
+static void what_is_frozen_shares_tiles(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 12; turn++) {
+        const int world = 1 + turn % 3, frozen = turn / 6;
+        struct job plain = {.stage = 2 + turn / 3 % 2, .steps = STEPS};
+        plain.dtype = turn % 2 ? ZERO_F32 : ZERO_BF16;
+        plain.frozen[frozen] = true;
+        struct job job = plain;
+        plain.in_memory = plain.plain = true;
+        job.params = true;
+        job.few = turn % 4 > 1;
+        run(world, &plain);
+        run(world, &job);
+        assert_memory_equal(job.digest, plain.digest, sizeof plain.digest);
+        assert_true(job.tiles > 0);
+        assert_true(frozen == 0 || job.early > 0);
+    }
 }
 
 static void the_step_before_is_whole(void **state)
@@ -475,6 +504,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(tiles_are_updated_before_the_step),
         TEST(nobody_writes_what_is_read),
+        TEST(what_is_frozen_shares_tiles),
         TEST(the_step_before_is_whole),
         TEST(the_job_before_is_whole),
         TEST(a_job_closed_in_the_middle_leaves_nothing),

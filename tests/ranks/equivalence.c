@@ -253,7 +253,7 @@ static void take_turns(struct job *job, unsigned turn)
     job->sums_in_files = job->io && turn / 5 % 2;
     job->borrow = job->borrow && !job->params_in_files;
     job->tile_bytes = turn % 2 ? 65536 : 100000;
-    job->host_bytes = turn / 2 % 2 ? 3 << 24 : 0;
+    job->host_bytes = turn / 2 % 2 ? 12 << 20 : 0;
     job->compress = compressions[turn / 2 % 3];
     job->grad_units = job->model.tied ? 2 + (int)(turn % 3) : 1 + (int)(turn % 2);
 }

@@ -568,7 +568,7 @@ static bool fail_in_a_step(struct team_rank *rank, void *user)
     const struct toy toy = toy_of(&(struct job){.stage = disk->stage});
     rank->config.stage = disk->stage;
     put_state_into_files(&rank->config);
-    rank->config.host_bytes = disk->stage < 2 ? 8 << 20 : 0;
+    rank->config.host_bytes = disk->stage < 2 ? 2 << 20 : 0;
     if (!toy_open(rank, &toy) || !toy_train(rank, &toy, STEPS) || !saved_fault(rank, disk->fault))
         return false;
     zero_result r = ZERO_OK;
@@ -734,7 +734,7 @@ static void what_cannot_be_had_is_an_error(void **state)
         {.world = 1,
          .host_bytes = 100000,
          .result = ZERO_E_INVALID,
-         .says = "2 tiles, with compress=off, take 8388608 bytes"},
+         .says = "2 tiles, with compress=off, take 2097152 bytes"},
         {.world = 2,
          .fault = "slots.allocate:enospc@1",
          .result = ZERO_E_LIMIT,

@@ -81,6 +81,12 @@ static size_t piece_bytes(const void *user, const struct eng_piece *piece)
            purpose->of_section(&purpose->layout->sections[piece->section]);
 }
 
+/** The group of a piece: where it begins. */
+static size_t group_of(const struct eng_tiles *tiles, const struct eng_piece *piece)
+{
+    return eng_tiles_group(tiles, piece->tile).first;
+}
+
 /** The strip's pieces: what they have in common, and that they lie one behind the other. */
 static void check_strip(const struct eng_strips *strips, size_t strip,
                         const struct eng_tiles *tiles, const struct purpose *purpose, uint8_t *seen)
@@ -90,7 +96,7 @@ static void check_strip(const struct eng_strips *strips, size_t strip,
     assert_true(s->pieces > 0);
     for (size_t i = s->first_piece; i < s->first_piece + s->pieces; i++) {
         const struct eng_piece *piece = &tiles->pieces[i];
-        assert_int_equal(piece->tile, s->tile);
+        assert_int_equal(group_of(tiles, piece), group_of(tiles, &tiles->pieces[s->first_piece]));
         assert_int_equal(purpose->layout->sections[piece->section].unit, s->unit);
         assert_int_equal(strips->offset_of_piece[i], bytes);
         assert_true(piece_bytes(purpose, piece) > 0);
@@ -102,14 +108,44 @@ static void check_strip(const struct eng_strips *strips, size_t strip,
     assert_true(bytes <= strips->largest);
 }
 
-/** Each strip is in the runs of its tile and unit, and in no other's. */
+/** Whether a strip has a piece of a tile. */
+static bool has_tile(const struct eng_strip *strip, const struct eng_tiles *tiles, size_t tile)
+{
+    for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++)
+        if (tiles->pieces[i].tile == tile)
+            return true;
+    return false;
+}
+
+/** A tile's run has the strips with pieces of it, and no others. */
+static void check_tiles(const struct eng_strips *strips, const struct eng_tiles *tiles)
+{
+    for (size_t t = 0; t < tiles->count; t++) {
+        const struct eng_piece_run run = strips->of_tile[t];
+        for (size_t s = 0; s < strips->count; s++)
+            assert_int_equal(has_tile(&strips->list[s], tiles, t),
+                             s >= run.first && s < run.first + run.count);
+    }
+}
+
+/** Groups are made of tiles of one kind, one behind the other, each as many as there may be. */
+static void check_groups(const struct eng_tiles *tiles)
+{
+    for (size_t t = 0; t < tiles->count;) {
+        const struct eng_piece_run group = eng_tiles_group(tiles, t);
+        const size_t end = t < tiles->training ? tiles->training : tiles->count;
+        assert_int_equal(group.first, t);
+        assert_int_equal(group.count, tiles->in_group < end - t ? tiles->in_group : end - t);
+        for (; t < group.first + group.count; t++)
+            assert_int_equal(eng_tiles_group(tiles, t).first, group.first);
+    }
+}
+
+/** Each strip is in the run of its unit, and in no other's. */
 static void check_runs(const struct eng_strips *strips, const struct eng_tiles *tiles,
                        const struct eng_layout *layout)
 {
-    size_t of_tiles = 0, of_units = 0;
-    for (size_t t = 0; t < tiles->count; t++)
-        for (size_t i = 0; i < strips->of_tile[t].count; i++, of_tiles++)
-            assert_int_equal(strips->list[strips->of_tile[t].first + i].tile, t);
+    size_t of_units = 0;
     for (size_t u = 0; u < layout->unit_count; u++)
         for (int frozen = 0; frozen < 2; frozen++) {
             const struct eng_piece_run run =
@@ -121,7 +157,6 @@ static void check_runs(const struct eng_strips *strips, const struct eng_tiles *
                 assert_int_equal(layout->sections[section].frozen, frozen);
             }
         }
-    assert_int_equal(of_tiles, strips->count);
     assert_int_equal(of_units, strips->count);
 }
 
@@ -140,6 +175,7 @@ static void check(const struct eng_layout *layout, const struct eng_tiles *tiles
     for (size_t i = 0; i < tiles->piece_count; i++)
         assert_int_equal(seen[i], piece_bytes(purpose, &tiles->pieces[i]) > 0);
     check_runs(&strips, tiles, layout);
+    check_tiles(&strips, tiles);
     assert_int_equal(strips.count > 0, purpose->of_section != nothing && tiles->count > 0);
     eng_strips_free(&strips);
     assert_null(strips.list);
@@ -154,9 +190,11 @@ static void every_piece_is_in_one_strip(void **state)
     struct eng_model model;
     struct base_error error = {0};
     make_model(&model);
-    for (int run = 0; run < WORLDS * STAGES * 4; run++) {
+    static const size_t in_group[] = {1, 3, 4096};
+    for (int run = 0; run < WORLDS * STAGES * 4 * 3; run++) {
         const int world = 1 + run % WORLDS, stage = run / WORLDS % STAGES;
-        const size_t bytes = tile_bytes[run / (WORLDS * STAGES)];
+        const size_t bytes = tile_bytes[run / (WORLDS * STAGES) % 4];
+        const size_t group = in_group[run / (WORLDS * STAGES * 4)];
         const struct eng_limits limits = {
             .stage = stage, .open_units = 2, .grad_units = 2, .state_in_file = true};
         struct eng_layout layout;
@@ -166,8 +204,10 @@ static void every_piece_is_in_one_strip(void **state)
             struct eng_tiles tiles;
             assert_int_equal(eng_placement_make(&placement, &layout, rank, &limits, &error),
                              ZERO_OK);
-            assert_int_equal(eng_tiles_make(&tiles, &layout, &placement, ZERO_F32, bytes, &error),
-                             ZERO_OK);
+            assert_int_equal(
+                eng_tiles_make(&tiles, &layout, &placement, ZERO_F32, bytes, group, &error),
+                ZERO_OK);
+            check_groups(&tiles);
             for (size_t i = 0; i < sizeof of_section / sizeof *of_section; i++)
                 check(&layout, &tiles, &(struct purpose){&layout, of_section[i]});
             eng_tiles_free(&tiles);
@@ -175,6 +215,38 @@ static void every_piece_is_in_one_strip(void **state)
         }
         eng_layout_free(&layout);
     }
+    eng_model_free(&model);
+}
+
+/** Tiles of a granule: a unit's working copy is one strip for each group that it lies in. */
+static void tiles_may_be_small_without_strips_being_so(void **state)
+{
+    (void)state;
+    enum { GRANULES = 20, IN_GROUP = 8 };
+    struct eng_model model = {0};
+    struct eng_layout layout;
+    struct eng_placement placement;
+    struct eng_tiles tiles;
+    struct eng_strips strips;
+    struct base_error error = {0};
+    const struct eng_limits limits = {.stage = 3, .open_units = 1, .state_in_file = true};
+    add(&model, "a", ZERO_BF16, (uint64_t)GRANULES * ENG_GRANULE, 0, 1, false);
+    assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
+    assert_int_equal(eng_layout_make(&layout, &model, 1, ZERO_OFF, &error), ZERO_OK);
+    assert_int_equal(eng_placement_make(&placement, &layout, 0, &limits, &error), ZERO_OK);
+    assert_int_equal(eng_tiles_make(&tiles, &layout, &placement, ZERO_F32, 1, IN_GROUP, &error),
+                     ZERO_OK);
+    assert_int_equal(tiles.count, GRANULES);
+    const struct purpose purpose = {&layout, what_is_staged};
+    assert_int_equal(eng_strips_make(&strips, &layout, &tiles, piece_bytes, &purpose, &error),
+                     ZERO_OK);
+    assert_int_equal(strips.count, 3);
+    assert_int_equal(strips.bytes[0], IN_GROUP * ENG_GRANULE * 2);
+    assert_int_equal(strips.bytes[2], (GRANULES - 2 * IN_GROUP) * ENG_GRANULE * 2);
+    eng_strips_free(&strips);
+    eng_tiles_free(&tiles);
+    eng_placement_free(&placement);
+    eng_layout_free(&layout);
     eng_model_free(&model);
 }
 
@@ -195,7 +267,7 @@ static void what_has_nothing_is_in_no_strip(void **state)
     assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
     assert_int_equal(eng_layout_make(&layout, &model, 1, ZERO_OFF, &error), ZERO_OK);
     assert_int_equal(eng_placement_make(&placement, &layout, 0, &limits, &error), ZERO_OK);
-    assert_int_equal(eng_tiles_make(&tiles, &layout, &placement, ZERO_F32, 1 << 20, &error),
+    assert_int_equal(eng_tiles_make(&tiles, &layout, &placement, ZERO_F32, 1 << 20, 1, &error),
                      ZERO_OK);
     assert_int_equal(tiles.count, 1);
     assert_int_equal(tiles.piece_count, 3);
@@ -217,6 +289,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_piece_is_in_one_strip),
+        cmocka_unit_test(tiles_may_be_small_without_strips_being_so),
         cmocka_unit_test(what_has_nothing_is_in_no_strip),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,6 @@
 #include "base/arena.h"
 #include "zero/tier/tier.h"
 
-#include <assert.h>
 #include <string.h>
 
 /** Beside the gather slots: of a step that writes them, and on their way from the file. */
@@ -40,7 +39,8 @@ static void count_moved(const zero_ctx *z, const struct eng_tiles *tiles,
 {
     for (size_t i = 0; i < strips->count; i++) {
         file->read += 2 * (uint64_t)z->micro_count * strips->bytes[i];
-        file->written += strips->list[i].tile < tiles->training ? strips->bytes[i] : 0;
+        const size_t tile = tiles->pieces[strips->list[i].first_piece].tile;
+        file->written += tile < tiles->training ? strips->bytes[i] : 0;
     }
 }
 
@@ -145,35 +145,27 @@ static void make_piece(const zero_ctx *z, const struct eng_piece *piece, unsigne
 
 void eng_params_begin(zero_ctx *z, size_t count)
 {
-    struct eng_strip_file *file = &z->tier->params.file;
-    const size_t strips = eng_strip_file_order(z, file, count, NULL);
-    if (file->stream)
-        off_stream_begin_anew(file->stream, file->order, strips);
+    eng_strip_file_begin(z, &z->tier->params.file, count, NULL, true);
 }
 
 bool eng_params_ready(const zero_ctx *z)
 {
-    struct off_stream *stream = z->tier->params.file.stream;
-    return !stream || off_stream_ready(stream);
+    return eng_strip_file_ready(&z->tier->params.file);
 }
 
 zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error)
 {
-    const struct eng_params *params = &z->tier->params;
-    const struct eng_strips *strips = &params->file.strips;
-    if (!params->file.stream)
-        return ZERO_OK;
-    for (size_t n = 0; n < strips->of_tile[tile].count; n++) {
-        struct off_tile out;
-        const zero_result r = off_stream_next(params->file.stream, &out, error);
+    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    unsigned char *bytes;
+    for (size_t i = 0; i < run.count; i++) {
+        const size_t number = run.first + (z->tier->up ? i : run.count - 1 - i);
+        const struct eng_piece *piece = &z->tier->tiles.pieces[number];
+        if (!z->placement.sections[piece->section].staged)
+            continue;
+        const zero_result r = eng_strip_file_piece(&z->tier->params.file, number, &bytes, error);
         if (r)
             return blame(r, error);
-        const struct eng_strip *strip = &strips->list[out.number];
-        assert(out.number == strips->of_tile[tile].first + n);
-        for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++)
-            make_piece(z, &z->tier->tiles.pieces[i],
-                       (unsigned char *)out.memory + strips->offset_of_piece[i]);
-        off_stream_put(params->file.stream, &out, true);
+        make_piece(z, piece, bytes);
     }
     return ZERO_OK;
 }
@@ -181,8 +173,7 @@ zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error)
 void eng_params_end(zero_ctx *z, struct base_error *error)
 {
     struct base_error end = {0};
-    if (!z->tier->params.file.stream || !off_stream_end(z->tier->params.file.stream, &end) ||
-        error->result)
+    if (!eng_strip_file_end(&z->tier->params.file, &end) || error->result)
         return;
     blame(end.result, &end);
     *error = end;

@@ -115,6 +115,7 @@ zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng
     zero_result r = writes(access) ? eng_tier_leave_point(tier, error) : ZERO_OK;
     if (r || count == 0)
         return r;
+    tier->up = true;
     if (access == ENG_REPLACE)
         off_stream_begin_anew(tier->stream, tier->order, count);
     else
@@ -243,8 +244,13 @@ zero_result eng_state_visit(zero_ctx *z, const struct eng_part *part, enum eng_a
                         .end = part->first + part->count};
     const size_t begin = part->slice->granule + part->first / ENG_GRANULE;
     const size_t last = part->slice->granule + (walk.end - 1) / ENG_GRANULE;
-    const size_t first_tile = eng_tiles_piece(&tier->tiles, section, begin)->tile;
-    const size_t last_tile = eng_tiles_piece(&tier->tiles, section, last)->tile;
+    size_t first_tile = eng_tiles_piece(&tier->tiles, section, begin)->tile;
+    size_t last_tile = eng_tiles_piece(&tier->tiles, section, last)->tile;
+    if (makes_params(z, access)) {
+        const struct eng_piece_run group = eng_tiles_group(&tier->tiles, last_tile);
+        first_tile = eng_tiles_group(&tier->tiles, first_tile).first;
+        last_tile = group.first + group.count - 1;
+    }
     for (size_t i = first_tile; i <= last_tile; i++)
         tier->order[i - first_tile] = i;
     return eng_tier_pass(z, last_tile - first_tile + 1,

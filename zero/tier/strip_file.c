@@ -4,6 +4,8 @@
 #include "offload/io/engine.h"
 #include "zero/tier/tier.h"
 
+#include <assert.h>
+
 // Beside the tiles' own queue, which keeps the disk busy, half the usual credits do for each of
 // these; one that goes in one direction alone has those of both.
 enum { LEAST_BUFFERS = 2, HELPERS = 1, CREDITS = 8 };
@@ -96,15 +98,75 @@ void eng_strip_file_close(struct eng_strip_file *file)
     base_free(file->order);
 }
 
-size_t eng_strip_file_order(const zero_ctx *z, struct eng_strip_file *file, size_t tiles,
-                            eng_strip_wanted_fn wanted)
+/* ------------------------------------------------------------------ passes */
+
+/** Appends a tile's strips to so many, but for one that goes on from the tile before. */
+static size_t add_strips(const zero_ctx *z, struct eng_strip_file *file, size_t tile, size_t count,
+                         eng_strip_wanted_fn wanted)
 {
-    size_t chosen = 0;
-    for (size_t i = 0; i < tiles; i++) {
-        const struct eng_piece_run run = file->strips.of_tile[z->tier->order[i]];
-        for (size_t strip = run.first; strip < run.first + run.count; strip++)
-            if (!wanted || wanted(z, &file->strips.list[strip]))
-                file->order[chosen++] = strip;
+    const struct eng_piece_run run = file->strips.of_tile[tile];
+    for (size_t i = 0; i < run.count; i++) {
+        const size_t strip = run.first + (z->tier->up ? i : run.count - 1 - i);
+        const bool goes_on = count > 0 && file->order[count - 1] == strip;
+        if (!goes_on && (!wanted || wanted(z, &file->strips.list[strip])))
+            file->order[count++] = strip;
     }
-    return chosen;
+    return count;
+}
+
+void eng_strip_file_begin(const zero_ctx *z, struct eng_strip_file *file, size_t tiles,
+                          eng_strip_wanted_fn wanted, bool makes)
+{
+    size_t count = 0;
+    file->makes = makes;
+    if (!file->stream)
+        return;
+    for (size_t i = 0; i < tiles; i++)
+        count = add_strips(z, file, z->tier->order[i], count, wanted);
+    if (makes)
+        off_stream_begin_anew(file->stream, file->order, count);
+    else
+        off_stream_begin(file->stream, file->order, count);
+}
+
+bool eng_strip_file_ready(const struct eng_strip_file *file)
+{
+    return !file->stream || off_stream_ready(file->stream);
+}
+
+static void leave(struct eng_strip_file *file)
+{
+    if (file->at_strip)
+        off_stream_put(file->stream, &file->strip, file->makes);
+    file->at_strip = false;
+}
+
+static bool has(const struct eng_strip_file *file, size_t piece)
+{
+    const struct eng_strip *strip = &file->strips.list[file->strip.number];
+    return file->at_strip && piece >= strip->first_piece &&
+           piece < strip->first_piece + strip->pieces;
+}
+
+zero_result eng_strip_file_piece(struct eng_strip_file *file, size_t piece, unsigned char **bytes,
+                                 struct base_error *error)
+{
+    if (!has(file, piece)) {
+        leave(file);
+        const zero_result r = off_stream_next(file->stream, &file->strip, error);
+        if (r)
+            return r;
+        file->at_strip = true;
+        assert(has(file, piece));
+    }
+    *bytes = (unsigned char *)file->strip.memory + file->strips.offset_of_piece[piece];
+    return ZERO_OK;
+}
+
+zero_result eng_strip_file_end(struct eng_strip_file *file, struct base_error *error)
+{
+    if (!file->stream)
+        return ZERO_OK;
+    leave(file);
+    return off_stream_end(file->stream, error);
 }

@@ -2,8 +2,8 @@
  * zero/tier/strip_file.h: strips (zero/tier/strips.h) in a file of their own, which has no name and
  * nothing to come back at.
  *
- * Passes go through those of the tiles that are in memory, in the tiles' order (offload/stream.h);
- * single ones are moved at any other time (offload/shuttle.h).
+ * Passes go through those of the tiles that are in memory, in the tiles' order (offload/stream.h),
+ * piece by piece; single ones are moved at any other time (offload/shuttle.h).
  */
 #ifndef ZERO_TIER_STRIP_FILE_H
 #define ZERO_TIER_STRIP_FILE_H
@@ -20,6 +20,9 @@ struct eng_strip_file {
     struct off_stream *stream;
     struct off_shuttle *shuttle;
     size_t *order; /**< strips of the pass under way */
+    bool makes;    /**< it makes them, instead of reading them */
+    bool at_strip; /**< it is at one: */
+    struct off_tile strip;
 };
 
 /** Strips in memory at once: of a pass, and of moves. */
@@ -43,9 +46,21 @@ void eng_strip_file_close(struct eng_strip_file *file);
 /** Whether a pass goes through a strip. */
 typedef bool (*eng_strip_wanted_fn)(const zero_ctx *z, const struct eng_strip *strip);
 
-/** Makes file->order the strips of the first `tiles` tiles of tier->order: how many. wanted NULL:
- * all of them. */
-size_t eng_strip_file_order(const zero_ctx *z, struct eng_strip_file *file, size_t tiles,
-                            eng_strip_wanted_fn wanted);
+/**
+ * Begins a pass through the strips of the first `tiles` tiles of tier->order, to read them, or to
+ * make all of them anew. Of a group there are all tiles or none, one after the other; from the
+ * first to the last if tier->up, else the other way, as with the pieces of each. wanted NULL: all
+ * of them.
+ */
+void eng_strip_file_begin(const zero_ctx *z, struct eng_strip_file *file, size_t tiles,
+                          eng_strip_wanted_fn wanted, bool makes);
+/** Whether the next strip can be had without waiting. */
+bool eng_strip_file_ready(const struct eng_strip_file *file);
+/** Where the next piece of the pass that is in a strip has its bytes, until the next call. Errors
+ * as of off_stream_next(). */
+zero_result eng_strip_file_piece(struct eng_strip_file *file, size_t piece, unsigned char **bytes,
+                                 struct base_error *error);
+/** Ends it, with all written. Errors as of off_stream_end(). */
+zero_result eng_strip_file_end(struct eng_strip_file *file, struct base_error *error);
 
 #endif

@@ -20,39 +20,44 @@ static void count_strip(struct eng_piece_run *run, size_t strip)
 static void begin_strip(struct cutter *cutter, const struct eng_tiles *tiles, size_t first_piece)
 {
     struct eng_strips *strips = cutter->strips;
-    const struct eng_piece *piece = &tiles->pieces[first_piece];
-    const struct eng_section *section = &cutter->layout->sections[piece->section];
+    const struct eng_section *section =
+        &cutter->layout->sections[tiles->pieces[first_piece].section];
     const size_t strip = cutter->count++;
     cutter->ended = false;
     if (!strips->list)
         return;
-    strips->list[strip] =
-        (struct eng_strip){.unit = section->unit, .tile = piece->tile, .first_piece = first_piece};
-    count_strip(&strips->of_tile[piece->tile], strip);
+    strips->list[strip] = (struct eng_strip){.unit = section->unit, .first_piece = first_piece};
     count_strip(section->frozen ? &strips->frozen_of_unit[section->unit]
                                 : &strips->of_unit[section->unit],
                 strip);
 }
 
-static void add_piece(struct cutter *cutter, size_t piece, size_t bytes)
+static void add_piece(struct cutter *cutter, const struct eng_tiles *tiles, size_t piece,
+                      size_t bytes)
 {
     struct eng_strips *strips = cutter->strips;
-    const size_t strip = cutter->count - 1;
+    const size_t number = cutter->count - 1;
     if (!strips->list)
         return;
-    strips->offset_of_piece[piece] = strips->list[strip].bytes;
-    strips->list[strip].pieces++;
-    strips->list[strip].bytes += bytes;
-    strips->bytes[strip] += bytes;
-    if (strips->bytes[strip] > strips->largest)
-        strips->largest = strips->bytes[strip];
+    struct eng_strip *strip = &strips->list[number];
+    struct eng_piece_run *of_tile = &strips->of_tile[tiles->pieces[piece].tile];
+    if (of_tile->count == 0 || of_tile->first + of_tile->count - 1 < number)
+        count_strip(of_tile, number);
+    strips->offset_of_piece[piece] = strip->bytes;
+    strip->pieces++;
+    strip->bytes += bytes;
+    strips->bytes[number] = strip->bytes;
+    if (strip->bytes > strips->largest)
+        strips->largest = strip->bytes;
 }
 
 /** Whether a piece and the one before it may be in one strip. */
-static bool go_together(const struct eng_layout *layout, const struct eng_piece *piece)
+static bool go_together(const struct eng_layout *layout, const struct eng_tiles *tiles,
+                        const struct eng_piece *piece)
 {
     const struct eng_piece *before = piece - 1;
-    return before->tile == piece->tile &&
+    return eng_tiles_group(tiles, before->tile).first ==
+               eng_tiles_group(tiles, piece->tile).first &&
            layout->sections[before->section].unit == layout->sections[piece->section].unit;
 }
 
@@ -62,10 +67,10 @@ static void cut(struct eng_strips *strips, const struct eng_layout *layout,
     struct cutter cutter = {.strips = strips, .layout = layout, .ended = true};
     for (size_t i = 0; i < tiles->piece_count; i++) {
         const size_t bytes = bytes_of(user, &tiles->pieces[i]);
-        if (bytes > 0 && (cutter.ended || !go_together(layout, &tiles->pieces[i])))
+        if (bytes > 0 && (cutter.ended || !go_together(layout, tiles, &tiles->pieces[i])))
             begin_strip(&cutter, tiles, i);
         if (bytes > 0)
-            add_piece(&cutter, i, bytes);
+            add_piece(&cutter, tiles, i, bytes);
         else
             cutter.ended = true;
     }

@@ -2,11 +2,12 @@
  * zero/tier/strips.h: what a unit has of something that follows tiles: working copies, or sums of
  * gradients. A pure function of (layout, tiles, size of each piece).
  *
- * A strip is a run of pieces (zero/tier/tiles.h) of one unit in one tile, one behind the other, and
- * is moved as a whole. It has so many bytes of each piece as there are of what it is for; pieces of
- * which there is nothing are in no strip, and one between others ends theirs. Strips are in the
- * order of pieces, so those of a tile follow each other, and so do those of a unit that train, and
- * those that are frozen.
+ * A strip is a run of pieces of one unit in one group of tiles (zero/tier/tiles.h), one behind the
+ * other, and is moved as a whole. It has so many bytes of each piece as there are of what it is
+ * for; pieces of which there is nothing are in no strip, and one between others ends theirs. Strips
+ * are in the order of pieces, so those of a unit that train follow each other, and those that are
+ * frozen, and those that a tile has pieces of: of these only the first and the last have pieces of
+ * other tiles, too.
  */
 #ifndef ZERO_TIER_STRIPS_H
 #define ZERO_TIER_STRIPS_H
@@ -15,7 +16,6 @@
 
 struct eng_strip {
     zero_unit unit;
-    size_t tile;
     size_t first_piece, pieces;
     size_t bytes;
 };
@@ -23,9 +23,9 @@ struct eng_strip {
 struct eng_strips {
     struct eng_strip *list;
     size_t count;
-    size_t *bytes;                        /**< of each strip, once more: for off_slots_config */
-    struct eng_piece_run *of_tile;        /**< strips, parallel to the tiles; here and below: */
-    struct eng_piece_run *of_unit;        /**< those that train, parallel to the layout's units, */
+    size_t *bytes;                 /**< of each strip, once more: for off_slots_config */
+    struct eng_piece_run *of_tile; /**< strips that have pieces of each tile; here and below: */
+    struct eng_piece_run *of_unit; /**< those that train, parallel to the layout's units, */
     struct eng_piece_run *frozen_of_unit; /**< and those that are frozen */
     size_t *offset_of_piece;              /**< byte of its strip, parallel to the pieces */
     size_t largest;                       /**< bytes of the largest */

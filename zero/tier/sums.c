@@ -3,7 +3,6 @@
 #include "base/arena.h"
 #include "zero/tier/tier.h"
 
-#include <assert.h>
 #include <string.h>
 
 /** Beside the slots: of the update, and on their way from slots and to them. */
@@ -439,41 +438,19 @@ static bool trains(const zero_ctx *z, const struct eng_strip *strip)
 void eng_sums_update_begin(zero_ctx *z, size_t count)
 {
     struct eng_strip_file *file = &z->tier->sums.file;
-    const size_t strips = eng_strip_file_order(z, file, count, trains);
     off_stream_forget(file->stream); // the shuttle has written others since
-    off_stream_begin(file->stream, file->order, strips);
-}
-
-static void leave_strip(struct eng_sums *sums)
-{
-    if (sums->at_strip)
-        off_stream_put(sums->file.stream, &sums->strip, false);
-    sums->at_strip = false;
-}
-
-static bool has_piece(const struct eng_sums *sums, size_t piece)
-{
-    const struct eng_strip *strip = &sums->file.strips.list[sums->strip.number];
-    return sums->at_strip && piece >= strip->first_piece &&
-           piece < strip->first_piece + strip->pieces;
+    eng_strip_file_begin(z, file, count, trains, false);
 }
 
 zero_result eng_sums_update_piece(zero_ctx *z, size_t number, struct base_error *error)
 {
-    struct eng_sums *sums = &z->tier->sums;
     const struct eng_piece *piece = &z->tier->tiles.pieces[number];
-    if (!has_piece(sums, number)) {
-        leave_strip(sums);
-        struct base_error failure = {0};
-        const zero_result r = off_stream_next(sums->file.stream, &sums->strip, &failure);
-        if (r)
-            return zero_fail(error, r, "gradient sums: %s", failure.message);
-        sums->at_strip = true;
-        assert(has_piece(sums, number));
-    }
-    const unsigned char *memory = sums->strip.memory;
-    const float *gradient =
-        (const float *)(const void *)(memory + sums->file.strips.offset_of_piece[number]);
+    struct base_error failure = {0};
+    unsigned char *bytes;
+    const zero_result r = eng_strip_file_piece(&z->tier->sums.file, number, &bytes, &failure);
+    if (r)
+        return zero_fail(error, r, "gradient sums: %s", failure.message);
+    const float *gradient = (const float *)(const void *)bytes;
     for (size_t i = piece->first_segment; i < piece->first_segment + piece->segments; i++)
         z->segments[i].gradient = gradient + (z->segments[i].first - piece->first * ENG_GRANULE);
     return ZERO_OK;
@@ -482,7 +459,6 @@ zero_result eng_sums_update_piece(zero_ctx *z, size_t number, struct base_error 
 void eng_sums_update_end(zero_ctx *z, struct base_error *error)
 {
     struct base_error end = {0};
-    leave_strip(&z->tier->sums);
-    if (off_stream_end(z->tier->sums.file.stream, &end) && !error->result)
+    if (eng_strip_file_end(&z->tier->sums.file, &end) && !error->result)
         *error = end;
 }

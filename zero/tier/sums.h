@@ -43,8 +43,6 @@ struct eng_sums {
     struct coll_request request; /**< stage 0: of all owners' sums of a section, */
     struct coll_span *spans;     /**< where these lie */
     struct off_move *moves;
-    struct off_tile strip; /**< the one that the update under way is at, */
-    bool at_strip;         /**< if it is at one */
 };
 
 struct eng_tiles;

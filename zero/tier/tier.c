@@ -16,7 +16,23 @@
 
 enum { DEFAULT_BUFFERS = 12, LEAST_BUFFERS = 2 };
 
+/** Strips (zero/tier/strips.h) are cut from so many tiles, or as many as have so many bytes. */
+enum { GROUP_TILES = 12, GROUP_BYTES = 12 << 20 };
+
 /* ------------------------------------------------------------------ how much */
+
+/** How the state of a rank with this placement is cut into tiles; where nothing is cut into strips,
+ * each is a group. */
+static zero_result make_tiles(const zero_ctx *z, const struct eng_placement *placement,
+                              struct eng_tiles *tiles, struct base_error *error)
+{
+    const struct eng_config *config = &z->config;
+    const size_t bytes = (size_t)config->tile_bytes, fit = GROUP_BYTES / bytes;
+    const bool strips = config->params_nvme || config->grads_nvme;
+    const size_t in_group = !strips || fit == 0 ? 1 : fit < GROUP_TILES ? fit : GROUP_TILES;
+    return eng_tiles_make(tiles, &z->layout, placement, config->moment_dtype, bytes, in_group,
+                          error);
+}
 
 /** Passes with `buffers` tiles in memory, but for the slots. */
 static struct off_stream_config stream_of(const struct eng_config *config,
@@ -82,7 +98,7 @@ static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t
     file->bytes = off_slots_file_bytes(&slots);
     needs->tables +=
         eng_tiles_bytes(tiles, &z->layout) + sizeof(struct eng_tier) +
-        (tiles->count + 1) * (sizeof(unsigned char *) + sizeof(size_t) + sizeof(uint64_t)) +
+        (tiles->count + 1) * (sizeof(unsigned char *) + sizeof(size_t) + sizeof(struct eng_due)) +
         z->layout.section_count * sizeof(size_t) + slots.payload_bytes + off_slots_memory(&slots);
     if (tiles->count == 0)
         return;
@@ -109,8 +125,7 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
         needs->segments = eng_segments_bytes(z, NULL, stage, rank);
         return ZERO_OK;
     }
-    zero_result r = eng_tiles_make(&tiles, &z->layout, placement, config->moment_dtype,
-                                   (size_t)config->tile_bytes, error);
+    zero_result r = make_tiles(z, placement, &tiles, error);
     if (r)
         return r;
     needs->segments = eng_segments_bytes(z, &tiles, stage, rank);
@@ -274,14 +289,12 @@ void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t elemen
 
 static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_error *error)
 {
-    const struct eng_config *config = &z->config;
-    const zero_result r = eng_tiles_make(&tier->tiles, &z->layout, &z->placement,
-                                         config->moment_dtype, (size_t)config->tile_bytes, error);
+    const zero_result r = make_tiles(z, &z->placement, &tier->tiles, error);
     if (r)
         return r;
     tier->job = identify(z, UINT64_MAX);
     tier->payload_room = eng_payload_bytes(z);
-    tier->compression = eng_compression_begin(config);
+    tier->compression = eng_compression_begin(&z->config);
     tier->memory = base_calloc(tier->tiles.count + 1, sizeof *tier->memory);
     tier->order = base_calloc(tier->tiles.count + 1, sizeof *tier->order);
     tier->due = base_calloc(tier->tiles.count + 1, sizeof *tier->due);

@@ -2,6 +2,7 @@
  * zero/tier/tier.h: a rank's state in a file, tile by tile in memory only while it is used.
  *
  *   tiles.c      how state is cut into tiles
+ *   due.c        in which order an announced step updates them
  *   tier.c       life, and where state is while it is in memory
  *   codec.c      how they are made smaller
  *   compress.c   whether they are
@@ -28,6 +29,7 @@
 #include "offload/stream.h"
 #include "zero/engine.h"
 #include "zero/tier/compress.h"
+#include "zero/tier/due.h"
 #include "zero/tier/params.h"
 #include "zero/tier/sums.h"
 #include "zero/tier/tiles.h"
@@ -55,11 +57,11 @@ struct eng_tier {
     struct off_stream *stream; /**< NULL: there are no tiles */
     struct eng_compression compression;
     unsigned char **memory; /**< of each tile; NULL: it is in none */
-    size_t *order;          /**< tiles of the pass under way */
-    bool updating;          /**< it is an update's, */
-    bool up;                /**< from the first tile to the last, or the other way, */
+    size_t *order;          /**< tiles of the pass under way, */
+    bool up;       /**< from the first one to the last, or the other way, as in each group */
+    bool updating; /**< it is an update's, */
     size_t chosen, updated; /**< with so many tiles, of which so many are updated */
-    uint64_t *due;          /**< of an announced step: when each has its sums */
+    struct eng_due *due;    /**< of an announced step: when each has its sums */
     size_t *left;           /**< pieces of each section that an update has before it */
     uint64_t generation;    /**< of the newest record: the same on all ranks */
     unsigned char *payload; /**< a record's, of payload_room bytes */

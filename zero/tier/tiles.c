@@ -91,9 +91,9 @@ static void cut(struct eng_tiles *tiles, const struct eng_layout *layout,
 
 zero_result eng_tiles_make(struct eng_tiles *tiles, const struct eng_layout *layout,
                            const struct eng_placement *placement, zero_dtype moment_dtype,
-                           size_t tile_bytes, struct base_error *error)
+                           size_t tile_bytes, size_t in_group, struct base_error *error)
 {
-    *tiles = (struct eng_tiles){.count = 0};
+    *tiles = (struct eng_tiles){.in_group = in_group};
     cut(tiles, layout, placement, moment_dtype, tile_bytes);
     tiles->pieces = base_calloc(tiles->piece_count, sizeof *tiles->pieces);
     tiles->of_section = base_calloc(layout->section_count, sizeof *tiles->of_section);
@@ -122,6 +122,17 @@ size_t eng_tiles_bytes(const struct eng_tiles *tiles, const struct eng_layout *l
     return tiles->piece_count * sizeof *tiles->pieces +
            layout->section_count * sizeof *tiles->of_section +
            (tiles->count + 1) * (sizeof *tiles->of_tile + sizeof *tiles->bytes);
+}
+
+struct eng_piece_run eng_tiles_group(const struct eng_tiles *tiles, size_t tile)
+{
+    const size_t begin = tile < tiles->training ? 0 : tiles->training;
+    const size_t end = tile < tiles->training ? tiles->training : tiles->count;
+    const size_t first = begin + (tile - begin) / tiles->in_group * tiles->in_group;
+    return (struct eng_piece_run){
+        .first = first,
+        .count = end - first < tiles->in_group ? end - first : tiles->in_group,
+    };
 }
 
 struct eng_piece *eng_tiles_piece(const struct eng_tiles *tiles, size_t section, size_t granule)

@@ -1,11 +1,14 @@
 /**
  * zero/tier/tiles.h: how a rank's state is cut into tiles: a pure function of (layout, placement,
- * precision, tile_bytes).
+ * precision, tile_bytes, tiles in a group).
  *
  * A piece is a run of granules of one section, a tile some pieces one behind the other. In a piece
  * its fields lie one behind the other, each of all its granules: the weights as
  * eng_best_weights() has them, then the moments. Pieces are in the order of sections, those that
  * train before those that are frozen; no tile has both.
+ *
+ * Tiles that follow each other make a group, of one kind, too: what strips (zero/tier/strips.h) are
+ * cut from. So tiles are as small as the disk likes them, and strips are not.
  */
 #ifndef ZERO_TIER_TILES_H
 #define ZERO_TIER_TILES_H
@@ -25,7 +28,7 @@ struct eng_piece {
     size_t first_segment, segments; /**< that update it: update.c */
 };
 
-/** Some that follow each other. */
+/** Some that follow each other: pieces, tiles, or strips. */
 struct eng_piece_run {
     size_t first, count;
 };
@@ -37,18 +40,22 @@ struct eng_tiles {
     struct eng_piece_run *of_tile;
     size_t *bytes;          /**< of each tile */
     size_t count, training; /**< tiles; those that train are the first */
+    size_t in_group;        /**< the last group of either kind may have fewer */
     size_t largest;         /**< bytes of the largest */
 };
 
 /** Cuts the state of the rank whose placement it is into tiles of at most `tile_bytes`, or of one
- * granule where that is more. ZERO_E_NOMEM: *tiles is empty. */
+ * granule where that is more, with `in_group` of them in a group. ZERO_E_NOMEM: *tiles is empty. */
 zero_result eng_tiles_make(struct eng_tiles *tiles, const struct eng_layout *layout,
                            const struct eng_placement *placement, zero_dtype moment_dtype,
-                           size_t tile_bytes, struct base_error *error);
+                           size_t tile_bytes, size_t in_group, struct base_error *error);
 void eng_tiles_free(struct eng_tiles *tiles);
 
 /** Bytes of the tables. */
 size_t eng_tiles_bytes(const struct eng_tiles *tiles, const struct eng_layout *layout);
+
+/** The tiles of the group that a tile is in. */
+struct eng_piece_run eng_tiles_group(const struct eng_tiles *tiles, size_t tile);
 
 /** The piece that has a granule of a section; the placement must have it. */
 struct eng_piece *eng_tiles_piece(const struct eng_tiles *tiles, size_t section, size_t granule);

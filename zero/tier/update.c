@@ -23,15 +23,27 @@ static bool trains(const zero_ctx *z, size_t tile)
     return false;
 }
 
+/** Chooses all tiles of a group if one of them trains: its strips are moved as a whole. */
+static void choose_group(struct eng_tier *tier, const zero_ctx *z, struct eng_piece_run group)
+{
+    size_t any = group.first;
+    while (any < group.first + group.count && !trains(z, any))
+        any++;
+    for (size_t i = 0; any < group.first + group.count && i < group.count; i++)
+        tier->order[tier->chosen++] = group.first + (tier->up ? i : group.count - 1 - i);
+}
+
 static void choose_tiles(zero_ctx *z, bool up)
 {
     struct eng_tier *tier = z->tier;
+    const size_t training = tier->tiles.training;
     tier->up = up;
     tier->chosen = tier->updated = 0;
-    for (size_t i = 0; i < tier->tiles.training; i++) {
-        const size_t tile = up ? i : tier->tiles.training - 1 - i;
-        if (trains(z, tile))
-            tier->order[tier->chosen++] = tile;
+    for (size_t done = 0; done < training;) {
+        const struct eng_piece_run group =
+            eng_tiles_group(&tier->tiles, up ? done : training - 1 - done);
+        choose_group(tier, z, group);
+        done += group.count;
     }
     for (size_t s = 0; s < z->layout.section_count; s++)
         tier->left[s] = tier->tiles.of_section[s].count;
@@ -62,21 +74,24 @@ static uint64_t due_of(const zero_ctx *z, size_t tile)
     return due;
 }
 
-/** Makes what is due first the first. Tiles go down, as backward passes do: few are moved. */
+/** Makes what is due first the first, group by group; what is due at the same time goes down, as
+ * backward passes do. */
 static void sort_tiles(const zero_ctx *z)
 {
     const struct eng_tier *tier = z->tier;
-    for (size_t i = 0; i < tier->chosen; i++) {
-        const size_t tile = tier->order[i];
-        const uint64_t due = due_of(z, tile);
-        size_t at = i;
-        for (; at > 0 && tier->due[at - 1] > due; at--) {
-            tier->due[at] = tier->due[at - 1];
-            tier->order[at] = tier->order[at - 1];
+    for (size_t i = 0, count; i < tier->chosen; i += count) {
+        uint64_t due = 0;
+        count = eng_tiles_group(&tier->tiles, tier->order[i]).count;
+        for (size_t n = i; n < i + count; n++) {
+            const uint64_t tiles = due_of(z, tier->order[n]);
+            due = tiles > due ? tiles : due;
         }
-        tier->due[at] = due;
-        tier->order[at] = tile;
+        for (size_t n = i; n < i + count; n++)
+            tier->due[n] = (struct eng_due){.due = due, .tile = tier->order[n]};
     }
+    eng_due_sort(tier->due, tier->chosen);
+    for (size_t i = 0; i < tier->chosen; i++)
+        tier->order[i] = tier->due[i].tile;
 }
 
 /* ------------------------------------------------------------------ a pass */
@@ -118,8 +133,8 @@ static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
         return r;
     tier->memory[tile.number] = tile.memory;
     const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
-    for (size_t i = run.first; !r && i < run.first + run.count; i++)
-        r = update_piece(z, i, error);
+    for (size_t i = 0; !r && i < run.count; i++)
+        r = update_piece(z, run.first + (tier->up ? i : run.count - 1 - i), error);
     if (!r && z->config.params_nvme)
         r = eng_params_make(z, tile.number, error);
     tier->memory[tile.number] = NULL;
