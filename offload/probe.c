@@ -19,10 +19,10 @@ static const struct candidate {
     size_t transfer_bytes;
     unsigned credits; // of either direction
 } candidates[] = {
+    {(size_t)1 << 20, 4},
+    {(size_t)1 << 20, 8},
     {(size_t)1 << 20, 16},
-    {(size_t)1 << 20, 32},
     {(size_t)4 << 20, 4},
-    {(size_t)4 << 20, 8},
 };
 
 static const double clearly = 1.05;
@@ -123,7 +123,7 @@ static zero_result prepare(struct prober *prober, const struct off_probe_config 
         return zero_fail_errno(error, errno == ENOSPC ? ZERO_E_LIMIT : ZERO_E_UNSUPPORTED, errno,
                                "%s: reserving %zu bytes to find out how fast it is",
                                config->directory, prober->bytes);
-    return off_pages_create(&prober->pages, candidates[CANDIDATES - 1].transfer_bytes * 16, error);
+    return off_pages_create(&prober->pages, candidates[CANDIDATES - 1].transfer_bytes * 8, error);
 }
 
 // On a slow disk a shorter file has to do.

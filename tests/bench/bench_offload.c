@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 // A tile is w, m and v of as many elements as a job's has, and so many are in memory.
-enum { ELEMENTS = 85 * ENG_GRANULE, FIELDS = 3, TILES = 768, BUFFERS = 12 };
+enum { ELEMENTS = 85 * ENG_GRANULE, FIELDS = 3, TILES = 768, BUFFERS = ENG_TILES_IN_MEMORY };
 enum { TILE_BYTES = ELEMENTS * FIELDS * 4 };
 
 // Raw I/O moves as much, but whole blocks of each size.
@@ -42,7 +42,6 @@ struct state {
 struct work {
     char path[512], raw_path[512];
     const char *directory, *rows;
-    struct off_probe probe;
     struct state state, in_place, encoded;
     size_t order[TILES];
     float *gradient;
@@ -50,10 +49,8 @@ struct work {
     unsigned char *tiles; // for updates in memory: as many as the stream has there
     int updates;          // of each tile in a pass: 0, or more where the processor is to be busy
     int raw_fd;
-    struct raw_io *best, *as_wide, *plain, *serial;
-    size_t best_block; // that find_best() has found
-    unsigned best_depth;
-    double best_rate, as_wide_rate; // GB/s; 0: not measured
+    struct raw_io *best, *plain, *serial;
+    double best_rate; // GB/s; 0: not measured
     struct fio_mix fio;
 };
 
@@ -139,13 +136,6 @@ static double best_mix(void *user)
     return checked(raw_io_mix(work->best));
 }
 
-// Round as much memory as the stream has: on some disks that is slower.
-static double as_wide_mix(void *user)
-{
-    const struct work *work = user;
-    return checked(raw_io_mix(work->as_wide));
-}
-
 static double plain_mix(void *user)
 {
     const struct work *work = user;
@@ -204,8 +194,7 @@ static void make_raw_file(struct work *work)
     fsync(work->raw_fd);
 }
 
-static struct raw_io *open_raw(const struct work *work, size_t block, unsigned depth, bool huge,
-                               size_t memory)
+static struct raw_io *open_raw(const struct work *work, size_t block, unsigned depth, bool huge)
 {
     const struct raw_io_config config = {
         .fd = work->raw_fd,
@@ -214,7 +203,6 @@ static struct raw_io *open_raw(const struct work *work, size_t block, unsigned d
         .block = block,
         .depth = depth,
         .huge_pages = huge,
-        .memory = memory,
     };
     struct raw_io *raw = raw_io_create(&config);
     if (!raw)
@@ -223,29 +211,31 @@ static struct raw_io *open_raw(const struct work *work, size_t block, unsigned d
 }
 
 // The block and depth with which this disk is fastest.
-static struct raw_io *find_best(struct work *work, bool huge)
+static struct raw_io *find_best(const struct work *work, bool huge)
 {
     static const size_t blocks[] = {1 << 20, LARGEST_BLOCK};
     static const unsigned depths[] = {8, 16, 32};
     struct raw_io *best = NULL;
+    size_t best_block = 0;
+    unsigned best_depth = 0;
     double shortest = 0;
     for (size_t b = 0; b < 2; b++)
         for (size_t d = 0; d < 3; d++) {
-            struct raw_io *raw = open_raw(work, blocks[b], depths[d], huge, 0);
+            struct raw_io *raw = open_raw(work, blocks[b], depths[d], huge);
             checked(raw_io_mix(raw));
             const double seconds = checked(raw_io_mix(raw));
             if (!best || seconds < shortest) {
                 raw_io_destroy(best);
                 best = raw;
                 shortest = seconds;
-                work->best_block = blocks[b];
-                work->best_depth = depths[d];
+                best_block = blocks[b];
+                best_depth = depths[d];
             } else {
                 raw_io_destroy(raw);
             }
         }
     printf("raw I/O, %s: best with %zu KiB x %u\n", huge ? "2 MiB pages" : "4 KiB pages",
-           work->best_block >> 10, work->best_depth);
+           best_block >> 10, best_depth);
     return best;
 }
 
@@ -275,15 +265,16 @@ static void find_best_fio(struct work *work)
            work->fio.depth);
 }
 
-static void probe_disk(struct work *work)
+static void probe_disk(const struct work *work)
 {
+    struct off_probe probe;
     struct base_error error = {.result = ZERO_OK};
     const struct off_probe_config probing = {.directory = work->directory,
                                              .engine = &off_engine_uring};
-    if (off_probe(&work->probe, &probing, &error))
+    if (off_probe(&probe, &probing, &error))
         fail(error.message);
-    printf("probe: %.2f GB/s read, %.2f written, %.2f mixed\n", 1e-9 * work->probe.read_rate,
-           1e-9 * work->probe.write_rate, 1e-9 * work->probe.mixed_rate);
+    printf("probe: %.2f GB/s read, %.2f written, %.2f mixed\n", 1e-9 * probe.read_rate,
+           1e-9 * probe.write_rate, 1e-9 * probe.mixed_rate);
 }
 
 // What the codec is to know of tiles: each is one piece, the same one.
@@ -319,8 +310,7 @@ static void open_state(struct work *work, struct state *state, const struct off_
     state->buffers = codec ? 2 * BUFFERS : BUFFERS;
     const struct off_stream_config stream = {
         .engine = &off_engine_uring,
-        .transfer_bytes = work->probe.transfer_bytes,
-        .credits = {work->probe.credits[OFF_READ], work->probe.credits[OFF_WRITE]},
+        .credits = {ENG_TILES_UNDER_WAY, ENG_TILES_UNDER_WAY},
         .slots = state->slots,
         .tiles = TILES,
         .buffers = state->buffers,
@@ -332,12 +322,12 @@ static void open_state(struct work *work, struct state *state, const struct off_
     };
     if (off_stream_create(&state->stream, &stream, &error))
         fail(error.message);
-    printf("stream%s: %d tiles of %d KiB, %zu in memory, %s, %zu KiB x %u\n",
+    printf("stream%s: %d tiles of %d KiB, %zu in memory, %s\n",
            codec             ? ", encoded"
            : state->in_place ? ", in place"
                              : "",
-           TILES, TILE_BYTES >> 10, state->buffers, off_pages_text(off_stream_pages(state->stream)),
-           stream.transfer_bytes >> 10, 2 * stream.credits[OFF_READ]);
+           TILES, TILE_BYTES >> 10, state->buffers,
+           off_pages_text(off_stream_pages(state->stream)));
     const int updates = work->updates;
     work->updates = 0;
     pass_of(work, state); // both places are written once
@@ -370,7 +360,7 @@ static double moved(size_t kept)
 
 static bool is_raw(bench_fn fn)
 {
-    return fn == best_mix || fn == as_wide_mix || fn == plain_mix || fn == fio;
+    return fn == best_mix || fn == plain_mix || fn == fio;
 }
 
 // The rate of the reference.
@@ -398,8 +388,8 @@ static double row(struct work *work, const char *name, const char *reference_nam
 static void print_possible(const struct work *work, double share, const char *over, double rate)
 {
     if (work->best_rate > 0 && rate > 0)
-        printf("  over %s, raw I/O of %.3g of the bytes: %.3f; with as much memory: %.3f\n", over,
-               share, work->best_rate / share / rate, work->as_wide_rate / share / rate);
+        printf("  over %s, raw I/O of %.3g of the bytes: %.3f\n", over, share,
+               work->best_rate / share / rate);
 }
 
 // So many updates of each tile that they take as long as its I/O.
@@ -441,20 +431,16 @@ static void run_over_fio(struct work *work)
     }
 }
 
-// Row a: what the disk gives; and what it gives who moves through as much memory.
+// Row a: what the disk gives.
 static void run_over_raw(struct work *work)
 {
-    const size_t bytes = BUFFERS * TILE_BYTES / work->best_block * work->best_block;
-    work->as_wide = open_raw(work, work->best_block, work->best_depth, true, bytes);
     work->best_rate = row(work, "swap stream, no update", "raw", io_alone, best_mix, 0.95);
-    work->as_wide_rate =
-        row(work, "swap stream, no update", "raw, same memory", io_alone, as_wide_mix, 0);
 }
 
 // Row d: what others do.
 static void run_over_serial(struct work *work)
 {
-    work->serial = open_raw(work, 4 << 20, 1, false, 0);
+    work->serial = open_raw(work, 4 << 20, 1, false);
     const double rate = row(work, "AdamW on disk", "serial swap", pass, serial_swap, 2.5);
     print_possible(work, 1, "serial swap", rate);
 }
@@ -510,11 +496,10 @@ int main(int argc, char **argv)
     run_variants(&work);
     close_state(&work.state);
     // Rows h and i: jobs.
-    for (char letter = 'h'; letter <= 'i'; letter++)
-        if (wants(&work, letter) && !offload_job_row(work.directory, letter == 'h'))
+    for (int letter = 'h'; letter <= 'i'; letter++)
+        if (wants(&work, (char)letter) && !offload_job_row(work.directory, letter == 'h'))
             fail("the job has failed");
     raw_io_destroy(work.best);
-    raw_io_destroy(work.as_wide);
     raw_io_destroy(work.plain);
     raw_io_destroy(work.serial);
     close(work.raw_fd);

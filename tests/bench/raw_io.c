@@ -15,7 +15,6 @@ struct raw_io {
     struct io_uring ring;
     struct off_pages pages;
     unsigned char *memory;
-    size_t blocks, next_block; // of memory
     bool registered;
 };
 
@@ -25,9 +24,7 @@ struct raw_io *raw_io_create(const struct raw_io_config *config)
     if (!raw)
         return NULL;
     raw->config = *config;
-    const size_t least = config->block * config->depth;
-    const size_t bytes = config->memory > least ? config->memory : least;
-    raw->blocks = bytes / config->block;
+    const size_t bytes = config->block * config->depth;
     bool good = io_uring_queue_init(2 * config->depth, &raw->ring, 0) == 0;
     if (config->huge_pages) {
         good = good && off_pages_create(&raw->pages, bytes, NULL) == ZERO_OK;
@@ -47,18 +44,10 @@ struct raw_io *raw_io_create(const struct raw_io_config *config)
     return NULL;
 }
 
-// Where the next transfer of a slot goes: its own block, if there are no more than slots.
-static unsigned char *block_of(struct raw_io *raw, unsigned slot)
-{
-    const bool own = raw->blocks == raw->config.depth;
-    const size_t block = own ? slot : raw->next_block++ % raw->blocks;
-    return raw->memory + block * raw->config.block;
-}
-
 static void submit(struct raw_io *raw, unsigned slot, bool write, size_t offset)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&raw->ring);
-    unsigned char *memory = block_of(raw, slot);
+    unsigned char *memory = raw->memory + slot * raw->config.block;
     const unsigned bytes = (unsigned)raw->config.block;
     if (raw->registered && write)
         io_uring_prep_write_fixed(sqe, 0, memory, bytes, offset, 0);

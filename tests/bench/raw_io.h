@@ -17,8 +17,6 @@ struct raw_io_config {
     size_t block;    /**< bytes of a transfer */
     unsigned depth;  /**< transfers under way, half of them reads */
     bool huge_pages; /**< registered ones, too; else memory as malloc() gives it */
-    size_t memory;   /**< bytes, whole blocks, that transfers go round, as those of who keeps what
-                        he has read do; 0: as few as are under way */
 };
 
 /** NULL, and a message on stderr, if something failed. */

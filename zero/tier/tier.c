@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-enum { DEFAULT_BUFFERS = 12, LEAST_BUFFERS = 2 };
+enum { LEAST_BUFFERS = 2 };
 
 /** Strips (zero/tier/strips.h) are cut from so many tiles, or as many as have so many bytes. */
 enum { GROUP_TILES = 12, GROUP_BYTES = 12 << 20 };
@@ -42,6 +42,7 @@ static struct off_stream_config stream_of(const struct eng_config *config,
         .engine = off_engine_find(config->io),
         .tiles = tiles->count,
         .buffers = buffers,
+        .credits = {ENG_TILES_UNDER_WAY, ENG_TILES_UNDER_WAY},
         .timeout_s = config->timeout_s,
         .helpers = eng_compression_helpers(config),
         .codec = &eng_tile_codec,
@@ -63,7 +64,7 @@ static size_t buffers_of(const struct eng_config *config, const struct eng_tiles
                          size_t beside)
 {
     const size_t given = (size_t)config->host_bytes;
-    size_t count = given > 0 ? LEAST_BUFFERS : DEFAULT_BUFFERS;
+    size_t count = given > 0 ? LEAST_BUFFERS : ENG_TILES_IN_MEMORY;
     while (given > 0 && count < tiles->count &&
            beside + memory_of(config, tiles, count + 1) <= given)
         count++;

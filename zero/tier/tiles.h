@@ -16,6 +16,12 @@
 #include "zero/layout.h"
 #include "zero/placement.h"
 
+/** Of a pass through tiles of the default size: how many are in memory, unless host_bytes says so,
+ * and how many are being read, and written, at a time. More of either take more memory, which takes
+ * them past the host's caches where the disk is a virtual one, and fewer leave it idle: so a disk
+ * is about as fast as it can be. */
+enum { ENG_TILES_IN_MEMORY = 12, ENG_TILES_UNDER_WAY = 4 };
+
 struct eng_piece {
     size_t section;
     size_t first, granules; /**< of the section */
