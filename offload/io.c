@@ -6,6 +6,7 @@
 #include "offload/io/engine.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <time.h>
 
 enum {
@@ -35,6 +36,7 @@ struct part {
     struct off_transfer transfer;
     unsigned fruitless; // repetitions since it last moved anything,
     uint64_t since;     // and when the first was
+    uint64_t number;    // in the order in which parts were handed out
 };
 
 struct list {
@@ -58,6 +60,7 @@ struct off_io {
     struct list waiting[OFF_DIRECTIONS]; // not all of it handed out yet
     struct list done;
     size_t pending;
+    uint64_t handed; // parts so far
     bool uncommitted;
     bool hurried;             // some part has been repeated in haste
     struct base_error broken; // set: the engine is
@@ -260,6 +263,7 @@ static void hand_out(struct off_io *io, struct off_request *request)
                      .bytes = left < most ? left : most,
                      .offset = request->offset + request->handed,
                      .range = range},
+        .number = io->handed++,
     };
     request->handed += part->transfer.bytes;
     request->under_way++;
@@ -506,6 +510,21 @@ void off_io_wake(struct off_io *io)
 size_t off_io_pending(const struct off_io *io)
 {
     return io->pending;
+}
+
+const char *off_io_oldest(const struct off_io *io, char *text, size_t size)
+{
+    const struct part *oldest = NULL;
+    for (unsigned i = 0; i < io->depth; i++)
+        if (io->parts[i].request && (!oldest || io->parts[i].number < oldest->number))
+            oldest = &io->parts[i];
+    if (oldest)
+        snprintf(text, size, "%s: %s %zu bytes at offset %ju", oldest->request->what,
+                 verb(oldest->transfer.direction), oldest->transfer.bytes,
+                 (uintmax_t)oldest->transfer.offset);
+    else
+        snprintf(text, size, "nothing");
+    return text;
 }
 
 struct off_io_counts off_io_counts(const struct off_io *io)

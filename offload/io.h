@@ -133,6 +133,10 @@ void off_io_wake(struct off_io *io);
 /** Requests that were taken and not given back. */
 size_t off_io_pending(const struct off_io *io);
 
+/** What the transfer is about that has been under way the longest, for messages: "tile 3 of
+ * h.0.attn.weight: reading 4096 bytes at offset 8192"; "nothing" if none is. Returns `text`. */
+const char *off_io_oldest(const struct off_io *io, char *text, size_t size);
+
 /** What it has done so far. */
 struct off_io_counts off_io_counts(const struct off_io *io);
 

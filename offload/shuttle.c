@@ -147,9 +147,8 @@ static void take_transfer(struct off_shuttle *shuttle, bool waits)
 {
     struct off_request *done;
     struct base_error failure = {.result = ZERO_OK};
-    pthread_mutex_unlock(&shuttle->mutex);
-    const zero_result result = off_tile_queue_take(&shuttle->queue, waits, &done);
-    pthread_mutex_lock(&shuttle->mutex);
+    const zero_result result =
+        off_tile_queue_take_unlocked(&shuttle->queue, &shuttle->mutex, waits, &done);
     shuttle->counts.io = off_io_counts(shuttle->queue.io);
     if (!result) {
         finish_transfer(shuttle, done);
@@ -214,6 +213,18 @@ void off_shuttle_start(struct off_shuttle *shuttle, struct off_move *move)
     pthread_mutex_unlock(&shuttle->mutex);
 }
 
+// The thread that moves tiles does not come back from there: nobody else would tell.
+static void give_up_engine(struct off_shuttle *shuttle)
+{
+    const struct off_request *one = NULL;
+    struct base_error failure = {.result = ZERO_OK};
+    for (size_t i = 0; i < shuttle->wagon_count && !one; i++)
+        if (shuttle->wagons[i].move && shuttle->wagons[i].request.request.what)
+            one = &shuttle->wagons[i].request.request;
+    off_tile_queue_stuck(&shuttle->queue, one, &failure);
+    give_up(shuttle, &failure);
+}
+
 zero_result off_shuttle_wait(struct off_shuttle *shuttle, struct off_move *move,
                              struct base_error *error)
 {
@@ -221,8 +232,10 @@ zero_result off_shuttle_wait(struct off_shuttle *shuttle, struct off_move *move,
     pthread_mutex_lock(&shuttle->mutex);
     if (move->under_way) {
         const uint64_t began = base_clock_ns();
+        struct off_watch watch = {.takes = 0};
         while (move->under_way)
-            pthread_cond_wait(&shuttle->news, &shuttle->mutex);
+            if (off_tile_queue_await(&shuttle->queue, &watch, &shuttle->news, &shuttle->mutex))
+                give_up_engine(shuttle);
         shuttle->counts.waited_s += (double)(base_clock_ns() - began) * 1e-9;
     }
     if (move->failed)
@@ -336,7 +349,7 @@ zero_result off_shuttle_create(struct off_shuttle **out, const struct off_shuttl
     shuttle->slots = config->slots;
     pthread_mutex_init(&shuttle->mutex, NULL);
     pthread_cond_init(&shuttle->work, NULL);
-    pthread_cond_init(&shuttle->news, NULL);
+    off_tile_queue_news(&shuttle->news);
     zero_result result = make_wagons(shuttle, config, error);
     if (!result) {
         const int failed = base_thread_start(&shuttle->thread, "thread", 0, mover, shuttle);

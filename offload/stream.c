@@ -27,14 +27,28 @@ void off_stream_begin_anew(struct off_stream *stream, const size_t *order, size_
     begin(stream, order, count, true);
 }
 
+// The thread that reads and writes does not come back from there: nobody else would tell.
+static void give_up_engine(struct off_stream *stream)
+{
+    const struct off_request *one = NULL;
+    struct base_error failure = {.result = ZERO_OK};
+    for (size_t i = 0; i < stream->buffer_count && !one; i++)
+        if (stream->buffers[i].state == OFF_READING || stream->buffers[i].state == OFF_WRITING)
+            one = &stream->buffers[i].request.request;
+    off_tile_queue_stuck(&stream->queue, one, &failure);
+    off_stream_give_up(stream, &failure);
+}
+
 // Waits for news while `waits` says so, and counts the time; mutex held.
 static void wait_while(struct off_stream *stream, bool (*waits)(const struct off_stream *stream))
 {
     if (!waits(stream))
         return;
     const uint64_t began = base_clock_ns();
+    struct off_watch watch = {.takes = 0};
     while (waits(stream))
-        pthread_cond_wait(&stream->news, &stream->mutex);
+        if (off_tile_queue_await(&stream->queue, &watch, &stream->news, &stream->mutex))
+            give_up_engine(stream);
     stream->counts.waited_s += (double)(base_clock_ns() - began) * 1e-9;
 }
 
@@ -355,7 +369,7 @@ zero_result off_stream_create(struct off_stream **out, const struct off_stream_c
     pthread_mutex_init(&stream->mutex, NULL);
     pthread_cond_init(&stream->work, NULL);
     pthread_cond_init(&stream->chores, NULL);
-    pthread_cond_init(&stream->news, NULL);
+    off_tile_queue_news(&stream->news);
     zero_result result = make_buffers(stream, config, error);
     if (!result)
         result = make_coders(stream, config, error);

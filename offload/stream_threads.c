@@ -359,9 +359,8 @@ static void take_transfer(struct off_stream *stream, bool waits)
 {
     struct off_request *done;
     struct base_error failure = {.result = ZERO_OK};
-    pthread_mutex_unlock(&stream->mutex);
-    const zero_result result = off_tile_queue_take(&stream->queue, waits, &done);
-    pthread_mutex_lock(&stream->mutex);
+    const zero_result result =
+        off_tile_queue_take_unlocked(&stream->queue, &stream->mutex, waits, &done);
     stream->counts.io = off_io_counts(stream->queue.io);
     if (!result && done->user == stream) {
         finish_fill(stream, done);

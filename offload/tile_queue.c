@@ -3,6 +3,7 @@
 #include "base/clock.h"
 
 #include <stdio.h>
+#include <time.h>
 
 enum { PARTS = 16 }; // of the timeout, in which it is waited
 
@@ -118,10 +119,64 @@ zero_result off_tile_queue_take(struct off_tile_queue *queue, bool waits, struct
 void off_tile_queue_timed_out(const struct off_tile_queue *queue, const struct base_error *before,
                               struct base_error *failure)
 {
+    char oldest[128];
     zero_fail(failure, ZERO_E_TIMEOUT,
-              "%s: nothing was read or written for %g s, with %zu under way%s%s",
+              "%s: nothing was read or written for %g s, with %zu under way, the longest %s%s%s",
               off_slots_file(queue->slots)->path, (double)queue->timeout_ns * 1e-9,
-              off_io_pending(queue->io), before->result ? ", after " : "", before->message);
+              off_io_pending(queue->io), off_io_oldest(queue->io, oldest, sizeof oldest),
+              before->result ? "; after " : "", before->message);
+}
+
+zero_result off_tile_queue_take_unlocked(struct off_tile_queue *queue, pthread_mutex_t *mutex,
+                                         bool waits, struct off_request **done)
+{
+    queue->taking = true;
+    queue->takes++;
+    pthread_mutex_unlock(mutex);
+    const zero_result result = off_tile_queue_take(queue, waits, done);
+    pthread_mutex_lock(mutex);
+    queue->taking = false;
+    return result;
+}
+
+void off_tile_queue_news(pthread_cond_t *news)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(news, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+zero_result off_tile_queue_await(const struct off_tile_queue *queue, struct off_watch *watch,
+                                 pthread_cond_t *news, pthread_mutex_t *mutex)
+{
+    const uint64_t part = queue->timeout_ns / PARTS, began = base_clock_ns(), end = began + part;
+    const struct timespec deadline = {.tv_sec = (time_t)(end / 1000000000),
+                                      .tv_nsec = (long)(end % 1000000000)};
+    pthread_cond_timedwait(news, mutex, &deadline);
+    const uint64_t passed = base_clock_ns() - began;
+    if (!queue->taking || queue->takes != watch->takes)
+        *watch = (struct off_watch){.takes = queue->takes};
+    else // as in off_tile_queue_take(), which takes a part itself
+        watch->stuck_ns += passed < part ? passed : part;
+    return watch->stuck_ns >= part * (PARTS + 2) ? ZERO_E_TIMEOUT : ZERO_OK;
+}
+
+void off_tile_queue_stuck(const struct off_tile_queue *queue, const struct off_request *one,
+                          struct base_error *failure)
+{
+    const char *path = off_slots_file(queue->slots)->path;
+    const double seconds = (double)queue->timeout_ns * 1e-9;
+    if (one)
+        zero_fail(failure, ZERO_E_TIMEOUT,
+                  "%s: reads and writes have not come back for %g s, of which one is %s: %zu bytes "
+                  "%s offset %ju",
+                  path, seconds, one->what, one->bytes, one->direction == OFF_READ ? "from" : "to",
+                  (uintmax_t)one->offset);
+    else
+        zero_fail(failure, ZERO_E_TIMEOUT, "%s: reads and writes have not come back for %g s", path,
+                  seconds);
 }
 
 void off_tile_queue_end(struct off_tile_queue *queue)

@@ -1,6 +1,7 @@
 /**
  * offload/tile_queue.h: what stream.h and shuttle.h share: memory for tiles, and a queue that moves
- * them. Private to them. Used by one thread after create, but for the wake-ups of its `io`.
+ * them. Private to them. Used by one thread after create, but for the wake-ups of its `io`, and for
+ * what who waits for that thread does, with a mutex of theirs held.
  */
 #ifndef OFFLOAD_TILE_QUEUE_H
 #define OFFLOAD_TILE_QUEUE_H
@@ -8,6 +9,8 @@
 #include "offload/io.h"
 #include "offload/pages.h"
 #include "offload/slots.h"
+
+#include <pthread.h>
 
 enum { OFF_TILE_NAME_BYTES = 32 };
 
@@ -29,6 +32,13 @@ struct off_tile_queue {
     struct off_pages pages;
     size_t spacing;               /**< of places */
     uint64_t timeout_ns, idle_ns; /**< how long nothing may be moved, and has not been */
+    bool taking;                  /**< the thread is in off_tile_queue_take(), */
+    uint64_t takes;               /**< for so many times: that mutex's */
+};
+
+/** For who waits for the queue's thread: how long it has been in one engine. */
+struct off_watch {
+    uint64_t takes, stuck_ns;
 };
 
 /** A tile being moved. */
@@ -68,6 +78,23 @@ zero_result off_tile_queue_take(struct off_tile_queue *queue, bool waits,
 /** What to say of that ZERO_E_TIMEOUT, after this failure if there was one before. */
 void off_tile_queue_timed_out(const struct off_tile_queue *queue, const struct base_error *before,
                               struct base_error *failure);
+
+/** off_tile_queue_take() with the mutex of whoever waits for the thread, given back meanwhile. */
+zero_result off_tile_queue_take_unlocked(struct off_tile_queue *queue, pthread_mutex_t *mutex,
+                                         bool waits, struct off_request **done);
+
+/** Makes the condition that the queue's thread tells its news by. */
+void off_tile_queue_news(pthread_cond_t *news);
+
+/** Waits for news, for a part of the queue's timeout at most; the watch was all zero at first.
+ * ZERO_E_TIMEOUT: its thread has asked the engine for something, and not come back for longer than
+ * all of it: so neither can it tell. */
+zero_result off_tile_queue_await(const struct off_tile_queue *queue, struct off_watch *watch,
+                                 pthread_cond_t *news, pthread_mutex_t *mutex);
+
+/** What to say of that, with one of the requests under way; NULL: none is known. */
+void off_tile_queue_stuck(const struct off_tile_queue *queue, const struct off_request *one,
+                          struct base_error *failure);
 
 /** Waits for what the kernel has and gives the requests up: the thread's that used it, if one did.
  */

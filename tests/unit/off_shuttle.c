@@ -2,6 +2,7 @@
 // fails is told by the moves it has kept from it.
 #include "base/arena.h"
 #include "base/fault.h"
+#include "offload/io/engine.h"
 #include "offload/shuttle.h"
 #include "tests/sweep.h"
 #include "tests/unit/off_late.h"
@@ -10,7 +11,10 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -455,6 +459,8 @@ static void a_stuck_write_is_told(void **state)
         base_error_clear(&failure);
         assert_int_equal(off_shuttle_wait(shuttle, moves[0], &failure), ZERO_E_TIMEOUT);
         assert_non_null(strstr(failure.message, ": nothing was read or written for 0.1 s, with 1"));
+        assert_non_null(strstr(failure.message, " under way, the longest tile "));
+        assert_non_null(strstr(failure.message, " at offset "));
         assert_int_equal(strstr(failure.message, "EIO") != NULL, fails);
         base_fault_set(NULL, NULL);
         for (int i = 1; fails && i < 3; i++)
@@ -465,33 +471,68 @@ static void a_stuck_write_is_told(void **state)
     }
 }
 
-static int naps;
+static atomic_bool blocked;
 
-// As if the process had been stopped for longer than anything may take.
-static zero_result reap_after_a_nap(void *state, uint64_t deadline_ns, struct off_completion *done,
-                                    size_t most, size_t *count, struct base_error *error)
+// As a read or write that the kernel does not come back from.
+static zero_result commit_blocked(void *state, struct base_error *error)
 {
-    const struct timespec nap = {.tv_nsec = 300000000};
-    if (deadline_ns > 0 && naps-- > 0) {
-        *count = 0;
-        nanosleep(&nap, NULL);
-        return ZERO_OK;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    while (blocked)
+        nanosleep(&pause, NULL);
+    return off_engine_sync.commit(state, error);
+}
+
+// Then the shuttle's thread cannot tell, and who waits for it does.
+static void a_stuck_engine_is_told(void **state)
+{
+    (void)state;
+    struct off_engine engine = off_engine_sync;
+    engine.commit = commit_blocked;
+    open_slots(true);
+    shuttle_anew(&engine, 2, 0.1);
+    blocked = true;
+    struct off_move *moves[] = {start(0, OFF_WRITE), start(1, OFF_WRITE), start(2, OFF_WRITE)};
+    for (int i = 0; i < 3; i++) {
+        base_error_clear(&failure);
+        assert_int_equal(off_shuttle_wait(shuttle, moves[i], &failure), ZERO_E_TIMEOUT);
+        assert_non_null(strstr(failure.message, ": reads and writes have not come back for 0.1 s, "
+                                                "of which one is tile "));
+        assert_non_null(strstr(failure.message, " to offset "));
     }
-    return off_engine_late.reap(state, deadline_ns, done, most, count, error);
+    blocked = false;
+    close_all();
+}
+
+// Stops the process for longer than anything may take, once it is told to.
+static pid_t stop_once_told(const int told[2])
+{
+    const struct timespec nap = {.tv_nsec = 600000000};
+    char byte;
+    const pid_t child = fork();
+    if (child != 0)
+        return child;
+    if (read(told[0], &byte, 1) != 1 || kill(getppid(), SIGSTOP) != 0)
+        _exit(1);
+    nanosleep(&nap, NULL);
+    _exit(kill(getppid(), SIGCONT) != 0);
 }
 
 static void a_stopped_process_is_not_late(void **state)
 {
     (void)state;
-    struct off_engine engine = off_engine_late;
-    engine.reap = reap_after_a_nap;
-    naps = 2;
+    int told[2], status;
     open_slots(true);
-    shuttle_anew(&engine, 2, 0.2);
+    shuttle_anew(&off_engine_late, 2, 0.35);
+    assert_int_equal(pipe(told), 0);
+    const pid_t child = stop_once_told(told);
+    assert_true(child > 0);
     start(0, OFF_WRITE);
+    assert_int_equal(write(told[1], "", 1), 1);
     end(0);
-    assert_true(naps < 2);
-    close_all(); // while there is the engine
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(told[0]);
+    close(told[1]);
 }
 
 static void destroy_waits_for_the_kernel_alone(void **state)
@@ -568,6 +609,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(damage_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(mistakes_are_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_write_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stuck_engine_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stopped_process_is_not_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(destroy_waits_for_the_kernel_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_is_known_before, set_up, tear_down),

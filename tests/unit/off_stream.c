@@ -591,6 +591,10 @@ static void a_stuck_write_ends_a_pass(void **state)
         base_error_clear(&failure);
         assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_TIMEOUT);
         assert_non_null(strstr(failure.message, "/slots: nothing was read or written for 0.1 s, "));
+        assert_true(strstr(failure.message, " under way, the longest tile 0: writing 4096 bytes at "
+                                            "offset ") ||
+                    strstr(failure.message, " under way, the longest tile 1: writing 4096 bytes at "
+                                            "offset "));
         assert_int_equal(strstr(failure.message, "EIO") != NULL, fails);
         base_fault_set(NULL, NULL);
         // Nor is there another pass: buffers may still be written from.
@@ -601,6 +605,42 @@ static void a_stuck_write_ends_a_pass(void **state)
             assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_TIMEOUT);
         }
     }
+}
+
+static atomic_bool blocked;
+
+// As a read or write that the kernel does not come back from.
+static zero_result commit_blocked(void *state, struct base_error *error)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    while (blocked)
+        nanosleep(&pause, NULL);
+    return off_engine_sync.commit(state, error);
+}
+
+// Then the stream's thread cannot tell, and who waits for it does.
+static void a_stuck_engine_ends_a_pass(void **state)
+{
+    (void)state;
+    static struct off_engine engine; // until the stream's end
+    struct off_stream_config config = tiles_stream_config(&ways[0]);
+    engine = off_engine_sync;
+    engine.commit = commit_blocked;
+    open_tiles(&off_engine_sync, 3);
+    config.engine = &engine;
+    config.slots = tiles.slots;
+    config.buffers = 3;
+    config.timeout_s = 0.1;
+    stream_anew(&config);
+    blocked = true;
+    write_two();
+    base_error_clear(&failure);
+    assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_TIMEOUT);
+    assert_non_null(strstr(failure.message,
+                           "/slots: reads and writes have not come back for 0.1 s, "
+                           "of which one is tile "));
+    assert_non_null(strstr(failure.message, " bytes to offset "));
+    blocked = false;
 }
 
 static atomic_bool sealing;
@@ -778,6 +818,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(new_places_are_filled, set_up, tear_down),
         cmocka_unit_test_setup_teardown(late_fills_come_before_contents, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_write_ends_a_pass, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stuck_engine_ends_a_pass, set_up, tear_down),
         cmocka_unit_test_setup_teardown(helpers_may_be_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_tile_that_is_not_there_is_not_ready, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_is_known_before, set_up, tear_down),
