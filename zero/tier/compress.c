@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "zero/tier/codec.h"
 #include "zero/tier/tiles.h"
 
@@ -63,7 +64,9 @@ const char *eng_compression_text(const struct eng_compression *c, char *text, si
 
 unsigned eng_compression_threads(const struct eng_config *config)
 {
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN) / config->world;
+    const long allowed = base_cpu_detect().allowed_cpus;
+    const long share = sysconf(_SC_NPROCESSORS_ONLN) / config->world;
+    const long processors = share < allowed ? share : allowed;
     if (processors < 1)
         return 1;
     return processors < MOST_HELPERS ? (unsigned)processors : MOST_HELPERS;

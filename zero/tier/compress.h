@@ -50,8 +50,8 @@ void eng_compression_hear(struct eng_compression *compression, const struct eng_
 const char *eng_compression_text(const struct eng_compression *compression, char *text,
                                  size_t size);
 
-/** Threads that compression takes, on every rank of a host alike: as many as there are processors
- * for a rank, at most 4, as those that update wait if the disk is the limit. */
+/** Threads that compression takes: as many as there are processors for a rank, of those that this
+ * process may keep busy, at most 4, as those that update wait if the disk is the limit. */
 unsigned eng_compression_threads(const struct eng_config *config);
 
 /** Threads that verify, encode and decode: those, or one if tiles are not compressed. */
