@@ -43,6 +43,7 @@ struct job {
     bool params, sums;           // working copies are in files, and sums
     bool few;                    // tiles in memory
     bool frozen[2];              // groups, by zero_set_frozen()
+    bool writes;                 // some elements, of one tile of those that share a strip
     const char *gather;          // NULL: auto
     enum ending ending;          // of the last step
     const char *fault;           // FAILED: what fails in it
@@ -293,6 +294,9 @@ static bool work(struct team_rank *rank, void *user)
     zero_load_result loaded = {.struct_size = sizeof loaded};
     if (!open_job(rank, job, &toy))
         return false;
+    const float values[] = {0.5f, 0.25f, -1};
+    if (job->writes)
+        TEAM_OK(rank, zero_param_write(rank->z, 1, 0, 7, 3, values));
     for (int g = 0; g < 2; g++)
         if (job->frozen[g])
             TEAM_OK(rank, zero_set_frozen(rank->z, g, 1));
@@ -371,7 +375,7 @@ static void what_is_frozen_shares_tiles(void **state)
         const int world = 1 + turn % 3, frozen = turn / 6;
         struct job plain = {.stage = 2 + turn / 3 % 2, .steps = STEPS};
         plain.dtype = turn % 2 ? ZERO_F32 : ZERO_BF16;
-        plain.frozen[frozen] = true;
+        plain.frozen[frozen] = plain.writes = true;
         struct job job = plain;
         plain.in_memory = plain.plain = true;
         job.params = true;
