@@ -144,7 +144,7 @@ static void take(const struct ncclComm *comm, const struct nccl_operation *opera
                 memcpy(to + (size_t)r * block, peers_piece(comm, r, piece), piece->bytes);
         break;
     case BROADCAST:
-        if (operation->to != operation->from)
+        if (comm->rank != operation->what.root || operation->to != operation->from)
             memcpy(to, peers_piece(comm, operation->what.root, piece), piece->bytes);
         break;
     case ALL_REDUCE:
