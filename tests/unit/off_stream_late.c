@@ -1,0 +1,254 @@
+// offload/stream.h: what comes late, and what never does.
+#include "base/clock.h"
+#include "base/fault.h"
+#include "tests/unit/off_late.h"
+#include "tests/unit/off_tiles.h"
+#include "tests/unit/temporary.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static struct temporary temporary;
+static struct base_error failure;
+static struct tiles tiles;
+static const struct tiles_config as_they_are = {.helpers = 0};
+static const struct tiles_config encoded = {.helpers = 1, .encode = true};
+
+static int set_up(void **state)
+{
+    (void)state;
+    base_error_clear(&failure);
+    return temporary_make(&temporary) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    base_fault_set(NULL, NULL);
+    tiles_close(&tiles, true);
+    temporary_remove(&temporary);
+    return tiles_left_no_work() ? 0 : -1;
+}
+
+static void ok(zero_result result)
+{
+    if (result)
+        fail_msg("%s: %s", base_result_text(result), failure.message);
+}
+
+static void open_tiles(const struct tiles_config *handled, const struct off_engine *engine,
+                       size_t buffers)
+{
+    struct tiles_config config = *handled;
+    config.path = temporary_path(&temporary, "slots");
+    config.engine = engine;
+    config.buffers = buffers;
+    config.durable = buffers % 2;
+    ok(tiles_open(&tiles, &config, &failure));
+}
+
+// A fill that is still under way when its place has contents is done before they are written.
+static void late_fills_come_before_contents(void **state)
+{
+    (void)state;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    const struct tiles_config fills = {.helpers = 2, .encode = true, .fill = true};
+    open_tiles(&fills, &off_engine_late,
+               4); // records are not flushed: both steps are done before the fill
+    while (!late.begun)
+        nanosleep(&pause, NULL);
+    for (int i = 0; i < 2; i++)
+        ok(tiles_step(&tiles, &failure));
+    while (base_clock_ns() - late.since < 2 * (uint64_t)LATE_NS)
+        nanosleep(&pause, NULL);
+    off_stream_forget(tiles.stream); // so that the file is what is looked at
+    ok(tiles_check(&tiles, &failure));
+}
+
+// A stream over the same slots that handles tiles in another way.
+static void stream_anew(const struct off_stream_config *config)
+{
+    off_stream_destroy(tiles.stream);
+    ok(off_stream_create(&tiles.stream, config, &failure));
+}
+
+// Writes two small tiles, as far as that gets.
+static void write_two(void)
+{
+    struct off_tile tile;
+    tiles.order[0] = 0;
+    tiles.order[1] = 1;
+    off_stream_begin_anew(tiles.stream, tiles.order, 2);
+    for (int i = 0; i < 2 && !off_stream_next(tiles.stream, &tile, NULL); i++) {
+        memset(tile.memory, 1, tiles_bytes(tile.number));
+        off_stream_put(tiles.stream, &tile, true);
+    }
+}
+
+// What does not come back is waited for so long, whatever has failed before.
+static void a_stuck_write_ends_a_pass(void **state)
+{
+    (void)state;
+    struct off_stream_config config = tiles_stream_config(&as_they_are);
+    open_tiles(&as_they_are, &off_engine_sync, 3);
+    config.engine = &off_engine_late;
+    config.slots = tiles.slots;
+    config.buffers = 3;
+    config.timeout_s = 0.1;
+    for (int fails = 0; fails < 2; fails++) {
+        stream_anew(&config);
+        late.never = true;
+        base_fault_set(fails ? "offload.write@1" : NULL, NULL);
+        write_two();
+        base_error_clear(&failure);
+        assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_TIMEOUT);
+        assert_non_null(strstr(failure.message, "/slots: nothing was read or written for 0.1 s, "));
+        assert_true(strstr(failure.message, " under way, the longest tile 0: writing 4096 bytes at "
+                                            "offset ") ||
+                    strstr(failure.message, " under way, the longest tile 1: writing 4096 bytes at "
+                                            "offset "));
+        assert_int_equal(strstr(failure.message, "EIO") != NULL, fails);
+        base_fault_set(NULL, NULL);
+        // Nor is there another pass: buffers may still be written from.
+        for (int again = 0; again < 2; again++) {
+            struct off_tile tile;
+            off_stream_begin(tiles.stream, tiles.order, TILES);
+            assert_int_equal(off_stream_next(tiles.stream, &tile, &failure), ZERO_E_TIMEOUT);
+            assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_TIMEOUT);
+        }
+    }
+}
+
+static atomic_bool blocked;
+
+// As a read or write that the kernel does not come back from.
+static zero_result commit_blocked(void *state, struct base_error *error)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    while (blocked)
+        nanosleep(&pause, NULL);
+    return off_engine_sync.commit(state, error);
+}
+
+// Then the stream's thread cannot tell, and who waits for it does.
+static void a_stuck_engine_ends_a_pass(void **state)
+{
+    (void)state;
+    static struct off_engine engine; // until the stream's end
+    struct off_stream_config config = tiles_stream_config(&as_they_are);
+    engine = off_engine_sync;
+    engine.commit = commit_blocked;
+    open_tiles(&as_they_are, &off_engine_sync, 3);
+    config.engine = &engine;
+    config.slots = tiles.slots;
+    config.buffers = 3;
+    config.timeout_s = 0.1;
+    stream_anew(&config);
+    blocked = true;
+    write_two();
+    base_error_clear(&failure);
+    assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_TIMEOUT);
+    assert_non_null(strstr(failure.message,
+                           "/slots: reads and writes have not come back for 0.1 s, "
+                           "of which one is tile "));
+    assert_non_null(strstr(failure.message, " bytes to offset "));
+    blocked = false;
+}
+
+static atomic_bool sealing;
+
+static size_t encode_slowly(void *coder, size_t tile, const void *contents, size_t bytes, void *out,
+                            size_t room)
+{
+    const struct timespec pause = {.tv_nsec = 100000000};
+    (void)coder, (void)tile, (void)contents, (void)bytes, (void)out, (void)room;
+    sealing = true;
+    nanosleep(&pause, NULL);
+    return 0;
+}
+
+// A stream that ends in the middle of a pass: a helper that is done later finds no queue.
+static void helpers_may_be_late(void **state)
+{
+    (void)state;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct off_codec slow = tiles_codec;
+    struct off_stream_config config = tiles_stream_config(&encoded);
+    slow.encode = encode_slowly;
+    open_tiles(&encoded, &off_engine_sync, 3);
+    config.engine = &off_engine_late;
+    config.slots = tiles.slots;
+    config.buffers = 3;
+    config.codec = &slow;
+    stream_anew(&config);
+    write_two();
+    while (!sealing)
+        nanosleep(&pause, NULL);
+    off_stream_destroy(tiles.stream);
+    tiles.stream = NULL;
+    assert_true(late.gone && !late.asked);
+}
+
+static atomic_bool gate;
+
+static size_t encode_behind_a_gate(void *coder, size_t tile, const void *contents, size_t bytes,
+                                   void *out, size_t room)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    (void)coder, (void)tile, (void)contents, (void)bytes, (void)out, (void)room;
+    while (!gate)
+        nanosleep(&pause, NULL);
+    return 0;
+}
+
+// Whoever asks first never waits: the third of three tiles has to, until the first is written.
+static void a_tile_that_is_not_there_is_not_ready(void **state)
+{
+    (void)state;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct off_codec slow = tiles_codec;
+    struct off_stream_config config = tiles_stream_config(&encoded);
+    struct off_tile tile;
+    slow.encode = encode_behind_a_gate;
+    gate = false;
+    open_tiles(&encoded, &off_engine_sync, 2);
+    config.engine = &off_engine_sync;
+    config.slots = tiles.slots;
+    config.buffers = 2;
+    config.codec = &slow;
+    stream_anew(&config);
+    assert_true(off_stream_ready(tiles.stream));
+    for (size_t i = 0; i < 3; i++)
+        tiles.order[i] = i;
+    off_stream_begin_anew(tiles.stream, tiles.order, 3);
+    for (int i = 0; i < 3; i++) {
+        while (i == 2 && !off_stream_ready(tiles.stream))
+            nanosleep(&pause, NULL);
+        ok(off_stream_next(tiles.stream, &tile, &failure));
+        memset(tile.memory, 1, tiles_bytes(tile.number));
+        off_stream_put(tiles.stream, &tile, true);
+        if (i > 0) // both buffers wait at the gate; the pass is at its end
+            assert_int_equal(off_stream_ready(tiles.stream), i == 2);
+        gate = i > 0;
+    }
+    assert_int_equal(off_stream_next(tiles.stream, &tile, &failure), ZERO_NOT_FOUND);
+    ok(off_stream_end(tiles.stream, &failure));
+    off_stream_destroy(tiles.stream); // its codec goes, too
+    tiles.stream = NULL;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(late_fills_come_before_contents, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stuck_write_ends_a_pass, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stuck_engine_ends_a_pass, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(helpers_may_be_late, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_tile_that_is_not_there_is_not_ready, set_up, tear_down),
+    };
+    return cmocka_run_group_tests_name("off_stream_late", tests, NULL, NULL);
+}
