@@ -488,8 +488,10 @@ static bool reap(struct off_io *io, uint64_t deadline_ns)
 
 zero_result off_io_wait(struct off_io *io, uint64_t deadline_ns, struct off_request **done)
 {
+    // An engine may take its time for each part, and a request have many.
     while (!io->done.first && reap(io, deadline_ns))
-        ;
+        if (deadline_ns > 0 && base_clock_ns() >= deadline_ns)
+            break;
     *done = take_first(&io->done);
     if (!*done)
         return ZERO_AGAIN;

@@ -221,7 +221,7 @@ static void give_up_engine(struct off_shuttle *shuttle)
     for (size_t i = 0; i < shuttle->wagon_count && !one; i++)
         if (shuttle->wagons[i].move && shuttle->wagons[i].request.request.what)
             one = &shuttle->wagons[i].request.request;
-    off_tile_queue_stuck(&shuttle->queue, one, &failure);
+    off_tile_queue_stuck(&shuttle->queue, one, &shuttle->failure, &failure);
     give_up(shuttle, &failure);
 }
 

@@ -35,7 +35,7 @@ static void give_up_engine(struct off_stream *stream)
     for (size_t i = 0; i < stream->buffer_count && !one; i++)
         if (stream->buffers[i].state == OFF_READING || stream->buffers[i].state == OFF_WRITING)
             one = &stream->buffers[i].request.request;
-    off_tile_queue_stuck(&stream->queue, one, &failure);
+    off_tile_queue_stuck(&stream->queue, one, &stream->failure, &failure);
     off_stream_give_up(stream, &failure);
 }
 

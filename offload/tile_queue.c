@@ -164,19 +164,15 @@ zero_result off_tile_queue_await(const struct off_tile_queue *queue, struct off_
 }
 
 void off_tile_queue_stuck(const struct off_tile_queue *queue, const struct off_request *one,
-                          struct base_error *failure)
+                          const struct base_error *before, struct base_error *failure)
 {
-    const char *path = off_slots_file(queue->slots)->path;
-    const double seconds = (double)queue->timeout_ns * 1e-9;
+    char where[160] = "";
     if (one)
-        zero_fail(failure, ZERO_E_TIMEOUT,
-                  "%s: reads and writes have not come back for %g s, of which one is %s: %zu bytes "
-                  "%s offset %ju",
-                  path, seconds, one->what, one->bytes, one->direction == OFF_READ ? "from" : "to",
-                  (uintmax_t)one->offset);
-    else
-        zero_fail(failure, ZERO_E_TIMEOUT, "%s: reads and writes have not come back for %g s", path,
-                  seconds);
+        snprintf(where, sizeof where, ", of which one is %s: %zu bytes %s offset %ju", one->what,
+                 one->bytes, one->direction == OFF_READ ? "from" : "to", (uintmax_t)one->offset);
+    zero_fail(failure, ZERO_E_TIMEOUT, "%s: reads and writes have not come back for %g s%s%s%s",
+              off_slots_file(queue->slots)->path, (double)queue->timeout_ns * 1e-9, where,
+              before->result ? "; after " : "", before->message);
 }
 
 void off_tile_queue_end(struct off_tile_queue *queue)

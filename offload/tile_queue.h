@@ -92,9 +92,10 @@ void off_tile_queue_news(pthread_cond_t *news);
 zero_result off_tile_queue_await(const struct off_tile_queue *queue, struct off_watch *watch,
                                  pthread_cond_t *news, pthread_mutex_t *mutex);
 
-/** What to say of that, with one of the requests under way; NULL: none is known. */
+/** What to say of that, with one of the requests under way (NULL: none is known), and of an error
+ * before it. */
 void off_tile_queue_stuck(const struct off_tile_queue *queue, const struct off_request *one,
-                          struct base_error *failure);
+                          const struct base_error *before, struct base_error *failure);
 
 /** Waits for what the kernel has and gives the requests up: the thread's that used it, if one did.
  */

@@ -1,5 +1,6 @@
 #include "zero/config.h"
 
+#include "base/cpu.h"
 #include "zero/config_key.h"
 #include "zero/versioned.h"
 
@@ -588,7 +589,12 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
 {
     const zero_config defaults = zero_config_default();
     zero_config known;
-    *config = (struct eng_config){.plan_fd = -1, .metrics_fd = -1};
+    *config = (struct eng_config){
+        .plan_fd = -1,
+        .metrics_fd = -1,
+        .allowed_cpus = base_cpu_detect().allowed_cpus,
+        .online_cpus = (int)sysconf(_SC_NPROCESSORS_ONLN),
+    };
     zero_result result =
         eng_struct_copy(&known, sizeof known, user ? user : &defaults, "zero_config", error);
     if (!result && known.reserved)

@@ -56,7 +56,8 @@ struct eng_config {
     int32_t open_units;
     int32_t grad_units;
     int32_t cpu_threads;
-    int64_t persist_numel; /**< 0: none */
+    int allowed_cpus, online_cpus; /**< of this process, and of the host */
+    int64_t persist_numel;         /**< 0: none */
     int64_t live_bytes;
     uint64_t seed;
     zero_nonfinite nonfinite; /**< from commit on ZERO_NONFINITE_ERROR or _SKIP */

@@ -273,11 +273,13 @@ static void update_task(void *user, size_t index, int thread)
     keep(task->z, &task->segments[index]);
 }
 
-/** Whether only who owns their sums tells a segment from the one before it. */
+/** Whether only who owns their sums tells a segment from the one before it: that is not as long as
+ * one may be. */
 static bool continues(const struct eng_segment *segment)
 {
     const struct eng_segment *before = segment - 1;
-    return before->slice == segment->slice && before->first + before->count == segment->first;
+    return before->slice == segment->slice && before->first + before->count == segment->first &&
+           before->count < SEGMENT_ELEMENTS;
 }
 
 /** Sums that nobody has kept are nobody's: what only owners tell apart is updated in one go. */

@@ -55,10 +55,13 @@ static void close_all(void)
     slots = NULL;
 }
 
+static atomic_bool blocked;
+
 static int tear_down(void **state)
 {
     (void)state;
     base_fault_set(NULL, NULL);
+    blocked = false;
     close_all();
     temporary_remove(&temporary);
     return 0;
@@ -471,8 +474,6 @@ static void a_stuck_write_is_told(void **state)
     }
 }
 
-static atomic_bool blocked;
-
 // As a read or write that the kernel does not come back from.
 static zero_result commit_blocked(void *state, struct base_error *error)
 {
@@ -486,7 +487,8 @@ static zero_result commit_blocked(void *state, struct base_error *error)
 static void a_stuck_engine_is_told(void **state)
 {
     (void)state;
-    struct off_engine engine = off_engine_sync;
+    static struct off_engine engine; // until the shuttle's end
+    engine = off_engine_sync;
     engine.commit = commit_blocked;
     open_slots(true);
     shuttle_anew(&engine, 2, 0.1);
@@ -520,6 +522,7 @@ static pid_t stop_once_told(const int told[2])
 static void a_stopped_process_is_not_late(void **state)
 {
     (void)state;
+    const struct timespec pause = {.tv_nsec = 1000000};
     int told[2], status;
     open_slots(true);
     shuttle_anew(&off_engine_late, 2, 0.35);
@@ -527,6 +530,8 @@ static void a_stopped_process_is_not_late(void **state)
     const pid_t child = stop_once_told(told);
     assert_true(child > 0);
     start(0, OFF_WRITE);
+    while (!late.begun)
+        nanosleep(&pause, NULL);
     assert_int_equal(write(told[1], "", 1), 1);
     end(0);
     assert_int_equal(waitpid(child, &status, 0), child);

@@ -25,10 +25,13 @@ static int set_up(void **state)
     return temporary_make(&temporary) ? 0 : -1;
 }
 
+static atomic_bool blocked;
+
 static int tear_down(void **state)
 {
     (void)state;
     base_fault_set(NULL, NULL);
+    blocked = false;
     tiles_close(&tiles, true);
     temporary_remove(&temporary);
     return tiles_left_no_work() ? 0 : -1;
@@ -122,8 +125,6 @@ static void a_stuck_write_ends_a_pass(void **state)
         }
     }
 }
-
-static atomic_bool blocked;
 
 // As a read or write that the kernel does not come back from.
 static zero_result commit_blocked(void *state, struct base_error *error)

@@ -2,13 +2,11 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/cpu.h"
 #include "zero/tier/codec.h"
 #include "zero/tier/tiles.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /** Updates of a trial: one prepares and two count, without and with. */
 enum { PREPARES = 1, WITHOUT = 3, PREPARES_WITH = 4, WITH = 6, MOST_HELPERS = 4 };
@@ -64,9 +62,8 @@ const char *eng_compression_text(const struct eng_compression *c, char *text, si
 
 unsigned eng_compression_threads(const struct eng_config *config)
 {
-    const long allowed = base_cpu_detect().allowed_cpus;
-    const long share = sysconf(_SC_NPROCESSORS_ONLN) / config->world;
-    const long processors = share < allowed ? share : allowed;
+    const int share = config->online_cpus / config->world;
+    const int processors = share < config->allowed_cpus ? share : config->allowed_cpus;
     if (processors < 1)
         return 1;
     return processors < MOST_HELPERS ? (unsigned)processors : MOST_HELPERS;

@@ -187,6 +187,10 @@ zero_result eng_tier_update(zero_ctx *z)
         if (!error.result)
             r = eng_publish_start(z, s);
     }
+    // Of a group all tiles are gone through: those behind the last that trains may share its
+    // strips.
+    while (!r && !error.result && tier->updated < tier->chosen && !update_next_tile(z, &error))
+        ;
     end(z, &error);
     if (tier->chosen > 0)
         stop_clock(tier, began);

@@ -1,0 +1,103 @@
+// Working copies in files, of units that don't train for some steps beside others that do: strips
+// that both share are made anew whole, or not at all.
+#include "tests/ranks/team.h"
+#include "tests/ranks/toy.h"
+#include "tests/unit/temporary.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { NUMEL = 45001, STEPS = 3 }; // about 8 tiles of 64 KiB a slice
+
+// More strips than a pass has buffers; group 0 is frozen, the first and the last.
+static const struct toy_tensor tensors[] = {
+    {.name = "low", .unit = 0, .slices = 1, .numel = NUMEL, .group = 0},
+    {.name = "middle", .unit = 1, .slices = 8, .numel = NUMEL, .group = 1},
+    {.name = "high", .unit = 9, .slices = 1, .numel = NUMEL, .group = 0},
+};
+static const zero_param still[] = {0, 2};
+
+static struct temporary directory;
+
+struct job {
+    bool ahead;
+    int group; // that is frozen
+};
+
+static bool open_job(struct team_rank *rank, const struct toy *toy)
+{
+    rank->config.stage = rank->world > 1 ? 2 : 3;
+    rank->config.nonfinite = ZERO_NONFINITE_ERROR;
+    rank->config.offload_optimizer = "nvme";
+    rank->config.offload_params = "nvme";
+    rank->config.nvme_dir = directory.directory;
+    rank->config.io = "sync";
+    rank->config.tile_bytes = 65536;
+    return toy_open(rank, toy);
+}
+
+static bool read_still(struct team_rank *rank, uint16_t values[2][NUMEL])
+{
+    for (int i = 0; i < 2; i++) {
+        const zero_unit unit = tensors[still[i]].unit;
+        TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
+        memcpy(values[i], zero_param_ptr(rank->z, still[i], 0), sizeof values[i]);
+        TEAM_OK(rank, zero_release(rank->z, unit, NULL));
+    }
+    return true;
+}
+
+static bool work(struct team_rank *rank, void *user)
+{
+    const struct job *job = user;
+    const struct toy toy = {.tensors = tensors,
+                            .tensor_count = 3,
+                            .unit_count = 10,
+                            .micro_batches = 2,
+                            .dtype = ZERO_BF16,
+                            .unclipped = true,
+                            .ahead = job->ahead};
+    uint16_t before[2][NUMEL], after[2][NUMEL];
+    if (!open_job(rank, &toy))
+        return false;
+    TEAM_OK(rank, zero_set_frozen(rank->z, job->group, 1));
+    if (!read_still(rank, before))
+        return false;
+    for (int step = 0; step < STEPS; step++) {
+        if (!toy_train(rank, &toy, 1) || !read_still(rank, after))
+            return false;
+        TEAM_CHECK((memcmp(before, after, sizeof after) == 0) == (job->group == 0));
+    }
+    return true;
+}
+
+static void what_does_not_train_stays(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 6; turn++) {
+        struct job job = {.ahead = turn % 2, .group = turn > 3};
+        assert_true(team_run(team_threads(1 + turn / 2 % 2), 1 + turn / 2 % 2, work, &job));
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return temporary_make(&directory) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    temporary_remove(&directory);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_does_not_train_stays)};
+    return cmocka_run_group_tests_name("frozen_files", tests, set_up, tear_down);
+}
