@@ -43,11 +43,12 @@ static zero_result bring_in(zero_ctx *z, zero_unit unit)
     return r ? r : eng_slot_settle(z, &z->gather_slots[slot]);
 }
 
-/** Whether the clock is worth a look: at stage 0, in memory, there is nothing to wait for. */
+/** Whether the clock is worth a look: at stage 0, in memory, there is nothing to wait for, and
+ * mostly nothing to copy. */
 static bool takes_time(const zero_ctx *z, zero_unit unit)
 {
     return z->config.stage > 0 || z->placement.gather.class_of_unit[unit] >= 0 || z->device ||
-           z->watch.traced;
+           z->watch.traced || z->config.paranoid || z->model.borrows;
 }
 
 static zero_result gather(zero_ctx *z, zero_unit unit)

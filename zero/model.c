@@ -256,6 +256,7 @@ zero_result eng_model_add_param(struct eng_model *model, zero_param *id,
     const size_t end = (size_t)param.unit + (size_t)param.slice_count;
     if (end > model->unit_count)
         model->unit_count = end;
+    model->borrows = model->borrows || param.borrow;
     if (id)
         *id = (zero_param)model->param_count;
     model->params[model->param_count++] = param;

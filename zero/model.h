@@ -47,6 +47,7 @@ struct eng_param {
 struct eng_model {
     int stage;        /**< decides which buffers can be the caller's */
     bool params_nvme; /**< working copies are none of them */
+    bool borrows;     /**< some tensor's working copy is the caller's */
     struct eng_own_optimizer *own_optimizers;
     struct eng_group *groups;
     size_t group_count, group_capacity;

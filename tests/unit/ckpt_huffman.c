@@ -128,20 +128,22 @@ static size_t encode(size_t count, size_t most)
     return bytes;
 }
 
-static void check(enum kind kind, size_t count)
+// Whether there is a frame of such bytes; if so, they come back.
+static bool check(enum kind kind, size_t count)
 {
     if (!fill(kind, count))
-        return;
+        return false;
     // zstd refuses a block that is longer than its content.
     const size_t most = count + CKPT_FRAME_HEAD - 3, bytes = encode(count, most);
     if (bytes == 0)
-        return;
+        return false;
     assert_int_equal(ZSTD_findFrameCompressedSize(frame[0], bytes), bytes);
     assert_int_equal(ZSTD_getFrameContentSize(frame[0], bytes), count);
     assert_int_equal(ZSTD_decompress(back, MOST, frame[0], bytes), count);
     assert_memory_equal(back, plane, count);
     assert_int_equal(encode(count, bytes), bytes);
     assert_int_equal(encode(count, bytes - 1), 0);
+    return true;
 }
 
 static void frames_come_back(void **state)
@@ -153,9 +155,9 @@ static void frames_come_back(void **state)
                                                                         : count < 60000 ? count / 3
                                                                                         : 431)
             if (test_takes(number++))
-                check((enum kind)kind, count);
+                (void)check((enum kind)kind, count);
     for (int kind = 0; kind < KINDS; kind++)
-        check((enum kind)kind, MOST);
+        assert_true(check((enum kind)kind, MOST) || kind == NOISE);
 }
 
 // Bytes in every window of 64, and in several: lookups in registers go by these.

@@ -45,7 +45,7 @@ struct eng_recovery {
 
 enum {
     ENG_TIER_PATH = ENG_VALUE_BYTES + 64,
-    ENG_STATE_FORMAT = 1, /**< of records, of fields in tiles, and of how these are encoded: another
+    ENG_STATE_FORMAT = 2, /**< of records, of fields in tiles, and of how these are encoded: another
                                one is another job */
 };
 

@@ -223,7 +223,8 @@ static bool choose(struct products *p, struct shape *shape)
                                                   shape->c, shape->c, preference, 1, &best, &found)
                                       : CUBLAS_STATUS_SUCCESS;
     p->preference_destroy(preference);
-    shape->missing = asked && (status == CUBLAS_STATUS_NOT_SUPPORTED || found == 0);
+    shape->missing = asked && (status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                               (status == CUBLAS_STATUS_SUCCESS && found == 0));
     if (!asked || (!shape->missing && !check(p, status, "cublasLtMatmulAlgoGetHeuristic")))
         return false;
     shape->algorithm = best.algo;
