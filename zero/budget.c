@@ -64,24 +64,29 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
     for (int rank = 0; rank < z->config.world; rank++) {
         struct eng_placement placement;
         struct eng_need need;
+        struct eng_device_tiles_needs tiles;
         zero_result r = eng_placement_make(&placement, &z->layout, rank, limits, error);
         // At stage 0 every rank updates everything.
         if (!r && (rank == 0 || limits->stage > 0))
             r = eng_tier_needs(z, &placement, limits->stage, rank, &tier, error);
+        if (!r)
+            r = eng_device_tiles_need(z, &placement, &tiles, error);
         if (r) {
             eng_placement_free(&placement);
             return r;
         }
         const struct eng_extra extra = {
-            .tables = eng_memory_tables(z, &placement, &tier),
+            .tables = eng_memory_tables(z, &placement, &tier) + tiles.tables,
             .transport = transport + eng_device_transport(z, &placement),
             .saving = z->save ? eng_save_bytes(z, rank, &tier) : 0,
             .bounce = eng_bounce_bytes(z, &placement),
             .files = tier.files,
             .on_device = z->config.on_device,
             .resident = z->config.resident,
+            .streamed = z->config.streamed,
             .gpu_params = eng_device_params(&z->layout),
             .gpu_received = eng_device_received(z, &placement),
+            .gpu_tiles = tiles.device,
             .gpu_tables = eng_device_state_tables(z, &placement),
         };
         eng_need_count(&need, &placement, &extra);

@@ -15,7 +15,7 @@ struct declaration {
     int64_t nonfinite, skip_limit, gather, reduction, sum_group, paranoid, verify_micro;
     int64_t comm_dtype, master, moments;
     int64_t offload_optimizer, offload_params, offload_grads, tile_bytes, recovery, compress,
-        device;
+        device, offload_update;
     uint64_t seed;
     uint64_t params, groups;
 };
@@ -47,6 +47,7 @@ static const char *const declaration_names[] = {"stage",
                                                 "recovery",
                                                 "compress",
                                                 "device",
+                                                "offload_update",
                                                 "seed",
                                                 "tensors",
                                                 "groups"};
@@ -82,7 +83,8 @@ static int64_t offload_of(const struct eng_config *config)
 {
     if (config->nvme)
         return ENG_OFFLOAD_NVME;
-    return config->on_device && !config->resident ? ENG_OFFLOAD_HOST : ENG_OFFLOAD_NONE;
+    const bool on_host = !config->resident || config->streamed;
+    return config->on_device && on_host ? ENG_OFFLOAD_HOST : ENG_OFFLOAD_NONE;
 }
 
 /** Ranks whose settings differ are told which one. */
@@ -116,6 +118,7 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .recovery = strcmp(z->config.recovery, "durable") == 0,
         .compress = compress_of(&z->config),
         .device = z->config.on_device,
+        .offload_update = z->config.streamed,
         .seed = z->config.seed,
         .params = z->model.param_count,
         .groups = z->model.group_count,
@@ -231,8 +234,9 @@ static zero_result check_device(const struct eng_config *config, const struct en
             return zero_fail(
                 error, ZERO_E_UNSUPPORTED,
                 "group %s: optimizer %s is the program's, and has no form for device=%s: take "
-                "offload_optimizer=host",
-                model->groups[g].name, model->groups[g].optimizer->name, config->device);
+                "%s=host",
+                model->groups[g].name, model->groups[g].optimizer->name, config->device,
+                config->streamed ? "offload_update" : "offload_optimizer");
     return ZERO_OK;
 }
 

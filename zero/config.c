@@ -407,9 +407,10 @@ static zero_result decide_gather(struct eng_config *config, struct base_error *e
                          "ranks could share; take copy, or auto");
     if (asked && config->resident)
         return zero_fail(error, ZERO_E_INVALID,
-                         "gather=shared with device=%s and offload_optimizer=none: each rank's "
-                         "working copies are on its device; take copy, or auto",
-                         config->device);
+                         "gather=shared with device=%s and %s: each rank's working copies are on "
+                         "its device; take copy, or auto",
+                         config->device,
+                         config->streamed ? "offload_update=device" : "offload_optimizer=none");
     config->shared = config->stage > 0 && !config->params_nvme && !config->resident &&
                      strcmp(config->gather, "copy") != 0;
     return ZERO_OK;
@@ -462,17 +463,22 @@ static zero_result check_other_tiers(const struct eng_config *config, struct bas
 // What state on a device rules out, so far.
 static zero_result check_resident(struct eng_config *config, struct base_error *error)
 {
-    config->resident = strcmp(config->offload_optimizer, "none") == 0;
+    config->resident = strcmp(config->offload_optimizer, "none") == 0 || config->streamed;
     if (!config->resident)
         return ZERO_OK;
+    if (config->nvme)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "offload_update=device with offload_optimizer=nvme: tiles of files are "
+                         "updated by the host; take offload_update=host");
     const char *key = config->native         ? "reduction=native"
                       : config->verify_micro ? "verify_micro=1"
                                              : NULL;
     if (key)
         return zero_fail(error, ZERO_E_UNSUPPORTED,
                          "%s with device=%s, where gradients are added up on the device: take "
-                         "offload_optimizer=host",
-                         key, config->device);
+                         "%s=host",
+                         key, config->device,
+                         config->streamed ? "offload_update" : "offload_optimizer");
     return ZERO_OK;
 }
 
@@ -502,10 +508,25 @@ static zero_result decide_device(struct eng_config *config, struct base_error *e
     return check_resident(config, error);
 }
 
+// What is offloaded passes through a GPU if there is both.
+static zero_result check_updates(const struct eng_config *config, struct base_error *error)
+{
+    const bool offloads = config->on_device && strcmp(config->offload_optimizer, "none") != 0;
+    if (!offloads && config->streamed)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_update=device, but no state is offloaded from a GPU: it is for "
+                         "device=cuda with offload_optimizer=host or nvme");
+    return ZERO_OK;
+}
+
 // What says where and how is for state that is in files.
 static zero_result check_tier(const struct eng_config *config, struct base_error *error)
 {
-    static const char *const keys[] = {"nvme_dir", "io", "tile_bytes", "host_bytes", "recovery"};
+    static const char *const keys[] = {"nvme_dir", "io", "host_bytes", "recovery"};
+    if (!config->nvme && !config->streamed && eng_config_given(config, "tile_bytes"))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "tile_bytes is set, but nothing is moved in tiles: it is for "
+                         "offload_optimizer=nvme, and for offload_update=device");
     for (size_t i = 0; !config->nvme && i < sizeof keys / sizeof *keys; i++)
         if (eng_config_given(config, keys[i]))
             return zero_fail(error, ZERO_E_INVALID,
@@ -575,7 +596,7 @@ static zero_result check_device_transport(struct eng_config *config, const zero_
     if (key && !config->resident)
         return zero_fail(error, ZERO_E_INVALID,
                          "%s is set, but no state is on a GPU: it is for device=cuda with "
-                         "offload_optimizer=none",
+                         "offload_optimizer=none, or with offload_update=device",
                          key);
     if (config->native_comm && strcmp(config->device_transport, "nccl") != 0)
         return zero_fail(error, ZERO_E_INVALID,
@@ -618,6 +639,7 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
     store_all(&resolution);
     config->native = !strcmp(config->reduction, "native");
     config->nvme = !strcmp(config->offload_optimizer, "nvme");
+    config->streamed = !strcmp(config->offload_update, "device");
     config->params_nvme = !strcmp(config->offload_params, "nvme");
     config->grads_nvme = !strcmp(config->offload_grads, "nvme");
     decide_precision(config);
@@ -630,6 +652,8 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
         result = decide_device(config, error);
     if (!result)
         result = check_device_transport(config, &known, error);
+    if (!result)
+        result = check_updates(config, error);
     if (!result)
         result = decide_gather(config, error);
     if (!result)

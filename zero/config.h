@@ -18,7 +18,7 @@
 #include <stddef.h>
 
 enum {
-    ENG_CONFIG_KEYS = 41,
+    ENG_CONFIG_KEYS = 42,
     ENG_MAX_MICRO_BATCHES = 1 << 20,
     ENG_VALUE_BYTES = 256, /**< of a value as text */
 };
@@ -96,7 +96,10 @@ struct eng_config {
     int device_number;            /**< this one */
     const char *device_transport; /**< "nccl", "host": a literal */
     void *native_comm;            /**< an ncclComm_t; NULL: none */
-    bool resident;                /**< and all state is there, too: nothing of it is offloaded */
+    bool resident;                /**< and sums and updates there, too: */
+    const char *offload_update;   /**< "host", "device": a literal */
+    bool streamed;                /**< resident, but for master weights and moments: these pass
+                                        through the device in every update */
     int64_t tile_bytes;
     int64_t host_bytes;  /**< 0: not given */
     struct base_log log; /**< sink, levels (log_level, ZERO_LOG) and this rank */

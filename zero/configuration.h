@@ -121,11 +121,12 @@ typedef struct zero_config {
                                 finite. Part of the numerics; default: each gradient's own */
     const char *offload_optimizer; /**< "none" (default): master weights, moments, sums and
                                       gradients are where the program computes; "host": with
-                                      device=cuda in memory of the host, which sums and updates;
-                                      "nvme": see zero/checkpoint.h */
+                                      device=cuda in memory of the host, which sums and updates
+                                      (offload_update); "nvme": see zero/checkpoint.h */
     const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank */
     const char *io;                /**< nvme: "uring" (default), "threads", "sync" */
-    int64_t tile_bytes; /**< nvme: what is read, updated and written together; default 1 MiB */
+    int64_t tile_bytes; /**< nvme, and offload_update "device": what is read, updated and written
+                              together; default 1 MiB */
     int64_t host_bytes; /**< nvme: memory of a rank for tiles, and for parameters and sums on their
                              way; default: that of 12 tiles, of those that are being
                              compressed, and what the others take */
@@ -162,6 +163,13 @@ typedef struct zero_config {
                             other's; it may be destroyed once zero_commit() has returned. One rank
                             alone moves nothing, and does not look at it. Programs that use it
                             while zero works set NCCL_LAUNCH_ORDER_IMPLICIT=1 */
+    const char *offload_update; /**< with device=cuda, who updates state that is offloaded:
+                                   "host" (default): the host, which also has the sums and copies
+                                   of the parameters; "device": the GPU, where sums and parameters
+                                   are as without offload. Master weights and moments, which only
+                                   an update needs, pass through its memory then, 8 tiles of
+                                   tile_bytes at a time, in both directions at once; for
+                                   offload_optimizer "host" so far. Same bits */
 } zero_config;
 
 /** A config with every field at its default. */

@@ -278,8 +278,10 @@ struct zero_ctx {
     struct eng_save_status save_status;
 };
 
-/** Whether all state is on the device where the program computes: params, sums, moments, and so on
- * are addresses there, which only device/ and work on its streams may touch. */
+/** Whether state is on the device where the program computes: params, sums, moments, and so on are
+ * addresses there, which only device/ and work on its streams may touch. With config.streamed
+ * moments and masters are memory of the host: what the device has changed is in them when
+ * its copies are waited for (device/tiles.c). */
 static inline bool eng_state_on_device(const zero_ctx *z)
 {
     return z->config.resident;

@@ -192,6 +192,19 @@ static zero_result allocate_private(zero_ctx *z, struct base_error *error)
     return ZERO_OK;
 }
 
+/** What passes through a device that has the rest. */
+static zero_result allocate_passing(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_placement *p = &z->placement;
+    const zero_result r =
+        base_arena_init(&z->private_memory, p->moments_bytes + p->masters_bytes, 4096, error);
+    if (r)
+        return r;
+    z->moments = base_arena_alloc(&z->private_memory, p->moments_bytes, 64);
+    z->masters = base_arena_alloc(&z->private_memory, p->masters_bytes, 64);
+    return ZERO_OK;
+}
+
 static void lay_slots(zero_ctx *z)
 {
     const struct eng_slot_plan *gather = &z->placement.gather, *grads = &z->placement.grads;
@@ -281,6 +294,8 @@ zero_result eng_memory_allocate(zero_ctx *z)
         r = allocate_arenas(z, &error);
     if (!r && !eng_state_on_device(z))
         r = allocate_private(z, &error);
+    if (!r && z->config.streamed)
+        r = allocate_passing(z, &error);
     if (!r)
         r = allocate_tables(z, &error);
     if (!r)

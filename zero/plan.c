@@ -32,6 +32,7 @@ const struct eng_plan_name eng_gpu_names[ENG_GPU_PURPOSES] = {
     [ENG_GPU_BLOCKS] = {"unfinished blocks of sums", "unfinished_blocks"},
     [ENG_GPU_MOMENTS] = {"moments", "moments"},
     [ENG_GPU_MASTERS] = {"master weights", "master_weights"},
+    [ENG_GPU_TILES] = {"tiles of state on their way", "tiles"},
     [ENG_GPU_TABLES] = {"tables", "tables"},
 };
 
@@ -64,6 +65,12 @@ static const struct {
     {ENG_FOR_MASTERS, ENG_GPU_MASTERS},
 };
 
+/** Whether what a row is for only passes through a GPU that updates it. */
+static bool is_streamed(enum eng_purpose purpose)
+{
+    return purpose == ENG_FOR_MOMENTS || purpose == ENG_FOR_MASTERS;
+}
+
 static void count_gpu(struct eng_need *need, const struct eng_placement *placement,
                       const struct eng_extra *extra)
 {
@@ -75,10 +82,13 @@ static void count_gpu(struct eng_need *need, const struct eng_placement *placeme
         return;
     }
     for (size_t i = 0; i < sizeof on_gpu / sizeof *on_gpu; i++) {
+        if (extra->streamed && is_streamed(on_gpu[i].host))
+            continue;
         need->gpu[on_gpu[i].gpu] = need->rows[on_gpu[i].host];
         need->rows[on_gpu[i].host] = 0;
     }
     need->gpu[ENG_GPU_RECEIVED] = extra->gpu_received;
+    need->gpu[ENG_GPU_TILES] = extra->gpu_tiles;
     need->gpu[ENG_GPU_TABLES] = extra->gpu_tables;
 }
 

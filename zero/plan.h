@@ -44,6 +44,7 @@ enum eng_gpu_purpose {
     ENG_GPU_BLOCKS,
     ENG_GPU_MOMENTS,
     ENG_GPU_MASTERS,
+    ENG_GPU_TILES,
     ENG_GPU_TABLES,
     ENG_GPU_PURPOSES
 };
@@ -137,10 +138,12 @@ struct eng_extra {
     size_t saving;                      /**< of checkpoints; 0 before the first */
     size_t bounce;                      /**< buffers of state on a GPU */
     const struct eng_file_needs *files; /**< ENG_FILES of them */
-    bool on_device, resident;           /**< the program computes on a GPU; state is there, too */
-    size_t gpu_params;                  /**< if only the former: working copies there */
-    size_t gpu_received;                /**< and what other ranks send of their gradients, */
-    size_t gpu_tables;                  /**< if both: what is there beside the placement */
+    bool on_device, resident;           /**< the program computes on a GPU; state is there, too, */
+    bool streamed;                      /**< but for master weights and moments */
+    size_t gpu_params;                  /**< if only on_device: working copies there */
+    size_t gpu_received;                /**< if resident: what other ranks send of gradients, */
+    size_t gpu_tiles;                   /**< tiles of state on their way, */
+    size_t gpu_tables;                  /**< and what else is there beside the placement */
 };
 
 /** Sets rows and total of one rank. */

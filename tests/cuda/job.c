@@ -241,6 +241,11 @@ static bool open_job(struct team_rank *rank, const struct job *job)
         rank->config.offload_optimizer = "host";
     if (rank->config.device && job->resident)
         rank->config.device_transport = job->moves ? job->moves : "host";
+    if (rank->config.device && job->streamed) {
+        rank->config.offload_optimizer = "host";
+        rank->config.offload_update = "device";
+        rank->config.tile_bytes = 65536;
+    }
     if (job->nvme) {
         rank->config.offload_optimizer = "nvme";
         rank->config.offload_params = job->params_nvme ? "nvme" : "host";

@@ -25,6 +25,7 @@ struct job {
     int64_t persist;
     bool native, verify, nvme, params_nvme, sums_nvme;
     bool resident;       /**< all state is on the GPU, too, */
+    bool streamed;       /**< but for what passes through it, */
     const char *moves;   /**< which move bytes this way; NULL: by "host" */
     bool releases_first; /**< before gradients are handed over, and one may be on its way */
     void (*configure)(zero_config *config); /**< what else is set; NULL: nothing */

@@ -1,5 +1,6 @@
 // With all state on the GPU a program ends in the bits of one that computes on the host, whatever
-// it has chosen; and zero_step() waits for nothing.
+// it has chosen; and zero_step() waits for nothing. So it is if master weights and moments are in
+// memory of the host, and pass through the GPU: with the argument "streamed".
 #include "base/arena.h"
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
@@ -16,10 +17,13 @@
 
 #include <cmocka.h>
 
+static bool streams;
+
 static struct job resident_of(int world, int stage)
 {
     struct job job = job_of(world, stage);
     job.resident = true;
+    job.streamed = streams;
     job.gather = NULL;
     return job;
 }
@@ -580,8 +584,9 @@ static void what_is_the_programs_is_refused(void **state)
     assert_true(cuda_left_nothing());
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    streams = argc > 1 && strcmp(argv[1], "streamed") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_stage_and_dtype_gives_the_bits_of_the_host),
         cmocka_unit_test(so_do_several_ranks),

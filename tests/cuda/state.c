@@ -1,6 +1,7 @@
 // State that lives on a GPU is what it would be on the host, for whoever reads and writes it from
 // there: first values, parts of tensors, fingerprints, files, and checkpoints that are written
-// while steps go on. Memory of the stand-in driver is closed to the host, and work is done late.
+// while steps go on. Memory of the stand-in driver is closed to the host, and work is done late. So
+// it is with what passes through the GPU: with the argument "streamed".
 #include "base/arena.h"
 #include "tests/cuda/driver.h"
 #include "tests/cuda/job.h"
@@ -19,6 +20,7 @@
 // A tensor is visited in three parts; the last one ends in the middle of a granule.
 enum { STEPS = 2, HUGE_ELEMENTS = 140001, KINDS = 8 };
 
+static bool streams; // masters and moments pass through the GPU
 static cuda_driver_live_fn live_there;
 static cuda_driver_fail_fn fail_next;
 
@@ -66,6 +68,7 @@ static struct job job_of_kind(int kind, bool (*act)(struct place *place))
         {ZERO_F16, narrow_moments}, {ZERO_BF16, neither},
     };
     struct job job = {.toy = toy_huge, .stage = kind % 4, .resident = true, .act = act};
+    job.streamed = streams;
     job.toy.dtype = kinds[kind].dtype;
     job.configure = kinds[kind].configure;
     return job;
@@ -361,7 +364,7 @@ static bool fail_once(struct place *place)
     TEAM_CHECK(result.step == STEPS && result.damaged == 0);
     TEAM_STATE(rank, saved);
     fail_next("cuMemcpyAsync", CUDA_ERROR_LAUNCH_FAILED);
-    TEAM_FAILS(rank, zero_param_read(rank->z, 0, 0, 0, 1, &value), ZERO_E_DEVICE, "copying state");
+    TEAM_FAILS(rank, zero_param_read(rank->z, 1, 0, 0, 1, &value), ZERO_E_DEVICE, "copying state");
     return true;
 }
 
@@ -394,8 +397,9 @@ static void find(const char *name, void *function)
     memcpy(function, &found, sizeof found);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    streams = argc > 1 && strcmp(argv[1], "streamed") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_read_and_written_as_on_the_host),
         cmocka_unit_test(tensors_go_to_files_and_back),

@@ -112,6 +112,9 @@ static void no_effect_is_an_error(void **state)
     expect(ON_NVME "offload_params=nvme\npersist_numel=5", &f32,
            "no tensor has more than persist_numel=5");
     expect("reduction=native\nsum_group=2", &f32, "sum_group=2 with reduction=native");
+    expect("offload_update=device", &f32, "offload_update=device, but no state is offloaded");
+    expect("offload_update=device\noffload_optimizer=host", &f32, "but no state is offloaded");
+    expect("offload_update=device\ndevice=cuda", &f32, "but no state is offloaded from a GPU");
     expect("device=tpu", &f32, "device=tpu: it is cpu, cuda");
     expect("device=cuda:x", &f32, "device=cuda:x: it is cpu, cuda");
     expect("device=cuda:1x", &f32, "device=cuda:1x: it is cpu, cuda");
@@ -125,6 +128,7 @@ static void what_is_so_anyway_may_be_said(void **state)
     (void)state;
     static const char *const harmless[] = {
         "master=f32", "moments=f32", "comm_dtype=f32", "comm_dtype=default", "gather=copy",
+        "offload_update=host",
         // The number of micro-batches may change.
         "micro_batches=1\nsum_group=8", "micro_batches=1\nreduction=native",
         "micro_batches=1\nverify_micro=1",

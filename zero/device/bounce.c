@@ -42,14 +42,16 @@ static size_t page_up(size_t bytes)
     return (bytes + 4095) / 4096 * 4096;
 }
 
-/** Bytes of a granule's weights, working copy and moments. */
-static size_t granule_bytes(const struct eng_section *section,
-                            const struct eng_section_place *place, zero_dtype moment_dtype)
+/** Bytes of what a granule has on the device: weights, working copy and moments. */
+static size_t granule_bytes(const struct eng_config *config, const struct eng_section *section,
+                            const struct eng_section_place *place)
 {
     const size_t moments = section->frozen ? 0 : (size_t)section->moments;
     const bool apart = place->master && section->dtype != ZERO_F32;
+    if (config->streamed)
+        return ENG_GRANULE * eng_dtype_size(section->dtype);
     return ENG_GRANULE * (eng_dtype_size(section->dtype) + (apart ? sizeof(float) : 0) +
-                          moments * eng_dtype_size(moment_dtype));
+                          moments * eng_dtype_size(config->moment_dtype));
 }
 
 /** Bytes of a buffer: the most that a part takes. */
@@ -60,8 +62,7 @@ static size_t buffer_bytes(const zero_ctx *z, const struct eng_placement *placem
         const struct eng_section_place *place = &placement->sections[s];
         const size_t granules =
             place->state_granules < CUT_GRANULES ? place->state_granules : CUT_GRANULES;
-        const size_t bytes =
-            granules * granule_bytes(&z->layout.sections[s], place, z->config.moment_dtype);
+        const size_t bytes = granules * granule_bytes(&z->config, &z->layout.sections[s], place);
         most = bytes > most ? bytes : most;
     }
     return page_up(most);
@@ -140,8 +141,8 @@ static void add_field(struct buffer *buffer, void *there, size_t bytes)
     buffer->fields[buffer->count++] = (struct field){there, here, bytes};
 }
 
-/** What a visit to a part may use: fields of whole granules. The working copy, which follows from
- * weights that it is not itself, is only written. */
+/** What a visit to a part may use on the device: fields of whole granules. The working copy, which
+ * follows from weights that it is not itself, is only written. */
 static void lay(const zero_ctx *z, struct buffer *buffer, const struct eng_part *part,
                 enum eng_access access)
 {
@@ -154,6 +155,8 @@ static void lay(const zero_ctx *z, struct buffer *buffer, const struct eng_part 
     buffer->count = 0;
     if (!apart || writes(access))
         add_field(buffer, eng_home(z, s, first), elements * eng_dtype_size(section->dtype));
+    if (z->config.streamed)
+        return;
     if (apart)
         add_field(buffer, eng_weights(z, s, element), elements * sizeof(float));
     for (int k = 0; k < section->moments && !section->frozen && access != ENG_LOOK_AT_WEIGHTS; k++)
@@ -244,8 +247,10 @@ zero_result eng_bounce_visit(zero_ctx *z, const struct eng_part *part, enum eng_
 {
     const struct visitor visitor = {visit, user, access, error};
     struct base_error inner = {0};
+    zero_result r = device_tiles_settle(z, &inner);
     // The working copy may still be read.
-    zero_result r = writes(access) ? eng_device_quiet(z, &inner) : ZERO_OK;
+    if (!r && writes(access))
+        r = eng_device_quiet(z, &inner);
     if (!r)
         r = visit_all(z, part, &visitor, &inner);
     z->device->ops->stream_sync(z->device->own, &inner);

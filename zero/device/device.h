@@ -89,6 +89,17 @@ void eng_device_metrics_drop(const zero_ctx *z, unsigned char *memory);
 /** What trains has changed. Also without a device. */
 void eng_device_stale(zero_ctx *z);
 
+/* ---- tiles.c: with state that passes through the device (config.streamed) */
+
+/** What that takes: all zero without. */
+struct eng_device_tiles_needs {
+    size_t device; /**< bytes on the device, */
+    size_t tables; /**< and of memory of the host */
+};
+/** Of the rank with this placement. ZERO_E_NOMEM. */
+zero_result eng_device_tiles_need(const zero_ctx *z, const struct eng_placement *placement,
+                                  struct eng_device_tiles_needs *needs, struct base_error *error);
+
 /* ---- reduce.c: with state on the device */
 
 /** Makes the buffer of the gradient that is open the stream's; zeros, unless it stays as it is. */

@@ -4,6 +4,8 @@
 #include "zero/device/inner.h"
 #include "zero/engine.h"
 
+#include <string.h>
+
 /** Elements of a field that are fetched at a time: some blocks of a checkpoint. */
 enum { PIECE = 8 * CKPT_BLOCK_ELEMENTS, PIECE_BYTES = PIECE * sizeof(float) };
 enum { FIELDS = 1 + ENG_MAX_MOMENTS };
@@ -110,8 +112,10 @@ zero_result eng_fetch_begin(const zero_ctx *z, struct eng_fetch *fetch, struct b
     struct base_error inner = {0};
     for (int f = 0; f < FIELDS; f++)
         fetch->pieces[f].source = NULL;
-    if (!d->ops->event_record(fetch->begun, d->own, &inner))
-        d->ops->event_wait(fetch->begun, fetch->stream, &inner);
+    if (!d->ops->event_record(fetch->begun, d->own, &inner) &&
+        !d->ops->event_wait(fetch->begun, fetch->stream, &inner) &&
+        !device_tiles_before(z, fetch->stream, &inner))
+        d->ops->event_record(fetch->begun, fetch->stream, &inner);
     return inner.result ? device_tell(z, &inner, "fetching state", error) : ZERO_OK;
 }
 
@@ -121,18 +125,31 @@ static const unsigned char *address(const struct ckpt_source *source, int field,
     return begin + (first - source->run.first) * source->code[field].element_bytes;
 }
 
+/** Copies from memory of the host that the device writes to, which has written all of it. */
+static zero_result copy_here(const struct eng_device *d, const struct eng_fetch *fetch, void *to,
+                             const void *from, size_t bytes, struct base_error *error)
+{
+    const zero_result r = d->ops->event_sync(fetch->begun, error);
+    if (!r)
+        memcpy(to, from, bytes);
+    return r;
+}
+
 /** Fetches the piece that begins at an element. */
-static zero_result fetch_piece(const struct eng_device *d, const struct eng_fetch *fetch,
+static zero_result fetch_piece(const zero_ctx *z, const struct eng_fetch *fetch,
                                struct piece *piece, const struct ckpt_source *source, int field,
                                uint64_t first, struct base_error *error)
 {
+    const struct eng_device *d = z->device;
     const uint64_t left = source->run.first + source->run.count - first;
+    const void *from = address(source, field, first);
     piece->source = NULL;
     piece->first = first;
     piece->count = left < PIECE ? (size_t)left : PIECE;
-    zero_result r =
-        d->ops->copy(piece->memory, address(source, field, first),
-                     piece->count * source->code[field].element_bytes, fetch->stream, error);
+    const size_t bytes = piece->count * source->code[field].element_bytes;
+    zero_result r = device_has(z, from)
+                        ? d->ops->copy(piece->memory, from, bytes, fetch->stream, error)
+                        : copy_here(d, fetch, piece->memory, from, bytes, error);
     if (!r)
         r = d->ops->stream_sync(fetch->stream, error);
     if (!r)
@@ -140,16 +157,16 @@ static zero_result fetch_piece(const struct eng_device *d, const struct eng_fetc
     return r;
 }
 
-static zero_result read_elements(const struct eng_device *d, struct eng_fetch *fetch,
+static zero_result read_elements(const zero_ctx *z, struct eng_fetch *fetch,
                                  const struct ckpt_source *source, int field, uint64_t first,
                                  size_t count, const void **elements, struct base_error *error)
 {
     struct piece *piece = &fetch->pieces[field];
     if (*elements)
-        return d->ops->event_sync(fetch->copied, error);
+        return z->device->ops->event_sync(fetch->copied, error);
     const bool has = piece->source == source && first >= piece->first &&
                      first + count <= piece->first + piece->count;
-    const zero_result r = has ? ZERO_OK : fetch_piece(d, fetch, piece, source, field, first, error);
+    const zero_result r = has ? ZERO_OK : fetch_piece(z, fetch, piece, source, field, first, error);
     *elements = piece->memory + (first - piece->first) * source->code[field].element_bytes;
     return r;
 }
@@ -161,7 +178,7 @@ zero_result eng_fetch_read(const zero_ctx *z, struct eng_fetch *fetch,
     const struct eng_device *d = z->device;
     struct base_error inner = {0};
     if (!d->ops->enter(d->number, &inner)) {
-        read_elements(d, fetch, source, field, first, count, elements, &inner);
+        read_elements(z, fetch, source, field, first, count, elements, &inner);
         d->ops->leave();
     }
     return inner.result ? device_tell(z, &inner, "fetching state", error) : ZERO_OK;
@@ -172,9 +189,12 @@ zero_result eng_fetch_copy(const zero_ctx *z, struct eng_fetch *fetch,
                            size_t count, void *to, struct base_error *error)
 {
     const struct eng_device *d = z->device;
+    const void *from = address(source, field, first);
+    const size_t bytes = count * source->code[field].element_bytes;
     struct base_error inner = {0};
-    if (!d->ops->copy(to, address(source, field, first), count * source->code[field].element_bytes,
-                      d->own, &inner))
+    if (!device_has(z, from))
+        copy_here(d, fetch, to, from, bytes, &inner);
+    else if (!d->ops->copy(to, from, bytes, d->own, &inner))
         d->ops->event_record(fetch->copied, d->own, &inner);
     return inner.result ? device_tell(z, &inner, "copying state aside", error) : ZERO_OK;
 }

@@ -17,6 +17,7 @@
 #include "base/device.h"
 #include "collectives/device.h"
 #include "zero/kernels/device.h"
+#include "zero/tier/tiles.h"
 
 enum {
     DEVICE_PINS = 4,
@@ -86,7 +87,8 @@ struct device_state {
     int open; /**< of them: the last ones up to z->step */
     unsigned char *metric_memory;
     struct device_metrics metrics[DEVICE_METRIC_STEPS];
-    struct coll_device *peers; /**< NULL: there is one rank */
+    struct device_tiles *tiles; /**< NULL: nothing passes through the device */
+    struct coll_device *peers;  /**< NULL: there is one rank */
     size_t *sums_before; /**< elements of ranks before each, where all sums are here; else 0 */
     struct coll_span *all_sums;              /**< bytes of each rank's */
     struct coll_device_scattered *scattered; /**< of the sections of a unit that is on its way, */
@@ -150,6 +152,9 @@ zero_result device_value(zero_ctx *z, float *to, const float *from);
 
 /** The same of a micro-batch of a step. */
 zero_result device_step_value(zero_ctx *z, int metric, const float *value);
+/** Updates some of device_runs(), if the verdict lets them. */
+zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
+                               struct base_error *error);
 
 /* ---- peers.c: with several ranks */
 
@@ -184,7 +189,37 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error);
 void device_state_free(zero_ctx *z);
 /** Nothing of a sum is bad so far. No verdict is under way. */
 zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);
-/** The runs of what trains now. */
+
+/* ---- runs.c */
+
+/** How many there are at most; tiles: that state passes through the device in, or NULL. */
+size_t device_runs_count(const struct eng_layout *layout, const struct eng_placement *placement,
+                         const struct eng_tiles *tiles);
+/** Memory of the host for them, when it is known how state is cut. */
+zero_result device_runs_make(const zero_ctx *z, struct base_error *error);
+/** Makes device_runs() those of what trains now. */
 zero_result device_runs_refresh(zero_ctx *z, struct base_error *error);
+
+/* ---- tiles.c */
+
+zero_result device_tiles_make(zero_ctx *z, struct base_error *error);
+void device_tiles_free(zero_ctx *z);
+/** How state is cut that passes through the device; NULL: none does. */
+const struct eng_tiles *device_cut(const zero_ctx *z);
+/** Memory of the device for the runs of an update. */
+struct eng_device_run *device_runs(const zero_ctx *z);
+/** Where an update finds a field (0: weights, 1 + k: moment k) of an element on the device. */
+void *device_field(const zero_ctx *z, int field, size_t section, size_t element);
+/** Run number `run` begins at this element of a section: each run, in order; and there are so many.
+ */
+void device_tiles_note(const zero_ctx *z, size_t section, size_t element, size_t run);
+void device_tiles_noted(const zero_ctx *z, size_t runs);
+/** Queues the update of all tiles, and sends sections on their way. */
+zero_result device_tiles_update(zero_ctx *z);
+/** Whether an address of state is the device's, where some is the host's. */
+bool device_has(const zero_ctx *z, const void *address);
+/** Waits until what passes is in memory of the host; or a stream does. */
+zero_result device_tiles_settle(const zero_ctx *z, struct base_error *error);
+zero_result device_tiles_before(const zero_ctx *z, void *stream, struct base_error *error);
 
 #endif

@@ -1,5 +1,5 @@
 // State on the device: one memory, laid out as the placement lays out that of the host, with what a
-// step needs beside it; and the runs that an update works through.
+// step needs beside it.
 
 #include "zero/device/inner.h"
 
@@ -15,41 +15,6 @@ static size_t aligned(size_t bytes)
 }
 
 /* ------------------------------------------------------------------ sizes */
-
-/** Elements of a slice that a rank's state covers, from one of the section on. */
-static size_t covered(const struct eng_placement *placement, const struct eng_slice *slice,
-                      size_t *first)
-{
-    const struct eng_section_place *place = &placement->sections[slice->section];
-    const size_t begin = slice->granule * ENG_GRANULE, end = begin + slice->numel;
-    const size_t state = place->state_first * ENG_GRANULE;
-    const size_t state_end = state + place->state_granules * ENG_GRANULE;
-    *first = begin > state ? begin : state;
-    const size_t last = end < state_end ? end : state_end;
-    return last > *first ? last - *first : 0;
-}
-
-/** How many elements the next run of a slice has: all of one owner, whose sums lie together. */
-static size_t run_length(const struct eng_layout *layout, const struct eng_slice *slice,
-                         size_t first, size_t left)
-{
-    size_t count = left < ENG_DEVICE_RUN ? left : ENG_DEVICE_RUN;
-    eng_layout_owner(layout, slice->section, first, &count);
-    return count;
-}
-
-static size_t count_runs(const struct eng_layout *layout, const struct eng_placement *placement)
-{
-    size_t runs = 0, first;
-    for (size_t i = 0; i < layout->slice_count; i++) {
-        const struct eng_slice *slice = &layout->slices[i];
-        size_t left = covered(placement, slice, &first), count;
-        for (; left > 0 && !layout->sections[slice->section].frozen;
-             left -= count, first += count, runs++)
-            count = run_length(layout, slice, first, left);
-    }
-    return runs;
-}
 
 /** Whether something is stored by stochastic rounding, and so has keys. */
 static bool rounds(const zero_ctx *z)
@@ -105,6 +70,13 @@ size_t eng_device_sums_before(const zero_ctx *z, int rank)
     return state->sums_before ? state->sums_before[rank] : 0;
 }
 
+/** Bytes of the runs; of those through tiles tiles.c knows. */
+static size_t runs_bytes(const zero_ctx *z, const struct eng_placement *p)
+{
+    const size_t runs = z->config.streamed ? 0 : device_runs_count(&z->layout, p, NULL);
+    return runs * sizeof(struct eng_device_run);
+}
+
 /** Where each array begins, and the end of all. */
 static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets[DEVICE_PIECES + 1])
 {
@@ -115,8 +87,8 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
         [DEVICE_RECEIVED] = received_bytes(z, p),
         [DEVICE_SUMS] = p->sums_bytes,
         [DEVICE_BLOCKS] = p->blocks_bytes,
-        [DEVICE_MOMENTS] = p->moments_bytes,
-        [DEVICE_MASTERS] = p->masters_bytes,
+        [DEVICE_MOMENTS] = z->config.streamed ? 0 : p->moments_bytes,
+        [DEVICE_MASTERS] = z->config.streamed ? 0 : p->masters_bytes,
         [DEVICE_SQUARES] = p->own_sums_bytes / (ENG_GRANULE * sizeof(float)) * sizeof(double),
         [DEVICE_BALLOT] = sizeof(struct eng_device_ballot),
         [DEVICE_BALLOTS] =
@@ -128,7 +100,7 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
         [DEVICE_PREPARED] = MOST_UPDATES * update_bytes(z),
         [DEVICE_SCALARS] = z->model.group_count * sizeof(struct eng_rule_scalars),
         [DEVICE_KEYS] = count_keys(z) * sizeof(uint64_t),
-        [DEVICE_RUNS] = count_runs(&z->layout, p) * sizeof(struct eng_device_run),
+        [DEVICE_RUNS] = runs_bytes(z, p),
     };
     offsets[0] = 0;
     for (int i = 0; i < DEVICE_PIECES; i++)
@@ -161,81 +133,8 @@ size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *plac
     if (!z->config.resident)
         return 0;
     return sizeof(struct device_state) + pinned_bytes(z) + device_peers_bytes(z, placement) +
-           (z->layout.section_count + 1) * sizeof(size_t) +
-           count_runs(&z->layout, placement) * sizeof(struct eng_device_run) +
+           (z->layout.section_count + 1) * sizeof(size_t) + runs_bytes(z, placement) +
            DEVICE_METRIC_STEPS * aligned(metric_bytes(z));
-}
-
-/* ------------------------------------------------------------------ runs */
-
-/** A run of a slice, from an element of its section on. */
-static struct eng_device_run run_of(const zero_ctx *z, const struct eng_slice *slice, size_t first,
-                                    size_t count)
-{
-    const size_t s = slice->section;
-    const struct eng_group *group = &z->model.groups[z->model.params[slice->param].group];
-    const zero_dtype dtype = z->layout.sections[s].dtype;
-    const bool master = z->placement.sections[s].master;
-    size_t size, owned = count;
-    const int owner = eng_layout_owner(&z->layout, s, first, &owned);
-    struct eng_device_run run = {
-        .gradient = eng_sums(z, owner, s, first),
-        .weight = eng_best_weights(z, s, first, &size),
-        .first = first - slice->granule * ENG_GRANULE,
-        .count = (uint32_t)count,
-        .group = (uint32_t)z->model.params[slice->param].group,
-        .key = (uint32_t)(slice - z->layout.slices) * ENG_DEVICE_KEYS,
-        .gradient_dtype = ZERO_F32,
-        .weight_dtype = (uint8_t)(master ? ZERO_F32 : dtype),
-        .moment_dtype = (uint8_t)z->config.moment_dtype,
-        .work_dtype = (uint8_t)dtype,
-    };
-    for (int k = 0; k < group->optimizer->moments; k++)
-        run.moment[k] = eng_moments(z, k, s, first);
-    if (master && dtype != ZERO_F32)
-        run.work = (uint16_t *)(void *)eng_home(z, s, first / ENG_GRANULE);
-    return run;
-}
-
-/** All runs of what trains; returns how many. */
-static size_t cut_runs(const zero_ctx *z, struct eng_device_run *runs)
-{
-    size_t made = 0, first, section = 0;
-    size_t *section_runs = z->device->state->section_runs;
-    for (size_t i = 0; i < z->layout.slice_count; i++) {
-        const struct eng_slice *slice = &z->layout.slices[i];
-        while (section <= slice->section)
-            section_runs[section++] = made;
-        size_t left = eng_frozen(z, slice->param) ? 0 : covered(&z->placement, slice, &first);
-        for (size_t count; left > 0; left -= count, first += count) {
-            count = run_length(&z->layout, slice, first, left);
-            runs[made++] = run_of(z, slice, first, count);
-        }
-    }
-    while (section <= z->layout.section_count)
-        section_runs[section++] = made;
-    return made;
-}
-
-zero_result device_runs_refresh(zero_ctx *z, struct base_error *error)
-{
-    struct device_state *state = z->device->state;
-    state->run_count = cut_runs(z, state->runs);
-    state->stale = false;
-    zero_result r = eng_device_store(z, device_piece(z->device, DEVICE_RUNS), state->runs,
-                                     state->run_count * sizeof *state->runs, error);
-    // What does not train any more has no squares.
-    if (!r)
-        r = z->device->ops->zero(device_piece(z->device, DEVICE_SQUARES),
-                                 state->offsets[DEVICE_BALLOT] - state->offsets[DEVICE_SQUARES],
-                                 z->device->own, error);
-    return r;
-}
-
-void eng_device_stale(zero_ctx *z)
-{
-    if (z->device && z->device->state)
-        z->device->state->stale = true;
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -250,6 +149,8 @@ static void show(zero_ctx *z)
     z->grads = device_piece(d, DEVICE_GRADS);
     z->sums = device_piece(d, DEVICE_SUMS);
     z->blocks = device_piece(d, DEVICE_BLOCKS);
+    if (z->config.streamed) // memory of the host
+        return;
     z->moments = device_piece(d, DEVICE_MOMENTS);
     z->masters = device_piece(d, DEVICE_MASTERS);
 }
@@ -357,19 +258,15 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     d->state->key_count = count_keys(z);
     d->state->rounds = rounds(z);
     d->state->stale = true;
-    d->state->section_runs =
-        base_calloc(z->layout.section_count + 1, sizeof *d->state->section_runs);
-    const size_t runs = count_runs(&z->layout, &z->placement);
-    d->state->runs = base_calloc(runs, sizeof *d->state->runs);
-    if (!d->state->section_runs || (!d->state->runs && runs > 0))
-        return zero_fail(error, ZERO_E_NOMEM,
-                         "no memory for a device's tables of %zu sections and %zu runs",
-                         z->layout.section_count, runs);
     zero_result r = d->state->kernels->open(&d->state->kernel_state, error);
     if (!r)
         r = d->ops->event_create(&d->state->handed, error);
     if (!r)
         r = make_memory(z, error);
+    if (!r)
+        r = device_tiles_make(z, error);
+    if (!r)
+        r = device_runs_make(z, error);
     if (!r)
         r = make_pinned(z, error);
     if (!r)
@@ -387,6 +284,7 @@ void device_state_free(zero_ctx *z)
     if (!state)
         return;
     device_peers_close(z);
+    device_tiles_free(z);
     for (int i = 0; i < DEVICE_OPEN_STEPS; i++)
         d->ops->event_destroy(state->steps[i].judged);
     d->ops->event_destroy(state->handed);

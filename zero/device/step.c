@@ -159,14 +159,12 @@ static zero_result report(const zero_ctx *z, const struct device_step *step,
     return r ? r : d->ops->event_record(step->judged, d->own, error);
 }
 
-/** Updates some runs, if the verdict lets them. */
-static zero_result update_runs(const zero_ctx *z, size_t first, size_t count,
+zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
                                struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    const struct eng_device_run *runs = device_piece(d, DEVICE_RUNS);
     const struct eng_device_update work = {
-        .runs = runs + first,
+        .runs = device_runs(z) + first,
         .count = count,
         .rounds = d->state->rounds,
         .scalars = device_piece(d, DEVICE_SCALARS),
@@ -199,7 +197,7 @@ static zero_result update_sections(zero_ctx *z)
         for (size_t s = 0; !r && s < z->layout.section_count; s++) {
             if (z->layout.sections[s].persistent != (pass == 0) || !z->io[s].trains)
                 continue;
-            if (update_runs(z, runs[s], runs[s + 1] - runs[s], &error))
+            if (device_update_runs(z, runs[s], runs[s + 1] - runs[s], &error))
                 return device_failed(z, &error, "an update");
             r = eng_publish_start(z, s);
         }
@@ -213,7 +211,7 @@ static zero_result update_all(zero_ctx *z)
 {
     const struct eng_device *d = z->device;
     struct base_error error = {0};
-    zero_result r = update_runs(z, 0, d->state->run_count, &error);
+    zero_result r = device_update_runs(z, 0, d->state->run_count, &error);
     if (!r)
         r = d->ops->event_record(d->shown, d->own, &error);
     if (r)
@@ -258,7 +256,9 @@ zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
     if (r)
         return device_failed(z, &error, "a step");
     z->version++;
-    r = state->peers && z->config.stage > 0 ? update_sections(z) : update_all(z);
+    r = state->tiles                          ? device_tiles_update(z)
+        : state->peers && z->config.stage > 0 ? update_sections(z)
+                                              : update_all(z);
     if (r)
         return r;
     state->squared = false;

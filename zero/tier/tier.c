@@ -21,12 +21,11 @@ enum { GROUP_TILES = 12, GROUP_BYTES = 12 << 20 };
 
 /* ------------------------------------------------------------------ how much */
 
-/** How the state of a rank with this placement is cut into tiles; where nothing is cut into strips,
- * each is a group. */
-static zero_result make_tiles(const zero_ctx *z, const struct eng_placement *placement,
-                              struct eng_tiles *tiles, struct base_error *error)
+zero_result eng_tier_cut(const zero_ctx *z, const struct eng_placement *placement,
+                         struct eng_tiles *tiles, struct base_error *error)
 {
     const struct eng_config *config = &z->config;
+    // Where nothing is cut into strips each tile is a group.
     const size_t bytes = (size_t)config->tile_bytes, fit = GROUP_BYTES / bytes;
     const bool strips = config->params_nvme || config->grads_nvme;
     const size_t in_group = !strips || fit == 0 ? 1 : fit < GROUP_TILES ? fit : GROUP_TILES;
@@ -126,7 +125,7 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
         needs->segments = eng_segments_bytes(z, NULL, stage, rank);
         return ZERO_OK;
     }
-    zero_result r = make_tiles(z, placement, &tiles, error);
+    zero_result r = eng_tier_cut(z, placement, &tiles, error);
     if (r)
         return r;
     needs->segments = eng_segments_bytes(z, &tiles, stage, rank);
@@ -290,7 +289,7 @@ void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t elemen
 
 static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_error *error)
 {
-    const zero_result r = make_tiles(z, &z->placement, &tier->tiles, error);
+    const zero_result r = eng_tier_cut(z, &z->placement, &tier->tiles, error);
     if (r)
         return r;
     tier->job = identify(z, UINT64_MAX);

@@ -12,6 +12,12 @@
 #include "zero/zero.h"
 
 struct eng_plan_disk;
+struct eng_tiles;
+
+/** How the state of the rank with this placement is cut into tiles, in a file, and in memory where
+ * it passes through a device. To be freed; ZERO_E_NOMEM: *tiles is empty. */
+zero_result eng_tier_cut(const zero_ctx *z, const struct eng_placement *placement,
+                         struct eng_tiles *tiles, struct base_error *error);
 
 /** What a rank has in files of their own. */
 enum eng_file { ENG_FILE_STATE, ENG_FILE_PARAMS, ENG_FILE_SUMS, ENG_FILES };

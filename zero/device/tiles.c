@@ -1,0 +1,330 @@
+// Master weights and moments that are in memory of the host, and pass through the device in every
+// update, tile by tile: in, update, out, in a stream each. Nobody waits for any of it but who looks
+// at them there. A tile always goes through the same buffer, so the runs of all updates are the
+// same.
+
+#include "zero/device/inner.h"
+
+#include "base/arena.h"
+#include "zero/tier/tiles.h"
+
+enum { BUFFERS = 8, ALIGNMENT = 4096 };
+
+/** Memory of the device, for every BUFFERS-th tile. */
+struct buffer {
+    void *arrived; /**< event behind the way of its newest tile here, */
+    void *worked;  /**< behind the update, */
+    void *left;    /**< and behind the way back */
+};
+
+struct device_tiles {
+    struct eng_tiles cut;
+    unsigned char *memory; /**< of the device: buffers, and runs behind them */
+    size_t spacing;        /**< of buffers */
+    size_t used;           /**< of them */
+    struct buffer buffers[BUFFERS];
+    void *inward, *outward; /**< streams */
+    size_t *first_run;      /**< of each tile that trains, one more at the end, */
+    size_t noted;           /**< of which so many are known */
+    void *pinned;
+};
+
+/* ------------------------------------------------------------------ sizes */
+
+/** Tiles that train are the first, and the only ones that pass. */
+static size_t spacing_of(const struct eng_tiles *cut)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < cut->training; i++)
+        most = cut->bytes[i] > most ? cut->bytes[i] : most;
+    return (most + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static size_t used_of(const struct eng_tiles *cut)
+{
+    return cut->training < BUFFERS ? cut->training : BUFFERS;
+}
+
+static size_t runs_bytes(const zero_ctx *z, const struct eng_placement *placement,
+                         const struct eng_tiles *cut)
+{
+    return device_runs_count(&z->layout, placement, cut) * sizeof(struct eng_device_run);
+}
+
+/** Of a device. */
+static size_t memory_bytes(const zero_ctx *z, const struct eng_placement *placement,
+                           const struct eng_tiles *cut)
+{
+    return used_of(cut) * spacing_of(cut) + runs_bytes(z, placement, cut);
+}
+
+zero_result eng_device_tiles_need(const zero_ctx *z, const struct eng_placement *placement,
+                                  struct eng_device_tiles_needs *needs, struct base_error *error)
+{
+    struct eng_tiles cut;
+    *needs = (struct eng_device_tiles_needs){0};
+    if (!z->config.streamed)
+        return ZERO_OK;
+    const zero_result r = eng_tier_cut(z, placement, &cut, error);
+    if (r)
+        return r;
+    needs->device = memory_bytes(z, placement, &cut);
+    needs->tables = sizeof(struct device_tiles) + eng_tiles_bytes(&cut, &z->layout) +
+                    (cut.training + 1) * sizeof(size_t) + runs_bytes(z, placement, &cut);
+    eng_tiles_free(&cut);
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ where fields are */
+
+const struct eng_tiles *device_cut(const zero_ctx *z)
+{
+    const struct device_tiles *tiles = z->device->state->tiles;
+    return tiles ? &tiles->cut : NULL;
+}
+
+struct eng_device_run *device_runs(const zero_ctx *z)
+{
+    const struct device_tiles *tiles = z->device->state->tiles;
+    if (!tiles)
+        return device_piece(z->device, DEVICE_RUNS);
+    return (struct eng_device_run *)(void *)(tiles->memory + tiles->used * tiles->spacing);
+}
+
+/** Whether a field of a section is on the device between updates: its working copies are, and
+ * these may be the only weights. */
+static bool stays(const zero_ctx *z, int field, size_t section)
+{
+    const bool apart =
+        z->placement.sections[section].master && z->layout.sections[section].dtype != ZERO_F32;
+    return !z->device->state->tiles || (field == 0 && !apart);
+}
+
+/** Where a field is between updates. */
+static void *home(const zero_ctx *z, int field, size_t section, size_t element)
+{
+    size_t size;
+    return field > 0 ? eng_moments(z, field - 1, section, element)
+                     : eng_best_weights(z, section, element, &size);
+}
+
+static unsigned char *buffer_of(const struct device_tiles *tiles, size_t tile)
+{
+    return tiles->memory + tile % tiles->used * tiles->spacing;
+}
+
+void *device_field(const zero_ctx *z, int field, size_t section, size_t element)
+{
+    const struct device_tiles *tiles = z->device->state->tiles;
+    if (stays(z, field, section))
+        return home(z, field, section, element);
+    const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, section, element / ENG_GRANULE);
+    return buffer_of(tiles, piece->tile) + eng_piece_offset(piece, field, element);
+}
+
+void device_tiles_note(const zero_ctx *z, size_t section, size_t element, size_t run)
+{
+    struct device_tiles *tiles = z->device->state->tiles;
+    if (!tiles)
+        return;
+    const size_t tile = eng_tiles_piece(&tiles->cut, section, element / ENG_GRANULE)->tile;
+    tiles->noted = run == 0 ? 0 : tiles->noted;
+    while (tiles->noted <= tile)
+        tiles->first_run[tiles->noted++] = run;
+}
+
+void device_tiles_noted(const zero_ctx *z, size_t runs)
+{
+    struct device_tiles *tiles = z->device->state->tiles;
+    if (!tiles)
+        return;
+    tiles->noted = runs == 0 ? 0 : tiles->noted;
+    while (tiles->noted <= tiles->cut.training)
+        tiles->first_run[tiles->noted++] = runs;
+}
+
+/* ------------------------------------------------------------------ an update */
+
+/** Copies a piece's fields that do not stay to their buffer, or back. */
+static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece, bool in,
+                              struct base_error *error)
+{
+    const struct device_tiles *tiles = z->device->state->tiles;
+    const size_t s = piece->section, element = piece->first * ENG_GRANULE;
+    const size_t elements = piece->granules * ENG_GRANULE;
+    zero_result r = ZERO_OK;
+    for (int field = 0; !r && field <= piece->moments && z->io[s].trains; field++) {
+        if (stays(z, field, s))
+            continue;
+        void *here = device_field(z, field, s, element), *there = home(z, field, s, element);
+        r = z->device->ops->copy(in ? here : there, in ? there : here,
+                                 elements * (field ? piece->moment_size : piece->weight_size),
+                                 in ? tiles->inward : tiles->outward, error);
+    }
+    return r;
+}
+
+static zero_result move_tile(const zero_ctx *z, size_t tile, bool in, struct base_error *error)
+{
+    const struct eng_tiles *cut = &z->device->state->tiles->cut;
+    const struct eng_piece_run run = cut->of_tile[tile];
+    zero_result r = ZERO_OK;
+    for (size_t i = run.first; !r && i < run.first + run.count; i++)
+        r = move_piece(z, &cut->pieces[i], in, error);
+    return r;
+}
+
+/** Each of the three waits for the one before, and the first one until the buffer is free. */
+static zero_result pass(const zero_ctx *z, size_t tile, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct device_tiles *tiles = d->state->tiles;
+    const struct buffer *buffer = &tiles->buffers[tile % tiles->used];
+    const size_t first = tiles->first_run[tile];
+    const size_t count = tiles->first_run[tile + 1] - first;
+    if (count == 0)
+        return ZERO_OK;
+    zero_result r = d->ops->event_wait(buffer->left, tiles->inward, error);
+    if (!r)
+        r = move_tile(z, tile, true, error);
+    if (!r)
+        r = d->ops->event_record(buffer->arrived, tiles->inward, error);
+    if (!r)
+        r = d->ops->event_wait(buffer->arrived, d->own, error);
+    if (!r)
+        r = device_update_runs(z, first, count, error);
+    if (!r)
+        r = d->ops->event_record(buffer->worked, d->own, error);
+    if (!r)
+        r = d->ops->event_wait(buffer->worked, tiles->outward, error);
+    if (!r)
+        r = move_tile(z, tile, false, error);
+    return r ? r : d->ops->event_record(buffer->left, tiles->outward, error);
+}
+
+zero_result device_tiles_update(zero_ctx *z)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_tiles *cut = &d->state->tiles->cut;
+    struct base_error error = {0};
+    size_t next = 0;
+    zero_result r = ZERO_OK;
+    for (size_t s = 0; !r && s < z->layout.section_count; s++) {
+        const struct eng_piece_run run = cut->of_section[s];
+        if (!z->io[s].trains)
+            continue;
+        const size_t end = run.count > 0 ? cut->pieces[run.first + run.count - 1].tile + 1 : 0;
+        for (; next < end; next++)
+            if (pass(z, next, &error))
+                return device_failed(z, &error, "an update of state that passes through");
+        r = eng_publish_start(z, s);
+    }
+    if (!r && d->ops->event_record(d->shown, d->own, &error))
+        return device_failed(z, &error, "an update");
+    return r;
+}
+
+/* ------------------------------------------------------------------ who looks at it */
+
+bool device_has(const zero_ctx *z, const void *address)
+{
+    const struct device_state *state = z->device->state;
+    const unsigned char *at = address;
+    return at >= state->memory && at < state->memory + state->offsets[DEVICE_PIECES];
+}
+
+zero_result device_tiles_settle(const zero_ctx *z, struct base_error *error)
+{
+    const struct device_tiles *tiles = z->device->state->tiles;
+    return tiles ? z->device->ops->stream_sync(tiles->outward, error) : ZERO_OK;
+}
+
+zero_result device_tiles_before(const zero_ctx *z, void *stream, struct base_error *error)
+{
+    const struct device_tiles *tiles = z->device->state->tiles;
+    zero_result r = ZERO_OK;
+    for (size_t i = 0; tiles && !r && i < tiles->used; i++)
+        r = z->device->ops->event_wait(tiles->buffers[i].left, stream, error);
+    return r;
+}
+
+/* ------------------------------------------------------------------ life */
+
+static zero_result make_ways(const struct base_device *ops, struct device_tiles *tiles,
+                             struct base_error *error)
+{
+    zero_result r = ops->stream_create(&tiles->inward, false, error);
+    if (!r)
+        r = ops->stream_create(&tiles->outward, false, error);
+    for (size_t i = 0; !r && i < tiles->used; i++) {
+        struct buffer *buffer = &tiles->buffers[i];
+        r = ops->event_create(&buffer->arrived, error);
+        if (!r)
+            r = ops->event_create(&buffer->worked, error);
+        if (!r)
+            r = ops->event_create(&buffer->left, error);
+    }
+    return r;
+}
+
+static zero_result make_memory(const zero_ctx *z, struct device_tiles *tiles,
+                               struct base_error *error)
+{
+    const struct base_device *ops = z->device->ops;
+    void *memory;
+    const size_t bytes = memory_bytes(z, &z->placement, &tiles->cut);
+    tiles->first_run = base_calloc(tiles->cut.training + 1, sizeof *tiles->first_run);
+    if (!tiles->first_run)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the runs of %zu tiles",
+                         tiles->cut.training);
+    zero_result r = bytes > 0 ? ops->alloc(&memory, bytes, error) : ZERO_OK;
+    if (r)
+        return r;
+    tiles->memory = bytes > 0 ? memory : NULL;
+    if (z->private_memory.size > 0)
+        r = ops->pin(z->private_memory.memory, z->private_memory.size, error);
+    if (!r && z->private_memory.size > 0)
+        tiles->pinned = z->private_memory.memory;
+    return r;
+}
+
+zero_result device_tiles_make(zero_ctx *z, struct base_error *error)
+{
+    struct device_state *state = z->device->state;
+    if (!z->config.streamed)
+        return ZERO_OK;
+    struct device_tiles *tiles = base_calloc(1, sizeof *tiles);
+    state->tiles = tiles;
+    if (!tiles)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for tiles of a device");
+    zero_result r = eng_tier_cut(z, &z->placement, &tiles->cut, error);
+    tiles->used = used_of(&tiles->cut);
+    tiles->spacing = spacing_of(&tiles->cut);
+    if (!r)
+        r = make_ways(z->device->ops, tiles, error);
+    return r ? r : make_memory(z, tiles, error);
+}
+
+void device_tiles_free(zero_ctx *z)
+{
+    const struct base_device *ops = z->device->ops;
+    struct device_tiles *tiles = z->device->state->tiles;
+    if (!tiles)
+        return;
+    if (tiles->inward)
+        ops->stream_sync(tiles->inward, NULL);
+    if (tiles->outward)
+        ops->stream_sync(tiles->outward, NULL);
+    for (size_t i = 0; i < tiles->used; i++) {
+        ops->event_destroy(tiles->buffers[i].arrived);
+        ops->event_destroy(tiles->buffers[i].worked);
+        ops->event_destroy(tiles->buffers[i].left);
+    }
+    ops->stream_destroy(tiles->inward);
+    ops->stream_destroy(tiles->outward);
+    ops->unpin(tiles->pinned);
+    ops->free(tiles->memory);
+    eng_tiles_free(&tiles->cut);
+    base_free(tiles->first_run);
+    base_free(tiles);
+}
