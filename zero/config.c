@@ -466,10 +466,11 @@ static zero_result check_resident(struct eng_config *config, struct base_error *
     config->resident = strcmp(config->offload_optimizer, "none") == 0 || config->streamed;
     if (!config->resident)
         return ZERO_OK;
-    if (config->nvme)
-        return zero_fail(error, ZERO_E_UNSUPPORTED,
-                         "offload_update=device with offload_optimizer=nvme: tiles of files are "
-                         "updated by the host; take offload_update=host");
+    if (config->params_nvme || config->grads_nvme)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s=nvme with offload_update=device, where they are on the device: take "
+                         "offload_update=host",
+                         config->params_nvme ? "offload_params" : "offload_grads");
     const char *key = config->native         ? "reduction=native"
                       : config->verify_micro ? "verify_micro=1"
                                              : NULL;

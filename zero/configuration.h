@@ -168,8 +168,9 @@ typedef struct zero_config {
                                    of the parameters; "device": the GPU, where sums and parameters
                                    are as without offload. Master weights and moments, which only
                                    an update needs, pass through its memory then, 8 tiles of
-                                   tile_bytes at a time, in both directions at once; for
-                                   offload_optimizer "host" so far. Same bits */
+                                   tile_bytes at a time, in both directions at once; from files
+                                   zero_step() waits for them. No offload_params "nvme", no
+                                   offload_grads "nvme". Same bits */
 } zero_config;
 
 /** A config with every field at its default. */

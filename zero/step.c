@@ -160,7 +160,16 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
     return r ? r : eng_tier_record(z);
 }
 
-/** The same where state is: the host goes on at once. */
+/** State in files is updated, and recorded, when the verdict is known. */
+static zero_result update_files(zero_ctx *z)
+{
+    zero_result r = eng_device_take_in(z, 0);
+    if (!r && !z->result.skipped)
+        r = eng_update_all(z);
+    return r ? r : eng_tier_record(z);
+}
+
+/** The same where state is: the host goes on at once, unless tiles of files pass through. */
 static zero_result step_on_device(zero_ctx *z, const zero_step_args *args)
 {
     const uint64_t begin = base_clock_ns();
@@ -170,11 +179,14 @@ static zero_result step_on_device(zero_ctx *z, const zero_step_args *args)
     if (r)
         return r;
     eng_step_keep(z, args);
-    eng_save_hold(z);
+    if (!z->tier)
+        eng_save_hold(z);
     r = eng_device_step(z, args);
     if (r)
         return r;
     end_batch(z, stop);
+    if (z->tier)
+        return update_files(z);
     eng_stretch(z, CONTROL_UPDATE, -1, begin, &z->stats.update_s);
     // All ranks learn at one place what the program multiplies its next loss by.
     return z->scale.dynamic && z->config.world > 1 ? eng_device_take_in(z, 0) : ZERO_OK;
@@ -289,7 +301,9 @@ static zero_result skip_step(zero_ctx *z)
     z->result.skips = skips;
     z->result.updates = z->updates;
     end_batch(z, verdict.stop);
-    r = eng_state_on_device(z) ? eng_device_skip(z) : eng_tier_record(z);
+    r = eng_state_on_device(z) ? eng_device_skip(z) : ZERO_OK;
+    if (!r)
+        r = eng_tier_record(z);
     if (r)
         return r;
     base_logf(&z->log, ZERO_LOG_INFO, "core", "step %llu is skipped by the program",

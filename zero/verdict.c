@@ -207,6 +207,7 @@ zero_result eng_verdict_agree(zero_ctx *z, const struct eng_motion *motion, bool
         .motion_hash = hash_motion(z, motion),
         .stop = eng_stop_asked(z),
         .save = eng_save_word(z),
+        .update = eng_tier_update_time(z),
     };
     zero_result r = eng_exchange(z, &ballot, sizeof ballot, z->verdict_all);
     if (!r)
@@ -216,6 +217,8 @@ zero_result eng_verdict_agree(zero_ctx *z, const struct eng_motion *motion, bool
         memcpy(&ballot, z->verdict_all + (size_t)rank * sizeof ballot, sizeof ballot);
         *stop = *stop || ballot.stop;
     }
+    if (!r)
+        eng_tier_hear(z, z->verdict_all + offsetof(struct ballot, update), sizeof ballot);
     return r ? r
              : eng_save_advance(z, z->verdict_all + offsetof(struct ballot, save), sizeof ballot);
 }

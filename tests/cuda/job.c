@@ -241,7 +241,7 @@ static bool open_job(struct team_rank *rank, const struct job *job)
         rank->config.offload_optimizer = "host";
     if (rank->config.device && job->resident)
         rank->config.device_transport = job->moves ? job->moves : "host";
-    if (rank->config.device && job->streamed) {
+    if (rank->config.device && job->streamed && !job->nvme) {
         rank->config.offload_optimizer = "host";
         rank->config.offload_update = "device";
         rank->config.tile_bytes = 65536;
@@ -252,6 +252,8 @@ static bool open_job(struct team_rank *rank, const struct job *job)
         rank->config.offload_grads = job->sums_nvme ? "nvme" : "host";
         rank->config.nvme_dir = job_directory.directory;
         rank->config.tile_bytes = 65536;
+        if (rank->config.device && job->streamed)
+            rank->config.offload_update = "device";
     }
     if (job->releases_first)
         rank->config.grad_units = 1;

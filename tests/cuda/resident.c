@@ -1,6 +1,7 @@
 // With all state on the GPU a program ends in the bits of one that computes on the host, whatever
 // it has chosen; and zero_step() waits for nothing. So it is if master weights and moments are in
-// memory of the host, and pass through the GPU: with the argument "streamed".
+// memory of the host, or in files, and pass through the GPU: with the argument "streamed", or
+// "files".
 #include "base/arena.h"
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
@@ -17,13 +18,14 @@
 
 #include <cmocka.h>
 
-static bool streams;
+static bool streams, files; // masters and moments pass through the GPU; and are in files
 
 static struct job resident_of(int world, int stage)
 {
     struct job job = job_of(world, stage);
     job.resident = true;
     job.streamed = streams;
+    job.nvme = files;
     job.gather = NULL;
     return job;
 }
@@ -217,6 +219,30 @@ static void steps_may_be_announced(void **state)
     job.toy.ahead = job.toy.unclipped = true;
     job.toy.dtype = ZERO_BF16;
     job_compare(1, &job);
+}
+
+static bool skip_one(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    zero_statistics before = {.struct_size = sizeof before}, after = before;
+    TEAM_CHECK(job_train(place, 1));
+    TEAM_OK(rank, zero_stats(rank->z, &before));
+    TEAM_CHECK(job_train(place, 1));
+    TEAM_OK(rank, zero_stats(rank->z, &after));
+    TEAM_CHECK(before.state_tile_bytes > 0 && after.state_tile_bytes == before.state_tile_bytes);
+    return true;
+}
+
+static void a_step_that_is_skipped_moves_no_tiles(void **state)
+{
+    (void)state;
+    if (!files)
+        skip();
+    struct job job = resident(1);
+    job.configure = skips;
+    job.poisoned = 2; // the second
+    job.act = skip_one;
+    job_run_on_gpus(1, &job);
 }
 
 /* ------------------------------------------------------------------ waits */
@@ -584,29 +610,54 @@ static void what_is_the_programs_is_refused(void **state)
     assert_true(cuda_left_nothing());
 }
 
+static int set_up(void **state)
+{
+    (void)state;
+    return temporary_make(&job_directory) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    temporary_remove(&job_directory);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    streams = argc > 1 && strcmp(argv[1], "streamed") == 0;
+    files = argc > 1 && strcmp(argv[1], "files") == 0;
+    streams = files || (argc > 1 && strcmp(argv[1], "streamed") == 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_stage_and_dtype_gives_the_bits_of_the_host),
         cmocka_unit_test(so_do_several_ranks),
-        cmocka_unit_test(so_do_they_over_nccl),
         cmocka_unit_test(so_does_every_optimizer),
         cmocka_unit_test(so_do_other_precisions_and_orders),
         cmocka_unit_test(steps_that_are_not_finite_are_skipped),
+        cmocka_unit_test(a_step_that_is_skipped_moves_no_tiles),
         cmocka_unit_test(a_program_may_decide_itself),
         cmocka_unit_test(steps_may_be_announced),
+    };
+    // A step with files waits for its verdict, and for them.
+    const struct CMUnitTest queued[] = {
         cmocka_unit_test(a_step_waits_for_nothing),
         cmocka_unit_test(what_is_looked_at_is_not_updated),
         cmocka_unit_test(nor_overwritten_by_another_rank),
+        cmocka_unit_test(steps_allocate_nothing),
+    };
+    const struct CMUnitTest others[] = {
+        cmocka_unit_test(so_do_they_over_nccl),
         cmocka_unit_test(what_is_not_finite_is_told_when_it_is_known),
         cmocka_unit_test(attaching_asks_nobody),
         cmocka_unit_test(a_slot_waits_for_who_looks_at_it),
         cmocka_unit_test(a_verdict_waits_for_metrics),
-        cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(what_is_the_programs_is_refused),
     };
     if (!job_begin())
         return JOB_SKIPPED;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    if (!files)
+        failed += cmocka_run_group_tests(queued, NULL, NULL);
+    if (!streams)
+        failed += cmocka_run_group_tests(others, NULL, NULL);
+    return failed;
 }

@@ -1,7 +1,8 @@
 // State that lives on a GPU is what it would be on the host, for whoever reads and writes it from
 // there: first values, parts of tensors, fingerprints, files, and checkpoints that are written
 // while steps go on. Memory of the stand-in driver is closed to the host, and work is done late. So
-// it is with what passes through the GPU: with the argument "streamed".
+// it is with what passes through the GPU, or does so from files: with the argument "streamed", or
+// "files".
 #include "base/arena.h"
 #include "tests/cuda/driver.h"
 #include "tests/cuda/job.h"
@@ -20,7 +21,7 @@
 // A tensor is visited in three parts; the last one ends in the middle of a granule.
 enum { STEPS = 2, HUGE_ELEMENTS = 140001, KINDS = 8 };
 
-static bool streams; // masters and moments pass through the GPU
+static bool streams, files; // masters and moments pass through the GPU; and are in files
 static cuda_driver_live_fn live_there;
 static cuda_driver_fail_fn fail_next;
 
@@ -69,6 +70,7 @@ static struct job job_of_kind(int kind, bool (*act)(struct place *place))
     };
     struct job job = {.toy = toy_huge, .stage = kind % 4, .resident = true, .act = act};
     job.streamed = streams;
+    job.nvme = files;
     job.toy.dtype = kinds[kind].dtype;
     job.configure = kinds[kind].configure;
     return job;
@@ -270,7 +272,7 @@ static bool save_while_steps_go_on(struct place *place)
 {
     static const float values[1000];
     struct team_rank *rank = place->rank;
-    const zero_save_options options = saved_options(0, room_bytes, 0, 0);
+    const zero_save_options options = saved_options(0, files ? 0 : room_bytes, 0, 0);
     zero_save_info info = {.struct_size = sizeof info};
     uint8_t digest[16];
     char path[SAVED_PATH];
@@ -338,6 +340,64 @@ static void what_a_checkpoint_has_not_stays(void **state)
     job_compare(1, &job);
 }
 
+/* ------------------------------------------------------------------ recovery points */
+
+static bool die(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    if (!job_train(place, STEPS) || !note_state(place))
+        return false;
+    TEAM_OK(rank, zero_barrier(rank->z));
+    zero_abort(rank->z, "for a test");
+    while (zero_barrier(rank->z) == ZERO_OK)
+        ;
+    return true;
+}
+
+static bool come_back(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    zero_load_result loaded = {.struct_size = sizeof loaded};
+    TEAM_OK(rank, zero_resume(rank->z, temporary_path(&job_directory, "none"), NULL, &loaded));
+    TEAM_CHECK(loaded.step == STEPS && loaded.recovered == 1);
+    place->steps = STEPS;
+    return note_state(place) && job_train(place, STEPS) && note_state(place);
+}
+
+static bool live_on(struct place *place)
+{
+    return job_train(place, STEPS) && note_state(place) && job_train(place, STEPS) &&
+           note_state(place);
+}
+
+static void of_one_name(zero_config *config)
+{
+    config->name = "one"; // another one would be another job
+    config->compress = config->nvme_dir ? "on" : NULL;
+}
+
+// What the host has left in files a GPU finds there, and the other way round.
+static void a_job_comes_back_in_the_other_place(void **state)
+{
+    (void)state;
+    if (!files)
+        skip();
+    for (int turn = 0; turn < 4; turn++) {
+        const int world = 1 + turn / 2;
+        struct job whole = job_of_kind(turn % 3, live_on);
+        whole.configure = of_one_name;
+        struct job first = whole, then = whole;
+        first.act = die;
+        then.act = come_back;
+        whole.nvme = false;
+        job_run_on_host(world, &whole);
+        (turn % 2 ? job_run_on_host : job_run_on_gpus)(world, &first);
+        (turn % 2 ? job_run_on_gpus : job_run_on_host)(world, &then);
+        if (memcmp(whole.digest, then.digest, sizeof whole.digest) != 0)
+            fail_msg("turn %d: other bits", turn);
+    }
+}
+
 /* ------------------------------------------------------------------ failures */
 
 // The checkpoint before a save that fails is good, and so is the state.
@@ -371,8 +431,8 @@ static bool fail_once(struct place *place)
 static void a_failure_of_the_device_is_told(void **state)
 {
     (void)state;
-    if (!fail_next)
-        skip(); // there is no way to have a real one fail
+    if (!fail_next || files)
+        skip(); // there is no way to have a real one fail; and a save of files asks none
     struct job job = job_of_kind(1, fail_once);
     job_run_on_gpus(1, &job);
 }
@@ -399,7 +459,8 @@ static void find(const char *name, void *function)
 
 int main(int argc, char **argv)
 {
-    streams = argc > 1 && strcmp(argv[1], "streamed") == 0;
+    files = argc > 1 && strcmp(argv[1], "files") == 0;
+    streams = files || (argc > 1 && strcmp(argv[1], "streamed") == 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_read_and_written_as_on_the_host),
         cmocka_unit_test(tensors_go_to_files_and_back),
@@ -407,6 +468,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_save_and_load_together),
         cmocka_unit_test(a_save_has_the_bits_of_its_step),
         cmocka_unit_test(what_a_checkpoint_has_not_stays),
+        cmocka_unit_test(a_job_comes_back_in_the_other_place),
         cmocka_unit_test(a_failure_of_the_device_is_told),
     };
     if (!job_begin())

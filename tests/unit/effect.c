@@ -115,6 +115,8 @@ static void no_effect_is_an_error(void **state)
     expect("offload_update=device", &f32, "offload_update=device, but no state is offloaded");
     expect("offload_update=device\noffload_optimizer=host", &f32, "but no state is offloaded");
     expect("offload_update=device\ndevice=cuda", &f32, "but no state is offloaded from a GPU");
+    expect(ON_NVME "offload_update=device\ndevice=cuda\noffload_grads=nvme", &f32,
+           "offload_grads=nvme with offload_update=device");
     expect("device=tpu", &f32, "device=tpu: it is cpu, cuda");
     expect("device=cuda:x", &f32, "device=cuda:x: it is cpu, cuda");
     expect("device=cuda:1x", &f32, "device=cuda:1x: it is cpu, cuda");

@@ -5,6 +5,7 @@
 #ifndef ZERO_DEVICE_DEVICE_H
 #define ZERO_DEVICE_DEVICE_H
 
+#include "offload/pages.h"
 #include "zero/layout.h"
 #include "zero/placement.h"
 #include "zero/zero.h"
@@ -100,6 +101,19 @@ struct eng_device_tiles_needs {
 zero_result eng_device_tiles_need(const zero_ctx *z, const struct eng_placement *placement,
                                   struct eng_device_tiles_needs *needs, struct base_error *error);
 
+/** Memory of the host that tiles of files come from and go to: until the device is closed. */
+zero_result eng_device_tiles_pin(const zero_ctx *z, const struct off_pages *pages,
+                                 struct base_error *error);
+/** Queues the update of a tile, which is in memory until it has left the device again. */
+zero_result eng_device_tiles_pass(const zero_ctx *z, size_t tile, struct base_error *error);
+/** Whether it has (ZERO_OK), or not yet (ZERO_AGAIN, unless it `waits`). */
+zero_result eng_device_tiles_left(const zero_ctx *z, size_t tile, bool waits,
+                                  struct base_error *error);
+/** All tiles of an update were queued. */
+zero_result eng_device_tiles_end(const zero_ctx *z, struct base_error *error);
+/** Waits until no tile is read or written. */
+void eng_device_tiles_stop(const zero_ctx *z);
+
 /* ---- reduce.c: with state on the device */
 
 /** Makes the buffer of the gradient that is open the stream's; zeros, unless it stays as it is. */
@@ -118,7 +132,7 @@ zero_result eng_device_gather(zero_ctx *z, zero_unit unit, int slot);
 
 /** A step begins. */
 zero_result eng_device_begin(zero_ctx *z);
-/** Queues its verdict and update. */
+/** Queues its verdict and update; with state in files the verdict only. */
 zero_result eng_device_step(zero_ctx *z, const zero_step_args *args);
 /** Takes in what is known of the verdicts under way, and waits until at most `open` of them are
  * left. Failures that follow from them are fatal. */

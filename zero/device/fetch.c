@@ -29,9 +29,15 @@ struct eng_fetch {
 
 /* ------------------------------------------------------------------ life */
 
+/** Whether there is something to fetch: what is in files was recorded there. */
+static bool fetches(const zero_ctx *z)
+{
+    return eng_state_on_device(z) && !z->config.nvme;
+}
+
 size_t eng_fetch_bytes(const zero_ctx *z)
 {
-    return eng_state_on_device(z) ? sizeof(struct eng_fetch) + (size_t)FIELDS * PIECE_BYTES : 0;
+    return fetches(z) ? sizeof(struct eng_fetch) + (size_t)FIELDS * PIECE_BYTES : 0;
 }
 
 static zero_result make(const struct eng_device *d, struct eng_fetch *fetch,
@@ -55,7 +61,7 @@ static zero_result make(const struct eng_device *d, struct eng_fetch *fetch,
 zero_result eng_fetch_make(const zero_ctx *z, struct eng_fetch **out, struct base_error *error)
 {
     *out = NULL;
-    if (!eng_state_on_device(z))
+    if (!fetches(z))
         return ZERO_OK;
     *out = base_calloc(1, sizeof **out);
     return *out ? make(z->device, *out, error)

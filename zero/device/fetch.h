@@ -12,11 +12,11 @@
 
 struct eng_fetch;
 
-/** NULL where state is not on a device. ZERO_E_NOMEM, ZERO_E_DEVICE. */
+/** NULL where state is not on a device, or in files. ZERO_E_NOMEM, ZERO_E_DEVICE. */
 zero_result eng_fetch_make(const zero_ctx *z, struct eng_fetch **fetch, struct base_error *error);
 /** When the thread has ended, and there is no room; accepts NULL. */
 void eng_fetch_free(const zero_ctx *z, struct eng_fetch *fetch);
-/** Bytes that it takes, beside the room; 0 where state is not on a device. */
+/** Bytes that it takes, beside the room; 0 where there is nothing to fetch. */
 size_t eng_fetch_bytes(const zero_ctx *z);
 
 /** Gets memory ready for copies. ZERO_E_DEVICE. */

@@ -222,6 +222,15 @@ static zero_result update_all(zero_ctx *z)
     return r;
 }
 
+static zero_result update(zero_ctx *z)
+{
+    const struct device_state *state = z->device->state;
+    z->version++;
+    if (state->tiles)
+        return device_tiles_update(z);
+    return state->peers && z->config.stage > 0 ? update_sections(z) : update_all(z);
+}
+
 zero_result eng_device_begin(zero_ctx *z)
 {
     struct base_error error = {0};
@@ -255,10 +264,7 @@ zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
         r = wait_for_readers(z, &error);
     if (r)
         return device_failed(z, &error, "a step");
-    z->version++;
-    r = state->tiles                          ? device_tiles_update(z)
-        : state->peers && z->config.stage > 0 ? update_sections(z)
-                                              : update_all(z);
+    r = z->tier ? ZERO_OK : update(z);
     if (r)
         return r;
     state->squared = false;

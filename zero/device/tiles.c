@@ -1,7 +1,8 @@
 // Master weights and moments that are in memory of the host, and pass through the device in every
 // update, tile by tile: in, update, out, in a stream each. Nobody waits for any of it but who looks
-// at them there. A tile always goes through the same buffer, so the runs of all updates are the
-// same.
+// at them there; those of files are there from when they were read until they are written
+// (zero/tier/update.c). A tile always goes through the same buffer, so the runs of all updates are
+// the same.
 
 #include "zero/device/inner.h"
 
@@ -145,7 +146,8 @@ void device_tiles_noted(const zero_ctx *z, size_t runs)
 
 /* ------------------------------------------------------------------ an update */
 
-/** Copies a piece's fields that do not stay to their buffer, or back. */
+/** Copies a piece's fields to their buffer, or back. Of one that stays here the tile of a file has
+ * a copy. */
 static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece, bool in,
                               struct base_error *error)
 {
@@ -154,9 +156,11 @@ static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece, 
     const size_t elements = piece->granules * ENG_GRANULE;
     zero_result r = ZERO_OK;
     for (int field = 0; !r && field <= piece->moments && z->io[s].trains; field++) {
-        if (stays(z, field, s))
+        const bool copied = stays(z, field, s);
+        if (copied && (in || !z->tier))
             continue;
-        void *here = device_field(z, field, s, element), *there = home(z, field, s, element);
+        void *here = device_field(z, field, s, element);
+        void *there = copied ? eng_tier_field(z, field, s, element) : home(z, field, s, element);
         r = z->device->ops->copy(in ? here : there, in ? there : here,
                                  elements * (field ? piece->moment_size : piece->weight_size),
                                  in ? tiles->inward : tiles->outward, error);
@@ -175,7 +179,7 @@ static zero_result move_tile(const zero_ctx *z, size_t tile, bool in, struct bas
 }
 
 /** Each of the three waits for the one before, and the first one until the buffer is free. */
-static zero_result pass(const zero_ctx *z, size_t tile, struct base_error *error)
+zero_result eng_device_tiles_pass(const zero_ctx *z, size_t tile, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     const struct device_tiles *tiles = d->state->tiles;
@@ -215,13 +219,46 @@ zero_result device_tiles_update(zero_ctx *z)
             continue;
         const size_t end = run.count > 0 ? cut->pieces[run.first + run.count - 1].tile + 1 : 0;
         for (; next < end; next++)
-            if (pass(z, next, &error))
+            if (eng_device_tiles_pass(z, next, &error))
                 return device_failed(z, &error, "an update of state that passes through");
         r = eng_publish_start(z, s);
     }
     if (!r && d->ops->event_record(d->shown, d->own, &error))
         return device_failed(z, &error, "an update");
     return r;
+}
+
+/* ------------------------------------------------------------------ tiles of files */
+
+zero_result eng_device_tiles_pin(const zero_ctx *z, const struct off_pages *pages,
+                                 struct base_error *error)
+{
+    struct device_tiles *tiles = z->device->state->tiles;
+    const zero_result r = z->device->ops->pin(pages->memory, pages->bytes, error);
+    if (!r)
+        tiles->pinned = pages->memory;
+    return r;
+}
+
+zero_result eng_device_tiles_left(const zero_ctx *z, size_t tile, bool waits,
+                                  struct base_error *error)
+{
+    const struct device_tiles *tiles = z->device->state->tiles;
+    void *left = tiles->buffers[tile % tiles->used].left;
+    return waits ? z->device->ops->event_sync(left, error)
+                 : z->device->ops->event_query(left, error);
+}
+
+zero_result eng_device_tiles_end(const zero_ctx *z, struct base_error *error)
+{
+    return z->device->ops->event_record(z->device->shown, z->device->own, error);
+}
+
+void eng_device_tiles_stop(const zero_ctx *z)
+{
+    const struct device_tiles *tiles = z->device->state->tiles;
+    z->device->ops->stream_sync(tiles->inward, NULL);
+    z->device->ops->stream_sync(tiles->outward, NULL);
 }
 
 /* ------------------------------------------------------------------ who looks at it */

@@ -70,7 +70,7 @@ static zero_result use_tile(zero_ctx *z, const struct off_tile *tile, enum eng_a
     if (access == ENG_REPLACE)
         memset(tile->memory, 0, tier->tiles.bytes[tile->number]);
     zero_result r = work(z, user, tile->number, error);
-    if (!r && writes(access))
+    if (!r && writes(access) && !eng_state_on_device(z))
         keep_tile(z, tile->number);
     if (!r && makes_params(z, access))
         r = eng_params_make(z, tile->number, error);
@@ -136,9 +136,32 @@ zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng
 struct walk {
     eng_part_fn visit;
     void *user;
+    enum eng_access access;
     const struct eng_slice *only; /**< and of it, */
     size_t first, end;            /**< these elements; NULL: everything */
 };
+
+/** What a visit has changed of what is in memory anyway goes to the tile, too, while it is seen. */
+static zero_result visit_and_keep(zero_ctx *z, void *user, const struct eng_part *part,
+                                  struct base_error *error)
+{
+    const struct walk *walk = user;
+    const zero_result r = walk->visit(z, walk->user, part, error);
+    if (!r && writes(walk->access))
+        eng_tier_keep(z, part->slice->section, part->slice->granule * ENG_GRANULE + part->first,
+                      part->count);
+    return r;
+}
+
+/** Visits a part whose tile is in memory: working copies that are on a device are seen, too. */
+static zero_result visit_part(zero_ctx *z, const struct walk *walk, const struct eng_part *part,
+                              struct base_error *error)
+{
+    const enum eng_access access = walk->access == ENG_REREAD ? ENG_CHANGE : walk->access;
+    struct walk own = *walk;
+    return eng_state_on_device(z) ? eng_bounce_visit(z, part, access, visit_and_keep, &own, error)
+                                  : walk->visit(z, walk->user, part, error);
+}
 
 /** Visits what elements begin .. end-1 of a section have of a slice. */
 static zero_result visit_slice(zero_ctx *z, const struct walk *walk, const struct eng_slice *slice,
@@ -154,7 +177,7 @@ static zero_result visit_slice(zero_ctx *z, const struct walk *walk, const struc
     if (first >= last)
         return ZERO_OK;
     const struct eng_part part = {.slice = slice, .first = first, .count = last - first};
-    return walk->visit(z, walk->user, &part, error);
+    return visit_part(z, walk, &part, error);
 }
 
 static zero_result visit_piece(zero_ctx *z, const struct walk *walk, const struct eng_piece *piece,
@@ -212,7 +235,7 @@ zero_result eng_state_walk(zero_ctx *z, bool frozen, enum eng_access access, eng
     // Of what is frozen there are weights only, which are in memory unless they are staged.
     if (!tier || (frozen && access == ENG_LOOK && !z->config.params_nvme))
         return walk_resident(z, frozen, access, visit, user, error);
-    struct walk walk = {.visit = visit, .user = user};
+    struct walk walk = {.visit = visit, .user = user, .access = access};
     const size_t first = frozen ? tier->tiles.training : 0;
     const size_t end = frozen ? tier->tiles.count : tier->tiles.training;
     for (size_t i = first; i < end; i++)
@@ -222,7 +245,7 @@ zero_result eng_state_walk(zero_ctx *z, bool frozen, enum eng_access access, eng
 
 zero_result eng_tier_reread(zero_ctx *z, eng_part_fn visit, void *user, struct base_error *error)
 {
-    struct walk walk = {.visit = visit, .user = user};
+    struct walk walk = {.visit = visit, .user = user, .access = ENG_REREAD};
     for (size_t i = 0; i < z->tier->tiles.count; i++)
         z->tier->order[i] = i;
     return eng_tier_pass(z, z->tier->tiles.count, ENG_REREAD, visit_tile, &walk, error);
@@ -239,6 +262,7 @@ zero_result eng_state_visit(zero_ctx *z, const struct eng_part *part, enum eng_a
         return visit_resident(z, part, access, visit, user, error);
     struct walk walk = {.visit = visit,
                         .user = user,
+                        .access = access,
                         .only = part->slice,
                         .first = part->first,
                         .end = part->first + part->count};

@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "offload/io/engine.h"
 #include "offload/probe.h"
+#include "zero/device/device.h"
 #include "zero/tier/codec.h"
 
 #include <inttypes.h>
@@ -330,7 +331,10 @@ static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct 
         return r;
     struct off_stream_config config = stream_of(&z->config, &tier->tiles, needs.buffers);
     config.slots = tier->slots;
+    tier->buffers = needs.buffers;
     r = off_stream_create(&tier->stream, &config, error);
+    if (!r && z->config.streamed)
+        r = eng_device_tiles_pin(z, off_stream_pages(tier->stream), error);
     if (!r && config.encode)
         off_stream_encode(tier->stream, tier->compression.encodes);
     return r;

@@ -55,12 +55,14 @@ struct eng_tier {
     struct eng_tiles tiles;
     struct off_slots *slots;
     struct off_stream *stream; /**< NULL: there are no tiles */
+    size_t buffers;            /**< of it */
     struct eng_compression compression;
     unsigned char **memory; /**< of each tile; NULL: it is in none */
     size_t *order;          /**< tiles of the pass under way, */
     bool up;       /**< from the first one to the last, or the other way, as in each group */
     bool updating; /**< it is an update's, */
-    size_t chosen, updated; /**< with so many tiles, of which so many are updated */
+    size_t chosen, updated; /**< with so many tiles, of which so many are updated, */
+    size_t put;             /**< and given back: on a device later */
     struct eng_due *due;    /**< of an announced step: when each has its sums */
     size_t *left;           /**< pieces of each section that an update has before it */
     uint64_t generation;    /**< of the newest record: the same on all ranks */

@@ -5,6 +5,7 @@
 #include "zero/tier/tier.h"
 
 #include "base/clock.h"
+#include "zero/device/device.h"
 
 /* ------------------------------------------------------------------ which, and in what order */
 
@@ -38,7 +39,7 @@ static void choose_tiles(zero_ctx *z, bool up)
     struct eng_tier *tier = z->tier;
     const size_t training = tier->tiles.training;
     tier->up = up;
-    tier->chosen = tier->updated = 0;
+    tier->chosen = tier->updated = tier->put = 0;
     for (size_t done = 0; done < training;) {
         const struct eng_piece_run group =
             eng_tiles_group(&tier->tiles, up ? done : training - 1 - done);
@@ -124,10 +125,54 @@ static zero_result update_piece(zero_ctx *z, size_t number, struct base_error *e
     return r;
 }
 
+static void put_tile(zero_ctx *z, bool changed)
+{
+    struct eng_tier *tier = z->tier;
+    const size_t number = tier->order[tier->put++];
+    const struct off_tile tile = {.number = number, .memory = tier->memory[number]};
+    tier->memory[number] = NULL;
+    off_stream_put(tier->stream, &tile, changed);
+}
+
+/** Gives tiles back that have left the device, and waits until at most `most` are out, or the next
+ * one is there: nothing can be done before. */
+static zero_result put_tiles(zero_ctx *z, size_t most, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    while (tier->put < tier->updated) {
+        const bool waits = tier->updated - tier->put > most || !off_stream_ready(tier->stream);
+        const zero_result r = eng_device_tiles_left(z, tier->order[tier->put], waits, error);
+        if (r)
+            return r == ZERO_AGAIN ? ZERO_OK : r;
+        put_tile(z, true);
+    }
+    return ZERO_OK;
+}
+
+/** Has a device update the next tile: it goes back when it has left that. */
+static zero_result pass_next_tile(zero_ctx *z, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    struct off_tile tile;
+    zero_result r = put_tiles(z, tier->buffers - 2, error);
+    if (!r)
+        r = off_stream_next(tier->stream, &tile, error);
+    if (r)
+        return r;
+    tier->memory[tile.number] = tile.memory;
+    tier->updated++;
+    const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
+    for (size_t i = run.first; i < run.first + run.count; i++)
+        tier->left[tier->tiles.pieces[i].section]--;
+    return eng_device_tiles_pass(z, tile.number, error);
+}
+
 static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
     struct off_tile tile;
+    if (z->config.streamed)
+        return pass_next_tile(z, error);
     zero_result r = off_stream_next(tier->stream, &tile, error);
     if (r)
         return r;
@@ -153,11 +198,26 @@ static void stop_clock(struct eng_tier *tier, uint64_t began)
     };
 }
 
+/** All tiles come back from the device, or, after an error, nothing there touches them any more. */
+static void end_passing(zero_ctx *z, struct base_error *error)
+{
+    if (!error->result)
+        put_tiles(z, 0, error);
+    if (!error->result)
+        eng_device_tiles_end(z, error);
+    if (error->result)
+        eng_device_tiles_stop(z);
+    while (z->tier->put < z->tier->updated)
+        put_tile(z, false);
+}
+
 static void end(zero_ctx *z, struct base_error *error)
 {
     z->tier->updating = false;
     if (z->tier->chosen == 0)
         return;
+    if (z->config.streamed)
+        end_passing(z, error);
     if (z->config.params_nvme)
         eng_params_end(z, error);
     if (z->config.grads_nvme)
@@ -201,8 +261,9 @@ zero_result eng_tier_update(zero_ctx *z)
 
 void eng_tier_announce(zero_ctx *z)
 {
-    // Sums in a file are read from there, in the order of tiles, when all of them are.
-    if (!z->tier || z->config.grads_nvme)
+    // Sums in a file are read from there, in the order of tiles, when all of them are; and a device
+    // that updates does so behind its verdict.
+    if (!z->tier || z->config.grads_nvme || z->config.streamed)
         return;
     choose_tiles(z, false);
     sort_tiles(z);
