@@ -11,12 +11,16 @@ function(zero_cuda_image target kernels source macro)
   if(ARGN)
     set(options ${ARGN})
   endif()
+  set(machines -gencode arch=compute_80,code=sm_80
+      -gencode "arch=compute_90,code=[sm_90,compute_90]")
+  if(ZERO_SANITIZE) # which sees what the host does; GPUs compile PTX themselves
+    set(machines -gencode arch=compute_80,code=compute_80)
+  endif()
   set(werror $<$<BOOL:${ZERO_WERROR}>:-Werror=all-warnings>)
   add_custom_command(
     OUTPUT ${image}
     COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -fatbin -std=c++17 -O3 ${options} "${werror}"
-            -gencode arch=compute_80,code=sm_80 -gencode "arch=compute_90,code=[sm_90,compute_90]"
-            ${roots} -MD -MF ${image}.d -MT ${image}
+            ${machines} ${roots} -MD -MF ${image}.d -MT ${image}
             -o ${image} ${CMAKE_CURRENT_SOURCE_DIR}/${kernels}
     DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${kernels}
     DEPFILE ${image}.d
