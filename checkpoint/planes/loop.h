@@ -58,6 +58,16 @@ INLINE void merge_block(vector *block, size_t bytes, bool rotated)
     }
 }
 
+/** Loads as many elements as a vector has bytes. */
+INLINE void load_block(vector block[CKPT_MAX_PLANES], size_t bytes, const unsigned char *in)
+{
+#pragma GCC unroll 4
+    for (size_t j = 0; j < bytes; j++) {
+        ask_to_read(in + j * sizeof(vector));
+        block[j] = load(in + j * sizeof(vector));
+    }
+}
+
 /** Splits whole blocks; returns how many elements they have. */
 INLINE size_t split_blocks(size_t bytes, bool rotated, const unsigned char *in, size_t count,
                            unsigned char *const plane[CKPT_MAX_PLANES])
@@ -65,12 +75,7 @@ INLINE size_t split_blocks(size_t bytes, bool rotated, const unsigned char *in, 
     size_t i = 0;
     for (; count - i >= sizeof(vector); i += sizeof(vector)) {
         vector block[CKPT_MAX_PLANES];
-#pragma GCC unroll 4
-        for (size_t j = 0; j < bytes; j++) {
-            const unsigned char *from = in + i * bytes + j * sizeof(vector);
-            ask_to_read(from);
-            block[j] = load(from);
-        }
+        load_block(block, bytes, in + i * bytes);
         split_block(block, bytes, rotated);
 #pragma GCC unroll 4
         for (size_t j = 0; j < bytes; j++) {
@@ -92,12 +97,7 @@ INLINE size_t pick_blocks(size_t bytes, bool rotated, const unsigned char *in, s
     size_t i = 0;
     for (; count - i >= sizeof(vector); i += sizeof(vector)) {
         vector block[CKPT_MAX_PLANES];
-#pragma GCC unroll 4
-        for (size_t j = 0; j < bytes; j++) {
-            const unsigned char *from = in + i * bytes + j * sizeof(vector);
-            ask_to_read(from);
-            block[j] = load(from);
-        }
+        load_block(block, bytes, in + i * bytes);
         store(plane + i, bytes == 4 ? pick_4(block, right) : pick_2(block, right));
     }
     return i;
