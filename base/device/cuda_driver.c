@@ -1,15 +1,12 @@
 #include "base/device/cuda_driver.h"
 
+#include "base/library.h"
+
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
 
 #define LIBRARY "libcuda.so.1"
 
 static struct base_cuda_driver loaded;
-static _Atomic bool is_ready;
 
 const struct base_cuda_driver *base_cuda_loaded(void)
 {
@@ -22,23 +19,17 @@ const struct base_cuda_driver *base_cuda_loaded(void)
 static zero_result find_functions(void *library, struct base_cuda_driver *driver,
                                   struct base_error *error)
 {
-    struct {
-        const char *name;
-        void *place;
-    } functions[] = {
+    const struct base_symbol functions[] = {
 #define FUNCTION(field, function) {SYMBOL(function), &driver->field},
         BASE_CUDA_FUNCTIONS(FUNCTION)
 #undef FUNCTION
     };
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *found = dlsym(library, functions[i].name);
-        if (!found)
-            return zero_fail(error, ZERO_E_UNSUPPORTED,
-                             "the GPU driver, %s, has no %s: it is older than CUDA %d.%d needs",
-                             LIBRARY, functions[i].name, CUDA_VERSION / 1000,
-                             CUDA_VERSION % 1000 / 10);
-        memcpy(functions[i].place, &found, sizeof found);
-    }
+    const char *missing =
+        base_library_find(library, functions, sizeof functions / sizeof *functions);
+    if (missing)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "the GPU driver, %s, has no %s: it is older than CUDA %d.%d needs",
+                         LIBRARY, missing, CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10);
     return ZERO_OK;
 }
 
@@ -69,16 +60,8 @@ static zero_result load(struct base_error *error)
 
 zero_result base_cuda_driver(const struct base_cuda_driver **driver, struct base_error *error)
 {
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    zero_result result = ZERO_OK;
-    if (!atomic_load_explicit(&is_ready, memory_order_acquire)) {
-        pthread_mutex_lock(&mutex);
-        if (!atomic_load(&is_ready))
-            result = load(error);
-        if (!result)
-            atomic_store_explicit(&is_ready, true, memory_order_release);
-        pthread_mutex_unlock(&mutex);
-    }
+    static struct base_load once = BASE_LOAD_ONCE;
+    const zero_result result = base_load_once(&once, load, error);
     *driver = result ? NULL : &loaded;
     return result;
 }

@@ -1,17 +1,14 @@
 #include "collectives/device/nccl_library.h"
 
+#include "base/library.h"
+
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
 
 #define LIBRARY "libnccl.so.2"
 
 enum { OLDEST = 22800 };
 
 static struct nccl_library loaded;
-static _Atomic bool is_ready;
 
 const struct nccl_library *nccl_loaded(void)
 {
@@ -35,22 +32,15 @@ static zero_result check_version(const struct nccl_library *library, struct base
 static zero_result find_functions(void *file, struct nccl_library *library,
                                   struct base_error *error)
 {
-    struct {
-        const char *name;
-        void *place;
-    } functions[] = {
+    const struct base_symbol functions[] = {
 #define FUNCTION(field, function) {SYMBOL(function), &library->field},
         NCCL_FUNCTIONS(FUNCTION)
 #undef FUNCTION
     };
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *found = dlsym(file, functions[i].name);
-        if (!found)
-            return zero_fail(error, ZERO_E_UNSUPPORTED,
-                             "%s has no %s: it is not NCCL 2.28 or newer", LIBRARY,
-                             functions[i].name);
-        memcpy(functions[i].place, &found, sizeof found);
-    }
+    const char *missing = base_library_find(file, functions, sizeof functions / sizeof *functions);
+    if (missing)
+        return zero_fail(error, ZERO_E_UNSUPPORTED, "%s has no %s: it is not NCCL 2.28 or newer",
+                         LIBRARY, missing);
     return check_version(library, error);
 }
 
@@ -70,16 +60,8 @@ static zero_result load(struct base_error *error)
 
 zero_result nccl_library(const struct nccl_library **library, struct base_error *error)
 {
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    zero_result result = ZERO_OK;
-    if (!atomic_load_explicit(&is_ready, memory_order_acquire)) {
-        pthread_mutex_lock(&mutex);
-        if (!atomic_load(&is_ready))
-            result = load(error);
-        if (!result)
-            atomic_store_explicit(&is_ready, true, memory_order_release);
-        pthread_mutex_unlock(&mutex);
-    }
+    static struct base_load once = BASE_LOAD_ONCE;
+    const zero_result result = base_load_once(&once, load, error);
     *library = result ? NULL : &loaded;
     return result;
 }
