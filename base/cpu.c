@@ -135,6 +135,11 @@ int base_cpu_quota(const char *membership, const char *mount)
     return limit;
 }
 
+int base_cpu_allowed(void)
+{
+    return smaller_limit(affinity_cpus(), base_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup"));
+}
+
 #if defined(__x86_64__)
 // Not every compiler's __builtin_cpu_supports() knows it.
 static bool has_f16c(void)
@@ -146,10 +151,7 @@ static bool has_f16c(void)
 
 struct base_cpu base_cpu_detect(void)
 {
-    struct base_cpu cpu = {
-        .allowed_cpus =
-            smaller_limit(affinity_cpus(), base_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup")),
-    };
+    struct base_cpu cpu = {.avx2 = false};
 #if defined(__x86_64__)
     __builtin_cpu_init();
     cpu.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();

@@ -12,12 +12,17 @@ struct base_cpu {
     bool avx512; /**< AVX-512 F, BW, DQ and VL, with avx2 */
     bool bmi2;
     bool avx512_vbmi; /**< AVX-512 VBMI, with avx512 and bmi2 */
-    int allowed_cpus; /**< processors this process can keep busy, at least 1: those of its affinity
-                           mask, and no more than the CPU quota of its control groups, rounded up */
 };
 
-/** Looks it up; what cannot be read sets no limit. *Local*, any thread. */
+/** Asks the processor. *Local*, any thread. */
 struct base_cpu base_cpu_detect(void);
+
+/**
+ * Processors this process can keep busy, at least 1: those of its affinity mask, and no more than
+ * the CPU quota of its control groups, rounded up; what cannot be read sets no limit. Reads several
+ * files: nothing for a loop. *Local*, any thread.
+ */
+int base_cpu_allowed(void);
 
 /**
  * The CPU quota (versions 1 and 2) of the control groups that the file `membership` (in the form

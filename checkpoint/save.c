@@ -426,7 +426,7 @@ zero_result ckpt_saver_create(struct ckpt_saver **out, const struct ckpt_saver_c
     if (!saver)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for saving");
     saver->config = *config;
-    saver->spare = base_cpu_detect().allowed_cpus > 1;
+    saver->spare = base_cpu_allowed() > 1;
     pthread_mutex_init(&saver->mutex, NULL);
     pthread_cond_init(&saver->ordered, NULL);
     pthread_cond_init(&saver->moved, NULL);

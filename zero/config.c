@@ -614,7 +614,7 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
     *config = (struct eng_config){
         .plan_fd = -1,
         .metrics_fd = -1,
-        .allowed_cpus = base_cpu_detect().allowed_cpus,
+        .allowed_cpus = base_cpu_allowed(),
         .online_cpus = (int)sysconf(_SC_NPROCESSORS_ONLN),
     };
     zero_result result =

@@ -77,7 +77,7 @@ void coll_direct_free(struct direct *direct, struct coll_comm *comm)
 
 void coll_direct_prepare(struct direct_block *block)
 {
-    block->allowed_cpus = base_cpu_detect().allowed_cpus;
+    block->allowed_cpus = base_cpu_allowed();
     if (sched_getaffinity(0, sizeof block->cpus, &block->cpus) != 0)
         CPU_ZERO(&block->cpus);
 }

@@ -265,7 +265,7 @@ int main(int argc, char **argv)
                                  {.name = "f32 v", .dtype = ZERO_F32, .never_negative = true},
                                  {.name = "bf16 weights", .dtype = ZERO_BF16}},
                         .good = true};
-    snprintf(threads, sizeof threads, "%d", base_cpu_detect().allowed_cpus);
+    snprintf(threads, sizeof threads, "%d", base_cpu_allowed());
     if (train(&work, words, 11))
         rows(&work);
     else

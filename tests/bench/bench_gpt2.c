@@ -201,7 +201,7 @@ int main(int argc, char **argv)
     blas_prepare(argv);
     char blas[128];
     struct work work = {.data = {.token = malloc(TOKENS * sizeof(uint16_t))}};
-    const int most = base_cpu_detect().allowed_cpus;
+    const int most = base_cpu_allowed();
     bool good = work.data.token != NULL;
     if (good)
         make_data(&work.data);

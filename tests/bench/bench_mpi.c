@@ -303,7 +303,7 @@ int main(int argc, char **argv)
     if (!mpi_reference_open(&argc, &argv, &rank.number, &rank.world, &library))
         return 1;
     const bool spins = strcmp(library, "MPICH") == 0;
-    rank.mpi_smalls = spins && base_cpu_detect().allowed_cpus < rank.world ? FEW_SMALLS : SMALLS;
+    rank.mpi_smalls = spins && base_cpu_allowed() < rank.world ? FEW_SMALLS : SMALLS;
     zero_result r = prepare(&rank, &error);
     if (!r) {
         struct job job = {rank.comm, run, &rank};

@@ -138,7 +138,7 @@ int main(int argc, char **argv)
     static const char *const micro_batches[] = {"2", "8"};
     struct bench bench = {.data = {.token = calloc(TOKENS, sizeof(uint16_t)), .count = TOKENS}};
     bool good = bench.data.token != NULL;
-    const bool alone = base_cpu_detect().allowed_cpus < WORLD;
+    const bool alone = base_cpu_allowed() < WORLD;
     if (alone)
         printf("rows with %d ranks are left out: this process may use one processor only\n", WORLD);
     else

@@ -174,7 +174,7 @@ static bool run_rank(struct team_rank *rank, void *user)
 
 bool offload_job_row(const char *directory, bool params)
 {
-    const int world = base_cpu_detect().allowed_cpus < 2 ? 1 : 2;
+    const int world = base_cpu_allowed() < 2 ? 1 : 2;
     struct meeting meeting = {.directory = directory, .params = params};
     pthread_barrier_init(&meeting.barrier, NULL, (unsigned)world);
     const bool good = team_run(team_threads(world), world, run_rank, &meeting);

@@ -289,7 +289,7 @@ static void *encode_blocks(void *user)
 // Every block of the state.
 static double encode_state(struct work *work)
 {
-    const int threads = base_cpu_detect().allowed_cpus < CODECS ? 1 : CODECS;
+    const int threads = base_cpu_allowed() < CODECS ? 1 : CODECS;
     struct encoder encoders[CODECS];
     atomic_size_t next = 0;
     bool good = true;
@@ -467,7 +467,7 @@ static void rows_of_writing(struct work *work)
 static void row_of_steps(struct work *work, const char *name, double seconds)
 {
     work->passes = passes_for(work, seconds);
-    if (base_cpu_detect().allowed_cpus < 2)
+    if (base_cpu_allowed() < 2)
         printf("%s is left out: this process may use one processor only\n", name);
     else
         row(work, name, steps_with_save, "no save", steps_alone, 1.05);

@@ -332,7 +332,7 @@ int main(int argc, char **argv)
     bool good = rows(1, (struct meeting){.stage = 0}) && rows(1, (struct meeting){.stage = 3}) &&
                 rows(1, (struct meeting){.stage = 3, .gather = "copy"}) &&
                 rows(1, (struct meeting){.stage = 3, .announced = true});
-    if (base_cpu_detect().allowed_cpus < 2)
+    if (base_cpu_allowed() < 2)
         printf("rows with 2 ranks are left out: this process may use one processor only\n");
     else
         good = good && rows_of_two();

@@ -287,7 +287,7 @@ static int run(struct work *work, struct base_arena *arena, struct base_error *e
     work->arrays = (struct arrays){memory, memory + IN_MEMORY, memory + 2 * (size_t)IN_MEMORY,
                                    memory + 3 * (size_t)IN_MEMORY, NULL};
     work->kernels = eng_kernels_find("auto");
-    const int most = base_cpu_detect().allowed_cpus;
+    const int most = base_cpu_allowed();
     for (int threads = 1; threads <= most; threads = threads < most ? most : most + 1) {
         if (base_pool_create(&work->pool, threads, error) != ZERO_OK)
             return 1;

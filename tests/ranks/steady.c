@@ -161,7 +161,7 @@ static int check_machine(const char **why)
     if (read > 0)
         return 77;
     *why = "two ranks need two processors";
-    return base_cpu_detect().allowed_cpus < WORLD ? 77 : 0;
+    return base_cpu_allowed() < WORLD ? 77 : 0;
 }
 
 int main(void)
