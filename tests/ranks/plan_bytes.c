@@ -83,6 +83,16 @@ static size_t live_bytes(void)
     return bytes;
 }
 
+/** The most since the last call, which this one begins anew. */
+static size_t most_bytes(void)
+{
+    pthread_mutex_lock(&live.mutex);
+    const size_t most = live.most;
+    live.most = live.bytes;
+    pthread_mutex_unlock(&live.mutex);
+    return most;
+}
+
 /* ------------------------------------------------------------------ a job */
 
 /** What a job asks for beside its stage. */
@@ -334,14 +344,14 @@ static bool load_and_count(struct team_rank *rank, void *user)
     pthread_barrier_wait(&loading->barrier);
     if (rank->rank == 0) {
         loading->planned = rank->z->plan.loading.sum;
-        live.most = 0;
+        most_bytes();
         loading->most = live_bytes();
     }
     pthread_barrier_wait(&loading->barrier);
     TEAM_OK(rank, zero_load(rank->z, path, NULL, NULL));
     pthread_barrier_wait(&loading->barrier);
     if (rank->rank == 0)
-        loading->most = live.most - loading->most;
+        loading->most = most_bytes() - loading->most;
     return true;
 }
 

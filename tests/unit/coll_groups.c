@@ -9,6 +9,7 @@
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -284,26 +285,15 @@ static int rows(int rank, int world)
     return rank / 2;
 }
 
-/** Every pair of neighbours in a ring is a group, and everybody waits for another one first. */
-static bool ring(struct coll_comm *root, void *user)
+enum { RING_REPEATS = 200, RING_BYTES = 64 };
+
+/** In both pairs at once, waiting for one first. */
+static bool turn_ring(struct coll_comm *root, struct coll_comm *const pairs[2],
+                      unsigned char *sources)
 {
-    (void)user;
-    enum { REPEATS = 200, BYTES = 64 };
-    const int me = coll_rank(root), world = coll_world(root);
-    struct coll_comm *pairs[2]; // with the next one, with the one before
-    struct base_error error = {0};
-    for (int k = 0; k < world; k++) {
-        struct coll_comm *pair;
-        const bool mine = k == me || k == (me + world - 1) % world;
-        CHECK_OK(root, coll_split(root, mine ? 0 : -1, 0, &pair, &error));
-        if (pair)
-            pairs[k == me ? 0 : 1] = pair;
-    }
-    struct coll_arena *arena;
-    CHECK_OK(root, coll_arena_create(root, 2 * BYTES, &arena, &error));
-    unsigned char *sources = coll_arena_base(arena);
-    const uint64_t begin = base_clock_ns();
-    for (int n = 0; n < REPEATS; n++) {
+    enum { BYTES = RING_BYTES };
+    const int me = coll_rank(root);
+    for (int n = 0; n < RING_REPEATS; n++) {
         const struct coll_span spans[] = {{0, BYTES}, {BYTES, BYTES}};
         unsigned char results[2][2 * BYTES];
         struct coll_request requests[2] = {0};
@@ -323,8 +313,36 @@ static bool ring(struct coll_comm *root, void *user)
                       (unsigned char)(who + n + (who == me ? at : 1 - at) * 100));
             }
     }
-    // Had nobody been woken by what happens in another group each wait would have slept a while.
-    CHECK(base_clock_ns() - begin < REPEATS * UINT64_C(10000000));
+    return true;
+}
+
+/** Every pair of neighbours in a ring is a group, and everybody waits for another one first. Had
+ * nobody been woken by what happens in another group each wait would have slept a while; where the
+ * machine is busy it may take as long once, not every time. */
+static bool ring(struct coll_comm *root, void *user)
+{
+    (void)user;
+    enum { TRIES = 10 };
+    const int me = coll_rank(root), world = coll_world(root);
+    struct coll_comm *pairs[2]; // with the next one, with the one before
+    struct base_error error = {0};
+    for (int k = 0; k < world; k++) {
+        struct coll_comm *pair;
+        const bool mine = k == me || k == (me + world - 1) % world;
+        CHECK_OK(root, coll_split(root, mine ? 0 : -1, 0, &pair, &error));
+        if (pair)
+            pairs[k == me ? 0 : 1] = pair;
+    }
+    struct coll_arena *arena;
+    CHECK_OK(root, coll_arena_create(root, 2 * RING_BYTES, &arena, &error));
+    double seconds = INFINITY;
+    for (int i = 0; i < TRIES && seconds > RING_REPEATS * 0.01; i++) {
+        const double began = base_clock_s();
+        CHECK(turn_ring(root, pairs, coll_arena_base(arena)));
+        seconds = base_clock_s() - began;
+        CHECK_OK(root, coll_all_reduce(root, &seconds, 1, COLL_MAX));
+    }
+    CHECK(seconds <= RING_REPEATS * 0.01);
     return true;
 }
 

@@ -17,6 +17,7 @@ static zero_result late_create(void **state, const struct off_engine_config *con
 {
     (void)config, (void)error;
     late.count = 0;
+    late.ns = LATE_NS;
     late.begun = late.never = late.woken = late.gone = late.asked = false;
     *state = &late;
     return ZERO_OK;
@@ -47,7 +48,7 @@ static zero_result late_commit(void *state, struct base_error *error)
 
 static bool late_has_news(void)
 {
-    const bool held = late.never || base_clock_ns() - late.since < LATE_NS;
+    const bool held = late.never || base_clock_ns() - late.since < late.ns;
     return late.count > 0 && !(late.count == 1 && late.begun && held);
 }
 

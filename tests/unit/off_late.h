@@ -16,6 +16,7 @@ extern struct late {
     struct off_transfer transfer[LATE_MOST];
     unsigned number[LATE_MOST], count;
     uint64_t since;          /**< the first write */
+    _Atomic uint64_t ns;     /**< how long it takes; LATE_NS, or set after create */
     atomic_bool begun;       /**< it has */
     atomic_bool never;       /**< it is not done at all; set after create */
     atomic_bool woken;       /**< for the next reap */

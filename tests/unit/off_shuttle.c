@@ -508,7 +508,7 @@ static void a_stuck_engine_is_told(void **state)
 // Stops the process for longer than anything may take, once it is told to.
 static pid_t stop_once_told(const int told[2])
 {
-    const struct timespec nap = {.tv_nsec = 600000000};
+    const struct timespec nap = {.tv_sec = 1};
     char byte;
     const pid_t child = fork();
     if (child != 0)
@@ -525,7 +525,8 @@ static void a_stopped_process_is_not_late(void **state)
     const struct timespec pause = {.tv_nsec = 1000000};
     int told[2], status;
     open_slots(true);
-    shuttle_anew(&off_engine_late, 2, 0.35);
+    shuttle_anew(&off_engine_late, 2, 0.8);
+    late.ns = UINT64_C(1200000000); // it goes on after the process does
     assert_int_equal(pipe(told), 0);
     const pid_t child = stop_once_told(told);
     assert_true(child > 0);
