@@ -13,9 +13,8 @@ enum { OPEN_FILES = 32 };
 
 struct known_shard {
     struct ckpt_shard *shard;
-    bool open;          // its file is
     uint64_t last_used; // by the loader's clock
-    char path[CKPT_PATH_BYTES];
+    char *path;
 };
 
 struct ckpt_loader {
@@ -25,7 +24,6 @@ struct ckpt_loader {
     struct ckpt_manifest manifest;
     struct ckpt_codec *codec;
     struct known_shard **known; // by rank; NULL: not opened yet
-    size_t open;                // files of theirs
     uint64_t clock;
     uint64_t bytes_read; // from shards that are closed
 
@@ -41,13 +39,16 @@ struct ckpt_loader {
 // bytes and three fields: 2,450 bytes a tensor and 340 a run.
 enum { TENSOR_BYTES = 2560, RUN_BYTES = 344 };
 
+// A shard's path, as a rule.
+enum { PATH_BYTES = 256 };
+
 enum { ELEMENTS_BYTES = CKPT_BLOCK_ELEMENTS * CKPT_MAX_PLANES };
 
 size_t ckpt_loader_bytes(const struct ckpt_loader_need *need)
 {
     return sizeof(struct ckpt_loader) + ckpt_shard_room() + ELEMENTS_BYTES +
            ckpt_codec_bytes(CKPT_LEVEL_STORED) +
-           need->shards * (sizeof(struct known_shard) + sizeof(struct known_shard *)) +
+           need->shards * (sizeof(struct known_shard) + PATH_BYTES + sizeof(struct known_shard *)) +
            need->tensors * TENSOR_BYTES + need->runs * (RUN_BYTES + sizeof(size_t)) +
            need->blocks * sizeof(struct ckpt_block);
 }
@@ -94,8 +95,8 @@ static void forget_shard(struct ckpt_loader *loader, uint32_t rank)
         return;
     if (known->shard)
         loader->bytes_read += ckpt_shard_bytes_read(known->shard);
-    loader->open -= known->open;
     ckpt_shard_close(known->shard);
+    base_free(known->path);
     base_free(known);
     loader->known[rank] = NULL;
 }
@@ -137,64 +138,52 @@ uint64_t ckpt_loader_bytes_read(const struct ckpt_loader *loader)
 
 static zero_result open_shard(struct ckpt_loader *loader, uint32_t rank, struct base_error *error)
 {
-    struct known_shard *known = loader->known[rank] = base_calloc(1, sizeof *known);
-    if (!known)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory to read '%s'", loader->path);
+    char path[CKPT_PATH_BYTES];
     zero_result result =
-        ckpt_shard_path(known->path, loader->path, loader->manifest.state.step, rank, error);
-    if (result == ZERO_OK)
-        result = ckpt_shard_open(&known->shard, loader->store, known->path, &loader->manifest, rank,
-                                 error);
-    if (result) {
-        forget_shard(loader, rank);
+        ckpt_shard_path(path, loader->path, loader->manifest.state.step, rank, error);
+    if (result)
         return result;
-    }
-    known->open = true;
-    loader->open++;
-    return ZERO_OK;
-}
-
-// Of those whose file is open; NULL: none is.
-static struct known_shard *find_oldest(const struct ckpt_loader *loader)
-{
-    struct known_shard *oldest = NULL;
-    for (size_t rank = 0; rank < loader->manifest.world; rank++) {
-        struct known_shard *known = loader->known[rank];
-        if (known && known->open && (!oldest || known->last_used < oldest->last_used))
-            oldest = known;
-    }
-    return oldest;
+    struct known_shard *known = loader->known[rank] = base_calloc(1, sizeof *known);
+    if (known)
+        known->path = base_strdup(path);
+    result = known && known->path
+                 ? ckpt_shard_open(&known->shard, loader->store, known->path, &loader->manifest,
+                                   rank, error)
+                 : zero_fail(error, ZERO_E_NOMEM, "no memory to read '%s'", loader->path);
+    if (result)
+        forget_shard(loader, rank);
+    return result;
 }
 
 // There is to be room for another open file.
 static void make_room(struct ckpt_loader *loader)
 {
-    struct known_shard *oldest = loader->open < OPEN_FILES ? NULL : find_oldest(loader);
-    if (!oldest)
-        return;
-    ckpt_shard_rest(oldest->shard);
-    oldest->open = false;
-    loader->open--;
+    struct known_shard *oldest = NULL;
+    size_t open = 0;
+    for (size_t rank = 0; rank < loader->manifest.world; rank++) {
+        struct known_shard *known = loader->known[rank];
+        if (!known || ckpt_shard_rests(known->shard))
+            continue;
+        open++;
+        if (!oldest || known->last_used < oldest->last_used)
+            oldest = known;
+    }
+    if (open >= OPEN_FILES)
+        ckpt_shard_rest(oldest->shard);
 }
 
-// Finds a shard that is known, or opens it.
+// Finds a shard that is known, or opens it. The file of one that rests is opened by the next block
+// that is read of it.
 static zero_result find_shard(struct ckpt_loader *loader, uint32_t rank, struct ckpt_shard **shard,
                               struct base_error *error)
 {
-    struct known_shard *known = loader->known[rank];
-    if (!known || !known->open)
+    if (!loader->known[rank] || ckpt_shard_rests(loader->known[rank]->shard))
         make_room(loader);
-    if (!known) {
-        const zero_result result = open_shard(loader, rank, error);
-        if (result)
-            return result;
-        known = loader->known[rank];
-    } else if (!known->open) {
-        known->open = true; // the next block read of it opens it
-        loader->open++;
-    }
-    known->last_used = ++loader->clock;
-    *shard = known->shard;
+    const zero_result result = loader->known[rank] ? ZERO_OK : open_shard(loader, rank, error);
+    if (result)
+        return result;
+    loader->known[rank]->last_used = ++loader->clock;
+    *shard = loader->known[rank]->shard;
     return ZERO_OK;
 }
 

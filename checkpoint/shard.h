@@ -175,6 +175,9 @@ zero_result ckpt_shard_read(struct ckpt_shard *shard, size_t block, struct ckpt_
  * reading. */
 void ckpt_shard_rest(struct ckpt_shard *shard);
 
+/** Whether its file is closed. */
+bool ckpt_shard_rests(const struct ckpt_shard *shard);
+
 /** Bytes read from the file so far, by all threads. */
 uint64_t ckpt_shard_bytes_read(const struct ckpt_shard *shard);
 

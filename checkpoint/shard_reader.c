@@ -382,6 +382,11 @@ void ckpt_shard_rest(struct ckpt_shard *shard)
     shard->store->close(&shard->file, NULL);
 }
 
+bool ckpt_shard_rests(const struct ckpt_shard *shard)
+{
+    return !shard->file;
+}
+
 size_t ckpt_shard_blocks(const struct ckpt_shard *shard)
 {
     return shard->block_count;

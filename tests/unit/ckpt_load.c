@@ -225,7 +225,7 @@ static void more_shards_than_are_kept_open(void **state)
     struct ckpt_loader *loader = open_loader();
     for (int turn = 0; turn < 3; turn++) {
         assert_int_equal(read_blobs(loader), ZERO_OK);
-        assert_in_range(memory.open, 1, 39);
+        assert_int_equal(memory.open, 32);
         read[turn] = ckpt_loader_bytes_read(loader);
     }
     assert_int_equal(read[1] - read[0], read[0] - known);
@@ -243,7 +243,8 @@ static void a_shard_that_goes_while_it_rests(void **state)
     unsigned char blob[200];
     save(SAMPLE_SMALL, 40, 0);
     struct ckpt_loader *loader = open_loader();
-    assert_int_equal(read_blobs(loader), ZERO_OK); // shard 0 rests from now on
+    for (uint32_t rank = 0; rank < 40; rank++) // the first ones rest then
+        assert_int_equal(ckpt_loader_blob(loader, 3, rank, blob, &failure), ZERO_OK);
     const int open = memory.open;
     memory_store_find(&memory, path_of(1))->path[0] = 'D';
     assert_int_equal(ckpt_loader_blob(loader, 3, 1, blob, &failure), ZERO_NOT_FOUND);
