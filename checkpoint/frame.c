@@ -1,6 +1,5 @@
 #include "checkpoint/frame.h"
 
-#include <stdint.h>
 #include <string.h>
 
 static const unsigned char magic[] = {0x28, 0xb5, 0x2f, 0xfd};
@@ -12,7 +11,7 @@ enum { SIZE_OF_2_ADDS = 256 };
 // A block's head: bit 0 says that it is the last one, bits 1 and 2 its type, the others a size.
 enum { BLOCK_HEAD = 3, LAST = 1, RAW = 0 << 1, RLE = 1 << 1, COMPRESSED = 2 << 1, SIZE_SHIFT = 3 };
 
-static void put(unsigned char *out, size_t value, size_t bytes)
+void ckpt_frame_put(unsigned char *out, uint64_t value, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         out[i] = (unsigned char)(value >> (8 * i));
@@ -34,9 +33,9 @@ static size_t write_heads(unsigned char *out, size_t count, size_t type, size_t 
     unsigned char *at = out + sizeof magic;
     memcpy(out, magic, sizeof magic);
     *at++ = small ? SIZE_OF_1 : SIZE_OF_2;
-    put(at, small ? count : count - SIZE_OF_2_ADDS, size_bytes);
+    ckpt_frame_put(at, small ? count : count - SIZE_OF_2_ADDS, size_bytes);
     at += size_bytes;
-    put(at, size << SIZE_SHIFT | type | LAST, BLOCK_HEAD);
+    ckpt_frame_put(at, size << SIZE_SHIFT | type | LAST, BLOCK_HEAD);
     return (size_t)(at + BLOCK_HEAD - out);
 }
 

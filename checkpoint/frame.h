@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /** Bytes that a frame of these adds to its content, at most. */
 enum { CKPT_FRAME_HEAD = 10 };
@@ -25,6 +26,9 @@ struct ckpt_frame {
     enum ckpt_frame_kind kind;
     const unsigned char *content; /**< stored: all of it; repeated: the byte; else NULL */
 };
+
+/** Writes a number, its low byte first: as frames have them. */
+void ckpt_frame_put(unsigned char *out, uint64_t value, size_t bytes);
 
 /** Writes what precedes the content of a stored frame of `count` bytes, 1 .. 65536. Returns its
  * length, at most CKPT_FRAME_HEAD. */

@@ -23,12 +23,6 @@ enum {
     TALLIES = 8,
 };
 
-static void put(unsigned char *out, uint64_t value, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        out[i] = (unsigned char)(value >> (8 * i));
-}
-
 // So that no count waits for the one before.
 static void tally(uint32_t tallies[TALLIES][BYTES], const unsigned char *bytes)
 {
@@ -77,11 +71,12 @@ static size_t write_literals(const struct ckpt_streams *streams, const struct ck
     streams->put(huffman, plane, cut, end, stream_bytes);
     for (size_t k = 0; k < STREAMS; k++) {
         if (k < STREAMS - 1)
-            put(jumps + 2 * k, stream_bytes[k], 2);
+            ckpt_frame_put(jumps + 2 * k, stream_bytes[k], 2);
         end += stream_bytes[k];
     }
     const uint64_t packed = (uint64_t)(end - out) - LITERALS_HEAD;
-    put(out, CODED | SIZES_OF_18 | (uint64_t)count << SIZE_AT | packed << PACKED_AT, LITERALS_HEAD);
+    ckpt_frame_put(out, CODED | SIZES_OF_18 | (uint64_t)count << SIZE_AT | packed << PACKED_AT,
+                   LITERALS_HEAD);
     return (size_t)(end - out);
 }
 

@@ -97,8 +97,7 @@ static zero_result read_header(struct part *part, struct base_error *error)
 
 static zero_result no_memory_to_open(const char *path, struct base_error *error)
 {
-    zero_fail(error, ZERO_E_NOMEM, "no memory to open '%s'", path);
-    return ZERO_E_NOMEM;
+    return zero_fail(error, ZERO_E_NOMEM, "no memory to open '%s'", path);
 }
 
 static zero_result make_parts(struct ckpt_safetensors *file, size_t count, const char *path,
