@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <time.h>
 
 static int create(pthread_t *thread, size_t stack_bytes, void *(*run)(void *argument),
                   void *argument)
@@ -33,4 +34,20 @@ int base_thread_start(pthread_t *thread, const char *point, size_t stack_bytes,
     errnum = create(thread, stack_bytes, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return errnum;
+}
+
+void base_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+int base_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t deadline_ns)
+{
+    const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / UINT64_C(1000000000)),
+                                      .tv_nsec = (long)(deadline_ns % UINT64_C(1000000000))};
+    return pthread_cond_timedwait(cond, mutex, &deadline);
 }

@@ -109,10 +109,6 @@ zero_result coll_device_query(struct coll_device *device, uint64_t ticket);
 /** Waits until it is done, or something fails; the deadline holds. *Local.* */
 zero_result coll_device_wait(struct coll_device *device, uint64_t ticket);
 
-/** ZERO_OK, or the failure, that of what is under way included; *error, if not NULL, has its
- * message. *Local.* */
-zero_result coll_device_check(struct coll_device *device, struct base_error *error);
-
 /* ------------------------------------------------------------------ operations */
 
 // All: *collective, ordered*. All memory is the device's. `ticket` may be NULL. Several sections

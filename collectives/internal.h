@@ -236,6 +236,16 @@ void coll_arenas_free(struct coll_comm *root);
 
 /* ------------------------------------------------------------------ wait.c */
 
+/** A time that is waited; all zero before it begins. */
+struct coll_clock {
+    uint64_t last_ns; /**< when it was looked at, 0: not yet */
+    uint64_t waited_ns;
+};
+
+/** The time waited up to now, in which this process ran: a long one between two looks is one in
+ * which it did not, as when the job was suspended, and counts a little. */
+uint64_t coll_waited(struct coll_clock *clock);
+
 /** Makes progress until the goal is reached; fails at the time-out or when a rank that is waited
  * for has left or died. */
 zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request,

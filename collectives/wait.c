@@ -12,8 +12,7 @@
 /** The longest sleep: how late a time-out is noticed, and a death that nobody else has seen. */
 #define SLICE_NS UINT64_C(10000000)
 
-/** The most that counts as waited between two looks at the clock: a longer time is one in which
- * this process did not run, as when the job was suspended. */
+/** The most that counts as waited between two looks at the clock. */
 #define RUNNING_NS (10 * SLICE_NS)
 
 /** How often spin_ns is halved while peers come late: on a machine that others use too. */
@@ -24,13 +23,11 @@ enum { MOST_DOUBT = 5 };
 enum { TELL_ROUNDS = 3 };
 
 struct waiter {
-    unsigned rounds;     /**< without progress, */
-    unsigned yields;     /**< and those of them that yielded */
-    bool announced;      /**< sleep_begin() was called, and nothing was looked at since */
-    bool timed;          /**< the clock was read: */
-    uint64_t now_ns;     /**< what it said, */
-    uint64_t waited_ns;  /**< the time without progress, */
-    uint64_t checked_ns; /**< and what that was at the last look at the peers */
+    unsigned rounds;         /**< without progress, */
+    unsigned yields;         /**< and those of them that yielded */
+    bool announced;          /**< sleep_begin() was called, and nothing was looked at since */
+    struct coll_clock clock; /**< the time without progress, */
+    uint64_t checked_ns;     /**< and what that was at the last look at the peers */
 };
 
 static bool reached(const struct coll_comm *comm, const struct coll_request *request,
@@ -118,17 +115,15 @@ static zero_result check_hope(struct coll_comm *comm, const struct coll_request 
     return ZERO_OK;
 }
 
-/** Adds what has passed since the last call to the time waited. */
-static void read_clock(struct waiter *waiter)
+uint64_t coll_waited(struct coll_clock *clock)
 {
     const uint64_t now = base_clock_ns();
-    if (waiter->timed) {
-        const uint64_t passed = now - waiter->now_ns;
-        waiter->waited_ns += passed < RUNNING_NS ? passed : RUNNING_NS;
-    } else {
-        waiter->timed = true;
+    if (clock->last_ns > 0) {
+        const uint64_t passed = now - clock->last_ns;
+        clock->waited_ns += passed < RUNNING_NS ? passed : RUNNING_NS;
     }
-    waiter->now_ns = now;
+    clock->last_ns = now;
+    return clock->waited_ns;
 }
 
 /** After progress: what comes next is another wait. */
@@ -137,8 +132,8 @@ static void start_over(struct coll_family *family, struct waiter *waiter)
     if (waiter->rounds > 0 && waiter->yields == 0 && family->doubt > 0)
         family->doubt--;
     waiter->rounds = waiter->yields = 0;
-    waiter->timed = false;
-    waiter->waited_ns = waiter->checked_ns = 0;
+    waiter->clock = (struct coll_clock){0};
+    waiter->checked_ns = 0;
 }
 
 /** The thread that watches a rank needs a processor to say that it has died; who waits has one. */
@@ -157,8 +152,9 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
     if (round == TELL_ROUNDS)
         coll_tell(comm);
     if (round >= family->spins)
-        read_clock(waiter);
-    if (waiter->yields == 0 && waiter->waited_ns <= family->spin_ns >> family->doubt &&
+        coll_waited(&waiter->clock);
+    const uint64_t waited_ns = waiter->clock.waited_ns;
+    if (waiter->yields == 0 && waited_ns <= family->spin_ns >> family->doubt &&
         (round < family->spins || family->spin_ns > 0)) {
         base_cpu_relax();
         return ZERO_OK;
@@ -167,10 +163,10 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
         family->doubt += family->doubt < MOST_DOUBT;
         family->counters.waits++;
     }
-    if (waiter->waited_ns - waiter->checked_ns >= SLICE_NS ||
-        waiter->waited_ns >= family->timeout_ns || death_in_sight(comm)) {
-        waiter->checked_ns = waiter->waited_ns;
-        const zero_result result = check_hope(comm, request, goal, waiter->waited_ns);
+    if (waited_ns - waiter->checked_ns >= SLICE_NS || waited_ns >= family->timeout_ns ||
+        death_in_sight(comm)) {
+        waiter->checked_ns = waited_ns;
+        const zero_result result = check_hope(comm, request, goal, waited_ns);
         if (result != ZERO_OK)
             return result;
     }

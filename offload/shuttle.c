@@ -349,7 +349,7 @@ zero_result off_shuttle_create(struct off_shuttle **out, const struct off_shuttl
     shuttle->slots = config->slots;
     pthread_mutex_init(&shuttle->mutex, NULL);
     pthread_cond_init(&shuttle->work, NULL);
-    off_tile_queue_news(&shuttle->news);
+    base_cond_init(&shuttle->news);
     zero_result result = make_wagons(shuttle, config, error);
     if (!result) {
         const int failed = base_thread_start(&shuttle->thread, "thread", 0, mover, shuttle);

@@ -369,7 +369,7 @@ zero_result off_stream_create(struct off_stream **out, const struct off_stream_c
     pthread_mutex_init(&stream->mutex, NULL);
     pthread_cond_init(&stream->work, NULL);
     pthread_cond_init(&stream->chores, NULL);
-    off_tile_queue_news(&stream->news);
+    base_cond_init(&stream->news);
     zero_result result = make_buffers(stream, config, error);
     if (!result)
         result = make_coders(stream, config, error);

@@ -1,9 +1,9 @@
 #include "offload/tile_queue.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 #include <stdio.h>
-#include <time.h>
 
 enum { PARTS = 16 }; // of the timeout, in which it is waited
 
@@ -139,22 +139,11 @@ zero_result off_tile_queue_take_unlocked(struct off_tile_queue *queue, pthread_m
     return result;
 }
 
-void off_tile_queue_news(pthread_cond_t *news)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(news, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 zero_result off_tile_queue_await(const struct off_tile_queue *queue, struct off_watch *watch,
                                  pthread_cond_t *news, pthread_mutex_t *mutex)
 {
-    const uint64_t part = queue->timeout_ns / PARTS, began = base_clock_ns(), end = began + part;
-    const struct timespec deadline = {.tv_sec = (time_t)(end / 1000000000),
-                                      .tv_nsec = (long)(end % 1000000000)};
-    pthread_cond_timedwait(news, mutex, &deadline);
+    const uint64_t part = queue->timeout_ns / PARTS, began = base_clock_ns();
+    base_cond_wait_until(news, mutex, began + part);
     const uint64_t passed = base_clock_ns() - began;
     if (!queue->taking || queue->takes != watch->takes)
         *watch = (struct off_watch){.takes = queue->takes};

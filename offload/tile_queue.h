@@ -83,12 +83,9 @@ void off_tile_queue_timed_out(const struct off_tile_queue *queue, const struct b
 zero_result off_tile_queue_take_unlocked(struct off_tile_queue *queue, pthread_mutex_t *mutex,
                                          bool waits, struct off_request **done);
 
-/** Makes the condition that the queue's thread tells its news by. */
-void off_tile_queue_news(pthread_cond_t *news);
-
-/** Waits for news, for a part of the queue's timeout at most; the watch was all zero at first.
- * ZERO_E_TIMEOUT: its thread has asked the engine for something, and not come back for longer than
- * all of it: so neither can it tell. */
+/** Waits for news (made by base_cond_init()), for a part of the queue's timeout at most; the watch
+ * was all zero at first. ZERO_E_TIMEOUT: its thread has asked the engine for something, and not
+ * come back for longer than all of it: so neither can it tell. */
 zero_result off_tile_queue_await(const struct off_tile_queue *queue, struct off_watch *watch,
                                  pthread_cond_t *news, pthread_mutex_t *mutex);
 

@@ -121,7 +121,7 @@ static zero_result make(struct coll_device **made, const struct coll_device_conf
  * has a message. */
 static zero_result meet(struct coll_device *device, struct base_error *error)
 {
-    struct device_clock clock = {0};
+    struct coll_clock clock = {0};
     unsigned rounds = 0;
     zero_result result;
     for (;;) {
@@ -135,7 +135,7 @@ static zero_result meet(struct coll_device *device, struct base_error *error)
         for (int rank = 0; rank < device->host->world; rank++)
             if (atomic_load(&device_board_of(device, rank)->state) == DEVICE_FAILED)
                 return ZERO_AGAIN;
-        const uint64_t waited_ns = device_waited(&clock);
+        const uint64_t waited_ns = coll_waited(&clock);
         if (waited_ns > device->timeout_ns)
             return zero_fail(error, ZERO_E_TIMEOUT, "%s: the ranks have not met within %.1f s",
                              device->transport->name, (double)waited_ns * 1e-9);
@@ -222,11 +222,11 @@ zero_result coll_device_open(struct coll_device **opened, const struct coll_devi
 /** What this rank has given to the others is used by them until they have finished it as well. */
 static void wait_for_all(struct coll_device *device)
 {
-    struct device_clock clock = {0};
+    struct coll_clock clock = {0};
     unsigned rounds = 0;
     zero_result result = coll_device_wait(device, device->started);
     while (!result && !device_board_finished(device, device->started)) {
-        const uint64_t waited_ns = device_waited(&clock);
+        const uint64_t waited_ns = coll_waited(&clock);
         result = coll_progress(device->host); // somebody may wait for that before it comes to it
         if (!result && waited_ns > device->timeout_ns)
             result = device_fail(device, ZERO_E_TIMEOUT, device->started,

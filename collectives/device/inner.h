@@ -203,14 +203,6 @@ zero_result device_fail(struct coll_device *device, zero_result result, uint64_t
 
 /* ------------------------------------------------------------------ watch.c */
 
-/** The most that counts as waited between two looks at the clock: see wait.c. */
-struct device_clock {
-    uint64_t last_ns, waited_ns;
-};
-
-/** Time so far in which this process ran. */
-uint64_t device_waited(struct device_clock *clock);
-
 /** A moment, which gets longer: for loops that wait. */
 void device_pause(unsigned *rounds);
 

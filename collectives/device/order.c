@@ -23,12 +23,12 @@ zero_result device_order_open(struct coll_device *device, struct base_error *err
 /** Whether nothing is under way in the stream any more, or soon. */
 static bool is_drained(struct coll_device *device)
 {
-    struct device_clock clock = {0};
+    struct coll_clock clock = {0};
     unsigned rounds = 0;
     if (!device->behind || device->kind->event_record(device->behind, device->stream, NULL))
         return true;
     while (device->kind->event_query(device->behind, NULL) == ZERO_AGAIN) {
-        if (device_waited(&clock) > DEVICE_ENDING_NS)
+        if (coll_waited(&clock) > DEVICE_ENDING_NS)
             return false;
         device_pause(&rounds);
     }
@@ -140,7 +140,7 @@ zero_result device_begin(struct coll_device *device, const struct coll_signature
 /** Asks the transport until it is through with what it was given. */
 static zero_result settle(struct coll_device *device, uint64_t sequence)
 {
-    struct device_clock clock = {0};
+    struct coll_clock clock = {0};
     unsigned rounds = 0;
     for (;;) {
         struct base_error inner = {.result = ZERO_OK};
@@ -155,7 +155,7 @@ static zero_result settle(struct coll_device *device, uint64_t sequence)
         const int left = device_board_left(device, sequence);
         if (left >= 0)
             return device_fail(device, ZERO_E_PEER, sequence, DEVICE_HAS_LEFT, left);
-        const uint64_t waited_ns = device_waited(&clock);
+        const uint64_t waited_ns = coll_waited(&clock);
         if (waited_ns > device->timeout_ns)
             return device_fail_timeout(device, sequence, waited_ns);
         coll_progress(device->host); // somebody may wait for that, and come here afterwards
@@ -261,9 +261,4 @@ zero_result coll_device_wait(struct coll_device *device, uint64_t ticket)
         device_pause(&rounds);
     }
     return result;
-}
-
-zero_result coll_device_check(struct coll_device *device, struct base_error *error)
-{
-    return coll_state(device->host, error);
 }

@@ -8,7 +8,6 @@
 #include <time.h>
 
 #define LOOK_NS 1000000L
-#define RUNNING_NS UINT64_C(100000000)
 
 // How long a rank's failure may take to come to the host, whose message names it, where the
 // transport has noticed only that something is gone.
@@ -17,17 +16,6 @@ enum { RUMOUR_MS = 50 };
 enum { PAUSE_SPINS = 100 };
 
 /* ------------------------------------------------------------------ time */
-
-uint64_t device_waited(struct device_clock *clock)
-{
-    const uint64_t now = base_clock_ns();
-    if (clock->last_ns > 0) {
-        const uint64_t passed = now - clock->last_ns;
-        clock->waited_ns += passed < RUNNING_NS ? passed : RUNNING_NS;
-    }
-    clock->last_ns = now;
-    return clock->waited_ns;
-}
 
 void device_pause(unsigned *rounds)
 {
@@ -53,7 +41,7 @@ zero_result device_fail_timeout(struct coll_device *device, uint64_t sequence, u
 
 struct watch {
     uint64_t oldest; /**< the operation that the time is of */
-    struct device_clock clock;
+    struct coll_clock clock;
 };
 
 /** The transport has failed; another rank's end has a better message, if it is that. */
@@ -78,7 +66,7 @@ static uint64_t age(struct coll_device *device, struct watch *watch)
     if (watch->clock.last_ns == 0 &&
         device->kind->event_query(device_operation(device, oldest)->ready, NULL) == ZERO_AGAIN)
         return 0;
-    return device_waited(&watch->clock);
+    return coll_waited(&watch->clock);
 }
 
 /** With the mutex; something is under way. */
@@ -108,20 +96,18 @@ static void wait_a_moment(struct coll_device *device, struct watch *watch)
         pthread_cond_wait(&device->news, &device->mutex);
         return;
     }
-    const uint64_t until = base_clock_ns() + LOOK_NS;
-    const struct timespec at = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
-    pthread_cond_timedwait(&device->news, &device->mutex, &at);
+    base_cond_wait_until(&device->news, &device->mutex, base_clock_ns() + LOOK_NS);
 }
 
 /** After a failure: ranks that are threads may read what is lent to them until they have come to it
  * themselves. */
 static void wait_for_readers(struct coll_device *device)
 {
-    struct device_clock clock = {0};
+    struct coll_clock clock = {0};
     unsigned rounds = 0;
     if (!device->transport->lends || strcmp(coll_private_path(device->host), "direct") != 0)
         return;
-    while (!device_board_closed(device) && device_waited(&clock) < DEVICE_ENDING_NS / 2)
+    while (!device_board_closed(device) && coll_waited(&clock) < DEVICE_ENDING_NS / 2)
         device_pause(&rounds);
 }
 
@@ -159,12 +145,8 @@ static void *watch_it(void *argument)
 
 zero_result device_watch_start(struct coll_device *device, struct base_error *error)
 {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&device->mutex, NULL);
-    pthread_cond_init(&device->news, &attributes);
-    pthread_condattr_destroy(&attributes);
+    base_cond_init(&device->news);
     const int failed = base_thread_start(&device->watcher, "device.thread", 0, watch_it, device);
     if (failed) {
         pthread_cond_destroy(&device->news);
@@ -177,15 +159,13 @@ zero_result device_watch_start(struct coll_device *device, struct base_error *er
 
 bool device_watch_stop(struct coll_device *device)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(DEVICE_ENDING_NS / 1000000000);
+    const uint64_t until = base_clock_ns() + DEVICE_ENDING_NS;
     pthread_mutex_lock(&device->mutex);
     device->is_over = true;
     pthread_cond_broadcast(&device->news);
     int waited = 0;
     while (!device->aborted && waited != ETIMEDOUT)
-        waited = pthread_cond_timedwait(&device->news, &device->mutex, &until);
+        waited = base_cond_wait_until(&device->news, &device->mutex, until);
     const bool ended = device->aborted;
     pthread_mutex_unlock(&device->mutex);
     if (!ended) {

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "collectives/direct/direct.h"
 #include "collectives/transport/shared.h"
 
@@ -62,11 +63,7 @@ zero_result coll_team_create(struct coll_team **team, int world, struct base_err
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a team");
     created->world = world;
     pthread_mutex_init(&created->mutex, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&created->complete, &attributes);
-    pthread_condattr_destroy(&attributes);
+    base_cond_init(&created->complete);
     *team = created;
     return ZERO_OK;
 }
@@ -196,9 +193,7 @@ static zero_result meet_ranks(struct coll_comm *comm, struct base_error *error)
     struct threads *threads = comm->link;
     struct coll_team *team = threads->team;
     struct meeting *meeting = threads->meeting;
-    const uint64_t until = base_clock_ns() + comm->family->timeout_ns;
-    const struct timespec deadline = {.tv_sec = (time_t)(until / UINT64_C(1000000000)),
-                                      .tv_nsec = (long)(until % UINT64_C(1000000000))};
+    const uint64_t deadline = base_clock_ns() + comm->family->timeout_ns;
     zero_result result = ZERO_OK;
     pthread_mutex_lock(&team->mutex);
     if (meeting->blocks[comm->rank]) {
@@ -214,7 +209,7 @@ static zero_result meet_ranks(struct coll_comm *comm, struct base_error *error)
         pthread_cond_broadcast(&team->complete);
     int waited = 0;
     while (!meeting->complete && waited != ETIMEDOUT)
-        waited = pthread_cond_timedwait(&team->complete, &team->mutex, &deadline);
+        waited = base_cond_wait_until(&team->complete, &team->mutex, deadline);
     if (!meeting->complete) {
         result = fail_incomplete(comm, meeting, error);
         goto out;

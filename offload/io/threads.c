@@ -4,7 +4,6 @@
 #include "offload/io/engine.h"
 
 #include <errno.h>
-#include <time.h>
 
 enum { MOST_THREADS = 64 };
 
@@ -77,13 +76,9 @@ static void *thread_main(void *argument)
 
 static void prepare_waiting(struct threads_engine *engine)
 {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_cond_init(&engine->work, NULL);
-    pthread_cond_init(&engine->news, &attributes);
-    pthread_condattr_destroy(&attributes);
+    base_cond_init(&engine->news);
 }
 
 // Ends after the transfers that threads have begun; the others are given up.
@@ -187,11 +182,9 @@ static zero_result threads_reap(void *state, uint64_t deadline_ns, struct off_co
 {
     (void)error;
     struct threads_engine *engine = state;
-    const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / 1000000000),
-                                      .tv_nsec = (long)(deadline_ns % 1000000000)};
     pthread_mutex_lock(&engine->mutex);
     while (engine->done.count == 0 && !engine->woken && deadline_ns > 0)
-        if (pthread_cond_timedwait(&engine->news, &engine->mutex, &deadline) == ETIMEDOUT)
+        if (base_cond_wait_until(&engine->news, &engine->mutex, deadline_ns) == ETIMEDOUT)
             break;
     for (*count = 0; *count < most && engine->done.count > 0; ++*count) {
         const unsigned number = take(engine, &engine->done);

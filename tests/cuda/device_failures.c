@@ -54,7 +54,7 @@ static bool ends(struct device_rank *rank, void *memory, zero_result result, con
     NEED(device_rank_learns(rank, result, words));
     NEED(exchange(rank, memory, 9, &ticket) == result && ticket == 0);
     NEED(coll_device_after(rank->device, rank->stream) == result);
-    NEED(coll_device_check(rank->device, &error) == result && strstr(error.message, words));
+    NEED(coll_state(rank->host, &error) == result && strstr(error.message, words));
     NEED(coll_progress(rank->host) == result && coll_barrier(rank->host) == result);
     return true;
 }

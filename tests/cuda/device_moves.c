@@ -321,7 +321,7 @@ static bool small(struct device_rank *rank)
         NEED(coll_device_broadcast(rank->device, it.from, bytes, root, label, &ticket) == ZERO_OK);
         NEED(is_as_expected(rank, &it, it.from, bytes, ticket));
         NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
-        NEED(coll_device_check(rank->device, NULL) == ZERO_OK);
+        NEED(coll_state(rank->host, NULL) == ZERO_OK);
     }
     forget(&it);
     return true;

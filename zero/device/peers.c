@@ -138,7 +138,7 @@ static zero_result told(const zero_ctx *z, zero_result result, struct base_error
 {
     if (!result)
         return ZERO_OK;
-    coll_device_check(z->device->state->peers, error);
+    coll_state(z->comm, error);
     return result;
 }
 
