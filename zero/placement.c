@@ -67,7 +67,7 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
         return;
     placement->moments_bytes +=
         (size_t)section->moments * place->state_granules * granule_bytes(moment);
-    if (place->master && section->dtype != ZERO_F32) {
+    if (eng_apart(section, place)) {
         place->masters = placement->masters_bytes / sizeof(float);
         placement->masters_bytes += place->state_granules * granule_bytes(ZERO_F32);
     }

@@ -73,6 +73,13 @@ struct eng_section_place {
     size_t masters; /**< element of state_first in masters; 16-bit dtypes with masters only */
 };
 
+/** Whether its master weights are something else than its working copies. */
+static inline bool eng_apart(const struct eng_section *section,
+                             const struct eng_section_place *place)
+{
+    return place->master && section->dtype != ZERO_F32;
+}
+
 /** How large a unit's buffers are. */
 struct eng_unit_place {
     size_t gather_bytes; /**< of its sharded sections */

@@ -47,7 +47,7 @@ static size_t granule_bytes(const struct eng_config *config, const struct eng_se
                             const struct eng_section_place *place)
 {
     const size_t moments = section->frozen ? 0 : (size_t)section->moments;
-    const bool apart = place->master && section->dtype != ZERO_F32;
+    const bool apart = eng_apart(section, place);
     if (config->streamed)
         return ENG_GRANULE * eng_dtype_size(section->dtype);
     return ENG_GRANULE * (eng_dtype_size(section->dtype) + (apart ? sizeof(float) : 0) +
@@ -148,7 +148,7 @@ static void lay(const zero_ctx *z, struct buffer *buffer, const struct eng_part 
 {
     const size_t s = part->slice->section;
     const struct eng_section *section = &z->layout.sections[s];
-    const bool apart = z->placement.sections[s].master && section->dtype != ZERO_F32;
+    const bool apart = eng_apart(section, &z->placement.sections[s]);
     const size_t first = part->slice->granule + part->first / ENG_GRANULE;
     const size_t end = part->slice->granule + (part->first + part->count - 1) / ENG_GRANULE + 1;
     const size_t element = first * ENG_GRANULE, elements = (end - first) * ENG_GRANULE;
@@ -250,7 +250,7 @@ zero_result eng_bounce_visit(zero_ctx *z, const struct eng_part *part, enum eng_
     zero_result r = device_tiles_settle(z, &inner);
     // The working copy may still be read.
     if (!r && writes(access))
-        r = eng_device_quiet(z, &inner);
+        r = device_quiet(z, &inner);
     if (!r)
         r = visit_all(z, part, &visitor, &inner);
     z->device->ops->stream_sync(z->device->own, &inner);

@@ -1,6 +1,7 @@
 /**
  * zero/device/device.h: working copies and gradients on a device, where the program computes; what
- * of the engine is on the host calls these. All but the first five only if z->device.
+ * of the engine is on the host calls these. Only if z->device: all but open, close, what counts
+ * bytes, and what says so.
  */
 #ifndef ZERO_DEVICE_DEVICE_H
 #define ZERO_DEVICE_DEVICE_H
@@ -71,14 +72,6 @@ size_t eng_device_received(const zero_ctx *z, const struct eng_placement *placem
 /** Elements of the sums of ranks before one, in the array of all sums; 0 where that has only this
  * rank's. */
 size_t eng_device_sums_before(const zero_ctx *z, int rank);
-/** Copies to the host, or to the device, behind everything that is queued so far, and waits. */
-zero_result eng_device_fetch(const zero_ctx *z, void *host, const void *device, size_t bytes,
-                             struct base_error *error);
-zero_result eng_device_store(const zero_ctx *z, void *device, const void *host, size_t bytes,
-                             struct base_error *error);
-/** What the engine's own stream is given from now on begins after everything that the program has
- * queued so far and that reads working copies. */
-zero_result eng_device_quiet(const zero_ctx *z, struct base_error *error);
 /** Memory for the metrics of as many micro-batches as there are now, to be taken or dropped.
  * ZERO_E_NOMEM; *memory NULL then, and without state there. */
 zero_result eng_device_metrics_make(const zero_ctx *z, unsigned char **memory,

@@ -165,7 +165,7 @@ zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradie
 zero_result device_vote(zero_ctx *z, struct base_error *error);
 /** Everybody has all sums. */
 zero_result device_share_sums(zero_ctx *z, struct base_error *error);
-/** The program's stream, or another one, waits for a unit's values that other ranks have sent. */
+/** The stream of the call waits for a unit's values that other ranks have sent. */
 zero_result device_arrived(zero_ctx *z, zero_unit unit, struct base_error *error);
 zero_result device_arrived_persistent(zero_ctx *z, struct base_error *error);
 /** Bytes of its tables. */
@@ -187,6 +187,12 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
 
 zero_result device_state_make(zero_ctx *z, struct base_error *error);
 void device_state_free(zero_ctx *z);
+/** Copies to the host, or to the device, behind everything that is queued so far, and waits. */
+zero_result device_copy(const zero_ctx *z, void *to, const void *from, size_t bytes,
+                        struct base_error *error);
+/** What the engine's own stream is given from now on begins after everything that the program has
+ * queued so far and that reads working copies. */
+zero_result device_quiet(const zero_ctx *z, struct base_error *error);
 /** Nothing of a sum is bad so far. No verdict is under way. */
 zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);
 

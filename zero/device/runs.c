@@ -66,7 +66,7 @@ static struct eng_device_run run_of(const zero_ctx *z, const struct eng_slice *s
     };
     for (int k = 0; k < group->optimizer->moments; k++)
         run.moment[k] = device_field(z, 1 + k, s, first);
-    if (master && dtype != ZERO_F32)
+    if (eng_apart(&z->layout.sections[s], &z->placement.sections[s]))
         run.work = (uint16_t *)(void *)eng_home(z, s, first / ENG_GRANULE);
     return run;
 }
@@ -113,8 +113,8 @@ zero_result device_runs_refresh(zero_ctx *z, struct base_error *error)
     struct device_state *state = z->device->state;
     state->run_count = cut_runs(z, state->runs);
     state->stale = false;
-    zero_result r = eng_device_store(z, device_runs(z), state->runs,
-                                     state->run_count * sizeof *state->runs, error);
+    zero_result r =
+        device_copy(z, device_runs(z), state->runs, state->run_count * sizeof *state->runs, error);
     // What does not train any more has no squares.
     if (!r)
         r = z->device->ops->zero(device_piece(z->device, DEVICE_SQUARES),

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { ALIGNMENT = 256, MOST_UPDATES = DEVICE_OPEN_STEPS };
+enum { ALIGNMENT = 256 };
 
 static size_t aligned(size_t bytes)
 {
@@ -97,7 +97,7 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
         [DEVICE_GATE] = sizeof(uint32_t),
         [DEVICE_BAD] = z->layout.section_count * sizeof(uint64_t),
         [DEVICE_RECORD] = record_bytes(z),
-        [DEVICE_PREPARED] = MOST_UPDATES * update_bytes(z),
+        [DEVICE_PREPARED] = DEVICE_OPEN_STEPS * update_bytes(z),
         [DEVICE_SCALARS] = z->model.group_count * sizeof(struct eng_rule_scalars),
         [DEVICE_KEYS] = count_keys(z) * sizeof(uint64_t),
         [DEVICE_RUNS] = runs_bytes(z, p),
@@ -125,7 +125,8 @@ static size_t metric_bytes(const zero_ctx *z)
 
 static size_t pinned_bytes(const zero_ctx *z)
 {
-    return DEVICE_OPEN_STEPS * (aligned(record_bytes(z)) + aligned(MOST_UPDATES * update_bytes(z)));
+    return DEVICE_OPEN_STEPS *
+           (aligned(record_bytes(z)) + aligned(DEVICE_OPEN_STEPS * update_bytes(z)));
 }
 
 size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *placement)
@@ -175,7 +176,7 @@ zero_result device_bad_clear(const zero_ctx *z, struct base_error *error)
     const size_t bytes = z->layout.section_count * sizeof(uint64_t);
     uint64_t *none = device_blamed(z, z->step + 1);
     memset(none, 0xff, bytes);
-    return eng_device_store(z, device_piece(z->device, DEVICE_BAD), none, bytes, error);
+    return device_copy(z, device_piece(z->device, DEVICE_BAD), none, bytes, error);
 }
 
 /** Memory of the host that copies go to and come from, by pieces. */
@@ -199,7 +200,7 @@ static zero_result make_pinned(zero_ctx *z, struct base_error *error)
         step->record = (struct eng_device_record *)(void *)memory;
         memory += aligned(record_bytes(z));
         step->prepared = memory;
-        memory += aligned(MOST_UPDATES * update_bytes(z));
+        memory += aligned(DEVICE_OPEN_STEPS * update_bytes(z));
         r = d->ops->event_create(&step->judged, error);
     }
     return r;
@@ -300,7 +301,7 @@ void device_state_free(zero_ctx *z)
 
 /* ------------------------------------------------------------------ copies */
 
-zero_result eng_device_quiet(const zero_ctx *z, struct base_error *error)
+zero_result device_quiet(const zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     zero_result r = ZERO_OK;
@@ -309,27 +310,14 @@ zero_result eng_device_quiet(const zero_ctx *z, struct base_error *error)
     return r;
 }
 
-/** Copies behind all that is queued, and waits for it. */
-static zero_result copy(const zero_ctx *z, void *to, const void *from, size_t bytes,
+zero_result device_copy(const zero_ctx *z, void *to, const void *from, size_t bytes,
                         struct base_error *error)
 {
     const struct eng_device *d = z->device;
     if (bytes == 0)
         return ZERO_OK;
-    zero_result r = eng_device_quiet(z, error);
+    zero_result r = device_quiet(z, error);
     if (!r)
         r = d->ops->copy(to, from, bytes, d->own, error);
     return r ? r : d->ops->stream_sync(d->own, error);
-}
-
-zero_result eng_device_fetch(const zero_ctx *z, void *host, const void *device, size_t bytes,
-                             struct base_error *error)
-{
-    return copy(z, host, device, bytes, error);
-}
-
-zero_result eng_device_store(const zero_ctx *z, void *device, const void *host, size_t bytes,
-                             struct base_error *error)
-{
-    return copy(z, device, host, bytes, error);
 }

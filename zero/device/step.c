@@ -4,10 +4,6 @@
 
 #include "zero/device/inner.h"
 
-#include "base/arena.h"
-
-#include <float.h>
-#include <math.h>
 #include <string.h>
 
 /** Where a step's verdict comes to. */
@@ -183,7 +179,7 @@ static zero_result wait_for_readers(zero_ctx *z, struct base_error *error)
     zero_result r = d->ops->event_record(d->state->handed, d->stream, error);
     if (!r)
         r = d->ops->event_wait(d->state->handed, d->own, error);
-    return r ? r : eng_device_quiet(z, error);
+    return r ? r : device_quiet(z, error);
 }
 
 /** Section by section, each sent on its way when it is updated; what persists goes first. */
@@ -367,9 +363,9 @@ zero_result eng_device_learn(zero_ctx *z)
     if (!r)
         r = d->ops->event_wait(d->valued, d->own, &error);
     if (!r)
-        r = eng_device_fetch(z, &ballot, device_piece(d, DEVICE_BALLOT), sizeof ballot, &error);
+        r = device_copy(z, &ballot, device_piece(d, DEVICE_BALLOT), sizeof ballot, &error);
     if (!r)
-        r = eng_device_fetch(z, bad, device_piece(d, DEVICE_BAD), count * sizeof *bad, &error);
+        r = device_copy(z, bad, device_piece(d, DEVICE_BAD), count * sizeof *bad, &error);
     if (!r) {
         memcpy(z->squares.limb, ballot.limbs, sizeof ballot.limbs);
         z->squares_overflow = ballot.overflow;

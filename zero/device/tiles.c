@@ -11,20 +11,14 @@
 
 enum { BUFFERS = 8, ALIGNMENT = 4096 };
 
-/** Memory of the device, for every BUFFERS-th tile. */
-struct buffer {
-    void *arrived; /**< event behind the way of its newest tile here, */
-    void *worked;  /**< behind the update, */
-    void *left;    /**< and behind the way back */
-};
-
 struct device_tiles {
     struct eng_tiles cut;
-    unsigned char *memory; /**< of the device: buffers, and runs behind them */
-    size_t spacing;        /**< of buffers */
-    size_t used;           /**< of them */
-    struct buffer buffers[BUFFERS];
+    unsigned char *memory;  /**< of the device: buffers, each of every BUFFERS-th tile, and runs */
+    size_t spacing;         /**< of buffers */
+    size_t used;            /**< of them */
     void *inward, *outward; /**< streams */
+    void *arrived, *worked; /**< events behind the newest tile's way in, and behind its update, */
+    void *left[BUFFERS];    /**< and behind the way out of the newest tile of each buffer */
     size_t *first_run;      /**< of each tile that trains, one more at the end, */
     size_t noted;           /**< of which so many are known */
     void *pinned;
@@ -96,9 +90,8 @@ struct eng_device_run *device_runs(const zero_ctx *z)
  * these may be the only weights. */
 static bool stays(const zero_ctx *z, int field, size_t section)
 {
-    const bool apart =
-        z->placement.sections[section].master && z->layout.sections[section].dtype != ZERO_F32;
-    return !z->device->state->tiles || (field == 0 && !apart);
+    const bool only = !eng_apart(&z->layout.sections[section], &z->placement.sections[section]);
+    return !z->device->state->tiles || (field == 0 && only);
 }
 
 /** Where a field is between updates. */
@@ -179,31 +172,31 @@ static zero_result move_tile(const zero_ctx *z, size_t tile, bool in, struct bas
 }
 
 /** Each of the three waits for the one before, and the first one until the buffer is free. */
-zero_result eng_device_tiles_pass(const zero_ctx *z, size_t tile, struct base_error *error)
+static zero_result pass(const zero_ctx *z, size_t tile, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     const struct device_tiles *tiles = d->state->tiles;
-    const struct buffer *buffer = &tiles->buffers[tile % tiles->used];
+    void *left = tiles->left[tile % tiles->used];
     const size_t first = tiles->first_run[tile];
     const size_t count = tiles->first_run[tile + 1] - first;
     if (count == 0)
         return ZERO_OK;
-    zero_result r = d->ops->event_wait(buffer->left, tiles->inward, error);
+    zero_result r = d->ops->event_wait(left, tiles->inward, error);
     if (!r)
         r = move_tile(z, tile, true, error);
     if (!r)
-        r = d->ops->event_record(buffer->arrived, tiles->inward, error);
+        r = d->ops->event_record(tiles->arrived, tiles->inward, error);
     if (!r)
-        r = d->ops->event_wait(buffer->arrived, d->own, error);
+        r = d->ops->event_wait(tiles->arrived, d->own, error);
     if (!r)
         r = device_update_runs(z, first, count, error);
     if (!r)
-        r = d->ops->event_record(buffer->worked, d->own, error);
+        r = d->ops->event_record(tiles->worked, d->own, error);
     if (!r)
-        r = d->ops->event_wait(buffer->worked, tiles->outward, error);
+        r = d->ops->event_wait(tiles->worked, tiles->outward, error);
     if (!r)
         r = move_tile(z, tile, false, error);
-    return r ? r : d->ops->event_record(buffer->left, tiles->outward, error);
+    return r ? r : d->ops->event_record(left, tiles->outward, error);
 }
 
 zero_result device_tiles_update(zero_ctx *z)
@@ -219,7 +212,7 @@ zero_result device_tiles_update(zero_ctx *z)
             continue;
         const size_t end = run.count > 0 ? cut->pieces[run.first + run.count - 1].tile + 1 : 0;
         for (; next < end; next++)
-            if (eng_device_tiles_pass(z, next, &error))
+            if (pass(z, next, &error))
                 return device_failed(z, &error, "an update of state that passes through");
         r = eng_publish_start(z, s);
     }
@@ -240,18 +233,29 @@ zero_result eng_device_tiles_pin(const zero_ctx *z, const struct off_pages *page
     return r;
 }
 
+zero_result eng_device_tiles_pass(const zero_ctx *z, size_t tile, struct base_error *error)
+{
+    struct base_error inner = {0};
+    const zero_result r = pass(z, tile, &inner);
+    return r ? device_tell(z, &inner, "updating a tile of a file", error) : ZERO_OK;
+}
+
 zero_result eng_device_tiles_left(const zero_ctx *z, size_t tile, bool waits,
                                   struct base_error *error)
 {
+    const struct base_device *ops = z->device->ops;
     const struct device_tiles *tiles = z->device->state->tiles;
-    void *left = tiles->buffers[tile % tiles->used].left;
-    return waits ? z->device->ops->event_sync(left, error)
-                 : z->device->ops->event_query(left, error);
+    void *left = tiles->left[tile % tiles->used];
+    struct base_error inner = {0};
+    const zero_result r = waits ? ops->event_sync(left, &inner) : ops->event_query(left, &inner);
+    return r < 0 ? device_tell(z, &inner, "updating a tile of a file", error) : r;
 }
 
 zero_result eng_device_tiles_end(const zero_ctx *z, struct base_error *error)
 {
-    return z->device->ops->event_record(z->device->shown, z->device->own, error);
+    struct base_error inner = {0};
+    const zero_result r = z->device->ops->event_record(z->device->shown, z->device->own, &inner);
+    return r ? device_tell(z, &inner, "updating tiles of files", error) : ZERO_OK;
 }
 
 void eng_device_tiles_stop(const zero_ctx *z)
@@ -281,7 +285,7 @@ zero_result device_tiles_before(const zero_ctx *z, void *stream, struct base_err
     const struct device_tiles *tiles = z->device->state->tiles;
     zero_result r = ZERO_OK;
     for (size_t i = 0; tiles && !r && i < tiles->used; i++)
-        r = z->device->ops->event_wait(tiles->buffers[i].left, stream, error);
+        r = z->device->ops->event_wait(tiles->left[i], stream, error);
     return r;
 }
 
@@ -293,14 +297,12 @@ static zero_result make_ways(const struct base_device *ops, struct device_tiles 
     zero_result r = ops->stream_create(&tiles->inward, false, error);
     if (!r)
         r = ops->stream_create(&tiles->outward, false, error);
-    for (size_t i = 0; !r && i < tiles->used; i++) {
-        struct buffer *buffer = &tiles->buffers[i];
-        r = ops->event_create(&buffer->arrived, error);
-        if (!r)
-            r = ops->event_create(&buffer->worked, error);
-        if (!r)
-            r = ops->event_create(&buffer->left, error);
-    }
+    if (!r)
+        r = ops->event_create(&tiles->arrived, error);
+    if (!r)
+        r = ops->event_create(&tiles->worked, error);
+    for (size_t i = 0; !r && i < tiles->used; i++)
+        r = ops->event_create(&tiles->left[i], error);
     return r;
 }
 
@@ -352,11 +354,10 @@ void device_tiles_free(zero_ctx *z)
         ops->stream_sync(tiles->inward, NULL);
     if (tiles->outward)
         ops->stream_sync(tiles->outward, NULL);
-    for (size_t i = 0; i < tiles->used; i++) {
-        ops->event_destroy(tiles->buffers[i].arrived);
-        ops->event_destroy(tiles->buffers[i].worked);
-        ops->event_destroy(tiles->buffers[i].left);
-    }
+    for (size_t i = 0; i < tiles->used; i++)
+        ops->event_destroy(tiles->left[i]);
+    ops->event_destroy(tiles->worked);
+    ops->event_destroy(tiles->arrived);
     ops->stream_destroy(tiles->inward);
     ops->stream_destroy(tiles->outward);
     ops->unpin(tiles->pinned);

@@ -10,7 +10,7 @@ static bool weights_at_home(const zero_ctx *z, size_t section)
 {
     if (z->placement.sections[section].staged)
         return false;
-    return z->layout.sections[section].dtype == ZERO_F32 || !z->placement.sections[section].master;
+    return !eng_apart(&z->layout.sections[section], &z->placement.sections[section]);
 }
 
 /** Where they are then; *bytes: of `count` of them. */
