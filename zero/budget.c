@@ -61,15 +61,16 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
 {
     const size_t transport = transport_bytes(z);
     struct eng_tier_needs tier = {.tiles = 0};
+    struct eng_device_tiles_needs tiles = {.device = 0};
     for (int rank = 0; rank < z->config.world; rank++) {
         struct eng_placement placement;
         struct eng_need need;
-        struct eng_device_tiles_needs tiles;
         zero_result r = eng_placement_make(&placement, &z->layout, rank, limits, error);
         // At stage 0 every rank updates everything.
-        if (!r && (rank == 0 || limits->stage > 0))
+        const bool differs = rank == 0 || limits->stage > 0;
+        if (!r && differs)
             r = eng_tier_needs(z, &placement, limits->stage, rank, &tier, error);
-        if (!r)
+        if (!r && differs)
             r = eng_device_tiles_need(z, &placement, &tiles, error);
         if (r) {
             eng_placement_free(&placement);

@@ -614,8 +614,6 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
     *config = (struct eng_config){
         .plan_fd = -1,
         .metrics_fd = -1,
-        .allowed_cpus = base_cpu_allowed(),
-        .online_cpus = (int)sysconf(_SC_NPROCESSORS_ONLN),
     };
     zero_result result =
         eng_struct_copy(&known, sizeof known, user ? user : &defaults, "zero_config", error);
@@ -640,6 +638,10 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
     store_all(&resolution);
     config->native = !strcmp(config->reduction, "native");
     config->nvme = !strcmp(config->offload_optimizer, "nvme");
+    if (config->nvme) { // whoever compresses tiles wants to know
+        config->allowed_cpus = base_cpu_allowed();
+        config->online_cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    }
     config->streamed = !strcmp(config->offload_update, "device");
     config->params_nvme = !strcmp(config->offload_params, "nvme");
     config->grads_nvme = !strcmp(config->offload_grads, "nvme");

@@ -56,7 +56,7 @@ struct eng_config {
     int32_t open_units;
     int32_t grad_units;
     int32_t cpu_threads;
-    int allowed_cpus, online_cpus; /**< of this process, and of the host */
+    int allowed_cpus, online_cpus; /**< of this process, and of the host; 0 without files */
     int64_t persist_numel;         /**< 0: none */
     int64_t live_bytes;
     uint64_t seed;

@@ -104,7 +104,7 @@ static void suggest(const zero_ctx *z, struct base_text *text)
     const int last = last_stage(z);
     char size[32];
     for (int stage = z->config.stage; stage <= last; stage++) {
-        const bool shared = stage > 0 && !z->config.params_nvme;
+        const bool shared = stage > 0 && !z->config.params_nvme && !z->config.resident;
         size_t sum;
         if (eng_budget_other(z, stage, shared, &sum, NULL) || sum >= least)
             continue;

@@ -60,7 +60,10 @@ static void write_choices(struct base_text *text, const struct eng_config *confi
         base_text_add(text,
                       "  gather       copy: every rank copies what others have updated "
                       "(gather=%s%s)\n",
-                      config->gather, config->params_nvme ? ", offload_params=nvme" : "");
+                      config->gather,
+                      config->params_nvme ? ", offload_params=nvme"
+                      : config->resident  ? ", state is on the device"
+                                          : "");
     if (config->native)
         base_text_add(text,
                       "  reduction    native: each rank adds up its own micro-batches; the "

@@ -299,7 +299,6 @@ static zero_result skip_step(zero_ctx *z)
     eng_step_record(z, z->step + 1, &verdict, 0);
     z->result.skipped = 1;
     z->result.skips = skips;
-    z->result.updates = z->updates;
     end_batch(z, verdict.stop);
     r = eng_state_on_device(z) ? eng_device_skip(z) : ZERO_OK;
     if (!r)

@@ -78,6 +78,8 @@ static size_t count_segments(const zero_ctx *z, const struct eng_tiles *tiles, i
 
 size_t eng_segments_bytes(const zero_ctx *z, const struct eng_tiles *tiles, int stage, int rank)
 {
+    if (z->config.resident)
+        return 0;
     return count_segments(z, tiles, stage, rank) * sizeof *z->segments +
            (z->layout.section_count + 1) * sizeof *z->section_segments;
 }

@@ -185,25 +185,31 @@ static void count_ballots(const zero_ctx *z, size_t stride, double scale,
         verdict->finite = false;
 }
 
+/** What ranks have said beside the verdict itself. */
+static zero_result hear(zero_ctx *z, size_t stride)
+{
+    eng_tier_hear(z, z->verdict_all + offsetof(struct ballot, update), stride);
+    return eng_save_advance(z, z->verdict_all + offsetof(struct ballot, save), stride);
+}
+
 zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad)
 {
-    struct ballot ballot = {.bad = *bad};
+    const struct ballot ballot = {.bad = *bad};
     const size_t stride = sizeof ballot + eng_metric_bytes(z, metrics->count);
     memcpy(z->verdict_mine, &ballot, sizeof ballot);
     const zero_result r = eng_exchange(z, z->verdict_mine, stride, z->verdict_all);
     if (r)
         return r;
-    for (int rank = 0; rank < z->config.world; rank++) {
-        memcpy(&ballot, z->verdict_all + (size_t)rank * stride, sizeof ballot);
-        eng_bad_min(bad, &ballot.bad);
-    }
+    struct eng_verdict all; // bad of it, and nothing else, is there
+    count_ballots(z, stride, 1, &all);
+    *bad = all.bad;
     eng_metric_reduce(z, metrics, z->verdict_all, stride, sizeof ballot);
     return ZERO_OK;
 }
 
 zero_result eng_verdict_agree(zero_ctx *z, const struct eng_motion *motion, bool *stop)
 {
-    struct ballot ballot = {
+    const struct ballot ballot = {
         .motion_hash = hash_motion(z, motion),
         .stop = eng_stop_asked(z),
         .save = eng_save_word(z),
@@ -213,14 +219,12 @@ zero_result eng_verdict_agree(zero_ctx *z, const struct eng_motion *motion, bool
     if (!r)
         r = check_motion(z, motion, sizeof ballot);
     *stop = false;
-    for (int rank = 0; !r && rank < z->config.world; rank++) {
-        memcpy(&ballot, z->verdict_all + (size_t)rank * sizeof ballot, sizeof ballot);
-        *stop = *stop || ballot.stop;
-    }
-    if (!r)
-        eng_tier_hear(z, z->verdict_all + offsetof(struct ballot, update), sizeof ballot);
-    return r ? r
-             : eng_save_advance(z, z->verdict_all + offsetof(struct ballot, save), sizeof ballot);
+    if (r)
+        return r;
+    struct eng_verdict all; // stop of it, and nothing else, is there
+    count_ballots(z, sizeof ballot, 1, &all);
+    *stop = all.stop;
+    return hear(z, sizeof ballot);
 }
 
 zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng_verdict *verdict)
@@ -246,6 +250,5 @@ zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng
     if (!motion->final)
         return ZERO_OK;
     eng_metric_reduce(z, &z->metrics, z->verdict_all, stride, sizeof ballot);
-    eng_tier_hear(z, z->verdict_all + offsetof(struct ballot, update), stride);
-    return eng_save_advance(z, z->verdict_all + offsetof(struct ballot, save), stride);
+    return hear(z, stride);
 }

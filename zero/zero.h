@@ -484,11 +484,12 @@ typedef struct zero_step_result {
  * new values on their way. *Collective, ordered*, after zero_micro_count micro-batches. All ranks
  * return the same result.
  *
- * With all state on a GPU (device=cuda, nothing offloaded) this is queued there, behind `stream`
- * and before what uses the new values, and the call returns; the host is at most two steps ahead:
- * it waits for the verdict on the step before the last one. ZERO_E_NONFINITE then comes from a
- * later call, of the second step after it at the latest or the first call between steps; no step
- * that was queued meanwhile has changed anything. The calls between steps wait for all that is
+ * With state on a GPU (device=cuda, with nothing offloaded or offload_update=device) this is queued
+ * there, behind `stream` and before what uses the new values, and the call returns; the host is at
+ * most two steps ahead: it waits for the verdict on the step before the last one. With files it
+ * waits for this step's, and for the tiles that pass through the GPU. ZERO_E_NONFINITE then comes
+ * from a later call, of the second step after it at the latest or the first call between steps; no
+ * step that was queued meanwhile has changed anything. The calls between steps wait for all that is
  * queued.
  *
  * ZERO_E_STATE: a unit is gathered, a gradient open, a micro-batch, gradient or metric is missing,
