@@ -115,9 +115,15 @@ static double __longlong_as_double(int64_t x)
     return same_bits<double>(x);
 }
 
-static void atomicAdd(unsigned long long *at, unsigned long long value)
+static uint64_t __umul64hi(uint64_t a, uint64_t b)
 {
-    __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
+    __extension__ typedef unsigned __int128 wide;
+    return (uint64_t)((wide)a * b >> 64);
+}
+
+static unsigned long long atomicAdd(unsigned long long *at, unsigned long long value)
+{
+    return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
 }
 
 static void atomicMin(unsigned long long *at, unsigned long long value)
@@ -220,6 +226,8 @@ static const struct on_host_kernel kernels[] = {
      together<struct eng_device_judgement, eng_cuda_judge>},
     {"eng_cuda_convert", sizeof(struct eng_device_conversion), ENG_CUDA_THREADS,
      take_turns<struct eng_device_conversion, eng_cuda_convert>},
+    {"eng_cuda_digest", sizeof(struct eng_device_digest), ENG_CUDA_THREADS,
+     together<struct eng_device_digest, eng_cuda_digest>},
 };
 
 const struct on_host_kernel *on_host_find(const char *name)

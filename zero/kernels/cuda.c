@@ -13,12 +13,13 @@ __asm__(".pushsection .rodata\n"
         ".incbin \"" ENG_CUDA_IMAGE "\"\n"
         ".popsection\n");
 
-enum kernel { UPDATE, UPDATE_ROUNDED, SUM, SQUARES, CONVERT, JUDGE, KERNELS };
+enum kernel { UPDATE, UPDATE_ROUNDED, SUM, SQUARES, CONVERT, JUDGE, DIGEST, KERNELS };
 
 static const char *const names[KERNELS] = {
     [UPDATE] = "eng_cuda_update",   [UPDATE_ROUNDED] = "eng_cuda_update_rounded",
     [SUM] = "eng_cuda_sum",         [SQUARES] = "eng_cuda_squares",
     [CONVERT] = "eng_cuda_convert", [JUDGE] = "eng_cuda_judge",
+    [DIGEST] = "eng_cuda_digest",
 };
 
 /** The code on one GPU. */
@@ -101,6 +102,12 @@ static zero_result cuda_judge(void *state, const struct eng_device_judgement *ju
     return start(state, JUDGE, 1, judgement, stream, error);
 }
 
+static zero_result cuda_digest(void *state, const struct eng_device_digest *digest, void *stream,
+                               struct base_error *error)
+{
+    return start(state, DIGEST, digest->count, digest, stream, error);
+}
+
 const struct eng_device_kernels eng_device_kernels_cuda = {
     .size = sizeof(struct eng_device_kernels),
     .name = "cuda",
@@ -111,4 +118,5 @@ const struct eng_device_kernels eng_device_kernels_cuda = {
     .squares = cuda_squares,
     .convert = cuda_convert,
     .judge = cuda_judge,
+    .digest = cuda_digest,
 };

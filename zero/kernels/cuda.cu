@@ -450,3 +450,7 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
 /* ------------------------------------------------------------------ verdict */
 
 #include "zero/kernels/judge.h"
+
+/* ------------------------------------------------------------------ fingerprint */
+
+#include "zero/kernels/digest.h"

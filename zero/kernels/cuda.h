@@ -8,7 +8,8 @@
 #include "base/exact_sum.h"
 #include "zero/kernels/device.h"
 
-/** Threads of every block: a granule's elements, four each. */
+/** Threads of every block: a granule's elements, four each; and four for each granule of a digest's
+ * run. */
 #define ENG_CUDA_THREADS (ENG_GRANULE / 4)
 
 /** Granules that a block of the sum takes. */

@@ -137,6 +137,30 @@ struct eng_device_judgement {
     struct eng_device_record *record;
 };
 
+/** The most granules of a run of a digest. */
+#define ENG_DEVICE_GRANULES 64
+
+/** Granules of one array of a slice, side by side. Their hashes are those of checkpoint/digest.h,
+ * of whose place some of this is. */
+struct eng_device_granules {
+    const void *elements;
+    uint64_t name;
+    uint64_t first; /**< number of the first granule in the slice */
+    uint32_t slice, array;
+    uint32_t count; /**< elements: ENG_DEVICE_GRANULES granules at most, the last one of which may
+                       be short */
+    uint32_t element_bytes; /**< 2 or 4 */
+    uint32_t sum;           /**< which one they are added to */
+    uint32_t reserved;
+};
+
+/** Adds the hashes of the granules of some runs to sums. */
+struct eng_device_digest {
+    const struct eng_device_granules *runs;
+    size_t count;
+    uint64_t *sums; /**< modulo 2^128: of each the lower word, then the upper one */
+};
+
 struct eng_device_kernels {
     size_t size; /**< sizeof(struct eng_device_kernels) of the one who filled it */
     const char *name;
@@ -157,6 +181,8 @@ struct eng_device_kernels {
                            void *stream, struct base_error *error);
     zero_result (*judge)(void *state, const struct eng_device_judgement *judgement, void *stream,
                          struct base_error *error);
+    zero_result (*digest)(void *state, const struct eng_device_digest *digest, void *stream,
+                          struct base_error *error);
 };
 
 /** The table for the device called `name`, which this build has. */
