@@ -10,10 +10,14 @@ uint64_t ckpt_digest_name(const char *name)
     return base_hash64(name, strlen(name), 0);
 }
 
+uint64_t ckpt_digest_array(const struct ckpt_digest_place *place)
+{
+    return place->trains ? (uint64_t)place->field : OF_FROZEN;
+}
+
 static uint64_t granule_seed(const struct ckpt_digest_place *place, uint64_t granule)
 {
-    const uint64_t array = place->trains ? (uint64_t)place->field : OF_FROZEN;
-    const uint64_t parts[] = {place->slice, granule, array};
+    const uint64_t parts[] = {place->slice, granule, ckpt_digest_array(place)};
     return base_hash64(parts, sizeof parts, place->name);
 }
 

@@ -22,6 +22,9 @@ struct ckpt_digest_place {
     size_t element_bytes;
 };
 
+/** What stands for the field in what is hashed, below 2^32. */
+uint64_t ckpt_digest_array(const struct ckpt_digest_place *place);
+
 /** Adds the hashes of the granules that elements first .. first+count-1 fill to *sum; first is at a
  * granule, and the last one is short only where its slice ends. */
 void ckpt_digest_add(struct base_hash128 *sum, const struct ckpt_digest_place *place,

@@ -2,21 +2,28 @@
 
 #include "base/arena.h"
 #include "checkpoint/digest.h"
+#include "zero/device/device.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first,
-                    size_t count, const void *elements, struct base_hash128 *sum)
+struct ckpt_digest_place eng_digest_place(const zero_ctx *z, const struct eng_slice *slice,
+                                          int field)
 {
     const struct eng_param *param = &z->model.params[slice->param];
-    const struct ckpt_digest_place place = {
+    return (struct ckpt_digest_place){
         .name = param->name_hash,
         .slice = (uint64_t)slice->index,
         .field = field,
         .trains = !param->frozen,
         .element_bytes = eng_dtype_size(eng_state_dtype(z, slice->param, field)),
     };
+}
+
+void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first,
+                    size_t count, const void *elements, struct base_hash128 *sum)
+{
+    const struct ckpt_digest_place place = eng_digest_place(z, slice, field);
     ckpt_digest_add(sum, &place, first, count, elements);
 }
 
@@ -39,10 +46,13 @@ static zero_result hash_part(zero_ctx *z, void *user, const struct eng_part *par
     return ZERO_OK;
 }
 
+/** What this rank owns, where it is. */
 static zero_result hash_own(zero_ctx *z, struct base_hash128 *sums)
 {
     struct base_error error = {0};
-    if (!eng_state_walk(z, false, ENG_LOOK, hash_part, sums, &error))
+    if (eng_state_on_device(z) && !z->config.streamed)
+        eng_device_digest(z, sums, &error);
+    else if (!eng_state_walk(z, false, ENG_LOOK, hash_part, sums, &error))
         eng_state_walk(z, true, ENG_LOOK, hash_part, sums, &error);
     return z->tier || eng_state_on_device(z) ? eng_agree_on_file(z, &error, "the fingerprint")
                                              : ZERO_OK;

@@ -169,6 +169,26 @@ static void values_are_read_and_written_as_on_the_host(void **state)
     }
 }
 
+// More of them than a fingerprint's table takes to the GPU at once.
+static const struct toy_tensor layers = {.name = "layers", .slices = 30, .numel = 1100};
+
+static bool train_and_note(struct place *place)
+{
+    return job_train(place, 1) && note_state(place);
+}
+
+static void many_slices_have_one_fingerprint(void **state)
+{
+    (void)state;
+    struct job job = job_of_kind(1, train_and_note);
+    job.toy = (struct toy){.tensors = &layers,
+                           .tensor_count = 1,
+                           .unit_count = layers.slices,
+                           .micro_batches = 1,
+                           .dtype = ZERO_BF16};
+    job_compare(1, &job);
+}
+
 /* ------------------------------------------------------------------ files of tensors */
 
 static bool export_and_import(struct place *place)
@@ -416,6 +436,10 @@ static bool fail_once(struct place *place)
     // Nobody copies now but who is to fail.
     fail_next("cuMemcpyAsync", CUDA_ERROR_LAUNCH_FAILED);
     TEAM_FAILS(rank, zero_fingerprint(rank->z, digest), ZERO_E_DEVICE, "cuMemcpyAsync");
+    if (!streams) { // there is a kernel for it
+        fail_next("cuLaunchKernel", CUDA_ERROR_LAUNCH_FAILED);
+        TEAM_FAILS(rank, zero_fingerprint(rank->z, digest), ZERO_E_DEVICE, "eng_cuda_digest");
+    }
     fail_next("cuMemcpyAsync", CUDA_ERROR_LAUNCH_FAILED);
     TEAM_OK(rank, zero_save(rank->z, job_directory.directory, NULL));
     TEAM_FAILS(rank, zero_save_wait(rank->z), ZERO_E_DEVICE, "cuMemcpyAsync");
@@ -463,6 +487,7 @@ int main(int argc, char **argv)
     streams = files || (argc > 1 && strcmp(argv[1], "streamed") == 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_read_and_written_as_on_the_host),
+        cmocka_unit_test(many_slices_have_one_fingerprint),
         cmocka_unit_test(tensors_go_to_files_and_back),
         cmocka_unit_test(checkpoints_go_from_one_place_to_the_other),
         cmocka_unit_test(ranks_save_and_load_together),

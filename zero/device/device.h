@@ -6,6 +6,7 @@
 #ifndef ZERO_DEVICE_DEVICE_H
 #define ZERO_DEVICE_DEVICE_H
 
+#include "base/hash.h"
 #include "offload/pages.h"
 #include "zero/layout.h"
 #include "zero/placement.h"
@@ -82,6 +83,12 @@ void eng_device_metrics_take(zero_ctx *z, unsigned char *memory);
 void eng_device_metrics_drop(const zero_ctx *z, unsigned char *memory);
 /** What trains has changed. Also without a device. */
 void eng_device_stale(zero_ctx *z);
+
+/* ---- digest.c: with state on the device that does not pass through it */
+
+/** The sum of each tensor, of what this rank owns, behind everything that is queued so far. */
+zero_result eng_device_digest(const zero_ctx *z, struct base_hash128 *sums,
+                              struct base_error *error);
 
 /* ---- tiles.c: with state that passes through the device (config.streamed) */
 

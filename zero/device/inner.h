@@ -47,6 +47,8 @@ enum device_piece {
     DEVICE_SCALARS,
     DEVICE_KEYS,
     DEVICE_RUNS,
+    DEVICE_HASHED, /**< what a digest works through, */
+    DEVICE_DIGEST, /**< and a sum a tensor */
     DEVICE_PIECES
 };
 
@@ -198,6 +200,9 @@ zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);
 
 /* ---- runs.c */
 
+/** Elements of a slice that are in some granules of its section, from *first of the section on. */
+size_t device_covered(const struct eng_slice *slice, size_t granule, size_t granules,
+                      size_t *first);
 /** How many there are at most; tiles: that state passes through the device in, or NULL. */
 size_t device_runs_count(const struct eng_layout *layout, const struct eng_placement *placement,
                          const struct eng_tiles *tiles);
@@ -205,6 +210,14 @@ size_t device_runs_count(const struct eng_layout *layout, const struct eng_place
 zero_result device_runs_make(const zero_ctx *z, struct base_error *error);
 /** Makes device_runs() those of what trains now. */
 zero_result device_runs_refresh(zero_ctx *z, struct base_error *error);
+
+/* ---- digest.c */
+
+/** How many runs of granules a rank with this placement hashes; none of what passes through the
+ * device. */
+size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placement);
+/** Makes the table of them on the device, which never changes. */
+zero_result device_digest_make(const zero_ctx *z, struct base_error *error);
 
 /* ---- tiles.c */
 

@@ -5,17 +5,21 @@
 
 #include "base/arena.h"
 
+size_t device_covered(const struct eng_slice *slice, size_t granule, size_t granules, size_t *first)
+{
+    const size_t begin = slice->granule * ENG_GRANULE, end = begin + slice->numel;
+    const size_t in = granule * ENG_GRANULE, in_end = in + granules * ENG_GRANULE;
+    *first = begin > in ? begin : in;
+    const size_t last = end < in_end ? end : in_end;
+    return last > *first ? last - *first : 0;
+}
+
 /** Elements of a slice that a rank's state covers, from one of the section on. */
 static size_t covered(const struct eng_placement *placement, const struct eng_slice *slice,
                       size_t *first)
 {
     const struct eng_section_place *place = &placement->sections[slice->section];
-    const size_t begin = slice->granule * ENG_GRANULE, end = begin + slice->numel;
-    const size_t state = place->state_first * ENG_GRANULE;
-    const size_t state_end = state + place->state_granules * ENG_GRANULE;
-    *first = begin > state ? begin : state;
-    const size_t last = end < state_end ? end : state_end;
-    return last > *first ? last - *first : 0;
+    return device_covered(slice, place->state_first, place->state_granules, first);
 }
 
 /** How many elements the next run of a slice has: all of one owner, whose sums lie together. */

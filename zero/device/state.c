@@ -101,6 +101,9 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
         [DEVICE_SCALARS] = z->model.group_count * sizeof(struct eng_rule_scalars),
         [DEVICE_KEYS] = count_keys(z) * sizeof(uint64_t),
         [DEVICE_RUNS] = runs_bytes(z, p),
+        [DEVICE_HASHED] = device_digest_count(z, p) * sizeof(struct eng_device_granules),
+        [DEVICE_DIGEST] =
+            z->config.streamed ? 0 : z->model.param_count * sizeof(struct base_hash128),
     };
     offsets[0] = 0;
     for (int i = 0; i < DEVICE_PIECES; i++)
@@ -268,6 +271,8 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
         r = device_tiles_make(z, error);
     if (!r)
         r = device_runs_make(z, error);
+    if (!r)
+        r = device_digest_make(z, error);
     if (!r)
         r = make_pinned(z, error);
     if (!r)

@@ -13,6 +13,7 @@
 #define ZERO_STATE_H
 
 #include "base/hash.h"
+#include "checkpoint/digest.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "zero/engine.h"
@@ -54,8 +55,11 @@ struct eng_digest {
 /** ZERO_E_NOMEM. */
 zero_result eng_digest_make(const zero_ctx *z, struct eng_digest *digest, struct base_error *error);
 void eng_digest_free(struct eng_digest *digest);
+/** Which field of a slice: see eng_state_fields(). */
+struct ckpt_digest_place eng_digest_place(const zero_ctx *z, const struct eng_slice *slice,
+                                          int field);
 /** Adds the hashes of the granules in elements first .. first+count-1 of one field of a slice;
- * first is at a granule. field: see eng_state_fields(). */
+ * first is at a granule. */
 void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first,
                     size_t count, const void *elements, struct base_hash128 *sum);
 /** Adds every rank's sums up and makes the fingerprint of them and of a moment. Collective.
