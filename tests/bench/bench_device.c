@@ -1,7 +1,7 @@
-// What a step does on a GPU against that GPU's memory bandwidth: the update, the ordered sum, and
-// copies from and to the host; and the update against PyTorch's. bench_device [ELEMENTS [PYTHON]]:
-// of the arrays (default: 128 Mi, 5 GiB of the GPU); a python3 with torch, for the last row.
-// Without a GPU that is a skip.
+// What is done on a GPU against that GPU's memory bandwidth: the update, the ordered sum, the
+// fingerprint, and copies from and to the host; and the update against PyTorch's. bench_device
+// [ELEMENTS [PYTHON]]: of the arrays (default: 128 Mi, 5 GiB of the GPU); a python3 with torch, for
+// the last row. Without a GPU that is a skip.
 #include "base/arena.h"
 #include "base/device.h"
 #include "tests/bench/bench.h"
@@ -31,7 +31,8 @@ struct work {
     unsigned char *host[2], *there[2];           // HOST_BYTES of each, one for each direction
     void *streams[2];
     struct eng_device_run *runs;
-    void *scalars, *squares, *bad;
+    struct eng_device_granules *hashed;
+    void *scalars, *squares, *bad, *digest;
     struct other_program torch;
 };
 
@@ -88,6 +89,32 @@ static void make_runs(struct work *work)
     base_free(list);
 }
 
+static size_t hashed_runs(const struct work *work)
+{
+    const size_t run = ENG_DEVICE_GRANULES * ENG_GRANULE;
+    return (work->count + run - 1) / run;
+}
+
+// Of the weights.
+static void make_hashed(struct work *work)
+{
+    const size_t run = ENG_DEVICE_GRANULES * ENG_GRANULE, runs = hashed_runs(work);
+    struct eng_device_granules *list = base_calloc(runs, sizeof *list);
+    if (!list)
+        exit(1);
+    for (size_t r = 0; r < runs; r++) {
+        const size_t first = r * run, left = work->count - first;
+        list[r] = (struct eng_device_granules){
+            .elements = work->weight + 4 * first,
+            .first = first / ENG_GRANULE,
+            .count = (uint32_t)(left < run ? left : run),
+            .element_bytes = 4,
+        };
+    }
+    work->hashed = put(work, list, runs * sizeof *list);
+    base_free(list);
+}
+
 static void make_host(struct work *work)
 {
     struct base_error error = {0};
@@ -120,7 +147,9 @@ static void make(struct work *work)
     work->squares = memory(work, work->count / ENG_GRANULE * sizeof(double));
     work->scalars = put(work, &scalars, sizeof scalars);
     work->bad = put(work, &none, sizeof none);
+    work->digest = memory(work, 2 * sizeof(uint64_t));
     make_runs(work);
+    make_hashed(work);
     make_host(work);
 }
 
@@ -176,6 +205,12 @@ static zero_result give_sum_of_all(struct work *work, struct base_error *error)
     return give_sum(work, RANKS, error);
 }
 
+static zero_result give_digest(struct work *work, struct base_error *error)
+{
+    const struct eng_device_digest digest = {work->hashed, hashed_runs(work), work->digest};
+    return work->kernels->digest(work->state, &digest, work->stream, error);
+}
+
 static zero_result give_copy(struct work *work, struct base_error *error)
 {
     return work->device->copy(work->moments[0], work->weight, 4 * work->count, work->stream, error);
@@ -194,6 +229,11 @@ static double sum_of_one(void *user)
 static double sum_of_all(void *user)
 {
     return timed(user, give_sum_of_all);
+}
+
+static double digest(void *user)
+{
+    return timed(user, give_digest);
 }
 
 static double copy(void *user)
@@ -297,9 +337,10 @@ static void torch_row(struct work *work, char *python)
 static void unmake(struct work *work)
 {
     const struct base_device *device = work->device;
-    void *const all[] = {work->narrow, work->weight,   work->moments[0], work->moments[1],
-                         work->work,   work->received, work->squares,    work->scalars,
-                         work->bad,    work->runs,     work->there[0],   work->there[1]};
+    void *const all[] = {work->narrow,   work->weight,   work->moments[0], work->moments[1],
+                         work->work,     work->received, work->squares,    work->scalars,
+                         work->bad,      work->runs,     work->hashed,     work->digest,
+                         work->there[0], work->there[1]};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         device->free(all[i]);
     for (int i = 0; i < 2; i++) {
@@ -329,6 +370,7 @@ int main(int argc, char **argv)
     row(&work, "AdamW, bf16 gradient and weight", 28, update, 0.92);
     row(&work, "ordered sum, 1 rank", 2 + 8, sum_of_one, 0.90);
     row(&work, "ordered sum, 8 ranks", 2 * RANKS + 8, sum_of_all, 0.90);
+    row(&work, "fingerprint of fp32", 4, digest, 0);
     transfer_row(&work, "from the GPU", up, 1);
     transfer_row(&work, "both ways", both, 2);
     if (argc > 2)
