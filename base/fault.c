@@ -15,10 +15,11 @@
 
 enum { MAX_RULES = 16, LARGEST_ERRNO = 133, LONGEST_DELAY_NS = 2000000 };
 
-enum action { FAIL, KILL, STOP, EXIT, EXEC, DELAY, ACTIONS };
+enum action { FAIL, KILL, STOP, EXIT, EXEC, DELAY, HANG, ACTIONS };
 
 static const char *const action_names[ACTIONS] = {
-    [KILL] = "kill", [STOP] = "stop", [EXIT] = "exit", [EXEC] = "exec", [DELAY] = "delay",
+    [KILL] = "kill", [STOP] = "stop",   [EXIT] = "exit",
+    [EXEC] = "exec", [DELAY] = "delay", [HANG] = "hang",
 };
 
 struct rule {
@@ -38,7 +39,9 @@ struct rules {
 // Set by tests or, once, from ZERO_FAULT; base_fault_state tells whether there is anything here.
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
+static pthread_cond_t replaced = PTHREAD_COND_INITIALIZER;
 static struct rules active;
+static uint64_t replacements; // of them
 static uint64_t fired;
 static struct base_error environment_error;
 
@@ -123,8 +126,10 @@ static void activate(const struct rules *rules)
 {
     pthread_mutex_lock(&mutex);
     active = *rules;
+    replacements++;
     fired = 0;
     atomic_store_explicit(&base_fault_state, rules->count > 0, memory_order_relaxed);
+    pthread_cond_broadcast(&replaced);
     pthread_mutex_unlock(&mutex);
 }
 
@@ -191,12 +196,17 @@ static void delay(const char *point, uint64_t hits)
     nanosleep(&(struct timespec){.tv_nsec = (long)(ns % LONGEST_DELAY_NS)}, NULL);
 }
 
-static void act(enum action action, const char *point, uint64_t hits)
+static void hang(uint64_t since)
 {
-    if (action == DELAY) {
-        delay(point, hits);
-        return;
-    }
+    pthread_mutex_lock(&mutex);
+    while (replacements == since)
+        pthread_cond_wait(&replaced, &mutex);
+    pthread_mutex_unlock(&mutex);
+}
+
+// Ends this process, or stops it.
+static void end(enum action action)
+{
     if (told)
         told(told_user);
     switch (action) {
@@ -221,6 +231,7 @@ int base_fault_hit(const char *point)
     enum action action = FAIL;
     uint64_t hits = 0;
     pthread_mutex_lock(&mutex);
+    const uint64_t since = replacements;
     for (int i = 0; i < active.count; i++) {
         struct rule *rule = &active.rule[i];
         if (!matches(rule, point))
@@ -234,7 +245,11 @@ int base_fault_hit(const char *point)
     fired += errnum != 0 || action != FAIL;
     pthread_mutex_unlock(&mutex);
     // Outside the lock: the other threads go on while this one sleeps.
-    if (action != FAIL)
-        act(action, point, hits);
+    if (action == DELAY)
+        delay(point, hits);
+    else if (action == HANG)
+        hang(since);
+    else if (action != FAIL)
+        end(action);
     return errnum;
 }

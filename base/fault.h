@@ -17,6 +17,7 @@
  *     exit       _exit(0)
  *     exec       becomes "/bin/sleep 60"
  *     delay      sleeps for a random time of up to 2 ms, then the point succeeds
+ *     hang       does not come back until the faults are replaced, then the point succeeds
  *
  *     ZERO_FAULT="coll.reduce-scatter.read:kill@3"
  *

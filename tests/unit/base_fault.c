@@ -219,6 +219,30 @@ static void a_delay_takes_time_and_succeeds(void **state)
     assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
 }
 
+static void *hit_once(void *argument)
+{
+    atomic_int *result = argument;
+    atomic_store(result, base_fault("p"));
+    return NULL;
+}
+
+static void a_hang_lasts_until_the_faults_are_replaced(void **state)
+{
+    (void)state;
+    atomic_int result = -1;
+    pthread_t thread;
+    assert_int_equal(base_fault_set("p:hang@1", NULL), ZERO_OK);
+    assert_int_equal(pthread_create(&thread, NULL, hit_once, &result), 0);
+    while (base_fault_fired() == 0)
+        usleep(1000);
+    usleep(20000);
+    assert_int_equal(atomic_load(&result), -1);
+    assert_int_equal(base_fault("p"), 0);
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(atomic_load(&result), 0);
+}
+
 // In a process of its own, because the environment is read once.
 static int try_malformed_environment(void)
 {
@@ -257,6 +281,7 @@ int main(void)
         cmocka_unit_test(threads_count_together),
         cmocka_unit_test(actions_end_or_stop_the_process),
         cmocka_unit_test(a_delay_takes_time_and_succeeds),
+        cmocka_unit_test(a_hang_lasts_until_the_faults_are_replaced),
         cmocka_unit_test(a_malformed_environment_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
