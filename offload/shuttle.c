@@ -29,6 +29,7 @@ struct off_shuttle {
     bool *moving;                  // tiles
     struct off_move *first, *last; // that have not begun
     bool asked, stop;              // the thread: to look what there is to do, to end
+    bool exchanging;               // it is with contents of a move
     struct base_error failure;     // the first
     struct off_shuttle_counts counts;
 };
@@ -92,6 +93,7 @@ static void exchange(struct off_shuttle *shuttle, const struct wagon *wagon,
 {
     const struct off_move *move = wagon->move;
     const bool reads = move->direction == OFF_READ;
+    shuttle->exchanging = true;
     pthread_mutex_unlock(&shuttle->mutex);
     if (!reads || !off_slots_check(shuttle->slots, move->tile, wagon->memory, failure))
         move->exchange(move->user, move->tile, wagon->memory);
@@ -99,6 +101,8 @@ static void exchange(struct off_shuttle *shuttle, const struct wagon *wagon,
         off_slots_wrote(shuttle->slots, move->tile, wagon->memory,
                         off_slots_tile_bytes(shuttle->slots, move->tile));
     pthread_mutex_lock(&shuttle->mutex);
+    shuttle->exchanging = false;
+    pthread_cond_signal(&shuttle->news);
 }
 
 static struct wagon *find_wagon(struct off_shuttle *shuttle)
@@ -137,7 +141,7 @@ static bool begin_move(struct off_shuttle *shuttle)
 static void finish_transfer(struct off_shuttle *shuttle, struct off_request *request)
 {
     struct wagon *wagon = request->user;
-    if (!request->result && wagon->move && request->direction == OFF_READ)
+    if (!request->result && wagon->move && request->direction == OFF_READ && !shuttle->stop)
         exchange(shuttle, wagon, &request->error);
     arrive(shuttle, wagon, &request->error);
 }
@@ -268,17 +272,26 @@ const struct off_pages *off_shuttle_pages(const struct off_shuttle *shuttle)
 
 /* ------------------------------------------------------------------ life */
 
+void off_shuttle_stop(struct off_shuttle *shuttle)
+{
+    if (!shuttle || !shuttle->has_thread)
+        return;
+    pthread_mutex_lock(&shuttle->mutex);
+    if (!shuttle->stop)
+        ask(shuttle);
+    shuttle->stop = true;
+    while (shuttle->exchanging)
+        pthread_cond_wait(&shuttle->news, &shuttle->mutex);
+    pthread_mutex_unlock(&shuttle->mutex);
+}
+
 static void stop_thread(struct off_shuttle *shuttle)
 {
-    if (!shuttle->has_thread) {
+    off_shuttle_stop(shuttle);
+    if (shuttle->has_thread)
+        pthread_join(shuttle->thread, NULL); // it has ended the queue, which was its own
+    else
         off_tile_queue_end(&shuttle->queue);
-        return;
-    }
-    pthread_mutex_lock(&shuttle->mutex);
-    shuttle->stop = true;
-    ask(shuttle);
-    pthread_mutex_unlock(&shuttle->mutex);
-    pthread_join(shuttle->thread, NULL); // it has ended the queue, which was its own
 }
 
 void off_shuttle_destroy(struct off_shuttle *shuttle)

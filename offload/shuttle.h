@@ -96,6 +96,10 @@ struct off_shuttle_counts off_shuttle_counts(const struct off_shuttle *shuttle);
 /** The memory it uses, as it was got. */
 const struct off_pages *off_shuttle_pages(const struct off_shuttle *shuttle);
 
+/** Nothing is exchanged from here on, nor begun: what is under way is moved for nobody. *Local*;
+ * accepts NULL. Only destroy follows. */
+void off_shuttle_stop(struct off_shuttle *shuttle);
+
 /** Gives up what has not begun, waits for what the kernel has, ends the thread and frees
  * everything; accepts NULL. Moves that were not waited for are done in the sense that nobody
  * touches them any more. */

@@ -58,6 +58,7 @@ struct off_slots {
     bool created, durable, in_place, unchecked;
     pid_t process; // that opened it
     bool (*counts)(uint64_t step);
+    struct off_errands *errands; // who reads and writes; NULL: who calls
     uint64_t identity[2], shape;
     size_t tile_count;
     struct tile *tiles;
@@ -104,6 +105,69 @@ size_t off_slots_memory(const struct off_slots_config *config)
     return sizeof(struct off_slots) + config->tiles * sizeof(struct tile) + record_room(config);
 }
 
+/* ------------------------------------------------------------------ what a disk may hang in */
+
+// So much at a time: within the deadline something is moved of what is more.
+static const size_t most_at_once = (size_t)16 << 20;
+
+enum action { READ, WRITE, FLUSH };
+
+struct order {
+    enum action action;
+    int fd;
+    const char *path;
+    unsigned char *memory;
+    size_t bytes;
+    uint64_t offset;
+};
+
+static zero_result obey(const void *argument, struct base_error *error)
+{
+    const struct order *o = argument;
+    switch (o->action) {
+    case READ:
+        return base_pread_all(o->fd, o->memory, o->bytes, o->offset, o->path, error);
+    case WRITE:
+        return base_pwrite_direct(o->fd, o->memory, o->bytes, o->offset, o->path, error);
+    default:
+        return base_fdatasync(o->fd, o->path, error);
+    }
+}
+
+static zero_result give_order(const struct off_slots *slots, const struct order *order,
+                              struct base_error *error)
+{
+    if (!slots->errands)
+        return obey(order, error);
+    if (order->action == FLUSH)
+        return off_errands_run(slots->errands, obey, order, sizeof *order, error, "%s: fdatasync",
+                               order->path);
+    return off_errands_run(slots->errands, obey, order, sizeof *order, error,
+                           "%s: %s %zu bytes at offset %ju", order->path,
+                           order->action == READ ? "reading" : "writing", order->bytes,
+                           (uintmax_t)order->offset);
+}
+
+static zero_result flush(const struct off_slots *slots, struct base_error *error)
+{
+    const struct order order = {.action = FLUSH, .fd = slots->file.fd, .path = slots->file.path};
+    return give_order(slots, &order, error);
+}
+
+static zero_result move(const struct off_slots *slots, enum action action, void *memory,
+                        size_t bytes, uint64_t offset, struct base_error *error)
+{
+    struct order order = {.action = action, .fd = slots->file.fd, .path = slots->file.path};
+    zero_result result = ZERO_OK;
+    for (size_t at = 0; !result && at < bytes; at += order.bytes) {
+        order.memory = (unsigned char *)memory + at;
+        order.offset = offset + at;
+        order.bytes = bytes - at < most_at_once ? bytes - at : most_at_once;
+        result = give_order(slots, &order, error);
+    }
+    return result;
+}
+
 /* ------------------------------------------------------------------ records */
 
 static size_t record_size(const struct off_slots *slots, size_t payload_bytes)
@@ -127,9 +191,8 @@ static zero_result read_record(struct off_slots *slots, int number, struct head 
                                struct base_error *error)
 {
     *valid = false;
-    const zero_result result =
-        base_pread_all(slots->file.fd, slots->record, slots->record_bytes,
-                       (uint64_t)number * slots->record_bytes, slots->file.path, error);
+    const zero_result result = move(slots, READ, slots->record, slots->record_bytes,
+                                    (uint64_t)number * slots->record_bytes, error);
     if (result)
         return result;
     memcpy(head, slots->record, sizeof *head);
@@ -173,14 +236,13 @@ uint64_t off_slots_step(const struct off_slots *slots, int age)
 static zero_result write_record(const struct off_slots *slots, int number, size_t payload_bytes,
                                 struct base_error *error)
 {
-    const struct off_file *file = &slots->file;
     const uint64_t offset = (uint64_t)number * slots->record_bytes;
     const size_t bytes = round_up(record_size(slots, payload_bytes));
-    zero_result result = slots->durable ? base_fdatasync(file->fd, file->path, error) : ZERO_OK;
+    zero_result result = slots->durable ? flush(slots, error) : ZERO_OK;
     if (!result)
-        result = base_pwrite_direct(file->fd, slots->record, bytes, offset, file->path, error);
+        result = move(slots, WRITE, slots->record, bytes, offset, error);
     if (!result && slots->durable)
-        result = base_fdatasync(file->fd, file->path, error);
+        result = flush(slots, error);
     return result;
 }
 
@@ -426,8 +488,8 @@ zero_result off_slots_read(const struct off_slots *slots, size_t tile,
                            const struct off_contents *contents, void *memory,
                            struct base_error *error)
 {
-    const zero_result result = base_pread_all(slots->file.fd, memory, round_up(contents->stored),
-                                              contents->offset, slots->file.path, error);
+    const zero_result result =
+        move(slots, READ, memory, round_up(contents->stored), contents->offset, error);
     return result ? result : compare(slots, tile, contents, memory, error);
 }
 
@@ -627,6 +689,7 @@ zero_result off_slots_open(struct off_slots **out, const struct off_slots_config
         off_slots_close(slots, slots && slots->created);
         return result;
     }
+    slots->errands = config->errands;
     *recorded = slots->found_count;
     *out = slots;
     return ZERO_OK;

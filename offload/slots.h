@@ -26,6 +26,7 @@
 #ifndef OFFLOAD_SLOTS_H
 #define OFFLOAD_SLOTS_H
 
+#include "offload/errand.h"
 #include "offload/file.h"
 
 struct off_slots;
@@ -43,6 +44,10 @@ struct off_slots_config {
     bool unchecked;                /**< no checksums: what is read is believed */
     bool (*counts)(uint64_t step); /**< whether anybody would come back at a record of this step;
                                         NULL: at any */
+    /** Who writes and reads records, and tiles for off_slots_read(), so that a disk that hangs is a
+     * ZERO_E_TIMEOUT; borrowed. NULL: the caller does, and waits as long as it takes, as
+     * off_slots_open() and close do in any case. */
+    struct off_errands *errands;
 };
 
 /** Bytes that a tile of so many bytes has in the file, and in memory that it is read to. Pure. */
@@ -71,17 +76,19 @@ uint64_t off_slots_step(const struct off_slots *slots, int age);
 /**
  * Makes record `age` the current one, copies its payload, of at most the config's size, into
  * `payload`, and makes a newer one void, also one that was written since the file was opened, as
- * long as that was the only one. ZERO_E_IO; ZERO_E_CORRUPT: it has changed meanwhile, or says what
- * cannot be.
+ * long as that was the only one. ZERO_E_IO, ZERO_E_TIMEOUT; ZERO_E_CORRUPT: it has changed
+ * meanwhile, or says what cannot be.
  */
 zero_result off_slots_recover(struct off_slots *slots, int age, void *payload, size_t *bytes,
                               struct base_error *error);
 
-/** Makes all records void, before a job that begins anew writes over their tiles. ZERO_E_IO. */
+/** Makes all records void, before a job that begins anew writes over their tiles. ZERO_E_IO,
+ * ZERO_E_TIMEOUT. */
 zero_result off_slots_clear(struct off_slots *slots, struct base_error *error);
 
 /** Makes the record before the current one void, whose tiles are the next to be written over: for
- * who takes the current one for no step, and so would look at that one. ZERO_E_IO. */
+ * who takes the current one for no step, and so would look at that one. ZERO_E_IO, ZERO_E_TIMEOUT.
+ */
 zero_result off_slots_void_older(struct off_slots *slots, struct base_error *error);
 
 /** The file, for reads and writes. */
@@ -125,7 +132,8 @@ struct off_contents {
 struct off_contents off_slots_recorded(const struct off_slots *slots, size_t tile);
 
 /** Reads and verifies what is stored of them, to a multiple of 4,096. Any thread, while others do
- * what they like with the slots. ZERO_E_IO, ZERO_E_CORRUPT. */
+ * what they like with the slots. ZERO_E_IO, ZERO_E_CORRUPT; ZERO_E_TIMEOUT: the memory is the
+ * kernel's until the end of the errands. */
 zero_result off_slots_read(const struct off_slots *slots, size_t tile,
                            const struct off_contents *contents, void *memory,
                            struct base_error *error);
@@ -138,9 +146,9 @@ zero_result off_slots_check(const struct off_slots *slots, size_t tile, const vo
 /**
  * Makes what was written since the last record current, with `step` and a payload of at most the
  * config's size. All of it has been written. ZERO_E_LIMIT: the payload. ZERO_E_STATE: the file was
- * removed, or cut short, and nobody would find the record. ZERO_E_IO: what was current before still
- * is, but nothing may be written any more: whether the record counts finds out who opens the file
- * next. ZERO_E_INVALID: in_place.
+ * removed, or cut short, and nobody would find the record. ZERO_E_IO, ZERO_E_TIMEOUT: what was
+ * current before still is, but nothing may be written any more: whether the record counts finds out
+ * who opens the file next. ZERO_E_INVALID: in_place.
  */
 zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void *payload,
                              size_t bytes, struct base_error *error);
@@ -149,7 +157,8 @@ zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void 
 void off_slots_abandon(struct off_slots *slots);
 
 /** Closes the file, and removes it if `remove` is set; accepts NULL. What was not recorded is
- * forgotten. In a forked child the file stays, and stays locked. */
+ * forgotten. In a forked child the file stays, and stays locked. With errands it is their last call
+ * that does this, or who has seen them end: before that a record may be under way. */
 void off_slots_close(struct off_slots *slots, bool remove);
 
 #endif

@@ -54,7 +54,7 @@ typedef struct zero_config {
                                    may stay resident between uses; default 0 */
     uint64_t seed;            /**< part of the fingerprint; the program's generators use it too */
     zero_nonfinite nonfinite; /**< policy for non-finite gradients */
-    int32_t timeout_s;        /**< longest wait in a collective; default 600 */
+    int32_t timeout_s;        /**< longest wait in a collective, or for a disk; default 600 */
     const char *kernels;      /**< "auto", "ref", "avx2", "avx512"; default auto; same bits */
     int32_t log_level;        /**< a zero_log_level; default ZERO_LOG_WARN; ZERO_OFF silent */
     uint32_t reserved;        /**< zero */

@@ -195,7 +195,7 @@ static void release(zero_ctx *z)
     eng_moment_free(&save->moment);
     eng_digest_free(&save->digest);
     eng_sources_free(&save->sources);
-    eng_recorded_free(save->recorded);
+    eng_recorded_free(z, save->recorded);
     eng_fetch_free(z, save->fetch);
     pthread_mutex_destroy(&save->summing);
     base_free(save->all);

@@ -23,7 +23,9 @@ struct eng_recorded {
     void *coder;           /**< that decodes it */
     size_t tile[CACHED];   /**< SIZE_MAX: none */
     int newest;
-    unsigned char *block; /**< where what lies in several tiles is put together */
+    unsigned char *block;      /**< where what lies in several tiles is put together */
+    bool stuck;                /**< a read has not come back: it has the memory */
+    struct eng_recorded *next; /**< of those it has happened to */
 };
 
 zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **out,
@@ -53,10 +55,8 @@ zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **out,
                            tier->tiles.count);
 }
 
-void eng_recorded_free(struct eng_recorded *recorded)
+static void destroy(struct eng_recorded *recorded)
 {
-    if (!recorded)
-        return;
     for (int i = 0; i < CACHED; i++)
         base_free(recorded->memory[i]);
     eng_tile_codec.destroy(recorded->coder);
@@ -64,6 +64,26 @@ void eng_recorded_free(struct eng_recorded *recorded)
     base_free(recorded->contents);
     base_free(recorded->block);
     base_free(recorded);
+}
+
+void eng_recorded_free(const zero_ctx *z, struct eng_recorded *recorded)
+{
+    if (!recorded)
+        return;
+    if (recorded->stuck) {
+        recorded->next = z->tier->stuck;
+        z->tier->stuck = recorded;
+    } else {
+        destroy(recorded);
+    }
+}
+
+void eng_recorded_free_stuck(struct eng_tier *tier)
+{
+    for (struct eng_recorded *recorded; (recorded = tier->stuck);) {
+        tier->stuck = recorded->next;
+        destroy(recorded);
+    }
 }
 
 size_t eng_recorded_bytes(const struct eng_tier_needs *needs)
@@ -94,7 +114,7 @@ bool eng_recorded_stays(const zero_ctx *z, const struct eng_recorded *recorded)
 }
 
 /** Reads a tile as it was recorded. */
-static zero_result read_tile(const zero_ctx *z, const struct eng_recorded *recorded, size_t tile,
+static zero_result read_tile(const zero_ctx *z, struct eng_recorded *recorded, size_t tile,
                              unsigned char *memory, struct base_error *error)
 {
     const struct eng_tier *tier = z->tier;
@@ -104,6 +124,7 @@ static zero_result read_tile(const zero_ctx *z, const struct eng_recorded *recor
     struct base_error damage = {0};
     const zero_result r =
         off_slots_read(tier->slots, tile, contents, encoded ? recorded->packed : memory, error);
+    recorded->stuck = recorded->stuck || r == ZERO_E_TIMEOUT;
     if (r || !encoded)
         return r;
     if (eng_tile_codec.decode(recorded->coder, tile, recorded->packed, contents->stored, memory,

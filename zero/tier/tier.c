@@ -100,7 +100,8 @@ static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t
     needs->tables +=
         eng_tiles_bytes(tiles, &z->layout) + sizeof(struct eng_tier) +
         (tiles->count + 1) * (sizeof(unsigned char *) + sizeof(size_t) + sizeof(struct eng_due)) +
-        z->layout.section_count * sizeof(size_t) + slots.payload_bytes + off_slots_memory(&slots);
+        z->layout.section_count * sizeof(size_t) + slots.payload_bytes + off_slots_memory(&slots) +
+        off_errands_memory();
     if (tiles->count == 0)
         return;
     const size_t buffers = buffers_of(&z->config, tiles, beside);
@@ -317,6 +318,7 @@ static zero_result open_slots(const zero_ctx *z, struct eng_tier *tier, struct b
         .payload_bytes = tier->payload_room,
         .durable = strcmp(z->config.recovery, "durable") == 0,
         .counts = eng_record_counts,
+        .errands = tier->errands,
     };
     path_of(z, z->config.rank, tier->path);
     return off_slots_open(&tier->slots, &config, &tier->recorded, error);
@@ -349,8 +351,10 @@ zero_result eng_tier_open(zero_ctx *z)
     z->tier = tier;
     if (!tier)
         zero_fail(&error, ZERO_E_NOMEM, "no memory for state on NVMe");
-    else if (!allocate(z, tier, &error) && !open_slots(z, tier, &error) &&
-             !open_stream(z, tier, &error) && !eng_params_open(z, &error))
+    else if (!allocate(z, tier, &error) &&
+             !off_errands_create(&tier->errands, z->config.timeout_s, &error) &&
+             !open_slots(z, tier, &error) && !open_stream(z, tier, &error) &&
+             !eng_params_open(z, &error))
         eng_sums_open(z, &error);
     const zero_result r = eng_agree_on_file(z, &error, "zero_commit");
     if (!r && z->config.rank == 0)
@@ -358,20 +362,15 @@ zero_result eng_tier_open(zero_ctx *z)
     return r ? r : eng_tier_meet(z);
 }
 
-void eng_tier_close(zero_ctx *z)
+/** Waits for what the kernel has, and frees everything; in the errands' thread, if there is one. */
+static void end(void *user)
 {
-    struct eng_tier *tier = z->tier;
-    if (!tier)
-        return;
-    // A rank that was told nothing yet of how another one has ended has not ended well either, and
-    // a job that was asked to stop is to be started again.
-    const bool stopped = atomic_load_explicit(&z->stop.agreed, memory_order_relaxed) != 0;
-    const bool well = !z->fatal && !coll_state(z->comm, NULL) && !stopped;
+    struct eng_tier *tier = user;
     off_stream_destroy(tier->stream);
     eng_params_close(&tier->params);
     eng_sums_close(&tier->sums);
-    // What has never been a job's state is nothing to come back at.
-    off_slots_close(tier->slots, z->committed ? well : tier->recorded == 0);
+    off_slots_close(tier->slots, tier->remove);
+    eng_recorded_free_stuck(tier);
     eng_tiles_free(&tier->tiles);
     base_free(tier->memory);
     base_free(tier->order);
@@ -380,5 +379,30 @@ void eng_tier_close(zero_ctx *z)
     base_free(tier->payload);
     base_free(tier->recovery.payload);
     base_free(tier);
+}
+
+void eng_tier_close(zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
+    struct base_error error = {0};
+    char path[ENG_TIER_PATH];
+    if (!tier)
+        return;
+    // A rank that was told nothing yet of how another one has ended has not ended well either, and
+    // a job that was asked to stop is to be started again.
+    const bool stopped = atomic_load_explicit(&z->stop.agreed, memory_order_relaxed) != 0;
+    const bool well = !z->fatal && !coll_state(z->comm, NULL) && !stopped;
+    // What has never been a job's state is nothing to come back at.
+    tier->remove = z->committed ? well : tier->recorded == 0;
     z->tier = NULL;
+    // Moves end in memory of the context, which goes whether they have come back or not.
+    off_shuttle_stop(tier->params.file.shuttle);
+    off_shuttle_stop(tier->sums.file.shuttle);
+    memcpy(path, tier->path, sizeof path);
+    if (!tier->errands)
+        end(tier);
+    else if (off_errands_end(tier->errands, end, tier, &error))
+        base_logf(&z->log, ZERO_LOG_WARN, "io",
+                  "zero_close: %s stays as it is, and memory that may still be read or written: %s",
+                  path, error.message);
 }

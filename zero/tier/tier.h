@@ -53,7 +53,10 @@ struct eng_tier {
     uint64_t job; /**< hash of what it is, at commit */
     char path[ENG_TIER_PATH];
     struct eng_tiles tiles;
+    struct off_errands
+        *errands; /**< whatever touches the file but the stream, from commit to close */
     struct off_slots *slots;
+    bool remove;               /**< the file, in the end */
     struct off_stream *stream; /**< NULL: there are no tiles */
     size_t buffers;            /**< of it */
     struct eng_compression compression;
@@ -70,8 +73,9 @@ struct eng_tier {
     size_t payload_room;
     int recorded; /**< records found when the file was opened */
     struct eng_recovery recovery;
-    struct eng_params params; /**< if working copies are in a file, too */
-    struct eng_sums sums;     /**< of gradients, if those are in a file */
+    struct eng_params params;   /**< if working copies are in a file, too */
+    struct eng_sums sums;       /**< of gradients, if those are in a file */
+    struct eng_recorded *stuck; /**< what saves have left in reads that don't come back */
 };
 
 /** A record's payload: its size, with what is attached at present. */
@@ -94,6 +98,9 @@ bool eng_tier_has_point(const struct eng_tier *tier);
 /** To be called before tiles change: the recovery point of the job before, which they are written
  * over, is none from here on. *Local.* ZERO_E_IO. */
 zero_result eng_tier_leave_point(struct eng_tier *tier, struct base_error *error);
+
+/** Frees what is in tier->stuck. */
+void eng_recorded_free_stuck(struct eng_tier *tier);
 
 /** Calls `work` for `count` tiles of tier->order, each in memory while it is called. After an error
  * the file is what was recorded last. *Local.* ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT. */

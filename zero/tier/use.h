@@ -56,7 +56,8 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
 /** Opens the file, if the configuration asks for one. Collective. ZERO_E_STATE: another process has
  * it; ZERO_E_LIMIT, ZERO_E_IO, ZERO_E_UNSUPPORTED, ZERO_E_NOMEM. */
 zero_result eng_tier_open(zero_ctx *z);
-/** Removes the file after a clean end, else leaves it. */
+/** Removes the file after a clean end, else leaves it. What the kernel does not come back from for
+ * timeout_s is left to it, with a warning. */
 void eng_tier_close(zero_ctx *z);
 
 /** What a walk or visit may do to the state. */
@@ -137,7 +138,7 @@ zero_result eng_tier_record_beginning(zero_ctx *z);
 struct eng_recorded;
 zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **recorded,
                               struct base_error *error);
-void eng_recorded_free(struct eng_recorded *recorded);
+void eng_recorded_free(const zero_ctx *z, struct eng_recorded *recorded);
 /** Bytes that it takes; 0 where state is in memory. */
 size_t eng_recorded_bytes(const struct eng_tier_needs *needs);
 /** From here on it is the present state. */
@@ -145,7 +146,7 @@ void eng_recorded_begin(const zero_ctx *z, struct eng_recorded *recorded);
 /** Whether a change may begin while it is being read: the first one since. */
 bool eng_recorded_stays(const zero_ctx *z, const struct eng_recorded *recorded);
 /** Elements of a field of a part of at most a checkpoint's block: *elements, until the next call.
- */
+ * ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT. */
 zero_result eng_recorded_read(const zero_ctx *z, struct eng_recorded *recorded,
                               const struct eng_part *part, int field, const void **elements,
                               struct base_error *error);

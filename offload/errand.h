@@ -1,0 +1,49 @@
+/**
+ * offload/errand.h: calls into a file system that may never come back, made by a thread of its own:
+ * who wants something done waits for it so long, and no longer.
+ *
+ * For what no queue of reads and writes (offload/io.h) does: records, flushes, the end of files. A
+ * call that the kernel doesn't come back from can be neither interrupted nor taken back; what it
+ * uses stays where it is until then, and the last call, which gives that back, comes after it.
+ *
+ * One call at a time. The time in which the process was stopped doesn't count.
+ */
+#ifndef OFFLOAD_ERRAND_H
+#define OFFLOAD_ERRAND_H
+
+#include "base/error.h"
+
+struct off_errands;
+
+/** Room for what a call needs to know. */
+enum { OFF_ERRAND_BYTES = 64 };
+
+/** What is to be done; `order` is a copy of what was given to run. */
+typedef zero_result (*off_errand_fn)(const void *order, struct base_error *error);
+
+/** Creates the thread. *Local.* ZERO_E_NOMEM: *errands is NULL. */
+zero_result off_errands_create(struct off_errands **errands, double timeout_s,
+                               struct base_error *error);
+
+/** Bytes that it takes. */
+size_t off_errands_memory(void);
+
+/**
+ * Has the thread make a call, and waits for it: its result. `order` is copied, but what it points
+ * to must stay as long as the call may take. ZERO_E_TIMEOUT: nothing has come back for timeout_s;
+ * the message is what `format` makes, and for how long. Every later call fails with it. *Local*,
+ * any thread; several wait for each other.
+ */
+zero_result off_errands_run(struct off_errands *errands, off_errand_fn call, const void *order,
+                            size_t bytes, struct base_error *error, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
+
+/**
+ * Has the thread call `last`, after which it ends, and waits for that. ZERO_E_TIMEOUT, with what is
+ * still under way: the thread is left to itself, and calls `last` when the kernel has come back to
+ * it. In any case *errands is the thread's from here on. *Local*; nobody else may be in a call.
+ */
+zero_result off_errands_end(struct off_errands *errands, void (*last)(void *user), void *user,
+                            struct base_error *error);
+
+#endif

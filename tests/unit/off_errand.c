@@ -1,0 +1,264 @@
+// offload/errand.h: what calls come to is told, one at a time, and one that does not come back is
+// told, too, in time: by who asked for it, by all who ask later, and at the end.
+#include "base/fault.h"
+#include "offload/errand.h"
+#include "offload/slots.h"
+#include "tests/unit/temporary.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct temporary temporary;
+static struct off_errands *errands;
+static struct base_error failure;
+static atomic_int under_way, made, ended;
+
+static int set_up(void **state)
+{
+    (void)state;
+    base_error_clear(&failure);
+    under_way = made = ended = 0;
+    return temporary_make(&temporary) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    base_fault_set(NULL, NULL);
+    temporary_remove(&temporary);
+    return 0;
+}
+
+static void create(double timeout_s)
+{
+    assert_int_equal(off_errands_create(&errands, timeout_s, &failure), ZERO_OK);
+}
+
+// The last call, which comes behind all others.
+static void note_end(void *user)
+{
+    struct off_slots *slots = user;
+    atomic_store(&ended, 1 + (under_way == 0));
+    off_slots_close(slots, true);
+}
+
+static void wait_for_the_end(void)
+{
+    while (atomic_load(&ended) == 0)
+        usleep(1000);
+    assert_int_equal(ended, 2);
+}
+
+static zero_result end(struct off_slots *slots)
+{
+    base_error_clear(&failure);
+    return off_errands_end(errands, note_end, slots, &failure);
+}
+
+struct order {
+    int number;
+    zero_result result;
+};
+
+static zero_result obey(const void *argument, struct base_error *error)
+{
+    const struct order *order = argument;
+    const bool alone = atomic_fetch_add(&under_way, 1) == 0;
+    zero_result result = alone ? order->result : ZERO_E_STATE;
+    if (base_fault("obey"))
+        result = ZERO_E_STATE;
+    made++;
+    under_way--;
+    return result ? zero_fail(error, result, "order %d", order->number) : ZERO_OK;
+}
+
+static zero_result run(const struct order *order, struct base_error *error)
+{
+    return off_errands_run(errands, obey, order, sizeof *order, error, "file %d", order->number);
+}
+
+static void *run_many(void *argument)
+{
+    const int number = *(const int *)argument;
+    for (int i = 0; i < 300; i++) {
+        const struct order order = {.number = number, .result = i % 3 ? ZERO_OK : ZERO_E_IO};
+        struct base_error error = {.result = ZERO_OK};
+        char words[32];
+        snprintf(words, sizeof words, "order %d", number);
+        if (run(&order, &error) != order.result ||
+            strcmp(error.message, order.result ? words : "") != 0)
+            return argument;
+    }
+    return NULL;
+}
+
+static void each_is_told_what_his_has_come_to(void **state)
+{
+    (void)state;
+    pthread_t threads[3];
+    int numbers[3] = {1, 20, 300};
+    create(60);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, run_many, &numbers[i]), 0);
+    for (int i = 0; i < 3; i++) {
+        void *wrong;
+        assert_int_equal(pthread_join(threads[i], &wrong), 0);
+        assert_null(wrong);
+    }
+    assert_int_equal(made, 900);
+    assert_int_equal(end(NULL), ZERO_OK);
+    assert_int_equal(ended, 2);
+}
+
+// The second caller waits for his turn when the first one's call hangs: both are told of that one.
+static void *run_second(void *argument)
+{
+    const struct order order = {.number = 2};
+    while (atomic_load(&under_way) == 0)
+        usleep(1000);
+    run(&order, argument);
+    return NULL;
+}
+
+static void what_hangs_is_told(void **state)
+{
+    (void)state;
+    static const char words[] = "file 1: has not come back for 0.2 s";
+    const struct order first = {.number = 1, .result = ZERO_E_IO};
+    struct base_error second = {.result = ZERO_OK};
+    pthread_t thread;
+    create(0.2);
+    assert_int_equal(base_fault_set("obey:hang@1", NULL), ZERO_OK);
+    assert_int_equal(pthread_create(&thread, NULL, run_second, &second), 0);
+    assert_int_equal(run(&first, &failure), ZERO_E_TIMEOUT);
+    assert_string_equal(failure.message, words);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(second.result, ZERO_E_TIMEOUT);
+    assert_string_equal(second.message, words);
+    assert_int_equal(end(NULL), ZERO_E_TIMEOUT);
+    assert_string_equal(failure.message, words);
+    assert_int_equal(ended, 0);
+    base_fault_set(NULL, NULL);
+    wait_for_the_end();
+    assert_int_equal(made, 1);
+}
+
+static void an_end_that_hangs_is_told(void **state)
+{
+    (void)state;
+    const struct off_slots_config config = {.path = temporary_path(&temporary, "slots")};
+    struct off_slots *slots;
+    int recorded;
+    create(0.2);
+    assert_int_equal(off_slots_open(&slots, &config, &recorded, &failure), ZERO_OK);
+    assert_int_equal(base_fault_set("io.unlink:hang@1", NULL), ZERO_OK);
+    assert_int_equal(end(slots), ZERO_E_TIMEOUT);
+    assert_non_null(strstr(failure.message, "has not come back for 0.2 s"));
+    base_fault_set(NULL, NULL);
+    while (temporary_entries(&temporary) > 0)
+        usleep(1000);
+}
+
+static void a_thread_that_cannot_be_had_is_told(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        base_error_clear(&failure);
+        base_fault_set(i ? "thread@1" : "alloc@1", NULL);
+        assert_int_equal(off_errands_create(&errands, 60, &failure), ZERO_E_NOMEM);
+        assert_null(errands);
+    }
+}
+
+/* ------------------------------------------------------------------ records */
+
+static const size_t tile_bytes[] = {5000, 4096};
+
+// A file with a record, opened again: nothing is asked of its errands but what hangs.
+static struct off_slots *open_recorded(bool durable, struct off_contents *contents)
+{
+    struct off_slots_config config = {
+        .path = temporary_path(&temporary, "slots"),
+        .tiles = 2,
+        .tile_bytes = tile_bytes,
+        .durable = durable, // then a flush comes first
+    };
+    static unsigned char tile[8192];
+    struct off_slots *slots;
+    int recorded;
+    assert_int_equal(off_slots_open(&slots, &config, &recorded, &failure), ZERO_OK);
+    off_slots_wrote(slots, 0, tile, tile_bytes[0]);
+    assert_int_equal(off_slots_record(slots, 1, NULL, 0, &failure), ZERO_OK);
+    *contents = off_slots_recorded(slots, 0);
+    off_slots_close(slots, false);
+    create(0.2);
+    config.errands = errands;
+    assert_int_equal(off_slots_open(&slots, &config, &recorded, &failure), ZERO_OK);
+    assert_int_equal(recorded, 1);
+    return slots;
+}
+
+enum what { WRITES, FLUSHES, RECOVERS, READS, CLEARS, KINDS };
+
+static zero_result do_it(struct off_slots *slots, enum what what,
+                         const struct off_contents *contents, void *memory)
+{
+    size_t bytes;
+    switch (what) {
+    case RECOVERS:
+        return off_slots_recover(slots, 0, memory, &bytes, &failure);
+    case READS:
+        return off_slots_read(slots, 0, contents, memory, &failure);
+    case CLEARS:
+        return off_slots_clear(slots, &failure);
+    default:
+        return off_slots_record(slots, 2, NULL, 0, &failure);
+    }
+}
+
+static void slots_that_hang_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fault, *words;
+    } hangs[KINDS] = {
+        [WRITES] = {"io.write:hang@1", "/slots: writing 4096 bytes at offset 0: has"},
+        [FLUSHES] = {"io.fsync:hang@1", "/slots: fdatasync: has not come back for 0.2 s"},
+        [RECOVERS] = {"io.read:hang@1", "/slots: reading 4096 bytes at offset 0: has"},
+        [READS] = {"io.read:hang@1", "/slots: reading 8192 bytes at offset 8192: has"},
+        [CLEARS] = {"io.write:hang@1", "/slots: writing 4096 bytes at offset 0: has"},
+    };
+    static unsigned char memory[8192];
+    for (enum what what = WRITES; what < KINDS; what++) {
+        struct off_contents contents;
+        struct off_slots *slots = open_recorded(what == FLUSHES, &contents);
+        ended = 0;
+        base_error_clear(&failure);
+        assert_int_equal(base_fault_set(hangs[what].fault, NULL), ZERO_OK);
+        assert_int_equal(do_it(slots, what, &contents, memory), ZERO_E_TIMEOUT);
+        assert_non_null(strstr(failure.message, hangs[what].words));
+        assert_non_null(strstr(failure.message, "has not come back for 0.2 s"));
+        assert_int_equal(end(slots), ZERO_E_TIMEOUT);
+        base_fault_set(NULL, NULL);
+        wait_for_the_end();
+        while (temporary_entries(&temporary) > 0)
+            usleep(1000);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(each_is_told_what_his_has_come_to, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_hangs_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_end_that_hangs_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_thread_that_cannot_be_had_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(slots_that_hang_are_told, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
