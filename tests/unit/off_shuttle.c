@@ -55,7 +55,7 @@ static void close_all(void)
     slots = NULL;
 }
 
-static atomic_bool blocked;
+static atomic_bool blocked, stuck; // engine commits are to be, one is
 
 static int tear_down(void **state)
 {
@@ -478,7 +478,7 @@ static void a_stuck_write_is_told(void **state)
 static zero_result commit_blocked(void *state, struct base_error *error)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
-    while (blocked)
+    for (; blocked; stuck = true)
         nanosleep(&pause, NULL);
     return off_engine_sync.commit(state, error);
 }
@@ -503,6 +503,29 @@ static void a_stuck_engine_is_told(void **state)
     }
     blocked = false;
     close_all();
+}
+
+// What a read brings then is nobody's: who stops the shuttle gives up the memory it was for.
+static void nothing_is_exchanged_after_stop(void **state)
+{
+    (void)state;
+    static struct off_engine engine; // until the shuttle's end
+    const struct timespec pause = {.tv_nsec = 1000000};
+    engine = off_engine_sync;
+    engine.commit = commit_blocked;
+    open_all(&engine, 2, true);
+    start(0, OFF_WRITE);
+    end(0);
+    stuck = false;
+    blocked = true;
+    start(0, OFF_READ);
+    while (!stuck)
+        nanosleep(&pause, NULL);
+    off_shuttle_stop(shuttle);
+    blocked = false;
+    close_all();
+    assert_int_equal(cargos[0].exchanged, 0);
+    off_shuttle_stop(NULL);
 }
 
 // Stops the process for longer than anything may take, once it is told to.
@@ -616,6 +639,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(mistakes_are_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_write_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_engine_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nothing_is_exchanged_after_stop, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stopped_process_is_not_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(destroy_waits_for_the_kernel_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_is_known_before, set_up, tear_down),
