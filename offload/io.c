@@ -13,13 +13,17 @@ enum {
     PAGE = 4096,
     DEFAULT_CREDITS = 16,
     MOST_CREDITS = 1024,
-    PATIENCE = 100, // repetitions of one transfer that moves nothing, at least,
+    PATIENCE = 100, // repetitions of what comes to nothing, at least,
     HASTY = 8,      // and those of them without a pause
     AT_ONCE = 64,   // completions
 };
 
 // And so long it is repeated.
 #define PATIENCE_NS UINT64_C(1000000000)
+
+// What the engine could not begin it is asked for again after so long, or when something comes
+// back.
+#define ASK_AGAIN_NS UINT64_C(1000000)
 
 static const size_t default_transfer = (size_t)1 << 20;
 static const size_t largest_transfer = (size_t)64 << 20;
@@ -30,13 +34,18 @@ struct file {
     const char *path;
 };
 
+// Of something that is repeated.
+struct patience {
+    unsigned fruitless; // repetitions since it last came to anything,
+    uint64_t since;     // and when the first was
+};
+
 // A part of a request that is under way; what has been moved of it is cut off at its front.
 struct part {
     struct off_request *request;
     struct off_transfer transfer;
-    unsigned fruitless; // repetitions since it last moved anything,
-    uint64_t since;     // and when the first was
-    uint64_t number;    // in the order in which parts were handed out
+    struct patience patience;
+    uint64_t number; // in the order in which parts were handed out
 };
 
 struct list {
@@ -62,8 +71,9 @@ struct off_io {
     size_t pending;
     uint64_t handed; // parts so far
     bool uncommitted;
-    bool hurried;             // some part has been repeated in haste
-    struct base_error broken; // set: the engine is
+    struct patience beginning; // of what the engine is asked to begin
+    bool hurried;              // some part has been repeated in haste
+    struct base_error broken;  // set: the engine is
     struct off_io_counts counts;
 };
 
@@ -313,6 +323,30 @@ static void feed(struct off_io *io, enum off_direction direction)
     }
 }
 
+static const char *verb(enum off_direction direction)
+{
+    return direction == OFF_READ ? "reading" : "writing";
+}
+
+// The part that was handed out before all others; NULL: there is none.
+static const struct part *oldest(const struct off_io *io)
+{
+    const struct part *found = NULL;
+    for (unsigned i = 0; i < io->depth; i++)
+        if (io->parts[i].request && (!found || io->parts[i].number < found->number))
+            found = &io->parts[i];
+    return found;
+}
+
+// Whether what has come to nothing once more goes again.
+static bool has_patience(struct patience *patience)
+{
+    const uint64_t now = base_clock_ns();
+    if (patience->fruitless++ == 0)
+        patience->since = now;
+    return patience->fruitless <= PATIENCE || now - patience->since <= PATIENCE_NS;
+}
+
 // The engine moves nothing any more: everything comes back with its failure.
 static zero_result break_down(struct off_io *io, const struct base_error *failure,
                               struct base_error *error)
@@ -335,6 +369,29 @@ static zero_result break_down(struct off_io *io, const struct base_error *failur
     return zero_fail(error, failure->result, "%s", failure->message);
 }
 
+// What an engine says when it was to begin something: if not all of it has begun it is asked again,
+// as long as that is not in vain.
+static zero_result judge(struct off_io *io, zero_result result, const struct base_error *failure,
+                         struct base_error *error)
+{
+    struct base_error in_vain = {.result = ZERO_OK};
+    struct patience *patience = &io->beginning;
+    char text[128];
+    if (result != ZERO_AGAIN)
+        return result ? break_down(io, failure, error) : ZERO_OK;
+    if (has_patience(patience)) {
+        io->uncommitted = true;
+        io->counts.put_off++;
+        return ZERO_OK;
+    }
+    const struct part *part = oldest(io);
+    zero_fail(&in_vain, ZERO_E_IO, "%s: %s: %s, %u times in %.1f s",
+              part ? io->files[part->transfer.file].path : "", off_io_oldest(io, text, sizeof text),
+              failure->message, patience->fruitless,
+              (double)(base_clock_ns() - patience->since) * 1e-9);
+    return break_down(io, &in_vain, error);
+}
+
 zero_result off_io_commit(struct off_io *io, struct base_error *error)
 {
     struct base_error failure = {.result = ZERO_OK};
@@ -347,15 +404,13 @@ zero_result off_io_commit(struct off_io *io, struct base_error *error)
         return ZERO_OK;
     io->uncommitted = false;
     io->counts.commits++;
-    return io->engine->commit(io->state, &failure) ? break_down(io, &failure, error) : ZERO_OK;
+    const zero_result result = io->engine->commit(io->state, &failure);
+    if (!result)
+        io->beginning.fruitless = 0;
+    return judge(io, result, &failure, error);
 }
 
 /* ------------------------------------------------------------------ what comes back */
-
-static const char *verb(enum off_direction direction)
-{
-    return direction == OFF_READ ? "reading" : "writing";
-}
 
 // A part is done, or given up.
 static void put_back(struct off_io *io, unsigned number)
@@ -386,15 +441,6 @@ static void give_up(struct off_io *io, unsigned number, zero_result result, int 
     put_back(io, number);
 }
 
-// A transfer that moved nothing goes again.
-static bool has_patience(struct part *part)
-{
-    const uint64_t now = base_clock_ns();
-    if (part->fruitless++ == 0)
-        part->since = now;
-    return part->fruitless <= PATIENCE || now - part->since <= PATIENCE_NS;
-}
-
 // One pause for all transfers that have been repeated in haste, so that none waits for the others'.
 static void take_breath(struct off_io *io)
 {
@@ -411,7 +457,7 @@ static void go_on(struct off_io *io, unsigned number, size_t moved)
     const size_t unit = io->files[part->transfer.file].unit;
     const size_t whole = moved / unit * unit;
     if (whole > 0)
-        part->fruitless = 0;
+        part->patience.fruitless = 0;
     part->transfer.memory = (unsigned char *)part->transfer.memory + whole;
     part->transfer.offset += whole;
     part->transfer.bytes -= whole;
@@ -449,14 +495,14 @@ static void complete(struct off_io *io, struct off_completion completion)
         io->counts.bytes[direction] += part->transfer.bytes;
         io->counts.transfers[direction]++;
         put_back(io, number);
-    } else if (!has_patience(part)) {
+    } else if (!has_patience(&part->patience)) {
         give_up(io, number, ZERO_E_IO, result < 0 ? -result : 0, "nothing is moved any more");
     } else {
         if (result < 0)
             io->counts.repeated++;
         else
             io->counts.shortened++;
-        io->hurried |= part->fruitless > HASTY;
+        io->hurried |= part->patience.fruitless > HASTY;
         go_on(io, number, result < 0 ? 0 : (size_t)result);
     }
 }
@@ -466,7 +512,14 @@ static bool is_idle(const struct off_io *io)
     return io->spare_count == io->depth;
 }
 
-// Takes completions, and hands out what they make room for; whether there were any.
+// Until when the engine may wait.
+static uint64_t end_of_wait(const struct off_io *io, uint64_t deadline_ns)
+{
+    const uint64_t soon = io->uncommitted ? base_clock_ns() + ASK_AGAIN_NS : UINT64_MAX;
+    return deadline_ns < soon ? deadline_ns : soon;
+}
+
+// Takes completions, and hands out what they make room for; whether there is more to be had.
 static bool reap(struct off_io *io, uint64_t deadline_ns)
 {
     struct off_completion done[AT_ONCE];
@@ -474,16 +527,18 @@ static bool reap(struct off_io *io, uint64_t deadline_ns)
     size_t count = 0;
     if (off_io_commit(io, NULL) || is_idle(io))
         return io->done.first != NULL;
-    if (io->engine->reap(io->state, deadline_ns, done, AT_ONCE, &count, &failure)) {
-        break_down(io, &failure, NULL);
-        return true;
-    }
+    const zero_result result =
+        io->engine->reap(io->state, end_of_wait(io, deadline_ns), done, AT_ONCE, &count, &failure);
     for (size_t i = 0; i < count; i++)
         complete(io, done[i]);
+    if (count > 0)
+        io->beginning.fruitless = 0;
+    if (judge(io, result, &failure, NULL))
+        return true;
     take_breath(io);
     if (count > 0)
         off_io_commit(io, NULL);
-    return count > 0;
+    return count > 0 || (io->uncommitted && deadline_ns > 0);
 }
 
 zero_result off_io_wait(struct off_io *io, uint64_t deadline_ns, struct off_request **done)
@@ -516,14 +571,11 @@ size_t off_io_pending(const struct off_io *io)
 
 const char *off_io_oldest(const struct off_io *io, char *text, size_t size)
 {
-    const struct part *oldest = NULL;
-    for (unsigned i = 0; i < io->depth; i++)
-        if (io->parts[i].request && (!oldest || io->parts[i].number < oldest->number))
-            oldest = &io->parts[i];
-    if (oldest)
-        snprintf(text, size, "%s: %s %zu bytes at offset %ju", oldest->request->what,
-                 verb(oldest->transfer.direction), oldest->transfer.bytes,
-                 (uintmax_t)oldest->transfer.offset);
+    const struct part *part = oldest(io);
+    if (part)
+        snprintf(text, size, "%s: %s %zu bytes at offset %ju", part->request->what,
+                 verb(part->transfer.direction), part->transfer.bytes,
+                 (uintmax_t)part->transfer.offset);
     else
         snprintf(text, size, "nothing");
     return text;

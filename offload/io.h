@@ -11,8 +11,9 @@
  *     destroy
  *
  * A transfer that was cut short is continued and one that was interrupted or put off is repeated,
- * and both are counted; every other result than all of its bytes is a failure of its request, which
- * names errno, file, offset and what the bytes are. Requests are given back in no order.
+ * for about a second if nothing comes of it, and both are counted; every other result than all of
+ * its bytes is a failure of its request, which names errno, file, offset and what the bytes are.
+ * Requests are given back in no order.
  *
  * Used by one thread, which need not be the one that created it, but for off_io_wake(). After the
  * last add_file nothing is allocated.
@@ -23,6 +24,8 @@
  *     offload.short                 the completion of each transfer of more than one unit: it moved
  *                                   half of its bytes, which is no error
  *     offload.submit                each transfer handed to the engine (ZERO_E_IO)
+ *     offload.enter                 uring: each call that has the kernel begin what it was handed;
+ *                                   eagain, ebusy and eintr are repeated as real ones
  */
 #ifndef OFFLOAD_IO_H
 #define OFFLOAD_IO_H
@@ -81,6 +84,8 @@ struct off_io_counts {
     uint64_t shortened; /**< transfers that were cut short and continued */
     uint64_t repeated;  /**< transfers that were repeated: EAGAIN, EINTR */
     uint64_t commits;   /**< calls that handed something over */
+    uint64_t put_off;   /**< calls of which the kernel began nothing, or not all, and that were
+                             repeated: EAGAIN, EBUSY, EINTR */
 };
 
 /** What a queue takes. */
@@ -113,8 +118,9 @@ zero_result off_io_submit(struct off_io *io, struct off_request *request, struct
 
 /**
  * Hands over what was submitted and there are credits for; what there are none for goes by itself
- * when others come back. ZERO_E_IO: the engine is broken: every request that was not done yet comes
- * back with this failure.
+ * when others come back, and so does what the kernel has no memory for at present. ZERO_E_IO: the
+ * engine is broken, or the kernel has begun nothing for about a second while nothing came back:
+ * every request that was not done yet comes back with this failure.
  */
 zero_result off_io_commit(struct off_io *io, struct base_error *error);
 
@@ -123,7 +129,8 @@ zero_result off_io_poll(struct off_io *io, struct off_request **done);
 
 /**
  * The same, and waits until one is, until `deadline_ns` of base_clock_ns(), or for an
- * off_io_wake(): ZERO_AGAIN then, or if nothing is under way.
+ * off_io_wake(): ZERO_AGAIN then, or if nothing is under way. A wake may be told
+ * late while the kernel begins nothing.
  */
 zero_result off_io_wait(struct off_io *io, uint64_t deadline_ns, struct off_request **done);
 

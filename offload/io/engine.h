@@ -49,16 +49,18 @@ struct off_engine {
     zero_result (*add_file)(void *state, int fd, const char *path, struct base_error *error);
     /** Takes a transfer; it begins by the next commit at the latest. */
     void (*submit)(void *state, unsigned number, const struct off_transfer *transfer);
-    /** Begins everything submitted. An error breaks the engine: what is not done never will be, and
-     * the kernel has none of its memory after destroy. */
+    /** Begins everything submitted. ZERO_AGAIN, with a message: not all of it could be begun now,
+     * and the next commit tries again. An error breaks the engine: what is not done never will be,
+     * and the kernel has none of its memory after destroy. */
     zero_result (*commit)(void *state, struct base_error *error);
     /** Gives back up to `most` completions. If there are none, waits until there is one, until the
-     * deadline (0: doesn't wait), or for a wake. Errors as commit. */
+     * deadline (0: doesn't wait), or for a wake. Results as commit, ZERO_AGAIN with completions as
+     * without. */
     zero_result (*reap)(void *state, uint64_t deadline_ns, struct off_completion *done, size_t most,
                         size_t *count, struct base_error *error);
     /** Any thread: ends a reap that waits, or the next one that would. */
     void (*wake)(void *state);
-    /** Waits for what is under way, and frees everything; accepts NULL. */
+    /** Waits for what has begun, and frees everything; accepts NULL. */
     void (*destroy)(void *state);
 };
 

@@ -27,7 +27,7 @@ struct uring_engine {
     bool watching; // the eventfd is being read
     int wake_fd;
     uint64_t wakes;
-    unsigned under_way;
+    unsigned under_way; // handed to the ring, the read of the eventfd included
     int file_count;
     int first_piece[OFF_MAX_RANGES]; // of each range
     unsigned char *range[OFF_MAX_RANGES];
@@ -191,6 +191,7 @@ static void watch(struct uring_engine *engine)
     io_uring_prep_read(sqe, engine->wake_fd, &engine->wakes, sizeof engine->wakes, 0);
     io_uring_sqe_set_data64(sqe, (uint64_t)WAKE);
     engine->watching = true;
+    engine->under_way++;
 }
 
 static bool may_pass(int errnum)
@@ -215,9 +216,14 @@ static zero_result uring_commit(void *state, struct base_error *error)
     if (!engine->watching)
         watch(engine);
     while (io_uring_sq_ready(&engine->ring) > 0) {
-        const int submitted = io_uring_submit(&engine->ring);
-        if (submitted < 0 && !may_pass(-submitted))
-            return broken(-submitted, "handing over transfers", error);
+        const int refused = base_fault("offload.enter");
+        const int begun = refused ? -refused : io_uring_submit(&engine->ring);
+        if (begun < 0 && !may_pass(-begun))
+            return broken(-begun, "handing over transfers", error);
+        if (begun <= 0)
+            return zero_fail_errno(error, ZERO_AGAIN, begun < 0 ? -begun : EAGAIN,
+                                   "io_uring: the kernel does not begin %u transfers",
+                                   io_uring_sq_ready(&engine->ring));
     }
     return ZERO_OK;
 }
@@ -235,8 +241,8 @@ static size_t collect(struct uring_engine *engine, struct off_completion *done, 
             *woken = true;
         } else {
             done[count++] = (struct off_completion){.number = (unsigned)data, .result = cqe->res};
-            engine->under_way--;
         }
+        engine->under_way--;
         io_uring_cqe_seen(&engine->ring, cqe);
     }
     return count;
@@ -271,6 +277,21 @@ static void uring_wake(void *state)
     eventfd_write(engine->wake_fd, 1);
 }
 
+// Waits for all that the kernel has begun.
+static void drain(struct uring_engine *engine)
+{
+    struct off_completion done[16];
+    struct io_uring_cqe *cqe;
+    bool woken;
+    eventfd_write(engine->wake_fd, 1); // for its read
+    while (engine->under_way > io_uring_sq_ready(&engine->ring)) {
+        const int failed = -io_uring_wait_cqe(&engine->ring, &cqe);
+        if (failed != 0 && !may_pass(failed))
+            break;
+        collect(engine, done, sizeof done / sizeof done[0], &woken);
+    }
+}
+
 // Leaving a ring neither ends what is under way in it nor waits for it, and the kernel would go on
 // reading into memory that has another use by then. Memory and files are given back at once, not
 // when the kernel gets to it: somebody may wait for the room, or for a lock on a file.
@@ -279,10 +300,8 @@ static void uring_destroy(void *state)
     struct uring_engine *engine = state;
     if (!engine)
         return;
-    struct off_completion done[16];
-    for (size_t count = 1; engine->under_way > 0 && count > 0;)
-        if (uring_reap(engine, UINT64_MAX, done, sizeof done / sizeof done[0], &count, NULL))
-            break;
+    if (engine->has_ring)
+        drain(engine);
     if (engine->has_ring) {
         io_uring_unregister_buffers(&engine->ring);
         io_uring_unregister_files(&engine->ring);

@@ -367,6 +367,49 @@ static void patience_ends(void **state)
     for_every_engine(endless);
 }
 
+// The kernel begins nothing the n-th time it is asked; then it does.
+static void what_the_kernel_puts_off_is_repeated(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"eagain", "ebusy", "eintr"};
+    for (int n = 1; n < 12; n += 2) {
+        struct rig rig = make_rig(&off_engine_uring);
+        char fault[64];
+        snprintf(fault, sizeof fault, "offload.enter:%s@%d", names[n % 3], n);
+        fill_memory();
+        base_fault_set(fault, NULL);
+        assert_int_equal(move_all(&rig, OFF_WRITE), 0);
+        memset(pages.memory, 0, FILE_BYTES);
+        assert_int_equal(move_all(&rig, OFF_READ), 0);
+        check_memory(0, FILE_BYTES);
+        assert_int_equal(base_fault_fired(), 1);
+        assert_int_equal(off_io_counts(rig.io).put_off, 1);
+        base_fault_set(NULL, NULL);
+        free_rig(&rig);
+    }
+}
+
+// It never does again, or says that it cannot: what has begun by then is waited for, and no more.
+static void what_the_kernel_never_begins_is_told(void **state)
+{
+    (void)state;
+    static const char *const faults[] = {"offload.enter:eagain@2+", "offload.enter:efault@1+",
+                                         "offload.enter:efault@3+"};
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        struct rig rig = make_rig(&off_engine_uring);
+        base_fault_set(faults[i], NULL);
+        assert_int_not_equal(move_all(&rig, OFF_WRITE), 0);
+        const struct base_error *error = &requests[REQUESTS - 1].error;
+        assert_int_equal(error->result, ZERO_E_IO);
+        assert_non_null(strstr(error->message, i == 0 ? "EAGAIN" : "EFAULT"));
+        if (i == 0)
+            assert_non_null(strstr(error->message, "/state: tile of w: writing "));
+        assert_true(i > 0 || off_io_counts(rig.io).put_off >= 100);
+        free_rig(&rig);
+        base_fault_set(NULL, NULL);
+    }
+}
+
 static void really_full(void **state)
 {
     (void)state;
@@ -448,6 +491,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failure_names_its_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_ends_too_soon_is_damaged, set_up, tear_down),
         cmocka_unit_test_setup_teardown(patience_ends, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_the_kernel_puts_off_is_repeated, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_the_kernel_never_begins_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(really_full, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_arguments_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_goes_on_after_the_end, set_up, tear_down),

@@ -25,6 +25,8 @@ static struct script {
     uint32_t state;
     int commits, breaks_at; // the commit that fails; 0: none
     bool mean;              // short, EAGAIN, EINTR now and then
+    bool shy, idle;         // now and then begins not all, or nothing; never anything
+    uint64_t put_off;       // commits of which that came
 } script;
 
 static uint32_t draw(uint32_t below)
@@ -76,6 +78,13 @@ static zero_result commit(void *state, struct base_error *error)
     (void)state;
     if (++script.commits == script.breaks_at)
         return zero_fail(error, ZERO_E_IO, "the engine broke");
+    if (script.idle || (script.shy && draw(3) > 0)) {
+        const uint32_t from = script.idle ? DEPTH : draw(DEPTH + 1);
+        for (uint32_t i = from; i < DEPTH; i++)
+            script.begun[i] = script.submitted[i];
+        script.put_off++;
+        return zero_fail(error, ZERO_AGAIN, "not now");
+    }
     memcpy(script.begun, script.submitted, sizeof script.begun);
     return ZERO_OK;
 }
@@ -278,6 +287,37 @@ static void credits_are_lent(void **state)
     }
 }
 
+// What does not begin does so later, and is counted.
+static void what_is_put_off_comes_later(void **state)
+{
+    (void)state;
+    script.shy = true;
+    for (int round = 0; round < 50; round++) {
+        script.mean = round % 2;
+        submit_all();
+        assert_int_equal(off_io_commit(io, NULL), ZERO_OK);
+        take_all(true);
+    }
+    assert_true(script.put_off > 50);
+    assert_int_equal(off_io_counts(io).put_off, script.put_off);
+}
+
+static void what_never_begins_is_told(void **state)
+{
+    (void)state;
+    script.idle = true;
+    submit_all();
+    take_all(false);
+    for (int i = 0; i < REQUESTS; i++) {
+        assert_int_equal(requests[i].result, ZERO_E_IO);
+        assert_non_null(strstr(requests[i].error.message, "memory: it: reading "));
+        assert_non_null(strstr(requests[i].error.message, " at offset "));
+        assert_non_null(strstr(requests[i].error.message, ": not now, "));
+        assert_non_null(strstr(requests[i].error.message, " times in "));
+    }
+    assert_int_equal(off_io_counts(io).put_off + 1, script.put_off);
+}
+
 // Whichever commit fails: what was done is, everything else comes back with the failure.
 static void a_broken_engine_fails_everything(void **state)
 {
@@ -336,6 +376,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(credits_are_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(credits_are_lent, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_put_off_comes_later, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_never_begins_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_broken_engine_fails_everything, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_skeleton_moves_nothing, set_up, tear_down),
     };
