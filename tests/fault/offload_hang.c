@@ -22,12 +22,14 @@ enum { STEPS = 3, TIMEOUT_S = 2 };
 enum what { TILES, GATHERS, RECORDS, SAVES, KINDS };
 
 static const struct {
-    const char *fault, *words;
+    const char *fault, *words, *io;
 } hangs[KINDS] = {
-    [TILES] = {"offload.read:hang@1", ": reads and writes have not come back " TIMEOUT_TEXT},
-    [GATHERS] = {"offload.read:hang@1", ": reads and writes have not come back " TIMEOUT_TEXT},
-    [RECORDS] = {"io.write:hang@1", ".slots: writing 4096 bytes at offset "},
-    [SAVES] = {"io.read:hang@1", ".slots: reading "},
+    [TILES] = {"offload.read:hang@1", ": reads and writes have not come back " TIMEOUT_TEXT,
+               "threads"},
+    [GATHERS] = {"offload.read:hang@1", ": reads and writes have not come back " TIMEOUT_TEXT,
+                 "uring"},
+    [RECORDS] = {"io.write:hang@1", ".slots: writing 4096 bytes at offset ", "sync"},
+    [SAVES] = {"io.read:hang@1", ".slots: reading ", "threads"},
 };
 
 /** In memory where there is such a directory: what does not hang is to be in time. */
@@ -69,6 +71,7 @@ static void configure(struct team_rank *rank, struct job *job)
     rank->config.offload_optimizer = rank->config.offload_params = rank->config.offload_grads =
         "nvme";
     rank->config.nvme_dir = temporary.directory;
+    rank->config.io = hangs[job->what].io;
     rank->config.tile_bytes = 65536;
     rank->config.log = hear;
     rank->config.log_user = job;
