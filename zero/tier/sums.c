@@ -50,13 +50,30 @@ static size_t table_bytes(const zero_ctx *z, const struct eng_placement *placeme
            z->layout.unit_count * sizeof(int) + (size_t)z->config.world * sizeof(struct coll_span);
 }
 
+/** Whether the rank with this placement adds to some of a strip: at stage 0 all of it may be other
+ * ranks', and comes from them when it is whole. */
+static bool is_added_to(const struct eng_placement *placement, const struct eng_tiles *tiles,
+                        const struct eng_strip *strip)
+{
+    for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++) {
+        const struct eng_piece *piece = &tiles->pieces[i];
+        const struct eng_section_place *place = &placement->sections[piece->section];
+        if (place->own_first < piece->first + piece->granules &&
+            piece->first < place->own_first + place->own_granules)
+            return true;
+    }
+    return false;
+}
+
 /** Bytes that a step writes, and reads, at most: what each micro-batch leaves. */
-static void count_moved(const zero_ctx *z, const struct eng_strips *strips,
+static void count_moved(const zero_ctx *z, const struct eng_placement *placement,
+                        const struct eng_tiles *tiles, const struct eng_strips *strips,
                         struct eng_file_needs *file)
 {
     const uint64_t rounds = z->config.native ? 1 : (uint64_t)z->micro_count;
     for (size_t i = 0; i < strips->count; i++)
-        file->written += rounds * strips->bytes[i];
+        file->written +=
+            (is_added_to(placement, tiles, &strips->list[i]) ? rounds : 1) * strips->bytes[i];
     file->read = file->written;
 }
 
@@ -73,7 +90,7 @@ zero_result eng_sums_needs(const zero_ctx *z, const struct eng_placement *placem
         return r;
     needs->tables += table_bytes(z, placement, &strips);
     eng_strip_file_needs(z, &strips, tiles, buffers, file, &needs->tables);
-    count_moved(z, &strips, file);
+    count_moved(z, placement, tiles, &strips, file);
     eng_strips_free(&strips);
     return ZERO_OK;
 }
@@ -198,11 +215,19 @@ static void give_contents(void *user, size_t strip, void *contents)
     copy(user, strip, contents, OFF_WRITE);
 }
 
+/** Begins to read what reductions add to, or to write what they have made, and where that is whole
+ * what other ranks have, too. */
 static void start_moves(struct eng_sums *sums, struct eng_sum_slot *slot,
                         enum off_direction direction)
 {
-    const struct eng_piece_run run = sums->file.strips.of_unit[slot->unit];
+    const zero_ctx *z = slot->z;
+    const struct eng_strips *strips = &sums->file.strips;
+    const struct eng_piece_run run = strips->of_unit[slot->unit];
+    const bool all = direction == OFF_WRITE && slot->whole;
     for (size_t i = 0; i < run.count; i++) {
+        slot->moves[i] = (struct off_move){.under_way = false};
+        if (!all && !is_added_to(&z->placement, &z->tier->tiles, &strips->list[run.first + i]))
+            continue;
         slot->moves[i] = (struct off_move){
             .direction = direction,
             .tile = run.first + i,
