@@ -122,12 +122,17 @@ zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit)
     return r ? r : eng_publish_wait(z, unit);
 }
 
+bool eng_ahead_possible(const zero_ctx *z)
+{
+    // What every rank updates by itself from all ranks' sums, and what has its sums in a file waits
+    // for zero_step().
+    return (z->config.stage > 0 || z->config.world == 1) && !z->config.grads_nvme;
+}
+
 bool eng_ahead_early(const zero_ctx *z, size_t section)
 {
-    // What may be read at any time, what every rank updates by itself from all ranks' sums, and
-    // what has its sums in a file waits for zero_step().
-    return eng_announced(z) && !z->layout.sections[section].persistent &&
-           (z->config.stage > 0 || z->config.world == 1) && !z->config.grads_nvme;
+    // So does what may be read at any time.
+    return eng_announced(z) && !z->layout.sections[section].persistent && eng_ahead_possible(z);
 }
 
 bool eng_ahead_begin(zero_ctx *z, size_t section)

@@ -49,8 +49,7 @@
  * a point of its own in other tiles (config.tile_bytes), or beside which more or less is attached.
  * With config.recovery "durable" a point survives a power cut, too, for two flushes a step. A disk
  * that fails in a step is fatal (ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT): then weights in memory
- * may be in the middle of an update, and the step before is what there is to come back at. An
- * announced step (zero_step_ahead()) is updated in zero_step().
+ * may be in the middle of an update, and the step before is what there is to come back at.
  *
  * A disk that hangs is ZERO_E_TIMEOUT, with file, bytes, offset and seconds, when nothing has moved
  * for config.timeout_s: of tiles, of records, or of what a save reads of them, which fails that

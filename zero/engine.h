@@ -545,6 +545,9 @@ bool eng_ahead_closed(const zero_ctx *z, zero_unit unit);
 /** Before a unit's gradient is handed over in an announced step: refuses if the unit is gathered,
  * and completes all this rank reads of others. */
 zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit);
+/** Whether anything of an announced step may be updated before zero_step(); the same on all ranks.
+ */
+bool eng_ahead_possible(const zero_ctx *z);
 /** Whether a section of an announced step may be updated before zero_step(), as soon as all ranks
  * have handed it over. The same on all ranks. */
 bool eng_ahead_early(const zero_ctx *z, size_t section);

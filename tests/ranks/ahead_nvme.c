@@ -51,6 +51,7 @@ struct job {
     bool comes_back;             // goes on from what is there,
     uint64_t expected;           // after this step
     _Atomic size_t early, tiles; // filled in: tiles updated before zero_step(), and all
+    _Atomic size_t found;        // filled in: tiles that the step before had left in memory
     _Atomic bool failed;         // filled in
     uint8_t digest[16];          // filled in
 };
@@ -305,9 +306,13 @@ static bool work(struct team_rank *rank, void *user)
         TEAM_OK(rank, zero_resume(rank->z, NULL, NULL, &loaded));
         TEAM_CHECK(loaded.step == job->expected && loaded.recovered == 1);
     }
-    for (int step = 0; step < job->steps; step++)
+    for (int step = 0; step < job->steps; step++) {
+        const size_t before = rank->z->tier ? off_stream_counts(rank->z->tier->stream).found : 0;
         if (!watch_step(rank, job, &toy))
             return false;
+        if (rank->z->tier && step > 0)
+            job->found += off_stream_counts(rank->z->tier->stream).found - before;
+    }
     TEAM_OK(rank, zero_fingerprint(rank->z, digest));
     if (rank->rank == 0)
         memcpy(job->digest, digest, sizeof digest);
@@ -412,6 +417,19 @@ static void the_step_before_is_whole(void **state)
     }
 }
 
+// Where nothing is updated before zero_step() steps alternate, announced or not: what one leaves in
+// memory the next one begins with.
+static void what_waits_for_the_step_alternates(void **state)
+{
+    (void)state;
+    struct job job = {.dtype = ZERO_F32, .steps = 2 * STEPS, .few = true};
+    const struct job whole = whole_of(2, &job);
+    run(2, &job);
+    assert_int_equal(job.early, 0);
+    assert_true(job.found > 0);
+    assert_memory_equal(job.digest, whole.digest, sizeof job.digest);
+}
+
 // A new job whose first step goes wrong: what it has found is still there.
 static void the_job_before_is_whole(void **state)
 {
@@ -514,6 +532,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(tiles_are_updated_before_the_step),
+        TEST(what_waits_for_the_step_alternates),
         TEST(nobody_writes_what_is_read),
         TEST(what_is_frozen_shares_tiles),
         TEST(the_step_before_is_whole),

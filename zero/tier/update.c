@@ -265,8 +265,14 @@ void eng_tier_announce(zero_ctx *z)
     // that updates does so behind its verdict.
     if (!z->tier || z->config.grads_nvme || z->config.streamed)
         return;
-    choose_tiles(z, false);
-    sort_tiles(z);
+    // The order of hand-overs has one direction only: what a step leaves in memory, the tiles that
+    // were due last, is what the next one needs last. To begin with it would be to wait for the end
+    // of the backward pass, which is what the announcement is to avoid. Where nothing is due before
+    // zero_step() updates alternate as all others.
+    const bool early = eng_ahead_possible(z);
+    choose_tiles(z, !early && goes_up(z));
+    if (early)
+        sort_tiles(z);
     begin(z);
 }
 
