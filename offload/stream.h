@@ -38,12 +38,12 @@ struct off_stream;
 
 struct off_stream_config {
     const struct off_engine *engine;
-    struct off_slots *slots; /**< borrowed until destroy */
-    size_t tiles;            /**< of the slots */
-    size_t buffers;          /**< tiles in memory, at least 2 */
-    size_t transfer_bytes;   /**< as of off_io_config, and 0 likewise */
-    unsigned credits[OFF_DIRECTIONS];
-    double timeout_s; /**< the longest a transfer may take */
+    struct off_slots *slots;          /**< borrowed until destroy */
+    size_t tiles;                     /**< of the slots */
+    size_t buffers;                   /**< tiles in memory, at least 2 */
+    size_t transfer_bytes;            /**< as of off_io_config, and 0 likewise */
+    unsigned credits[OFF_DIRECTIONS]; /**< transfers, of which a larger tile is several */
+    double timeout_s;                 /**< the longest a transfer may take */
     /** Threads that verify, sum, decode and encode; 0: the one that reads and writes does, and the
      * disk waits meanwhile. One keeps up with 10 GB/s without a codec. */
     unsigned helpers;
