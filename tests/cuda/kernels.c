@@ -375,6 +375,108 @@ static void sums_have_the_bits_of_the_definition(void **unused)
             sum_turn(turn);
 }
 
+// Of what is not finite nobody need be told.
+static void sums_may_find_nothing(void **unused)
+{
+    (void)unused;
+    const int turn = INPUT_NONFINITE;
+    struct eng_device_sum sum = sum_of(turn, &wanted);
+    fill_contributions(turn);
+    wanted = given;
+    add_up(&wanted, &sum);
+    assert_true(wanted.bad != UINT64_MAX);
+    wanted.bad = UINT64_MAX;
+    struct contributions *there = put(&given, sizeof given);
+    sum = sum_of(turn, there);
+    sum.bad = NULL;
+    ok(kernels->sum(state, &sum, stream, NULL));
+    take(&got, there, sizeof got);
+    memcpy(got.block, wanted.block, sizeof got.block);
+    compare("sum", turn, &got, &wanted, sizeof got);
+}
+
+/* ------------------------------------------------------------------ one contribution */
+
+struct pair {
+    float to[ROOM], from[ROOM];
+    uint64_t bad[2];
+};
+
+static struct pair pair, paired;
+
+// Elements of any dtype: two of 16 bits lie in the place of a float.
+static void fill_pair(int turn)
+{
+    const enum input_kind kind = (enum input_kind)(turn % INPUT_KINDS);
+    input_fill(turn % 4 ? kind : INPUT_ORDINARY, 50, ROOM, pair.to);
+    input_fill(kind, 51, ROOM, pair.from);
+    memset(pair.bad, 0xff, sizeof pair.bad);
+}
+
+static void narrow(zero_dtype dtype, const float *from, size_t count, void *to)
+{
+    if (dtype == ZERO_BF16)
+        eng_kernels_ref.to_bf16(count, from, to);
+    else if (dtype == ZERO_F16)
+        eng_kernels_ref.to_f16(count, from, to);
+    else
+        memcpy(to, from, count * sizeof *from);
+}
+
+static void addition_turn(int turn, zero_dtype dtype, size_t count)
+{
+    static float sums[ROOM], values[ROOM];
+    fill_pair(turn);
+    struct pair *there = put(&pair, sizeof pair);
+    const struct eng_device_addition addition = {there->to, there->from, dtype, count};
+    ok(kernels->add(state, &addition, stream, NULL));
+    take(&paired, there, sizeof paired);
+    widen(dtype, pair.to, 0, count, sums);
+    widen(dtype, pair.from, 0, count, values);
+    for (size_t i = 0; i < count; i++)
+        sums[i] = one_nan(sums[i] + values[i]);
+    narrow(dtype, sums, count, pair.to);
+    compare("addition", turn, &paired, &pair, sizeof pair);
+}
+
+static void additions_have_the_bits_of_the_definition(void **unused)
+{
+    (void)unused;
+    static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
+    for (int turn = 0; turn < 6 * INPUT_KINDS; turn++)
+        addition_turn(turn, dtypes[turn % 3],
+                      (size_t)counts[(size_t)turn % (sizeof counts / sizeof *counts)]);
+}
+
+static void search_turn(int turn, zero_dtype dtype, size_t count)
+{
+    static float values[ROOM];
+    fill_pair(turn);
+    widen(dtype, pair.from, 0, count, values);
+    size_t first = 0;
+    while (first < count && isfinite(values[first]))
+        first++;
+    const uint64_t found = (uint64_t)(turn + 1) << ENG_DEVICE_BAD_SHIFT | first;
+    pair.bad[0] = turn % 5 == 4 ? 7 : UINT64_MAX; // less was there, or nothing
+    struct pair *there = put(&pair, sizeof pair);
+    const struct eng_device_search search = {there->from, dtype, count, (uint64_t)turn + 1,
+                                             there->bad};
+    ok(kernels->search(state, &search, stream, NULL));
+    take(&paired, there, sizeof paired);
+    if (first < count && found < pair.bad[0])
+        pair.bad[0] = found;
+    compare("search", turn, &paired, &pair, sizeof pair);
+}
+
+static void a_search_finds_the_first_that_is_not_finite(void **unused)
+{
+    (void)unused;
+    static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
+    for (int turn = 0; turn < 6 * INPUT_KINDS; turn++)
+        search_turn(turn, dtypes[turn % 3],
+                    (size_t)counts[(size_t)turn % (sizeof counts / sizeof *counts)]);
+}
+
 /* ------------------------------------------------------------------ squares */
 
 enum { MOST_SQUARES = 3000 };
@@ -700,6 +802,9 @@ int main(void)
         cmocka_unit_test(nothing_is_updated_behind_a_gate),
         cmocka_unit_test(no_runs_are_nothing),
         cmocka_unit_test(sums_have_the_bits_of_the_definition),
+        cmocka_unit_test(sums_may_find_nothing),
+        cmocka_unit_test(additions_have_the_bits_of_the_definition),
+        cmocka_unit_test(a_search_finds_the_first_that_is_not_finite),
         cmocka_unit_test(squares_are_added_without_rounding),
         cmocka_unit_test(conversions_have_the_bits_of_the_definition),
         cmocka_unit_test(verdicts_are_those_of_the_host),

@@ -13,11 +13,23 @@ __asm__(".pushsection .rodata\n"
         ".incbin \"" ENG_CUDA_IMAGE "\"\n"
         ".popsection\n");
 
-enum kernel { UPDATE, UPDATE_ROUNDED, SUM, SQUARES, CONVERT, JUDGE, DIGEST, KERNELS };
+enum kernel {
+    UPDATE,
+    UPDATE_ROUNDED,
+    SUM,
+    ADD,
+    SEARCH,
+    SQUARES,
+    CONVERT,
+    JUDGE,
+    DIGEST,
+    KERNELS,
+};
 
 static const char *const names[KERNELS] = {
     [UPDATE] = "eng_cuda_update",   [UPDATE_ROUNDED] = "eng_cuda_update_rounded",
-    [SUM] = "eng_cuda_sum",         [SQUARES] = "eng_cuda_squares",
+    [SUM] = "eng_cuda_sum",         [ADD] = "eng_cuda_add",
+    [SEARCH] = "eng_cuda_search",   [SQUARES] = "eng_cuda_squares",
     [CONVERT] = "eng_cuda_convert", [JUDGE] = "eng_cuda_judge",
     [DIGEST] = "eng_cuda_digest",
 };
@@ -81,6 +93,20 @@ static zero_result cuda_sum(void *state, const struct eng_device_sum *sum, void 
     return start(state, SUM, parts(sum->granules, ENG_CUDA_TILE), sum, stream, error);
 }
 
+static zero_result cuda_add(void *state, const struct eng_device_addition *addition, void *stream,
+                            struct base_error *error)
+{
+    return start(state, ADD, parts(addition->count, (size_t)4 * ENG_CUDA_THREADS), addition, stream,
+                 error);
+}
+
+static zero_result cuda_search(void *state, const struct eng_device_search *search, void *stream,
+                               struct base_error *error)
+{
+    return start(state, SEARCH, parts(search->count, (size_t)4 * ENG_CUDA_THREADS), search, stream,
+                 error);
+}
+
 static zero_result cuda_squares(void *state, const struct eng_device_squares *squares, void *stream,
                                 struct base_error *error)
 {
@@ -115,6 +141,8 @@ const struct eng_device_kernels eng_device_kernels_cuda = {
     .close = cuda_close,
     .update = cuda_update,
     .sum = cuda_sum,
+    .add = cuda_add,
+    .search = cuda_search,
     .squares = cuda_squares,
     .convert = cuda_convert,
     .judge = cuda_judge,

@@ -318,7 +318,7 @@ INLINE void contributed(const struct eng_device_sum *s, int k, size_t i, vector 
         k == s->own_index ? s->own : (const unsigned char *)s->received + (size_t)k * s->stride;
     load_any(s->dtype, source, i, FOUR, x);
     for (unsigned j = 0; j < FOUR; j++)
-        if (!is_finite(x[j]))
+        if (s->bad && !is_finite(x[j]))
             report(s->bad, s->number + (uint64_t)k, s->element + i + j);
 }
 
@@ -395,6 +395,37 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS) eng_cuda_sum(stru
         return;
     __syncthreads();
     square_tile(&s, first, sums, lanes);
+}
+
+/* ------------------------------------------------------------------ one contribution */
+
+extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
+    eng_cuda_add(struct eng_device_addition a)
+{
+    const size_t i = FOUR * ((size_t)blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= a.count)
+        return;
+    const unsigned n = a.count - i < FOUR ? (unsigned)(a.count - i) : (unsigned)FOUR;
+    vector total[FOUR], x[FOUR];
+    load_any(a.dtype, a.to, i, n, total);
+    load_any(a.dtype, a.from, i, n, x);
+    for (int j = 0; j < FOUR; j++)
+        total[j] = add(total[j], x[j]);
+    store_nearest(a.dtype, a.to, i, n, total);
+}
+
+extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
+    eng_cuda_search(struct eng_device_search s)
+{
+    const size_t i = FOUR * ((size_t)blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= s.count)
+        return;
+    const unsigned n = s.count - i < FOUR ? (unsigned)(s.count - i) : (unsigned)FOUR;
+    vector x[FOUR];
+    load_any(s.dtype, s.values, i, n, x);
+    for (unsigned j = 0; j < n; j++)
+        if (!is_finite(x[j]))
+            report(s.bad, s.number, i + j);
 }
 
 /* ------------------------------------------------------------------ squares, conversion */

@@ -65,10 +65,27 @@ struct eng_device_sum {
     double *squares;    /**< sum_squares() of the accumulator; NULL: nobody asks */
     uint64_t element;   /**< of the section, that is the first owned, below 2^40 */
     /** The least of what is there and number << 40 | element of each contribution's elements that
-     * are not finite: UINT64_MAX if none was. */
+     * are not finite: UINT64_MAX if none was. NULL: nobody asks */
     uint64_t *bad;
 };
 #define ENG_DEVICE_BAD_SHIFT 40
+
+/** Adds elements to others of the same dtype, each sum rounded to it, to nearest even. */
+struct eng_device_addition {
+    void *to;
+    const void *from;
+    zero_dtype dtype;
+    size_t count;
+};
+
+/** Of a contribution as it travels: what eng_device_sum does with what is not finite. */
+struct eng_device_search {
+    const void *values; /**< the whole section */
+    zero_dtype dtype;
+    size_t count;
+    uint64_t number; /**< of the contribution */
+    uint64_t *bad;
+};
 
 /** Squares of granules, added without rounding to the limbs of a base_exact_sum (which may be more
  * than 32 bits wide afterwards); those above 1e300, which the sum is not made for, only set
@@ -175,6 +192,10 @@ struct eng_device_kernels {
                           struct base_error *error);
     zero_result (*sum)(void *state, const struct eng_device_sum *sum, void *stream,
                        struct base_error *error);
+    zero_result (*add)(void *state, const struct eng_device_addition *addition, void *stream,
+                       struct base_error *error);
+    zero_result (*search)(void *state, const struct eng_device_search *search, void *stream,
+                          struct base_error *error);
     zero_result (*squares)(void *state, const struct eng_device_squares *squares, void *stream,
                            struct base_error *error);
     zero_result (*convert)(void *state, const struct eng_device_conversion *conversion,
