@@ -69,7 +69,13 @@ typedef struct zero_config {
                                    gradient buffer, in the gradient's dtype, and travel once a
                                    step; the same bits at the same world size only, and with 16
                                    bits if a gradient is opened the same way: what overwrites
-                                   (raw), or comes from `grad`, is rounded before it is added */
+                                   (raw), or comes from `grad`, is rounded before it is added.
+                                   Where GPUs sum what travels is added on its way, by
+                                   device_transport, and comes out in comm_dtype, too: what
+                                   overflows by that is not finite, and no rank is to blame.
+                                   "host" adds in the order of ranks, so with f32 the bits are
+                                   those without a GPU; NCCL in an order of its own, which may be
+                                   another one on other machines and in other versions */
     int32_t sum_group;        /**< G, a power of two: canonical sums add blocks of G consecutive
                                    micro-batches first, then the blocks; part of the numerics;
                                    default 1. Unfinished blocks need memory if G does not divide
@@ -147,12 +153,14 @@ typedef struct zero_config {
                                      used by work queued on the streams that calls are given, in
                                      their order. All state is there, too, unless offload_optimizer says
                                      otherwise: then nothing is brought to the host and no call of a
-                                     step waits for the GPU, see zero_step(); no reduction=native,
-                                     no verify_micro, no optimizers of the program's own so far. No
-                                     paranoid, no buffers of the caller's. Same bits */
+                                     step waits for the GPU, see zero_step(); no verify_micro, no
+                                     optimizers of the program's own so far. No paranoid, no
+                                     buffers of the caller's. Same bits, but for what `reduction`
+                                     says of native */
     const char *device_transport; /**< how GPUs of several ranks move bytes, where state is on them:
                                      "nccl" (default), or "host": through memory of the host, for
-                                     ranks that share a GPU. Same bits */
+                                     ranks that share a GPU. Same bits, but for what `reduction`
+                                     says of native */
     void *native_comm; /**< device_transport=nccl: the program's own ncclComm_t, of all ranks of
                             this job in their order, each on this job's GPU; NULL (default): none;
                             the same on all ranks. zero_commit() asks it for ranks, rank, GPU and

@@ -144,7 +144,8 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     z->open_grads++;
     if (eng_state_on_device(z)) {
         slot->clean = true;
-        return eng_device_opened(z, unit, again && purpose == TO_WRITE);
+        return eng_device_opened(z, unit,
+                                 first ? again && purpose == TO_WRITE : taken == u->sum_slot);
     }
     if (z->device)
         return first || taken != u->sum_slot ? eng_device_clear(z, unit)

@@ -609,10 +609,11 @@ ZERO_API zero_result zero_eval_end(zero_ctx *z);
  * 128 bits that decide the future: master weights (the working copy where there are none) and
  * moments of every tensor, by name; step, updates, V, sum_group, seed, the last hyper-parameters,
  * each group's optimizer and decay, which groups are frozen, the loss scale and its clean steps if
- * there is one. The same at every world size (but for reduction=native), stage, transport, way of
- * gathering and prefetch depth. Two runs of one program and configuration (comm_dtype, reduction
- * and each grad_dtype are not in it) are the same run if their fingerprints are. *Collective.*
- * digest: 16 bytes, printed in order as hex. ZERO_E_STATE: inside a step or an evaluation.
+ * there is one. The same at every world size, stage, transport, way of gathering and prefetch depth
+ * (but for reduction=native: the same world size, and where GPUs sum the same device_transport).
+ * Two runs of one program and configuration (comm_dtype, reduction and each grad_dtype are not in
+ * it) are the same run if their fingerprints are. *Collective.* digest: 16 bytes, printed in order
+ * as hex. ZERO_E_STATE: inside a step or an evaluation.
  */
 ZERO_API zero_result zero_fingerprint(zero_ctx *z, uint8_t digest[16]);
 

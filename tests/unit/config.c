@@ -522,9 +522,6 @@ static void what_state_on_a_gpu_rules_out(void **state)
     user.verify_micro = 1;
     refused(&user, ZERO_E_UNSUPPORTED, "verify_micro=1 with device=cuda:1");
     user.verify_micro = 0;
-    user.reduction = "native";
-    refused(&user, ZERO_E_UNSUPPORTED, "reduction=native with device=cuda:1");
-    user.reduction = NULL;
     user.stage = 1;
     user.gather = "shared";
     refused(&user, ZERO_E_INVALID, "gather=shared with device=cuda:1");

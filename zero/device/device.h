@@ -118,7 +118,8 @@ void eng_device_tiles_stop(const zero_ctx *z);
 
 /** Makes the buffer of the gradient that is open the stream's; zeros, unless it stays as it is. */
 zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays);
-/** Adds the gradient to its sums. */
+/** Adds the gradient to its sums; reduction=native: to those of the rank's earlier micro-batches,
+ * which travel in the last one. */
 zero_result eng_device_reduce(zero_ctx *z, zero_unit unit);
 
 /* ---- peers.c: with state on the devices of several ranks */

@@ -95,6 +95,7 @@ struct device_state {
     struct coll_span *all_sums;              /**< bytes of each rank's */
     struct coll_device_scattered *scattered; /**< of the sections of a unit that is on its way, */
     struct coll_span *spans;                 /**< with theirs, */
+    struct coll_device_reduced *reduced;     /**< or that are summed on their way, */
     struct coll_device_gathered *parts;      /**< or that is gathered */
     struct eng_device_run *runs;             /**< as they are on the device */
     size_t *section_runs;                    /**< first run of each section, one more at the end */
@@ -163,6 +164,11 @@ zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
 /** Adds what other ranks contribute to a unit, too. */
 zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradient,
                               struct base_error *error);
+/** reduction=native: makes what ranks have added up to a unit each the sum. */
+zero_result device_reduce_native(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                 struct base_error *error);
+/** What follows begins after the last step's verdict. */
+zero_result device_reduce_after(zero_ctx *z, struct base_error *error);
 /** All ranks' ballots. */
 zero_result device_vote(zero_ctx *z, struct base_error *error);
 /** Everybody has all sums. */
@@ -175,13 +181,21 @@ size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placeme
 zero_result device_peers_open(zero_ctx *z, struct base_error *error);
 void device_peers_close(zero_ctx *z);
 
+/* ---- native.c */
+
+/** reduction=native: adds the gradient handed over to those of the rank's micro-batches before. */
+zero_result device_native_add(const zero_ctx *z, zero_unit unit, struct base_error *error);
+/** Finds what is not finite in what this rank contributes to a unit. */
+zero_result device_native_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
+                                 void *stream, struct base_error *error);
+
 /* ---- reduce.c */
 
 /** Makes a unit's gradient what travels, in a stream. */
 zero_result device_prepare_gradient(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
                                     void *stream, struct base_error *error);
 /** Adds what ranks contribute to a section to the sums; received: what others do, one behind the
- * other. */
+ * other. reduction=native: takes over what is in the gradient's place, the sum of all ranks. */
 zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradient,
                        const void *received, struct base_error *error);
 

@@ -40,7 +40,8 @@ size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placeme
     return world * (sizeof *state->sums_before + sizeof *state->all_sums) +
            z->layout.section_count * sizeof *state->published +
            (size_t)placement->gather.slot_count * sizeof *state->gathered +
-           most * (sizeof *state->scattered + world * sizeof *state->spans + sizeof *state->parts);
+           most * (sizeof *state->scattered + world * sizeof *state->spans +
+                   sizeof *state->reduced + sizeof *state->parts);
 }
 
 static void keep_larger(struct coll_device_load *most, const struct coll_device_load *load)
@@ -63,7 +64,8 @@ static void count_unit(const zero_ctx *z, const struct eng_placement *placement,
         const size_t own = place->own_granules * ENG_GRANULE;
         const size_t others = section->granules * ENG_GRANULE - own;
         gradients.sent += others * eng_dtype_size(place->comm_dtype);
-        gradients.received += peers * own * eng_dtype_size(place->comm_dtype);
+        gradients.received +=
+            (z->config.native ? 1 : peers) * own * eng_dtype_size(place->comm_dtype);
         parameters.sent += peers * own * eng_dtype_size(section->dtype);
         parameters.received += others * eng_dtype_size(section->dtype);
     }
@@ -95,13 +97,14 @@ zero_result device_peers_open(zero_ctx *z, struct base_error *error)
     const size_t world = (size_t)z->config.world, most = most_sections(z);
     state->scattered = base_calloc(most, sizeof *state->scattered);
     state->spans = base_calloc(most * world, sizeof *state->spans);
+    state->reduced = base_calloc(most, sizeof *state->reduced);
     state->parts = base_calloc(most, sizeof *state->parts);
     state->sums_before = base_calloc(world, sizeof *state->sums_before);
     state->all_sums = base_calloc(world, sizeof *state->all_sums);
     state->published = base_calloc(z->layout.section_count, sizeof *state->published);
     state->gathered = base_calloc((size_t)z->placement.gather.slot_count, sizeof *state->gathered);
-    if (!state->scattered || !state->spans || !state->parts || !state->sums_before ||
-        !state->all_sums || !state->published || !state->gathered)
+    if (!state->scattered || !state->spans || !state->reduced || !state->parts ||
+        !state->sums_before || !state->all_sums || !state->published || !state->gathered)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a device's table of %zu ranks", world);
     count_sums(z, state);
     for (int i = 0; i < 2; i++)
@@ -126,6 +129,7 @@ void device_peers_close(zero_ctx *z)
         z->device->ops->event_destroy(state->summed[i]);
     base_free(state->scattered);
     base_free(state->spans);
+    base_free(state->reduced);
     base_free(state->parts);
     base_free(state->sums_before);
     base_free(state->all_sums);
@@ -217,6 +221,77 @@ zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradie
                     eng_dtype_size(place->comm_dtype);
     }
     return r ? r : d->ops->event_record(state->summed[turn], d->own, error);
+}
+
+/** What of a unit's gradient travels in a dtype: how many sections. Their sums come to where this
+ * rank's part was. */
+static size_t list_reduced(const zero_ctx *z, zero_unit unit, zero_dtype dtype,
+                           unsigned char *gradient)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    struct coll_device_reduced *reduced = z->device->state->reduced;
+    size_t count = 0;
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
+        const struct eng_section_place *place = &z->placement.sections[s];
+        const struct coll_span *spans = z->layout.sections[s].elements;
+        unsigned char *source = gradient + place->comm_offset;
+        if (z->io[s].trains && place->comm_dtype == dtype)
+            reduced[count++] = (struct coll_device_reduced){
+                .source = source,
+                .sum = source + spans[z->config.rank].offset * eng_dtype_size(dtype),
+                .spans = spans,
+            };
+    }
+    return count;
+}
+
+/** An operation a dtype, of which a unit seldom has two. */
+static zero_result reduce_scatter(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                  struct base_error *error)
+{
+    static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
+    struct device_state *state = z->device->state;
+    zero_result r = ZERO_OK;
+    for (size_t i = 0; !r && i < sizeof dtypes / sizeof *dtypes; i++) {
+        const struct coll_device_reduce_scatter op = {
+            .sections = state->reduced,
+            .count = list_reduced(z, unit, dtypes[i], gradient),
+            .dtype = dtypes[i],
+            .label = eng_unit_label(z, unit),
+        };
+        if (op.count > 0)
+            r = told(z, coll_device_reduce_scatter(state->peers, &op, &state->last), error);
+    }
+    return r;
+}
+
+zero_result device_reduce_native(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                 struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct device_state *state = d->state;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    void *transport = coll_device_stream(state->peers);
+    zero_result r = d->ops->event_wait(state->handed, transport, error);
+    if (!r)
+        r = device_prepare_gradient(z, unit, gradient, transport, error);
+    // Once it is summed nobody can tell whose it was.
+    if (!r)
+        r = device_native_search(z, unit, gradient, transport, error);
+    if (!r)
+        r = reduce_scatter(z, unit, gradient, error);
+    if (!r)
+        r = told(z, coll_device_before(state->peers, state->last, d->own), error);
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        if (z->io[s].trains)
+            r = device_sum(z, s, gradient, NULL, error);
+    return r;
+}
+
+zero_result device_reduce_after(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    return d->state->peers ? told(z, coll_device_after(d->state->peers, d->own), error) : ZERO_OK;
 }
 
 /* ------------------------------------------------------------------ verdict */

@@ -97,7 +97,8 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
     const size_t before = z->layout.sections[s].before[z->config.rank];
     const size_t size = eng_dtype_size(place->comm_dtype);
     const uint64_t number = (uint64_t)z->micro * (uint64_t)z->config.world;
-    const int count = eng_contributors(z, z->micro);
+    const bool native = z->config.native; // one rank has the sum of all
+    const int count = native ? 1 : eng_contributors(z, z->micro);
     const bool last = z->micro == z->micro_count - 1;
     double *squares = device_piece(d, DEVICE_SQUARES);
     uint64_t *bad = device_piece(d, DEVICE_BAD);
@@ -105,7 +106,9 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
         .received = received,
         .stride = place->own_granules * ENG_GRANULE * size,
         .own = gradient + place->comm_offset + first * size,
-        .own_index = z->config.rank < count ? z->config.rank : -1,
+        .own_index = native                   ? 0
+                     : z->config.rank < count ? z->config.rank
+                                              : -1,
         .dtype = place->comm_dtype,
         .count = count,
         .granules = place->own_granules,
@@ -113,11 +116,11 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
         .block = eng_own_blocks(z, s),
         .number = number,
         .sum_group = (uint32_t)z->config.sum_group,
-        .store = number < (uint64_t)z->config.sum_group,
+        .store = native || number < (uint64_t)z->config.sum_group,
         .last = last,
         .squares = last ? squares + before / ENG_GRANULE : NULL,
         .element = first,
-        .bad = bad + s,
+        .bad = native && d->state->peers ? NULL : bad + s,
     };
     if (sum.granules == 0)
         return ZERO_OK;
@@ -139,17 +142,31 @@ static zero_result reduce_own(const zero_ctx *z, zero_unit unit, unsigned char *
     return r;
 }
 
+/** Brings together what all ranks contribute. */
+static zero_result reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                          struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const zero_result r = d->ops->event_record(d->state->handed, d->stream, error);
+    if (r)
+        return r;
+    if (!d->state->peers)
+        return reduce_own(z, unit, gradient, error);
+    return z->config.native ? device_reduce_native(z, unit, gradient, error)
+                            : device_reduce_all(z, unit, gradient, error);
+}
+
 zero_result eng_device_reduce(zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;
-    const int slot = z->units[unit].grad_slot;
+    const bool native = z->config.native, travels = !native || z->micro == z->micro_count - 1;
+    const int slot = z->units[unit].sum_slot;
     unsigned char *gradient = z->grads + z->grad_slots[slot].offset;
     struct base_error error = {0};
-    zero_result r = d->ops->event_record(d->state->handed, d->stream, &error);
+    zero_result r = native ? device_native_add(z, unit, &error) : ZERO_OK;
+    if (!r && travels)
+        r = reduce(z, unit, gradient, &error);
     if (!r)
-        r = d->state->peers ? device_reduce_all(z, unit, gradient, &error)
-                            : reduce_own(z, unit, gradient, &error);
-    if (!r)
-        r = d->ops->event_record(d->taken[slot], d->own, &error);
+        r = d->ops->event_record(d->taken[slot], travels ? d->own : d->stream, &error);
     return r ? device_failed(z, &error, "adding a gradient up") : ZERO_OK;
 }

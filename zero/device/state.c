@@ -54,7 +54,9 @@ static size_t unit_received(const zero_ctx *z, const struct eng_placement *p, si
 static size_t received_bytes(const zero_ctx *z, const struct eng_placement *p)
 {
     size_t most = 0;
-    for (size_t u = 0; u < z->layout.unit_count && z->config.world > 1; u++)
+    if (z->config.world == 1 || z->config.native) // whose sums arrive in place of a gradient
+        return 0;
+    for (size_t u = 0; u < z->layout.unit_count; u++)
         most = unit_received(z, p, u) > most ? unit_received(z, p, u) : most;
     return 2 * aligned(most);
 }

@@ -234,6 +234,9 @@ zero_result eng_device_begin(zero_ctx *z)
     if (r)
         return r;
     r = z->device->state->stale ? device_runs_refresh(z, &error) : ZERO_OK;
+    // The verdict takes away what was found in the step before.
+    if (!r && z->config.native)
+        r = device_reduce_after(z, &error);
     return r ? device_failed(z, &error, "beginning a step") : ZERO_OK;
 }
 
