@@ -287,13 +287,11 @@ static void other_results(void **state)
 
 static int run_with_gpus(void)
 {
-    cuda_driver_fail_fn inject = NULL;
-    void *found = cuda_driver_function(CUDA_DRIVER_FAIL);
-    if (!found) {
+    cuda_driver_fail_fn inject;
+    if (!cuda_driver_find(CUDA_DRIVER_FAIL, &inject)) {
         printf("the driver here does not fail when it is told to\n");
         return SKIPPED;
     }
-    memcpy(&inject, &found, sizeof inject);
     const struct CMUnitTest tests[] = {
         {"a_failure_names_its_call", a_failure_names_its_call, set_up, tear_down, &inject},
         {"other_results", other_results, set_up, tear_down, &inject},

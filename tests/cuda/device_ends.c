@@ -292,10 +292,9 @@ static bool without_a_thread(struct device_rank *rank)
 
 static void fail_next(const char *function, int status)
 {
-    void *const there = cuda_driver_function(CUDA_DRIVER_FAIL);
     cuda_driver_fail_fn fails;
-    memcpy(&fails, &there, sizeof fails);
-    fails(function, status);
+    if (cuda_driver_find(CUDA_DRIVER_FAIL, &fails))
+        fails(function, status);
 }
 
 static bool without_the_driver(struct device_rank *rank)

@@ -159,11 +159,10 @@ static void take_time(void *nothing)
 // Its computation before takes longer than a collective may: that is not the collective's time.
 static bool is_late(struct device_rank *rank)
 {
-    CUresult (*call)(CUstream, void (*)(void *), void *);
-    void *const there = cuda_driver_function("cuLaunchHostFunc");
+    __typeof__(cuLaunchHostFunc) *call;
     void *memory = memory_of(rank);
     uint64_t ticket;
-    memcpy(&call, &there, sizeof call);
+    NEED(cuda_driver_find("cuLaunchHostFunc", &call));
     NEED(first_one(rank, memory));
     NEED(call(rank->stream, take_time, NULL) == CUDA_SUCCESS);
     NEED(coll_device_after(rank->device, rank->stream) == ZERO_OK);

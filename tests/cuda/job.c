@@ -412,13 +412,10 @@ int job_gpus(void)
 bool job_begin(void)
 {
     struct base_error error = {0};
-    void *found = cuda_driver_function("cuLaunchHostFunc");
-    if (gpu->count(&gpus, &error) || !found) {
-        printf("skipped: %s\n", found ? error.message : "no GPU driver here");
+    if (gpu->count(&gpus, &error) || !cuda_driver_find("cuLaunchHostFunc", &launch)) {
+        printf("skipped: %s\n", error.message);
         return false;
     }
-    memcpy(&launch, &found, sizeof launch);
-    found = cuda_driver_function(CUDA_DRIVER_BYTES);
-    memcpy(&bytes_there, &found, sizeof bytes_there);
+    cuda_driver_find(CUDA_DRIVER_BYTES, &bytes_there);
     return true;
 }

@@ -6,22 +6,21 @@
 #include <stdio.h>
 #include <string.h>
 
-void *cuda_driver_function(const char *name)
+bool cuda_driver_find(const char *name, void *function)
 {
-    void *library = dlopen(CUDA_DRIVER, RTLD_NOW | RTLD_LOCAL);
-    return library ? dlsym(library, name) : NULL;
+    void *const library = dlopen(CUDA_DRIVER, RTLD_NOW | RTLD_LOCAL);
+    void *const found = library ? dlsym(library, name) : NULL;
+    memcpy(function, &found, sizeof found);
+    return found;
 }
 
 bool cuda_left_nothing(void)
 {
-    void *const live_there = cuda_driver_function(CUDA_DRIVER_LIVE);
-    void *const complaint_there = cuda_driver_function(CUDA_DRIVER_COMPLAINT);
     cuda_driver_live_fn live;
     cuda_driver_complaint_fn complaint;
-    if (!live_there || !complaint_there)
+    if (!cuda_driver_find(CUDA_DRIVER_LIVE, &live) ||
+        !cuda_driver_find(CUDA_DRIVER_COMPLAINT, &complaint))
         return true;
-    memcpy(&live, &live_there, sizeof live);
-    memcpy(&complaint, &complaint_there, sizeof complaint);
     if (live() == 0 && !complaint())
         return true;
     fprintf(stderr, "GPU: %u left; %s\n", live(), complaint() ? complaint() : "no complaint");

@@ -10,7 +10,8 @@
  * the driver of driver.h knows; with NVIDIA's it is true. */
 bool cuda_left_nothing(void);
 
-/** A function of that driver by its name; NULL: the driver is another one, or there is none. */
-void *cuda_driver_function(const char *name);
+/** Has `function`, a pointer to a pointer to one, point to the driver's of this name. False, and it
+ * is NULL: the driver is another one, or there is none. */
+bool cuda_driver_find(const char *name, void *function);
 
 #endif

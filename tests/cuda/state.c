@@ -22,7 +22,7 @@
 enum { STEPS = 2, HUGE_ELEMENTS = 140001, KINDS = 8 };
 
 static bool streams, files; // masters and moments pass through the GPU; and are in files
-static cuda_driver_live_fn live_there;
+static cuda_driver_live_fn live_there; // NULL: the driver is a real one
 static cuda_driver_fail_fn fail_next;
 
 static const struct toy_tensor tensors[] = {
@@ -474,13 +474,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-// NULL: the driver is a real one.
-static void find(const char *name, void *function)
-{
-    void *found = cuda_driver_function(name);
-    memcpy(function, &found, sizeof found);
-}
-
 int main(int argc, char **argv)
 {
     files = argc > 1 && strcmp(argv[1], "files") == 0;
@@ -498,7 +491,7 @@ int main(int argc, char **argv)
     };
     if (!job_begin())
         return JOB_SKIPPED;
-    find(CUDA_DRIVER_LIVE, &live_there);
-    find(CUDA_DRIVER_FAIL, &fail_next);
+    cuda_driver_find(CUDA_DRIVER_LIVE, &live_there);
+    cuda_driver_find(CUDA_DRIVER_FAIL, &fail_next);
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
