@@ -116,19 +116,6 @@ static void what_is_looked_at_is_not_written_over(void **state)
     }
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return temporary_make(&job_directory) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    temporary_remove(&job_directory);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,5 +128,5 @@ int main(void)
     };
     if (!job_begin())
         return JOB_SKIPPED;
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, job_set_up, job_tear_down);
 }

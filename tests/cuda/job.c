@@ -14,6 +14,19 @@
 
 struct temporary job_directory;
 
+int job_set_up(void **state)
+{
+    (void)state;
+    return temporary_make(&job_directory) ? 0 : -1;
+}
+
+int job_tear_down(void **state)
+{
+    (void)state;
+    temporary_remove(&job_directory);
+    return 0;
+}
+
 static const struct base_device *const gpu = &base_device_cuda;
 static __typeof__(cuLaunchHostFunc) *launch;
 static cuda_driver_bytes_fn bytes_there; // NULL: the GPUs are real
@@ -255,6 +268,8 @@ static bool open_job(struct team_rank *rank, const struct job *job)
         if (rank->config.device && job->streamed)
             rank->config.offload_update = "device";
     }
+    rank->config.master = job->master;
+    rank->config.moments = job->moments;
     if (job->releases_first)
         rank->config.grad_units = 1;
     if (job->configure)

@@ -28,6 +28,7 @@ struct job {
     bool streamed;       /**< but for what passes through it, */
     const char *moves;   /**< which move bytes this way; NULL: by "host" */
     bool releases_first; /**< before gradients are handed over, and one may be on its way */
+    const char *master, *moments;           /**< of the configuration */
     void (*configure)(zero_config *config); /**< what else is set; NULL: nothing */
     bool looks_elsewhere; /**< on the host it looks less often at weights: sums are not compared */
     uint64_t poisoned;    /**< a bit a step: one of its gradients is not finite */
@@ -48,8 +49,10 @@ struct place {
     struct staged staged;
 };
 
-/** Directory of files. */
+/** Directory of files, from a group's setup to its teardown. */
 extern struct temporary job_directory;
+int job_set_up(void **state);
+int job_tear_down(void **state);
 
 /** Work of a stream; at once where that is NULL. The function frees what it gets. */
 struct work {

@@ -50,9 +50,9 @@ static void sums_of_four(zero_config *config)
     config->sum_group = 4;
 }
 
-static void several_ranks(const char *moves, int most, int rounds)
+static void several_ranks(const char *moves, int most)
 {
-    for (int turn = 0; turn < rounds; turn++) {
+    for (int turn = 0; turn < 8; turn++) {
         if (!test_takes(turn))
             continue;
         const int world = 2 + (turn + turn / 4) % (most - 1);
@@ -69,7 +69,7 @@ static void several_ranks(const char *moves, int most, int rounds)
 static void so_do_several_ranks(void **state)
 {
     (void)state;
-    several_ranks("host", JOB_RANKS, 8);
+    several_ranks("host", JOB_RANKS);
 }
 
 static void so_do_they_over_nccl(void **state)
@@ -77,7 +77,7 @@ static void so_do_they_over_nccl(void **state)
     (void)state;
     if (job_gpus() < 3)
         skip();
-    several_ranks("nccl", 3, 8); // a GPU each
+    several_ranks("nccl", 3); // a GPU each
 }
 
 static void so_does_every_optimizer(void **state)
@@ -94,22 +94,6 @@ static void so_does_every_optimizer(void **state)
     }
 }
 
-static void narrow_moments(zero_config *config)
-{
-    config->moments = "bf16";
-}
-
-static void no_masters(zero_config *config)
-{
-    config->master = "none";
-}
-
-static void neither(zero_config *config)
-{
-    narrow_moments(config);
-    no_masters(config);
-}
-
 static void narrow_gradients(zero_config *config)
 {
     config->comm_dtype = ZERO_BF16;
@@ -118,13 +102,19 @@ static void narrow_gradients(zero_config *config)
 static void so_do_other_precisions_and_orders(void **state)
 {
     (void)state;
-    static void (*const choices[])(zero_config * config) = {
-        narrow_moments, no_masters, neither, sums_of_four, narrow_gradients,
+    static const struct {
+        const char *master, *moments;
+        void (*configure)(zero_config *config);
+    } choices[] = {
+        {NULL, "bf16", NULL},       {"none", NULL, NULL},           {"none", "bf16", NULL},
+        {NULL, NULL, sums_of_four}, {NULL, NULL, narrow_gradients},
     };
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
         struct job job = resident((int)i % 4);
         job.toy.dtype = i % 2 ? ZERO_BF16 : ZERO_F16;
-        job.configure = choices[i];
+        job.master = choices[i].master;
+        job.moments = choices[i].moments;
+        job.configure = choices[i].configure;
         job_compare(1, &job);
     }
 }
@@ -610,19 +600,6 @@ static void what_is_the_programs_is_refused(void **state)
     assert_true(cuda_left_nothing());
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return temporary_make(&job_directory) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    temporary_remove(&job_directory);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     files = argc > 1 && strcmp(argv[1], "files") == 0;
@@ -654,7 +631,7 @@ int main(int argc, char **argv)
     };
     if (!job_begin())
         return JOB_SKIPPED;
-    int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    int failed = cmocka_run_group_tests(tests, job_set_up, job_tear_down);
     if (!files)
         failed += cmocka_run_group_tests(queued, NULL, NULL);
     if (!streams)
