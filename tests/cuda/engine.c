@@ -5,8 +5,6 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -72,15 +70,6 @@ static void and_with_state_in_files(void **state)
     }
 }
 
-static _Atomic bool may_look;
-
-static void wait_for_leave(void *user)
-{
-    while (!may_look)
-        usleep(100);
-    free(user);
-}
-
 // A stream looks at a unit's weights late, long after another one has released the unit last, and
 // the program has changed them.
 static bool look_late(struct place *place)
@@ -88,11 +77,9 @@ static bool look_late(struct place *place)
     const zero_unit unit = 4;
     const float value = 1000;
     struct team_rank *rank = place->rank;
-    may_look = !place->streams[0];
     for (int s = 0; s < 2; s++)
         TEAM_OK(rank, zero_gather(rank->z, unit, place->streams[s]));
-    if (!job_queue(place, place->streams[0], wait_for_leave, &(struct work){.toy = NULL}) ||
-        !job_queue_looks(place, unit, place->streams[0]))
+    if (!job_hold(place->streams[0]) || !job_queue_looks(place, unit, place->streams[0]))
         return false;
     for (int s = 0; s < 2; s++)
         TEAM_OK(rank, zero_release(rank->z, unit, place->streams[s]));
@@ -101,8 +88,7 @@ static bool look_late(struct place *place)
     if (!job_queue_looks(place, unit, place->streams[1]))
         return false;
     TEAM_OK(rank, zero_release(rank->z, unit, place->streams[1]));
-    usleep(20000);
-    may_look = true;
+    job_let_go(place, 20000);
     return true;
 }
 

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <cuda.h>
@@ -87,6 +88,32 @@ bool job_queue(struct place *place, void *stream, void (*call)(void *user), cons
     TEAM_CHECK(launch(stream, call, own) == CUDA_SUCCESS); // which frees it, perhaps at once
     TEAM_CHECK(!written || staged_out(&place->staged, stream, work->gradient, written, gradient));
     return true;
+}
+
+static _Atomic bool held; // by any rank
+
+static void wait_to_be_let_go(void *user)
+{
+    (void)user;
+    while (held)
+        usleep(100);
+}
+
+bool job_hold(void *stream)
+{
+    if (!stream)
+        return true;
+    held = true;
+    TEAM_CHECK(launch(stream, wait_to_be_let_go, NULL) == CUDA_SUCCESS);
+    return true;
+}
+
+void job_let_go(const struct place *place, unsigned after_us)
+{
+    if (!place->streams[0])
+        return;
+    usleep(after_us);
+    held = false;
 }
 
 /* ------------------------------------------------------------------ a micro-batch */
@@ -361,6 +388,7 @@ static bool work_on_gpu(struct team_rank *rank, void *user)
     place.metric = metric;
     good = good && open_job(rank, job) && act(&place);
     good = good && is_planned(rank);
+    job_let_go(&place, 0);
     for (int s = 0; s < 2; s++)
         gpu->stream_sync(place.streams[s], NULL);
     team_close(rank);

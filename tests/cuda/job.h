@@ -66,6 +66,11 @@ struct work {
 };
 bool job_queue(struct place *place, void *stream, void (*call)(void *user),
                const struct work *work);
+/** Holds a stream; on the host, where streams are NULL, there is nothing to hold. */
+bool job_hold(void *stream);
+/** Lets all streams go on that are held, after so long: what should have waited for one has had the
+ * time not to. A rank that ends lets them go, too. */
+void job_let_go(const struct place *place, unsigned after_us);
 /** Work of a metric: a number for each micro-batch and step. */
 void job_write_metric(void *user);
 /** Adds the weights of a unit up. */

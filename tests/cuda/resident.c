@@ -237,38 +237,23 @@ static void a_step_that_is_skipped_moves_no_tiles(void **state)
 
 /* ------------------------------------------------------------------ waits */
 
-static _Atomic bool may_go_on;
-
-static void wait_for_leave(void *user)
-{
-    while (!may_go_on)
-        usleep(100);
-    free(user);
-}
-
 // All of a step is queued behind work that is not done before it has returned.
 static bool step_without_waiting(struct place *place)
 {
     struct team_rank *rank = place->rank;
     zero_step_result info = {.struct_size = sizeof info};
-    if (!place->streams[0] || rank->rank == 0)
-        may_go_on = !place->streams[0];
-    TEAM_OK(rank, zero_barrier(rank->z));
-    if (!job_queue(place, place->streams[0], wait_for_leave, &(struct work){.toy = NULL}) ||
-        !job_train(place, 2))
+    if (!job_hold(place->streams[0]) || !job_train(place, 2))
         return false;
     if (place->streams[0])
         TEAM_CHECK(zero_step_info(rank->z, &info) == ZERO_AGAIN);
     TEAM_OK(rank, zero_barrier(rank->z));
-    may_go_on = true;
+    job_let_go(place, 0);
     if (!job_train(place, 2))
         return false;
     TEAM_OK(rank, zero_step_wait(rank->z));
     TEAM_OK(rank, zero_step_info(rank->z, &info));
     TEAM_CHECK(info.step == 4);
-    if (!conclude(place))
-        return false;
-    return true;
+    return conclude(place);
 }
 
 static void a_step_waits_for_nothing(void **state)
@@ -293,17 +278,14 @@ static bool step_behind_a_look(struct place *place)
 {
     const zero_unit unit = 4;
     struct team_rank *rank = place->rank;
-    may_go_on = !place->streams[0];
     if (!job_micro_batches(place))
         return false;
     TEAM_OK(rank, zero_gather(rank->z, unit, place->streams[1]));
-    if (!job_queue(place, place->streams[1], wait_for_leave, &(struct work){.toy = NULL}) ||
-        !job_queue_looks(place, unit, place->streams[1]))
+    if (!job_hold(place->streams[1]) || !job_queue_looks(place, unit, place->streams[1]))
         return false;
     TEAM_OK(rank, zero_release(rank->z, unit, place->streams[1]));
     TEAM_OK(rank, toy_update_on(rank, &place->job->toy, place->streams[0]));
-    usleep(400000);
-    may_go_on = true;
+    job_let_go(place, 400000);
     place->steps++;
     return job_train(place, 1) && conclude(place);
 }
@@ -323,22 +305,20 @@ static void what_is_looked_at_is_not_updated(void **state)
 static bool look_behind_others(struct place *place)
 {
     struct team_rank *rank = place->rank;
-    may_go_on = !place->streams[0];
     if (!job_train(place, 1))
         return false;
     TEAM_OK(rank, zero_barrier(rank->z));
     for (zero_unit unit = 0; unit < place->job->toy.unit_count; unit++) {
         void *stream = place->streams[unit > 0];
         TEAM_OK(rank, zero_gather(rank->z, unit, stream));
-        if (unit == 0 && !job_queue(place, stream, wait_for_leave, &(struct work){.toy = NULL}))
+        if (unit == 0 && !job_hold(stream))
             return false;
         if (!job_queue_looks(place, unit, stream))
             return false;
         TEAM_OK(rank, zero_release(rank->z, unit, stream));
     }
-    usleep(50000);
     TEAM_OK(rank, zero_barrier(rank->z));
-    may_go_on = true;
+    job_let_go(place, 50000);
     return job_train(place, 1) && conclude(place);
 }
 
