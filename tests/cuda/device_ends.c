@@ -6,9 +6,8 @@
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/driver.h"
 #include "tests/cuda/leftovers.h"
-#include "tests/cuda/nccl_double.h"
+#include "tests/cuda/nccl_theirs.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -165,65 +164,32 @@ static void two_ranks_on_one_gpu(void **state)
 
 /* ------------------------------------------------------------------ a communicator of theirs */
 
-struct nccl_functions {
-    __typeof__(ncclGetUniqueId) *unique_id;
-    __typeof__(ncclCommInitRankConfig) *init;
-    __typeof__(ncclCommGetAsyncError) *state;
-    __typeof__(ncclCommAbort) *abort;
-    __typeof__(ncclAllGather) *all_gather;
-};
-
-static struct nccl_functions nccl_functions(void)
-{
-    struct nccl_functions functions;
-    void *library = dlopen(NCCL_DOUBLE, RTLD_NOW | RTLD_LOCAL);
-    void *const found[] = {dlsym(library, "ncclGetUniqueId"),
-                           dlsym(library, "ncclCommInitRankConfig"),
-                           dlsym(library, "ncclCommGetAsyncError"), dlsym(library, "ncclCommAbort"),
-                           dlsym(library, "ncclAllGather")};
-    _Static_assert(sizeof found == sizeof functions, "one for each");
-    memcpy(&functions, found, sizeof found);
-    return functions;
-}
-
-static bool settles(const struct nccl_functions *nccl, ncclComm_t comm, ncclResult_t result)
-{
-    while (result == ncclInProgress) {
-        usleep(200);
-        if (nccl->state(comm, &result) != ncclSuccess)
-            return false;
-    }
-    return result == ncclSuccess;
-}
-
 // Of these ranks, whose order is turned by so many.
-static bool make_native(struct device_rank *rank, int turned, ncclComm_t *comm)
+static bool make_native(const struct nccl_theirs *nccl, struct device_rank *rank, int turned,
+                        ncclComm_t *comm)
 {
-    const struct nccl_functions nccl = nccl_functions();
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;
-    config.blocking = 0;
     if (rank->rank == 0)
-        NEED(nccl.unique_id(&id) == ncclSuccess);
+        NEED(nccl->unique_id(&id) == ncclSuccess);
     NEED(coll_broadcast(rank->host, &id, sizeof id, 0) == ZERO_OK);
     const ncclResult_t result =
-        nccl.init(comm, rank->world, id, (rank->rank + turned) % rank->world, &config);
-    NEED(settles(&nccl, *comm, result));
+        nccl_theirs_make(nccl, &id, (rank->rank + turned) % rank->world, rank->world, comm);
+    NEED(nccl_theirs_settles(nccl, *comm, result));
     return true;
 }
 
 // Ours is beside it, and it is still good for what its owner does with it.
 static bool native(struct device_rank *rank)
 {
-    const struct nccl_functions nccl = nccl_functions();
+    struct nccl_theirs nccl;
     ncclComm_t comm = NULL;
     char *memory = device_rank_memory(rank, 1000);
-    NEED(make_native(rank, 0, &comm));
+    NEED(nccl_theirs_find(&nccl) && make_native(&nccl, rank, 0, &comm));
     rank->config.native = comm;
     for (int i = 0; i < 2; i++) {
         NEED(opens(rank));
-        NEED(settles(&nccl, comm,
-                     nccl.all_gather(memory, memory + 8, 8, ncclUint8, comm, rank->stream)));
+        NEED(nccl_theirs_settles(
+            &nccl, comm, nccl.all_gather(memory, memory + 8, 8, ncclUint8, comm, rank->stream)));
         NEED(works(rank) && device_rank_sync(rank));
         coll_device_close(rank->device);
         rank->device = NULL;
@@ -239,9 +205,9 @@ static bool native(struct device_rank *rank)
 
 static bool native_of_others(struct device_rank *rank)
 {
-    const struct nccl_functions nccl = nccl_functions();
+    struct nccl_theirs nccl;
     ncclComm_t comm = NULL;
-    NEED(make_native(rank, 1, &comm));
+    NEED(nccl_theirs_find(&nccl) && make_native(&nccl, rank, 1, &comm));
     rank->config.native = comm;
     if (rank->world > 1)
         NEED(opens_only(rank, ZERO_E_INVALID, "the ncclComm_t that was given is rank 1 of"));
