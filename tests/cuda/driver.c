@@ -74,6 +74,7 @@ static struct {
     unsigned events, modules;
     unsigned working; // works that are being done: memory is open to them
     const char *failing;
+    unsigned spared; // calls of it
     CUresult status;
     const char *complaint;
     uint32_t chance;
@@ -224,9 +225,12 @@ static void *serve(void *argument)
 static CUresult outcome(const char *function)
 {
     pthread_mutex_lock(&driver.mutex);
-    const bool fails = driver.failing && strcmp(function, driver.failing) == 0;
+    const bool meant = driver.failing && strcmp(function, driver.failing) == 0;
+    const bool fails = meant && driver.spared == 0;
     if (fails)
         driver.failing = NULL;
+    else if (meant)
+        driver.spared--;
     const CUresult status = fails ? driver.status : CUDA_SUCCESS;
     pthread_mutex_unlock(&driver.mutex);
     return status;
@@ -685,6 +689,7 @@ EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigne
 /* ------------------------------------------------------------------ what tests ask */
 
 EXPORTED void cuda_driver_fail(const char *function, int status);
+EXPORTED void cuda_driver_spare(unsigned calls);
 EXPORTED unsigned cuda_driver_live(void);
 EXPORTED size_t cuda_driver_bytes(void);
 EXPORTED const char *cuda_driver_complaint(void);
@@ -693,7 +698,15 @@ void cuda_driver_fail(const char *function, int status)
 {
     pthread_mutex_lock(&driver.mutex);
     driver.failing = function;
+    driver.spared = 0;
     driver.status = (CUresult)status;
+    pthread_mutex_unlock(&driver.mutex);
+}
+
+void cuda_driver_spare(unsigned calls)
+{
+    pthread_mutex_lock(&driver.mutex);
+    driver.spared = calls;
     pthread_mutex_unlock(&driver.mutex);
 }
 

@@ -19,6 +19,10 @@
 typedef void (*cuda_driver_fail_fn)(const char *function, int status);
 #define CUDA_DRIVER_FAIL "cuda_driver_fail"
 
+/** Has so many calls of it go well before. */
+typedef void (*cuda_driver_spare_fn)(unsigned calls);
+#define CUDA_DRIVER_SPARE "cuda_driver_spare"
+
 /** Memories, pinned ones of the host included, streams, events and modules that there are. */
 typedef unsigned (*cuda_driver_live_fn)(void);
 #define CUDA_DRIVER_LIVE "cuda_driver_live"

@@ -24,6 +24,8 @@ enum { STEPS = 2, HUGE_ELEMENTS = 140001, KINDS = 8 };
 static bool streams, files; // masters and moments pass through the GPU; and are in files
 static cuda_driver_live_fn live_there; // NULL: the driver is a real one
 static cuda_driver_fail_fn fail_next;
+static cuda_driver_spare_fn spare;
+static unsigned spared; // copies of a step
 
 static const struct toy_tensor tensors[] = {
     {.name = "small", .unit = 0, .slices = 1, .numel = 7, .group = 1},
@@ -441,6 +443,41 @@ static void a_failure_of_the_device_is_told(void **state)
     job_run_on_gpus(1, &job);
 }
 
+static bool fail_among_tiles(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    if (!job_train(place, STEPS) || !note_state(place) || !job_micro_batches(place))
+        return false;
+    fail_next("cuMemcpyAsync", CUDA_ERROR_LAUNCH_FAILED);
+    spare(spared);
+    TEAM_FAILS(rank, toy_update_on(rank, &place->job->toy, place->streams[0]), ZERO_E_DEVICE,
+               "device cuda 0, updating a tile of a file: cuMemcpyAsync: ");
+    TEAM_FAILS(rank, zero_barrier(rank->z), ZERO_E_DEVICE, "updating a tile");
+    return true;
+}
+
+// Tiles are on their way to the GPU then, there, or on their way back. The next program finds the
+// step before.
+static void nothing_counts_of_a_step_that_fails_among_its_tiles(void **state)
+{
+    (void)state;
+    if (!fail_next || !files)
+        skip();
+    struct job whole = job_of_kind(1, live_on);
+    whole.configure = of_one_name;
+    job_run_on_gpus(1, &whole);
+    for (spared = 10; spared < 90; spared += 35) {
+        struct job first = whole, then = whole;
+        first.act = fail_among_tiles;
+        then.act = come_back;
+        memset(then.digest, 0, sizeof then.digest);
+        job_run_on_gpus(1, &first);
+        job_run_on_gpus(1, &then);
+        if (memcmp(whole.digest, then.digest, sizeof whole.digest) != 0)
+            fail_msg("after %u copies: other bits", spared);
+    }
+}
+
 int main(int argc, char **argv)
 {
     files = argc > 1 && strcmp(argv[1], "files") == 0;
@@ -455,10 +492,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_a_checkpoint_has_not_stays),
         cmocka_unit_test(a_job_comes_back_in_the_other_place),
         cmocka_unit_test(a_failure_of_the_device_is_told),
+        cmocka_unit_test(nothing_counts_of_a_step_that_fails_among_its_tiles),
     };
     if (!job_begin())
         return JOB_SKIPPED;
     cuda_driver_find(CUDA_DRIVER_LIVE, &live_there);
     cuda_driver_find(CUDA_DRIVER_FAIL, &fail_next);
+    cuda_driver_find(CUDA_DRIVER_SPARE, &spare);
     return cmocka_run_group_tests(tests, job_set_up, job_tear_down);
 }
