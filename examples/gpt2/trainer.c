@@ -198,7 +198,7 @@ static zero_result check_device(struct trainer *t)
 static zero_result forward(struct trainer *t, const uint16_t *token, const uint16_t *target,
                            struct batch batch)
 {
-    struct unit_weights w;
+    struct unit_weights w = {{NULL}};
     zero_result result = units_open(t->units, 0, &w);
     if (result)
         return result;
@@ -239,8 +239,8 @@ static zero_result give_loss(struct trainer *t, const struct mean_loss *loss)
 static zero_result head(struct trainer *t, struct unit_gradients *d_embed, struct mean_loss *loss)
 {
     const int last = t->options->dims.layers + 1;
-    struct unit_weights final, embed;
-    struct unit_gradients d_final;
+    struct unit_weights final = {{NULL}}, embed = {{NULL}};
+    struct unit_gradients d_final = {{NULL}};
     zero_result result = open_head(t, &final, &embed);
     if (result)
         return result;
@@ -259,8 +259,8 @@ static zero_result head(struct trainer *t, struct unit_gradients *d_embed, struc
 static zero_result block_backward(struct trainer *t, int layer)
 {
     const int unit = 1 + layer;
-    struct unit_weights w;
-    struct unit_gradients d;
+    struct unit_weights w = {{NULL}};
+    struct unit_gradients d = {{NULL}};
     zero_result result = units_open(t->units, unit, &w);
     if (result)
         return result;
@@ -307,7 +307,7 @@ static zero_result micro_batch(struct trainer *t, int i)
     if (result)
         return result;
     struct mean_loss loss;
-    struct unit_gradients d_embed;
+    struct unit_gradients d_embed = {{NULL}};
     result = head(t, &d_embed, &loss);
     if (result)
         return result;
@@ -397,7 +397,7 @@ static zero_result evaluate_micro(struct trainer *t, int i)
                      (struct batch){.windows = o->batch, .length = o->dims.context});
     if (result)
         return result;
-    struct unit_weights final, embed;
+    struct unit_weights final = {{NULL}}, embed = {{NULL}};
     result = open_head(t, &final, &embed);
     if (result)
         return result;
@@ -429,7 +429,7 @@ zero_result trainer_logits(struct trainer *trainer, const uint16_t *token, int l
         forward(trainer, token, NULL, (struct batch){.windows = 1, .length = length});
     if (result)
         return result;
-    struct unit_weights final, embed;
+    struct unit_weights final = {{NULL}}, embed = {{NULL}};
     result = open_head(trainer, &final, &embed);
     if (result)
         return result;

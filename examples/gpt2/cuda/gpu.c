@@ -54,7 +54,6 @@ struct driver {
 
 struct gpu {
     struct driver driver;
-    void *library;
     bool entered;
     CUmodule module;
     CUstream stream;
@@ -88,6 +87,25 @@ const char *gpu_failure(const struct gpu *gpu)
     return gpu->failed ? gpu->failure.text : NULL;
 }
 
+bool gpu_load(struct gpu *gpu, const char *library, const char *what,
+              const struct gpu_symbol *symbols, size_t count)
+{
+    void *loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!loaded) { // its message has the library's name
+        gpu_fail(gpu, "no %s here: %s", what, dlerror());
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        void *found = dlsym(loaded, symbols[i].name);
+        if (!found) {
+            gpu_fail(gpu, "the %s, %s, has no %s: it is too old", what, library, symbols[i].name);
+            return false;
+        }
+        memcpy(symbols[i].place, &found, sizeof found);
+    }
+    return true;
+}
+
 // Whether a call went well; `what` says what for.
 static bool check(struct gpu *gpu, CUresult status, const char *call, const char *what)
 {
@@ -105,29 +123,13 @@ static bool check(struct gpu *gpu, CUresult status, const char *call, const char
 
 static bool load_driver(struct gpu *gpu)
 {
-    struct {
-        const char *name;
-        void *place;
-    } functions[] = {
-#define FUNCTION(field, function) {SYMBOL(function), &gpu->driver.field},
-        FUNCTIONS(FUNCTION)
-#undef FUNCTION
+    const struct gpu_symbol symbols[] = {
+#define SYMBOL_OF(field, function) {SYMBOL(function), &gpu->driver.field},
+        FUNCTIONS(SYMBOL_OF)
+#undef SYMBOL_OF
     };
-    gpu->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (!gpu->library) { // its message has the library's name
-        gpu_fail(gpu, "no GPU driver here: %s", dlerror());
-        return false;
-    }
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *found = dlsym(gpu->library, functions[i].name);
-        if (!found) {
-            gpu_fail(gpu, "the GPU driver, %s, has no %s: it is too old", LIBRARY,
-                     functions[i].name);
-            return false;
-        }
-        memcpy(functions[i].place, &found, sizeof found);
-    }
-    return check(gpu, gpu->driver.init(0), "cuInit", "");
+    return gpu_load(gpu, LIBRARY, "GPU driver", symbols, sizeof symbols / sizeof *symbols) &&
+           check(gpu, gpu->driver.init(0), "cuInit", "");
 }
 
 static bool enter(struct gpu *gpu, int number)
@@ -185,7 +187,7 @@ struct gpu *gpu_open(int number, struct reason *reason)
     return NULL;
 }
 
-// The context is the process's, which others use too; the library stays for them.
+// The context is the process's, which others use too.
 void gpu_close(struct gpu *gpu)
 {
     CUcontext context;

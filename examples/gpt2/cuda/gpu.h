@@ -44,6 +44,17 @@ const char *gpu_failure(const struct gpu *gpu);
 /** Keeps a failure of what works on this GPU, unless there was one before. */
 void gpu_fail(struct gpu *gpu, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/** A function of a library, and the pointer that becomes its address. */
+struct gpu_symbol {
+    const char *name;
+    void *place;
+};
+
+/** Loads a library, for as long as the process lives, and finds all of them. False, and it is a
+ * failure: there is no `what` here, or one is missing. */
+bool gpu_load(struct gpu *gpu, const char *library, const char *what,
+              const struct gpu_symbol *symbols, size_t count);
+
 /** Its stream, a cudaStream_t. */
 void *gpu_stream(const struct gpu *gpu);
 

@@ -238,7 +238,7 @@ static void *cuda_open(const struct compute_options *options, struct reason *rea
 
 static size_t cuda_bytes(const void *compute)
 {
-    return ((const struct cuda_model *)compute)->bytes;
+    return ((const struct cuda_model *)compute)->bytes + products_bytes();
 }
 
 static void *cuda_stream(const void *compute)

@@ -1,14 +1,13 @@
 #include "products.h"
 
 #include <cublasLt.h>
-#include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define TEXT_OF(number) #number
 #define LIBRARY_OF(version) "libcublasLt.so." TEXT_OF(version)
 #define LIBRARY LIBRARY_OF(CUBLAS_VER_MAJOR)
+#define NAME_OF(version) "cuBLAS of CUDA " TEXT_OF(version)
+#define NAME NAME_OF(CUBLAS_VER_MAJOR)
 
 #define WORKSPACE_BYTES ((size_t)32 << 20) // what NVIDIA recommends for the largest GPUs
 #define SHAPES_MAX 64
@@ -58,28 +57,12 @@ static bool check(struct products *p, cublasStatus_t status, const char *call)
 
 static bool load(struct products *p)
 {
-    struct {
-        const char *name;
-        void *place;
-    } functions[] = {
-#define FUNCTION(field, function) {#function, &p->field},
-        FUNCTIONS(FUNCTION)
-#undef FUNCTION
+    const struct gpu_symbol symbols[] = {
+#define SYMBOL(field, function) {#function, &p->field},
+        FUNCTIONS(SYMBOL)
+#undef SYMBOL
     };
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL); // which stays
-    if (!library) {                                         // the message has its name
-        gpu_fail(p->gpu, "no cuBLAS of CUDA %d here: %s", CUBLAS_VER_MAJOR, dlerror());
-        return false;
-    }
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *found = dlsym(library, functions[i].name);
-        if (!found) {
-            gpu_fail(p->gpu, "%s has no %s", LIBRARY, functions[i].name);
-            return false;
-        }
-        memcpy(functions[i].place, &found, sizeof found);
-    }
-    return true;
+    return gpu_load(p->gpu, LIBRARY, NAME, symbols, sizeof symbols / sizeof *symbols);
 }
 
 struct products *products_open(struct gpu *gpu, struct reason *reason)
@@ -113,6 +96,11 @@ void products_close(struct products *products)
     if (products->handle)
         products->destroy(products->handle);
     free(products);
+}
+
+size_t products_bytes(void)
+{
+    return WORKSPACE_BYTES;
 }
 
 /* ------------------------------------------------------------------ shapes */

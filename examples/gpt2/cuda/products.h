@@ -47,6 +47,9 @@ struct products *products_open(struct gpu *gpu, struct reason *reason);
 /** When no work is left; accepts NULL. */
 void products_close(struct products *products);
 
+/** Memory of the GPU that they have from being opened to being closed. */
+size_t products_bytes(void);
+
 /** Whether cuBLAS has a way to compute it. */
 bool products_can(struct products *products, const struct product *product);
 
