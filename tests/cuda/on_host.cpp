@@ -234,10 +234,12 @@ static const struct on_host_kernel kernels[] = {
      together<struct eng_device_digest, eng_cuda_digest>},
 };
 
+extern "C" __attribute__((weak)) const struct on_host_kernel *on_host_more(const char *name);
+
 const struct on_host_kernel *on_host_find(const char *name)
 {
     for (const struct on_host_kernel &kernel : kernels)
         if (strcmp(kernel.name, name) == 0)
             return &kernel;
-    return nullptr;
+    return on_host_more ? on_host_more(name) : nullptr;
 }

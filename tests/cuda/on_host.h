@@ -22,6 +22,9 @@ struct on_host_kernel {
 /** The kernel called `name`; NULL if there is none. */
 const struct on_host_kernel *on_host_find(const char *name);
 
+/** The same of others, in a driver that has some: on_host_find() asks it if it is there. */
+const struct on_host_kernel *on_host_more(const char *name);
+
 #ifdef __cplusplus
 }
 #endif
