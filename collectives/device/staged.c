@@ -149,6 +149,23 @@ static zero_result bring(const struct link *link, const struct move *move, struc
     return link->kind->copy(to, move->from, bytes, link->stream, error);
 }
 
+/** What a gather has brought. Its own part of it is where it was, if it was there: others may be
+ * reading that. */
+static zero_result return_gather(const struct link *link, const struct move *move,
+                                 struct base_error *error)
+{
+    const char *from = data_of(link, move);
+    char *to = move->to;
+    const size_t all = move->bytes * (size_t)link->host->world;
+    const size_t own = move->bytes * (size_t)link->host->rank, behind = own + move->bytes;
+    if (move->from != to + own)
+        return link->kind->copy(to, from, all, link->stream, error);
+    const zero_result r = own > 0 ? link->kind->copy(to, from, own, link->stream, error) : ZERO_OK;
+    return r || behind == all
+               ? r
+               : link->kind->copy(to + behind, from + behind, all - behind, link->stream, error);
+}
+
 /** What a move writes, back. */
 static zero_result return_it(const struct link *link, const struct move *move,
                              struct base_error *error)
@@ -159,7 +176,7 @@ static zero_result return_it(const struct link *link, const struct move *move,
     if (move->kind == SEND || (move->kind == REDUCE && move->rank != link->host->rank))
         return ZERO_OK;
     if (move->kind == ALL_GATHER)
-        bytes = move->bytes * world;
+        return return_gather(link, move, error);
     if (move->kind == REDUCE_SCATTER) {
         bytes /= world;
         from += rank * bytes;
