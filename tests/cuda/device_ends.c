@@ -231,7 +231,7 @@ static bool without_memory(struct device_rank *rank)
     struct base_error error = {.result = ZERO_OK};
     char fault[32];
     snprintf(fault, sizeof fault, "alloc@%d", *(const int *)rank->of->user);
-    NEED(coll_barrier(rank->host) == ZERO_OK);
+    NEED(device_rank_meet(rank));
     if (rank->rank == rank->world - 1)
         NEED(base_fault_set(fault, NULL) == ZERO_OK);
     const zero_result result = coll_device_open(&rank->device, &rank->config, &error);
@@ -241,7 +241,7 @@ static bool without_memory(struct device_rank *rank)
     if (coll_state(rank->host, NULL) == ZERO_OK) {
         NEED(rank->device || opens(rank));
         NEED(works(rank));
-        NEED(coll_barrier(rank->host) == ZERO_OK);
+        NEED(device_rank_meet(rank));
         coll_abort(rank->host, ZERO_E_ABORTED, "the end");
     }
     return true;
@@ -277,7 +277,7 @@ static bool without_the_driver(struct device_rank *rank)
 static bool without_the_driver_later(struct device_rank *rank)
 {
     NEED(opens(rank));
-    NEED(coll_barrier(rank->host) == ZERO_OK);
+    NEED(device_rank_meet(rank));
     char *memory = device_rank_memory(rank, 1000);
     const char *function = rank->of->user;
     uint64_t ticket = 0;

@@ -41,8 +41,7 @@ static bool first_one(struct device_rank *rank, void *memory)
     uint64_t ticket;
     NEED(exchange(rank, memory, 1, &ticket) == ZERO_OK);
     NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
-    NEED(coll_barrier(rank->host) == ZERO_OK); // nobody fails before all have seen it
-    return true;
+    return device_rank_meet(rank); // nobody fails before all have seen it
 }
 
 // The stream that waits for it is not held for ever, and all calls say the same.

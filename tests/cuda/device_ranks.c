@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@ enum { PATIENCE_MS = 15000 };
 struct run {
     const struct device_ranks *ranks;
     bool (*body)(struct device_rank *);
+    _Atomic int *met;
 };
 
 /* ------------------------------------------------------------------ the double */
@@ -83,6 +85,16 @@ bool device_rank_get(struct device_rank *rank, void *bytes, const void *memory, 
 bool device_rank_sync(struct device_rank *rank)
 {
     return rank->gpu->stream_sync(rank->stream, NULL) == ZERO_OK;
+}
+
+bool device_rank_meet(struct device_rank *rank)
+{
+    const int all = ++rank->meetings * rank->world;
+    ++*rank->met;
+    for (int i = 0; i < PATIENCE_MS && *rank->met < all; i++)
+        usleep(1000);
+    NEED(*rank->met >= all);
+    return true;
 }
 
 bool device_rank_learns(struct device_rank *rank, zero_result result, const char *words)
@@ -182,7 +194,8 @@ static bool be(struct coll_comm *comm, void *user)
                                .host = comm,
                                .gpu = base_device_find("cuda"),
                                .rank = coll_rank(comm),
-                               .world = coll_world(comm)};
+                               .world = coll_world(comm),
+                               .met = run->met};
     const struct device_rank *rank = &self;
     const bool threads = run->ranks->host && strcmp(run->ranks->host, "shm") != 0;
     int count;
@@ -198,14 +211,25 @@ static bool be(struct coll_comm *comm, void *user)
     return threads || left_nothing(run->ranks->fails || run->ranks->complains);
 }
 
-bool device_ranks_run(const struct device_ranks *ranks, bool (*body)(struct device_rank *))
+static bool run_all(struct run *run)
 {
-    struct run run = {ranks, body};
+    const struct device_ranks *ranks = run->ranks;
     fflush(NULL);
     if (!ranks->host || strcmp(ranks->host, "shm") == 0)
-        return ranks->killed ? run_ranks_killed(ranks->world, ranks->killed - 1, be, &run)
-                             : run_ranks("shm", ranks->world, 0, be, &run);
+        return ranks->killed ? run_ranks_killed(ranks->world, ranks->killed - 1, be, run)
+                             : run_ranks("shm", ranks->world, 0, be, run);
     inject(ranks->inject);
-    return run_ranks(ranks->host, ranks->world, 0, be, &run) &&
+    return run_ranks(ranks->host, ranks->world, 0, be, run) &&
            left_nothing(ranks->fails || ranks->complains);
+}
+
+bool device_ranks_run(const struct device_ranks *ranks, bool (*body)(struct device_rank *))
+{
+    void *const shared =
+        mmap(NULL, sizeof(_Atomic int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return false;
+    const bool good = run_all(&(struct run){ranks, body, shared});
+    munmap(shared, sizeof(_Atomic int));
+    return good;
 }

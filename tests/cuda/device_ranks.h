@@ -32,6 +32,8 @@ struct device_rank {
     struct coll_device_config config;
     void *stream; /**< where its data come from, and go to */
     void *memories[DEVICE_RANKS_MEMORIES];
+    _Atomic int *met; /**< by all ranks, of all meetings, */
+    int meetings;     /**< of which this rank knows so many */
 };
 
 /** What holds, or is said and makes the rank's test fail. */
@@ -47,6 +49,10 @@ struct device_rank {
 
 /** Says what the host's failure is. */
 void device_rank_say(const struct device_rank *rank);
+
+/** All ranks come here, and none is inside a collective of the host any more: one that fails behind
+ * a barrier may fail before others have left that. */
+bool device_rank_meet(struct device_rank *rank);
 
 /** Runs `body` as each rank; whether it held on all, and nothing was left. */
 bool device_ranks_run(const struct device_ranks *ranks, bool (*body)(struct device_rank *));
