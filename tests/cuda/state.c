@@ -21,7 +21,7 @@
 // A tensor is visited in three parts; the last one ends in the middle of a granule.
 enum { STEPS = 2, HUGE_ELEMENTS = 140001, KINDS = 8 };
 
-static bool streams, files; // masters and moments pass through the GPU; and are in files
+static bool streams, files;            // masters and moments pass through the GPU; and are in files
 static cuda_driver_live_fn live_there; // NULL: the driver is a real one
 static cuda_driver_fail_fn fail_next;
 static cuda_driver_spare_fn spare;
