@@ -108,6 +108,15 @@ static bool open_job(struct team_rank *rank, const struct job *job, const struct
 
 /* ------------------------------------------------------------------ a step */
 
+// Whether the next tile of a pass is in memory, and room for what is made of it.
+static bool is_there(const zero_ctx *z)
+{
+    const struct eng_tier *tier = z->tier;
+    return off_stream_ready(tier->stream) &&
+           (!z->config.params_nvme || tier->updated == tier->chosen ||
+            eng_params_ready(z, tier->order[tier->updated]));
+}
+
 // Waits until all ranks' part of a unit's sums is there, and the next tile in memory.
 static bool await_tile(struct team_rank *rank, zero_unit unit)
 {
@@ -119,9 +128,7 @@ static bool await_tile(struct team_rank *rank, zero_unit unit)
             TEAM_CHECK(coll_progress(z->comm) == ZERO_OK);
     if (!z->tier || !z->tier->updating)
         return true;
-    for (int ms = 0;
-         !off_stream_ready(z->tier->stream) || (z->config.params_nvme && !eng_params_ready(z));
-         ms++) {
+    for (int ms = 0; !is_there(z); ms++) {
         TEAM_CHECK(ms < MOST_WAIT_MS);
         usleep(1000);
     }

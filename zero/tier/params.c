@@ -148,9 +148,11 @@ void eng_params_begin(zero_ctx *z, size_t count)
     eng_strip_file_begin(z, &z->tier->params.file, count, NULL, true);
 }
 
-bool eng_params_ready(const zero_ctx *z)
+bool eng_params_ready(const zero_ctx *z, size_t tile)
 {
-    return eng_strip_file_ready(&z->tier->params.file);
+    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    const size_t last = z->tier->up ? run.first + run.count - 1 : run.first;
+    return eng_strip_file_ready(&z->tier->params.file, last);
 }
 
 zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error)

@@ -38,8 +38,9 @@ void eng_params_close(struct eng_params *params);
 
 /** Begins to make the strips of `count` tiles, at least one, of tier->order anew. */
 void eng_params_begin(zero_ctx *z, size_t count);
-/** Whether there is room for the next strip. */
-bool eng_params_ready(const zero_ctx *z);
+/** Whether there is room for those of the next tile, or for the next of them where they are
+ * several. */
+bool eng_params_ready(const zero_ctx *z, size_t tile);
 /** Those of the next one, which is in memory. Errors as of off_stream_next(). */
 zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error);
 /** Ends it when all are written; an error that there is already stays. */

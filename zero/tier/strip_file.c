@@ -129,9 +129,16 @@ void eng_strip_file_begin(const zero_ctx *z, struct eng_strip_file *file, size_t
         off_stream_begin(file->stream, file->order, count);
 }
 
-bool eng_strip_file_ready(const struct eng_strip_file *file)
+static bool has(const struct eng_strip_file *file, size_t piece)
 {
-    return !file->stream || off_stream_ready(file->stream);
+    const struct eng_strip *strip = &file->strips.list[file->strip.number];
+    return file->at_strip && piece >= strip->first_piece &&
+           piece < strip->first_piece + strip->pieces;
+}
+
+bool eng_strip_file_ready(const struct eng_strip_file *file, size_t piece)
+{
+    return !file->stream || has(file, piece) || off_stream_ready(file->stream);
 }
 
 static void leave(struct eng_strip_file *file)
@@ -139,13 +146,6 @@ static void leave(struct eng_strip_file *file)
     if (file->at_strip)
         off_stream_put(file->stream, &file->strip, file->makes);
     file->at_strip = false;
-}
-
-static bool has(const struct eng_strip_file *file, size_t piece)
-{
-    const struct eng_strip *strip = &file->strips.list[file->strip.number];
-    return file->at_strip && piece >= strip->first_piece &&
-           piece < strip->first_piece + strip->pieces;
 }
 
 zero_result eng_strip_file_piece(struct eng_strip_file *file, size_t piece, unsigned char **bytes,

@@ -54,8 +54,9 @@ typedef bool (*eng_strip_wanted_fn)(const zero_ctx *z, const struct eng_strip *s
  */
 void eng_strip_file_begin(const zero_ctx *z, struct eng_strip_file *file, size_t tiles,
                           eng_strip_wanted_fn wanted, bool makes);
-/** Whether the next strip can be had without waiting. */
-bool eng_strip_file_ready(const struct eng_strip_file *file);
+/** Whether the strip that the pass is at has a piece, or else the next one can be had without
+ * waiting. */
+bool eng_strip_file_ready(const struct eng_strip_file *file, size_t piece);
 /** Where the next piece of the pass that is in a strip has its bytes, until the next call. Errors
  * as of off_stream_next(). */
 zero_result eng_strip_file_piece(struct eng_strip_file *file, size_t piece, unsigned char **bytes,

@@ -299,9 +299,11 @@ static bool is_summed(const zero_ctx *z, size_t tile)
 static bool is_ready(const zero_ctx *z)
 {
     const struct eng_tier *tier = z->tier;
-    return !eng_tier_has_point(tier) && tier->updated < tier->chosen && !eng_ahead_hopeless(z) &&
-           is_summed(z, tier->order[tier->updated]) && off_stream_ready(tier->stream) &&
-           (!z->config.params_nvme || eng_params_ready(z));
+    if (eng_tier_has_point(tier) || tier->updated == tier->chosen || eng_ahead_hopeless(z))
+        return false;
+    const size_t tile = tier->order[tier->updated];
+    return is_summed(z, tile) && off_stream_ready(tier->stream) &&
+           (!z->config.params_nvme || eng_params_ready(z, tile));
 }
 
 zero_result eng_tier_update_ahead(zero_ctx *z)
