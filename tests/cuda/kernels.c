@@ -1,81 +1,17 @@
 // Kernels of devices give the bits of ref, for every kind of input and count, and touch nothing
 // beside their arrays. As a program: cuda.kernels host|gpu: cuda.cu on the processor (on_host.h),
 // or where it belongs; without a GPU that is a skip.
-#include "base/device.h"
 #include "base/exact_sum.h"
-#include "base/hash.h"
-#include "tests/cuda/leftovers.h"
+#include "tests/cuda/kernel_tests.h"
 #include "tests/sweep.h"
 #include "tests/unit/kernel_inputs.h"
-#include "zero/kernels/device.h"
 #include "zero/kernels/tables.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-enum { SKIPPED = 77, GROUPS = 4, RUNS = 4, GAP = 2 * ENG_GRANULE, ROOM = 24 * ENG_GRANULE };
-
-static const struct base_device *const device = &base_device_cuda;
-static const struct eng_device_kernels *const kernels = &eng_device_kernels_cuda;
-static void *state, *stream;
-
-static int set_up(void **unused)
-{
-    (void)unused;
-    static struct eng_fp_state saved; // the processor is left as the definition wants it
-    eng_fp_enter(&saved);
-    return device->enter(0, NULL) || device->stream_create(&stream, false, NULL) ||
-                   kernels->open(&state, NULL)
-               ? -1
-               : 0;
-}
-
-static int tear_down(void **unused)
-{
-    (void)unused;
-    kernels->close(state);
-    device->stream_destroy(stream);
-    device->leave();
-    return cuda_left_nothing() ? 0 : -1;
-}
-
-static void ok(zero_result result)
-{
-    assert_int_equal(result, ZERO_OK);
-}
-
-// Memory of the device with the same bytes.
-static void *put(const void *bytes, size_t size)
-{
-    void *there;
-    ok(device->alloc(&there, size, NULL));
-    ok(device->copy(there, bytes, size, stream, NULL));
-    ok(device->stream_sync(stream, NULL));
-    return there;
-}
-
-// Gets them back, and frees it.
-static void take(void *bytes, void *there, size_t size)
-{
-    ok(device->copy(bytes, there, size, stream, NULL));
-    ok(device->stream_sync(stream, NULL));
-    device->free(there);
-}
-
-static void compare(const char *what, int turn, const void *a, const void *b, size_t size)
-{
-    for (size_t i = 0; i < size / sizeof(uint32_t); i++) {
-        const uint32_t x = ((const uint32_t *)a)[i], y = ((const uint32_t *)b)[i];
-        if (x != y)
-            fail_msg("%s, turn %d: word %zu is 0x%08x instead of 0x%08x", what, turn, i, x, y);
-    }
-}
+enum { GROUPS = 4, RUNS = 4, GAP = 2 * ENG_GRANULE, ROOM = 24 * ENG_GRANULE };
 
 static size_t size_of(zero_dtype dtype)
 {
@@ -205,7 +141,7 @@ static void update_turn(int turn, bool rounds, bool gated)
         update_run(&expected, &expected.runs[r]);
     struct state *there = put(&before, sizeof before);
     lay_runs(turn, rounds, there, before.runs);
-    ok(device->copy(there->runs, before.runs, sizeof before.runs, stream, NULL));
+    ok(device->copy(there->runs, before.runs, sizeof before.runs, kernel_stream, NULL));
     const struct eng_device_update update = {
         .runs = there->runs,
         .count = RUNS,
@@ -217,7 +153,7 @@ static void update_turn(int turn, bool rounds, bool gated)
     if (!rounds) // whose keys nobody looks at
         for (int r = 0; r < RUNS; r++)
             assert_int_equal(before.runs[r].weight_dtype, ZERO_F32);
-    ok(kernels->update(state, &update, stream, NULL));
+    ok(kernels->update(kernel_state, &update, kernel_stream, NULL));
     take(&after, there, sizeof after);
     memset(after.runs, 0, sizeof after.runs); // addresses
     memset(expected.runs, 0, sizeof expected.runs);
@@ -251,8 +187,8 @@ static void no_runs_are_nothing(void **unused)
 {
     (void)unused;
     const struct eng_device_update update = {.count = 0};
-    ok(kernels->update(state, &update, stream, NULL));
-    ok(device->stream_sync(stream, NULL));
+    ok(kernels->update(kernel_state, &update, kernel_stream, NULL));
+    ok(device->stream_sync(kernel_stream, NULL));
 }
 
 /* ------------------------------------------------------------------ sum */
@@ -358,7 +294,7 @@ static void sum_turn(int turn)
     add_up(&wanted, &sum);
     struct contributions *there = put(&given, sizeof given);
     sum = sum_of(turn, there);
-    ok(kernels->sum(state, &sum, stream, NULL));
+    ok(kernels->sum(kernel_state, &sum, kernel_stream, NULL));
     take(&got, there, sizeof got);
     const size_t owned = sum.granules * ENG_GRANULE;
     const bool open = (sum.number + (uint64_t)sum.count) % sum.sum_group != 0 && !sum.last;
@@ -389,7 +325,7 @@ static void sums_may_find_nothing(void **unused)
     struct contributions *there = put(&given, sizeof given);
     sum = sum_of(turn, there);
     sum.bad = NULL;
-    ok(kernels->sum(state, &sum, stream, NULL));
+    ok(kernels->sum(kernel_state, &sum, kernel_stream, NULL));
     take(&got, there, sizeof got);
     memcpy(got.block, wanted.block, sizeof got.block);
     compare("sum", turn, &got, &wanted, sizeof got);
@@ -429,7 +365,7 @@ static void addition_turn(int turn, zero_dtype dtype, size_t count)
     fill_pair(turn);
     struct pair *there = put(&pair, sizeof pair);
     const struct eng_device_addition addition = {there->to, there->from, dtype, count};
-    ok(kernels->add(state, &addition, stream, NULL));
+    ok(kernels->add(kernel_state, &addition, kernel_stream, NULL));
     take(&paired, there, sizeof paired);
     widen(dtype, pair.to, 0, count, sums);
     widen(dtype, pair.from, 0, count, values);
@@ -461,7 +397,7 @@ static void search_turn(int turn, zero_dtype dtype, size_t count)
     struct pair *there = put(&pair, sizeof pair);
     const struct eng_device_search search = {there->from, dtype, count, (uint64_t)turn + 1,
                                              there->bad};
-    ok(kernels->search(state, &search, stream, NULL));
+    ok(kernels->search(kernel_state, &search, kernel_stream, NULL));
     take(&paired, there, sizeof paired);
     if (first < count && found < pair.bad[0])
         pair.bad[0] = found;
@@ -515,7 +451,7 @@ static void squares_turn(int turn, size_t count)
     struct squares *there = put(&here, sizeof here);
     const struct eng_device_squares squares = {there->squares, count, there->limbs,
                                                &there->overflow};
-    ok(kernels->squares(state, &squares, stream, NULL));
+    ok(kernels->squares(kernel_state, &squares, kernel_stream, NULL));
     take(&here, there, sizeof here);
     memcpy(added.limb, here.limbs, sizeof added.limb);
     assert_int_equal(here.overflow, overflow);
@@ -546,7 +482,7 @@ static void convert_turn(int turn, zero_dtype from, zero_dtype to, size_t count)
     memset(here.to, 0x5a, sizeof here.to);
     struct conversion *there = put(&here, sizeof here);
     const struct eng_device_conversion conversion = {there->from, there->to, from, to, count};
-    ok(kernels->convert(state, &conversion, stream, NULL));
+    ok(kernels->convert(kernel_state, &conversion, kernel_stream, NULL));
     take(&result, there, sizeof result);
     widen(from, here.from, 0, count, wide);
     if (to == ZERO_BF16)
@@ -685,7 +621,7 @@ static void verdicts_are_those_of_the_host(void **unused)
         fill_verdict(turn, &here);
         struct judged *there = put(&here, sizeof here);
         struct eng_device_judgement judgement = judgement_of(there, turn);
-        ok(kernels->judge(state, &judgement, stream, NULL));
+        ok(kernels->judge(kernel_state, &judgement, kernel_stream, NULL));
         take(&result, there, sizeof result);
         judgement = judgement_of(&here, turn);
         decide_on_host(&here, &judgement);
@@ -693,105 +629,6 @@ static void verdicts_are_those_of_the_host(void **unused)
             result.record.norm = here.record.norm;
         compare("verdict", turn, &result, &here, sizeof here);
     }
-}
-
-/* ------------------------------------------------------------------ digests */
-
-enum { LENGTHS = 2 * ENG_GRANULE, SLICES = 6, HASHED = SLICES * ENG_DEVICE_GRANULES * ENG_GRANULE };
-
-struct digested {
-    struct base_hash128 sums[LENGTHS];
-    struct eng_device_granules runs[LENGTHS];
-    uint32_t elements[HASHED];
-};
-
-// What FORMAT.md, section 5, has of a run's granules.
-static void add_hashes(struct base_hash128 *sum, const struct eng_device_granules *run)
-{
-    const size_t granule_bytes = (size_t)ENG_GRANULE * run->element_bytes;
-    const size_t bytes = (size_t)run->count * run->element_bytes;
-    for (size_t at = 0, n; at < bytes; at += n) {
-        const uint64_t place[] = {run->slice, run->first + at / granule_bytes, run->array};
-        const uint64_t seed = base_hash64(place, sizeof place, run->name);
-        n = bytes - at < granule_bytes ? bytes - at : granule_bytes;
-        const unsigned char *elements = run->elements;
-        *sum = base_hash128_add(*sum, base_hash128(elements + at, n, seed));
-    }
-}
-
-// A run of so many elements, from a granule of all on.
-static struct eng_device_granules granules_of(const struct digested *at, size_t granule,
-                                              uint32_t count, uint32_t element_bytes)
-{
-    const size_t first = granule * ENG_GRANULE * element_bytes;
-    return (struct eng_device_granules){
-        .elements = (const unsigned char *)at->elements + first,
-        .count = count,
-        .element_bytes = element_bytes,
-    };
-}
-
-// Hashes here and there, and compares; lay() makes the runs for elements at an address.
-static void digest_turn(int turn, size_t count,
-                        void (*lay)(const struct digested *at, uint32_t turn,
-                                    struct eng_device_granules *runs))
-{
-    static struct digested here, result;
-    input_fill((enum input_kind)(turn % INPUT_KINDS), 50 + (uint64_t)turn, HASHED,
-               (float *)(void *)here.elements);
-    for (size_t s = 0; s < LENGTHS; s++)
-        here.sums[s] = (struct base_hash128){UINT64_MAX - s, (uint64_t)turn};
-    struct digested *there = put(&here, sizeof here);
-    lay(there, (uint32_t)turn, here.runs);
-    ok(device->copy(there->runs, here.runs, sizeof here.runs, stream, NULL));
-    const struct eng_device_digest digest = {there->runs, count, &there->sums[0].low};
-    ok(kernels->digest(state, &digest, stream, NULL));
-    take(&result, there, sizeof result);
-    lay(&here, (uint32_t)turn, here.runs);
-    for (size_t r = 0; r < count; r++)
-        add_hashes(&here.sums[here.runs[r].sum], &here.runs[r]);
-    compare("digest", turn, result.sums, here.sums, sizeof here.sums);
-}
-
-// Of 2 and of 4 bytes an element.
-static void lay_lengths(const struct digested *at, uint32_t turn, struct eng_device_granules *runs)
-{
-    for (uint32_t r = 0; r < LENGTHS; r++) {
-        runs[r] = granules_of(at, (r + turn) % 100, 1 + r / 2, 2 + r % 2 * 2);
-        runs[r].sum = r;
-    }
-}
-
-// XXH3 has another way for each few lengths.
-static void digests_of_all_lengths_are_those_of_the_host(void **unused)
-{
-    (void)unused;
-    digest_turn(INPUT_ZERO, LENGTHS, lay_lengths);
-    digest_turn(INPUT_ANY, LENGTHS, lay_lengths);
-}
-
-// Of several slices of several tensors, one granule and many, whole and cut off.
-static void lay_slices(const struct digested *at, uint32_t turn, struct eng_device_granules *runs)
-{
-    static const uint32_t last[] = {0, 1, 30, 60, 61, 120, 121, 600, 1023, ENG_GRANULE};
-    for (uint32_t r = 0; r < SLICES; r++) {
-        const uint32_t way = turn + r;
-        const uint32_t whole = way % 3 == 0 ? ENG_DEVICE_GRANULES - 1 : way % 7;
-        runs[r] = granules_of(at, (size_t)r * ENG_DEVICE_GRANULES,
-                              whole * ENG_GRANULE + last[way % 10], way % 2 ? 4 : 2);
-        runs[r].name = 0x9e3779b97f4a7c15 * (way / 2);
-        runs[r].slice = way * 77;
-        runs[r].array = way % 5 ? way % 4 : 1 << 20;
-        runs[r].first = way % 2 ? (uint64_t)way << 30 : r;
-        runs[r].sum = way % 4;
-    }
-}
-
-static void digests_of_slices_are_added_to_their_sums(void **unused)
-{
-    (void)unused;
-    for (int turn = 0; turn < 30; turn++)
-        digest_turn(turn, turn % 9 ? SLICES : 0, lay_slices);
 }
 
 int main(void)
@@ -808,14 +645,8 @@ int main(void)
         cmocka_unit_test(squares_are_added_without_rounding),
         cmocka_unit_test(conversions_have_the_bits_of_the_definition),
         cmocka_unit_test(verdicts_are_those_of_the_host),
-        cmocka_unit_test(digests_of_all_lengths_are_those_of_the_host),
-        cmocka_unit_test(digests_of_slices_are_added_to_their_sums),
     };
-    struct base_error error = {.result = ZERO_OK};
-    if (device->enter(0, &error)) {
-        printf("skipped: %s\n", error.message);
-        return SKIPPED;
-    }
-    device->leave();
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    if (kernel_tests_skip())
+        return KERNEL_TESTS_SKIPPED;
+    return cmocka_run_group_tests(tests, kernel_tests_set_up, kernel_tests_tear_down);
 }

@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -312,30 +311,17 @@ static void a_sum_that_overflows_is_nobodys(void **state)
 
 /* ------------------------------------------------------------------ waits */
 
-static _Atomic bool may_go_on;
-
-static void wait_for_leave(void *user)
-{
-    while (!may_go_on)
-        usleep(100);
-    free(user);
-}
-
 // All of two steps is queued behind work that is not done before they have returned.
 static bool step_without_waiting(struct place *place)
 {
     struct team_rank *rank = place->rank;
     zero_step_result info = {.struct_size = sizeof info};
-    if (!place->streams[0] || rank->rank == 0)
-        may_go_on = !place->streams[0];
-    TEAM_OK(rank, zero_barrier(rank->z));
-    if (!job_queue(place, place->streams[0], wait_for_leave, &(struct work){.toy = NULL}) ||
-        !train_exactly(place, 2))
+    if (!job_hold(place->streams[0]) || !train_exactly(place, 2))
         return false;
     if (place->streams[0])
         TEAM_CHECK(zero_step_info(rank->z, &info) == ZERO_AGAIN);
     TEAM_OK(rank, zero_barrier(rank->z));
-    may_go_on = true;
+    job_let_go(place, 0);
     return train_exactly(place, 2) && conclude(place);
 }
 
@@ -379,19 +365,6 @@ static void steps_allocate_nothing(void **state)
     job_compare(2, &job);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return temporary_make(&job_directory) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    temporary_remove(&job_directory);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -409,5 +382,5 @@ int main(void)
     };
     if (!job_begin())
         return JOB_SKIPPED;
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, job_set_up, job_tear_down);
 }
