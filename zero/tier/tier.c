@@ -394,10 +394,10 @@ void eng_tier_close(zero_ctx *z)
     const bool well = !z->fatal && !coll_state(z->comm, NULL) && !stopped;
     // What has never been a job's state is nothing to come back at.
     tier->remove = z->committed ? well : tier->recorded == 0;
-    z->tier = NULL;
     // Moves end in memory of the context, which goes whether they have come back or not.
     off_shuttle_stop(tier->params.file.shuttle);
     off_shuttle_stop(tier->sums.file.shuttle);
+    z->tier = NULL; // by which moves have found their way until here
     memcpy(path, tier->path, sizeof path);
     if (!tier->errands)
         end(tier);
