@@ -42,6 +42,11 @@ static void destroy(struct off_errands *errands)
     base_free(errands);
 }
 
+static void name_the_last(struct off_errands *errands)
+{
+    snprintf(errands->what, sizeof errands->what, "what is under way in files");
+}
+
 static void make_call(struct off_errands *errands)
 {
     struct base_error outcome = {.result = ZERO_OK};
@@ -52,6 +57,8 @@ static void make_call(struct off_errands *errands)
     errands->asked = false;
     errands->done = true;
     errands->count++;
+    if (errands->last)
+        name_the_last(errands);
     pthread_cond_broadcast(&errands->news);
 }
 
@@ -83,7 +90,7 @@ static void *runner(void *argument)
 
 static bool is_taken(const struct off_errands *errands)
 {
-    return errands->taken;
+    return errands->taken && !errands->failure.result; // who has failed never gives his place up
 }
 
 static bool is_under_way(const struct off_errands *errands)
@@ -117,6 +124,7 @@ static zero_result give_up(struct off_errands *errands, struct base_error *error
 {
     zero_fail(&errands->failure, ZERO_E_TIMEOUT, "%s: has not come back for %g s", errands->what,
               (double)errands->timeout_ns * 1e-9);
+    pthread_cond_broadcast(&errands->news);
     return zero_fail(error, ZERO_E_TIMEOUT, "%s", errands->failure.message);
 }
 
@@ -129,7 +137,7 @@ zero_result off_errands_run(struct off_errands *errands, off_errand_fn call, con
     zero_result result;
     assert(bytes <= OFF_ERRAND_BYTES);
     pthread_mutex_lock(&errands->mutex);
-    if (errands->failure.result || !wait_while(errands, is_taken)) {
+    if (!wait_while(errands, is_taken) || errands->failure.result) {
         result = give_up(errands, error);
         pthread_mutex_unlock(&errands->mutex);
         return result;
@@ -188,7 +196,7 @@ zero_result off_errands_end(struct off_errands *errands, void (*last)(void *user
     const pthread_t thread = errands->thread;
     pthread_mutex_lock(&errands->mutex);
     if (!errands->asked)
-        snprintf(errands->what, sizeof errands->what, "what is under way in files");
+        name_the_last(errands);
     errands->last = last;
     errands->user = user;
     pthread_cond_signal(&errands->work);

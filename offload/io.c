@@ -538,7 +538,8 @@ static bool reap(struct off_io *io, uint64_t deadline_ns)
     take_breath(io);
     if (count > 0)
         off_io_commit(io, NULL);
-    return count > 0 || (io->uncommitted && deadline_ns > 0);
+    // If it did not say ZERO_AGAIN: then it was woken, too.
+    return count > 0 || (!result && io->uncommitted && deadline_ns > 0);
 }
 
 zero_result off_io_wait(struct off_io *io, uint64_t deadline_ns, struct off_request **done)

@@ -119,7 +119,7 @@ zero_result off_io_submit(struct off_io *io, struct off_request *request, struct
 /**
  * Hands over what was submitted and there are credits for; what there are none for goes by itself
  * when others come back, and so does what the kernel has no memory for at present. ZERO_E_IO: the
- * engine is broken, or the kernel has begun nothing for about a second while nothing came back:
+ * engine is broken, or the kernel has not begun all for about a second while nothing came back:
  * every request that was not done yet comes back with this failure.
  */
 zero_result off_io_commit(struct off_io *io, struct base_error *error);

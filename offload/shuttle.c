@@ -102,7 +102,8 @@ static void exchange(struct off_shuttle *shuttle, const struct wagon *wagon,
                         off_slots_tile_bytes(shuttle->slots, move->tile));
     pthread_mutex_lock(&shuttle->mutex);
     shuttle->exchanging = false;
-    pthread_cond_signal(&shuttle->news);
+    if (shuttle->stop)
+        pthread_cond_signal(&shuttle->news);
 }
 
 static struct wagon *find_wagon(struct off_shuttle *shuttle)

@@ -87,10 +87,10 @@ ZERO_API zero_result zero_open(zero_ctx **z, const zero_config *config);
 
 /**
  * Leaves the job and frees everything, pointers given out included. *Local*: it waits for nobody
- * beyond reads of this rank's memory that are under way, and, for timeout_s, for a disk that state
- * is on: what does not come back by then is left to it with the memory it needs, and a warning in
- * the log. Accepts NULL and contexts after an error.
- * Not to be called by a child that was forked: threads, locks and files are its parent's.
+ * beyond reads of this rank's memory that are under way, and, for twice timeout_s at most, for a
+ * disk that state is on: what does not come back by then is left to it with the memory it needs,
+ * and a warning in the log. Accepts NULL and contexts after an error. Not to be called by a child
+ * that was forked: threads, locks and files are its parent's.
  *
  * But a checkpoint that is being saved is completed first, as by zero_save_wait(): then it is
  * *collective, ordered*. After a fatal error and inside a step it is given up instead. Either

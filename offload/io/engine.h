@@ -54,8 +54,8 @@ struct off_engine {
      * and the kernel has none of its memory after destroy. */
     zero_result (*commit)(void *state, struct base_error *error);
     /** Gives back up to `most` completions. If there are none, waits until there is one, until the
-     * deadline (0: doesn't wait), or for a wake. Results as commit, ZERO_AGAIN with completions as
-     * without. */
+     * deadline (0: doesn't wait), or for a wake. Results as commit; ZERO_AGAIN, with completions or
+     * without: it was woken, too. */
     zero_result (*reap)(void *state, uint64_t deadline_ns, struct off_completion *done, size_t most,
                         size_t *count, struct base_error *error);
     /** Any thread: ends a reap that waits, or the next one that would. */

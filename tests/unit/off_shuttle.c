@@ -531,7 +531,7 @@ static void nothing_is_exchanged_after_stop(void **state)
 // Stops the process for longer than anything may take, once it is told to.
 static pid_t stop_once_told(const int told[2])
 {
-    const struct timespec nap = {.tv_sec = 1};
+    const struct timespec nap = {.tv_sec = 2};
     char byte;
     const pid_t child = fork();
     if (child != 0)
@@ -548,8 +548,8 @@ static void a_stopped_process_is_not_late(void **state)
     const struct timespec pause = {.tv_nsec = 1000000};
     int told[2], status;
     open_slots(true);
-    shuttle_anew(&off_engine_late, 2, 0.8);
-    late.ns = UINT64_C(1200000000); // it goes on after the process does
+    shuttle_anew(&off_engine_late, 2, 1.6);
+    late.ns = UINT64_C(2300000000); // it goes on after the process does
     assert_int_equal(pipe(told), 0);
     const pid_t child = stop_once_told(told);
     assert_true(child > 0);
