@@ -358,7 +358,7 @@ static zero_result commit(zero_ctx *z)
         r = eng_tier_open(z);
     if (!r && eng_budget_write(z, &z->plan, &error))
         r = eng_fail_from(z, &error);
-    if (!r && !z->config.resident)
+    if (!r)
         r = eng_segments_make(z);
     if (!r)
         r = first_values(z);

@@ -137,6 +137,8 @@ static void note_segments(const zero_ctx *z, struct eng_tiles *tiles)
 
 zero_result eng_segments_make(zero_ctx *z)
 {
+    if (z->config.resident)
+        return ZERO_OK;
     const int stage = z->config.stage, rank = z->config.rank;
     struct eng_tiles *tiles = z->tier ? &z->tier->tiles : NULL;
     const size_t total = count_segments(z, tiles, stage, rank);
