@@ -78,6 +78,10 @@ bool job_queue_looks(struct place *place, zero_unit unit, void *stream);
 /** Micro-batches of a step, without its end; and whole steps. */
 bool job_micro_batches(struct place *place);
 bool job_train(struct place *place, int steps);
+/** Steps until a gradient that is not finite is told, and fills in the last step. */
+bool job_train_badly(struct place *place);
+/** Fills in the fingerprint and the last step, when all verdicts are known. */
+bool job_conclude(const struct place *place);
 /** Runs the job on the host, or on GPUs. */
 void job_run_on_host(int world, struct job *job);
 void job_run_on_gpus(int world, struct job *job);

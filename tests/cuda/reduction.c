@@ -33,21 +33,6 @@ static struct job native(int world, int stage, int rounds)
     return job;
 }
 
-// What the job has come to, by rank 0.
-static bool conclude(const struct place *place)
-{
-    struct team_rank *rank = place->rank;
-    zero_step_result last = {.struct_size = sizeof last};
-    uint8_t digest[16];
-    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
-    TEAM_OK(rank, zero_step_info(rank->z, &last));
-    if (rank->rank == 0) {
-        place->job->last = last;
-        memcpy(place->job->digest, digest, sizeof digest);
-    }
-    return true;
-}
-
 // Worlds, stages, dtypes, one micro-batch or several, added to a buffer or written into it.
 static void ranks_end_in_the_bits_of_the_host(void **state)
 {
@@ -107,7 +92,7 @@ static bool change_course(struct place *place)
     TEAM_OK(rank, zero_skip_step(rank->z));
     place->steps++;
     TEAM_OK(rank, zero_set_micro_batches(rank->z, 4 * rank->world));
-    return job_train(place, 2) && conclude(place);
+    return job_train(place, 2) && job_conclude(place);
 }
 
 static void a_program_may_decide_itself(void **state)
@@ -149,17 +134,9 @@ static bool train_badly(struct place *place)
 {
     struct team_rank *rank = place->rank;
     zero_step_result last = {.struct_size = sizeof last};
-    zero_result r = ZERO_OK;
-    for (int step = 0; !r && step < 6; step++) {
-        if (!job_micro_batches(place))
-            break;
-        r = toy_update_on(rank, &place->job->toy, place->streams[0]);
-    }
-    TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_NONFINITE);
+    TEAM_CHECK(job_train_badly(place));
     TEAM_OK(rank, zero_step_info(rank->z, &last));
     TEAM_CHECK(last.bad_rank == 2 % rank->world);
-    if (rank->rank == 0)
-        place->job->last = last;
     return true;
 }
 
@@ -247,7 +224,7 @@ static bool train_exactly(struct place *place, int steps)
 
 static bool add_exactly(struct place *place)
 {
-    return train_exactly(place, JOB_STEPS) && conclude(place);
+    return train_exactly(place, JOB_STEPS) && job_conclude(place);
 }
 
 static void exact_sums(const char *moves, int most)
@@ -322,7 +299,7 @@ static bool step_without_waiting(struct place *place)
         TEAM_CHECK(zero_step_info(rank->z, &info) == ZERO_AGAIN);
     TEAM_OK(rank, zero_barrier(rank->z));
     job_let_go(place, 0);
-    return train_exactly(place, 2) && conclude(place);
+    return train_exactly(place, 2) && job_conclude(place);
 }
 
 static void a_step_waits_for_nothing(void **state)
@@ -354,7 +331,7 @@ static bool count_allocations(struct place *place)
     TEAM_OK(rank, zero_barrier(rank->z));
     TEAM_CHECK(!place->streams[0] || base_allocation_count() == before);
     TEAM_OK(rank, zero_barrier(rank->z));
-    return conclude(place);
+    return job_conclude(place);
 }
 
 static void steps_allocate_nothing(void **state)

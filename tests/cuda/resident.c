@@ -149,17 +149,11 @@ static void steps_that_are_not_finite_are_skipped(void **state)
 static bool conclude(const struct place *place)
 {
     struct team_rank *rank = place->rank;
-    zero_step_result last = {.struct_size = sizeof last};
-    uint8_t digest[16];
     double mean;
-    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
-    TEAM_OK(rank, zero_step_info(rank->z, &last));
+    TEAM_CHECK(job_conclude(place));
     TEAM_OK(rank, zero_metric_mean(rank->z, "number", &mean));
-    if (rank->rank > 0)
-        return true;
-    memcpy(place->job->digest, digest, sizeof digest);
-    place->job->last = last;
-    place->job->means[1] = mean;
+    if (rank->rank == 0)
+        place->job->means[1] = mean;
     return true;
 }
 
@@ -449,19 +443,9 @@ static void steps_allocate_nothing(void **state)
 static bool train_badly(struct place *place)
 {
     struct team_rank *rank = place->rank;
-    zero_result r = ZERO_OK;
-    for (int step = 0; !r && step < 6; step++) {
-        if (!job_micro_batches(place))
-            break;
-        r = toy_update_on(rank, &place->job->toy, place->streams[0]);
-    }
-    TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_NONFINITE);
+    TEAM_CHECK(job_train_badly(place));
     TEAM_CHECK(strstr(zero_last_error(rank->z), "step 2: the gradient of "));
     TEAM_CHECK(strstr(zero_last_error(rank->z), "is not finite in micro-batch 2"));
-    zero_step_result last = {.struct_size = sizeof last};
-    TEAM_OK(rank, zero_step_info(rank->z, &last));
-    if (rank->rank == 0)
-        place->job->last = last;
     return true;
 }
 
