@@ -137,6 +137,15 @@ INLINE void store_squares(double lane[ENG_SUM_LANES], const struct squares *lane
         _mm256_storeu_pd(lane + 4 * k, lanes->lane[k]);
 }
 
+INLINE double add_lanes(const struct squares *lanes)
+{
+    const __m256d low = _mm256_add_pd(lanes->lane[0], lanes->lane[2]);
+    const __m256d high = _mm256_add_pd(lanes->lane[1], lanes->lane[3]);
+    const __m256d four = _mm256_add_pd(low, high);
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
 /* ------------------------------------------------------------------ words */
 
 INLINE words word(uint32_t x)

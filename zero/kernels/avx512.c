@@ -139,6 +139,15 @@ INLINE void store_squares(double lane[ENG_SUM_LANES], const struct squares *lane
     _mm512_storeu_pd(lane + 8, lanes->high);
 }
 
+INLINE double add_lanes(const struct squares *lanes)
+{
+    const __m512d eight = _mm512_add_pd(lanes->low, lanes->high);
+    const __m256d four =
+        _mm256_add_pd(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd(eight, 1));
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
 /* ------------------------------------------------------------------ words */
 
 INLINE words word(uint32_t x)

@@ -14,6 +14,7 @@
  *     add_to_squares             of the elements, to the lanes from one on
  *     load_to_squares            the same of an array's
  *     store_squares              the lanes, as doubles
+ *     add_lanes                  eng_add_lanes() of lanes that are finite
  *     canonical                  the value, but one NaN for all
  *     bits_of, float_of          a vector's bits, and back
  *     word, lanes                one word everywhere; 0, 1, ..., WIDTH - 1
@@ -279,45 +280,97 @@ INLINE vector sum_of_two(const void *const pair[2], zero_dtype dtype, size_t i, 
                               : add(load_f16(one), load_f16(other));
 }
 
-/** The same, of what most steps consist of: all sums are finite, the working copy is of the dtype
- * in which gradients travel and stays in the caches, decay is not L2. A loop that asks for none of
- * it has two thirds of the instructions, which tells where somebody else has the core's other half.
- */
-INLINE size_t update_usual(const struct rule *rule, const struct constants *c,
-                           const struct eng_update *u, const struct eng_contributions *from,
-                           zero_dtype dtype, size_t begin, size_t end)
+/** Adds the squares of two vectors, at i and behind it, of a granule that begins with lane 0;
+ * false, and nothing is added, if they are not finite. */
+INLINE bool square_pair(struct squares *lanes, size_t i, vector one, vector other)
 {
-    const void *const pair[] = {from->sources[0], from->sources[1]};
-    const size_t first = from->first;
-    struct constants usual = *c;
-    struct eng_update run = *u;
-    usual.l2 = false;
-    run.work_dtype = dtype;
-    if (dtype == ZERO_F32)
-        run.work = NULL;
-    else if (!run.work)
-        __builtin_unreachable(); // is_usual() has looked
-    vector doubt = spread(0);
-    size_t i = begin;
-    for (; end - i >= 2 * WIDTH; i += 2 * WIDTH) {
-        const vector one = sum_of_two(pair, dtype, first + i, true);
-        update_numbers(rule, &usual, &run, i, one, &doubt);
-        const vector other = sum_of_two(pair, dtype, first + i + WIDTH, false);
-        update_numbers(rule, &usual, &run, i + WIDTH, other, &doubt);
-    }
-    if (i < end)
-        update_numbers(rule, &usual, &run, i, sum_of_two(pair, dtype, first + i, true), &doubt);
-    if (__builtin_expect(!all_finite(doubt), false))
-        mend_vectors(rule, &run, begin, end);
-    return end;
+    // Addresses of registers are constants.
+    const size_t lane = 2 * WIDTH % ENG_SUM_LANES == 0 ? 0 : i % ENG_SUM_LANES;
+    if (__builtin_expect(!all_finite(one) || !all_finite(other), false))
+        return false;
+    add_to_squares(lanes, lane, one);
+    add_to_squares(lanes, (lane + WIDTH) % ENG_SUM_LANES, other);
+    return true;
 }
 
-/** Whether update_usual() does it. */
-INLINE bool is_usual(const struct constants *c, const struct eng_update *u, zero_dtype dtype,
-                     const double *lane)
+/** The vectors at i .. end-1, in pairs, of what most steps consist of: two contributions and
+ * nothing before them, the working copy of the dtype in which gradients travel and in the caches,
+ * decay that is not L2, sums that are finite: returns where a pair begins that has another, or that
+ * is none. squares may be NULL. A loop that asks for none of it has two thirds of the instructions,
+ * which tells where somebody else has the core's other half. */
+INLINE size_t usual_pairs(const struct rule *rule, const struct constants *usual,
+                          const struct eng_update *u, const struct eng_contributions *from,
+                          zero_dtype dtype, size_t i, size_t end, struct squares *squares,
+                          vector *doubt)
 {
-    const bool work = dtype == ZERO_F32 ? !u->work : u->work && u->work_dtype == dtype;
-    return work && !lane && !c->l2 && !streams(u);
+    const void *const pair[] = {from->sources[0], from->sources[1]};
+    for (const size_t first = from->first; end - i >= 2 * WIDTH; i += 2 * WIDTH) {
+        const vector one = sum_of_two(pair, dtype, first + i, true);
+        const vector other = sum_of_two(pair, dtype, first + i + WIDTH, false);
+        if (squares && !square_pair(squares, i, one, other))
+            break;
+        update_numbers(rule, usual, u, i, one, doubt);
+        update_numbers(rule, usual, u, i + WIDTH, other, doubt);
+    }
+    return i;
+}
+
+/** The same of granule after granule, whose sums of squares are left at `squares`, if it is not
+ * NULL; those of a granule that it does not get through are left in its lanes. From memory it tells
+ * that this is one loop (tests/bench/bench_step.c). */
+INLINE size_t usual_granules(const struct rule *rule, const struct constants *usual,
+                             const struct eng_update *u, const struct eng_contributions *from,
+                             zero_dtype dtype, double *squares, double lane[ENG_SUM_LANES])
+{
+    const size_t all = u->count - u->count % ENG_GRANULE;
+    vector doubt = spread(0);
+    size_t i = 0;
+    if (!squares)
+        i = usual_pairs(rule, usual, u, from, dtype, 0, u->count, NULL, &doubt);
+    while (squares && i < all) {
+        struct squares lanes = no_squares();
+        const size_t end = i + ENG_GRANULE;
+        i = usual_pairs(rule, usual, u, from, dtype, i, end, &lanes, &doubt);
+        if (i < end) {
+            store_squares(lane, &lanes);
+            break;
+        }
+        *squares++ = add_lanes(&lanes);
+    }
+    if (__builtin_expect(!all_finite(doubt), false))
+        mend_vectors(rule, u, 0, i);
+    return i;
+}
+
+/** Whether usual_granules() does it. */
+INLINE bool is_usual(const struct constants *c, const struct eng_update *u,
+                     const struct eng_contributions *from)
+{
+    const bool work = from->dtype == ZERO_F32 ? !u->work : u->work && u->work_dtype == from->dtype;
+    return from->count == 2 && !from->before && work && !c->l2 && !streams(u);
+}
+
+/** usual_granules() with a loop for each dtype. */
+INLINE size_t update_usual(const struct rule *rule, const struct constants *c,
+                           const struct eng_update *u, const struct eng_contributions *from,
+                           double *squares, double lane[ENG_SUM_LANES])
+{
+    struct constants usual = *c;
+    struct eng_update run = *u;
+    if (!is_usual(c, u, from))
+        return 0;
+    usual.l2 = false; // what is known, for the loops
+    switch (from->dtype) {
+    case ZERO_BF16:
+        run.work_dtype = ZERO_BF16;
+        return usual_granules(rule, &usual, &run, from, ZERO_BF16, squares, lane);
+    case ZERO_F16:
+        run.work_dtype = ZERO_F16;
+        return usual_granules(rule, &usual, &run, from, ZERO_F16, squares, lane);
+    default:
+        run.work = NULL;
+        return usual_granules(rule, &usual, &run, from, ZERO_F32, squares, lane);
+    }
 }
 
 /** Whichever of them fits. */
@@ -327,8 +380,6 @@ INLINE size_t update_some(const struct rule *rule, const struct constants *c,
 {
     if (from->count != 2 || from->before)
         return update_vectors(rule, c, u, from, dtype, i, end, lane);
-    if (is_usual(c, u, dtype, lane))
-        return update_usual(rule, c, u, from, dtype, i, end);
     return update_pairs(rule, c, u, from, dtype, i, end, lane);
 }
 
@@ -369,20 +420,20 @@ INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars 
     const struct constants c = constants_of(scalars);
     const struct eng_update u = *run;
     const struct eng_contributions parts = *from;
-    const size_t most = squares ? ENG_GRANULE : u.count;
-    size_t i = 0;
-    for (size_t first = 0; first < u.count; first += most) {
-        double lanes[ENG_SUM_LANES] = {0}, *lane = squares ? lanes : NULL;
-        const size_t left = u.count - first;
-        const size_t end = first + (left < most ? left : most);
+    double lanes[ENG_SUM_LANES] = {0}, *lane = squares ? lanes : NULL;
+    size_t i = update_usual(rule, &c, &u, &parts, squares, lanes);
+    for (size_t granule = i / ENG_GRANULE; i < u.count; granule++) {
+        const size_t end =
+            squares && u.count / ENG_GRANULE > granule ? (granule + 1) * ENG_GRANULE : u.count;
         const size_t whole = end - end % WIDTH;
-        i = update_whole(rule, &c, &u, &parts, first, whole, lane);
+        i = update_whole(rule, &c, &u, &parts, i, whole, lane);
         if (i == whole && whole < end)
             i = update_rest(rule, &c, &u, &parts, whole, lane);
         if (i < end)
             break;
-        if (lane)
-            *squares++ = eng_add_lanes(lane);
+        if (squares)
+            squares[granule] = eng_add_lanes(lanes);
+        memset(lanes, 0, sizeof lanes);
     }
     if (streams(&u))
         fence();

@@ -120,6 +120,12 @@ INLINE void store_squares(double lane[ENG_SUM_LANES], const struct squares *lane
     memcpy(lane, lanes->lane, sizeof lanes->lane);
 }
 
+INLINE double add_lanes(const struct squares *lanes)
+{
+    struct squares copy = *lanes;
+    return eng_add_lanes(copy.lane);
+}
+
 #include "zero/kernels/one.h"
 
 /* ------------------------------------------------------------------ halves */
