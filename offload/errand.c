@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/patience.h"
 #include "base/thread.h"
 
 #include <assert.h>
@@ -11,8 +12,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { PARTS = 16 }; // of the timeout, in which it is waited
 
 struct off_errands {
     uint64_t timeout_ns;
@@ -108,13 +107,12 @@ static bool has_not_ended(const struct off_errands *errands)
 static bool wait_while(struct off_errands *errands,
                        bool (*waits)(const struct off_errands *errands))
 {
-    const uint64_t part = errands->timeout_ns / PARTS;
+    const uint64_t timeout = errands->timeout_ns;
     uint64_t waited = 0, count = errands->count;
-    while (waits(errands) && waited < part * PARTS) {
+    while (waits(errands) && !base_patience_over(timeout, waited, 0)) {
         const uint64_t began = base_clock_ns();
-        base_cond_wait_until(&errands->news, &errands->mutex, began + part);
-        const uint64_t passed = base_clock_ns() - began;
-        waited = errands->count == count ? waited + (passed < part ? passed : part) : 0;
+        base_cond_wait_until(&errands->news, &errands->mutex, began + base_patience_part(timeout));
+        waited = errands->count == count ? waited + base_patience_spent(timeout, began) : 0;
         count = errands->count;
     }
     return !waits(errands);

@@ -1,11 +1,10 @@
 #include "offload/tile_queue.h"
 
 #include "base/clock.h"
+#include "base/patience.h"
 #include "base/thread.h"
 
 #include <stdio.h>
-
-enum { PARTS = 16 }; // of the timeout, in which it is waited
 
 enum { UNIT = 4096 };
 
@@ -105,15 +104,12 @@ static uint64_t moved(const struct off_tile_queue *queue)
 
 zero_result off_tile_queue_take(struct off_tile_queue *queue, bool waits, struct off_request **done)
 {
-    const uint64_t part = queue->timeout_ns / PARTS, before = moved(queue);
-    const uint64_t began = base_clock_ns();
-    const zero_result result = off_io_wait(queue->io, waits ? began + part : 0, done);
-    const uint64_t passed = base_clock_ns() - began;
-    if (!result || moved(queue) != before)
-        queue->idle_ns = 0;
-    else // of what is more, the process was stopped
-        queue->idle_ns += passed < part ? passed : part;
-    return result && queue->idle_ns >= part * PARTS ? ZERO_E_TIMEOUT : result;
+    const uint64_t timeout = queue->timeout_ns, before = moved(queue), began = base_clock_ns();
+    const uint64_t until = waits ? began + base_patience_part(timeout) : 0;
+    const zero_result result = off_io_wait(queue->io, until, done);
+    const bool idle = result && moved(queue) == before;
+    queue->idle_ns = idle ? queue->idle_ns + base_patience_spent(timeout, began) : 0;
+    return result && base_patience_over(timeout, queue->idle_ns, 0) ? ZERO_E_TIMEOUT : result;
 }
 
 void off_tile_queue_timed_out(const struct off_tile_queue *queue, const struct base_error *before,
@@ -142,14 +138,14 @@ zero_result off_tile_queue_take_unlocked(struct off_tile_queue *queue, pthread_m
 zero_result off_tile_queue_await(const struct off_tile_queue *queue, struct off_watch *watch,
                                  pthread_cond_t *news, pthread_mutex_t *mutex)
 {
-    const uint64_t part = queue->timeout_ns / PARTS, began = base_clock_ns();
-    base_cond_wait_until(news, mutex, began + part);
-    const uint64_t passed = base_clock_ns() - began;
+    const uint64_t timeout = queue->timeout_ns, began = base_clock_ns();
+    base_cond_wait_until(news, mutex, began + base_patience_part(timeout));
     if (!queue->taking || queue->takes != watch->takes)
         *watch = (struct off_watch){.takes = queue->takes};
-    else // as in off_tile_queue_take(), which takes a part itself
-        watch->stuck_ns += passed < part ? passed : part;
-    return watch->stuck_ns >= part * (PARTS + 2) ? ZERO_E_TIMEOUT : ZERO_OK;
+    else
+        watch->stuck_ns += base_patience_spent(timeout, began);
+    // Who takes has waited a part itself.
+    return base_patience_over(timeout, watch->stuck_ns, 2) ? ZERO_E_TIMEOUT : ZERO_OK;
 }
 
 void off_tile_queue_stuck(const struct off_tile_queue *queue, const struct off_request *one,
