@@ -45,11 +45,12 @@ static size_t transport_bytes(const zero_ctx *z)
     return counters.memory_bytes;
 }
 
-static void count_peaks(const zero_ctx *z, int rank, struct eng_need *need)
+/** `once`: bytes that are given back when all else is allocated. */
+static void count_peaks(const zero_ctx *z, int rank, size_t once, struct eng_need *need)
 {
     const size_t before = eng_layout_bytes(&z->layout) + eng_placement_bytes(&z->layout) +
                           need->rows[ENG_FOR_TRANSPORT] + eng_commit_bytes(z);
-    need->peaks[ENG_PEAK_COMMIT] = before > need->total ? before : need->total;
+    need->peaks[ENG_PEAK_COMMIT] = before > need->total + once ? before : need->total + once;
     need->peaks[ENG_PEAK_STEP] = need->total;
     need->peaks[ENG_PEAK_SAVE] = need->total + eng_export_bytes(z, rank);
     need->peaks[ENG_PEAK_LOAD] = need->total + eng_import_bytes(z);
@@ -93,8 +94,8 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
         eng_need_count(&need, &placement, &extra);
         need.saving = z->save ? 0 : eng_save_bytes(z, rank, &tier);
         need.loading = eng_load_bytes(z, rank);
+        count_peaks(z, rank, eng_device_once(z, &placement), &need);
         eng_placement_free(&placement);
-        count_peaks(z, rank, &need);
         eng_plan_add(plan, rank, &need, rank == z->config.rank);
     }
     return ZERO_OK;

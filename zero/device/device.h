@@ -66,6 +66,8 @@ zero_result eng_device_values(zero_ctx *z);
 /** Bytes on the device beside the placement's, and of memory of the host, where state is there. */
 size_t eng_device_state_tables(const zero_ctx *z, const struct eng_placement *placement);
 size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *placement);
+/** Bytes of the host that are in use while memory there is made, and no longer. */
+size_t eng_device_once(const zero_ctx *z, const struct eng_placement *placement);
 /** Bytes of memory of the host by which the devices of several ranks meet and move bytes. */
 size_t eng_device_transport(const zero_ctx *z, const struct eng_placement *placement);
 /** Bytes there for what other ranks send of their gradients. */

@@ -4,7 +4,9 @@
 #include "zero/device/inner.h"
 #include "zero/state/state.h"
 
-enum { RUN = ENG_DEVICE_GRANULES * ENG_GRANULE, TOGETHER = 64 };
+#include "base/arena.h"
+
+enum { RUN = ENG_DEVICE_GRANULES * ENG_GRANULE };
 
 /** Elements of a slice that are a rank's own, from one of the section on. */
 static size_t owned(const struct eng_placement *placement, const struct eng_slice *slice,
@@ -25,59 +27,55 @@ size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placem
     return runs;
 }
 
-/** The table on its way to the device. */
-struct table {
-    struct eng_device_granules runs[TOGETHER];
-    size_t count;  /**< of them, */
-    size_t before; /**< and of those that are there */
-};
-
-static zero_result hand_over(const zero_ctx *z, struct table *table, struct base_error *error)
+/** Cuts what lies together in one array, of which `all` would be the run, into those a digest
+ * takes. */
+static struct eng_device_granules *cut(struct eng_device_granules *runs,
+                                       const struct eng_device_granules *all, size_t count)
 {
-    struct eng_device_granules *there = device_piece(z->device, DEVICE_HASHED);
-    const size_t count = table->count;
-    there += table->before;
-    table->before += count;
-    table->count = 0;
-    return device_copy(z, there, table->runs, count * sizeof *table->runs, error);
+    for (size_t at = 0; at < count; at += RUN, runs++) {
+        *runs = *all;
+        runs->elements = (const unsigned char *)all->elements + at * all->element_bytes;
+        runs->first += at / ENG_GRANULE;
+        runs->count = (uint32_t)(count - at < RUN ? count - at : RUN);
+    }
+    return runs;
 }
 
-/** A field of elements of a slice, from one of the slice on. */
-static zero_result add_field(const zero_ctx *z, struct table *table, const struct eng_slice *slice,
-                             int field, size_t first, size_t count, struct base_error *error)
+/** What this rank owns of a slice's field. */
+static struct eng_device_granules *cut_field(const zero_ctx *z, struct eng_device_granules *runs,
+                                             const struct eng_slice *slice, int field)
 {
     const struct ckpt_digest_place place = eng_digest_place(z, slice, field);
-    zero_result r = ZERO_OK;
-    for (size_t at = 0; !r && at < count; at += RUN) {
-        if (table->count == TOGETHER)
-            r = hand_over(z, table, error);
-        table->runs[table->count++] = (struct eng_device_granules){
-            .elements = eng_state_memory(z, slice, field, first + at),
-            .name = place.name,
-            .first = (first + at) / ENG_GRANULE,
-            .slice = (uint32_t)place.slice,
-            .array = (uint32_t)ckpt_digest_array(&place),
-            .count = (uint32_t)(count - at < RUN ? count - at : RUN),
-            .element_bytes = (uint32_t)place.element_bytes,
-            .sum = (uint32_t)slice->param,
-        };
-    }
-    return r;
+    size_t first;
+    const size_t count = owned(&z->placement, slice, &first);
+    const size_t begin = first - slice->granule * ENG_GRANULE;
+    const struct eng_device_granules all = {
+        .elements = count > 0 ? eng_state_memory(z, slice, field, begin) : NULL,
+        .name = place.name,
+        .first = begin / ENG_GRANULE,
+        .slice = (uint32_t)place.slice,
+        .array = (uint32_t)ckpt_digest_array(&place),
+        .element_bytes = (uint32_t)place.element_bytes,
+        .sum = (uint32_t)slice->param,
+    };
+    return cut(runs, &all, count);
 }
 
 zero_result device_digest_make(const zero_ctx *z, struct base_error *error)
 {
-    struct table table = {.count = 0};
-    size_t first;
-    zero_result r = ZERO_OK;
-    for (size_t i = 0; !r && i < z->layout.slice_count && !z->config.streamed; i++) {
+    const size_t count = device_digest_count(z, &z->placement);
+    struct eng_device_granules *const table = base_calloc(count, sizeof *table), *end = table;
+    if (!table && count > 0)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu runs", count);
+    for (size_t i = 0; i < z->layout.slice_count && !z->config.streamed; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        const size_t count = owned(&z->placement, slice, &first);
-        const size_t begin = first - slice->granule * ENG_GRANULE;
-        for (int f = 0; !r && f < eng_state_fields(z, slice->param); f++)
-            r = add_field(z, &table, slice, f, begin, count, error);
+        for (int f = 0; f < eng_state_fields(z, slice->param); f++)
+            end = cut_field(z, end, slice, f);
     }
-    return r ? r : hand_over(z, &table, error);
+    const zero_result r =
+        device_copy(z, device_piece(z->device, DEVICE_HASHED), table, count * sizeof *table, error);
+    base_free(table);
+    return r;
 }
 
 static zero_result add_up(const zero_ctx *z, struct base_hash128 *sums, struct base_error *error)

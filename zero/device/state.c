@@ -143,6 +143,13 @@ size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *plac
            DEVICE_METRIC_STEPS * aligned(metric_bytes(z));
 }
 
+size_t eng_device_once(const zero_ctx *z, const struct eng_placement *placement)
+{
+    return z->config.resident
+               ? device_digest_count(z, placement) * sizeof(struct eng_device_granules)
+               : 0;
+}
+
 /* ------------------------------------------------------------------ memory */
 
 /** Tells the engine where its arrays are. */
