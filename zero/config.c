@@ -471,11 +471,6 @@ static zero_result check_resident(struct eng_config *config, struct base_error *
                          "%s=nvme with offload_update=device, where they are on the device: take "
                          "offload_update=host",
                          config->params_nvme ? "offload_params" : "offload_grads");
-    if (config->verify_micro)
-        return zero_fail(error, ZERO_E_UNSUPPORTED,
-                         "verify_micro=1 with device=%s, where gradients are added up on the "
-                         "device: take %s=host",
-                         config->device, config->streamed ? "offload_update" : "offload_optimizer");
     return ZERO_OK;
 }
 

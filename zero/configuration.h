@@ -112,7 +112,8 @@ typedef struct zero_config {
                                     them may be open at once. A difference is
                                     ZERO_E_DIVERGED from zero_step(), which names micro-batch,
                                     tensor and ranks: the program is not deterministic. Steps
-                                    can't be announced. Same bits; default 0 */
+                                    can't be announced; with device=cuda each waits for its
+                                    gradients. Same bits; default 0 */
     const char *master;    /**< master weights of bf16 and f16 tensors: "f32" (default), or "none":
                                 the working copy is all there is, updated in fp32 and stored by
                                 stochastic rounding. Saves 4 bytes a parameter. ZERO_E_INVALID
@@ -153,10 +154,9 @@ typedef struct zero_config {
                                      used by work queued on the streams that calls are given, in
                                      their order. All state is there, too, unless offload_optimizer says
                                      otherwise: then nothing is brought to the host and no call of a
-                                     step waits for the GPU, see zero_step(); no verify_micro, no
-                                     optimizers of the program's own so far. No paranoid, no
-                                     buffers of the caller's. Same bits, but for what `reduction`
-                                     says of native */
+                                     step waits for the GPU, see zero_step(); no optimizers of the
+                                     program's own so far. No paranoid, no buffers of the
+                                     caller's. Same bits, but for what `reduction` says of native */
     const char *device_transport; /**< how GPUs of several ranks move bytes, where state is on them:
                                      "nccl" (default), or "host": through memory of the host, for
                                      ranks that share a GPU. Same bits, but for what `reduction`

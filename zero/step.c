@@ -175,7 +175,9 @@ static zero_result step_on_device(zero_ctx *z, const zero_step_args *args)
     const uint64_t begin = base_clock_ns();
     const struct eng_motion motion = {"zero_step", args, true};
     bool stop;
-    zero_result r = eng_verdict_agree(z, &motion, &stop);
+    zero_result r = eng_verify_compare(z);
+    if (!r)
+        r = eng_verdict_agree(z, &motion, &stop);
     if (r)
         return r;
     eng_step_keep(z, args);

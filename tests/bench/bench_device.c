@@ -207,7 +207,8 @@ static zero_result give_sum_of_all(struct work *work, struct base_error *error)
 
 static zero_result give_digest(struct work *work, struct base_error *error)
 {
-    const struct eng_device_digest digest = {work->hashed, hashed_runs(work), work->digest};
+    const struct eng_device_digest digest = {
+        .runs = work->hashed, .count = hashed_runs(work), .sums = work->digest};
     return work->kernels->digest(work->state, &digest, work->stream, error);
 }
 

@@ -519,9 +519,6 @@ static void what_state_on_a_gpu_rules_out(void **state)
     user.paranoid = 1;
     refused(&user, ZERO_E_INVALID, "paranoid=1 with device=cuda:1");
     user.paranoid = 0;
-    user.verify_micro = 1;
-    refused(&user, ZERO_E_UNSUPPORTED, "verify_micro=1 with device=cuda:1");
-    user.verify_micro = 0;
     user.stage = 1;
     user.gather = "shared";
     refused(&user, ZERO_E_INVALID, "gather=shared with device=cuda:1");

@@ -86,11 +86,16 @@ void eng_device_metrics_drop(const zero_ctx *z, unsigned char *memory);
 /** What trains has changed. Also without a device. */
 void eng_device_stale(zero_ctx *z);
 
-/* ---- digest.c: with state on the device that does not pass through it */
+/* ---- digest.c: with state on the device */
 
-/** The sum of each tensor, of what this rank owns, behind everything that is queued so far. */
+/** The sum of each tensor, of what this rank owns, behind everything that is queued so far; of
+ * state that does not pass through the device. */
 zero_result eng_device_digest(const zero_ctx *z, struct base_hash128 *sums,
                               struct base_error *error);
+
+/** config.verify_micro: what eng_device_reduce() has found of the step's gradients that are
+ * compared, two words a slice: of all of the first micro-batch, then of the one computed again. */
+zero_result eng_device_hashes(zero_ctx *z, uint64_t *hashes);
 
 /* ---- tiles.c: with state that passes through the device (config.streamed) */
 
@@ -121,7 +126,7 @@ void eng_device_tiles_stop(const zero_ctx *z);
 /** Makes the buffer of the gradient that is open the stream's; zeros, unless it stays as it is. */
 zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays);
 /** Adds the gradient to its sums; reduction=native: to those of the rank's earlier micro-batches,
- * which travel in the last one. */
+ * which travel in the last one. One that is computed again is only hashed. */
 zero_result eng_device_reduce(zero_ctx *z, zero_unit unit);
 
 /* ---- peers.c: with state on the devices of several ranks */

@@ -1,5 +1,6 @@
-// The sums of tensors that a fingerprint is made of, where state is on the device: of runs of
-// granules, whose table is made once. Nothing of it comes to the host but the sums.
+// Hashes of what is on the device, of runs of granules whose table is made once: the sums of
+// tensors that a fingerprint is made of, where state is there; and those of gradients that are
+// compared. Nothing of it comes to the host but the sums.
 
 #include "zero/device/inner.h"
 #include "zero/state/state.h"
@@ -61,22 +62,147 @@ static struct eng_device_granules *cut_field(const zero_ctx *z, struct eng_devic
     return cut(runs, &all, count);
 }
 
-zero_result device_digest_make(const zero_ctx *z, struct base_error *error)
+/** Makes a table what a piece of the device's memory has, and frees it. */
+static zero_result upload(const zero_ctx *z, enum device_piece piece,
+                          struct eng_device_granules *table, size_t count, struct base_error *error)
+{
+    const zero_result r =
+        device_copy(z, device_piece(z->device, piece), table, count * sizeof *table, error);
+    base_free(table);
+    return r;
+}
+
+static struct eng_device_granules *make_table(size_t count, struct base_error *error)
+{
+    struct eng_device_granules *table = base_calloc(count, sizeof *table);
+    if (!table)
+        zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu runs", count);
+    return table;
+}
+
+static zero_result make_state(const zero_ctx *z, struct base_error *error)
 {
     const size_t count = device_digest_count(z, &z->placement);
-    struct eng_device_granules *const table = base_calloc(count, sizeof *table), *end = table;
-    if (!table && count > 0)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu runs", count);
-    for (size_t i = 0; i < z->layout.slice_count && !z->config.streamed; i++) {
+    struct eng_device_granules *table, *end;
+    if (count == 0)
+        return ZERO_OK;
+    end = table = make_table(count, error);
+    if (!table)
+        return error->result;
+    for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         for (int f = 0; f < eng_state_fields(z, slice->param); f++)
             end = cut_field(z, end, slice, f);
     }
-    const zero_result r =
-        device_copy(z, device_piece(z->device, DEVICE_HASHED), table, count * sizeof *table, error);
-    base_free(table);
-    return r;
+    return upload(z, DEVICE_HASHED, table, count, error);
 }
+
+/* ------------------------------------------------------------------ gradients */
+
+size_t device_gradients_count(const zero_ctx *z)
+{
+    size_t runs = 0;
+    for (size_t i = 0; i < z->layout.slice_count && z->config.verify_micro; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        if (!z->layout.sections[slice->section].frozen)
+            runs += (slice->numel + RUN - 1) / RUN;
+    }
+    return runs;
+}
+
+size_t device_gradients_bytes(const zero_ctx *z)
+{
+    return z->config.verify_micro ? (z->layout.unit_count + 1) * sizeof(size_t) : 0;
+}
+
+/** A slice's gradient in the first slot. */
+static struct eng_device_granules gradient_of(const zero_ctx *z, size_t slice)
+{
+    const struct eng_slice *of = &z->layout.slices[slice];
+    const size_t size = eng_dtype_size(z->layout.sections[of->section].grad_dtype);
+    return (struct eng_device_granules){
+        .elements = z->grads + z->placement.sections[of->section].grad_offset +
+                    of->granule * ENG_GRANULE * size,
+        .element_bytes = (uint32_t)size,
+        .sum = (uint32_t)slice,
+    };
+}
+
+static zero_result make_gradients(const zero_ctx *z, struct base_error *error)
+{
+    const size_t count = device_gradients_count(z);
+    struct eng_device_granules *table, *end;
+    if (count == 0)
+        return ZERO_OK;
+    size_t *first = z->device->state->unit_hashed = base_calloc(1, device_gradients_bytes(z));
+    if (!first)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu units",
+                         z->layout.unit_count);
+    end = table = make_table(count, error);
+    if (!table)
+        return error->result;
+    for (size_t u = 0; u < z->layout.unit_count; u++) {
+        const struct eng_unit_layout *unit = &z->layout.units[u];
+        for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++) {
+            const struct eng_device_granules all = gradient_of(z, i);
+            if (!z->layout.sections[z->layout.slices[i].section].frozen)
+                end = cut(end, &all, z->layout.slices[i].numel);
+        }
+        first[u + 1] = (size_t)(end - table);
+    }
+    return upload(z, DEVICE_GRADIENTS, table, count, error);
+}
+
+zero_result device_digest_make(const zero_ctx *z, struct base_error *error)
+{
+    const zero_result r = make_state(z, error);
+    return r ? r : make_gradients(z, error);
+}
+
+zero_result device_hash_gradient(const zero_ctx *z, zero_unit unit, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    const size_t first = d->state->unit_hashed[unit], end = d->state->unit_hashed[unit + 1];
+    struct base_hash128 *hashes = device_piece(d, DEVICE_HASHES);
+    if (eng_verifying(z))
+        hashes += z->layout.slice_count;
+    const struct eng_device_digest digest = {
+        .runs = (struct eng_device_granules *)device_piece(d, DEVICE_GRADIENTS) + first,
+        .count = end - first,
+        .sums = (uint64_t *)(void *)hashes,
+        .offset = z->grad_slots[z->units[unit].grad_slot].offset,
+    };
+    zero_result r = d->ops->event_record(d->state->handed, d->stream, error);
+    if (!r)
+        r = d->ops->event_wait(d->state->handed, d->own, error);
+    if (!r)
+        r = d->ops->zero(hashes + u->first_slice, u->slice_count * sizeof *hashes, d->own, error);
+    if (!r)
+        r = d->state->kernels->digest(d->state->kernel_state, &digest, d->own, error);
+    if (!r)
+        r = d->ops->event_record(d->state->handed, d->own, error);
+    return r ? r : d->ops->event_wait(d->state->handed, d->stream, error);
+}
+
+zero_result eng_device_hashes(zero_ctx *z, uint64_t *hashes)
+{
+    const struct eng_device *d = z->device;
+    const size_t bytes = 2 * z->layout.slice_count * sizeof(struct base_hash128);
+    struct base_error error = {0};
+    zero_result r = d->ops->event_record(d->state->handed, d->own, &error);
+    if (r)
+        return device_failed(z, &error, "waiting for hashes of gradients");
+    r = device_await(z, d->state->handed, "waiting for hashes of gradients");
+    if (r)
+        return r;
+    r = d->ops->copy(hashes, device_piece(d, DEVICE_HASHES), bytes, d->own, &error);
+    if (!r)
+        r = d->ops->stream_sync(d->own, &error);
+    return r ? device_failed(z, &error, "fetching hashes of gradients") : ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ state */
 
 static zero_result add_up(const zero_ctx *z, struct base_hash128 *sums, struct base_error *error)
 {

@@ -47,8 +47,10 @@ enum device_piece {
     DEVICE_SCALARS,
     DEVICE_KEYS,
     DEVICE_RUNS,
-    DEVICE_HASHED, /**< what a digest works through, */
-    DEVICE_DIGEST, /**< and a sum a tensor */
+    DEVICE_HASHED,    /**< what a digest works through, */
+    DEVICE_DIGEST,    /**< and a sum a tensor */
+    DEVICE_GRADIENTS, /**< the same of gradients that are compared, where a slot begins, */
+    DEVICE_HASHES,    /**< with two sums a slice */
     DEVICE_PIECES
 };
 
@@ -99,6 +101,7 @@ struct device_state {
     struct coll_device_gathered *parts;      /**< or that is gathered */
     struct eng_device_run *runs;             /**< as they are on the device */
     size_t *section_runs;                    /**< first run of each section, one more at the end */
+    size_t *unit_hashed; /**< the same of units, and their gradients; NULL: they aren't compared */
     uint64_t *published; /**< tickets of sections that were sent on their way, */
     uint64_t *gathered;  /**< and of gather slots */
     uint64_t last;       /**< the last ticket */
@@ -230,8 +233,15 @@ zero_result device_runs_refresh(zero_ctx *z, struct base_error *error);
 /** How many runs of granules a rank with this placement hashes; none of what passes through the
  * device. */
 size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placement);
-/** Makes the table of them on the device, which never changes. */
+/** How many there are of gradients; none unless some are compared. */
+size_t device_gradients_count(const zero_ctx *z);
+/** Bytes of memory of the host that goes with them. */
+size_t device_gradients_bytes(const zero_ctx *z);
+/** Makes the tables of both on the device, which never change. */
 zero_result device_digest_make(const zero_ctx *z, struct base_error *error);
+/** config.verify_micro: hashes the gradient that is handed over, before the stream of the call goes
+ * on. */
+zero_result device_hash_gradient(const zero_ctx *z, zero_unit unit, struct base_error *error);
 
 /* ---- tiles.c */
 

@@ -159,11 +159,14 @@ static zero_result reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
 zero_result eng_device_reduce(zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;
-    const bool native = z->config.native, travels = !native || z->micro == z->micro_count - 1;
-    const int slot = z->units[unit].sum_slot;
+    const bool native = z->config.native, again = eng_verifying(z);
+    const bool travels = !again && (!native || z->micro == z->micro_count - 1);
+    const int slot = again ? z->units[unit].grad_slot : z->units[unit].sum_slot;
     unsigned char *gradient = z->grads + z->grad_slots[slot].offset;
     struct base_error error = {0};
-    zero_result r = native ? device_native_add(z, unit, &error) : ZERO_OK;
+    zero_result r = eng_verify_hashes(z) ? device_hash_gradient(z, unit, &error) : ZERO_OK;
+    if (!r && native && !again)
+        r = device_native_add(z, unit, &error);
     if (!r && travels)
         r = reduce(z, unit, gradient, &error);
     if (!r)

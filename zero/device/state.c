@@ -106,6 +106,9 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
         [DEVICE_HASHED] = device_digest_count(z, p) * sizeof(struct eng_device_granules),
         [DEVICE_DIGEST] =
             z->config.streamed ? 0 : z->model.param_count * sizeof(struct base_hash128),
+        [DEVICE_GRADIENTS] = device_gradients_count(z) * sizeof(struct eng_device_granules),
+        [DEVICE_HASHES] =
+            z->config.verify_micro ? 2 * z->layout.slice_count * sizeof(struct base_hash128) : 0,
     };
     offsets[0] = 0;
     for (int i = 0; i < DEVICE_PIECES; i++)
@@ -140,14 +143,14 @@ size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *plac
         return 0;
     return sizeof(struct device_state) + pinned_bytes(z) + device_peers_bytes(z, placement) +
            (z->layout.section_count + 1) * sizeof(size_t) + runs_bytes(z, placement) +
-           DEVICE_METRIC_STEPS * aligned(metric_bytes(z));
+           device_gradients_bytes(z) + DEVICE_METRIC_STEPS * aligned(metric_bytes(z));
 }
 
 size_t eng_device_once(const zero_ctx *z, const struct eng_placement *placement)
 {
-    return z->config.resident
-               ? device_digest_count(z, placement) * sizeof(struct eng_device_granules)
-               : 0;
+    const size_t state = device_digest_count(z, placement), gradients = device_gradients_count(z);
+    const size_t runs = state > gradients ? state : gradients;
+    return z->config.resident ? runs * sizeof(struct eng_device_granules) : 0;
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -310,6 +313,7 @@ void device_state_free(zero_ctx *z)
     base_free(state->pinned);
     base_free(state->metric_memory);
     base_free(state->section_runs);
+    base_free(state->unit_hashed);
     base_free(state->runs);
 }
 

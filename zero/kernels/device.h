@@ -176,6 +176,7 @@ struct eng_device_digest {
     const struct eng_device_granules *runs;
     size_t count;
     uint64_t *sums; /**< modulo 2^128: of each the lower word, then the upper one */
+    size_t offset;  /**< bytes by which all elements are behind where their runs have them */
 };
 
 struct eng_device_kernels {

@@ -17,12 +17,12 @@ INLINE unsigned bytes_of_granule(const struct eng_device_granules *run, unsigned
 }
 
 /** What a thread finds of its granule's hash: all of it, a part, or nothing. */
-INLINE struct xxh3_hash hash_granule(const struct eng_device_granules *run, unsigned granule,
-                                     unsigned bytes, unsigned thread)
+INLINE struct xxh3_hash hash_granule(const struct eng_device_granules *run, size_t offset,
+                                     unsigned granule, unsigned bytes, unsigned thread)
 {
     const struct xxh3_hash nothing = {0, 0};
-    const unsigned char *input =
-        (const unsigned char *)run->elements + (size_t)granule * ENG_GRANULE * run->element_bytes;
+    const unsigned char *input = (const unsigned char *)run->elements + offset +
+                                 (size_t)granule * ENG_GRANULE * run->element_bytes;
     const uint64_t seed = xxh3_of_words(run->slice, run->first + granule, run->array, run->name);
     if (bytes > XXH3_SHORT)
         return xxh3_part(input, bytes, seed, thread);
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
     const unsigned granule = threadIdx.x / XXH3_THREADS, thread = threadIdx.x % XXH3_THREADS;
     const unsigned bytes = bytes_of_granule(&run, granule);
     struct xxh3_hash *mine = &hashes[threadIdx.x];
-    *mine = hash_granule(&run, granule, bytes, thread);
+    *mine = hash_granule(&run, d.offset, granule, bytes, thread);
     for (unsigned step = 1; step < ENG_CUDA_THREADS; step *= 2) {
         __syncthreads();
         if (threadIdx.x % (2 * step) != 0)
