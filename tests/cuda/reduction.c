@@ -6,6 +6,7 @@
 #include "tests/cuda/job.h"
 #include "tests/sweep.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -152,6 +153,9 @@ static void who_sent_it_is_named(void **state)
         job.poisoned = 2;
         job.looks_elsewhere = true; // for it learns of it sooner
         job_compare(world, &job);
+        job.moves = "nccl";
+        if (world <= job_gpus())
+            job_compare(world, &job);
     }
 }
 
@@ -182,6 +186,13 @@ static void add_numbers(void *user)
 
 static bool add_large(struct place *place);
 
+static float factor_of(const struct place *place, zero_unit unit, const zero_micro *micro)
+{
+    const struct job *job = place->job;
+    const bool bad = job->poisoned >> micro->step & 1 && unit == 4 && micro->index == 1;
+    return job->act == add_large ? 9000 : bad ? INFINITY : 1;
+}
+
 // By another stream in each micro-batch.
 static bool give_numbers(struct place *place, zero_unit unit, const zero_micro *micro)
 {
@@ -196,7 +207,7 @@ static bool give_numbers(struct place *place, zero_unit unit, const zero_micro *
             .toy = toy,
             .tensor = &toy->tensors[p],
             .micro = *micro,
-            .factor = place->job->act == add_large ? 9000 : 1,
+            .factor = factor_of(place, unit, micro),
             .gradient = slice < 0 ? NULL : zero_grad_ptr(rank->z, p, slice),
         };
         if (work.gradient && !job_queue(place, stream, add_numbers, &work))
@@ -206,18 +217,25 @@ static bool give_numbers(struct place *place, zero_unit unit, const zero_micro *
     return true;
 }
 
-static bool train_exactly(struct place *place, int steps)
+static bool give_all_numbers(struct place *place)
 {
     struct team_rank *rank = place->rank;
     zero_micro micro = {.struct_size = sizeof micro};
+    for (int i = 0; i < zero_micro_count(rank->z); i++) {
+        TEAM_OK(rank, zero_micro_begin(rank->z, i, &micro));
+        for (zero_unit unit = place->job->toy.unit_count - 1; unit >= 0; unit--)
+            if (!give_numbers(place, unit, &micro))
+                return false;
+    }
+    return true;
+}
+
+static bool train_exactly(struct place *place, int steps)
+{
     for (int step = 0; step < steps; step++, place->steps++) {
-        for (int i = 0; i < zero_micro_count(rank->z); i++) {
-            TEAM_OK(rank, zero_micro_begin(rank->z, i, &micro));
-            for (zero_unit unit = place->job->toy.unit_count - 1; unit >= 0; unit--)
-                if (!give_numbers(place, unit, &micro))
-                    return false;
-        }
-        TEAM_OK(rank, toy_update_on(rank, &place->job->toy, place->streams[0]));
+        if (!give_all_numbers(place))
+            return false;
+        TEAM_OK(place->rank, toy_update_on(place->rank, &place->job->toy, place->streams[0]));
     }
     return true;
 }
@@ -284,6 +302,48 @@ static void a_sum_that_overflows_is_nobodys(void **state)
     job.act = add_large;
     job.configure = f16_on_the_way;
     job_run_on_gpus(2, &job);
+}
+
+// Two steps are queued before any of their work is done, and no gradient waits for weights: what is
+// found in the second one's is there when the verdict on the first one falls, and stays.
+static bool add_badly(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    zero_step_result last = {.struct_size = sizeof last};
+    if (!job_hold(place->streams[0]) || !give_all_numbers(place))
+        return false;
+    TEAM_OK(rank, toy_update_on(rank, &place->job->toy, place->streams[0]));
+    place->steps++;
+    if (!give_all_numbers(place))
+        return false;
+    zero_result r = toy_update_on(rank, &place->job->toy, place->streams[0]);
+    TEAM_CHECK(r == (place->streams[0] ? ZERO_OK : ZERO_E_NONFINITE));
+    if (!r)
+        TEAM_OK(rank, zero_barrier(rank->z));
+    job_let_go(place, 0);
+    r = zero_step_wait(rank->z);
+    TEAM_CHECK(r == ZERO_E_NONFINITE && zero_barrier(rank->z) == ZERO_E_NONFINITE);
+    TEAM_OK(rank, zero_step_info(rank->z, &last));
+    TEAM_CHECK(last.bad_rank == 1);
+    if (rank->rank == 0)
+        place->job->last = last;
+    return true;
+}
+
+static void nccls_is_named_though_steps_are_queued(void **state)
+{
+    (void)state;
+    if (job_gpus() < 3)
+        skip(); // a GPU each
+    for (int turn = 0; turn < 8; turn++) {
+        const int world = 2 + turn / 4;
+        struct job job = native(world, turn % 2, 1);
+        job.moves = "nccl";
+        job.act = add_badly;
+        job.toy.dtype = ZERO_BF16; // without a loss scale that the program asks for
+        job.poisoned = 2;
+        job_compare(world, &job);
+    }
 }
 
 /* ------------------------------------------------------------------ waits */
@@ -354,6 +414,7 @@ int main(void)
         cmocka_unit_test(what_travels_in_16_bits_is_summed),
         cmocka_unit_test(so_it_is_by_nccl),
         cmocka_unit_test(a_sum_that_overflows_is_nobodys),
+        cmocka_unit_test(nccls_is_named_though_steps_are_queued),
         cmocka_unit_test(a_step_waits_for_nothing),
         cmocka_unit_test(steps_allocate_nothing),
     };
