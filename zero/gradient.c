@@ -143,9 +143,9 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     u->grad_open = true;
     z->open_grads++;
     if (eng_state_on_device(z)) {
+        const bool so_far = !first && taken == u->sum_slot; // reduction=native
         slot->clean = true;
-        return eng_device_opened(z, unit,
-                                 first ? again && purpose == TO_WRITE : taken == u->sum_slot);
+        return eng_device_opened(z, unit, so_far || purpose == TO_WRITE, again);
     }
     if (z->device)
         return first || taken != u->sum_slot ? eng_device_clear(z, unit)

@@ -413,6 +413,42 @@ static void a_search_finds_the_first_that_is_not_finite(void **unused)
                     (size_t)counts[(size_t)turn % (sizeof counts / sizeof *counts)]);
 }
 
+/* ------------------------------------------------------------------ gaps */
+
+enum { GAPS = 40, GAP_ROOM = 4 * ENG_GRANULE };
+
+struct gapped {
+    struct eng_device_gap gaps[GAPS];
+    unsigned char bytes[GAPS][GAP_ROOM];
+};
+
+// One in each part, from nothing to all but an element of a granule, of 2 and of 4 bytes.
+static void lay_gap(struct gapped *at, int turn, size_t g)
+{
+    const size_t size = g % 2 ? 2 : 4, count = (g * 31 + (size_t)turn * 97) % ENG_GRANULE;
+    const size_t first = (ENG_GRANULE - count) * size;
+    at->gaps[g] = (struct eng_device_gap){g * GAP_ROOM + first, count * size};
+}
+
+static void gaps_are_cleared_and_nothing_beside_them(void **unused)
+{
+    (void)unused;
+    static struct gapped here, result;
+    for (int turn = 0; turn < 20; turn++) {
+        memset(here.bytes, 1 + turn, sizeof here.bytes);
+        for (size_t g = 0; g < GAPS; g++)
+            lay_gap(&here, turn, g);
+        struct gapped *there = put(&here, sizeof here);
+        const size_t count = turn == 3 ? 0 : GAPS - (size_t)turn;
+        const struct eng_device_clearing clearing = {there->gaps, count, there->bytes};
+        ok(kernels->clear(kernel_state, &clearing, kernel_stream, NULL));
+        take(&result, there, sizeof result);
+        for (size_t g = 0; g < count; g++)
+            memset(&here.bytes[0][0] + here.gaps[g].first, 0, here.gaps[g].bytes);
+        compare("clear", turn, &result, &here, sizeof here);
+    }
+}
+
 /* ------------------------------------------------------------------ squares */
 
 enum { MOST_SQUARES = 3000 };
@@ -642,6 +678,7 @@ int main(void)
         cmocka_unit_test(sums_may_find_nothing),
         cmocka_unit_test(additions_have_the_bits_of_the_definition),
         cmocka_unit_test(a_search_finds_the_first_that_is_not_finite),
+        cmocka_unit_test(gaps_are_cleared_and_nothing_beside_them),
         cmocka_unit_test(squares_are_added_without_rounding),
         cmocka_unit_test(conversions_have_the_bits_of_the_definition),
         cmocka_unit_test(verdicts_are_those_of_the_host),

@@ -224,6 +224,8 @@ static const struct on_host_kernel kernels[] = {
      take_turns<struct eng_device_addition, eng_cuda_add>},
     {"eng_cuda_search", sizeof(struct eng_device_search), ENG_CUDA_THREADS,
      take_turns<struct eng_device_search, eng_cuda_search>},
+    {"eng_cuda_clear", sizeof(struct eng_device_clearing), ENG_CUDA_THREADS,
+     take_turns<struct eng_device_clearing, eng_cuda_clear>},
     {"eng_cuda_squares", sizeof(struct eng_device_squares), ENG_CUDA_THREADS,
      together<struct eng_device_squares, eng_cuda_squares>},
     {"eng_cuda_judge", sizeof(struct eng_device_judgement), ENG_CUDA_THREADS,

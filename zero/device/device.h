@@ -123,8 +123,10 @@ void eng_device_tiles_stop(const zero_ctx *z);
 
 /* ---- reduce.c: with state on the device */
 
-/** Makes the buffer of the gradient that is open the stream's; zeros, unless it stays as it is. */
-zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays);
+/** Makes the buffer of the gradient that is open the stream's; zeros, unless what is in the unit's
+ * slices stays as it is, or is overwritten. `again`: the buffer had this unit's before, and no
+ * doubt is cast on the rest. */
+zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays, bool again);
 /** Adds the gradient to its sums; reduction=native: to those of the rank's earlier micro-batches,
  * which travel in the last one. One that is computed again is only hashed. */
 zero_result eng_device_reduce(zero_ctx *z, zero_unit unit);

@@ -51,6 +51,7 @@ enum device_piece {
     DEVICE_DIGEST,    /**< and a sum a tensor */
     DEVICE_GRADIENTS, /**< the same of gradients that are compared, where a slot begins, */
     DEVICE_HASHES,    /**< with two sums a slice */
+    DEVICE_GAPS,      /**< between slices of gradients, where a slot begins */
     DEVICE_PIECES
 };
 
@@ -101,7 +102,8 @@ struct device_state {
     struct coll_device_gathered *parts;      /**< or that is gathered */
     struct eng_device_run *runs;             /**< as they are on the device */
     size_t *section_runs;                    /**< first run of each section, one more at the end */
-    size_t *unit_hashed; /**< the same of units, and their gradients; NULL: they aren't compared */
+    size_t *unit_gaps;                       /**< first gap of each unit, one more at the end */
+    size_t *unit_hashed; /**< the same of gradients that are hashed; NULL: none is compared */
     uint64_t *published; /**< tickets of sections that were sent on their way, */
     uint64_t *gathered;  /**< and of gather slots */
     uint64_t last;       /**< the last ticket */
@@ -194,6 +196,11 @@ zero_result device_native_search(const zero_ctx *z, zero_unit unit, const unsign
 
 /* ---- reduce.c */
 
+/** Gaps between slices of gradients, and bytes of memory of the host that goes with their table. */
+size_t device_gaps_count(const zero_ctx *z);
+size_t device_gaps_bytes(const zero_ctx *z);
+/** Makes their table on the device, which never changes. */
+zero_result device_gaps_make(const zero_ctx *z, struct base_error *error);
 /** Makes a unit's gradient what travels, in a stream. */
 zero_result device_prepare_gradient(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
                                     void *stream, struct base_error *error);

@@ -3,39 +3,89 @@
 
 #include "zero/device/inner.h"
 
-/** Zeroes what lies behind the slices of a gradient: whatever a program has written there. What was
- * frozen from the beginning has none. */
-static zero_result clear_padding(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                                 struct base_error *error)
+#include "base/arena.h"
+
+/* ------------------------------------------------------------------ gaps */
+
+/** What lies behind a slice of a gradient, and is in its sums; none of what was frozen from the
+ * beginning. */
+static struct eng_device_gap gap_of(const zero_ctx *z, const struct eng_slice *slice)
 {
-    const struct eng_device *d = z->device;
-    const struct eng_unit_layout *u = &z->layout.units[unit];
-    zero_result r = ZERO_OK;
-    for (size_t i = u->first_slice; !r && i < u->first_slice + u->slice_count; i++) {
-        const struct eng_slice *slice = &z->layout.slices[i];
-        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
-        const size_t end = slice->granule * ENG_GRANULE + slice->numel;
-        const size_t left = slice->granules * ENG_GRANULE - slice->numel;
-        if (left > 0 && !z->layout.sections[slice->section].frozen)
-            r = d->ops->zero(gradient + z->placement.sections[slice->section].grad_offset +
-                                 end * size,
-                             left * size, d->stream, error);
+    const struct eng_section *section = &z->layout.sections[slice->section];
+    const size_t size = eng_dtype_size(section->grad_dtype);
+    const size_t left = slice->granules * ENG_GRANULE - slice->numel;
+    return (struct eng_device_gap){
+        .first = z->placement.sections[slice->section].grad_offset +
+                 (slice->granule * ENG_GRANULE + slice->numel) * size,
+        .bytes = section->frozen ? 0 : left * size,
+    };
+}
+
+size_t device_gaps_count(const zero_ctx *z)
+{
+    size_t gaps = 0;
+    for (size_t i = 0; i < z->layout.slice_count; i++)
+        gaps += z->layout.slices[i].numel % ENG_GRANULE > 0;
+    return gaps;
+}
+
+size_t device_gaps_bytes(const zero_ctx *z)
+{
+    return (z->layout.unit_count + 1) * sizeof(size_t);
+}
+
+zero_result device_gaps_make(const zero_ctx *z, struct base_error *error)
+{
+    const size_t count = device_gaps_count(z), bytes = count * sizeof(struct eng_device_gap);
+    struct eng_device_gap *table, *end;
+    size_t *first = z->device->state->unit_gaps = base_calloc(1, device_gaps_bytes(z));
+    if (!first)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu units",
+                         z->layout.unit_count);
+    if (count == 0)
+        return ZERO_OK;
+    end = table = base_calloc(1, bytes);
+    if (!table)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu gaps", count);
+    for (size_t u = 0; u < z->layout.unit_count; u++) {
+        const struct eng_unit_layout *unit = &z->layout.units[u];
+        for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++)
+            if (z->layout.slices[i].numel % ENG_GRANULE > 0)
+                *end++ = gap_of(z, &z->layout.slices[i]);
+        first[u + 1] = (size_t)(end - table);
     }
+    const zero_result r = device_copy(z, device_piece(z->device, DEVICE_GAPS), table, bytes, error);
+    base_free(table);
     return r;
 }
 
-zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays)
+static zero_result clear_gaps(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                              struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const size_t *first = &d->state->unit_gaps[unit];
+    const struct eng_device_clearing clearing = {
+        .gaps = (struct eng_device_gap *)device_piece(d, DEVICE_GAPS) + first[0],
+        .count = first[1] - first[0],
+        .buffer = gradient,
+    };
+    return d->state->kernels->clear(d->state->kernel_state, &clearing, d->stream, error);
+}
+
+/* ------------------------------------------------------------------ gradients */
+
+zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays, bool again)
 {
     const struct eng_device *d = z->device;
     const int slot = z->units[unit].grad_slot;
+    unsigned char *gradient = z->grads + z->grad_slots[slot].offset;
     struct base_error error = {0};
     zero_result r = d->ops->event_wait(d->taken[slot], d->stream, &error);
     if (!r && !stays)
-        r = d->ops->zero(z->grads + z->grad_slots[slot].offset, z->placement.units[unit].grad_bytes,
-                         d->stream, &error);
+        r = d->ops->zero(gradient, z->placement.units[unit].grad_bytes, d->stream, &error);
     // A step may be skipped that nobody here knows of yet: no doubt is cast on the buffer in time.
-    if (!r && stays && z->config.nonfinite == ZERO_NONFINITE_SKIP)
-        r = clear_padding(z, unit, z->grads + z->grad_slots[slot].offset, &error);
+    else if (!r && (!again || z->config.nonfinite == ZERO_NONFINITE_SKIP))
+        r = clear_gaps(z, unit, gradient, &error);
     return r ? device_failed(z, &error, "clearing a gradient") : ZERO_OK;
 }
 

@@ -109,6 +109,7 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
         [DEVICE_GRADIENTS] = device_gradients_count(z) * sizeof(struct eng_device_granules),
         [DEVICE_HASHES] =
             z->config.verify_micro ? 2 * z->layout.slice_count * sizeof(struct base_hash128) : 0,
+        [DEVICE_GAPS] = device_gaps_count(z) * sizeof(struct eng_device_gap),
     };
     offsets[0] = 0;
     for (int i = 0; i < DEVICE_PIECES; i++)
@@ -143,14 +144,17 @@ size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *plac
         return 0;
     return sizeof(struct device_state) + pinned_bytes(z) + device_peers_bytes(z, placement) +
            (z->layout.section_count + 1) * sizeof(size_t) + runs_bytes(z, placement) +
-           device_gradients_bytes(z) + DEVICE_METRIC_STEPS * aligned(metric_bytes(z));
+           device_gradients_bytes(z) + device_gaps_bytes(z) +
+           DEVICE_METRIC_STEPS * aligned(metric_bytes(z));
 }
 
 size_t eng_device_once(const zero_ctx *z, const struct eng_placement *placement)
 {
     const size_t state = device_digest_count(z, placement), gradients = device_gradients_count(z);
     const size_t runs = state > gradients ? state : gradients;
-    return z->config.resident ? runs * sizeof(struct eng_device_granules) : 0;
+    const size_t bytes = runs * sizeof(struct eng_device_granules);
+    const size_t gaps = device_gaps_count(z) * sizeof(struct eng_device_gap);
+    return !z->config.resident ? 0 : bytes > gaps ? bytes : gaps;
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -286,6 +290,8 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     if (!r)
         r = device_digest_make(z, error);
     if (!r)
+        r = device_gaps_make(z, error);
+    if (!r)
         r = make_pinned(z, error);
     if (!r)
         r = eng_device_metrics_make(z, &metrics, error);
@@ -313,6 +319,7 @@ void device_state_free(zero_ctx *z)
     base_free(state->pinned);
     base_free(state->metric_memory);
     base_free(state->section_runs);
+    base_free(state->unit_gaps);
     base_free(state->unit_hashed);
     base_free(state->runs);
 }

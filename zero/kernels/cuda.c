@@ -19,6 +19,7 @@ enum kernel {
     SUM,
     ADD,
     SEARCH,
+    CLEAR,
     SQUARES,
     CONVERT,
     JUDGE,
@@ -29,9 +30,9 @@ enum kernel {
 static const char *const names[KERNELS] = {
     [UPDATE] = "eng_cuda_update",   [UPDATE_ROUNDED] = "eng_cuda_update_rounded",
     [SUM] = "eng_cuda_sum",         [ADD] = "eng_cuda_add",
-    [SEARCH] = "eng_cuda_search",   [SQUARES] = "eng_cuda_squares",
-    [CONVERT] = "eng_cuda_convert", [JUDGE] = "eng_cuda_judge",
-    [DIGEST] = "eng_cuda_digest",
+    [SEARCH] = "eng_cuda_search",   [CLEAR] = "eng_cuda_clear",
+    [SQUARES] = "eng_cuda_squares", [CONVERT] = "eng_cuda_convert",
+    [JUDGE] = "eng_cuda_judge",     [DIGEST] = "eng_cuda_digest",
 };
 
 /** The code on one GPU. */
@@ -107,6 +108,12 @@ static zero_result cuda_search(void *state, const struct eng_device_search *sear
                  error);
 }
 
+static zero_result cuda_clear(void *state, const struct eng_device_clearing *clearing, void *stream,
+                              struct base_error *error)
+{
+    return start(state, CLEAR, clearing->count, clearing, stream, error);
+}
+
 static zero_result cuda_squares(void *state, const struct eng_device_squares *squares, void *stream,
                                 struct base_error *error)
 {
@@ -143,6 +150,7 @@ const struct eng_device_kernels eng_device_kernels_cuda = {
     .sum = cuda_sum,
     .add = cuda_add,
     .search = cuda_search,
+    .clear = cuda_clear,
     .squares = cuda_squares,
     .convert = cuda_convert,
     .judge = cuda_judge,

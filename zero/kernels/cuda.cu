@@ -428,6 +428,16 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
             report(s.bad, s.number, i + j);
 }
 
+/** A block a gap. */
+extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
+    eng_cuda_clear(struct eng_device_clearing c)
+{
+    const struct eng_device_gap gap = c.gaps[blockIdx.x];
+    uint16_t *to = (uint16_t *)((unsigned char *)c.buffer + gap.first);
+    for (size_t i = threadIdx.x; i < gap.bytes / sizeof *to; i += blockDim.x)
+        to[i] = 0;
+}
+
 /* ------------------------------------------------------------------ squares, conversion */
 
 /** Adds a value to the limbs of an exact sum, without carrying: base/exact_sum.h. */

@@ -87,6 +87,19 @@ struct eng_device_search {
     uint64_t *bad;
 };
 
+/** Bytes of a buffer, an even number from an even one on, and less than those of a granule. */
+struct eng_device_gap {
+    uint64_t first;
+    uint64_t bytes;
+};
+
+/** Makes them zeros. */
+struct eng_device_clearing {
+    const struct eng_device_gap *gaps;
+    size_t count;
+    void *buffer;
+};
+
 /** Squares of granules, added without rounding to the limbs of a base_exact_sum (which may be more
  * than 32 bits wide afterwards); those above 1e300, which the sum is not made for, only set
  * *overflow to 1. */
@@ -197,6 +210,8 @@ struct eng_device_kernels {
                        struct base_error *error);
     zero_result (*search)(void *state, const struct eng_device_search *search, void *stream,
                           struct base_error *error);
+    zero_result (*clear)(void *state, const struct eng_device_clearing *clearing, void *stream,
+                         struct base_error *error);
     zero_result (*squares)(void *state, const struct eng_device_squares *squares, void *stream,
                            struct base_error *error);
     zero_result (*convert)(void *state, const struct eng_device_conversion *conversion,
