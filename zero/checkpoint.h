@@ -228,11 +228,12 @@ typedef struct zero_load_result {
  * ZERO_E_INVALID: another model (missing and unexpected tensors, shapes, optimizers, by name),
  * other blobs, another sum_group, seed or reduction than was asked for, another V, or one that
  * needs memory that was not planned (see zero_set_micro_batches()); ZERO_E_STATE: inside
- * a step, or a unit is gathered; ZERO_E_NOMEM. All ranks return the same. What can be found without
- * reading all of it is found before anything is changed; damage of tensors' bytes may be found
- * later: then the error is fatal, and zero_resume() of a new context the way out. ZERO_E_DIVERGED:
- * ranks gave other arguments or see different checkpoints (the message says which rank sees none);
- * fatal.
+ * a step, or a unit is gathered; ZERO_E_NOMEM, which it is as well where less is left than the plan
+ * says that loading takes (config.memory_limit). All ranks return the same. What can be found
+ * without reading all of it is found before anything is changed; damage of tensors' bytes may be
+ * found later: then the error is fatal, and zero_resume() of a new context the way out.
+ * ZERO_E_DIVERGED: ranks gave other arguments or see different checkpoints (the message says which
+ * rank sees none); fatal.
  */
 ZERO_API zero_result zero_load(zero_ctx *z, const char *path, const zero_load_options *options,
                                zero_load_result *result);

@@ -414,6 +414,8 @@ zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *
                              struct base_error *error);
 /** ZERO_E_NOMEM if the host has not what `next` needs beyond the plan there is. *Local.* */
 zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct base_error *error);
+/** The same of what a checkpoint takes while it is loaded. *Local.* */
+zero_result eng_fit_load(const zero_ctx *z, struct base_error *error);
 /** Fills z->plan.fit by what this process finds; waits for nobody. */
 void eng_fit_look(zero_ctx *z);
 /** Collective: the same verdict on all ranks. ZERO_E_NOMEM: it does not fit; the last error says

@@ -219,11 +219,11 @@ zero_result eng_fit_agree(zero_ctx *z)
     return eng_agree(z, &error, "zero_commit");
 }
 
-zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct base_error *error)
+/** Whether there is that much more than is allocated, on all ranks and on this one, with which all
+ * of them would have `most`. */
+static zero_result fit_more(const zero_ctx *z, uint64_t all, uint64_t mine, uint64_t most,
+                            struct base_error *error)
 {
-    const struct eng_spread *before = &z->plan.total, *after = &next->total;
-    const uint64_t all = after->sum > before->sum ? after->sum - before->sum : 0;
-    const uint64_t mine = after->mine > before->mine ? after->mine - before->mine : 0;
     const int group = z->plan.fit.group_ranks;
     struct eng_fit fit = {.limit = 0};
     char more[32], needed[32], left[32], limit[32];
@@ -231,7 +231,7 @@ zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct 
         return ZERO_OK;
     base_memory_limits(&fit.host, "");
     if (z->config.memory_limit != ENG_KEY_AUTO)
-        consider_given(z, &fit, next->peaks[eng_plan_worst(next)].sum);
+        consider_given(z, &fit, most);
     else
         consider_found(
             &fit, &(struct demand){.host = all,
@@ -246,4 +246,18 @@ zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct 
         z->config.world, z->config.world > 1 ? "s" : "", eng_human(all, more),
         eng_human(fit.needed, needed), eng_human(fit.left, left), eng_human(fit.limit, limit),
         fit.source);
+}
+
+zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct base_error *error)
+{
+    const struct eng_spread *before = &z->plan.total, *after = &next->total;
+    const uint64_t all = after->sum > before->sum ? after->sum - before->sum : 0;
+    const uint64_t mine = after->mine > before->mine ? after->mine - before->mine : 0;
+    return fit_more(z, all, mine, next->peaks[eng_plan_worst(next)].sum, error);
+}
+
+zero_result eng_fit_load(const zero_ctx *z, struct base_error *error)
+{
+    const struct eng_spread *loading = &z->plan.loading;
+    return fit_more(z, loading->sum, loading->mine, z->plan.total.sum + loading->sum, error);
 }

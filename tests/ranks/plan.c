@@ -284,6 +284,70 @@ static void saving_must_fit(void **state)
     }
 }
 
+/* ------------------------------------------------------------------ loading */
+
+static bool refuses_to_load(struct team_rank *rank, const char *path, const char *says)
+{
+    uint8_t before[16], after[16];
+    zero_result r;
+    TEAM_OK(rank, zero_fingerprint(rank->z, before));
+    r = path ? zero_load(rank->z, path, NULL, NULL)
+             : zero_resume(rank->z, directory.directory, NULL, NULL);
+    TEAM_CHECK(r == ZERO_E_NOMEM && strstr(zero_last_error(rank->z), says));
+    TEAM_OK(rank, zero_fingerprint(rank->z, after));
+    TEAM_CHECK(memcmp(before, after, sizeof before) == 0);
+    return toy_train(rank, &toy_odd, 1);
+}
+
+/** Nor is what loading takes. */
+static bool load_where_it_fits(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    char path[sizeof directory.directory + 32];
+    snprintf(path, sizeof path, "%s/step-00000001", directory.directory);
+    TEAM_CHECK(configure(rank, job));
+    TEAM_OK(rank, zero_commit(rank->z));
+    const struct eng_plan *plan = &rank->z->plan;
+    const size_t total = plan->total.sum, loading = plan->loading.sum;
+    TEAM_CHECK(loading > 0 && toy_train(rank, &toy_odd, 1));
+    TEAM_OK(rank, zero_save(rank->z, directory.directory, NULL));
+    TEAM_OK(rank, zero_save_wait(rank->z));
+    make_up_limits();
+    if (rank->rank == rank->world - 1)
+        made_up.available = plan->loading.sum - 1;
+    if (!refuses_to_load(rank, path, "this host's memory") ||
+        !refuses_to_load(rank, NULL, "this host's memory"))
+        return false;
+    made_up.available = plan->loading.sum;
+    TEAM_OK(rank, zero_load(rank->z, path, NULL, NULL));
+    TEAM_OK(rank, zero_resume(rank->z, directory.directory, NULL, NULL));
+    is_made_up = false;
+    team_close(rank);
+    for (int missing = 1; missing >= 0; missing--) {
+        job->limit = (int64_t)(total + loading) - missing;
+        TEAM_CHECK(configure(rank, job));
+        TEAM_OK(rank, zero_commit(rank->z));
+        if (missing && !refuses_to_load(rank, path, "(memory_limit)"))
+            return false;
+        if (!missing)
+            TEAM_OK(rank, zero_load(rank->z, path, NULL, NULL));
+        team_close(rank);
+    }
+    return true;
+}
+
+static void loading_must_fit(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 2; world++) {
+        struct job job = {.stage = 1, .victim = -1};
+        assert_true(temporary_make(&directory));
+        const bool good = team_run(world > 1 ? "shm" : "self", world, load_where_it_fits, &job);
+        temporary_remove(&directory);
+        assert_true(good);
+    }
+}
+
 /* ------------------------------------------------------------------ control groups */
 
 /** Names, which a file has in its header: rank 0 needs most where they are written, the others
@@ -433,6 +497,7 @@ int main(void)
         cmocka_unit_test(a_world_makes_the_plan_that_was_made_for_it),
         cmocka_unit_test(all_ranks_refuse_alike),
         cmocka_unit_test(saving_must_fit),
+        cmocka_unit_test(loading_must_fit),
         cmocka_unit_test(a_control_group_is_for_its_ranks),
         cmocka_unit_test(the_addresses_are_those_of_all_ranks),
     };
