@@ -170,7 +170,8 @@ typedef struct zero_config {
                             beside it and shares nothing with it, so that the end of neither is the
                             other's; it may be destroyed once zero_commit() has returned. One rank
                             alone moves nothing, and does not look at it. Programs that use it
-                            while zero works set NCCL_LAUNCH_ORDER_IMPLICIT=1 */
+                            while zero works set NCCL_LAUNCH_ORDER_IMPLICIT=1, before they make
+                            it; without, zero_commit() warns in the log */
     const char *offload_update; /**< with device=cuda, who updates state that is offloaded:
                                    "host" (default): the host, which also has the sums and copies
                                    of the parameters; "device": the GPU, where sums and parameters

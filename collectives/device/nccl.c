@@ -60,6 +60,19 @@ static zero_result check_native(const struct nccl_library *library,
     return ZERO_OK;
 }
 
+/** Kernels of two communicators of a GPU may each wait for room that the other's has, on another
+ * GPU, unless they are launched in one order. Whether theirs is used at all nobody can tell. */
+static void check_order(const struct coll_device_config *config)
+{
+    const char *order = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    if (!order || strcmp(order, "1") != 0)
+        base_logf(config->log, ZERO_LOG_WARN, "coll",
+                  "rank %d: an ncclComm_t was given, and NCCL_LAUNCH_ORDER_IMPLICIT is %s, not 1: "
+                  "GPUs may wait for each other for ever if the program uses it while zero works; "
+                  "set it before the first communicator is made",
+                  config->host->rank, order ? order : "not set");
+}
+
 static zero_result nccl_prepare(const struct coll_device_config *config, struct base_error *error)
 {
     const struct nccl_library *library;
@@ -67,8 +80,12 @@ static zero_result nccl_prepare(const struct coll_device_config *config, struct 
     if (blocking && strcmp(blocking, "1") == 0)
         return zero_fail(error, ZERO_E_UNSUPPORTED,
                          "NCCL_COMM_BLOCKING=1: a call that waits for a dead rank has no end");
-    const zero_result result = nccl_library(&library, error);
-    return result || !config->native ? result : check_native(library, config, error);
+    zero_result result = nccl_library(&library, error);
+    if (!result && config->native)
+        result = check_native(library, config, error);
+    if (!result && config->native)
+        check_order(config);
+    return result;
 }
 
 static zero_result nccl_identify(unsigned char id[DEVICE_ID_BYTES], struct base_error *error)

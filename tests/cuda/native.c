@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <nccl.h>
@@ -108,6 +109,46 @@ static void it_stays_the_programs(void **state)
     run(use_both, 0, false);
 }
 
+static _Atomic int warnings; // of the order, by all ranks
+
+static void hear(void *user, zero_log_level level, const char *component, const char *message)
+{
+    (void)user;
+    warnings += level == ZERO_LOG_WARN && strcmp(component, "coll") == 0 &&
+                strstr(message, "NCCL_LAUNCH_ORDER_IMPLICIT is ") &&
+                strstr(message, "an ncclComm_t was given");
+}
+
+static bool commit_and_hear(struct team_rank *rank, ncclComm_t comm, void *stream)
+{
+    (void)stream;
+    rank->config.log = hear;
+    rank->config.log_level = ZERO_LOG_WARN;
+    for (int given = 1; given >= 0; given--) {
+        rank->config.native_comm = given ? comm : NULL;
+        TEAM_CHECK(team_open(rank) && toy_register(rank, &toy_odd));
+        TEAM_OK(rank, zero_commit(rank->z));
+        team_close(rank);
+    }
+    return true;
+}
+
+static void an_order_that_is_left_open_is_told(void **state)
+{
+    static const char variable[] = "NCCL_LAUNCH_ORDER_IMPLICIT";
+    static const char *const values[] = {NULL, "0", "1"};
+    (void)state;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        warnings = 0;
+        if (values[i])
+            setenv(variable, values[i], 1);
+        else
+            unsetenv(variable);
+        run(commit_and_hear, 0, false);
+        assert_int_equal(warnings, i < 2 ? RANKS : 0);
+    }
+}
+
 static bool is_refused(struct team_rank *rank, const char *words)
 {
     TEAM_CHECK(team_open(rank) && toy_register(rank, &toy_odd));
@@ -174,6 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_stays_the_programs),
+        cmocka_unit_test(an_order_that_is_left_open_is_told),
         cmocka_unit_test(wrong_ones_are_refused),
         cmocka_unit_test(so_is_one_that_is_not_ready),
         cmocka_unit_test(one_rank_does_not_look_at_it),
