@@ -66,6 +66,8 @@ static zero_result announce(zero_ctx *z, const zero_step_args *user)
         return r;
     eng_save_hold(z); // from now on weights change before zero_step()
     keep(z, &args);
+    if (eng_state_on_device(z))
+        return eng_device_announce(z);
     eng_step_prepare(z, args.scale / z->scale.value);
     eng_tier_announce(z);
     return ZERO_OK;
@@ -124,9 +126,10 @@ zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit)
 
 bool eng_ahead_possible(const zero_ctx *z)
 {
-    // What every rank updates by itself from all ranks' sums, and what has its sums in a file waits
-    // for zero_step().
-    return (z->config.stage > 0 || z->config.world == 1) && !z->config.grads_nvme;
+    // What every rank updates by itself from all ranks' sums, what has its sums in a file, and what
+    // passes from a file through a device waits for zero_step().
+    return (z->config.stage > 0 || z->config.world == 1) && !z->config.grads_nvme &&
+           !(z->tier && eng_state_on_device(z));
 }
 
 bool eng_ahead_early(const zero_ctx *z, size_t section)

@@ -79,16 +79,14 @@ static void describe(const zero_ctx *z, char *text, size_t size)
                  bad->bad_rank);
 }
 
-zero_result eng_policy_nonfinite(zero_ctx *z)
+zero_result eng_policy_nonfinite(zero_ctx *z, bool ahead)
 {
     char text[448];
     const unsigned long long step = z->result.step;
     describe(z, text, sizeof text);
     if (z->config.nonfinite == ZERO_NONFINITE_ERROR)
         return eng_fail_agreed(z, ZERO_E_NONFINITE, "step %llu: %s%s", step, text,
-                               eng_announced(z) && !eng_state_on_device(z)
-                                   ? "; a part of the announced update is made"
-                                   : "");
+                               ahead ? "; a part of the announced update is made" : "");
     if (z->config.skip_limit > 0 && z->result.skips > (uint64_t)z->config.skip_limit)
         return eng_fail_agreed(z, ZERO_E_NONFINITE,
                                "step %llu, after skip_limit=%d skips in a row: %s", step,

@@ -531,7 +531,12 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
  * them written; it never waits for the disk, but for that of offload_params. What may be early is
  * as above, but by whole tiles, and the strips of working copies that are made of several, with
  * offload_params=nvme: one with anything that is not waits for zero_step(), and so does
- * everything with offload_grads=nvme, or with all state on a GPU.
+ * everything with offload_grads=nvme, or offload_update=device.
+ *
+ * With state on a GPU the update of a unit is queued there with zero_grad_done(), behind its sums
+ * and behind all that the program has queued to read the unit, and nobody waits for it. What passes
+ * through the GPU from memory of the host does so by whole tiles meanwhile, but for what waits for
+ * zero_step().
  *
  * What comes too late to prevent is fatal. A NaN or an infinity in a gradient is ZERO_E_NONFINITE
  * in zero_step(). After that, or a fatal error before zero_step() has returned, the death of a rank

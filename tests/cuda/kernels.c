@@ -37,6 +37,7 @@ struct state {
     struct eng_rule_scalars scalars[GROUPS];
     uint64_t keys[RUNS * ENG_DEVICE_KEYS];
     struct eng_device_run runs[RUNS];
+    double squares[ROOM / ENG_GRANULE];
     uint32_t gate;
 };
 
@@ -181,6 +182,64 @@ static void nothing_is_updated_behind_a_gate(void **unused)
     (void)unused;
     update_turn(1, false, true);
     update_turn(1, true, true);
+}
+
+// Runs whose gradients are sums, and what they say of themselves: the second has one at its end
+// that is not finite, the third at its beginning, and so have those beside the others.
+static void lay_summed(const struct state *at, struct eng_device_run *runs, double *squares)
+{
+    size_t granule = 1;
+    for (size_t g = 0; g < ROOM / ENG_GRANULE; g++)
+        squares[g] = NAN;
+    for (uint32_t r = 0; r < RUNS; r++) {
+        const size_t granules = (runs[r].count + ENG_GRANULE - 1) / ENG_GRANULE;
+        runs[r].gradient_dtype = ZERO_F32;
+        runs[r].gradient = at->gradient + granule * ENG_GRANULE;
+        for (size_t g = granule; g < granule + granules; g++)
+            squares[g] = 0.5 * (double)g;
+        if (r == 1)
+            squares[granule + granules - 1] = NAN;
+        if (r == 2)
+            squares[granule] = INFINITY;
+        granule += granules + GAP / ENG_GRANULE;
+    }
+}
+
+static void update_finite(int turn)
+{
+    fill(turn, &before);
+    before.gate = 1;
+    lay_runs(turn, false, &before, before.runs);
+    lay_summed(&before, before.runs, before.squares);
+    expected = before;
+    lay_runs(turn, false, &expected, expected.runs);
+    lay_summed(&expected, expected.runs, expected.squares);
+    for (int r = 0; r < RUNS; r += 3)
+        update_run(&expected, &expected.runs[r]);
+    struct state *there = put(&before, sizeof before);
+    lay_runs(turn, false, there, before.runs);
+    lay_summed(there, before.runs, before.squares);
+    ok(device->copy(there->runs, before.runs, sizeof before.runs, kernel_stream, NULL));
+    const struct eng_device_update update = {
+        .runs = there->runs,
+        .count = RUNS,
+        .scalars = there->scalars,
+        .gate = &there->gate,
+        .squares = there->squares,
+        .sums = there->gradient,
+    };
+    ok(kernels->update(kernel_state, &update, kernel_stream, NULL));
+    take(&after, there, sizeof after);
+    memset(after.runs, 0, sizeof after.runs); // addresses
+    memset(expected.runs, 0, sizeof expected.runs);
+    compare("update of what is finite", turn, &after, &expected, sizeof after);
+}
+
+static void sums_that_are_not_finite_may_be_left_out(void **unused)
+{
+    (void)unused;
+    for (int turn = 0; turn < 8; turn++)
+        update_finite(turn);
 }
 
 static void no_runs_are_nothing(void **unused)
@@ -667,12 +726,39 @@ static void verdicts_are_those_of_the_host(void **unused)
     }
 }
 
+// Of a step that is announced only its update is known.
+static void an_announced_step_changes_nothing_else(void **unused)
+{
+    (void)unused;
+    static struct judged here, result;
+    for (int turn = 0; turn < 24; turn++) {
+        fill_verdict(turn, &here);
+        struct judged *there = put(&here, sizeof here);
+        struct eng_device_judgement judgement = judgement_of(there, turn);
+        judgement.announced = true;
+        judgement.max_norm = 0;
+        ok(kernels->judge(kernel_state, &judgement, kernel_stream, NULL));
+        take(&result, there, sizeof result);
+        static struct judged judged;
+        judged = here;
+        memset(judged.ballots, 0, sizeof judged.ballots);
+        judgement = judgement_of(&judged, turn);
+        judgement.max_norm = 0;
+        decide_on_host(&judged, &judgement);
+        here.gate = judged.gate;
+        memcpy(here.scalars, judged.scalars, sizeof here.scalars);
+        memcpy(here.keys, judged.keys, sizeof here.keys);
+        compare("announced step", turn, &result, &here, sizeof here);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(updates_have_the_bits_of_the_definition),
         cmocka_unit_test(rounded_updates_have_them_too),
         cmocka_unit_test(nothing_is_updated_behind_a_gate),
+        cmocka_unit_test(sums_that_are_not_finite_may_be_left_out),
         cmocka_unit_test(no_runs_are_nothing),
         cmocka_unit_test(sums_have_the_bits_of_the_definition),
         cmocka_unit_test(sums_may_find_nothing),
@@ -682,6 +768,7 @@ int main(void)
         cmocka_unit_test(squares_are_added_without_rounding),
         cmocka_unit_test(conversions_have_the_bits_of_the_definition),
         cmocka_unit_test(verdicts_are_those_of_the_host),
+        cmocka_unit_test(an_announced_step_changes_nothing_else),
     };
     if (kernel_tests_skip())
         return KERNEL_TESTS_SKIPPED;

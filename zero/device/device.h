@@ -142,7 +142,9 @@ zero_result eng_device_gather(zero_ctx *z, zero_unit unit, int slot);
 
 /** A step begins. */
 zero_result eng_device_begin(zero_ctx *z);
-/** Queues its verdict and update; with state in files the verdict only. */
+/** It is announced: what may be is updated with each gradient from now on. */
+zero_result eng_device_announce(zero_ctx *z);
+/** Queues its verdict and the rest of its update; with state in files the verdict only. */
 zero_result eng_device_step(zero_ctx *z, const zero_step_args *args);
 /** Takes in what is known of the verdicts under way, and waits until at most `open` of them are
  * left. Failures that follow from them are fatal. */

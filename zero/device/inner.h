@@ -21,9 +21,9 @@
 
 enum {
     DEVICE_PINS = 4,
-    DEVICE_VALUES_BYTES = 4096, /**< of metrics: a page of their own */
-    DEVICE_OPEN_STEPS = 2,      /**< whose verdict is under way, at most */
-    DEVICE_METRIC_STEPS = DEVICE_OPEN_STEPS + 1,
+    DEVICE_VALUES_BYTES = 4096,           /**< of metrics: a page of their own */
+    DEVICE_OPEN_STEPS = 2,                /**< whose verdict is under way, at most, */
+    DEVICE_STEPS = DEVICE_OPEN_STEPS + 1, /**< and with the one that is computed */
 };
 
 /** Arrays of the device's memory, one behind the other, where state is there. */
@@ -58,9 +58,9 @@ enum device_piece {
 /** A step whose verdict is under way. */
 struct device_step {
     double max_norm, lr;
+    bool ahead;   /**< a part of its update was made before */
     void *judged; /**< event behind its record's way to the host */
     struct eng_device_record *record;
-    unsigned char *prepared; /**< memory of the host that its scalars and keys come from */
 };
 
 /** A metric as it was given: by the program, or as a float from the device. */
@@ -86,12 +86,16 @@ struct device_state {
     bool rounds;  /**< some weights or moments are not fp32 */
     bool stale;   /**< the runs are not those of what trains now */
     bool squared; /**< the step's squares are in the ballot */
+    bool ahead;   /**< it is announced, and updated from the first gradient on */
     size_t key_count;
     unsigned char *pinned; /**< records, and what is prepared, of the steps under way */
     struct device_step steps[DEVICE_OPEN_STEPS];
-    int open; /**< of them: the last ones up to z->step */
+    int open;                              /**< of them: the last ones up to z->step */
+    unsigned char *prepared[DEVICE_STEPS]; /**< memory of the host that scalars and keys of each
+                                                come from */
+    uint64_t first_update;                 /**< that those of the newest one are for */
     unsigned char *metric_memory;
-    struct device_metrics metrics[DEVICE_METRIC_STEPS];
+    struct device_metrics metrics[DEVICE_STEPS];
     struct device_tiles *tiles; /**< NULL: nothing passes through the device */
     struct coll_device *peers;  /**< NULL: there is one rank */
     size_t *sums_before; /**< elements of ranks before each, where all sums are here; else 0 */
@@ -160,9 +164,13 @@ zero_result device_value(zero_ctx *z, float *to, const float *from);
 
 /** The same of a micro-batch of a step. */
 zero_result device_step_value(zero_ctx *z, int metric, const float *value);
-/** Updates some of device_runs(), if the verdict lets them. */
+/** Updates some of device_runs(), if the verdict lets them; in a step that is announced, before it,
+ * those whose sums are finite. */
 zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
                                struct base_error *error);
+/** Updates what may be in a step that is announced, behind a unit's sums and all that reads its
+ * working copy. */
+zero_result device_update_ahead(zero_ctx *z, zero_unit unit, struct base_error *error);
 
 /* ---- peers.c: with several ranks */
 
@@ -264,8 +272,11 @@ void *device_field(const zero_ctx *z, int field, size_t section, size_t element)
  */
 void device_tiles_note(const zero_ctx *z, size_t section, size_t element, size_t run);
 void device_tiles_noted(const zero_ctx *z, size_t runs);
-/** Queues the update of all tiles, and sends sections on their way. */
+/** Queues the update of all that was not updated before, and sends sections on their way. */
 zero_result device_tiles_update(zero_ctx *z);
+/** A section, and its sums are queued, is updated before the verdict: so are now the tiles it was
+ * the last one of. */
+zero_result device_tiles_ahead(const zero_ctx *z, size_t section, struct base_error *error);
 /** Whether an address of state is the device's, where some is the host's. */
 bool device_has(const zero_ctx *z, const void *address);
 /** Waits until what passes is in memory of the host; or a stream does. */

@@ -221,5 +221,7 @@ zero_result eng_device_reduce(zero_ctx *z, zero_unit unit)
         r = reduce(z, unit, gradient, &error);
     if (!r)
         r = d->ops->event_record(d->taken[slot], travels ? d->own : d->stream, &error);
+    if (!r)
+        r = device_update_ahead(z, unit, &error);
     return r ? device_failed(z, &error, "adding a gradient up") : ZERO_OK;
 }

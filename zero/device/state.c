@@ -134,8 +134,8 @@ static size_t metric_bytes(const zero_ctx *z)
 
 static size_t pinned_bytes(const zero_ctx *z)
 {
-    return DEVICE_OPEN_STEPS *
-           (aligned(record_bytes(z)) + aligned(DEVICE_OPEN_STEPS * update_bytes(z)));
+    return DEVICE_OPEN_STEPS * aligned(record_bytes(z)) +
+           DEVICE_STEPS * aligned(DEVICE_OPEN_STEPS * update_bytes(z));
 }
 
 size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *placement)
@@ -145,7 +145,7 @@ size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *plac
     return sizeof(struct device_state) + pinned_bytes(z) + device_peers_bytes(z, placement) +
            (z->layout.section_count + 1) * sizeof(size_t) + runs_bytes(z, placement) +
            device_gradients_bytes(z) + device_gaps_bytes(z) +
-           DEVICE_METRIC_STEPS * aligned(metric_bytes(z));
+           DEVICE_STEPS * aligned(metric_bytes(z));
 }
 
 size_t eng_device_once(const zero_ctx *z, const struct eng_placement *placement)
@@ -218,10 +218,10 @@ static zero_result make_pinned(zero_ctx *z, struct base_error *error)
         struct device_step *step = &state->steps[i];
         step->record = (struct eng_device_record *)(void *)memory;
         memory += aligned(record_bytes(z));
-        step->prepared = memory;
-        memory += aligned(DEVICE_OPEN_STEPS * update_bytes(z));
         r = d->ops->event_create(&step->judged, error);
     }
+    for (int i = 0; i < DEVICE_STEPS; i++, memory += aligned(DEVICE_OPEN_STEPS * update_bytes(z)))
+        state->prepared[i] = memory;
     return r;
 }
 
@@ -229,7 +229,7 @@ zero_result eng_device_metrics_make(const zero_ctx *z, unsigned char **memory,
                                     struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    const size_t bytes = DEVICE_METRIC_STEPS * aligned(metric_bytes(z));
+    const size_t bytes = DEVICE_STEPS * aligned(metric_bytes(z));
     *memory = NULL;
     if (!d || !d->state)
         return ZERO_OK;
@@ -261,7 +261,7 @@ void eng_device_metrics_take(zero_ctx *z, unsigned char *memory)
     eng_device_metrics_drop(z, state->metric_memory);
     state->metric_memory = memory;
     const size_t values = metric_bytes(z) / (sizeof(union device_value) + 1);
-    for (int i = 0; i < DEVICE_METRIC_STEPS; i++, memory += aligned(metric_bytes(z))) {
+    for (int i = 0; i < DEVICE_STEPS; i++, memory += aligned(metric_bytes(z))) {
         state->metrics[i].values = (union device_value *)(void *)memory;
         state->metrics[i].fetched = memory + values * sizeof(union device_value);
     }

@@ -14,7 +14,7 @@ static struct device_step *step_of(const zero_ctx *z, uint64_t step)
 
 static struct device_metrics *metrics_of(const zero_ctx *z, uint64_t step)
 {
-    return &z->device->state->metrics[step % DEVICE_METRIC_STEPS];
+    return &z->device->state->metrics[step % DEVICE_STEPS];
 }
 
 /* ------------------------------------------------------------------ metrics */
@@ -84,17 +84,22 @@ static void prepare_update(const zero_ctx *z, uint64_t number, struct eng_rule_s
                                    number);
 }
 
-/** Prepares the updates that the next one may be, on the host and then on the device. */
-static zero_result prepare(const zero_ctx *z, struct device_step *step, struct base_error *error)
+/** Prepares the updates that the next one may be, on the host and then on the device. Behind steps
+ * that are never skipped it is one only, or none. */
+static zero_result prepare(const zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    const size_t groups = z->model.group_count, updates = (size_t)d->state->open + 1;
-    const size_t key_count = d->state->key_count;
-    struct eng_rule_scalars *scalars = (struct eng_rule_scalars *)(void *)step->prepared;
+    struct device_state *state = d->state;
+    const bool skips = z->config.nonfinite == ZERO_NONFINITE_SKIP;
+    const size_t open = (size_t)state->open, updates = skips ? open + 1 : 1;
+    const size_t groups = z->model.group_count, key_count = state->key_count;
+    unsigned char *prepared = state->prepared[(z->step + 1) % DEVICE_STEPS];
+    struct eng_rule_scalars *scalars = (struct eng_rule_scalars *)(void *)prepared;
     uint64_t *keys = (uint64_t *)(void *)(scalars + DEVICE_OPEN_STEPS * groups);
+    state->first_update = z->updates + 1 + (skips ? 0 : open);
     for (size_t i = 0; i < updates; i++)
-        prepare_update(z, z->updates + 1 + i, scalars + i * groups, keys + i * key_count);
-    return d->ops->copy(device_piece(d, DEVICE_PREPARED), step->prepared,
+        prepare_update(z, state->first_update + i, scalars + i * groups, keys + i * key_count);
+    return d->ops->copy(device_piece(d, DEVICE_PREPARED), prepared,
                         DEVICE_OPEN_STEPS * (groups * sizeof *scalars + key_count * sizeof *keys),
                         d->own, error);
 }
@@ -112,7 +117,9 @@ static struct eng_device_course course_of(const zero_ctx *z)
     };
 }
 
-static zero_result judge(const zero_ctx *z, const zero_step_args *args, struct base_error *error)
+/** The verdict on a step; if it is only `announced`, what it is updated with until then. */
+static zero_result judge(const zero_ctx *z, const zero_step_args *args, bool announced,
+                         struct base_error *error)
 {
     const struct eng_device *d = z->device;
     const size_t groups = z->model.group_count;
@@ -124,9 +131,10 @@ static zero_result judge(const zero_ctx *z, const zero_step_args *args, struct b
         .course = device_piece(d, DEVICE_COURSE),
         .given = course_of(z),
         .known = d->state->open == 0,
+        .announced = announced,
         .scale = args->scale,
         .max_norm = args->max_norm,
-        .first_update = z->updates + 1,
+        .first_update = d->state->first_update,
         .prepared = prepared,
         .scalars = device_piece(d, DEVICE_SCALARS),
         .groups = groups,
@@ -166,10 +174,30 @@ zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
         .scalars = device_piece(d, DEVICE_SCALARS),
         .keys = device_piece(d, DEVICE_KEYS),
         .gate = device_piece(d, DEVICE_GATE),
+        .squares = d->state->ahead ? device_piece(d, DEVICE_SQUARES) : NULL,
+        .sums = z->sums,
     };
     if (count == 0)
         return ZERO_OK;
     return d->state->kernels->update(d->state->kernel_state, &work, d->own, error);
+}
+
+zero_result device_update_ahead(zero_ctx *z, zero_unit unit, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    const size_t *runs = d->state->section_runs;
+    zero_result r = ZERO_OK;
+    if (!d->state->ahead)
+        return ZERO_OK;
+    r = d->ops->event_wait(d->read[unit], d->own, error);
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
+        z->io[s].ahead = z->io[s].trains && eng_ahead_early(z, s);
+        if (z->io[s].ahead)
+            r = d->state->tiles ? device_tiles_ahead(z, s, error)
+                                : device_update_runs(z, runs[s], runs[s + 1] - runs[s], error);
+    }
+    return r;
 }
 
 /** The update may begin when nobody reads working copies any more. */
@@ -193,8 +221,9 @@ static zero_result update_sections(zero_ctx *z)
         for (size_t s = 0; !r && s < z->layout.section_count; s++) {
             if (z->layout.sections[s].persistent != (pass == 0) || !z->io[s].trains)
                 continue;
-            if (device_update_runs(z, runs[s], runs[s + 1] - runs[s], &error))
+            if (!z->io[s].ahead && device_update_runs(z, runs[s], runs[s + 1] - runs[s], &error))
                 return device_failed(z, &error, "an update");
+            z->io[s].ahead = false;
             r = eng_publish_start(z, s);
         }
     if (!r && d->ops->event_record(d->shown, d->own, &error))
@@ -218,13 +247,13 @@ static zero_result update_all(zero_ctx *z)
     return r;
 }
 
-static zero_result update(zero_ctx *z)
+static zero_result update(zero_ctx *z, bool ahead)
 {
     const struct device_state *state = z->device->state;
     z->version++;
     if (state->tiles)
         return device_tiles_update(z);
-    return state->peers && z->config.stage > 0 ? update_sections(z) : update_all(z);
+    return ahead || (state->peers && z->config.stage > 0) ? update_sections(z) : update_all(z);
 }
 
 zero_result eng_device_begin(zero_ctx *z)
@@ -240,6 +269,18 @@ zero_result eng_device_begin(zero_ctx *z)
     return r ? device_failed(z, &error, "beginning a step") : ZERO_OK;
 }
 
+zero_result eng_device_announce(zero_ctx *z)
+{
+    struct base_error error = {0};
+    if (!eng_ahead_possible(z))
+        return ZERO_OK;
+    zero_result r = prepare(z, &error);
+    if (!r)
+        r = judge(z, &z->announced, true, &error);
+    z->device->state->ahead = !r;
+    return r ? device_failed(z, &error, "announcing a step") : ZERO_OK;
+}
+
 zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
 {
     struct device_state *state = z->device->state;
@@ -248,13 +289,15 @@ zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
     zero_result r = eng_device_take_in(z, DEVICE_OPEN_STEPS - 1);
     if (r)
         return r;
-    r = prepare(z, step, &error);
+    step->ahead = state->ahead;
+    state->ahead = false;
+    r = step->ahead ? ZERO_OK : prepare(z, &error);
     if (!r)
         r = add_squares(z, &error);
     if (!r && state->peers)
         r = device_vote(z, &error);
     if (!r)
-        r = judge(z, args, &error);
+        r = judge(z, args, false, &error);
     if (!r)
         r = report(z, step, &error);
     if (!r && state->peers && z->config.stage == 0)
@@ -263,7 +306,7 @@ zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
         r = wait_for_readers(z, &error);
     if (r)
         return device_failed(z, &error, "a step");
-    r = z->tier ? ZERO_OK : update(z);
+    r = z->tier ? ZERO_OK : update(z, step->ahead);
     if (r)
         return r;
     state->squared = false;
@@ -315,7 +358,7 @@ static zero_result take_in(zero_ctx *z, uint64_t number)
     eng_step_record(z, number, &verdict, step->max_norm);
     if (!verdict.finite) {
         eng_grad_doubt(z);
-        const zero_result r = eng_policy_nonfinite(z);
+        const zero_result r = eng_policy_nonfinite(z, step->ahead);
         if (r)
             return r;
     } else {

@@ -2,7 +2,8 @@
 // update, tile by tile: in, update, out, in a stream each. Nobody waits for any of it but who looks
 // at them there; those of files are there from when they were read until they are written
 // (zero/tier/update.c). A tile always goes through the same buffer, so the runs of all updates are
-// the same.
+// the same. In a step that is announced a tile passes as soon as the sums are queued of all of it
+// that may be updated early, and once more with the rest, if there is any, behind the verdict.
 
 #include "zero/device/inner.h"
 
@@ -19,7 +20,7 @@ struct device_tiles {
     void *inward, *outward; /**< streams */
     void *arrived, *worked; /**< events behind the newest tile's way in, and behind its update, */
     void *left[BUFFERS];    /**< and behind the way out of the newest tile of each buffer */
-    size_t *first_run;      /**< of each tile that trains, one more at the end, */
+    size_t *first_run;      /**< of each piece that trains, one more at the end, */
     size_t noted;           /**< of which so many are known */
     void *pinned;
 };
@@ -33,6 +34,12 @@ static size_t spacing_of(const struct eng_tiles *cut)
     for (size_t i = 0; i < cut->training; i++)
         most = cut->bytes[i] > most ? cut->bytes[i] : most;
     return (most + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/** Pieces of these. */
+static size_t training_pieces(const struct eng_tiles *cut)
+{
+    return cut->training < cut->count ? cut->of_tile[cut->training].first : cut->piece_count;
 }
 
 static size_t used_of(const struct eng_tiles *cut)
@@ -65,7 +72,7 @@ zero_result eng_device_tiles_need(const zero_ctx *z, const struct eng_placement 
         return r;
     needs->device = memory_bytes(z, placement, &cut);
     needs->tables = sizeof(struct device_tiles) + eng_tiles_bytes(&cut, &z->layout) +
-                    (cut.training + 1) * sizeof(size_t) + runs_bytes(z, placement, &cut);
+                    (training_pieces(&cut) + 1) * sizeof(size_t) + runs_bytes(z, placement, &cut);
     eng_tiles_free(&cut);
     return ZERO_OK;
 }
@@ -121,9 +128,9 @@ void device_tiles_note(const zero_ctx *z, size_t section, size_t element, size_t
     struct device_tiles *tiles = z->device->state->tiles;
     if (!tiles)
         return;
-    const size_t tile = eng_tiles_piece(&tiles->cut, section, element / ENG_GRANULE)->tile;
+    const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, section, element / ENG_GRANULE);
     tiles->noted = run == 0 ? 0 : tiles->noted;
-    while (tiles->noted <= tile)
+    while (tiles->noted <= (size_t)(piece - tiles->cut.pieces))
         tiles->first_run[tiles->noted++] = run;
 }
 
@@ -133,7 +140,7 @@ void device_tiles_noted(const zero_ctx *z, size_t runs)
     if (!tiles)
         return;
     tiles->noted = runs == 0 ? 0 : tiles->noted;
-    while (tiles->noted <= tiles->cut.training)
+    while (tiles->noted <= training_pieces(&tiles->cut))
         tiles->first_run[tiles->noted++] = runs;
 }
 
@@ -148,7 +155,7 @@ static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece, 
     const size_t s = piece->section, element = piece->first * ENG_GRANULE;
     const size_t elements = piece->granules * ENG_GRANULE;
     zero_result r = ZERO_OK;
-    for (int field = 0; !r && field <= piece->moments && z->io[s].trains; field++) {
+    for (int field = 0; !r && field <= piece->moments; field++) {
         const bool copied = stays(z, field, s);
         if (copied && (in || !z->tier))
             continue;
@@ -161,14 +168,52 @@ static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece, 
     return r;
 }
 
-static zero_result move_tile(const zero_ctx *z, size_t tile, bool in, struct base_error *error)
+/** Whether a piece passes now: before the verdict, or behind it what did not before. */
+static bool passes(const zero_ctx *z, const struct eng_piece *piece)
 {
-    const struct eng_tiles *cut = &z->device->state->tiles->cut;
-    const struct eng_piece_run run = cut->of_tile[tile];
+    const struct eng_section_io *io = &z->io[piece->section];
+    return io->trains && io->ahead == z->device->state->ahead;
+}
+
+static zero_result move_tile(const zero_ctx *z, struct eng_piece_run run, bool in,
+                             struct base_error *error)
+{
+    const struct eng_piece *pieces = z->device->state->tiles->cut.pieces;
     zero_result r = ZERO_OK;
     for (size_t i = run.first; !r && i < run.first + run.count; i++)
-        r = move_piece(z, &cut->pieces[i], in, error);
+        if (passes(z, &pieces[i]))
+            r = move_piece(z, &pieces[i], in, error);
     return r;
+}
+
+/** Pieces side by side in one go. */
+static zero_result update_tile(const zero_ctx *z, struct eng_piece_run run,
+                               struct base_error *error)
+{
+    const struct device_tiles *tiles = z->device->state->tiles;
+    const size_t end = run.first + run.count;
+    zero_result r = ZERO_OK;
+    for (size_t i = run.first, last; !r && i < end; i = last + 1) {
+        for (last = i; last < end && passes(z, &tiles->cut.pieces[last]);)
+            last++;
+        r = device_update_runs(z, tiles->first_run[i], tiles->first_run[last] - tiles->first_run[i],
+                               error);
+    }
+    return r;
+}
+
+/** Pieces from the first one that passes to the last one. */
+static struct eng_piece_run passing(const zero_ctx *z, size_t tile)
+{
+    const struct eng_tiles *cut = &z->device->state->tiles->cut;
+    struct eng_piece_run run = cut->of_tile[tile];
+    while (run.count > 0 && !passes(z, &cut->pieces[run.first])) {
+        run.first++;
+        run.count--;
+    }
+    while (run.count > 0 && !passes(z, &cut->pieces[run.first + run.count - 1]))
+        run.count--;
+    return run;
 }
 
 /** Each of the three waits for the one before, and the first one until the buffer is free. */
@@ -177,26 +222,50 @@ static zero_result pass(const zero_ctx *z, size_t tile, struct base_error *error
     const struct eng_device *d = z->device;
     const struct device_tiles *tiles = d->state->tiles;
     void *left = tiles->left[tile % tiles->used];
-    const size_t first = tiles->first_run[tile];
-    const size_t count = tiles->first_run[tile + 1] - first;
-    if (count == 0)
+    const struct eng_piece_run run = passing(z, tile);
+    if (run.count == 0)
         return ZERO_OK;
     zero_result r = d->ops->event_wait(left, tiles->inward, error);
     if (!r)
-        r = move_tile(z, tile, true, error);
+        r = move_tile(z, run, true, error);
     if (!r)
         r = d->ops->event_record(tiles->arrived, tiles->inward, error);
     if (!r)
         r = d->ops->event_wait(tiles->arrived, d->own, error);
     if (!r)
-        r = device_update_runs(z, first, count, error);
+        r = update_tile(z, run, error);
     if (!r)
         r = d->ops->event_record(tiles->worked, d->own, error);
     if (!r)
         r = d->ops->event_wait(tiles->worked, tiles->outward, error);
     if (!r)
-        r = move_tile(z, tile, false, error);
+        r = move_tile(z, run, false, error);
     return r ? r : d->ops->event_record(left, tiles->outward, error);
+}
+
+/** Whether the sums are queued of all of a tile that is updated before the verdict. */
+static bool is_summed(const zero_ctx *z, size_t tile)
+{
+    const struct eng_tiles *cut = &z->device->state->tiles->cut;
+    const struct eng_piece_run run = cut->of_tile[tile];
+    for (size_t i = run.first; i < run.first + run.count; i++) {
+        const size_t s = cut->pieces[i].section;
+        if (z->io[s].trains && eng_ahead_early(z, s) && !z->io[s].ahead)
+            return false;
+    }
+    return true;
+}
+
+zero_result device_tiles_ahead(const zero_ctx *z, size_t section, struct base_error *error)
+{
+    const struct eng_tiles *cut = &z->device->state->tiles->cut;
+    const struct eng_piece_run run = cut->of_section[section];
+    zero_result r = ZERO_OK;
+    // Backward passes go down.
+    for (size_t i = run.first + run.count; !r && i-- > run.first;)
+        if (is_summed(z, cut->pieces[i].tile))
+            r = pass(z, cut->pieces[i].tile, error);
+    return r;
 }
 
 zero_result device_tiles_update(zero_ctx *z)
@@ -216,6 +285,8 @@ zero_result device_tiles_update(zero_ctx *z)
                 return device_failed(z, &error, "an update of state that passes through");
         r = eng_publish_start(z, s);
     }
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        z->io[s].ahead = false;
     if (!r && d->ops->event_record(d->shown, d->own, &error))
         return device_failed(z, &error, "an update");
     return r;
@@ -312,10 +383,10 @@ static zero_result make_memory(const zero_ctx *z, struct device_tiles *tiles,
     const struct base_device *ops = z->device->ops;
     void *memory;
     const size_t bytes = memory_bytes(z, &z->placement, &tiles->cut);
-    tiles->first_run = base_calloc(tiles->cut.training + 1, sizeof *tiles->first_run);
+    tiles->first_run = base_calloc(training_pieces(&tiles->cut) + 1, sizeof *tiles->first_run);
     if (!tiles->first_run)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for the runs of %zu tiles",
-                         tiles->cut.training);
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the runs of %zu pieces of tiles",
+                         training_pieces(&tiles->cut));
     zero_result r = bytes > 0 ? ops->alloc(&memory, bytes, error) : ZERO_OK;
     if (r)
         return r;

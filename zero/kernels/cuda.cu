@@ -267,10 +267,24 @@ INLINE void update_run(const struct eng_device_run *run, const struct eng_rule_s
     }
 }
 
+/** Whether all of a run's sums are finite, if anybody wants to know. */
+INLINE bool are_finite(const struct eng_device_update *u, const struct eng_device_run *run)
+{
+    if (!u->squares)
+        return true;
+    const double *squares = u->squares + ((const float *)run->gradient - u->sums) / ENG_GRANULE;
+    for (unsigned g = 0; g * ENG_GRANULE < run->count; g++)
+        if (!(squares[g] <= 1e300))
+            return false;
+    return true;
+}
+
 /** A block a run. */
 template <bool wide> INLINE void update(const struct eng_device_update *u)
 {
     if (u->gate && *u->gate == 0)
+        return;
+    if (!are_finite(u, &u->runs[blockIdx.x])) // looked at before it takes registers
         return;
     const struct eng_device_run run = u->runs[blockIdx.x];
     const struct eng_rule_scalars *scalars = &u->scalars[run.group];

@@ -43,7 +43,10 @@ struct eng_device_update {
                       rounding */
     const struct eng_rule_scalars *scalars; /**< of every group */
     const uint64_t *keys;                   /**< may be NULL if nothing is rounded so */
-    const uint32_t *gate; /**< 0 there, when the work is done: nothing is updated; NULL: it is */
+    const uint32_t *gate;  /**< 0 there, when the work is done: nothing is updated; NULL: it is */
+    const double *squares; /**< not NULL: runs are left out that have a sum that is not finite:
+                              these are of the granules of `sums`, which all gradients are among */
+    const float *sums;
 };
 
 /** A section's contributions, added in order to what a rank owns of it: coll_reduce_scatter in
@@ -145,13 +148,16 @@ struct eng_device_record {
  * The verdict on a step: norm, clipping, whether it is updated, and with which scalars and keys. Of
  * those the host has prepared what they are if update `first_update` is the next one, the one
  * behind that, and so on, without the gradient scale.
+ *
+ * With `announced` it is taken for granted that the step is finite, which is judged later: gate,
+ * scalars and keys become those of its update, and nothing else is read of it or changes.
  */
 struct eng_device_judgement {
     struct eng_device_ballot *ballots; /**< one a rank, zeros afterwards */
     size_t ranks;
     struct eng_device_course *course;
     struct eng_device_course given; /**< if `known`: what the course is so far */
-    bool known;
+    bool known, announced;
     double scale, max_norm; /**< of the step's arguments; max_norm 0: none */
     uint64_t first_update;
     const struct eng_rule_scalars *prepared; /**< [update][group] */

@@ -68,12 +68,15 @@ INLINE void decide(const struct eng_device_judgement *j, struct decision *decisi
     double norm = __longlong_as_double(0x7ff8000000000000), clip = 1;
     if (all_finite(j))
         norm = __dmul_rn(__dsqrt_rn(rounded_sum(j)), fabs(scale));
-    const bool finite = norm <= 0x1.fffffffffffffp1023;
+    const bool finite = j->announced || norm <= 0x1.fffffffffffffp1023;
     if (finite && j->max_norm > 0)
         clip = __ddiv_rn(j->max_norm, __dadd_rn(norm, 1e-6));
     decision->which = course.updates + 1 - j->first_update;
     decision->gradient_scale = __double2float_rn(__dmul_rn(scale, clip < 1 ? clip : 1));
     decision->updates = finite && !course.halted;
+    *j->gate = decision->updates;
+    if (j->announced)
+        return;
     if (decision->updates) {
         course.updates++;
         course.skips = 0;
@@ -82,7 +85,6 @@ INLINE void decide(const struct eng_device_judgement *j, struct decision *decisi
         count_skip(&course);
     }
     *j->course = course;
-    *j->gate = decision->updates;
     j->record->norm = norm;
     j->record->finite = finite;
 }
@@ -100,6 +102,8 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
     }
     for (size_t k = threadIdx.x; decision.updates && k < j.key_count; k += blockDim.x)
         j.keys[k] = j.prepared_keys[decision.which * j.key_count + k];
+    if (j.announced)
+        return;
     for (size_t s = threadIdx.x; s < j.bad_count; s += blockDim.x) {
         j.blamed[s] = j.bad[s];
         j.bad[s] = 0xffffffffffffffff;
