@@ -678,6 +678,8 @@ zero_result eng_publish_start(zero_ctx *z, size_t section);
 /** All of them, whose values are new, and waits for them. Collective, ordered. */
 zero_result eng_publish_all(zero_ctx *z);
 zero_result eng_publish_wait(zero_ctx *z, zero_unit unit);
+/** Whether a section's new values need not be waited for. */
+bool eng_publish_ended(const zero_ctx *z, size_t section);
 /** Waits for everything, or for what is promised to be current without a gather: what persists. */
 zero_result eng_publish_finish(zero_ctx *z, bool everything);
 

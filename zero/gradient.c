@@ -367,13 +367,29 @@ void eng_grad_doubt(zero_ctx *z)
         z->grad_slots[i].clean = false;
 }
 
+/** What of a unit was updated with its sums goes back to the device, where no other rank has to
+ * send anything first. */
+static zero_result renew(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = ZERO_OK;
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        if (z->io[s].ahead && z->config.world == 1 && !eng_ahead_hopeless(z))
+            r = eng_device_renew_early(z, s);
+    return r;
+}
+
 /** Sends off the gradient that comes from a device, when it is here; `next` is the one that does
  * from now on, -1: none. */
 static zero_result send_waiting(zero_ctx *z, zero_unit next)
 {
     const zero_unit unit = eng_device_waiting(z, next);
-    const zero_result r = unit < 0 ? ZERO_OK : eng_device_await(z, unit);
-    return r || unit < 0 ? r : send_off(z, unit);
+    if (unit < 0)
+        return ZERO_OK;
+    zero_result r = eng_device_await(z, unit);
+    if (!r)
+        r = send_off(z, unit);
+    return r ? r : renew(z, unit);
 }
 
 zero_result eng_grad_flush(zero_ctx *z)
@@ -384,15 +400,13 @@ zero_result eng_grad_flush(zero_ctx *z)
     return r ? r : eng_device_values(z);
 }
 
-/** Copies the gradient from the device, and sends off the one before meanwhile: so ranks start
- * reductions at the same places, whenever copies are done. Of a step that is announced each is
- * updated as soon as it is there. */
+/** Copies the gradient from the device, and sends off the one before meanwhile, which updates it in
+ * a step that is announced: so ranks start reductions at the same places, whenever copies are done.
+ */
 static zero_result bring_down(zero_ctx *z, zero_unit unit)
 {
-    zero_result r = eng_device_take(z, unit);
-    if (!r)
-        r = send_waiting(z, unit);
-    return r || !eng_announced(z) ? r : eng_grad_flush(z);
+    const zero_result r = eng_device_take(z, unit);
+    return r ? r : send_waiting(z, unit);
 }
 
 /** Where state is on the device the gradient stays there. */

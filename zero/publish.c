@@ -61,6 +61,12 @@ zero_result eng_publish_all(zero_ctx *z)
     return r ? r : eng_publish_finish(z, true);
 }
 
+bool eng_publish_ended(const zero_ctx *z, size_t section)
+{
+    const struct eng_section_io *io = &z->io[section];
+    return !io->publish_pending || coll_complete(&io->gather[io->turn]);
+}
+
 /** Waits for a section's new values if they are on their way. */
 static zero_result wait_section(zero_ctx *z, size_t section)
 {
@@ -93,7 +99,7 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything)
         if (z->layout.sections[s].persistent)
             eng_borrow_section(z, s);
     if (!r && z->device)
-        r = eng_device_show_persistent(z);
+        r = eng_device_renew(z);
     // Between steps no stream was given that what comes next could be ordered behind.
     if (!r && everything && z->micro < 0 && eng_state_on_device(z))
         r = eng_device_join(z);

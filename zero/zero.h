@@ -536,7 +536,9 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
  * With state on a GPU the update of a unit is queued there with zero_grad_done(), behind its sums
  * and behind all that the program has queued to read the unit, and nobody waits for it. What passes
  * through the GPU from memory of the host does so by whole tiles meanwhile, but for what waits for
- * zero_step().
+ * zero_step(). Where the host updates for a GPU, zero_grad_done() waits until the gradient handed
+ * over before is in memory of the host and updates that unit, while the GPU computes the one handed
+ * over now; with one rank the new working copy goes to the GPU at once.
  *
  * What comes too late to prevent is fatal. A NaN or an infinity in a gradient is ZERO_E_NONFINITE
  * in zero_step(). After that, or a fatal error before zero_step() has returned, the death of a rank

@@ -29,6 +29,9 @@ static void so_it_does_with_steps_that_are_announced(void **state)
         job.toy.ahead = job.toy.unclipped = true;
         job.toy.dtype = stage % 2 ? ZERO_F32 : ZERO_BF16;
         job_compare(1 + stage % 3, &job);
+        job.nvme = true;
+        job.params_nvme = stage == 2;
+        job_compare(1 + stage % 3, &job);
     }
 }
 

@@ -31,8 +31,11 @@ void eng_device_take_stream(zero_ctx *z, zero_stream stream);
 
 /** A gathered unit's working copy is on the device for what is queued on the stream next. */
 zero_result eng_device_show(zero_ctx *z, zero_unit unit);
-/** The same of all that persists. */
-zero_result eng_device_show_persistent(zero_ctx *z);
+/** The same of all that persists; what else is current begins to be copied there. */
+zero_result eng_device_renew(zero_ctx *z);
+/** With state of the host: begins to copy a section's values of the step that is announced, which
+ * are all here, unless they are gathered first. */
+zero_result eng_device_renew_early(zero_ctx *z, size_t section);
 /** With state on the device: waits for what the stream of the call has been given. */
 zero_result eng_device_join(zero_ctx *z);
 /** What was queued on the stream so far is all that reads it. */
@@ -53,6 +56,8 @@ zero_result eng_device_take(zero_ctx *z, zero_unit unit);
 /** Makes `next` the unit whose gradient is on its way to the host (-1: none), and returns the one
  * before. */
 zero_unit eng_device_waiting(zero_ctx *z, zero_unit next);
+/** Whether it is this unit's. Also without a device. */
+bool eng_device_waits(const zero_ctx *z, zero_unit unit);
 /** Waits until a unit's gradient is there. */
 zero_result eng_device_await(zero_ctx *z, zero_unit unit);
 

@@ -173,16 +173,16 @@ zero_result device_hash_gradient(const zero_ctx *z, zero_unit unit, struct base_
         .sums = (uint64_t *)(void *)hashes,
         .offset = z->grad_slots[z->units[unit].grad_slot].offset,
     };
-    zero_result r = d->ops->event_record(d->state->handed, d->stream, error);
+    zero_result r = d->ops->event_record(d->handed, d->stream, error);
     if (!r)
-        r = d->ops->event_wait(d->state->handed, d->own, error);
+        r = d->ops->event_wait(d->handed, d->own, error);
     if (!r)
         r = d->ops->zero(hashes + u->first_slice, u->slice_count * sizeof *hashes, d->own, error);
     if (!r)
         r = d->state->kernels->digest(d->state->kernel_state, &digest, d->own, error);
     if (!r)
-        r = d->ops->event_record(d->state->handed, d->own, error);
-    return r ? r : d->ops->event_wait(d->state->handed, d->stream, error);
+        r = d->ops->event_record(d->handed, d->own, error);
+    return r ? r : d->ops->event_wait(d->handed, d->stream, error);
 }
 
 zero_result eng_device_hashes(zero_ctx *z, uint64_t *hashes)
@@ -190,10 +190,10 @@ zero_result eng_device_hashes(zero_ctx *z, uint64_t *hashes)
     const struct eng_device *d = z->device;
     const size_t bytes = 2 * z->layout.slice_count * sizeof(struct base_hash128);
     struct base_error error = {0};
-    zero_result r = d->ops->event_record(d->state->handed, d->own, &error);
+    zero_result r = d->ops->event_record(d->handed, d->own, &error);
     if (r)
         return device_failed(z, &error, "waiting for hashes of gradients");
-    r = device_await(z, d->state->handed, "waiting for hashes of gradients");
+    r = device_await(z, d->handed, "waiting for hashes of gradients");
     if (r)
         return r;
     r = d->ops->copy(hashes, device_piece(d, DEVICE_HASHES), bytes, d->own, &error);

@@ -3,11 +3,14 @@
  * device: streams, events and arrays.
  *
  * Streams: those of the program's calls, and the engine's own. Where state is on the device that
- * one is urgent, and all that changes state is queued on it.
+ * one is urgent, and all that changes state is queued on it; else gradients leave on one more, and
+ * working copies come on another, both beside the program's work.
  *
- * Events: `shown` is behind what has last written working copies on the device; `copied` of a
- * gather slot, and `taken` of a gradient slot, behind what has last read it; `read` of a unit,
- * behind what the program has queued with its working copy; `valued` behind metrics on their way.
+ * Events: `shown` is behind what has last written working copies on the device, where state is
+ * there, else `lent` of a unit is behind what has last written its own; `copied` of a gather slot,
+ * and `taken` of a gradient slot, behind what has last read it; `read` of a unit, behind what the
+ * program has queued with its working copy; `handed` behind what was queued with a gradient that is
+ * handed over; `valued` behind metrics on their way.
  */
 #ifndef ZERO_DEVICE_INNER_H
 #define ZERO_DEVICE_INNER_H
@@ -113,7 +116,6 @@ struct device_state {
     uint64_t last;       /**< the last ticket */
     unsigned turn;       /**< of the halves of what is received, */
     void *summed[2];     /**< events behind what has last read them */
-    void *handed;        /**< event behind what was queued with a gradient that is handed over */
 };
 
 struct eng_device {
@@ -125,8 +127,9 @@ struct eng_device {
     unsigned char *params, *grads;
     size_t params_bytes;
     size_t *sections; /**< byte of each in params */
-    void *shown, *valued;
-    void **read, **copied, **taken;
+    void *down, *up;  /**< streams of gradients and working copies, where state is the host's */
+    void *shown, *valued, *handed;
+    void **read, **lent, **copied, **taken;
     void *pinned[DEVICE_PINS];
     zero_unit waiting;            /**< whose gradient is on its way to the host; -1: none */
     float *values;                /**< of metrics that are on their way, */

@@ -203,7 +203,7 @@ zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradie
     const size_t half = (state->offsets[DEVICE_RECEIVED + 1] - state->offsets[DEVICE_RECEIVED]) / 2;
     unsigned char *received = (unsigned char *)device_piece(d, DEVICE_RECEIVED) + turn * half;
     void *transport = coll_device_stream(state->peers);
-    zero_result r = d->ops->event_wait(state->handed, transport, error);
+    zero_result r = d->ops->event_wait(d->handed, transport, error);
     if (!r)
         r = device_prepare_gradient(z, unit, gradient, transport, error);
     if (!r)
@@ -272,7 +272,7 @@ zero_result device_reduce_native(zero_ctx *z, zero_unit unit, unsigned char *gra
     const struct device_state *state = d->state;
     const struct eng_unit_layout *u = &z->layout.units[unit];
     void *transport = coll_device_stream(state->peers);
-    zero_result r = d->ops->event_wait(state->handed, transport, error);
+    zero_result r = d->ops->event_wait(d->handed, transport, error);
     if (!r)
         r = device_prepare_gradient(z, unit, gradient, transport, error);
     // Once it is summed nobody can tell whose it was.

@@ -1,9 +1,10 @@
 // The program computes on a device, while what the engine keeps is in memory of the host: what is
 // gathered is copied to a working copy that every unit has on the device, once after each update,
-// and gradients are copied from there. All of it is work of the streams that the program gives, and
-// nobody waits for it, but for memory of the host that is about to be written over, and for a
-// gradient before it travels: by then the next unit's is on its way. Where state is on the device
-// there are no copies: working copies and gradients are the engine's own.
+// and gradients are copied from there. Both are streams' of their own, beside what the program
+// computes; its streams wait for what they need, and nobody else does, but for memory of the host
+// that is about to be written over, and for a gradient before it travels: by then the next unit's
+// is computed. Where state is on the device there are no copies: working copies and gradients are
+// the engine's own.
 
 #include "zero/device/inner.h"
 
@@ -51,6 +52,8 @@ void eng_device_close(zero_ctx *z)
     if (d->own && !d->ops->enter(d->number, NULL)) {
         for (size_t u = 0; d->read && u < z->layout.unit_count; u++)
             d->ops->event_sync(d->read[u], NULL);
+        for (size_t u = 0; d->lent && u < z->layout.unit_count; u++)
+            d->ops->event_sync(d->lent[u], NULL);
         for (int i = 0; d->taken && i < z->placement.grads.slot_count; i++)
             d->ops->event_sync(d->taken[i], NULL);
         d->ops->event_sync(d->shown, NULL);
@@ -59,13 +62,17 @@ void eng_device_close(zero_ctx *z)
         device_state_free(z);
         d->ops->event_destroy(d->shown);
         d->ops->event_destroy(d->valued);
+        d->ops->event_destroy(d->handed);
         destroy_events(d, d->read, z->layout.unit_count);
+        destroy_events(d, d->lent, z->layout.unit_count);
         destroy_events(d, d->copied, (size_t)z->placement.gather.slot_count);
         destroy_events(d, d->taken, (size_t)z->placement.grads.slot_count);
         d->ops->free(d->params);
         d->ops->free(d->grads);
         for (int i = 0; i < DEVICE_PINS; i++)
             d->ops->unpin(d->pinned[i]);
+        d->ops->stream_destroy(d->down);
+        d->ops->stream_destroy(d->up);
         d->ops->stream_destroy(d->own);
         d->ops->leave();
     }
@@ -122,7 +129,7 @@ size_t eng_device_tables(const zero_ctx *z, const struct eng_placement *placemen
         return 0;
     return z->layout.section_count * sizeof(size_t) + DEVICE_VALUES_BYTES +
            sizeof(struct eng_device) + eng_device_state_host(z, placement) +
-           (z->layout.unit_count + (size_t)placement->gather.slot_count +
+           (2 * z->layout.unit_count + (size_t)placement->gather.slot_count +
             (size_t)placement->grads.slot_count) *
                sizeof(void *);
 }
@@ -149,7 +156,11 @@ static zero_result pin(const zero_ctx *z, struct eng_device *d, struct base_erro
 static zero_result make_copies(const zero_ctx *z, struct eng_device *d, struct base_error *error)
 {
     void *params = NULL, *grads = NULL;
-    zero_result r = d->ops->alloc(&params, d->params_bytes, error);
+    zero_result r = d->ops->stream_create(&d->down, false, error);
+    if (!r)
+        r = d->ops->stream_create(&d->up, false, error);
+    if (!r)
+        r = d->ops->alloc(&params, d->params_bytes, error);
     d->params = params;
     if (!r)
         r = d->ops->alloc(&grads, z->placement.grads.bytes, error);
@@ -168,7 +179,11 @@ static zero_result make(zero_ctx *z, struct eng_device *d, struct base_error *er
     if (!r)
         r = d->ops->event_create(&d->valued, error);
     if (!r)
+        r = d->ops->event_create(&d->handed, error);
+    if (!r)
         r = make_events(d, &d->read, z->layout.unit_count, error);
+    if (!r)
+        r = make_events(d, &d->lent, z->layout.unit_count, error);
     if (!r)
         r = make_events(d, &d->copied, (size_t)z->placement.gather.slot_count, error);
     if (!r)
@@ -238,31 +253,41 @@ zero_result device_await(zero_ctx *z, void *event, const char *what)
 
 /* ------------------------------------------------------------------ parameters */
 
-/** Copies a section's working copy to the device, if it has changed. Its bytes lie together. */
-static zero_result show_section(zero_ctx *z, size_t s, bool *shows, struct base_error *error)
+/** Copies a section's working copy to the device, in a stream, if that has another version. Its
+ * bytes lie together. */
+static zero_result show_section(zero_ctx *z, size_t s, uint64_t version, void *stream,
+                                struct base_error *error)
 {
     struct eng_device *d = z->device;
     const struct eng_section *section = &z->layout.sections[s];
     const struct eng_section_place *place = &z->placement.sections[s];
     const int slot = z->units[section->unit].slot;
     const unsigned char *from = z->params + place->home;
-    if (z->io[s].lent == z->io[s].version)
+    if (z->io[s].lent >= version) // of a step that is announced the next one is there early
         return ZERO_OK;
     if (place->residence == ENG_SHARDED)
         from = z->slots + z->gather_slots[slot].offset + place->slot_offset;
     // What the program has queued with the values before, by whatever stream, and older copies.
-    zero_result r = d->ops->event_wait(d->read[section->unit], d->stream, error);
+    zero_result r = d->ops->event_wait(d->read[section->unit], stream, error);
     if (!r)
-        r = d->ops->event_wait(d->shown, d->stream, error);
+        r = d->ops->event_wait(d->lent[section->unit], stream, error);
     if (!r)
-        r = d->ops->copy(d->params + d->sections[s], from, section_bytes(section), d->stream,
-                         error);
+        r = d->ops->copy(d->params + d->sections[s], from, section_bytes(section), stream, error);
     if (!r && place->residence == ENG_SHARDED)
-        r = d->ops->event_record(d->copied[slot], d->stream, error);
+        r = d->ops->event_record(d->copied[slot], stream, error);
     if (!r)
-        z->io[s].lent = z->io[s].version;
-    *shows = true;
+        r = d->ops->event_record(d->lent[section->unit], stream, error);
+    if (!r)
+        z->io[s].lent = version;
     return r;
+}
+
+/** The same of what is current here without a gather of its own. */
+static zero_result show_ahead(zero_ctx *z, size_t s, struct base_error *error)
+{
+    if (z->placement.sections[s].residence == ENG_SHARDED || !eng_publish_ended(z, s))
+        return ZERO_OK;
+    return show_section(z, s, z->io[s].version, z->device->up, error);
 }
 
 /** The stream waits until the unit's working copy is current, or (-1) what persists is. */
@@ -280,20 +305,22 @@ zero_result eng_device_show(zero_ctx *z, zero_unit unit)
 {
     struct eng_device *d = z->device;
     const struct eng_unit_layout *u = &z->layout.units[unit];
+    const size_t end = u->first_section + u->section_count;
     struct base_error error = {0};
-    bool shows = false;
     zero_result r = ZERO_OK;
     if (d->state)
         return wait_shown(z, unit);
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
-        r = show_section(z, s, &shows, &error);
+    for (size_t s = u->first_section; !r && s < end; s++)
+        r = show_section(z, s, z->io[s].version, d->up, &error);
     if (!r)
-        r = shows ? d->ops->event_record(d->shown, d->stream, &error)
-                  : d->ops->event_wait(d->shown, d->stream, &error);
+        r = d->ops->event_wait(d->lent[unit], d->stream, &error);
+    // Forward passes go up.
+    for (size_t s = end; !r && s < z->layout.section_count && s < end + u[1].section_count; s++)
+        r = show_ahead(z, s, &error);
     return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
 
-zero_result eng_device_show_persistent(zero_ctx *z)
+zero_result eng_device_renew(zero_ctx *z)
 {
     struct eng_device *d = z->device;
     struct base_error error = {0};
@@ -301,14 +328,31 @@ zero_result eng_device_show_persistent(zero_ctx *z)
     zero_result r = ZERO_OK;
     if (d->state)
         return wait_shown(z, -1);
+    for (size_t s = 0; !r && s < z->layout.section_count; s++) {
+        if (!z->layout.sections[s].persistent)
+            continue;
+        shows = shows || z->io[s].lent != z->io[s].version;
+        r = show_section(z, s, z->io[s].version, d->stream, &error);
+    }
+    // What has just been sent may be here, where nobody has looked yet.
+    const zero_result progress = r ? ZERO_OK : coll_progress(z->comm);
+    if (progress)
+        return eng_comm_failed(z, progress);
     for (size_t s = 0; !r && s < z->layout.section_count; s++)
-        if (z->layout.sections[s].persistent)
-            r = show_section(z, s, &shows, &error);
-    if (!r && shows)
-        r = d->ops->event_record(d->shown, d->stream, &error);
+        r = show_ahead(z, s, &error);
     // Who gave no stream cannot order what comes next behind it.
     if (!r && shows && d->stream == d->own)
         r = d->ops->stream_sync(d->own, &error);
+    return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
+}
+
+zero_result eng_device_renew_early(zero_ctx *z, size_t section)
+{
+    struct base_error error = {0};
+    if (z->placement.sections[section].residence == ENG_SHARDED)
+        return ZERO_OK;
+    // zero_step() will make these values the next version.
+    const zero_result r = show_section(z, section, z->version + 1, z->device->up, &error);
     return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
 
@@ -316,9 +360,9 @@ zero_result eng_device_join(zero_ctx *z)
 {
     const struct eng_device *d = z->device;
     struct base_error error = {0};
-    const zero_result r = d->ops->event_record(d->state->handed, d->stream, &error);
+    const zero_result r = d->ops->event_record(d->handed, d->stream, &error);
     return r ? device_failed(z, &error, "waiting for parameters")
-             : device_await(z, d->state->handed, "waiting for parameters");
+             : device_await(z, d->handed, "waiting for parameters");
 }
 
 zero_result eng_device_released(zero_ctx *z, zero_unit unit)
@@ -336,9 +380,10 @@ zero_result eng_device_released(zero_ctx *z, zero_unit unit)
 
 zero_result eng_device_settle(zero_ctx *z)
 {
-    if (z->device->state)
-        return ZERO_OK;
-    return device_await(z, z->device->shown, "waiting for parameters");
+    zero_result r = ZERO_OK;
+    for (size_t u = 0; !r && !z->device->state && u < z->layout.unit_count; u++)
+        r = device_await(z, z->device->lent[u], "waiting for parameters");
+    return r;
 }
 
 zero_result eng_device_settle_slot(zero_ctx *z, int slot)
@@ -371,6 +416,7 @@ zero_result eng_device_clear(zero_ctx *z, zero_unit unit)
     const struct eng_device *d = z->device;
     const size_t offset = z->grad_slots[z->units[unit].grad_slot].offset;
     struct base_error error = {0};
+    // The gradient that was there is here: somebody has waited for it.
     const zero_result r =
         d->ops->zero(d->grads + offset, z->placement.units[unit].grad_bytes, d->stream, &error);
     return r ? device_failed(z, &error, "clearing a gradient") : ZERO_OK;
@@ -392,13 +438,17 @@ zero_result eng_device_take(zero_ctx *z, zero_unit unit)
     const int slot = z->units[unit].grad_slot;
     const size_t offset = z->grad_slots[slot].offset;
     struct base_error error = {0};
+    zero_result r = d->ops->event_record(d->handed, d->stream, &error);
+    if (!r)
+        r = d->ops->event_wait(d->handed, d->down, &error);
     // Once it is there the unit may be updated: nobody copies its parameters any more then.
-    zero_result r = d->ops->event_wait(d->shown, d->stream, &error);
+    if (!r)
+        r = d->ops->event_wait(d->lent[unit], d->down, &error);
     if (!r)
         r = d->ops->copy(z->grads + offset, d->grads + offset, z->placement.units[unit].grad_bytes,
-                         d->stream, &error);
+                         d->down, &error);
     if (!r)
-        r = d->ops->event_record(d->taken[slot], d->stream, &error);
+        r = d->ops->event_record(d->taken[slot], d->down, &error);
     return r ? device_failed(z, &error, "copying a gradient from it") : ZERO_OK;
 }
 
@@ -407,6 +457,11 @@ zero_unit eng_device_waiting(zero_ctx *z, zero_unit next)
     const zero_unit unit = z->device->waiting;
     z->device->waiting = next;
     return unit;
+}
+
+bool eng_device_waits(const zero_ctx *z, zero_unit unit)
+{
+    return z->device && z->device->waiting == unit;
 }
 
 zero_result eng_device_await(zero_ctx *z, zero_unit unit)

@@ -183,7 +183,7 @@ static zero_result reduce_own(const zero_ctx *z, zero_unit unit, unsigned char *
 {
     const struct eng_device *d = z->device;
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    zero_result r = d->ops->event_wait(d->state->handed, d->own, error);
+    zero_result r = d->ops->event_wait(d->handed, d->own, error);
     if (!r)
         r = device_prepare_gradient(z, unit, gradient, d->own, error);
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
@@ -197,7 +197,7 @@ static zero_result reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
                           struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    const zero_result r = d->ops->event_record(d->state->handed, d->stream, error);
+    const zero_result r = d->ops->event_record(d->handed, d->stream, error);
     if (r)
         return r;
     if (!d->state->peers)

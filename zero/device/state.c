@@ -280,8 +280,6 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     d->state->stale = true;
     zero_result r = d->state->kernels->open(&d->state->kernel_state, error);
     if (!r)
-        r = d->ops->event_create(&d->state->handed, error);
-    if (!r)
         r = make_memory(z, error);
     if (!r)
         r = device_tiles_make(z, error);
@@ -311,7 +309,6 @@ void device_state_free(zero_ctx *z)
     device_tiles_free(z);
     for (int i = 0; i < DEVICE_OPEN_STEPS; i++)
         d->ops->event_destroy(state->steps[i].judged);
-    d->ops->event_destroy(state->handed);
     d->ops->unpin(state->pinned);
     d->ops->unpin(state->metric_memory);
     d->ops->free(state->memory);

@@ -204,9 +204,9 @@ zero_result device_update_ahead(zero_ctx *z, zero_unit unit, struct base_error *
 static zero_result wait_for_readers(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    zero_result r = d->ops->event_record(d->state->handed, d->stream, error);
+    zero_result r = d->ops->event_record(d->handed, d->stream, error);
     if (!r)
-        r = d->ops->event_wait(d->state->handed, d->own, error);
+        r = d->ops->event_wait(d->handed, d->own, error);
     return r ? r : device_quiet(z, error);
 }
 

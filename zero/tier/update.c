@@ -284,7 +284,8 @@ static bool is_summed(const zero_ctx *z, size_t tile)
     for (size_t i = run.first; i < run.first + run.count; i++) {
         const size_t s = z->tier->tiles.pieces[i].section;
         const struct eng_section_io *io = &z->io[s];
-        if (waits_for(z, s) && !eng_ahead_closed(z, z->layout.sections[s].unit))
+        const zero_unit unit = z->layout.sections[s].unit;
+        if (waits_for(z, s) && (!eng_ahead_closed(z, unit) || eng_device_waits(z, unit)))
             return false;
         if (io->trains &&
             (!eng_ahead_early(z, s) || (io->reduce_started && !coll_complete(&io->reduce))))
