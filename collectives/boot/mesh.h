@@ -1,0 +1,68 @@
+/**
+ * collectives/boot/mesh.h: how ranks of several hosts meet, and get a connection to each other.
+ *
+ * Rank 0 listens at an address that every rank finds in its launcher's environment; the others call
+ * it until it answers. When all have come it gives each the addresses of all, and each calls those
+ * of lower numbers. What was connected is TCP, over IPv4 or IPv6, and nothing more: no byte is
+ * encrypted, and whoever knows the job's id, and its secret if it has one, and can reach the port
+ * before all ranks have come, can take a rank's place.
+ */
+#ifndef COLLECTIVES_BOOT_MESH_H
+#define COLLECTIVES_BOOT_MESH_H
+
+#include "collectives/boot/boot.h"
+
+enum {
+    BOOT_HOST_BYTES = 64,     /**< a host's name with its final zero; longer ones are cut */
+    BOOT_ADDRESS_BYTES = 256, /**< rank 0's host as a launcher gives it, with its final zero */
+    BOOT_SECRET_BYTES = 128,  /**< a job's secret with its final zero */
+    BOOT_MESH_MAX = 512,      /**< the most ranks that meet so: each has a socket to every other */
+};
+
+/** Where rank 0 listens. */
+struct boot_master {
+    char address[BOOT_ADDRESS_BYTES]; /**< a name, or an address of IPv4 or IPv6 without brackets */
+    int port;
+    char source[128];               /**< the variables it came from, for people */
+    char secret[BOOT_SECRET_BYTES]; /**< "": none */
+};
+
+/**
+ * Finds in `environment` where rank 0 is: ZERO_MASTER_ADDR and ZERO_MASTER_PORT; MASTER_ADDR, and
+ * the port after MASTER_PORT, which torchrun itself listens at; a Slurm step: the first host of its
+ * list, and a port made of the numbers of job and step; TF_CONFIG: the address of task 0. Either
+ * of the first two may stand beside what another source says. ZERO_SECRET is the job's secret.
+ * ZERO_E_INVALID, naming what is malformed or missing. *Local.*
+ */
+zero_result boot_find_master(struct boot_master *master, char *const *environment,
+                             struct base_error *error);
+
+/** What boot_mesh_open() has made; owned by the caller, who closes the sockets he keeps open. */
+struct boot_mesh {
+    int world;
+    int *sockets;                   /**< of every rank: connected, not blocking, close-on-exec,
+                                         without delay (TCP_NODELAY); -1: this rank itself */
+    char (*hosts)[BOOT_HOST_BYTES]; /**< of every rank: the name of its host, printable */
+    pid_t *pids;                    /**< of every rank, as it numbers itself there */
+};
+
+/**
+ * Meets the other ranks, on whatever hosts: `meeting` as for boot_meet(), but for up to
+ * BOOT_MESH_MAX ranks. Returns when all ranks have all their connections. Messages are bounded and
+ * checked; whoever isn't a missing rank of this job is refused and logged. A name that does not
+ * resolve and an address that does not answer are tried again until the deadline. A port that is in
+ * use is waited for by rank 0 for up to 30 s. *Collective.*
+ *
+ * On failure *mesh has no open socket and all ranks that could be told say the same.
+ * ZERO_E_TIMEOUT: ranks are missing (rank 0's message names them); rank 0, or another rank, does
+ * not answer. ZERO_E_INVALID: ranks disagree about the world, a rank is there twice, what listens
+ * is no rank 0 of this job, an argument is out of range. ZERO_E_VERSION: rank 0 runs another
+ * version of the library. ZERO_E_PEER: a rank went away meanwhile. ZERO_E_NOMEM, ZERO_E_IO.
+ */
+zero_result boot_mesh_open(struct boot_mesh *mesh, const struct boot_meeting *meeting,
+                           const struct boot_master *master, struct base_error *error);
+
+/** Closes what sockets are left and frees the tables. *Local.* Accepts an all-zero mesh. */
+void boot_mesh_close(struct boot_mesh *mesh);
+
+#endif
