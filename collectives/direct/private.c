@@ -288,6 +288,13 @@ static zero_result bring(struct coll_comm *comm, const struct coll_request *requ
                        : fail_peek(comm, request, rank, address + done, bytes - done, failed);
 }
 
+/** The most bytes of a view: a group's slices are larger than those that an owner copies to. */
+static size_t most_at_a_time(const struct coll_comm *comm)
+{
+    const struct direct_private *root = of(comm->family->root);
+    return root->bounces && root->slice < of(comm)->slice ? root->slice : of(comm)->slice;
+}
+
 size_t coll_direct_piece(const struct coll_comm *comm, const struct coll_request *request,
                          int contributors, size_t element_bytes)
 {
@@ -295,7 +302,7 @@ size_t coll_direct_piece(const struct coll_comm *comm, const struct coll_request
         const struct direct_place *place =
             &coll_direct_descriptor(comm, rank, request->sequence)->source;
         if (!coll_direct_addressable(comm, rank, place))
-            return (of(comm)->slice / element_bytes) & ~(size_t)1023;
+            return (most_at_a_time(comm) / element_bytes) & ~(size_t)1023;
     }
     return SIZE_MAX;
 }

@@ -185,6 +185,49 @@ static void broadcast(void **state)
     on_all(broadcast_rank);
 }
 
+/* ------------------------------------------------------------------ groups */
+
+/** Three of five ranks sum: a piece of theirs is not larger than what five ranks have room for. */
+static bool group_rank(struct coll_comm *comm, void *user)
+{
+    enum { COUNT = 200000, SUMMING = 3 };
+    (void)user;
+    struct coll_comm *group;
+    const bool sums = coll_rank(comm) < SUMMING;
+    CHECK_OK(comm, coll_split(comm, sums ? 0 : -1, 0, &group, NULL));
+    float *source = malloc(COUNT * sizeof *source), *sum = malloc(COUNT * sizeof *sum);
+    CHECK(source && sum);
+    for (int i = 0; i < COUNT; i++)
+        source[i] = (float)(i + 1000000 * coll_rank(comm));
+    for (int owner = 0; owner < SUMMING && sums; owner++) {
+        struct coll_span spans[SUMMING] = {0};
+        spans[owner].count = COUNT;
+        const struct coll_reduce_scatter op = {.source = source,
+                                               .dtype = ZERO_F32,
+                                               .spans = spans,
+                                               .accumulator = sum,
+                                               .contributors = SUMMING,
+                                               .store = true};
+        struct coll_request request = {0};
+        CHECK_OK(group, coll_reduce_scatter_start(group, &op, &request));
+        CHECK_OK(group, coll_drain(group, &request));
+        for (int i = 0; i < COUNT && owner == coll_rank(group); i++)
+            CHECK(sum[i] == (float)(3 * i + 3000000));
+    }
+    CHECK_OK(comm, coll_barrier(comm));
+    free(source);
+    free(sum);
+    return true;
+}
+
+static void groups(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (test_takes_transport(ways[i].transport))
+            on_way(&ways[i], 5, (struct task){.fn = group_rank});
+}
+
 /* ------------------------------------------------------------------ all-to-all */
 
 /** Bytes from a rank to another one: uneven, some none. */
@@ -655,7 +698,7 @@ int main(void)
         cmocka_unit_test(all_reduce), cmocka_unit_test(wrong_count),
         cmocka_unit_test(at_once),    cmocka_unit_test(mixture),
         cmocka_unit_test(untouched),  cmocka_unit_test(unreadable),
-        cmocka_unit_test(absent),
+        cmocka_unit_test(absent),     cmocka_unit_test(groups),
     };
     return cmocka_run_group_tests(tests, make_pattern, NULL);
 }
