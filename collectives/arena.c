@@ -163,6 +163,12 @@ zero_result coll_arena_create_shared(struct coll_comm *comm, size_t bytes,
     return create(comm, &wanted, arena, error);
 }
 
+void coll_arena_show(struct coll_arena *arena)
+{
+    if (arena->comm->transport->arena_show)
+        arena->comm->transport->arena_show(arena->comm, arena);
+}
+
 void *coll_arena_base(const struct coll_arena *arena)
 {
     return arena->bytes > 0 ? arena->base : NULL;

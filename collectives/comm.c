@@ -120,6 +120,8 @@ void coll_close(struct coll_comm *comm)
     }
     while (comm->next)
         coll_group_close(comm->next);
+    if (comm->transport->leave)
+        comm->transport->leave(comm);
     coll_arenas_free(comm);
     comm->transport->close(comm);
     base_free(comm->family);

@@ -12,7 +12,8 @@
  * ZERO_E_PEER (a rank died or left), _TIMEOUT, _DIVERGED, _ABORTED, _IO, and _INVALID (a rank's
  * arguments were refused: it could not take part, so the others would wait in vain). Every later
  * call returns the first of them; coll_state() has its message, which names rank, operation and
- * unit. Memory stays mapped until coll_close().
+ * unit. What all ranks had come to before it is still completed, but by "tcp" not what needs bytes
+ * of a rank that has failed. Memory stays mapped until coll_close().
  */
 #ifndef ZERO_COLLECTIVES_COMM_H
 #define ZERO_COLLECTIVES_COMM_H
@@ -25,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct boot_mesh;
 struct coll_comm;
 struct coll_arena;
 struct control_rank;
@@ -34,15 +36,17 @@ struct coll_team;
 
 /** What coll_open() needs; strings are copied. */
 struct coll_config {
-    const char *transport; /**< "self", "threads", "shm" */
+    const char *transport; /**< "self", "threads", "shm", "tcp" */
     int rank;
     int world;
     const char *job;        /**< tells jobs of one user on one host apart (boot/) */
     const char *name;       /**< tells communicators of one job apart */
     struct coll_team *team; /**< "threads" only */
+    struct boot_mesh *mesh; /**< "tcp" only: the connections to all ranks, which are taken over
+                                 (boot/mesh.h) */
     uint64_t timeout_ns; /**< longest wait, also for the ranks to meet; time in which this process
                               does not run, as when the job is suspended, does not count */
-    uint64_t stall_ns;   /**< "shm": longest silence of a peer's process; 0: no limit */
+    uint64_t stall_ns;   /**< "shm", "tcp": longest silence of a peer's process; 0: no limit */
     struct control_rank *control; /**< where this rank records what it does (control/control.h),
                                        borrowed; NULL: nowhere */
     const struct base_log *log;   /**< borrowed, outlives the communicator */
@@ -63,7 +67,9 @@ zero_result coll_open(struct coll_comm **comm, const struct coll_config *config,
 
 /** Leaves. *Local*, never waits: peers can still read what this rank started from arenas, which
  * live until the last of them has left; who waits for something it has not started gets
- * ZERO_E_PEER. Requests need not be drained. NULL is fine, and so is a communicator that failed. */
+ * ZERO_E_PEER. By "tcp" it waits, for the time-out at most, until they have read it: they have no
+ * other way to it. Requests need not be drained. NULL is fine, and so is a communicator that
+ * failed. */
 void coll_close(struct coll_comm *comm);
 
 int coll_rank(const struct coll_comm *comm);
@@ -143,13 +149,26 @@ const void *coll_arena_view(const struct coll_arena *arena);
  * transport cannot show them. Reading needs the caller's own protocol. *Local.* */
 const void *coll_arena_peer(const struct coll_arena *arena, int rank);
 
+/** The most bytes that a rank can show where ranks share no memory. */
+#define COLL_SHOWN_BYTES ((size_t)32 * 1024)
+
+/**
+ * Lets the others see what this rank has in an arena: by "tcp" what coll_arena_peer() gives them is
+ * a copy, zero at first, in which what was shown appears some time later, in whole words of 8 bytes
+ * and in ascending order, but for those that come from an earlier call; NULL for ranks that have
+ * more than COLL_SHOWN_BYTES there. Elsewhere they see everything anyway, and nothing happens.
+ * *Local*, any thread.
+ */
+void coll_arena_show(struct coll_arena *arena);
+
 /**
  * How peers get at sources outside arenas: "direct" (threads), "process_vm_readv", or "copied" in
  * pieces through shared memory by the rank whose source it is, where the kernel does not allow the
- * second; then the others wait until that rank is in a call that makes progress. The same on all
- * ranks. Such a source must be there until it is drained, also when its rank closes the
- * communicator or fails; where the path is "direct" so must the result of an all-reduce, which the
- * others write. After a failure that is until every rank has returned it. *Local.*
+ * second; then the others wait until that rank is in a call that makes progress. By "tcp" all
+ * sources are "sent" in pieces, whatever their rank does. The same on all ranks. Such a source must
+ * be there until it is drained, also when its rank closes the communicator or fails; where the path
+ * is "direct" so must the result of an all-reduce, which the others write. After a failure that is
+ * until every rank has returned it. *Local.*
  */
 const char *coll_private_path(const struct coll_comm *comm);
 

@@ -26,6 +26,8 @@ zero_result coll_stop(struct coll_comm *comm)
 {
     const zero_result result = coll_failed(comm);
     if (result != ZERO_OK) {
+        if (!comm->family->stopped && comm->transport->withdraw)
+            comm->transport->withdraw(comm->family->root);
         comm->family->stopped = true;
         for (struct coll_comm *each = comm->family->comms; each; each = each->next)
             each->queue = each->messages = (struct coll_queue){NULL, NULL};
@@ -52,8 +54,10 @@ void coll_death_text(const struct coll_comm *root, int rank, const char *where,
     control_note_lost(root->family->control, rank);
     root->transport->last_call(root, rank, call, sizeof call);
     root->transport->last_call(root, root->rank, own, sizeof own);
-    snprintf(message, COLL_MESSAGE_BYTES, "rank %d died; its last call: %s; rank %d%s %s", rank,
-             call, root->rank, where ? " was in" : "'s last call:", where ? where : own);
+    const char *host = root->transport->host ? root->transport->host(root, rank) : NULL;
+    snprintf(message, COLL_MESSAGE_BYTES, "rank %d died%s%s; its last call: %s; rank %d%s %s", rank,
+             host ? " on " : "", host ? host : "", call, root->rank,
+             where ? " was in" : "'s last call:", where ? where : own);
 }
 
 zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)

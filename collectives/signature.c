@@ -100,6 +100,12 @@ void coll_signature_make(struct coll_signature *signature, const struct coll_com
     }
 }
 
+void coll_signature_end(struct coll_signature *signature)
+{
+    signature->what[sizeof signature->what - 1] = '\0';
+    signature->name[sizeof signature->name - 1] = '\0';
+}
+
 uint64_t coll_signature_digest(const struct coll_signature *signature)
 {
     // All that small operations can differ in fits: bytes in 24 bits, root in 24, the others in 8.

@@ -41,6 +41,9 @@ const char *coll_kind_name(uint32_t kind);
 void coll_signature_make(struct coll_signature *signature, const struct coll_comm *comm,
                          const struct coll_request *request);
 
+/** Ends the texts of a signature that came from elsewhere. */
+void coll_signature_end(struct coll_signature *signature);
+
 /** Equal for equal signatures; for different ones only by an accident of 63 bits, and never between
  * small operations. */
 uint64_t coll_signature_digest(const struct coll_signature *signature);

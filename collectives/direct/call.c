@@ -47,6 +47,8 @@ static bool read_note(const struct direct_note *note, struct call *call)
     for (int i = 0; i < DIRECT_NOTE_WORDS; i++)
         words[i] = atomic_load_explicit(&note->words[i], memory_order_acquire);
     memcpy(call, words, sizeof words);
+    call->group[sizeof call->group - 1] = '\0'; // what came from elsewhere may have none
+    coll_signature_end(&call->signature);
     return stamp > 0 && stamp % 2 == 0 &&
            atomic_load_explicit(&note->stamp, memory_order_relaxed) == stamp;
 }

@@ -50,6 +50,7 @@ enum {
 /** Where a rank's memory lies. */
 struct direct_place {
     uint64_t at;    /**< offset in the arena; the address, if it is private */
+    uint64_t bytes; /**< that may be read from there on */
     uint32_t arena; /**< DIRECT_PRIVATE: in none */
 };
 
@@ -84,8 +85,11 @@ struct direct_note {
     _Atomic uint64_t words[DIRECT_NOTE_WORDS];
 };
 
-/** What the ranks see of each other. Zero at the start; written by its owner, but for `asleep` and
- * `gone`. */
+/**
+ * What the ranks see of each other. Zero at the start; written by its owner, but for `asleep` and
+ * `gone`. Ranks that share no memory have copies of each other's, with room for one rank's mail and
+ * spans, this one's: network/network.h.
+ */
 struct direct_block {
     alignas(DIRECT_LINE) _Atomic uint64_t posted;   /**< operations posted */
     _Atomic uint32_t bell;                          /**< of the root: see join.c */
@@ -102,6 +106,7 @@ struct direct_block {
     alignas(DIRECT_LINE) struct coll_poison poison; /**< rank 0's of the root is the family's */
     alignas(DIRECT_LINE) cpu_set_t cpus;            /**< where the owner may run */
     int allowed_cpus;                               /**< how many of them it can keep busy */
+    _Atomic uint64_t told; /**< of a copy: operations of this rank that its owner was sent */
     struct direct_descriptor ring[DIRECT_RING];
     alignas(4096) unsigned char slots[COLL_SMALL_SLOTS][COLL_SMALL_BYTES];
     struct direct_mail mail[]; /**< of every rank; behind it DIRECT_TABLES tables of `world` spans:
@@ -138,10 +143,13 @@ struct direct {
     uint64_t all_to_alls;           /**< started so far */
     const struct coll_sum_kernels *kernels;
     struct direct_scratch *scratch;
-    size_t cache_bytes, core_bytes;            /**< coll_sum_cache_bytes(), coll_sum_core_bytes() */
-    bool shared;                               /**< the ranks are processes, for futexes */
-    bool joined;                               /**< the others count on this rank to leave */
-    struct direct_room rooms[COLL_GROUPS_MAX]; /**< of a root */
+    size_t cache_bytes, core_bytes; /**< coll_sum_cache_bytes(), coll_sum_core_bytes() */
+    bool shared;                    /**< the ranks are processes, for futexes */
+    bool joined;                    /**< the others count on this rank to leave */
+    void (*tell)(const struct coll_comm *comm); /**< sends what has changed in this rank's block to
+                                                     the others, who have copies; NULL: they see it.
+                                                     Any thread */
+    struct direct_room rooms[COLL_GROUPS_MAX];  /**< of a root */
 };
 
 /** How far the oldest request is with one peer. */
@@ -282,6 +290,23 @@ void coll_direct_forget_views(struct coll_comm *comm);
 /** Copies what peers have asked of this rank; whether there was anything. *Local.* */
 bool coll_direct_serve(struct coll_comm *root);
 
+/** A piece that this rank wants of another one's memory, when they share none. */
+struct direct_wish {
+    const struct direct_block *block; /**< the owner's, as seen here */
+    uint64_t sequence;                /**< of the operation, or of the message */
+    uint64_t address;
+    uint64_t bytes;
+    bool message;
+};
+
+/** The wish of `owner`'s memory that nobody has taken yet: false if there is none. It is taken.
+ * *Local*, any thread, one at a time, as the next two. */
+bool coll_direct_take_wish(const struct coll_comm *root, int owner, struct direct_wish *wish);
+/** Where the piece that was taken goes; NULL if there is none, or none of this size. */
+unsigned char *coll_direct_wished(const struct coll_comm *root, int owner, uint64_t bytes);
+/** It is there, or (`here` false) nobody wants it any more. */
+void coll_direct_grant(const struct coll_comm *root, int owner, bool here);
+
 /** Whether a piece that an owner has copied was taken since this was last asked. *Local.* */
 bool coll_direct_took(const struct coll_comm *comm);
 
@@ -302,8 +327,11 @@ void coll_direct_private_free(struct direct *direct, struct coll_comm *comm);
 bool coll_direct_probe(struct coll_comm *root, int rank, pid_t process, uint64_t address,
                        uint64_t expected);
 
+/** Bytes of a rank's memory for pieces that their owner copies, or sends. */
+size_t coll_direct_bounce_bytes(int world);
+
 /** Sets the family's private_path and allocates what it needs: all ranks' probes succeeded
- * (`allowed`), or not. *Collective.* */
+ * (`allowed`), or not. *Collective*; where ranks share no memory *local*. */
 zero_result coll_direct_private_join(struct coll_comm *root, bool allowed,
                                      struct base_error *error);
 
@@ -327,8 +355,9 @@ zero_result coll_direct_view_all(struct coll_comm *comm, const struct coll_reque
 /** Whether a rank has done fewer steps of the all-reduce under way than this one. */
 bool coll_direct_behind(const struct coll_comm *comm, int rank);
 
-/** One of a rank's DIRECT_TABLES tables: its blocks in the source, for every rank. */
-struct coll_span *coll_direct_table(const struct coll_comm *comm, int rank, uint64_t table);
+/** One of the DIRECT_TABLES tables of a block with room for `places` ranks: the owner's blocks in
+ * the source, for each of them. */
+struct coll_span *coll_direct_table(struct direct_block *block, int places, uint64_t table);
 
 /* ------------------------------------------------------------------ message.c */
 
@@ -361,6 +390,12 @@ void coll_direct_last_call(const struct coll_comm *comm, int rank, char *text, s
 static inline struct direct *coll_direct_of(const struct coll_comm *comm)
 {
     return comm->link;
+}
+
+/** The place of `other` in the mail and the tables of `owner`'s block, as this rank sees it. */
+static inline int coll_direct_index(const struct coll_comm *comm, int owner, int other)
+{
+    return coll_direct_of(comm)->tell && owner != comm->rank ? 0 : other;
 }
 
 /** Whether this process can address a rank's memory. */

@@ -82,11 +82,19 @@ zero_result coll_direct_broadcast(struct coll_comm *comm, struct coll_request *r
 
 /* ------------------------------------------------------------------ all-to-all */
 
-struct coll_span *coll_direct_table(const struct coll_comm *comm, int rank, uint64_t table)
+struct coll_span *coll_direct_table(struct direct_block *block, int places, uint64_t table)
 {
-    const size_t world = (size_t)comm->world;
-    struct direct_mail *behind = coll_direct_of(comm)->blocks[rank]->mail + world;
-    return (struct coll_span *)(void *)behind + table * world;
+    struct direct_mail *behind = block->mail + places;
+    return (struct coll_span *)(void *)behind + table * (size_t)places;
+}
+
+/** What a rank's table says of its block for this one. */
+static const struct coll_span *sent_by(const struct coll_comm *comm, int rank, uint64_t table)
+{
+    const struct direct *direct = coll_direct_of(comm);
+    const int places = direct->tell && rank != comm->rank ? 1 : comm->world;
+    return coll_direct_table(direct->blocks[rank], places, table % DIRECT_TABLES) +
+           coll_direct_index(comm, rank, comm->rank);
 }
 
 static zero_result fail_count(struct coll_comm *comm, const struct coll_request *request, int rank,
@@ -104,14 +112,14 @@ static zero_result take_for_me(struct coll_comm *comm, const struct coll_request
 {
     const struct coll_all_to_all *op = &request->op.all_to_all;
     const struct direct_descriptor *posted = coll_direct_descriptor(comm, rank, request->sequence);
-    const struct coll_span *sent =
-        &coll_direct_table(comm, rank, posted->target.at % DIRECT_TABLES)[comm->rank];
+    const struct coll_span *sent = sent_by(comm, rank, posted->target.at);
     const struct coll_span *wanted = &op->recv_spans[rank];
     if (sent->count != wanted->count)
         return fail_count(comm, request, rank, sent->count, wanted->count);
     if (wanted->count == 0)
         return ZERO_OK;
-    const struct direct_place place = {posted->source.at + sent->offset, posted->source.arena};
+    const struct direct_place place = {posted->source.at + sent->offset, sent->count,
+                                       posted->source.arena};
     return fetch(comm, request, rank, &place, wanted->count,
                  (unsigned char *)op->recv + wanted->offset);
 }

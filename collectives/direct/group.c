@@ -45,6 +45,7 @@ zero_result coll_direct_group_prepare(struct coll_comm *comm, direct_room_fn add
     if (!direct)
         return zero_fail(error, ZERO_E_NOMEM, "group %s: no memory", comm->name);
     comm->link = direct;
+    direct->tell = root->tell;
     zero_result result = coll_direct_init(direct, comm, root->shared, error);
     if (result != ZERO_OK)
         return result;

@@ -152,6 +152,8 @@ void coll_direct_wake_rank(struct coll_comm *comm, int rank)
     const struct direct *direct = coll_direct_of(comm);
     atomic_store(&direct->homes[comm->rank]->bell, 1);
     wake_if_asleep(direct, rank);
+    if (direct->tell)
+        direct->tell(comm);
 }
 
 void coll_direct_wake(struct coll_comm *comm)
@@ -160,6 +162,8 @@ void coll_direct_wake(struct coll_comm *comm)
     atomic_store(&direct->homes[comm->rank]->bell, 1);
     for (int rank = 0; rank < comm->world; rank++)
         wake_if_asleep(direct, rank);
+    if (direct->tell)
+        direct->tell(comm);
 }
 
 void coll_direct_sleep_begin(struct coll_comm *comm)

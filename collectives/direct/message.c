@@ -8,7 +8,7 @@
 /** What `owner` has posted to and received from `other`. */
 static struct direct_mail *mail_of(const struct coll_comm *comm, int owner, int other)
 {
-    return &coll_direct_of(comm)->blocks[owner]->mail[other];
+    return &coll_direct_of(comm)->blocks[owner]->mail[coll_direct_index(comm, owner, other)];
 }
 
 /** How many messages of this rank `peer` has taken, and has posted to it. */

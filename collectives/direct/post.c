@@ -23,6 +23,16 @@ bool coll_direct_consumed(const struct coll_comm *comm, int rank, uint64_t seque
     return direct->consumed[rank] > sequence;
 }
 
+/** How many operations of this rank another one knows of, at most all. A rank that needs nothing of
+ * this one may have consumed more. */
+static uint64_t told(const struct coll_comm *comm, int rank)
+{
+    const struct direct *direct = coll_direct_of(comm);
+    return direct->tell && rank != comm->rank
+               ? atomic_load_explicit(&direct->blocks[rank]->told, memory_order_acquire)
+               : DIRECT_GONE;
+}
+
 bool coll_direct_has_room(const struct coll_comm *comm, const struct coll_request *request,
                           int rank)
 {
@@ -33,7 +43,8 @@ bool coll_direct_has_room(const struct coll_comm *comm, const struct coll_reques
         if (last > 0 && !coll_direct_consumed(comm, rank, last - 1))
             return false;
     }
-    return sequence < DIRECT_RING || coll_direct_consumed(comm, rank, sequence - DIRECT_RING);
+    return sequence < DIRECT_RING || (coll_direct_consumed(comm, rank, sequence - DIRECT_RING) &&
+                                      told(comm, rank) > sequence - DIRECT_RING);
 }
 
 /** Whether the next all-to-all finds a table. */
@@ -57,6 +68,7 @@ static bool has_room_everywhere(struct coll_comm *comm, uint64_t sequence)
         const uint64_t consumed =
             atomic_load_explicit(&direct->blocks[rank]->consumed, memory_order_acquire);
         least = consumed < least ? consumed : least;
+        least = told(comm, rank) < least ? told(comm, rank) : least;
     }
     direct->room = least + DIRECT_RING;
     return sequence < direct->room;
@@ -78,8 +90,8 @@ static uint64_t post_blocks(const struct coll_comm *comm, const struct coll_requ
     struct direct *direct = coll_direct_of(comm);
     const uint64_t table = direct->all_to_alls++ % DIRECT_TABLES;
     direct->tables[table] = request->sequence + 1;
-    memcpy(coll_direct_table(comm, comm->rank, table), request->op.all_to_all.send,
-           (size_t)comm->world * sizeof(struct coll_span));
+    memcpy(coll_direct_table(coll_direct_own(comm), comm->world, table),
+           request->op.all_to_all.send, (size_t)comm->world * sizeof(struct coll_span));
     return table;
 }
 
@@ -87,7 +99,7 @@ static uint64_t post_blocks(const struct coll_comm *comm, const struct coll_requ
 static void describe_memory(struct direct_descriptor *own, const struct coll_comm *comm,
                             const struct coll_request *request)
 {
-    struct direct_place source = {0, DIRECT_PRIVATE}, target = {0, DIRECT_PRIVATE};
+    struct direct_place source = {.arena = DIRECT_PRIVATE}, target = {.arena = DIRECT_PRIVATE};
     switch ((enum coll_kind)request->kind) {
     case COLL_ALL_GATHER: {
         const struct coll_all_gather *op = &request->op.all_gather;

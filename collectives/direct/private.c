@@ -1,6 +1,7 @@
 // Sources outside arenas, when ranks are processes. A rank reads them by process_vm_readv(2), or,
 // where the kernel doesn't allow that, asks the owner to copy a piece into memory that both see,
-// which the owner does in whatever call makes progress.
+// which the owner does in whatever call makes progress. Where ranks share no memory the wish and
+// the piece travel (network/), and nothing of a peer's lies in the reader's memory but these.
 //
 // Points of base/fault.h: shm.peek (each process_vm_readv; the first of each peer is the probe of
 // coll_open()).
@@ -21,8 +22,7 @@ enum { LEAST_SLICE = 32 * 1024, MOST_SLICE = 256 * 1024, SCRATCH = 1024 * 1024, 
 /** One reader's wish for a piece of one owner's memory, in the reader's memory. */
 struct channel {
     alignas(DIRECT_LINE) _Atomic uint32_t state; /**< enum channel_state */
-    uint64_t address;                            /**< of the owner's memory */
-    uint64_t bytes;
+    struct direct_wish what;
 };
 
 /** The reader puts IDLE and ASKED, the owner BUSY and SERVED. */
@@ -42,11 +42,12 @@ struct direct_private {
     size_t *end;            /**< of every rank: the byte behind that piece; 0: there is none */
 
     // Of the root:
-    pid_t *processes;           /**< of every rank */
-    struct coll_arena *bounces; /**< of every rank, in each one's: a channel; behind them a slice of
-                                     every rank. NULL: not needed */
-    struct wish *wishes;        /**< of every rank */
-    bool took;                  /**< a piece, since coll_direct_took() was asked */
+    pid_t *processes;        /**< of every rank */
+    unsigned char **bounces; /**< of every rank, as seen here, or this one's only: a channel to
+                                  every rank, and behind them a slice of each. NULL: not needed */
+    void *own_bounces;       /**< this rank's, and their list, where ranks share no memory */
+    struct wish *wishes;     /**< of every rank */
+    bool took;               /**< a piece, since coll_direct_took() was asked */
 };
 
 static struct direct_private *of(const struct coll_comm *comm)
@@ -98,6 +99,9 @@ void coll_direct_private_free(struct direct *direct, struct coll_comm *comm)
         return;
     if (private->scratch)
         comm->family->counters.memory_bytes -= coll_direct_private_bytes(comm->world);
+    if (private->own_bounces)
+        base_free(private->bounces);
+    base_free(private->own_bounces);
     base_free(private->scratch);
     base_free(private->end);
     base_free(private->processes);
@@ -160,14 +164,46 @@ static size_t heads_bytes(int world)
     return ((size_t)world * sizeof(struct channel) + HEADS - 1) / HEADS * HEADS;
 }
 
+size_t coll_direct_bounce_bytes(int world)
+{
+    return heads_bytes(world) + coll_direct_private_bytes(world);
+}
+
+/** Memory for what comes from ranks that share none. */
+static zero_result make_bounces(struct coll_comm *root, struct base_error *error)
+{
+    struct direct_private *private = of(root);
+    const size_t bytes = coll_direct_bounce_bytes(root->world);
+    unsigned char **bounces = base_calloc((size_t)root->world, sizeof *bounces);
+    void *own = base_aligned_alloc(4096, bytes);
+    if (!bounces || !own) {
+        base_free(bounces);
+        base_free(own);
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
+                         root->name, bytes);
+    }
+    memset(own, 0, bytes);
+    bounces[root->rank] = own;
+    private->bounces = bounces;
+    private->own_bounces = own;
+    return ZERO_OK;
+}
+
 zero_result coll_direct_private_join(struct coll_comm *root, bool allowed, struct base_error *error)
 {
-    root->family->private_path = allowed ? "process_vm_readv" : "copied";
-    if (allowed)
+    const bool sent = coll_direct_of(root)->tell != NULL;
+    root->family->private_path = sent ? "sent" : allowed ? "process_vm_readv" : "copied";
+    if (allowed && !sent)
         return ZERO_OK;
-    const size_t bytes = heads_bytes(root->world) + coll_direct_private_bytes(root->world);
+    struct coll_arena *arena;
+    const size_t bytes = coll_direct_bounce_bytes(root->world);
     root->family->counters.memory_bytes += bytes;
-    return coll_arena_create(root, bytes, &of(root)->bounces, error);
+    if (sent)
+        return make_bounces(root, error);
+    const zero_result result = coll_arena_create(root, bytes, &arena, error);
+    if (result == ZERO_OK)
+        of(root)->bounces = arena->peers;
+    return result;
 }
 
 /** The channel in which `reader` asks `owner`, both of the root, and the piece that belongs to it.
@@ -175,14 +211,14 @@ zero_result coll_direct_private_join(struct coll_comm *root, bool allowed, struc
 static struct channel *channel_of(const struct coll_comm *root, int reader, int owner,
                                   unsigned char **piece)
 {
-    unsigned char *memory = of(root)->bounces->peers[reader];
+    unsigned char *memory = of(root)->bounces[reader];
     *piece = memory + heads_bytes(root->world) + (size_t)owner * of(root)->slice;
     return (struct channel *)(void *)memory + owner;
 }
 
 bool coll_direct_serve(struct coll_comm *root)
 {
-    if (!of(root) || !of(root)->bounces)
+    if (!of(root) || !of(root)->bounces || coll_direct_of(root)->tell)
         return false;
     bool served = false;
     for (int reader = 0; reader < root->world; reader++) {
@@ -194,12 +230,41 @@ bool coll_direct_serve(struct coll_comm *root)
             coll_direct_left(root, reader) ||
             !atomic_compare_exchange_strong(&channel->state, &asked, BUSY))
             continue;
-        memcpy(piece, (const void *)(uintptr_t)channel->address, channel->bytes);
+        memcpy(piece, (const void *)(uintptr_t)channel->what.address, channel->what.bytes);
         atomic_store(&channel->state, SERVED);
         coll_direct_wake_rank(root, reader);
         served = true;
     }
     return served;
+}
+
+bool coll_direct_take_wish(const struct coll_comm *root, int owner, struct direct_wish *wish)
+{
+    if (!of(root) || !of(root)->bounces)
+        return false;
+    unsigned char *piece;
+    struct channel *channel = channel_of(root, root->rank, owner, &piece);
+    uint32_t asked = ASKED;
+    if (atomic_load_explicit(&channel->state, memory_order_relaxed) != ASKED ||
+        !atomic_compare_exchange_strong(&channel->state, &asked, BUSY))
+        return false;
+    *wish = channel->what;
+    return true;
+}
+
+unsigned char *coll_direct_wished(const struct coll_comm *root, int owner, uint64_t bytes)
+{
+    if (!of(root) || !of(root)->bounces)
+        return NULL;
+    unsigned char *piece;
+    const struct channel *channel = channel_of(root, root->rank, owner, &piece);
+    return atomic_load(&channel->state) == BUSY && channel->what.bytes == bytes ? piece : NULL;
+}
+
+void coll_direct_grant(const struct coll_comm *root, int owner, bool here)
+{
+    unsigned char *piece;
+    atomic_store(&channel_of(root, root->rank, owner, &piece)->state, here ? SERVED : IDLE);
 }
 
 /** One step of getting a piece from its owner: asks for it, or takes it. ZERO_AGAIN: not yet. */
@@ -208,6 +273,11 @@ static zero_result ask(struct coll_comm *comm, const struct coll_request *reques
 {
     struct coll_comm *root = comm->family->root;
     const int owner = coll_root_rank(comm, rank);
+    const struct direct_wish what = {.block = coll_direct_of(comm)->blocks[rank],
+                                     .sequence = request->sequence,
+                                     .address = address,
+                                     .bytes = bytes,
+                                     .message = coll_is_message(request)};
     unsigned char *piece;
     struct channel *channel = channel_of(root, root->rank, owner, &piece);
     struct wish *wish = &of(root)->wishes[owner];
@@ -225,8 +295,7 @@ static zero_result ask(struct coll_comm *comm, const struct coll_request *reques
     if (wish->request && !mine)
         return ZERO_AGAIN;
     *wish = (struct wish){comm, request, address, bytes};
-    channel->address = address;
-    channel->bytes = bytes;
+    channel->what = what;
     atomic_store(&channel->state, ASKED);
     coll_direct_wake_rank(root, owner);
     return ZERO_AGAIN;

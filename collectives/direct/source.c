@@ -6,10 +6,11 @@ struct direct_place coll_direct_place(const struct coll_comm *comm, const void *
                                       size_t bytes)
 {
     size_t offset;
-    const struct coll_arena *arena = coll_arena_of(comm, address, bytes, &offset);
+    const struct coll_arena *arena =
+        coll_direct_of(comm)->tell ? NULL : coll_arena_of(comm, address, bytes, &offset);
     if (!arena)
-        return (struct direct_place){(uint64_t)(uintptr_t)address, DIRECT_PRIVATE};
-    return (struct direct_place){offset, arena->id};
+        return (struct direct_place){(uint64_t)(uintptr_t)address, bytes, DIRECT_PRIVATE};
+    return (struct direct_place){offset, bytes, arena->id};
 }
 
 unsigned char *coll_direct_address(const struct coll_comm *comm, int rank,

@@ -5,6 +5,7 @@
 static const struct coll_transport *const transports[] = {
     &coll_transport_self,
     &coll_transport_shm,
+    &coll_transport_tcp,
     &coll_transport_threads,
 };
 

@@ -3,8 +3,9 @@
  *
  * The files above check arguments, keep the queues of requests, wait and fail; a transport starts
  * requests and works on the oldest of them. A new transport is one file here and one line in the
- * list of transport.c. Those whose peers' memory can be addressed (self, threads, shm) share the
- * algorithms of direct/ and differ in how ranks meet and where memory comes from.
+ * list of transport.c. All share the algorithms of direct/ and differ in how ranks meet, where
+ * memory comes from, and how what a rank has posted gets to the others: self, threads and shm have
+ * it in memory that peers address, tcp sends it (network/).
  */
 #ifndef COLLECTIVES_TRANSPORT_TRANSPORT_H
 #define COLLECTIVES_TRANSPORT_TRANSPORT_H
@@ -45,9 +46,18 @@ struct coll_transport {
      * private_path. After an error `close` is still called. */
     zero_result (*open)(struct coll_comm *comm, const struct coll_config *config,
                         struct base_error *error);
+    /** Leaves, while groups' rooms and arenas are still there; `close` then finds that it has.
+     * NULL: `close` does. */
+    void (*leave)(struct coll_comm *root);
     /** Leaves, and frees comm->link; that may be NULL or half-built. The groups and the arenas are
      * gone. */
     void (*close)(struct coll_comm *root);
+
+    /** A failure is about to be returned for the first time on this rank, whose sources may be gone
+     * then: nobody reads them for others any more. NULL: nobody does. */
+    void (*withdraw)(struct coll_comm *root);
+    /** The name of a rank's host. NULL: there is one. */
+    const char *(*host)(const struct coll_comm *root, int rank);
 
     /** Makes this rank's part of a group whose world, rank and root_ranks are filled in: sets
      * comm->link, and *part, by which the others find it. After an error group_close is still
@@ -72,6 +82,8 @@ struct coll_transport {
      * after arena_share has succeeded on all. */
     zero_result (*arena_populate)(struct coll_comm *comm, struct coll_arena *arena,
                                   struct base_error *error);
+    /** As coll_arena_show(). Any thread. NULL: peers see it. */
+    void (*arena_show)(struct coll_comm *comm, struct coll_arena *arena);
     /** Undoes all of it as far as it went. */
     void (*arena_free)(struct coll_comm *comm, struct coll_arena *arena);
 
@@ -107,6 +119,7 @@ struct coll_transport {
 
 extern const struct coll_transport coll_transport_self;
 extern const struct coll_transport coll_transport_shm;
+extern const struct coll_transport coll_transport_tcp;
 extern const struct coll_transport coll_transport_threads;
 
 /** The transport called `name`, NULL if there is none. *Local.* */
