@@ -21,7 +21,9 @@
 
 enum { MOST_WORLD = 7, MOST_COUNT = 500 };
 
-static const char *const transports[] = {"threads", "shm"};
+static const char *const transports[] = {"threads", "shm", "tcp:threads", "tcp"};
+
+enum { TRANSPORTS = sizeof transports / sizeof *transports };
 
 /** How a rank of a communicator of `world` chooses. */
 struct cut {
@@ -202,7 +204,7 @@ static void test_cuts(void **state)
 {
     (void)state;
     for (int world = 1; world <= MOST_WORLD; world += world < 4 ? 1 : 3)
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < TRANSPORTS; i++)
             if (test_takes_transport(transports[i]))
                 assert_true(run_ranks(transports[i], world, 0, cut_twice, NULL));
     assert_true(run_ranks("self", 1, 0, cut_twice, NULL));
@@ -269,7 +271,7 @@ static int rounds = 100 / TEST_STRIDE;
 static void test_room(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < TRANSPORTS; i++) {
         if (!test_takes_transport(transports[i]))
             continue;
         assert_true(run_ranks(transports[i], 3, 0, come_and_go, &rounds));
@@ -385,7 +387,7 @@ static bool crossed(struct coll_comm *root, void *user)
 static void test_no_circle(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < TRANSPORTS; i++)
         for (int world = 3; world <= 4; world++) {
             assert_true(run_ranks(transports[i], world, 0, ring, NULL));
             assert_true(run_ranks(transports[i], world, 0, crossed, NULL));
@@ -433,9 +435,11 @@ static bool leave(struct coll_comm *root, void *user)
     if (coll_rank(root) == 1) {
         coll_close(row);
         CHECK(use(&bench, column) && use(&bench, root));
+        CHECK_OK(root, coll_barrier(root));
         CHECK(coll_barrier(root) == ZERO_E_PEER);
     } else {
         CHECK(use(&bench, column) && use(&bench, root));
+        CHECK_OK(root, coll_barrier(root));
         CHECK((coll_rank(root) == 0 ? coll_barrier(row) : coll_barrier(root)) == ZERO_E_PEER);
     }
     CHECK(coll_state(root, &error) == ZERO_E_PEER);
@@ -481,7 +485,7 @@ static void test_failures(void **state)
 {
     assert_true(run_ranks_killed(4, 3, die, NULL));
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < TRANSPORTS; i++) {
         assert_true(run_ranks(transports[i], 4, 0, diverge, NULL));
         assert_true(run_ranks(transports[i], 4, 0, leave, NULL));
         assert_true(run_ranks(transports[i], 4, 0, abort_group, NULL));

@@ -15,7 +15,9 @@
 
 enum { MOST_WORLD = 5, MANY = 100, MOST_BYTES = 70000 };
 
-static const char *const transports[] = {"threads", "shm"};
+static const char *const transports[] = {"threads", "shm", "tcp:threads", "tcp"};
+
+enum { TRANSPORTS = sizeof transports / sizeof *transports };
 
 /** What rank 0 sends to whom as its n-th message. */
 static void write_bytes(unsigned char *at, size_t bytes, int from, int to, uint32_t n)
@@ -96,7 +98,7 @@ static void test_flood(void **state)
 {
     (void)state;
     for (int world = 1; world <= MOST_WORLD; world++)
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < TRANSPORTS; i++) {
             assert_true(run_ranks(transports[i], world, 0, flood, "arena"));
             assert_true(run_ranks(transports[i], world, 0, flood, NULL));
         }
@@ -147,7 +149,7 @@ static bool pipeline(struct coll_comm *root, void *user)
 static void test_pipeline(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < TRANSPORTS; i++)
         assert_true(run_ranks(transports[i], 4, 0, pipeline, NULL));
 }
 
@@ -294,7 +296,7 @@ static void test_failures(void **state)
     (void)state;
     static struct coll_message wrong[] = {
         {&wrong, 8, 2, {0}}, {&wrong, 8, -1, {0}}, {NULL, 8, 0, {0}}};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < TRANSPORTS; i++) {
         assert_true(run_ranks(transports[i], 3, 0, sizes_differ, NULL));
         assert_true(run_ranks(transports[i], 2, 0, receiver_left, NULL));
         assert_true(run_ranks(transports[i], 2, UINT64_C(1000000000), never_comes, NULL));

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+enum { MOST_BY_TCP = 5 };
+
 static bool whole;
 
 static void over_worlds(rank_fn fn)
@@ -21,6 +23,11 @@ static void over_worlds(rank_fn fn)
         assert_true(run_ranks("threads", worlds[i], 0, fn, &whole));
         if (test_takes_transport("shm"))
             assert_true(run_ranks("shm", worlds[i], 0, fn, &whole));
+        if (worlds[i] > MOST_BY_TCP)
+            continue;
+        assert_true(run_ranks("tcp:threads", worlds[i], 0, fn, &whole));
+        if (test_takes_transport("tcp"))
+            assert_true(run_ranks("tcp", worlds[i], 0, fn, &whole));
     }
 }
 

@@ -319,6 +319,7 @@ static void many_in_flight(void **state)
     for (int world = 2; world <= MOST_WORLD; world++) {
         assert_true(run_ranks("threads", world, 0, in_flight_rank, NULL));
         assert_true(run_ranks("shm", world, 0, in_flight_rank, NULL));
+        assert_true(run_ranks("tcp", world, 0, in_flight_rank, NULL));
     }
 }
 
@@ -328,6 +329,7 @@ static void one_slot_reused(void **state)
     for (int world = 2; world <= MOST_WORLD; world++) {
         assert_true(run_ranks("threads", world, 0, one_slot_rank, NULL));
         assert_true(run_ranks("shm", world, 0, one_slot_rank, NULL));
+        assert_true(run_ranks("tcp", world, 0, one_slot_rank, NULL));
     }
 }
 

@@ -25,9 +25,9 @@ enum { MOST = 8, UNDER_WAY = 12, LONG = 1000000 };
 static const struct way {
     const char *transport, *fault, *path;
 } ways[] = {
-    {"threads", NULL, "direct"},
-    {"shm", NULL, "process_vm_readv"},
-    {"shm", "shm.peek@1", "copied"},
+    {"threads", NULL, "direct"},     {"shm", NULL, "process_vm_readv"},
+    {"shm", "shm.peek@1", "copied"}, {"tcp:threads", NULL, "sent"},
+    {"tcp", NULL, "sent"},
 };
 
 /** What a rank is to do. */

@@ -1,9 +1,12 @@
 #include "tests/unit/coll_ranks.h"
 
+#include "collectives/boot/mesh.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +46,40 @@ void nap(uint32_t *state, unsigned most)
         usleep(*state / 3 % most);
 }
 
+/* ------------------------------------------------------------------ connections */
+
+/** Of every rank to every other one, all in this process. */
+struct net {
+    struct boot_mesh meshes[MOST_RANKS];
+    int sockets[MOST_RANKS][MOST_RANKS];
+    char hosts[MOST_RANKS][BOOT_HOST_BYTES];
+};
+
+static void connect_ranks(struct net *net, int world)
+{
+    for (int i = 0; i < world; i++) {
+        snprintf(net->hosts[i], sizeof net->hosts[i], "host%d", i);
+        net->meshes[i] = (struct boot_mesh){world, net->sockets[i], net->hosts, NULL};
+        net->sockets[i][i] = -1;
+        for (int j = 0; j < i; j++) {
+            int pair[2];
+            if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+                abort();
+            net->sockets[i][j] = pair[0];
+            net->sockets[j][i] = pair[1];
+        }
+    }
+}
+
+/** Those that are not `rank`'s, or, of -1, of none that has opened its communicator. */
+static void disconnect_others(struct net *net, int world, int rank)
+{
+    for (int i = 0; i < world; i++)
+        for (int j = 0; j < world && i != rank; j++)
+            if (net->sockets[i][j] >= 0)
+                close(net->sockets[i][j]);
+}
+
 static void *run_rank(void *argument)
 {
     struct rank *rank = argument;
@@ -70,24 +107,34 @@ static bool run_threads(struct rank *ranks, int world)
     return good;
 }
 
-/** A `victim` of -1: all end by themselves. */
-static bool run_processes(struct rank *ranks, int world, int victim)
+/** A `victim` of -1: all end by themselves. `net`: NULL if they need none. */
+static bool run_processes(struct rank *ranks, int world, int victim, struct net *net)
 {
     pid_t children[MOST_RANKS];
     bool good = true;
     for (int i = 0; i < world; i++) {
         children[i] = fork();
         if (children[i] == 0) {
+            if (net)
+                disconnect_others(net, world, i);
             run_rank(&ranks[i]);
             _exit(ranks[i].good ? 0 : 1);
         }
     }
+    if (net)
+        disconnect_others(net, world, -1);
     for (int i = 0; i < world; i++) {
         int status = 0;
         good &= children[i] > 0 && waitpid(children[i], &status, 0) == children[i];
         good &= i == victim ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : status == 0;
     }
     return good;
+}
+
+/** Whether the ranks of a run are processes: "tcp:threads" are none. */
+static bool as_processes(const char *transport)
+{
+    return strcmp(transport, "shm") == 0 || strcmp(transport, "tcp") == 0;
 }
 
 static bool run(const char *transport, int world, int victim, uint64_t timeout_ns,
@@ -97,24 +144,30 @@ static bool run(const char *transport, int world, int victim, uint64_t timeout_n
     struct base_error error = {0};
     struct rank ranks[MOST_RANKS];
     struct coll_team *team = NULL;
+    const bool connected = strncmp(transport, "tcp", 3) == 0;
+    struct net net;
     char job[64];
     snprintf(job, sizeof job, "coll-test-%d-%u", (int)getpid(), runs++);
     if (world > MOST_RANKS ||
         (strcmp(transport, "threads") == 0 && coll_team_create(&team, world, &error) != ZERO_OK))
         return false;
+    if (connected)
+        connect_ranks(&net, world);
     for (int i = 0; i < world; i++)
-        ranks[i] = (struct rank){.config = {.transport = transport,
+        ranks[i] = (struct rank){.config = {.transport = connected ? "tcp" : transport,
                                             .rank = i,
                                             .world = world,
                                             .job = job,
                                             .name = "test",
                                             .team = team,
+                                            .mesh = connected ? &net.meshes[i] : NULL,
                                             .timeout_ns = timeout_ns,
                                             .stall_ns = stall_ns},
                                  .fn = fn,
                                  .user = user};
-    const bool good = strcmp(transport, "shm") == 0 ? run_processes(ranks, world, victim)
-                                                    : run_threads(ranks, world);
+    const bool good = as_processes(transport)
+                          ? run_processes(ranks, world, victim, connected ? &net : NULL)
+                          : run_threads(ranks, world);
     coll_team_free(team);
     return good;
 }
@@ -133,4 +186,10 @@ bool run_ranks_watched(int world, int victim, uint64_t timeout_ns, uint64_t stal
                        void *user)
 {
     return run("shm", world, victim, timeout_ns, stall_ns, fn, user);
+}
+
+bool run_tcp_watched(int world, int victim, uint64_t timeout_ns, uint64_t stall_ns, rank_fn fn,
+                     void *user)
+{
+    return run("tcp", world, victim, timeout_ns, stall_ns, fn, user);
 }

@@ -12,8 +12,9 @@
 /** What a rank does; returns whether all was as it should be. */
 typedef bool (*rank_fn)(struct coll_comm *comm, void *user);
 
-/** Opens a communicator of `world` ranks, runs fn in each, closes it. False if anything failed; the
- * rank has said what. timeout_ns 0: 20 seconds. */
+/** Opens a communicator of `world` ranks, runs fn in each, closes it: threads of this process over
+ * "self", "threads" and "tcp:threads", else processes. False if anything failed; the rank has said
+ * what. timeout_ns 0: 20 seconds. */
 bool run_ranks(const char *transport, int world, uint64_t timeout_ns, rank_fn fn, void *user);
 
 /** run_ranks() over "shm", whose rank `victim` is expected to be killed. */
@@ -22,6 +23,10 @@ bool run_ranks_killed(int world, int victim, rank_fn fn, void *user);
 /** The same with a time-out and a longest silence; a victim of -1: all end by themselves. */
 bool run_ranks_watched(int world, int victim, uint64_t timeout_ns, uint64_t stall_ns, rank_fn fn,
                        void *user);
+
+/** The same over "tcp". */
+bool run_tcp_watched(int world, int victim, uint64_t timeout_ns, uint64_t stall_ns, rank_fn fn,
+                     void *user);
 
 /** In a rank function, where cmocka can't be used: says what is wrong and ends the rank. */
 #define CHECK(condition)                                                                           \

@@ -127,8 +127,8 @@ static bool record_nothing(struct coll_comm *comm, void *user)
 
 static void with_segment(rank_fn fn)
 {
-    static const char *const transports[] = {"threads", "shm"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const transports[] = {"threads", "shm", "tcp:threads", "tcp"};
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
         struct base_error error = {0};
         int fd;
         assert_int_equal(control_create(&segment, &fd, WORLD, false, &error), ZERO_OK);

@@ -574,6 +574,13 @@ static void test_shm(void **state)
     run_all("shm");
 }
 
+static void test_tcp(void **state)
+{
+    (void)state;
+    run_all("tcp:threads");
+    run_all("tcp");
+}
+
 /** As where the kernel lets no process read another's memory. */
 static void test_copied(void **state)
 {
@@ -593,6 +600,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_shm),
         cmocka_unit_test(test_copied),
+        cmocka_unit_test(test_tcp),
     };
     return cmocka_run_group_tests_name("coll_sequences", tests, NULL, NULL);
 }

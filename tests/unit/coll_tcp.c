@@ -1,0 +1,433 @@
+// What is peculiar to ranks that share no memory: what they show each other, when they may leave,
+// connections that move little at a time or break, and peers that send nonsense.
+#include "base/clock.h"
+#include "base/fault.h"
+#include "collectives/boot/mesh.h"
+#include "collectives/internal.h"
+#include "collectives/network/wire.h"
+#include "tests/sweep.h"
+#include "tests/unit/coll_ranks.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { WORLD = 3, BLOCK = 700001 };
+
+static const uint64_t second = UINT64_C(1000000000);
+
+static const char *const transports[] = {"tcp:threads", "tcp"};
+
+static void on_all(int world, rank_fn fn, void *user)
+{
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++)
+        if (test_takes_transport(transports[i]))
+            assert_true(run_ranks(transports[i], world, 0, fn, user));
+}
+
+/* ------------------------------------------------------------------ arenas */
+
+static bool shown_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    const int me = coll_rank(comm), world = coll_world(comm);
+    const size_t bytes = me == 0 ? COLL_SHOWN_BYTES + 1 : 4096 * (size_t)me - 8;
+    struct coll_arena *arena;
+    CHECK_OK(comm, coll_arena_create(comm, bytes, &arena, NULL));
+    _Atomic uint64_t *own = coll_arena_base(arena);
+    for (uint64_t round = 1; round <= 20; round++) {
+        atomic_store(&own[0], round);
+        atomic_store(&own[100 + round], round * 7);
+        coll_arena_show(arena);
+        for (int rank = 1; rank < world; rank++) {
+            const _Atomic uint64_t *theirs = (const void *)coll_arena_peer(arena, rank);
+            const uint64_t began = base_clock_ns();
+            while (atomic_load(&theirs[0]) < round || atomic_load(&theirs[100 + round]) == 0)
+                CHECK(base_clock_ns() - began < 20 * second);
+            CHECK(atomic_load(&theirs[100 + round]) == round * 7);
+        }
+    }
+    CHECK(me == 0 || coll_arena_peer(arena, 0) == NULL);
+    const struct coll_span all = {0, 4096};
+    CHECK(coll_arena_create_shared(comm, 4096, &all, 1, &arena, NULL) == ZERO_E_UNSUPPORTED);
+    CHECK_OK(comm, coll_barrier(comm));
+    return true;
+}
+
+static void shown(void **state)
+{
+    (void)state;
+    on_all(WORLD, shown_rank, NULL);
+}
+
+/* ------------------------------------------------------------------ leaving */
+
+/** Everybody gathers, and leaves as soon as its own result is there. */
+static bool early_rank(struct coll_comm *comm, void *user)
+{
+    const int me = coll_rank(comm), world = coll_world(comm);
+    struct coll_span spans[WORLD];
+    struct coll_comm *group = comm;
+    struct coll_arena *arena;
+    if (user)
+        CHECK_OK(comm, coll_split(comm, 0, -me, &group, NULL));
+    CHECK_OK(comm, coll_arena_create(comm, BLOCK, &arena, NULL));
+    for (int rank = 0; rank < world; rank++)
+        spans[rank] = (struct coll_span){(size_t)rank * BLOCK, BLOCK};
+    unsigned char *all = calloc(WORLD, BLOCK), *own = coll_arena_base(arena);
+    memset(own, 10 + coll_rank(group), BLOCK);
+    usleep(me == 1 ? 50000 : 0);
+    struct coll_request request = {0};
+    const struct coll_all_gather op = {.source = own, .recv = all, .spans = spans};
+    CHECK_OK(comm, coll_all_gather_start(group, &op, &request));
+    CHECK_OK(comm, coll_wait(group, &request));
+    for (int rank = 0; rank < world; rank++)
+        CHECK(all[(size_t)rank * BLOCK] == 10 + rank &&
+              all[(size_t)rank * BLOCK + BLOCK - 1] == 10 + rank);
+    free(all);
+    return true;
+}
+
+static void leaving(void **state)
+{
+    (void)state;
+    on_all(WORLD, early_rank, NULL);
+    on_all(WORLD, early_rank, &(int){1});
+}
+
+/* ------------------------------------------------------------------ connections */
+
+/** A byte now and then. */
+static void short_transfers(void **state)
+{
+    (void)state;
+    static const char *const faults[] = {"net.short@1+", "net.short@5,net.short@9,net.short@10",
+                                         "net.receive:eintr@3,net.send:eintr@4"};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        assert_int_equal(base_fault_set(faults[i], NULL), ZERO_OK);
+        assert_true(run_ranks("tcp:threads", 2, 0, shown_rank, NULL));
+        assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+    }
+}
+
+static bool ends_in(struct coll_comm *comm, zero_result expected, const char *words)
+{
+    struct base_error error = {0};
+    zero_result result = ZERO_OK;
+    while (result == ZERO_OK)
+        result = coll_barrier(comm);
+    CHECK(coll_state(comm, &error) == result);
+    if (result == expected && strstr(error.message, words))
+        return true;
+    fprintf(stderr, "rank %d: %d: %s\n", coll_rank(comm), result, error.message);
+    return false;
+}
+
+static bool killed_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    CHECK_OK(comm, coll_barrier(comm));
+    if (coll_rank(comm) == 1)
+        kill(getpid(), SIGKILL);
+    return ends_in(comm, ZERO_E_PEER, "rank 1 died on host1; its last call: barrier #0");
+}
+
+static bool stopped_rank(struct coll_comm *comm, void *user)
+{
+    pid_t *victim = user;
+    if (coll_rank(comm) == 1)
+        *victim = getpid();
+    CHECK_OK(comm, coll_broadcast(comm, victim, sizeof *victim, 1));
+    coll_barrier(comm); // whom it ends has the number
+    if (coll_rank(comm) == 1)
+        raise(SIGSTOP);
+    const bool good = ends_in(comm, ZERO_E_TIMEOUT, coll_rank(comm) == 1 ? "" : "rank 1 has given");
+    if (coll_rank(comm) == 0) {
+        usleep(100000);
+        kill(*victim, SIGKILL);
+    }
+    return good;
+}
+
+/** Every operation that waits for others, until rank 1 dies at a point of one. */
+static bool sudden_rank(struct coll_comm *comm, void *user)
+{
+    enum { COUNT = 5000 };
+    static float source[WORLD * COUNT], result[WORLD * COUNT];
+    const int me = coll_rank(comm);
+    struct coll_span spans[WORLD], elements[WORLD];
+    for (int rank = 0; rank < WORLD; rank++) {
+        elements[rank] = (struct coll_span){(size_t)rank * COUNT, COUNT};
+        spans[rank] =
+            (struct coll_span){elements[rank].offset * sizeof(float), sizeof(float) * COUNT};
+    }
+    const struct coll_all_gather gather = {.source = source, .recv = result, .spans = spans};
+    const struct coll_reduce_scatter reduce = {.source = source,
+                                               .dtype = ZERO_F32,
+                                               .spans = elements,
+                                               .accumulator = result,
+                                               .contributors = WORLD,
+                                               .store = true};
+    const struct coll_all_reduce sum = {
+        .source = source, .result = result, .count = COUNT, .dtype = ZERO_F32};
+    const struct coll_message send = {source, sizeof source, (me + 1) % WORLD, {0}};
+    const struct coll_message receive = {result, sizeof result, (me + 2) % WORLD, {0}};
+    coll_barrier(comm);
+    if (me == 1)
+        CHECK(base_fault_set(user, NULL) == ZERO_OK);
+    for (int turn = 0; turn < 100 && coll_state(comm, NULL) == ZERO_OK; turn++) {
+        struct coll_request requests[5] = {0};
+        coll_all_gather_start(comm, &gather, &requests[0]);
+        coll_reduce_scatter_start(comm, &reduce, &requests[1]);
+        coll_drain(comm, &requests[0]);
+        coll_drain(comm, &requests[1]);
+        coll_all_reduce_start(comm, &sum, &requests[2]);
+        coll_drain(comm, &requests[2]);
+        coll_send_start(comm, &send, &requests[3]);
+        coll_receive_start(comm, &receive, &requests[4]);
+        coll_drain(comm, &requests[3]);
+        coll_drain(comm, &requests[4]);
+    }
+    return ends_in(comm, ZERO_E_PEER, "rank 1 died on host1; its last call: ");
+}
+
+static void deaths(void **state)
+{
+    (void)state;
+    static char *const points[] = {"coll.all-gather.post:kill@2",
+                                   "coll.all-gather.read:kill@5",
+                                   "coll.reduce-scatter.meet:kill@4",
+                                   "coll.reduce-scatter.done:kill@2",
+                                   "coll.all-reduce.read:kill@2",
+                                   "coll.all-reduce.done:kill@2",
+                                   "coll.send.post:kill@2",
+                                   "coll.receive.read:kill@2",
+                                   "net.send:kill@20",
+                                   "net.receive:kill@20"};
+    pid_t victim = 0;
+    if (!test_takes_transport("tcp"))
+        return;
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++)
+        assert_true(run_tcp_watched(WORLD, 1, 20 * second, 0, sudden_rank, points[i]));
+    assert_true(run_tcp_watched(WORLD, 1, 20 * second, 0, killed_rank, NULL));
+    assert_true(run_tcp_watched(WORLD, 1, 20 * second, second, stopped_rank, &victim));
+}
+
+static int descriptors(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1000; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/** Whatever can't be had, nothing stays behind. */
+static void short_of_everything(void **state)
+{
+    (void)state;
+    char hosts[1][BOOT_HOST_BYTES] = {"here"};
+    int sockets[] = {-1};
+    struct boot_mesh mesh = {1, sockets, hosts, NULL};
+    struct coll_config config = {
+        .transport = "tcp", .world = 1, .job = "-", .name = "test", .timeout_ns = second};
+    struct coll_comm *comm;
+    const int opened = descriptors();
+    assert_int_equal(coll_open(&comm, &config, NULL), ZERO_E_INVALID);
+    config.mesh = &mesh;
+    assert_int_equal(base_fault_set("net.thread@1", NULL), ZERO_OK);
+    assert_int_equal(coll_open(&comm, &config, NULL), ZERO_E_NOMEM);
+    assert_int_equal(descriptors(), opened);
+    zero_result result = ZERO_E_NOMEM;
+    for (int failing = 1; result != ZERO_OK; failing++) {
+        char fault[32];
+        struct coll_arena *arena;
+        snprintf(fault, sizeof fault, "alloc@%d", failing);
+        assert_int_equal(base_fault_set(fault, NULL), ZERO_OK);
+        result = coll_open(&comm, &config, NULL);
+        if (result == ZERO_OK)
+            result = coll_arena_create(comm, 100, &arena, NULL);
+        assert_true(result == ZERO_OK || result == ZERO_E_NOMEM);
+        assert_true(base_fault_fired() == (result != ZERO_OK));
+        coll_close(comm);
+        assert_int_equal(descriptors(), opened);
+    }
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+}
+
+/** A child that closes what its parent has opened: the parent goes on. */
+static bool forking_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) {
+        coll_close(comm);
+        _exit(0);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK_OK(comm, coll_barrier(comm));
+    return true;
+}
+
+static void forks(void **state)
+{
+    (void)state;
+    if (test_takes_transport("tcp"))
+        assert_true(run_ranks("tcp", 2, 0, forking_rank, NULL));
+}
+
+/* ------------------------------------------------------------------ nonsense */
+
+/** What a rank sends that is none. */
+struct nonsense {
+    struct net_header header;
+    union net_fixed fixed;
+};
+
+static int connection; // of rank 0 to who is no rank
+
+static void *open_alone(void *user)
+{
+    struct base_error *error = user;
+    int sockets[2] = {-1, connection};
+    char hosts[2][BOOT_HOST_BYTES] = {"here", "there"};
+    struct boot_mesh mesh = {2, sockets, hosts, NULL};
+    const struct coll_config config = {.transport = "tcp",
+                                       .world = 2,
+                                       .job = "coll-test-nonsense",
+                                       .name = "test",
+                                       .mesh = &mesh,
+                                       .timeout_ns = 20 * second};
+    struct coll_comm *comm;
+    if (coll_open(&comm, &config, error) != ZERO_OK)
+        return NULL;
+    const zero_result result = coll_barrier(comm);
+    coll_state(comm, error);
+    coll_close(comm);
+    return result == ZERO_OK ? NULL : error;
+}
+
+/** Sends bytes to a rank that waits for another one; its message. */
+static void harass(const void *bytes, size_t count, struct base_error *error)
+{
+    int pair[2];
+    pthread_t thread;
+    void *failed;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    connection = pair[0];
+    assert_int_equal(send(pair[1], bytes, count, MSG_NOSIGNAL), (ssize_t)count);
+    base_error_clear(error);
+    assert_int_equal(pthread_create(&thread, NULL, open_alone, error), 0);
+    shutdown(pair[1], SHUT_WR);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    close(pair[1]);
+    assert_ptr_equal(failed, error);
+}
+
+static struct net_operation small_operation(uint64_t sequence, uint32_t kind, uint64_t bytes)
+{
+    struct net_operation operation = {.sequence = sequence};
+    operation.signature.kind = kind;
+    operation.signature.bytes = bytes;
+    memset(operation.signature.name, 'x', sizeof operation.signature.name);
+    return operation;
+}
+
+static void nonsense(void **state)
+{
+    (void)state;
+    const uint32_t operation = sizeof(struct net_operation);
+    const struct nonsense all[] = {
+        {.header = {0, 0, 0}},
+        {.header = {0, NET_TYPES, 0}},
+        {.header = {UINT32_MAX, NET_BEAT, 0}},
+        {.header = {8, NET_BEAT, 0}},
+        {.header = {operation - 1, NET_OPERATION, 0}},
+        {{operation, NET_OPERATION, 64}, {.operation = small_operation(0, COLL_BARRIER, 0)}},
+        {{operation, NET_OPERATION, 9999}, {.operation = small_operation(0, COLL_BARRIER, 0)}},
+        {{operation, NET_OPERATION, 0}, {.operation = small_operation(1, COLL_BARRIER, 0)}},
+        {{operation + COLL_SMALL_BYTES + 1, NET_OPERATION, 0},
+         {.operation = small_operation(0, COLL_EXCHANGE, COLL_SMALL_BYTES + 1)}},
+        {{operation + 100, NET_OPERATION, 0},
+         {.operation = small_operation(0, COLL_ALL_GATHER, 100)}},
+        {{sizeof(struct net_counters), NET_COUNTERS, 0}, {.counters = {1, 0}}},
+        {{sizeof(struct net_letter), NET_LETTER, 0}, {.letter = {.number = 1}}},
+        {{sizeof(struct net_received), NET_RECEIVED, 0}, {.received = {1}}},
+        {{sizeof(struct net_note), NET_NOTE, 0}, {.note = {.stamp = 1}}},
+        {{sizeof(struct net_poison), NET_POISON, 0}, {.poison = {.result = 0}}},
+        {{sizeof(struct net_ask), NET_ASK, 0}, {.ask = {.bytes = 8}}},
+        {{sizeof(struct net_ask), NET_ASK, 0}, {.ask = {.bytes = UINT64_MAX}}},
+        {{sizeof(struct net_ask), NET_ASK, 3}, {.ask = {.bytes = 8}}},
+        {{sizeof(struct net_ask), NET_ASK, 0}, {.ask = {.bytes = 8, .message = 1}}},
+        {.header = {0, NET_PIECE, 0}},
+        {.header = {100, NET_PIECE, 0}},
+        {.header = {0, NET_MEET, 0}},
+        {.header = {0, NET_MEET, 1}},
+        {.header = {0, NET_GONE, 1}},
+        {{sizeof(struct net_shown), NET_SHOWN, 0}, {.shown = {.arena = 7}}},
+    };
+    struct base_error error = {0};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        unsigned char bytes[sizeof(struct net_header) + sizeof(union net_fixed)] = {0};
+        memcpy(bytes, &all[i].header, sizeof all[i].header);
+        memcpy(bytes + sizeof all[i].header, &all[i].fixed, sizeof all[i].fixed);
+        const size_t room = sizeof all[i].fixed, said = all[i].header.bytes;
+        harass(bytes, sizeof all[i].header + (said < room ? said : room), &error);
+        if (!strstr(error.message, "rank 1 on there has sent what is no message of this job"))
+            fail_msg("nonsense %zu: %s", i, error.message);
+    }
+}
+
+/** Anything at all: an error, and no harm. */
+static void noise(void **state)
+{
+    (void)state;
+    struct base_error error = {0};
+    for (uint32_t seed = 0; seed < 300; seed++) {
+        unsigned char bytes[4000];
+        size_t used = 0;
+        // Frames of the right lengths with random contents, mostly small numbers.
+        while (used + sizeof(struct net_header) + sizeof(union net_fixed) < sizeof bytes) {
+            static const size_t fixed[] = {[NET_OPERATION] = sizeof(struct net_operation),
+                                           [NET_COUNTERS] = sizeof(struct net_counters),
+                                           [NET_LETTER] = sizeof(struct net_letter),
+                                           [NET_RECEIVED] = sizeof(struct net_received),
+                                           [NET_NOTE] = sizeof(struct net_note),
+                                           [NET_ASK] = sizeof(struct net_ask),
+                                           [NET_SHOWN] = sizeof(struct net_shown),
+                                           [NET_BEAT] = 0};
+            const uint32_t type = mix(seed, (uint32_t)used, 1) % NET_TYPES;
+            const size_t size = type < sizeof fixed / sizeof *fixed ? fixed[type] : 0;
+            const struct net_header header = {(uint32_t)size, (uint16_t)type, 0};
+            memcpy(bytes + used, &header, sizeof header);
+            used += sizeof header;
+            for (size_t i = 0; i < size; i++)
+                bytes[used + i] = mix(seed, (uint32_t)(used + i), 2) % 4 == 0
+                                      ? (unsigned char)mix(seed, (uint32_t)(used + i), 3)
+                                      : 0;
+            used += size;
+        }
+        harass(bytes, used, &error);
+        assert_true(strlen(error.message) > 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shown),           cmocka_unit_test(leaving),
+        cmocka_unit_test(short_transfers), cmocka_unit_test(deaths),
+        cmocka_unit_test(forks),           cmocka_unit_test(short_of_everything),
+        cmocka_unit_test(nonsense),        cmocka_unit_test(noise),
+    };
+    return cmocka_run_group_tests_name("coll_tcp", tests, NULL, NULL);
+}
