@@ -2,6 +2,7 @@
 
 #include "zero/engine.h"
 
+#include "base/clock.h"
 #include "base/text.h"
 
 #include <stdarg.h>
@@ -113,6 +114,14 @@ zero_result eng_comm_failed(zero_ctx *z, zero_result result)
     struct base_error error = {0};
     coll_state(z->comm, &error);
     return fail(z, result, error.message[0] ? error.message : base_result_text(result), false);
+}
+
+zero_result eng_exchange(zero_ctx *z, const void *mine, size_t bytes, void *all)
+{
+    const uint64_t begin = base_clock_ns();
+    const zero_result r = coll_exchange(z->comm, mine, bytes, all);
+    eng_stretch(z, CONTROL_VERDICT, -1, begin, &z->stats.step_wait_s);
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
 }
 
 zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *what)

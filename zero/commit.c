@@ -1,4 +1,4 @@
-#include "zero/engine.h"
+#include "zero/verdict.h"
 
 #include "base/file.h"
 #include "zero/config_key.h"

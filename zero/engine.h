@@ -327,6 +327,8 @@ zero_result eng_fail_agreed(zero_ctx *z, zero_result result, const char *format,
 zero_result eng_fail_from(zero_ctx *z, const struct base_error *error);
 /** Takes over the communicator's failure; `result` is what its call returned. */
 zero_result eng_comm_failed(zero_ctx *z, zero_result result);
+/** coll_exchange() whose wait is in the statistics. */
+zero_result eng_exchange(zero_ctx *z, const void *mine, size_t bytes, void *all);
 /** Collective: ZERO_OK if no rank has a failure in *mine, else the lowest failing rank's result,
  * and its message as the last error, on every rank. Not sticky. `what` names the undertaking. */
 zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *what);
@@ -683,43 +685,8 @@ bool eng_publish_ended(const zero_ctx *z, size_t section);
 /** Waits for everything, or for what is promised to be current without a gather: what persists. */
 zero_result eng_publish_finish(zero_ctx *z, bool everything);
 
-/* ---- verdict.c, policy.c, update.c, stochastic.c, metric.c */
+/* ---- update.c, stochastic.c */
 
-/** What all ranks know after they have agreed on a step. */
-struct eng_verdict {
-    double norm;
-    bool finite;
-    bool stop; /**< some rank knows of a request to stop */
-    struct eng_bad bad;
-};
-/** coll_exchange() whose wait is in the statistics. */
-zero_result eng_exchange(zero_ctx *z, const void *mine, size_t bytes, void *all);
-size_t eng_verdict_bytes(const zero_ctx *z);
-/** Where this step's metrics are kept: [metric][local micro-batch]. */
-double *eng_verdict_metrics(const zero_ctx *z);
-/** What a rank asks for, which must be the same on all. */
-struct eng_motion {
-    const char *call;
-    const zero_step_args *args; /**< hyper NULL: it has none; struct_size and so on don't matter */
-    bool final;                 /**< it ends the step: metrics are part of it */
-};
-/** Exchanges norm, finiteness, metrics and the hash of the motion. ZERO_E_DIVERGED, fatal, names
- * what differs. */
-zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng_verdict *verdict);
-/** The parts of it where the verdict itself falls on devices: what all ranks want is the same,
- * whether to stop, and saves; and later, of a step whose metrics are in eng_verdict_metrics(),
- * their means and what was bad first. Collective. */
-zero_result eng_verdict_agree(zero_ctx *z, const struct eng_motion *motion, bool *stop);
-zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad);
-/** Decides `auto` and the default policy, and starts the loss scale. ZERO_E_INVALID: values that
- * contradict each other, or that nothing would come of. */
-zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model *model,
-                               struct eng_scale *scale, struct base_error *error);
-/** The step of z->result is not finite: an error that is fatal, or a skip; ahead: a part of its
- * update may be made. */
-zero_result eng_policy_nonfinite(zero_ctx *z, bool ahead);
-/** It is, and its update follows. */
-void eng_policy_clean(zero_ctx *z);
 /** Updates every unit with z->scalars and publishes it. A failure meanwhile leaves nothing half
  * updated on this rank, where state is in memory: it only stops the publishing. */
 zero_result eng_update_all(zero_ctx *z);
@@ -751,20 +718,6 @@ void eng_update_rounded(const zero_ctx *z, const struct eng_segment *segment);
 zero_result eng_segments_make(zero_ctx *z);
 struct eng_tiles;
 size_t eng_segments_bytes(const zero_ctx *z, const struct eng_tiles *tiles, int stage, int rank);
-
-/** Enters the value of a metric of the micro-batch under way. */
-void eng_metric_set(const zero_ctx *z, int metric, double value);
-/** Hash of the metrics' names, on top of another one. */
-uint64_t eng_metric_hash(const zero_ctx *z, uint64_t hash);
-/** Bytes of a rank's values ([metric][local micro-batch]) of `metrics` metrics. */
-size_t eng_metric_bytes(const zero_ctx *z, int metrics);
-/** Means over all micro-batches from every rank's values. */
-void eng_metric_reduce(zero_ctx *z, struct eng_metrics *metrics, const unsigned char *all,
-                       size_t stride, size_t offset);
-/** Writes the line of JSON of the step of z->result, or of the evaluation, to the descriptor
- * zero-run gave, if it gave one. */
-void eng_metric_step_line(zero_ctx *z, double lr);
-void eng_metric_evaluation_line(zero_ctx *z);
 
 /* ---- batch.c */
 

@@ -1,6 +1,6 @@
 // Evaluations: passes without gradients, between two steps.
 
-#include "zero/engine.h"
+#include "zero/verdict.h"
 
 #include "base/arena.h"
 

@@ -1,5 +1,5 @@
 #include "zero/device/bounce.h"
-#include "zero/engine.h"
+#include "zero/verdict.h"
 
 #include <sys/mman.h>
 

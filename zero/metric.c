@@ -1,6 +1,6 @@
 #include "base/file.h"
 #include "base/text.h"
-#include "zero/engine.h"
+#include "zero/verdict.h"
 
 #include <errno.h>
 #include <math.h>

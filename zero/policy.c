@@ -1,6 +1,6 @@
 // What gradients lead to that are not finite: an error or a skip, and another loss scale.
 
-#include "zero/engine.h"
+#include "zero/verdict.h"
 
 #include <inttypes.h>
 #include <stdio.h>

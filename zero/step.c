@@ -1,4 +1,4 @@
-#include "zero/engine.h"
+#include "zero/verdict.h"
 #include "zero/versioned.h"
 
 #include "base/clock.h"

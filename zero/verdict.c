@@ -1,7 +1,6 @@
-#include "zero/engine.h"
+#include "zero/verdict.h"
 
 #include "base/arena.h"
-#include "base/clock.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,14 +25,6 @@ size_t eng_verdict_bytes(const zero_ctx *z)
 double *eng_verdict_metrics(const zero_ctx *z)
 {
     return (double *)(void *)(z->verdict_mine + sizeof(struct ballot));
-}
-
-zero_result eng_exchange(zero_ctx *z, const void *mine, size_t bytes, void *all)
-{
-    const uint64_t begin = base_clock_ns();
-    const zero_result r = coll_exchange(z->comm, mine, bytes, all);
-    eng_stretch(z, CONTROL_VERDICT, -1, begin, &z->stats.step_wait_s);
-    return r ? eng_comm_failed(z, r) : ZERO_OK;
 }
 
 /** A motion in its own words, which are exchanged only if they are not the same. */

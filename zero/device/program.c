@@ -7,6 +7,7 @@
 // the engine's own.
 
 #include "zero/device/inner.h"
+#include "zero/verdict.h"
 
 #include "base/arena.h"
 

@@ -3,6 +3,7 @@
 // host prepares the update for every number it may turn out to have.
 
 #include "zero/device/inner.h"
+#include "zero/verdict.h"
 
 #include <string.h>
 
