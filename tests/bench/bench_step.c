@@ -34,8 +34,8 @@ struct meeting {
     enum command command;
     const struct model *model;
     int32_t stage;
-    zero_dtype dtype;
-    const char *gather; // NULL: the default
+    zero_dtype dtype, gradient; // of the weights that are worked with, and of their gradient
+    const char *gather;         // NULL: the default
     bool announced;
     bool bound;                // the kernel of an announced step without anything around it
     const float *gradients[2]; // of the ranks, for this
@@ -63,6 +63,7 @@ static bool commit(struct team_rank *rank, const struct meeting *meeting)
     zero_param_desc desc = zero_param_default();
     desc.name = "weights";
     desc.dtype = meeting->dtype;
+    desc.grad_dtype = meeting->gradient;
     desc.ndim = 2;
     desc.shape[0] = (uint64_t)meeting->model->units;
     desc.shape[1] = meeting->model->unit_elements;
@@ -78,7 +79,7 @@ static void fill_gradient(struct worker *worker, zero_unit unit)
     void *gradient = zero_grad_ptr(worker->rank->z, 0, unit);
     for (size_t i = 0; i < worker->meeting->model->unit_elements; i++) {
         const float value = 1e-3f * (float)(1 + i % 1000);
-        if (worker->meeting->dtype == ZERO_BF16)
+        if (worker->meeting->gradient == ZERO_BF16)
             ((uint16_t *)gradient)[i] = base_bf16_from_f32(value);
         else
             ((float *)gradient)[i] = value;
@@ -225,7 +226,7 @@ static void choose_amounts(const struct worker *worker, struct bench_row *row)
     const struct meeting *meeting = worker->meeting;
     const double elements = (double)meeting->model->units * (double)meeting->model->unit_elements;
     const double state = state_bytes(meeting->dtype),
-                 gradient = meeting->dtype == ZERO_BF16 ? 2 : 4;
+                 gradient = meeting->gradient == ZERO_BF16 ? 2 : 4;
     const int world = worker->rank->world;
     if (meeting->announced) {
         // A rank's share of every rank's gradient; the reference reads an fp32 one.
@@ -276,9 +277,10 @@ static bool run_rank(struct team_rank *rank, void *user)
 
 static bool row(int world, struct meeting meeting)
 {
-    snprintf(meeting.name, sizeof meeting.name, "%s%s %s, stage %d%s, %d rank%s",
+    snprintf(meeting.name, sizeof meeting.name, "%s%s %s%s, stage %d%s, %d rank%s",
              meeting.model == &small ? "small " : "", meeting.announced ? "announced" : "step",
-             meeting.dtype == ZERO_BF16 ? "bf16" : "f32", meeting.stage,
+             meeting.dtype == ZERO_BF16 ? "bf16" : "f32",
+             meeting.gradient != meeting.dtype ? " of f32" : "", meeting.stage,
              meeting.bound    ? ", memory"
              : meeting.gather ? ", copied"
                               : "",
@@ -295,11 +297,14 @@ static bool rows(int world, struct meeting like)
 {
     if (!like.model)
         like.model = &large;
-    like.dtype = ZERO_F32;
+    like.dtype = like.gradient = ZERO_F32;
     if (!row(world, like))
         return false;
-    like.dtype = ZERO_BF16;
-    return row(world, like);
+    like.dtype = like.gradient = ZERO_BF16;
+    if (!row(world, like))
+        return false;
+    like.gradient = ZERO_F32;
+    return !like.announced || row(world, like);
 }
 
 static bool rows_of_two(void)
@@ -316,6 +321,7 @@ static bool rows_of_two(void)
     return good && row(2, (struct meeting){.stage = 1,
                                            .model = &large,
                                            .dtype = ZERO_F32,
+                                           .gradient = ZERO_F32,
                                            .announced = true,
                                            .bound = true});
 }
