@@ -52,14 +52,18 @@ size_t eng_load_bytes(const zero_ctx *z, int rank)
 
 /* ------------------------------------------------------------------ before anything changes */
 
-/** Every rank opens it, if there is memory for it: ZERO_NOT_FOUND if none of them sees it. */
+/** Every rank opens it, if there is memory for all of them, which is looked at before any has
+ * taken its own: ZERO_NOT_FOUND if none of them sees it. */
 static zero_result open_all(zero_ctx *z, struct load *job)
 {
     struct base_error error = {0};
-    if (!eng_fit_load(z, &error))
-        ckpt_loader_open(&job->loader, &ckpt_store_posix, job->directory, job->step, &error);
+    eng_fit_load(z, &error);
+    zero_result r = eng_agree(z, &error, job->call);
+    if (r)
+        return r;
+    ckpt_loader_open(&job->loader, &ckpt_store_posix, job->directory, job->step, &error);
     const uint64_t found = error.result != ZERO_NOT_FOUND;
-    zero_result r = eng_exchange(z, &found, sizeof found, z->verdict_all);
+    r = eng_exchange(z, &found, sizeof found, z->verdict_all);
     if (r)
         return r;
     int without = 0, missing = -1;
