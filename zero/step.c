@@ -146,7 +146,7 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
     eng_step_record(z, z->step + 1, &verdict, args->max_norm);
     if (!verdict.finite) {
         eng_grad_doubt(z);
-        r = eng_policy_nonfinite(z, eng_announced(z));
+        r = eng_policy_nonfinite(z, eng_announced(z) && eng_ahead_possible(z));
     }
     if (r)
         return r;
