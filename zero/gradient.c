@@ -374,7 +374,8 @@ static zero_result renew(zero_ctx *z, zero_unit unit)
     const struct eng_unit_layout *u = &z->layout.units[unit];
     zero_result r = ZERO_OK;
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
-        if (z->io[s].ahead && z->config.world == 1 && !eng_ahead_hopeless(z))
+        if (z->io[s].ahead && z->config.world == 1 && coll_complete(&z->io[s].reduce) &&
+            !eng_ahead_hopeless(z))
             r = eng_device_renew_early(z, s);
     return r;
 }
