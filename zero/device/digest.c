@@ -62,31 +62,13 @@ static struct eng_device_granules *cut_field(const zero_ctx *z, struct eng_devic
     return cut(runs, &all, count);
 }
 
-/** Makes a table what a piece of the device's memory has, and frees it. */
-static zero_result upload(const zero_ctx *z, enum device_piece piece,
-                          struct eng_device_granules *table, size_t count, struct base_error *error)
-{
-    const zero_result r =
-        device_copy(z, device_piece(z->device, piece), table, count * sizeof *table, error);
-    base_free(table);
-    return r;
-}
-
-static struct eng_device_granules *make_table(size_t count, struct base_error *error)
-{
-    struct eng_device_granules *table = base_calloc(count, sizeof *table);
-    if (!table)
-        zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu runs", count);
-    return table;
-}
-
 static zero_result make_state(const zero_ctx *z, struct base_error *error)
 {
     const size_t count = device_digest_count(z, &z->placement);
     struct eng_device_granules *table, *end;
     if (count == 0)
         return ZERO_OK;
-    end = table = make_table(count, error);
+    end = table = device_table(count, sizeof *table, error);
     if (!table)
         return error->result;
     for (size_t i = 0; i < z->layout.slice_count; i++) {
@@ -94,7 +76,7 @@ static zero_result make_state(const zero_ctx *z, struct base_error *error)
         for (int f = 0; f < eng_state_fields(z, slice->param); f++)
             end = cut_field(z, end, slice, f);
     }
-    return upload(z, DEVICE_HASHED, table, count, error);
+    return device_upload(z, DEVICE_HASHED, table, count * sizeof *table, error);
 }
 
 /* ------------------------------------------------------------------ gradients */
@@ -138,7 +120,7 @@ static zero_result make_gradients(const zero_ctx *z, struct base_error *error)
     if (!first)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu units",
                          z->layout.unit_count);
-    end = table = make_table(count, error);
+    end = table = device_table(count, sizeof *table, error);
     if (!table)
         return error->result;
     for (size_t u = 0; u < z->layout.unit_count; u++) {
@@ -150,7 +132,7 @@ static zero_result make_gradients(const zero_ctx *z, struct base_error *error)
         }
         first[u + 1] = (size_t)(end - table);
     }
-    return upload(z, DEVICE_GRADIENTS, table, count, error);
+    return device_upload(z, DEVICE_GRADIENTS, table, count * sizeof *table, error);
 }
 
 zero_result device_digest_make(const zero_ctx *z, struct base_error *error)

@@ -227,6 +227,11 @@ void device_state_free(zero_ctx *z);
 /** Copies to the host, or to the device, behind everything that is queued so far, and waits. */
 zero_result device_copy(const zero_ctx *z, void *to, const void *from, size_t bytes,
                         struct base_error *error);
+/** Room in the host for a table of the device, all 0; NULL: *error says so. */
+void *device_table(size_t count, size_t size, struct base_error *error);
+/** Makes a table what a piece of the device's memory has, waits for it, and frees the table. */
+zero_result device_upload(const zero_ctx *z, enum device_piece piece, void *table, size_t bytes,
+                          struct base_error *error);
 /** What the engine's own stream is given from now on begins after everything that the program has
  * queued so far and that reads working copies. */
 zero_result device_quiet(const zero_ctx *z, struct base_error *error);

@@ -7,8 +7,13 @@
 
 /* ------------------------------------------------------------------ gaps */
 
-/** What lies behind a slice of a gradient, and is in its sums; none of what was frozen from the
- * beginning. */
+/** Whether something lies behind a slice of a gradient and is in its sums; nothing does of what was
+ * frozen from the beginning. */
+static bool has_gap(const zero_ctx *z, const struct eng_slice *slice)
+{
+    return slice->numel % ENG_GRANULE > 0 && !z->layout.sections[slice->section].frozen;
+}
+
 static struct eng_device_gap gap_of(const zero_ctx *z, const struct eng_slice *slice)
 {
     const struct eng_section *section = &z->layout.sections[slice->section];
@@ -17,7 +22,7 @@ static struct eng_device_gap gap_of(const zero_ctx *z, const struct eng_slice *s
     return (struct eng_device_gap){
         .first = z->placement.sections[slice->section].grad_offset +
                  (slice->granule * ENG_GRANULE + slice->numel) * size,
-        .bytes = section->frozen ? 0 : left * size,
+        .bytes = left * size,
     };
 }
 
@@ -25,7 +30,7 @@ size_t device_gaps_count(const zero_ctx *z)
 {
     size_t gaps = 0;
     for (size_t i = 0; i < z->layout.slice_count; i++)
-        gaps += z->layout.slices[i].numel % ENG_GRANULE > 0;
+        gaps += has_gap(z, &z->layout.slices[i]);
     return gaps;
 }
 
@@ -36,7 +41,7 @@ size_t device_gaps_bytes(const zero_ctx *z)
 
 zero_result device_gaps_make(const zero_ctx *z, struct base_error *error)
 {
-    const size_t count = device_gaps_count(z), bytes = count * sizeof(struct eng_device_gap);
+    const size_t count = device_gaps_count(z);
     struct eng_device_gap *table, *end;
     size_t *first = z->device->state->unit_gaps = base_calloc(1, device_gaps_bytes(z));
     if (!first)
@@ -44,19 +49,17 @@ zero_result device_gaps_make(const zero_ctx *z, struct base_error *error)
                          z->layout.unit_count);
     if (count == 0)
         return ZERO_OK;
-    end = table = base_calloc(1, bytes);
+    end = table = device_table(count, sizeof *table, error);
     if (!table)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu gaps", count);
+        return error->result;
     for (size_t u = 0; u < z->layout.unit_count; u++) {
         const struct eng_unit_layout *unit = &z->layout.units[u];
         for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++)
-            if (z->layout.slices[i].numel % ENG_GRANULE > 0)
+            if (has_gap(z, &z->layout.slices[i]))
                 *end++ = gap_of(z, &z->layout.slices[i]);
         first[u + 1] = (size_t)(end - table);
     }
-    const zero_result r = device_copy(z, device_piece(z->device, DEVICE_GAPS), table, bytes, error);
-    base_free(table);
-    return r;
+    return device_upload(z, DEVICE_GAPS, table, count * sizeof *table, error);
 }
 
 static zero_result clear_gaps(const zero_ctx *z, zero_unit unit, unsigned char *gradient,

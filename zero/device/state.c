@@ -343,3 +343,19 @@ zero_result device_copy(const zero_ctx *z, void *to, const void *from, size_t by
         r = d->ops->copy(to, from, bytes, d->own, error);
     return r ? r : d->ops->stream_sync(d->own, error);
 }
+
+void *device_table(size_t count, size_t size, struct base_error *error)
+{
+    void *table = base_calloc(count, size);
+    if (!table)
+        zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu entries", count);
+    return table;
+}
+
+zero_result device_upload(const zero_ctx *z, enum device_piece piece, void *table, size_t bytes,
+                          struct base_error *error)
+{
+    const zero_result r = device_copy(z, device_piece(z->device, piece), table, bytes, error);
+    base_free(table);
+    return r;
+}
