@@ -9,9 +9,10 @@
  *   step.c, transfer.c, fingerprint.c    a step; whole tensors; the digest
  *   access.c, batch.c        parts of a tensor, and V, between steps
  *   ahead.c                  a step that is announced: updated while its sums are in cache
- *   verdict.c, policy.c, update.c, values.c    agree on a step; what if gradients are not finite;
- *                            update; write master weights
- *   gather.c, gradient.c, micro.c, metric.c    the calls of a micro-batch
+ *   verdict.h                verdict.c, policy.c, metric.c: agree on a step; what if gradients are
+ *                            not finite; means of metrics
+ *   update.c, values.c       update; write master weights
+ *   gather.c, gradient.c, micro.c    the calls of a micro-batch
  *   evaluation.c             passes without gradients, between steps
  *   frozen.c                 what is not updated at present
  *   borrow.c                 working copies and gradients in the caller's memory

@@ -33,6 +33,7 @@ zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng
  * their means and what was bad first. Collective. */
 zero_result eng_verdict_agree(zero_ctx *z, const struct eng_motion *motion, bool *stop);
 zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad);
+
 /* ---- policy.c */
 
 /** Decides `auto` and the default policy, and starts the loss scale. ZERO_E_INVALID: values that
