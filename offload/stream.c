@@ -100,6 +100,16 @@ bool off_stream_ready(struct off_stream *stream)
     return ready;
 }
 
+// Whether a tile that is given back waits for a helper that something else will wake soon, as it is
+// being read. To wake one takes the caller's time, and often his processor: that matters if the
+// next tile is there for him. Encoding takes more than that.
+static bool can_wait(const struct off_stream *stream)
+{
+    if (stream->encode || stream->buffer_count < OFF_ENOUGH_BUFFERS)
+        return false;
+    return stream->reading > 0 && stream->taken < stream->count && !next_is_missing(stream);
+}
+
 void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool changed)
 {
     pthread_mutex_lock(&stream->mutex);
@@ -109,7 +119,9 @@ void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool
         off_stream_give_up(stream, &failure);
     if (changed) {
         stream->busy++;
-        off_stream_post(stream, buffer, OFF_CHANGED);
+        off_stream_move(stream, buffer, OFF_CHANGED);
+        if (!can_wait(stream))
+            pthread_cond_signal(&stream->chores);
     } else {
         off_stream_move(stream, buffer, OFF_KEPT);
     }

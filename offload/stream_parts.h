@@ -16,6 +16,8 @@ enum {
     /** For tiles that are encoded and wait until they are written: with 3 the disk waits for
      * encoders, which wait for those. */
     OFF_SPARES = 6,
+    /** With so many there is always one on its way to or from the disk while others wait. */
+    OFF_ENOUGH_BUFFERS = 8,
 };
 
 /** What a buffer is going through, in this order. */
@@ -89,6 +91,7 @@ struct off_stream {
     const size_t *order;
     size_t count, fetched,
         taken;                 /**< of the pass: tiles, those that have a buffer, those given out */
+    size_t reading;            /**< buffers that are read to */
     size_t busy;               /**< buffers on their way to READY, or from CHANGED on */
     bool asked, stop;          /**< the thread: to look what there is to do; all: to end */
     struct base_error failure; /**< the first of the pass */

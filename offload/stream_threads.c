@@ -61,6 +61,8 @@ void off_stream_move(struct off_stream *stream, struct off_buffer *buffer,
         take_out(from, buffer);
     if (to)
         append(to, buffer);
+    stream->reading -= buffer->state == OFF_READING;
+    stream->reading += state == OFF_READING;
     buffer->state = state;
 }
 
@@ -200,6 +202,16 @@ static void do_chore(struct off_stream *stream, void *coder, struct off_buffer *
     }
 }
 
+// Whether a helper that has done a chore wakes the thread that reads and writes: that has nothing
+// to do of a tile that was opened, and of one that was sealed not until its helper makes room for
+// it, unless encoders take their time. At a stop its queue may be gone.
+static bool has_news(const struct off_stream *stream)
+{
+    if (stream->stop || (!stream->sealed.first && !stream->failure.result))
+        return false;
+    return stream->encode || !first_chore(stream);
+}
+
 void *off_stream_helper(void *argument)
 {
     const struct off_helper *helper = argument;
@@ -210,7 +222,7 @@ void *off_stream_helper(void *argument)
         struct off_buffer *buffer = first_chore(stream);
         if (buffer) {
             do_chore(stream, helper->coder, buffer);
-            if (!stream->stop) // else the queue may be gone
+            if (has_news(stream))
                 off_stream_ask(stream);
         } else {
             pthread_cond_wait(&stream->chores, &stream->mutex);
