@@ -29,7 +29,8 @@ zero_result coll_agree(struct coll_comm *comm, size_t value, size_t *values, zer
     if (result != ZERO_OK)
         coll_state(comm, error);
     for (int rank = 0; rank < comm->world && result == ZERO_OK; rank++) {
-        values[rank] = all[rank].value;
+        if (values)
+            values[rank] = all[rank].value;
         if (all[rank].result != ZERO_OK)
             result = zero_fail(error, (zero_result)all[rank].result, "%s", all[rank].message);
     }

@@ -84,7 +84,7 @@ static zero_result enter(struct coll_comm *comm, struct coll_arena *arena, zero_
     const uint32_t before = family->arena_count;
     if (result == ZERO_OK)
         family->arenas[family->arena_count++] = arena;
-    result = coll_agree(comm, arena->bytes, arena->peer_bytes, result, mine, error);
+    result = coll_agree(comm, 0, NULL, result, mine, error);
     if (result != ZERO_OK)
         family->arena_count = before;
     return result;

@@ -201,9 +201,9 @@ void coll_group_close(struct coll_comm *group);
 /* ------------------------------------------------------------------ agree.c */
 
 /**
- * Tells the others how this rank's part of something went, and a number; values[r] is rank r's. All
- * ranks return the failure of the lowest rank that has one (`mine` has this one's message), or the
- * communicator's. *Collective, ordered.*
+ * Tells the others how this rank's part of something went, and a number; values[r] is rank r's
+ * (NULL: nobody wants them). All ranks return the failure of the lowest rank that has one (`mine`
+ * has this one's message), or the communicator's. *Collective, ordered.*
  */
 zero_result coll_agree(struct coll_comm *comm, size_t value, size_t *values, zero_result result,
                        const struct base_error *mine, struct base_error *error);
