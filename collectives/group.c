@@ -103,6 +103,23 @@ static void add_to_family(struct coll_comm *group)
     *link = group;
 }
 
+/** The others' word for where their parts are. */
+static zero_result check_parts(struct coll_comm *parent, const struct split *split,
+                               struct base_error *error)
+{
+    const size_t most = parent->transport->group_parts;
+    for (int i = 0; i < split->count && most > 0; i++) {
+        const int rank = split->members[i].rank;
+        if (split->parts[rank] < most)
+            continue;
+        coll_fail(parent, ZERO_E_IO, "rank %d: rank %d says that its part of a group is number %zu",
+                  coll_root_rank(parent, parent->rank), coll_root_rank(parent, rank),
+                  split->parts[rank]);
+        return coll_state(parent, error);
+    }
+    return ZERO_OK;
+}
+
 /** Makes this rank's part of its group and finds the others'; *group is NULL where it joins none.
  */
 static zero_result join_group(struct coll_comm *parent, struct split *split,
@@ -116,6 +133,8 @@ static zero_result join_group(struct coll_comm *parent, struct split *split,
     if (*group)
         result = parent->transport->group_prepare(*group, &part, &mine);
     result = coll_agree(parent, part, split->parts, result, &mine, error);
+    if (result == ZERO_OK)
+        result = check_parts(parent, split, error);
     if (result != ZERO_OK || !*group)
         return result;
     for (int i = 0; i < split->count; i++)

@@ -179,7 +179,10 @@ void coll_net_hear_tail(struct coll_net *net, struct net_peer *peer);
 size_t coll_net_copy_bytes(void);
 
 /** Whether a peer reads what this rank has posted in a block for an operation, but for what was
- * sent with it. */
+ * sent with it. Of a reduce-scatter all are said to: whose span is empty, and reads nothing, does
+ * not show in what was posted. Such a peer may make this rank linger until it has made the call;
+ * and the source may be gone before it has, so that it asks for nothing is the one thing that is
+ * believed of a peer. */
 bool coll_net_reads(const struct net_room *room, const struct net_told *told,
                     const struct direct_descriptor *posted);
 

@@ -373,6 +373,7 @@ const struct coll_transport coll_transport_shm = {
     .open = shm_open_comm,
     .close = shm_close_comm,
     .group_prepare = shm_group_prepare,
+    .group_parts = COLL_GROUPS_MAX,
     .group_meet = shm_group_meet,
     .group_close = shm_group_close,
     .arena_alloc = shm_arena_alloc,

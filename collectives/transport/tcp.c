@@ -250,6 +250,7 @@ const struct coll_transport coll_transport_tcp = {
     .withdraw = tcp_withdraw,
     .host = tcp_host,
     .group_prepare = tcp_group_prepare,
+    .group_parts = COLL_GROUPS_MAX,
     .group_meet = tcp_group_meet,
     .group_close = tcp_group_close,
     .arena_alloc = tcp_arena_alloc,

@@ -63,6 +63,8 @@ struct coll_transport {
      * comm->link, and *part, by which the others find it. After an error group_close is still
      * called. */
     zero_result (*group_prepare)(struct coll_comm *comm, size_t *part, struct base_error *error);
+    /** Parts are numbers below this one; 0: they are addresses. */
+    size_t group_parts;
     /** Finds a rank's part. Called for every rank of the group in turn, and after group_prepare has
      * succeeded on all of them. */
     void (*group_meet)(struct coll_comm *comm, int rank, size_t part);
