@@ -153,6 +153,9 @@ bool coll_net_put(struct net_peer *peer, enum net_type type, const void *fixed);
 
 /* ------------------------------------------------------------------ show.c */
 
+/** Those that are left, without the lock. */
+void coll_net_free_shows(struct coll_net *net);
+
 bool coll_net_collect_shows(const struct coll_net *net, struct net_peer *peer);
 bool coll_net_hear_shown(const struct coll_net *net, const struct net_peer *peer,
                          const struct net_shown *shown);

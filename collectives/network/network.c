@@ -383,6 +383,7 @@ void coll_net_free(struct coll_net *net)
         close(net->bell);
     for (size_t room = 0; room < NET_ROOMS; room++)
         base_free(net->rooms[room].copies);
+    coll_net_free_shows(net);
     base_free(net->peers);
     base_free(net->hosts);
     base_free(net->pieces);

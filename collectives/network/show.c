@@ -53,6 +53,15 @@ static void free_show(struct net_show *show)
     base_free(show);
 }
 
+void coll_net_free_shows(struct coll_net *net)
+{
+    while (net->shows) {
+        struct net_show *show = net->shows;
+        net->shows = show->next;
+        free_show(show);
+    }
+}
+
 void coll_net_show_forget(struct coll_net *net, const struct coll_arena *arena)
 {
     pthread_mutex_lock(&net->lock);

@@ -30,6 +30,13 @@ static struct tcp *of(const struct coll_comm *comm)
     return comm->family->root->link;
 }
 
+/** A child made by fork() that closes has no thread, may find the network locked for ever, and its
+ * parent doesn't leave. */
+static bool is_ours(const struct coll_comm *comm)
+{
+    return of(comm)->process == getpid();
+}
+
 /* ------------------------------------------------------------------ memory */
 
 /** Zeroed and touched; NULL for 0 bytes and after an error. */
@@ -85,7 +92,8 @@ static void tcp_arena_show(struct coll_comm *comm, struct coll_arena *arena)
 static void tcp_arena_free(struct coll_comm *comm, struct coll_arena *arena)
 {
     // Its memory is kept until the root is closed.
-    coll_net_show_forget(of(comm)->net, arena);
+    if (is_ours(comm))
+        coll_net_show_forget(of(comm)->net, arena);
 }
 
 /* ------------------------------------------------------------------ life */
@@ -152,12 +160,6 @@ static zero_result tcp_open(struct coll_comm *comm, const struct coll_config *co
                          "communicator %s: %d ranks by tcp need connections to all of them",
                          comm->name, config->world);
     return connect_ranks(comm, config, config->mesh, error);
-}
-
-/** A child made by fork() that closes has no thread, and its parent doesn't leave. */
-static bool is_ours(const struct coll_comm *comm)
-{
-    return of(comm)->process == getpid();
 }
 
 static void tcp_leave(struct coll_comm *root)
@@ -237,7 +239,10 @@ static void close_link(struct coll_comm *comm)
 
 static void tcp_group_close(struct coll_comm *comm)
 {
-    coll_net_group_close(of(comm)->net, comm, close_link);
+    if (is_ours(comm))
+        coll_net_group_close(of(comm)->net, comm, close_link);
+    else
+        close_link(comm);
 }
 
 const struct coll_transport coll_transport_tcp = {
