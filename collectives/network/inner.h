@@ -110,7 +110,6 @@ struct coll_net {
     uint64_t choose_by_ns;
     uint64_t tick_ns, stall_ns, next_tick_ns;
     int epoll, bell;         /**< and what interrupts its wait: an eventfd */
-    bool rung;               /**< something has changed for this rank */
     _Atomic uint32_t kicked; /**< any thread: the bell rings */
     _Atomic uint32_t phase;  /**< any thread: enum net_phase */
 };

@@ -8,8 +8,6 @@
 #include "base/thread.h"
 #include "collectives/network/inner.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -63,6 +61,8 @@ static void end(struct coll_net *net, struct net_peer *peer, int failed)
     peer->lost = true;
     if (!coll_net_failure(net))
         report_death(net, peer, failed);
+    // Who has noticed may be the rank's own thread: this one is to see to what comes of it.
+    eventfd_write(net->bell, 1);
 }
 
 static void report_silence(struct coll_net *net, const struct net_peer *peer)
@@ -160,7 +160,7 @@ static void hear(struct coll_net *net, const struct epoll_event *events, int cou
         uint64_t rung;
         if (events[i].data.u32 == UINT32_MAX) {
             if (eventfd_read(net->bell, &rung) == 0)
-                atomic_store(&net->kicked, 0);
+                atomic_exchange(&net->kicked, 0); // sees what the last teller has stored before
             continue;
         }
         struct net_peer *peer = &net->peers[events[i].data.u32];
@@ -254,16 +254,6 @@ size_t coll_net_bytes(int world)
                                                       slice_of(world) + coll_net_copy_bytes());
 }
 
-/** The system gives up what a peer doesn't acknowledge as long as a silence lasts; where it is no
- * TCP connection there is nothing to set. */
-static void set_patience(int socket, uint64_t stall_ns)
-{
-    const unsigned patience_ms = (unsigned)(stall_ns / 1000000);
-    if (stall_ns > 0)
-        setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
-    setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
-}
-
 /** One copy of a block a rank, and what belongs to it. */
 static void init_peer(struct coll_net *net, const struct boot_mesh *mesh, unsigned char *copies,
                       int rank)
@@ -345,8 +335,11 @@ zero_result coll_net_create(struct coll_net **net, struct coll_comm *root, struc
         return result;
     }
     for (int rank = 0; rank < root->world; rank++) {
+        // Where silence is no matter this is what shows that a host has vanished. A system answers
+        // for its processes, also for those that are suspended; it has no time-out of its own
+        // (TCP_USER_TIMEOUT), in which their time would count.
         if (made->peers[rank].socket >= 0)
-            set_patience(made->peers[rank].socket, stall_ns);
+            setsockopt(made->peers[rank].socket, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
         mesh->sockets[rank] = -1;
     }
     root->family->counters.memory_bytes += coll_net_bytes(root->world);
