@@ -77,6 +77,18 @@ static bool hear_operation(struct coll_net *net, struct net_peer *peer,
     return true;
 }
 
+void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, size_t room)
+{
+    struct direct_block *copy = peer->seen[room].copy;
+    if (!copy)
+        return;
+    // Nothing more is sent about this communicator that it would look at.
+    atomic_store_explicit(&copy->told, DIRECT_GONE, memory_order_release);
+    // Who leaves because of a failure is not to be seen to before the failure is.
+    if (net->chosen.result == 0)
+        atomic_store(&copy->consumed, DIRECT_GONE);
+}
+
 static bool hear_counters(const struct coll_net *net, struct net_peer *peer,
                           const struct net_header *header, const struct net_counters *counters)
 {
@@ -93,11 +105,12 @@ static bool hear_counters(const struct coll_net *net, struct net_peer *peer,
         counters->written < atomic_load(&seen->copy->written))
         return false;
     atomic_store_explicit(&seen->copy->written, counters->written, memory_order_release);
-    if (gone) // nothing more is sent about this communicator that it would look at
-        atomic_store_explicit(&seen->copy->told, DIRECT_GONE, memory_order_release);
-    // Who leaves because of a failure is not to be seen to before the failure is.
-    if (!gone || net->chosen.result == 0)
+    if (!gone)
         atomic_store(&seen->copy->consumed, counters->consumed);
+    // From who leaves the root nothing comes of groups any more, of which it may have said nothing.
+    const size_t last = peer->left ? NET_ROOMS - 1 : header->room;
+    for (size_t room = header->room; gone && room <= last; room++)
+        coll_net_see_off(net, peer, room);
     return true;
 }
 
@@ -218,9 +231,12 @@ static bool hear_gone(const struct coll_net *net, struct net_peer *peer,
                       const struct net_header *header)
 {
     struct net_told *told = &peer->told[header->room];
-    if (header->room == 0 || !told->meets)
+    if (!told->meets || !told->expected)
         return false;
-    told->meets = told->expected = false;
+    told->expected = false;
+    if (header->room == 0) // it is told of the rest, and leaves later
+        return true;
+    told->meets = false;
     atomic_fetch_add(&net->rooms[header->room].block->gone, 1);
     return true;
 }

@@ -61,6 +61,7 @@ struct net_peer {
     bool shut;            /**< the peer was shown the end of what is sent */
     bool heard;           /**< something, since the last tick */
     bool beat;            /**< it is to get one */
+    bool retires;         /**< it is to be told that this rank reads nothing more */
     uint64_t silent;      /**< ticks */
     uint64_t meets, goes; /**< rooms of the peer, a bit each, of which it is to be told so */
     uint64_t noted;       /**< stamp of the note that it was told, */
@@ -168,6 +169,9 @@ size_t coll_net_fixed_bytes(uint32_t type);
  * come. */
 bool coll_net_hear(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
                    const union net_fixed *fixed);
+
+/** A peer has left the communicator of a block of its own, or the root. */
+void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, size_t room);
 
 /** Where the tail of peer->open belongs; NULL: nowhere. */
 unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer);

@@ -61,8 +61,8 @@ void coll_net_tell(struct coll_net *net);
 /** A failure was returned: this rank's sources are not read from now on. *Local.* */
 void coll_net_withdraw(struct coll_net *net);
 
-/** Waits until no living rank needs anything of this one's sources, at most timeout_ns; not at all
- * after a failure. *Local.* */
+/** This rank is about to leave and reads nothing more of the others'. Waits until no living rank
+ * needs anything of its own sources, at most timeout_ns; not at all after a failure. *Local.* */
 void coll_net_linger(struct coll_net *net, uint64_t timeout_ns);
 
 /** This rank has left: ends the thread, which first sends what is to be sent, for a second at most.

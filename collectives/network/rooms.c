@@ -41,6 +41,9 @@ zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group
                                              .world = group->world,
                                              .rank = group->rank,
                                              .copies = copies};
+    // A group that was given up, as not all could make their part, has left its ranks there.
+    for (int rank = 0; rank < net->root->world; rank++)
+        net->peers[rank].told[1 + room] = (struct net_told){0};
     for (int rank = 0; rank < group->world; rank++)
         net->peers[group->root_ranks[rank]].told[1 + room] =
             (struct net_told){.expected = rank != group->rank, .index = rank};
@@ -59,6 +62,8 @@ void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank
     peer->seen[1 + room] = (struct net_seen){.copy = copy, .room = own};
     peer->told[own].copy = copy;
     peer->meets |= UINT64_C(1) << room;
+    if (peer->left)
+        coll_net_see_off(net, peer, 1 + room);
     coll_direct_group_meet(group, rank, copy);
     pthread_mutex_unlock(&net->lock);
     coll_net_tell(net);
@@ -150,11 +155,22 @@ static bool anyone_needs(const struct coll_net *net)
     return false;
 }
 
+static void retire(struct coll_net *net)
+{
+    coll_direct_forget_wishes(net->root);
+    pthread_mutex_lock(&net->lock);
+    for (int rank = 0; rank < net->root->world; rank++)
+        net->peers[rank].retires = true;
+    pthread_mutex_unlock(&net->lock);
+    coll_net_tell(net);
+}
+
 void coll_net_linger(struct coll_net *net, uint64_t timeout_ns)
 {
     const uint64_t most_ns = UINT64_C(10000000);
     struct coll_clock clock = {0};
     bool needed = true;
+    retire(net);
     while (needed && coll_failed(net->root) == ZERO_OK && coll_waited(&clock) < timeout_ns) {
         coll_direct_sleep_begin(net->root);
         pthread_mutex_lock(&net->lock);

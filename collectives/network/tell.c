@@ -114,7 +114,7 @@ static bool collect_rooms(const struct coll_net *net, struct net_peer *peer)
         if (!told->meets)
             continue;
         const bool all = collect_room(net, peer, number);
-        if (told->copy)
+        if (told->copy && told->peer_consumed != DIRECT_GONE)
             atomic_store_explicit(&told->copy->told, told->operations, memory_order_release);
         if (!all)
             return false;
@@ -152,6 +152,16 @@ static bool collect_note(const struct coll_net *net, struct net_peer *peer)
     if (!put(peer, NET_NOTE, 0, &copy, 0))
         return false;
     peer->noted = copy.stamp;
+    return true;
+}
+
+/** Tells that this rank, about to leave, reads nothing more of anybody: two that wait for each
+ * other to have read would do so in vain. */
+static bool collect_retirement(struct net_peer *peer)
+{
+    if (peer->retires && !put(peer, NET_GONE, 0, NULL, 0))
+        return false;
+    peer->retires = false;
     return true;
 }
 
@@ -201,8 +211,8 @@ void coll_net_collect(struct coll_net *net, struct net_peer *peer)
         return;
     if (!collect_note(net, peer) || !collect_marks(peer, NET_MEET, &peer->meets) ||
         !collect_rooms(net, peer) || !coll_net_collect_shows(net, peer) ||
-        !collect_marks(peer, NET_GONE, &peer->goes) || !collect_poison(net, peer) ||
-        !collect_wish(net, peer))
+        !collect_marks(peer, NET_GONE, &peer->goes) || !collect_retirement(peer) ||
+        !collect_poison(net, peer) || !collect_wish(net, peer))
         return;
     if (peer->piece > 0 && !put_tail(peer, NET_PIECE, 0, NULL, peer->bytes, peer->piece))
         return;

@@ -20,7 +20,7 @@ enum net_type {
     NET_ASK,   /**< for a piece */
     NET_PIECE, /**< tail: the piece */
     NET_MEET,  /**< the sender looks at this block from now on */
-    NET_GONE,  /**< and will not any more */
+    NET_GONE,  /**< and will not any more; of block 0: the sender reads no source any more */
     NET_SHOWN, /**< a part of a small arena of the sender's */
     NET_BEAT,
     NET_TYPES,
