@@ -104,6 +104,67 @@ static void leaving(void **state)
     on_all(WORLD, early_rank, &(int){1});
 }
 
+/** A run that waits out no time-out. */
+static void on_all_soon(int world, rank_fn fn)
+{
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+        const uint64_t began = base_clock_ns();
+        if (test_takes_transport(transports[i]))
+            assert_true(run_ranks(transports[i], world, 60 * second, fn, NULL));
+        assert_true(base_clock_ns() - began < 30 * second);
+    }
+}
+
+/** Everybody leaves with a gather under way, whose result nobody waits for. */
+static bool hasty_rank(struct coll_comm *comm, void *user)
+{
+    static _Thread_local struct coll_span spans[WORLD];
+    static _Thread_local struct coll_request request;
+    static unsigned char all[WORLD * BLOCK];
+    (void)user;
+    struct coll_arena *arena;
+    CHECK_OK(comm, coll_arena_create(comm, BLOCK, &arena, NULL));
+    for (int rank = 0; rank < coll_world(comm); rank++)
+        spans[rank] = (struct coll_span){(size_t)rank * BLOCK, BLOCK};
+    request = (struct coll_request){0};
+    const struct coll_all_gather op = {
+        .source = coll_arena_base(arena), .recv = all, .spans = spans};
+    CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+    return true;
+}
+
+/** Who leaves reads no more: nobody waits for it. */
+static void leaving_at_once(void **state)
+{
+    (void)state;
+    on_all_soon(2, hasty_rank);
+    on_all_soon(WORLD, hasty_rank);
+}
+
+/** Room for a group that was given up is another one's, of fewer ranks. */
+static bool given_up_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    const int me = coll_rank(comm);
+    struct coll_comm *group;
+    if (me == 3)
+        CHECK(base_fault_set("alloc@4", NULL) == ZERO_OK);
+    CHECK(coll_split(comm, 0, me, &group, NULL) == ZERO_E_NOMEM);
+    CHECK(base_fault_set(NULL, NULL) == ZERO_OK);
+    CHECK_OK(comm, coll_split(comm, me / 2, me, &group, NULL));
+    CHECK_OK(comm, coll_barrier(group));
+    return true;
+}
+
+static void leaving_after_a_failed_split(void **state)
+{
+    (void)state;
+    const uint64_t began = base_clock_ns();
+    if (test_takes_transport("tcp"))
+        assert_true(run_ranks("tcp", 4, 60 * second, given_up_rank, NULL));
+    assert_true(base_clock_ns() - began < 30 * second);
+}
+
 /* ------------------------------------------------------------------ connections */
 
 /** A byte now and then. */
@@ -222,6 +283,25 @@ static void deaths(void **state)
     assert_true(run_tcp_watched(WORLD, 1, 20 * second, second, stopped_rank, &victim));
 }
 
+/** A connection that breaks while this rank sends, on whichever thread. */
+static bool cut_off_rank(struct coll_comm *comm, void *user)
+{
+    if (coll_rank(comm) != 0)
+        return ends_in(comm, ZERO_E_PEER, "rank 0 died on host0");
+    CHECK(base_fault_set(user, NULL) == ZERO_OK);
+    return ends_in(comm, ZERO_E_PEER, "(the connection: Connection timed out)");
+}
+
+static void broken_connections(void **state)
+{
+    (void)state;
+    for (int send = 1; send <= 20 && test_takes_transport("tcp"); send++) {
+        char fault[32];
+        snprintf(fault, sizeof fault, "net.send:etimedout@%d", send);
+        assert_true(run_ranks("tcp", 2, 0, cut_off_rank, fault));
+    }
+}
+
 static int descriptors(void)
 {
     int count = 0;
@@ -268,12 +348,18 @@ static bool forking_rank(struct coll_comm *comm, void *user)
 {
     (void)user;
     int status = -1;
+    struct coll_comm *group;
+    struct coll_arena *arena;
+    CHECK_OK(comm, coll_split(comm, 0, 0, &group, NULL));
+    CHECK_OK(comm, coll_arena_create(comm, 100, &arena, NULL));
     const pid_t child = fork();
     if (child == 0) {
         coll_close(comm);
         _exit(0);
     }
     CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK_OK(comm, coll_barrier(group));
+    coll_close(group);
     CHECK_OK(comm, coll_barrier(comm));
     return true;
 }
@@ -387,6 +473,205 @@ static void nonsense(void **state)
     }
 }
 
+/** Passes on what a rank sends to another one. */
+struct relay {
+    int from, to;
+    void (*change)(const struct net_header *header, unsigned char *rest); /**< or NULL */
+};
+
+static bool move_all(int socket, unsigned char *bytes, size_t count, bool send_them)
+{
+    for (size_t done = 0; done < count;) {
+        const ssize_t moved = send_them ? send(socket, bytes + done, count - done, MSG_NOSIGNAL)
+                                        : recv(socket, bytes + done, count - done, 0);
+        if (moved <= 0)
+            return false;
+        done += (size_t)moved;
+    }
+    return true;
+}
+
+static void *relay(void *user)
+{
+    enum { MOST = sizeof(union net_fixed) + COLL_SMALL_BYTES };
+    const struct relay *relay = user;
+    const size_t at = sizeof(struct net_header);
+    unsigned char *frame = malloc(at + MOST);
+    struct net_header header;
+    while (frame && move_all(relay->from, frame, at, false)) {
+        memcpy(&header, frame, at);
+        if (header.bytes > MOST || !move_all(relay->from, frame + at, header.bytes, false))
+            break;
+        if (relay->change)
+            relay->change(&header, frame + at);
+        if (!move_all(relay->to, frame, at + header.bytes, true))
+            break;
+    }
+    free(frame);
+    shutdown(relay->to, SHUT_WR);
+    return NULL;
+}
+
+typedef zero_result (*party_fn)(struct coll_comm *comm, struct base_error *error);
+
+struct party {
+    int rank, socket;
+    party_fn fn;
+    zero_result result;
+    struct base_error error;
+};
+
+static void *run_party(void *user)
+{
+    struct party *self = user;
+    int sockets[2];
+    char hosts[2][BOOT_HOST_BYTES] = {"here", "there"};
+    struct boot_mesh mesh = {2, sockets, hosts, NULL};
+    const struct coll_config config = {.transport = "tcp",
+                                       .rank = self->rank,
+                                       .world = 2,
+                                       .job = "coll-test-relay",
+                                       .name = "test",
+                                       .mesh = &mesh,
+                                       .timeout_ns = 20 * second};
+    struct coll_comm *comm;
+    sockets[self->rank] = -1;
+    sockets[1 - self->rank] = self->socket;
+    self->result = coll_open(&comm, &config, &self->error);
+    if (self->result == ZERO_OK)
+        self->result = self->fn(comm, &self->error);
+    coll_close(comm);
+    return NULL;
+}
+
+typedef void (*change_fn)(const struct net_header *header, unsigned char *rest);
+
+/** Two ranks, and what happens to what each sends; the first one's result. */
+static zero_result run_relayed(party_fn fn, change_fn from_0, change_fn from_1,
+                               struct base_error *error)
+{
+    int pairs[2][2];
+    struct party ranks[2] = {{.rank = 0, .fn = fn}, {.rank = 1, .fn = fn}};
+    pthread_t threads[4];
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pairs[rank]), 0);
+        ranks[rank].socket = pairs[rank][0];
+    }
+    struct relay relays[2] = {{pairs[0][1], pairs[1][1], from_0},
+                              {pairs[1][1], pairs[0][1], from_1}};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, run_party, &ranks[i]), 0);
+        assert_int_equal(pthread_create(&threads[2 + i], NULL, relay, &relays[i]), 0);
+    }
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int rank = 0; rank < 2; rank++)
+        close(pairs[rank][1]);
+    *error = ranks[0].error;
+    return ranks[0].result;
+}
+
+static zero_result split_once(struct coll_comm *comm, struct base_error *error)
+{
+    struct coll_comm *group;
+    return coll_split(comm, 0, 0, &group, error);
+}
+
+/** A rank's part of a split: of its operations the only one too large for a descriptor. */
+static unsigned char *verdict_in(const struct net_header *header, unsigned char *rest)
+{
+    const size_t operation = sizeof(struct net_operation);
+    return header->type == NET_OPERATION && header->bytes > operation ? rest + operation : NULL;
+}
+
+static void no_such_room(const struct net_header *header, unsigned char *rest)
+{
+    const size_t room = COLL_GROUPS_MAX;
+    if (verdict_in(header, rest))
+        memcpy(verdict_in(header, rest), &room, sizeof room);
+}
+
+/** A failure whose message doesn't end. */
+static void endless_message(const struct net_header *header, unsigned char *rest)
+{
+    const int32_t result = ZERO_E_LIMIT;
+    unsigned char *verdict = verdict_in(header, rest);
+    if (!verdict)
+        return;
+    memset(verdict, 'x', header->bytes - sizeof(struct net_operation));
+    memcpy(verdict + sizeof(size_t), &result, sizeof result);
+}
+
+static void split_nonsense(void **state)
+{
+    (void)state;
+    struct base_error error;
+    assert_int_equal(run_relayed(split_once, NULL, NULL, &error), ZERO_OK);
+    assert_int_equal(run_relayed(split_once, NULL, no_such_room, &error), ZERO_E_IO);
+    assert_string_equal(error.message, "rank 0: rank 1 says that its part of a group is number 64");
+    assert_int_equal(run_relayed(split_once, NULL, endless_message, &error), ZERO_E_LIMIT);
+    assert_int_equal(strspn(error.message, "x"), COLL_MESSAGE_BYTES - 1);
+}
+
+/** Rank 1 leaves a group, at once or when both have met there; rank 0 goes on. */
+static zero_result go_on(struct coll_comm *comm, bool met, struct base_error *error)
+{
+    static unsigned char byte;
+    struct coll_comm *group;
+    zero_result result = coll_split(comm, 0, coll_rank(comm), &group, error);
+    if (result == ZERO_OK && met)
+        result = coll_barrier(group);
+    const int count = result == ZERO_OK && coll_rank(comm) == 0 ? 3 * DIRECT_RING : 0;
+    for (int i = 0; i < count && result == ZERO_OK; i++) {
+        struct coll_request request = {0};
+        const struct coll_bulk_broadcast op = {.data = &byte, .bytes = 1, .root = 0};
+        result = coll_broadcast_start(group, &op, &request);
+        if (result == ZERO_OK)
+            result = coll_drain(group, &request);
+        usleep(i == 20 ? 100000 : 0);
+    }
+    coll_state(comm, error);
+    coll_close(group);
+    return result == ZERO_OK && met ? coll_barrier(comm) : result;
+}
+
+static zero_result go_on_unmet(struct coll_comm *comm, struct base_error *error)
+{
+    return go_on(comm, false, error);
+}
+
+static zero_result go_on_met(struct coll_comm *comm, struct base_error *error)
+{
+    return go_on(comm, true, error);
+}
+
+static void late_gone(const struct net_header *header, unsigned char *rest)
+{
+    (void)rest;
+    usleep(header->type == NET_GONE ? 50000 : 0);
+}
+
+static void late_meet(const struct net_header *header, unsigned char *rest)
+{
+    (void)rest;
+    usleep(header->type == NET_MEET ? 50000 : 0);
+}
+
+/** What is said of a group arrives late, or is never said. */
+static void left_alone(void **state)
+{
+    (void)state;
+    static const change_fn changes[][2] = {
+        {NULL, NULL}, {NULL, late_gone}, {late_meet, NULL}, {NULL, late_meet}};
+    static const party_fn parties[] = {go_on_unmet, go_on_met};
+    struct base_error error;
+    for (size_t i = 0; i < 2 * sizeof changes / sizeof *changes; i++) {
+        const change_fn *change = changes[i / 2];
+        if (run_relayed(parties[i % 2], change[0], change[1], &error) != ZERO_OK)
+            fail_msg("%zu: %s", i, error.message);
+    }
+}
+
 /** Anything at all: an error, and no harm. */
 static void noise(void **state)
 {
@@ -424,10 +709,19 @@ static void noise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shown),           cmocka_unit_test(leaving),
-        cmocka_unit_test(short_transfers), cmocka_unit_test(deaths),
-        cmocka_unit_test(forks),           cmocka_unit_test(short_of_everything),
-        cmocka_unit_test(nonsense),        cmocka_unit_test(noise),
+        cmocka_unit_test(shown),
+        cmocka_unit_test(leaving),
+        cmocka_unit_test(leaving_at_once),
+        cmocka_unit_test(leaving_after_a_failed_split),
+        cmocka_unit_test(short_transfers),
+        cmocka_unit_test(broken_connections),
+        cmocka_unit_test(deaths),
+        cmocka_unit_test(forks),
+        cmocka_unit_test(short_of_everything),
+        cmocka_unit_test(nonsense),
+        cmocka_unit_test(split_nonsense),
+        cmocka_unit_test(left_alone),
+        cmocka_unit_test(noise),
     };
     return cmocka_run_group_tests_name("coll_tcp", tests, NULL, NULL);
 }
