@@ -59,7 +59,8 @@ void boot_job(char job[BOOT_JOB_BYTES], char *const *environment);
 
 /**
  * Writes for people, at most `size` bytes with the final zero, what boot_discover() finds and why:
- * rank, world, job, the variables used, those seen and not used, or the error. *Local.*
+ * rank, world, job, where rank 0 is if ranks are on several hosts, the variables used, those seen
+ * and not used, or the error. *Local.*
  */
 void boot_explain(char *const *environment, char *text, size_t size);
 

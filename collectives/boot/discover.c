@@ -1,6 +1,7 @@
 #include "collectives/boot/boot.h"
 #include "collectives/boot/environment.h"
 #include "collectives/boot/family.h"
+#include "collectives/boot/mesh.h"
 
 #include "base/hash.h"
 
@@ -232,6 +233,21 @@ static void explain_place(struct base_text *text, const struct boot_place *place
     base_text_add(text, "job          %s\n", place->job);
 }
 
+// Ranks of one host need not know.
+static void explain_master(struct base_text *text, const struct boot_place *place,
+                           char *const *environment)
+{
+    struct boot_master master;
+    struct base_error error = {.result = ZERO_OK};
+    if (!place->local_world || place->local_world == place->world)
+        return;
+    if (boot_find_master(&master, environment, &error))
+        base_text_add(text, "rank 0 is at unknown: %s\n", error.message);
+    else
+        base_text_add(text, "rank 0 is at port %d of %s, from %s\n", master.port, master.address,
+                      master.source);
+}
+
 static void explain_unused(struct base_text *text, const struct survey *survey,
                            char *const *environment)
 {
@@ -271,5 +287,7 @@ void boot_explain(char *const *environment, char *text, size_t size)
         base_text_add(&out, "error        %s\n", error.message);
     else
         explain_place(&out, &place);
+    if (!error.result)
+        explain_master(&out, &place, environment);
     explain_unused(&out, &survey, environment);
 }

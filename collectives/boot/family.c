@@ -68,7 +68,7 @@ static bool job_zero(struct base_text *text, char *const *environment)
 }
 
 // The run id alone is "none" by default: the port tells jobs of one host apart, the restart count
-// lives of one job.
+// lives of one job. Every host counts its own restarts, and all have ended before any starts again.
 static bool job_torchrun(struct base_text *text, char *const *environment)
 {
     static const char *const names[] = {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",
@@ -76,7 +76,10 @@ static bool job_torchrun(struct base_text *text, char *const *environment)
     const char *port = boot_variable(environment, "MASTER_PORT");
     if (!port || !*port)
         return false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *world = boot_variable(environment, "WORLD_SIZE");
+    const char *here = boot_variable(environment, "LOCAL_WORLD_SIZE");
+    const size_t count = sizeof names / sizeof *names - (world && here && strcmp(world, here) != 0);
+    for (size_t i = 0; i < count; i++) {
         const char *value = boot_variable(environment, names[i]);
         base_text_add(text, "%s%s", i ? ":" : "", value ? value : "");
     }

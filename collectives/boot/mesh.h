@@ -4,8 +4,8 @@
  * Rank 0 listens at an address that every rank finds in its launcher's environment; the others call
  * it until it answers. When all have come it gives each the addresses of all, and each calls those
  * of lower numbers. What was connected is TCP, over IPv4 or IPv6, and nothing more: no byte is
- * encrypted, and whoever knows the job's id, and its secret if it has one, and can reach the port
- * before all ranks have come, can take a rank's place.
+ * encrypted, and whoever can reach rank 0's port before all ranks have come, and knows the job's
+ * secret if it has one, can take a rank's place.
  */
 #ifndef COLLECTIVES_BOOT_MESH_H
 #define COLLECTIVES_BOOT_MESH_H
@@ -21,7 +21,8 @@ enum {
 
 /** Where rank 0 listens. */
 struct boot_master {
-    char address[BOOT_ADDRESS_BYTES]; /**< a name, or an address of IPv4 or IPv6 without brackets */
+    char address[BOOT_ADDRESS_BYTES]; /**< a name, or an address of IPv4 or IPv6 without brackets,
+                                           none that holds on one link only */
     int port;
     char source[128];               /**< the variables it came from, for people */
     char secret[BOOT_SECRET_BYTES]; /**< "": none */

@@ -43,7 +43,23 @@ static const struct good good_cases[] = {
      "zero-run",
      ".zero-run.abc"},
     {"zero-run by hand", {"ZERO_RANK=0", "ZERO_WORLD_SIZE=2"}, 0, 2, -1, 0, "zero-run", NULL},
-    {"torchrun", {TORCHRUN}, 3, 8, 1, 2, "torchrun", ".torchrun.none:node-0:29500:2"},
+    {"torchrun, each host's with a count of restarts of its own",
+     {TORCHRUN},
+     3,
+     8,
+     1,
+     2,
+     "torchrun",
+     ".torchrun.none:node-0:29500"},
+    {"torchrun on one host",
+     {"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=n",
+      "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_RESTART_COUNT=2"},
+     1,
+     2,
+     1,
+     2,
+     "torchrun",
+     ".torchrun.none:n:29500:2"},
     {"Azure ML pytorch",
      {"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=0", "NODE_RANK=1", "MASTER_ADDR=h", "MASTER_PORT=6105"},
      1,
@@ -455,6 +471,16 @@ static void decisions_are_explained(void **state)
     explained(different, "error        RANK=0");
     explained(different, "(Open MPI): disagrees");
     explained((const char *[]){"ZERO_RANK=x", "ZERO_WORLD_SIZE=2", NULL}, "error        ZERO_RANK");
+    const char *hosts[] = {"RANK=0",
+                           "WORLD_SIZE=2",
+                           "LOCAL_RANK=0",
+                           "LOCAL_WORLD_SIZE=1",
+                           "MASTER_ADDR=node1",
+                           "MASTER_PORT=29500",
+                           NULL};
+    explained(hosts, "rank 0 is at port 29501 of node1, from MASTER_ADDR, MASTER_PORT + 1\n");
+    hosts[4] = "HOME=/";
+    explained(hosts, "rank 0 is at unknown: no variable says where rank 0 is");
     // What is malformed is the error, and nothing besides.
     static char only_error[1024];
     boot_explain(as_environment((const char *[]){"PMI_RANK=5", "PMI_SIZE=2", NULL}), only_error,

@@ -1,0 +1,241 @@
+// Every rank but 0 of a meeting of several hosts: calls rank 0 until it knows this rank, hears
+// where the others are, and gets a connection to each.
+
+#include "collectives/boot/stream.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const uint64_t hello_ns = UINT64_C(2000000000); // for another rank to introduce itself
+
+static uint64_t patience(const struct mesh_meeting *meeting)
+{
+    return meeting->place->deadline_ns + BOOT_VERDICT_NS;
+}
+
+/* ------------------------------------------------------------------ rank 0 */
+
+// Where other guests reach this one: by the interface that leads to rank 0. By loopback only they
+// do who are on this host, which need not be all.
+static zero_result open_listener(const struct mesh_meeting *meeting, int *listener, int *port,
+                                 struct base_error *error)
+{
+    unsigned char address[MESH_ADDRESS_BYTES], named[MESH_ADDRESS_BYTES];
+    if (!mesh_address(meeting->mesh->sockets[0], false, address, port))
+        return zero_fail(error, ZERO_E_PEER, "it has closed its connection");
+    if (mesh_is_loopback(address) && !mesh_names_loopback(meeting->master, named))
+        memset(address, 0, sizeof address);
+    const zero_result result = mesh_listen(listener, address, 0, meeting->mesh->world, error);
+    if (result)
+        return result < 0 ? result : zero_fail(error, ZERO_E_IO, "no port is free to listen at");
+    return mesh_address(*listener, false, address, port)
+               ? ZERO_OK
+               : zero_fail(error, ZERO_E_IO, "the listening socket has no address");
+}
+
+static zero_result introduce(const struct mesh_meeting *meeting, int port, struct base_error *error)
+{
+    const struct boot_meeting *place = meeting->place;
+    struct mesh_hello hello = {.rank = place->rank,
+                               .world = place->world,
+                               .pid = meeting->mesh->pids[place->rank],
+                               .port = (uint32_t)port};
+    snprintf(hello.job, sizeof hello.job, "%s", place->job);
+    snprintf(hello.name, sizeof hello.name, "%s", place->name);
+    memcpy(hello.secret, meeting->master->secret, sizeof hello.secret);
+    memcpy(hello.host, meeting->mesh->hosts[place->rank], sizeof hello.host);
+    return mesh_send(meeting->mesh->sockets[0], MESH_HELLO, &hello, sizeof hello, patience(meeting),
+                     error);
+}
+
+// One call of rank 0. ZERO_AGAIN: it does not answer, or not this meeting yet; error says why.
+static zero_result call(struct mesh_meeting *meeting, int *listener, struct base_error *error)
+{
+    int *socket = &meeting->mesh->sockets[0], port;
+    if (mesh_call(socket, meeting->master, patience(meeting), error))
+        return ZERO_AGAIN;
+    struct mesh_header header;
+    zero_result result = open_listener(meeting, listener, &port, error);
+    if (!result)
+        result = introduce(meeting, port, error);
+    if (!result)
+        result = mesh_receive(*socket, &header, 0, patience(meeting), error);
+    if (!result && header.type == MESH_KNOWN)
+        return ZERO_OK;
+    boot_fd_close(socket);
+    boot_fd_close(listener);
+    if (!result && header.type == MESH_LATER)
+        zero_fail(error, ZERO_E_TIMEOUT, "it is meeting for another communicator");
+    else if (!result)
+        return zero_fail(error, ZERO_E_INVALID, "it answered by a message of type %u", header.type);
+    // It may have closed its listener, or ended, before it looked at this call.
+    return !result || result == ZERO_E_PEER ? ZERO_AGAIN : result;
+}
+
+static zero_result call_until_known(struct mesh_meeting *meeting, int *listener,
+                                    struct base_error *error)
+{
+    const struct boot_master *master = meeting->master;
+    for (int pause_ms = 1;; pause_ms = pause_ms < 64 ? 2 * pause_ms : 100) {
+        struct base_error why = {.result = ZERO_OK};
+        const zero_result result = call(meeting, listener, &why);
+        if (result == ZERO_OK)
+            return ZERO_OK;
+        const int left = boot_time_left(meeting->place->deadline_ns, pause_ms);
+        if (result == ZERO_AGAIN && left > 0) {
+            poll(NULL, 0, left);
+            continue;
+        }
+        return zero_fail(error, result == ZERO_AGAIN ? ZERO_E_TIMEOUT : result,
+                         "rank %d (host %s): rank 0 of %d at port %d of %s (%s): %s",
+                         meeting->place->rank, meeting->mesh->hosts[meeting->place->rank],
+                         meeting->place->world, master->port, master->address, master->source,
+                         why.message);
+    }
+}
+
+// Waits for rank 0's message of this type, with so many bytes.
+static zero_result hear_rank_0(const struct mesh_meeting *meeting, enum mesh_type type,
+                               void *payload, size_t length, struct base_error *error)
+{
+    const int socket = meeting->mesh->sockets[0];
+    struct mesh_header header;
+    zero_result result = mesh_receive(socket, &header, length, patience(meeting), error);
+    if (!result && (header.type != type || header.length != length))
+        result = zero_fail(error, ZERO_E_INVALID, "rank 0 sent %u bytes of type %u", header.length,
+                           header.type);
+    return result ? result : mesh_receive_bytes(socket, payload, length, patience(meeting), error);
+}
+
+static zero_result learn(struct mesh_meeting *meeting, struct base_error *error)
+{
+    struct boot_mesh *mesh = meeting->mesh;
+    const zero_result result =
+        hear_rank_0(meeting, MESH_TABLE, meeting->table, mesh_table_bytes(mesh->world), error);
+    for (int rank = 0; rank < mesh->world && !result; rank++) {
+        if (rank == meeting->place->rank)
+            continue;
+        memcpy(mesh->hosts[rank], meeting->entries[rank].host, sizeof mesh->hosts[rank]);
+        mesh->hosts[rank][BOOT_HOST_BYTES - 1] = '\0';
+        mesh->pids[rank] = meeting->entries[rank].pid;
+    }
+    return result;
+}
+
+/* ------------------------------------------------------------------ the other guests */
+
+static uint64_t token_of(const struct mesh_meeting *meeting)
+{
+    uint64_t token;
+    memcpy(&token, meeting->table, sizeof token);
+    return token;
+}
+
+static zero_result call_guest(struct mesh_meeting *meeting, int rank, struct base_error *error)
+{
+    const struct mesh_entry *entry = &meeting->entries[rank];
+    const struct mesh_peer peer = {.token = token_of(meeting),
+                                   .rank = (uint32_t)meeting->place->rank};
+    struct base_error why = {.result = ZERO_OK};
+    int *socket = &meeting->mesh->sockets[rank];
+    zero_result result =
+        mesh_connect(socket, entry->address, (int)entry->port, meeting->place->deadline_ns, &why);
+    if (!result)
+        result =
+            mesh_send(*socket, MESH_PEER, &peer, sizeof peer, meeting->place->deadline_ns, &why);
+    return result ? zero_fail(error, result,
+                              "reaching rank %d (host %s) at port %u, where it listens: %s", rank,
+                              entry->host, entry->port, why.message)
+                  : ZERO_OK;
+}
+
+// Takes a call if it is of a rank that is missing here; whoever else calls is hung up on.
+static zero_result take_call(struct mesh_meeting *meeting, int listener, int *missing,
+                             struct base_error *error)
+{
+    struct mesh_header header;
+    struct mesh_peer peer;
+    int fd;
+    const zero_result result = mesh_accept(&fd, listener, error);
+    if (result || fd < 0)
+        return result;
+    const uint64_t deadline = base_clock_ns() + hello_ns;
+    struct boot_mesh *mesh = meeting->mesh;
+    if (mesh_receive(fd, &header, sizeof peer, deadline, NULL) || header.type != MESH_PEER ||
+        header.length != sizeof peer ||
+        mesh_receive_bytes(fd, &peer, sizeof peer, deadline, NULL) ||
+        peer.token != token_of(meeting) || peer.rank <= (uint32_t)meeting->place->rank ||
+        peer.rank >= (uint32_t)mesh->world || mesh->sockets[peer.rank] >= 0) {
+        base_logf(meeting->place->log, ZERO_LOG_WARN, "coll",
+                  "rank %d hung up on a call that is no missing rank's", meeting->place->rank);
+        boot_fd_close(&fd);
+        return ZERO_OK;
+    }
+    mesh->sockets[peer.rank] = fd;
+    --*missing;
+    return ZERO_OK;
+}
+
+// Waits for the calls of guests with higher numbers, and for rank 0, which knows who fails.
+static zero_result take_calls(struct mesh_meeting *meeting, int listener, struct base_error *error)
+{
+    const struct boot_mesh *mesh = meeting->mesh;
+    for (int missing = mesh->world - 1 - meeting->place->rank; missing > 0;) {
+        struct pollfd polls[2] = {{.fd = listener, .events = POLLIN},
+                                  {.fd = mesh->sockets[0], .events = POLLIN}};
+        const int left = boot_time_left(patience(meeting), 1000);
+        if (left == 0)
+            return zero_fail(error, ZERO_E_TIMEOUT, "%d ranks did not call this one in time",
+                             missing);
+        if (poll(polls, 2, left) < 0 && errno != EINTR)
+            return zero_fail_errno(error, ZERO_E_IO, errno, "waiting for the other ranks");
+        zero_result result = ZERO_OK;
+        if (polls[1].revents) // nothing but that it gives up can come now
+            result = hear_rank_0(meeting, MESH_FAIL, NULL, 0, error);
+        else if (polls[0].revents)
+            result = take_call(meeting, listener, &missing, error);
+        if (result)
+            return result;
+    }
+    return ZERO_OK;
+}
+
+static zero_result connect_guests(struct mesh_meeting *meeting, int listener,
+                                  struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    for (int rank = 1; rank < meeting->place->rank && !result; rank++)
+        result = call_guest(meeting, rank, error);
+    if (!result)
+        result = take_calls(meeting, listener, error);
+    if (result)
+        mesh_send_failure(meeting->mesh->sockets[0], result, error->message);
+    return result;
+}
+
+zero_result mesh_guest(struct mesh_meeting *meeting, struct base_error *error)
+{
+    int listener = -1;
+    zero_result result = call_until_known(meeting, &listener, error);
+    if (result)
+        return result;
+    struct base_error failure = {.result = ZERO_OK};
+    result = learn(meeting, &failure);
+    if (!result)
+        result = connect_guests(meeting, listener, &failure);
+    boot_fd_close(&listener);
+    if (!result)
+        result =
+            mesh_send(meeting->mesh->sockets[0], MESH_READY, NULL, 0, patience(meeting), &failure);
+    if (!result)
+        result = hear_rank_0(meeting, MESH_GO, NULL, 0, &failure);
+    if (!result)
+        return ZERO_OK;
+    return zero_fail(error, result, "rank %d (host %s), meeting rank 0 (host %s): %s",
+                     meeting->place->rank, meeting->mesh->hosts[meeting->place->rank],
+                     *meeting->mesh->hosts[0] ? meeting->mesh->hosts[0] : meeting->master->address,
+                     failure.message);
+}

@@ -1,0 +1,421 @@
+// Rank 0 of a meeting of several hosts: listens until every rank has come, tells each where all of
+// them are, and waits until they are connected to each other.
+
+#include "collectives/boot/stream.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+static const uint64_t hello_ns = UINT64_C(2000000000); // to introduce oneself
+static const uint64_t busy_ns = UINT64_C(30000000000); // for a port to become free
+
+// Connected, but not yet introduced.
+struct caller {
+    int fd;
+    uint64_t deadline_ns;
+    size_t used; // bytes of `said` that are there
+    struct {
+        struct mesh_header header;
+        struct mesh_hello hello;
+    } said;
+};
+
+struct host {
+    struct mesh_meeting *meeting;
+    int listener;
+    int missing;
+    int caller_count;
+    struct caller callers[BOOT_CALLERS_MAX];
+};
+
+static zero_result open_listener(struct host *host, uint64_t deadline_ns, struct base_error *error)
+{
+    const struct boot_master *master = host->meeting->master;
+    unsigned char address[MESH_ADDRESS_BYTES] = {0};
+    if (!mesh_names_loopback(master, address))
+        memset(address, 0, sizeof address);
+    const uint64_t patience = base_clock_ns() + busy_ns;
+    for (bool told = false;; told = true) {
+        const zero_result result =
+            mesh_listen(&host->listener, address, master->port,
+                        host->meeting->place->world + BOOT_CALLERS_MAX, error);
+        if (result != ZERO_AGAIN)
+            return result;
+        if (!told)
+            base_logf(host->meeting->place->log, ZERO_LOG_WARN, "coll",
+                      "rank 0: port %d (%s) is in use; waiting for it", master->port,
+                      master->source);
+        const int left = boot_time_left(patience < deadline_ns ? patience : deadline_ns, 50);
+        if (left == 0)
+            return zero_fail(error, ZERO_E_IO,
+                             "rank 0: port %d (%s) is in use by another process: give the job "
+                             "another one (ZERO_MASTER_PORT)",
+                             master->port, master->source);
+        poll(NULL, 0, left);
+    }
+}
+
+/* ------------------------------------------------------------------ who calls */
+
+static void address_text(const unsigned char address[MESH_ADDRESS_BYTES], char *text, size_t size)
+{
+    struct base_text out = {text, size, 0};
+    text[0] = '\0';
+    if (address[10] == 0xff && address[11] == 0xff)
+        base_text_add(&out, "%u.%u.%u.%u", address[12], address[13], address[14], address[15]);
+    else
+        for (int i = 0; i < MESH_ADDRESS_BYTES; i += 2)
+            base_text_add(&out, "%s%x", i ? ":" : "", address[i] << 8 | address[i + 1]);
+}
+
+static void refuse(struct host *host, struct caller *caller, zero_result result, const char *why)
+{
+    unsigned char address[MESH_ADDRESS_BYTES] = {0};
+    int port = 0;
+    char from[48], bytes[BOOT_TEXT_BYTES] = "";
+    mesh_address(caller->fd, true, address, &port);
+    address_text(address, from, sizeof from);
+    base_logf(host->meeting->place->log, ZERO_LOG_WARN, "coll",
+              "refused a call from %s at the rendezvous of job %s, \"%s\": %s", from,
+              host->meeting->place->job, host->meeting->place->name, why);
+    struct base_text text = {bytes, sizeof bytes, 0};
+    base_text_add(&text, "refused by rank 0 (host %s): %s", host->meeting->mesh->hosts[0], why);
+    mesh_send_failure(caller->fd, result, bytes);
+    boot_fd_close(&caller->fd);
+}
+
+// All of it, whatever it is, so that the time taken says nothing about the secret.
+static bool same_secret(const char *a, const char *b)
+{
+    unsigned char differ = 0;
+    for (size_t i = 0; i < BOOT_SECRET_BYTES; i++)
+        differ |= (unsigned char)(a[i] ^ b[i]);
+    return differ == 0;
+}
+
+// Whether a caller is of this meeting; if not it has been dealt with. Who doesn't know the secret
+// hears of nothing else.
+static bool belongs(struct host *host, struct caller *caller)
+{
+    const struct boot_meeting *place = host->meeting->place;
+    const struct mesh_hello *hello = &caller->said.hello;
+    if (!same_secret(hello->secret, host->meeting->master->secret)) {
+        refuse(host, caller, ZERO_E_INVALID, "it does not know the job's secret (ZERO_SECRET)");
+        return false;
+    }
+    if (strncmp(hello->job, place->job, sizeof hello->job)) {
+        char bytes[BOOT_TEXT_BYTES] = "";
+        struct base_text why = {bytes, sizeof bytes, 0};
+        mesh_clean(caller->said.hello.job, sizeof caller->said.hello.job);
+        base_text_add(&why,
+                      "it is of job %s, and this is job %s: give the ranks of a job the same "
+                      "ZERO_JOB, and every job a port of its own",
+                      hello->job, place->job);
+        refuse(host, caller, ZERO_E_INVALID, bytes);
+        return false;
+    }
+    if (strncmp(hello->name, place->name, sizeof hello->name)) {
+        mesh_send(caller->fd, MESH_LATER, NULL, 0, 0, NULL);
+        boot_fd_close(&caller->fd);
+        return false;
+    }
+    return true;
+}
+
+static void take_in(struct host *host, struct caller *caller)
+{
+    const struct mesh_hello *hello = &caller->said.hello;
+    struct boot_mesh *mesh = host->meeting->mesh;
+    struct mesh_entry *entry = &host->meeting->entries[hello->rank];
+    int port;
+    entry->port = hello->port;
+    entry->pid = hello->pid;
+    memcpy(entry->host, hello->host, sizeof entry->host);
+    memcpy(mesh->hosts[hello->rank], entry->host, sizeof entry->host);
+    if (!mesh_address(caller->fd, true, entry->address, &port) ||
+        mesh_send(caller->fd, MESH_KNOWN, NULL, 0, 0, NULL)) {
+        boot_fd_close(&caller->fd); // it has ended already, and may call again
+        return;
+    }
+    mesh->sockets[hello->rank] = caller->fd;
+    mesh->pids[hello->rank] = hello->pid;
+    caller->fd = -1;
+    host->missing--;
+    base_logf(host->meeting->place->log, ZERO_LOG_DEBUG, "coll",
+              "rank %d (host %s, process %d) has come, %d missing", hello->rank, entry->host,
+              hello->pid, host->missing);
+}
+
+static zero_result introduce(struct host *host, struct caller *caller, struct base_error *error)
+{
+    const struct mesh_hello *hello = &caller->said.hello;
+    const struct boot_mesh *mesh = host->meeting->mesh;
+    char bytes[BOOT_TEXT_BYTES] = "";
+    struct base_text why = {bytes, sizeof bytes, 0};
+    mesh_clean(caller->said.hello.host, sizeof caller->said.hello.host);
+    if (!belongs(host, caller))
+        return ZERO_OK;
+    if (hello->world != mesh->world) {
+        base_text_add(&why, "rank %d (host %s, process %d) says there are %d ranks, rank 0 says %d",
+                      hello->rank, hello->host, hello->pid, hello->world, mesh->world);
+        refuse(host, caller, ZERO_E_INVALID, bytes);
+        return zero_fail(error, ZERO_E_INVALID, "%s", bytes); // waiting would be in vain
+    }
+    if (hello->rank < 1 || hello->rank >= mesh->world) {
+        base_text_add(&why, "there is no rank %d of %d to wait for", hello->rank, mesh->world);
+        refuse(host, caller, ZERO_E_INVALID, bytes);
+    } else if (mesh->sockets[hello->rank] >= 0) {
+        base_text_add(&why, "rank %d is there already: process %d of host %s", hello->rank,
+                      (int)mesh->pids[hello->rank], mesh->hosts[hello->rank]);
+        refuse(host, caller, ZERO_E_INVALID, bytes);
+    } else {
+        take_in(host, caller);
+    }
+    return ZERO_OK;
+}
+
+// Takes what a caller has said so far; *whole says whether that is all, *gone that it has left.
+static void listen_to(struct caller *caller, bool *whole, bool *gone)
+{
+    const size_t size = sizeof caller->said;
+    const ssize_t moved =
+        recv(caller->fd, (char *)&caller->said + caller->used, size - caller->used, MSG_DONTWAIT);
+    *gone = moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR);
+    caller->used += moved > 0 ? (size_t)moved : 0;
+    *whole = caller->used == size;
+}
+
+// Hears what a caller says, if it has said something or has been silent for too long.
+static zero_result hear(struct host *host, struct caller *caller, bool ready,
+                        struct base_error *error)
+{
+    struct base_error heard = {.result = ZERO_OK};
+    const struct mesh_header *header = &caller->said.header;
+    bool whole = false, gone = false;
+    // What came while this process had no processor is no silence.
+    const bool late = base_clock_ns() >= caller->deadline_ns;
+    if (ready || late)
+        listen_to(caller, &whole, &gone);
+    if (caller->used >= sizeof *header &&
+        (mesh_check(header, sizeof caller->said.hello, &heard) || header->type != MESH_HELLO ||
+         header->length != sizeof caller->said.hello))
+        refuse(host, caller, heard.result ? heard.result : ZERO_E_INVALID,
+               heard.result ? heard.message : "its first message does not introduce it");
+    else if (whole)
+        return introduce(host, caller, error);
+    else if (gone)
+        boot_fd_close(&caller->fd);
+    else if (late)
+        refuse(host, caller, ZERO_E_TIMEOUT, "it did not introduce itself within 2 s");
+    return ZERO_OK;
+}
+
+static zero_result hear_all(struct host *host, const struct pollfd *polls, struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    int kept = 0;
+    for (int i = 0; i < host->caller_count; i++) {
+        if (!result)
+            result = hear(host, &host->callers[i], polls[i].revents != 0, error);
+        if (host->callers[i].fd >= 0)
+            host->callers[kept++] = host->callers[i];
+    }
+    host->caller_count = kept;
+    return result;
+}
+
+static zero_result accept_caller(struct host *host, struct base_error *error)
+{
+    struct caller *caller = &host->callers[host->caller_count];
+    *caller = (struct caller){.deadline_ns = base_clock_ns() + hello_ns};
+    const zero_result result = mesh_accept(&caller->fd, host->listener, error);
+    if (!result && caller->fd >= 0)
+        host->caller_count++;
+    return result;
+}
+
+/* ------------------------------------------------------------------ until all are there */
+
+static zero_result fail_missing(const struct host *host, struct base_error *error)
+{
+    const struct boot_mesh *mesh = host->meeting->mesh;
+    char bytes[120] = "";
+    struct base_text names = {bytes, sizeof bytes, 0};
+    int shown = 0;
+    for (int rank = 1; rank < mesh->world && shown < 16; rank++)
+        if (mesh->sockets[rank] < 0)
+            base_text_add(&names, "%s%d", shown++ ? ", " : "", rank);
+    if (shown < host->missing)
+        base_text_add(&names, " and %d more", host->missing - shown);
+    return zero_fail(error, ZERO_E_TIMEOUT,
+                     "rank%s %s of %d did not come to the rendezvous in time (job %s, \"%s\"; rank "
+                     "0 is on host %s and listens at port %d of %s, from %s)",
+                     host->missing > 1 ? "s" : "", bytes, mesh->world, host->meeting->place->job,
+                     host->meeting->place->name, mesh->hosts[0], host->meeting->master->port,
+                     host->meeting->master->address, host->meeting->master->source);
+}
+
+static zero_result gone_away(const struct mesh_meeting *meeting, int rank, struct base_error *error)
+{
+    return zero_fail(error, ZERO_E_PEER,
+                     "rank %d (host %s, process %d) went away before all ranks had met", rank,
+                     meeting->mesh->hosts[rank], (int)meeting->mesh->pids[rank]);
+}
+
+// Waits for whatever comes next and deals with it.
+static zero_result host_turn(struct host *host, uint64_t deadline_ns, struct base_error *error)
+{
+    const struct boot_mesh *mesh = host->meeting->mesh;
+    struct pollfd *polls = host->meeting->polls, *callers = polls + 1;
+    struct pollfd *ranks = callers + host->caller_count;
+    // As long as the waiting room is full, newcomers wait outside.
+    const bool room = host->caller_count < BOOT_CALLERS_MAX;
+    polls[0] = (struct pollfd){.fd = room ? host->listener : -1, .events = POLLIN};
+    for (int i = 0; i < host->caller_count; i++)
+        callers[i] = (struct pollfd){.fd = host->callers[i].fd, .events = POLLIN};
+    for (int rank = 0; rank < mesh->world; rank++)
+        ranks[rank] = (struct pollfd){.fd = mesh->sockets[rank], .events = POLLIN};
+
+    const int left = boot_time_left(deadline_ns, host->caller_count ? 100 : 1000);
+    if (left == 0)
+        return fail_missing(host, error);
+    const nfds_t count = (nfds_t)(1 + host->caller_count + mesh->world);
+    if (poll(polls, count, left) < 0 && errno != EINTR)
+        return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: waiting for the other ranks");
+    for (int rank = 1; rank < mesh->world; rank++)
+        if (mesh->sockets[rank] >= 0 && ranks[rank].revents)
+            return gone_away(host->meeting, rank, error);
+    zero_result result = hear_all(host, callers, error);
+    if (!result && polls[0].revents)
+        result = accept_caller(host, error);
+    return result;
+}
+
+/* ------------------------------------------------------------------ who is where */
+
+// Ranks of this host may have called over loopback, where no other host finds them: then they are
+// where the others have found rank 0.
+static void mend_loopback(struct mesh_meeting *meeting)
+{
+    unsigned char outside[MESH_ADDRESS_BYTES];
+    bool found = false;
+    int port;
+    for (int rank = 1; rank < meeting->mesh->world && !found; rank++)
+        found = !mesh_is_loopback(meeting->entries[rank].address) &&
+                mesh_address(meeting->mesh->sockets[rank], false, outside, &port);
+    for (int rank = 1; rank < meeting->mesh->world && found; rank++)
+        if (mesh_is_loopback(meeting->entries[rank].address))
+            memcpy(meeting->entries[rank].address, outside, sizeof outside);
+}
+
+static zero_result tell_all(const struct mesh_meeting *meeting, enum mesh_type type,
+                            const void *payload, size_t length, struct base_error *error)
+{
+    for (int rank = 1; rank < meeting->mesh->world; rank++) {
+        struct base_error sent = {.result = ZERO_OK};
+        const zero_result result = mesh_send(meeting->mesh->sockets[rank], type, payload, length,
+                                             meeting->place->deadline_ns, &sent);
+        if (result)
+            return zero_fail(error, result, "rank %d (host %s), as all ranks had come: %s", rank,
+                             meeting->mesh->hosts[rank], sent.message);
+    }
+    return ZERO_OK;
+}
+
+static zero_result send_table(struct mesh_meeting *meeting, struct base_error *error)
+{
+    uint64_t token;
+    if (getrandom(&token, sizeof token, 0) != sizeof token)
+        return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: a random number");
+    memcpy(meeting->table, &token, sizeof token);
+    mend_loopback(meeting);
+    return tell_all(meeting, MESH_TABLE, meeting->table, mesh_table_bytes(meeting->mesh->world),
+                    error);
+}
+
+// Hears from a rank that it is connected to all others, or why not.
+static zero_result hear_ready(const struct mesh_meeting *meeting, int rank,
+                              struct base_error *error)
+{
+    struct mesh_header header;
+    struct base_error heard = {.result = ZERO_OK};
+    zero_result result =
+        mesh_receive(meeting->mesh->sockets[rank], &header, 0, meeting->place->deadline_ns, &heard);
+    if (!result && header.type != MESH_READY)
+        result = zero_fail(&heard, ZERO_E_INVALID, "a message of type %u", header.type);
+    if (result == ZERO_E_PEER)
+        return gone_away(meeting, rank, error);
+    return result ? zero_fail(error, result, "rank %d (host %s): %s", rank,
+                              meeting->mesh->hosts[rank], heard.message)
+                  : ZERO_OK;
+}
+
+static zero_result await_ready(struct mesh_meeting *meeting, struct base_error *error)
+{
+    const struct boot_mesh *mesh = meeting->mesh;
+    for (int rank = 0; rank < mesh->world; rank++)
+        meeting->polls[rank] = (struct pollfd){.fd = mesh->sockets[rank], .events = POLLIN};
+    for (int waiting = mesh->world - 1; waiting > 0;) {
+        const int left = boot_time_left(meeting->place->deadline_ns, 1000);
+        if (left == 0)
+            return zero_fail(error, ZERO_E_TIMEOUT,
+                             "%d of %d ranks did not get connected to each other in time", waiting,
+                             mesh->world);
+        if (poll(meeting->polls, (nfds_t)mesh->world, left) < 0 && errno != EINTR)
+            return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: waiting for the other ranks");
+        for (int rank = 1; rank < mesh->world; rank++) {
+            if (!meeting->polls[rank].revents)
+                continue;
+            const zero_result result = hear_ready(meeting, rank, error);
+            if (result)
+                return result;
+            meeting->polls[rank] = (struct pollfd){.fd = -1};
+            waiting--;
+        }
+    }
+    return ZERO_OK;
+}
+
+static void tell_failure(const struct host *host, zero_result result, const char *text)
+{
+    const struct boot_mesh *mesh = host->meeting->mesh;
+    for (int rank = 1; rank < mesh->world; rank++)
+        if (mesh->sockets[rank] >= 0)
+            mesh_send_failure(mesh->sockets[rank], result, text);
+    for (int i = 0; i < host->caller_count; i++)
+        mesh_send_failure(host->callers[i].fd, result, text);
+}
+
+zero_result mesh_host(struct mesh_meeting *meeting, struct base_error *error)
+{
+    struct host *host = base_calloc(1, sizeof *host);
+    if (!host)
+        return zero_fail(error, ZERO_E_NOMEM, "rank 0: no memory to meet %d ranks",
+                         meeting->mesh->world);
+    *host = (struct host){.meeting = meeting, .listener = -1, .missing = meeting->mesh->world - 1};
+    struct base_error failure = {.result = ZERO_OK};
+    zero_result result = open_listener(host, meeting->place->deadline_ns, &failure);
+    while (!result && host->missing)
+        result = host_turn(host, meeting->place->deadline_ns, &failure);
+    // Closed first: a rank that hears of all may call again for its next communicator.
+    boot_fd_close(&host->listener);
+    if (!result)
+        result = send_table(meeting, &failure);
+    if (!result)
+        result = await_ready(meeting, &failure);
+    if (!result)
+        result = tell_all(meeting, MESH_GO, NULL, 0, &failure);
+    if (result)
+        tell_failure(host, result, failure.message);
+    for (int i = 0; i < host->caller_count; i++)
+        boot_fd_close(&host->callers[i].fd);
+    base_free(host);
+    return result ? zero_fail(error, result, "%s", failure.message) : ZERO_OK;
+}

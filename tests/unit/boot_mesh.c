@@ -1,0 +1,429 @@
+// The meeting of ranks of several hosts, over loopback: ranks that mean well, that disagree, that
+// are missing or go away, and callers that are no ranks.
+#include "base/clock.h"
+#include "collectives/boot/stream.h"
+#include "tests/unit/mesh_ranks.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *const ipv4 = "127.0.0.1";
+
+static void expect_all_good(struct mesh_ranks *ranks)
+{
+    mesh_ranks_end(ranks);
+    for (int i = 0; i < ranks->count; i++)
+        mesh_ranks_expect(ranks, i, ZERO_OK, NULL, NULL);
+}
+
+static bool has_ipv6(void)
+{
+    char line[128];
+    FILE *file = fopen("/proc/net/if_inet6", "r");
+    const bool found = file && fgets(line, sizeof line, file) &&
+                       !strncmp(line, "00000000000000000000000000000001", 32);
+    if (file)
+        fclose(file);
+    return found;
+}
+
+// The last address is none that is by its name a host's own: ranks listen everywhere then.
+static void any_number_of_ranks_meets(void **state)
+{
+    (void)state;
+    static const char *const addresses[] = {"127.0.0.1", "localhost", "0.0.0.0", "::1"};
+    static const int worlds[] = {1, 2, 3, 5, 8};
+    for (size_t a = 0; a < sizeof addresses / sizeof *addresses; a++) {
+        if (!strcmp(addresses[a], "::1") && !has_ipv6()) {
+            print_message("not run: this machine has no address ::1\n");
+            continue;
+        }
+        for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
+            struct mesh_ranks ranks;
+            mesh_ranks_begin(&ranks, addresses[a], 30000);
+            // Rank 0 last: the others call before it listens.
+            for (int rank = worlds[w] - 1; rank >= 0; rank--)
+                mesh_ranks_start(&ranks, &(struct mesh_role){.rank = rank, .world = worlds[w]});
+            expect_all_good(&ranks);
+        }
+    }
+}
+
+// An address of this machine that other hosts might reach.
+static bool own_address(char *text, socklen_t size)
+{
+    struct ifaddrs *list = NULL;
+    bool found = false;
+    assert_int_equal(getifaddrs(&list), 0);
+    for (const struct ifaddrs *one = list; one && !found; one = one->ifa_next) {
+        const struct sockaddr *address = one->ifa_addr;
+        found = address && address->sa_family == AF_INET && !(one->ifa_flags & IFF_LOOPBACK) &&
+                (one->ifa_flags & IFF_UP) &&
+                inet_ntop(AF_INET, &((const struct sockaddr_in *)address)->sin_addr, text, size);
+    }
+    freeifaddrs(list);
+    return found;
+}
+
+// Rank 1, beside rank 0, calls it over loopback, where other hosts find nobody: they are told the
+// address at which they found rank 0.
+static void ranks_beside_rank_0_are_found_from_outside(void **state)
+{
+    (void)state;
+    char outside[64];
+    struct mesh_ranks ranks;
+    if (!own_address(outside, sizeof outside)) {
+        print_message("not run: this machine has no address but loopback's\n");
+        skip();
+    }
+    mesh_ranks_begin(&ranks, "0.0.0.0", 30000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 4});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 4});
+    for (int rank = 2; rank < 4; rank++)
+        mesh_ranks_start(&ranks, &(struct mesh_role){.rank = rank, .world = 4, .address = outside});
+    expect_all_good(&ranks);
+    assert_true(ranks.verdicts[1].inside); // rank 0
+    for (int rank = 2; rank < 4; rank++)
+        assert_false(ranks.verdicts[rank].inside);
+}
+
+static void several_communicators_meet_at_one_port(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    // A process for each rank, which opens one after the other, at its own pace; beside them ranks
+    // of another name, whose rank 0 has to wait for the port.
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 3, .names = "abc"});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3, .names = "abc"});
+    mesh_ranks_start(&ranks,
+                     &(struct mesh_role){.rank = 2, .world = 3, .names = "abc", .pause_ms = 40});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2, .names = "d"});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 2, .names = "d"});
+    expect_all_good(&ranks);
+}
+
+static void missing_ranks_are_named(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 1500);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 5});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 3, .world = 5});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 5});
+    mesh_ranks_end(&ranks);
+    for (int i = 0; i < 3; i++)
+        mesh_ranks_expect(&ranks, i, ZERO_E_TIMEOUT, "ranks 2, 4 of 5 did not come",
+                          "from the test");
+    mesh_ranks_expect(&ranks, 1, ZERO_E_TIMEOUT, "rank 3 (host ", NULL);
+}
+
+static void without_rank_0_its_address_is_named(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 600);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3});
+    mesh_ranks_end(&ranks);
+    char port[64];
+    snprintf(port, sizeof port, "at port %d of 127.0.0.1 (the test)", ranks.master.port);
+    mesh_ranks_expect(&ranks, 0, ZERO_E_TIMEOUT, port, "ECONNREFUSED");
+
+    mesh_ranks_begin(&ranks, "no-such-host.invalid", 600);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3});
+    mesh_ranks_end(&ranks);
+    mesh_ranks_expect(&ranks, 0, ZERO_E_TIMEOUT, "of no-such-host.invalid", "its address: ");
+}
+
+static void strangers_are_refused_and_told_why(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 3, .secret = "swordfish"});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3, .secret = "swordfish"});
+    mesh_ranks_await_arrivals(&ranks, 1);
+    const int other = mesh_ranks_start(
+        &ranks, &(struct mesh_role){.rank = 2, .world = 3, .job = "other", .secret = "swordfish"});
+    const int guess =
+        mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3, .secret = "swordfisj"});
+    const int beyond = mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3});
+    const int twice =
+        mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3, .secret = "swordfish"});
+    mesh_ranks_await_refusals(&ranks, 4);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3, .secret = "swordfish"});
+    mesh_ranks_end(&ranks);
+    mesh_ranks_expect(&ranks, 0, ZERO_OK, NULL, NULL);
+    mesh_ranks_expect(&ranks, 1, ZERO_OK, NULL, NULL);
+    mesh_ranks_expect(&ranks, other, ZERO_E_INVALID, "it is of job other", "ZERO_JOB");
+    mesh_ranks_expect(&ranks, guess, ZERO_E_INVALID, "ZERO_SECRET", "refused by rank 0 (host");
+    mesh_ranks_expect(&ranks, beyond, ZERO_E_INVALID, "ZERO_SECRET", NULL);
+    mesh_ranks_expect(&ranks, twice, ZERO_E_INVALID, "rank 1 is there already", NULL);
+    mesh_ranks_expect(&ranks, ranks.count - 1, ZERO_OK, NULL, NULL);
+    for (int i = 0; i < 4; i++)
+        assert_null(strstr(ranks.verdicts[0].refused[i], "swordfis"));
+}
+
+static void another_world_ends_the_meeting(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 3});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3});
+    mesh_ranks_await_arrivals(&ranks, 1);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 4});
+    mesh_ranks_end(&ranks);
+    for (int i = 0; i < 3; i++)
+        mesh_ranks_expect(&ranks, i, ZERO_E_INVALID, "says there are 4 ranks, rank 0 says 3", NULL);
+}
+
+static void arguments_are_checked(void **state)
+{
+    (void)state;
+    const struct boot_master nowhere = {.port = 0};
+    struct boot_meeting meeting = {.world = 513, .job = "j", .name = "n"};
+    struct boot_mesh mesh;
+    struct base_error error = {.result = ZERO_OK};
+    assert_int_equal(boot_mesh_open(&mesh, &meeting, &nowhere, &error), ZERO_E_INVALID);
+    assert_non_null(strstr(error.message, "1 to 512 ranks"));
+    base_error_clear(&error);
+    meeting.world = 2;
+    assert_int_equal(boot_mesh_open(&mesh, &meeting, &nowhere, &error), ZERO_E_INVALID);
+    assert_non_null(strstr(error.message, "port 0"));
+    boot_mesh_close(&mesh);
+}
+
+/* ------------------------------------------------------------------ callers that are no ranks */
+
+static void say(int fd, const void *bytes, size_t length)
+{
+    assert_int_equal(send(fd, bytes, length, MSG_NOSIGNAL), (ssize_t)length);
+}
+
+static struct mesh_hello hello_of(const struct mesh_ranks *ranks, int rank, int world)
+{
+    struct mesh_hello hello = {.rank = rank, .world = world, .pid = 77, .port = 1};
+    snprintf(hello.job, sizeof hello.job, "%s", ranks->job);
+    snprintf(hello.name, sizeof hello.name, "main");
+    snprintf(hello.host, sizeof hello.host, "elsewhere");
+    return hello;
+}
+
+static void noise_costs_a_line(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 2});
+    int noise[6];
+    for (int i = 0; i < 6; i++)
+        noise[i] = mesh_ranks_call(&ranks);
+    struct mesh_header header = {
+        .magic = MESH_MAGIC, .protocol = MESH_PROTOCOL, .type = MESH_HELLO};
+    say(noise[0], "GET / HTTP/1.1\r\nHost: here\r\n\r\n", 30);
+    header.length = UINT32_MAX;
+    say(noise[1], &header, sizeof header);
+    header.length = sizeof(struct mesh_hello);
+    header.protocol = 99;
+    say(noise[2], &header, sizeof header);
+    header.protocol = MESH_PROTOCOL;
+    header.type = MESH_GO;
+    say(noise[3], &header, sizeof header);
+    header.type = MESH_HELLO;
+    say(noise[4], &header, sizeof header); // and no more: it is too late after 2 s
+    close(noise[5]);
+    mesh_ranks_await_refusals(&ranks, 5);
+    struct mesh_header answer;
+    struct base_error error = {.result = ZERO_OK};
+    assert_int_equal(mesh_receive(noise[2], &answer, 0, base_clock_ns() + 1000000000, &error),
+                     ZERO_E_VERSION);
+    assert_non_null(strstr(error.message, "version 99"));
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
+    expect_all_good(&ranks);
+    for (int i = 0; i < 5; i++)
+        close(noise[i]);
+}
+
+static uint32_t next_random(uint32_t *seed)
+{
+    *seed = *seed * 1664525U + 1013904223U;
+    return *seed >> 8;
+}
+
+// Greetings with some bytes changed: each is refused, or it is of this job after all.
+static void damaged_greetings_do_no_harm(void **state)
+{
+    (void)state;
+    enum { CALLS = 300 };
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 2});
+    uint32_t seed = 1;
+    for (int i = 0; i < CALLS; i++) {
+        struct {
+            struct mesh_header header;
+            struct mesh_hello hello;
+        } said = {{.magic = MESH_MAGIC,
+                   .protocol = MESH_PROTOCOL,
+                   .type = MESH_HELLO,
+                   .length = sizeof said.hello},
+                  hello_of(&ranks, 9, 2)};
+        unsigned char *bytes = (unsigned char *)&said;
+        const size_t end = sizeof said - sizeof said.hello + offsetof(struct mesh_hello, name);
+        for (uint32_t n = 1 + next_random(&seed) % 4; n > 0; n--)
+            bytes[next_random(&seed) % end] ^= (unsigned char)(1 + next_random(&seed) % 255);
+        said.hello.rank |= 8; // but not as rank 1
+        int fd = mesh_ranks_call(&ranks);
+        send(fd, bytes, 1 + next_random(&seed) % sizeof said, MSG_NOSIGNAL);
+        close(fd);
+    }
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
+    mesh_ranks_end(&ranks);
+    // One whose world alone was damaged ends the meeting, as it would if it were true.
+    const struct base_error *error = &ranks.verdicts[0].error;
+    if (error->result)
+        mesh_ranks_expect(&ranks, 0, ZERO_E_INVALID, "says there are", NULL);
+}
+
+// Listens in place of rank 0.
+static int usurp(const struct mesh_ranks *ranks)
+{
+    static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
+        [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
+    int listener;
+    assert_int_equal(mesh_listen(&listener, loopback, ranks->master.port, 5, NULL), ZERO_OK);
+    return listener;
+}
+
+static void a_port_in_use_is_told(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    char port[64];
+    mesh_ranks_begin(&ranks, ipv4, 500);
+    const int listener = usurp(&ranks);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 2});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
+    mesh_ranks_end(&ranks);
+    snprintf(port, sizeof port, "port %d (the test) is in use", ranks.master.port);
+    mesh_ranks_expect(&ranks, 0, ZERO_E_IO, port, "ZERO_MASTER_PORT");
+    mesh_ranks_expect(&ranks, 1, ZERO_E_TIMEOUT, "it does not answer in time", "the test");
+    close(listener);
+}
+
+static void a_stranger_in_place_of_rank_0_is_noticed(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    int fd = -1;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    const int listener = usurp(&ranks);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
+    while (fd < 0)
+        assert_int_equal(mesh_accept(&fd, listener, NULL), ZERO_OK);
+    say(fd, "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", 32);
+    mesh_ranks_end(&ranks);
+    mesh_ranks_expect(&ranks, 0, ZERO_E_INVALID, "it is no rank of zero", "the test");
+    close(fd);
+    close(listener);
+}
+
+static void what_a_stranger_says_is_shown_as_text(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    int fd = -1;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    const int listener = usurp(&ranks);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
+    while (fd < 0)
+        assert_int_equal(mesh_accept(&fd, listener, NULL), ZERO_OK);
+    mesh_send_failure(fd, ZERO_E_LIMIT, "go\033[2J\naway");
+    mesh_ranks_end(&ranks);
+    mesh_ranks_expect(&ranks, 0, ZERO_E_LIMIT, "go?[2J?away", "the test");
+    close(fd);
+    close(listener);
+}
+
+/* ------------------------------------------------------------------ ranks that fail meanwhile */
+
+// Introduces this process as a rank that listens nowhere.
+static int pretend(const struct mesh_ranks *ranks, int rank, int world)
+{
+    const struct mesh_hello hello = hello_of(ranks, rank, world);
+    const int fd = mesh_ranks_call(ranks);
+    const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
+    struct mesh_header header;
+    assert_int_equal(mesh_send(fd, MESH_HELLO, &hello, sizeof hello, deadline, NULL), ZERO_OK);
+    assert_int_equal(mesh_receive(fd, &header, 0, deadline, NULL), ZERO_OK);
+    assert_int_equal(header.type, MESH_KNOWN);
+    return fd;
+}
+
+static void who_goes_away_is_named(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 4});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 4});
+    const int fd = pretend(&ranks, 2, 4);
+    mesh_ranks_await_arrivals(&ranks, 2);
+    close(fd);
+    mesh_ranks_end(&ranks);
+    for (int i = 0; i < 2; i++)
+        mesh_ranks_expect(&ranks, i, ZERO_E_PEER, "rank 2 (host elsewhere, process 77) went away",
+                          NULL);
+}
+
+// As behind a firewall: rank 3 cannot reach rank 2, and all hear of it.
+static void ranks_that_cannot_reach_each_other_are_named(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 4});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 4});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 3, .world = 4});
+    const int fd = pretend(&ranks, 2, 4);
+    mesh_ranks_end(&ranks);
+    for (int i = 0; i < 3; i++)
+        mesh_ranks_expect(&ranks, i, ZERO_E_IO, "reaching rank 2 (host elsewhere) at port 1",
+                          "ECONNREFUSED");
+    mesh_ranks_expect(&ranks, 0, ZERO_E_IO, "rank 3 (host ", NULL);
+    close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_number_of_ranks_meets),
+        cmocka_unit_test(ranks_beside_rank_0_are_found_from_outside),
+        cmocka_unit_test(several_communicators_meet_at_one_port),
+        cmocka_unit_test(missing_ranks_are_named),
+        cmocka_unit_test(without_rank_0_its_address_is_named),
+        cmocka_unit_test(strangers_are_refused_and_told_why),
+        cmocka_unit_test(another_world_ends_the_meeting),
+        cmocka_unit_test(arguments_are_checked),
+        cmocka_unit_test(noise_costs_a_line),
+        cmocka_unit_test(damaged_greetings_do_no_harm),
+        cmocka_unit_test(a_port_in_use_is_told),
+        cmocka_unit_test(a_stranger_in_place_of_rank_0_is_noticed),
+        cmocka_unit_test(what_a_stranger_says_is_shown_as_text),
+        cmocka_unit_test(who_goes_away_is_named),
+        cmocka_unit_test(ranks_that_cannot_reach_each_other_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
