@@ -148,6 +148,12 @@ const char *coll_transport_name(const struct coll_comm *comm)
     return comm->transport->name;
 }
 
+const char *coll_host(const struct coll_comm *comm, int rank)
+{
+    const struct coll_comm *root = comm->family->root;
+    return root->transport->host ? root->transport->host(root, coll_root_rank(comm, rank)) : "";
+}
+
 const char *coll_private_path(const struct coll_comm *comm)
 {
     return comm->family->private_path;

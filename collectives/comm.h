@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct boot_master;
 struct boot_mesh;
 struct coll_comm;
 struct coll_arena;
@@ -39,11 +40,12 @@ struct coll_config {
     const char *transport; /**< "self", "threads", "shm", "tcp" */
     int rank;
     int world;
-    const char *job;        /**< tells jobs of one user on one host apart (boot/) */
-    const char *name;       /**< tells communicators of one job apart */
-    struct coll_team *team; /**< "threads" only */
-    struct boot_mesh *mesh; /**< "tcp" only: the connections to all ranks, which are taken over
-                                 (boot/mesh.h) */
+    const char *job;                  /**< tells jobs of one user on one host apart (boot/) */
+    const char *name;                 /**< tells communicators of one job apart */
+    struct coll_team *team;           /**< "threads" only */
+    const struct boot_master *master; /**< "tcp" only: where rank 0 is, for the ranks to meet, */
+    struct boot_mesh *mesh;           /**< or, if not NULL, their connections, which are taken over
+                                           (boot/mesh.h) */
     uint64_t timeout_ns; /**< longest wait, also for the ranks to meet; time in which this process
                               does not run, as when the job is suspended, does not count */
     uint64_t stall_ns;   /**< "shm", "tcp": longest silence of a peer's process; 0: no limit */
@@ -75,6 +77,9 @@ void coll_close(struct coll_comm *comm);
 int coll_rank(const struct coll_comm *comm);
 int coll_world(const struct coll_comm *comm);
 const char *coll_transport_name(const struct coll_comm *comm);
+
+/** The name of a rank's host; "" by a transport of one host. *Local.* */
+const char *coll_host(const struct coll_comm *comm, int rank);
 
 /** The first fatal failure, ZERO_OK if none; its message is in *error if not NULL. *Local.* */
 zero_result coll_state(const struct coll_comm *comm, struct base_error *error);

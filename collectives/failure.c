@@ -54,9 +54,9 @@ void coll_death_text(const struct coll_comm *root, int rank, const char *where,
     control_note_lost(root->family->control, rank);
     root->transport->last_call(root, rank, call, sizeof call);
     root->transport->last_call(root, root->rank, own, sizeof own);
-    const char *host = root->transport->host ? root->transport->host(root, rank) : NULL;
+    const char *host = coll_host(root, rank);
     snprintf(message, COLL_MESSAGE_BYTES, "rank %d died%s%s; its last call: %s; rank %d%s %s", rank,
-             host ? " on " : "", host ? host : "", call, root->rank,
+             *host ? " on " : "", host, call, root->rank,
              where ? " was in" : "'s last call:", where ? where : own);
 }
 

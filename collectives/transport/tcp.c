@@ -3,6 +3,7 @@
 // of them needs it any more: leaving waits for that.
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "collectives/boot/mesh.h"
 #include "collectives/direct/direct.h"
 #include "collectives/network/network.h"
@@ -138,6 +139,26 @@ static zero_result connect_ranks(struct coll_comm *comm, const struct coll_confi
     return result;
 }
 
+/** The same with ranks that are yet to be met. */
+static zero_result meet_ranks(struct coll_comm *comm, const struct coll_config *config,
+                              struct base_error *error)
+{
+    const struct boot_meeting meeting = {
+        .rank = config->rank,
+        .world = config->world,
+        .job = config->job,
+        .name = config->name,
+        .deadline_ns = base_clock_ns() + config->timeout_ns,
+        .log = config->log,
+    };
+    struct boot_mesh mesh;
+    zero_result result = boot_mesh_open(&mesh, &meeting, config->master, error);
+    if (result == ZERO_OK)
+        result = connect_ranks(comm, config, &mesh, error);
+    boot_mesh_close(&mesh);
+    return result;
+}
+
 static zero_result tcp_open(struct coll_comm *comm, const struct coll_config *config,
                             struct base_error *error)
 {
@@ -155,6 +176,8 @@ static zero_result tcp_open(struct coll_comm *comm, const struct coll_config *co
         return result;
     tcp->direct.blocks[comm->rank] = block;
     coll_direct_prepare(block);
+    if (!config->mesh && config->master)
+        return meet_ranks(comm, config, error);
     if (!config->mesh || config->mesh->world != config->world)
         return zero_fail(error, ZERO_E_INVALID,
                          "communicator %s: %d ranks by tcp need connections to all of them",
