@@ -20,6 +20,21 @@ void device_board_call(struct coll_device *device, const struct coll_signature *
         atomic_store(&board->calls[place].words[i], words[i]);
     atomic_store(&board->calls[place].sequence, sequence);
     atomic_store(&board->started, sequence);
+    coll_arena_show(device->arena);
+}
+
+void device_board_state(struct coll_device *device, enum device_state state)
+{
+    atomic_store(&device->board->state, state);
+    coll_arena_show(device->arena);
+}
+
+void device_board_finish(struct coll_device *device, uint64_t finished)
+{
+    if (atomic_load(&device->board->finished) == finished)
+        return;
+    atomic_store(&device->board->finished, finished);
+    coll_arena_show(device->arena);
 }
 
 /** Whether it is still there. */
@@ -35,6 +50,7 @@ static bool read_call(const struct device_board *board, uint64_t sequence,
     if (atomic_load(&board->calls[place].sequence) != sequence)
         return false;
     memcpy(signature, words, sizeof words);
+    coll_signature_end(signature);
     return true;
 }
 

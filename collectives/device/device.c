@@ -158,7 +158,7 @@ static zero_result join(struct coll_device *device, const struct coll_device_con
         result = coll_state(device->host, error);
     if (result)
         return result;
-    atomic_store(&device->board->state, DEVICE_JOINING);
+    device_board_state(device, DEVICE_JOINING);
     result = device->kind->enter(device->number, &mine);
     if (!result) {
         pthread_mutex_lock(&device->mutex);
@@ -170,7 +170,7 @@ static zero_result join(struct coll_device *device, const struct coll_device_con
             result = meet(device, &mine);
         device->kind->leave();
     }
-    atomic_store(&device->board->state, result ? DEVICE_FAILED : DEVICE_JOINED);
+    device_board_state(device, result ? DEVICE_FAILED : DEVICE_JOINED);
     return agree(device->host, 0, "nothing", result < 0 ? result : ZERO_OK, &mine, error);
 }
 
@@ -209,7 +209,7 @@ zero_result coll_device_open(struct coll_device **opened, const struct coll_devi
     if (!result && device)
         result = join(device, config, error);
     if (result && device && device->board)
-        atomic_store(&device->board->state, DEVICE_FAILED); // nobody need wait for it
+        device_board_state(device, DEVICE_FAILED); // nobody need wait for it
     if (result && device)
         discard(device);
     else
@@ -240,6 +240,6 @@ void coll_device_close(struct coll_device *device)
     if (!device)
         return;
     wait_for_all(device);
-    atomic_store(&device->board->state, DEVICE_LEFT);
+    device_board_state(device, DEVICE_LEFT);
     discard(device);
 }

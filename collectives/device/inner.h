@@ -95,15 +95,18 @@ enum device_state {
     DEVICE_LEFT,
 };
 
-/** What a rank shows of itself, in an arena of the host; written by it alone. */
+/** What a rank shows of itself, in an arena of the host; written by it alone. In this order it is
+ * copied to ranks of other hosts: whoever sees that a call was started sees the call. */
 struct device_board {
-    _Atomic uint64_t state;
-    _Atomic uint64_t started, finished; /**< operations */
     struct {
         _Atomic uint64_t sequence; /**< 0 while it is written */
         _Atomic uint64_t words[DEVICE_CALL_WORDS];
     } calls[COLL_DEVICE_UNDER_WAY];
+    _Atomic uint64_t started, finished; /**< operations */
+    _Atomic uint64_t state;
 };
+
+_Static_assert(sizeof(struct device_board) <= COLL_SHOWN_BYTES, "a board can be shown");
 
 /* ------------------------------------------------------------------ one */
 
@@ -149,6 +152,12 @@ static inline struct device_operation *device_operation(struct coll_device *devi
 /* ------------------------------------------------------------------ board.c */
 
 const struct device_board *device_board_of(const struct coll_device *device, int rank);
+
+/** Shows where this rank is. */
+void device_board_state(struct coll_device *device, enum device_state state);
+
+/** Shows how many operations it has finished. */
+void device_board_finish(struct coll_device *device, uint64_t finished);
 
 /** Shows a call, which is the next one. */
 void device_board_call(struct coll_device *device, const struct coll_signature *signature,

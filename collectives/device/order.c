@@ -61,7 +61,7 @@ zero_result device_advance(struct coll_device *device)
         control_end(device->host->family->control, next->record);
         device->finished++;
     }
-    atomic_store(&device->board->finished, device->finished);
+    device_board_finish(device, device->finished);
     return result < 0 ? device_fail(device, result, device->finished + 1, "%s", inner.message)
                       : ZERO_OK;
 }
