@@ -17,7 +17,7 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
     return (struct eng_limits){
         .stage = stage,
         .alone = config->resident && config->world == 1,
-        .sums_whole = config->resident && config->world > 1 && stage == 0,
+        .sums_whole = eng_config_whole_sums(config, stage),
         .shared = shared,
         .blocks = z->planned_blocks,
         .paranoid = config->paranoid,

@@ -369,9 +369,10 @@ static void store_all(struct resolution *resolution)
     }
 }
 
-static zero_result check_transport(const struct eng_config *config, struct base_error *error)
+static zero_result check_transport(struct eng_config *config, struct base_error *error)
 {
     const bool threads = !strcmp(config->transport, "threads");
+    config->by_network = !strcmp(config->transport, "tcp");
     if (!strcmp(config->transport, "self") && config->world > 1)
         return zero_fail(error, ZERO_E_INVALID,
                          "transport=self is for one rank, and there are %d: take shm or threads",
@@ -657,6 +658,11 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
     if (!result)
         warn_of_unknown_variables(config);
     return result;
+}
+
+bool eng_config_whole_sums(const struct eng_config *config, int stage)
+{
+    return stage == 0 && config->world > 1 && (config->resident || config->by_network);
 }
 
 int eng_config_rounds(const struct eng_config *config)

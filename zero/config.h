@@ -72,6 +72,7 @@ struct eng_config {
     int32_t sum_group;
     int32_t stall_s;      /**< 0: none */
     int64_t memory_limit; /**< 0: not checked; ENG_KEY_AUTO: what is found */
+    bool by_network;      /**< transport tcp: ranks may be on several hosts */
     bool shared;          /**< gather, decided: one copy of the parameters a host */
     bool native;
     int32_t paranoid;        /**< 0, 1 */
@@ -134,6 +135,10 @@ struct eng_config {
  */
 zero_result eng_config_resolve(struct eng_config *config, const zero_config *user,
                                struct base_error *error);
+
+/** Whether every rank has a copy of all sums of gradients: on a device, and where it can't read the
+ * others' where they lie. With sums in files each has them there. */
+bool eng_config_whole_sums(const struct eng_config *config, int stage);
 
 /** Micro-batches a rank runs a step, the one that may not count included. */
 int eng_config_rounds(const struct eng_config *config);

@@ -232,7 +232,8 @@ struct zero_ctx {
     size_t *section_segments; /**< first segment of each section, one more at the end */
     bool past_caches;         /**< an update goes through more than the caches hold */
 
-    struct coll_request sums_read; /**< stage 0: "this rank has read all sums" */
+    struct coll_span *all_sums;    /**< stage 0: bytes of each rank's, if all are here; else NULL */
+    struct coll_request sums_read; /**< stage 0: "this rank has read all sums", or fetches them */
     bool sums_lent;                /**< it was started, and not every rank is known to have */
     bool grads_lent;               /**< and it means gradient slots, too */
     bool adds_again;               /**< see eng_adds_again() */
@@ -669,6 +670,9 @@ void eng_native_add(zero_ctx *z, zero_unit unit);
 
 /* ---- publish.c */
 
+/** Brings the others' sums, which are complete, to a rank that can't read them where they lie.
+ * Collective, ordered. */
+zero_result eng_sums_fetch(zero_ctx *z);
 /** Tells the others that this rank has read their sums, or their gradients where it adds them up
  * again. Collective, ordered. */
 zero_result eng_sums_return(zero_ctx *z);

@@ -48,13 +48,13 @@ void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
     return eng_bounce_find(z, z->moments + at * eng_dtype_size(z->config.moment_dtype));
 }
 
-/** Where an element of a section lies in the sums of its owner, which has them run by run; on a
- * device, where each rank may have them all, in those. */
+/** Where an element of a section lies in the sums of its owner, which has them run by run, or in
+ * all sums, which this rank has rank by rank. */
 static size_t sum_index(const zero_ctx *z, int owner, size_t section, size_t element)
 {
     const struct eng_section *s = &z->layout.sections[section];
-    return (eng_state_on_device(z) ? eng_device_sums_before(z, owner) : 0) + s->before[owner] +
-           element - s->elements[owner].offset;
+    const size_t first = z->all_sums ? z->all_sums[owner].offset / sizeof(float) : 0;
+    return first + s->before[owner] + element - s->elements[owner].offset;
 }
 
 float *eng_own_sums(const zero_ctx *z, size_t section, size_t element)
@@ -66,7 +66,7 @@ float *eng_own_sums(const zero_ctx *z, size_t section, size_t element)
 
 const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element)
 {
-    const bool own = owner == z->config.rank || eng_state_on_device(z);
+    const bool own = owner == z->config.rank || z->all_sums;
     const float *sums = own ? z->sums : coll_arena_peer(z->sums_arena, owner);
     return sums + sum_index(z, owner, section, element);
 }
@@ -127,20 +127,6 @@ static zero_result create_params(zero_ctx *z, struct base_error *error)
     return ZERO_OK;
 }
 
-/** At stage 0 every rank reads the sums of all others where they lie. */
-static zero_result check_sums(const zero_ctx *z, struct base_error *error)
-{
-    if (z->config.stage > 0)
-        return ZERO_OK;
-    for (int rank = 0; rank < z->config.world; rank++)
-        if (!coll_arena_peer(z->sums_arena, rank))
-            return zero_fail(error, ZERO_E_UNSUPPORTED,
-                             "stage 0 reads the gradient sums of rank %d where they lie, which the "
-                             "transport %s cannot show: take stage 1",
-                             rank, coll_transport_name(z->comm));
-    return ZERO_OK;
-}
-
 /** Whether slots for sums that are in a file are this rank's own: at stage 0 peers read them. */
 static bool keeps_sum_slots(const zero_ctx *z)
 {
@@ -165,10 +151,8 @@ static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
         return ZERO_OK;
     r = create_arena(z, z->config.grads_nvme ? p->sums.bytes : p->sums_bytes, &z->sums_arena, &sums,
                      error);
-    if (r)
-        return r;
-    z->sums = sums;
-    return z->config.grads_nvme ? ZERO_OK : check_sums(z, error);
+    z->sums = r ? NULL : sums;
+    return r;
 }
 
 /** The pieces of private memory, in the order in which they are cut. */
@@ -246,9 +230,33 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
            (size_t)placement->gather.slot_count * sizeof *z->gather_slots +
            (size_t)placement->grads.slot_count * sizeof *z->grad_slots +
            z->model.group_count * (sizeof *z->hyper + sizeof *z->scalars) +
-           (size_t)z->config.world * sizeof *z->everyone + eng_paranoid_tables(z) +
-           eng_verify_bytes(z) + eng_device_tables(z, placement) +
+           (size_t)z->config.world * sizeof *z->everyone +
+           (eng_config_whole_sums(&z->config, z->config.stage)
+                ? (size_t)z->config.world * sizeof *z->all_sums
+                : 0) +
+           eng_paranoid_tables(z) + eng_verify_bytes(z) + eng_device_tables(z, placement) +
            ((size_t)z->config.world + 1) * eng_verdict_bytes(z) + eng_evaluation_bytes(z);
+}
+
+/** Where the sums of each rank are among all of them. */
+static zero_result place_all_sums(zero_ctx *z, struct base_error *error)
+{
+    const size_t world = (size_t)z->config.world;
+    if (!eng_config_whole_sums(&z->config, z->config.stage))
+        return ZERO_OK;
+    z->all_sums = base_calloc(world, sizeof *z->all_sums);
+    if (!z->all_sums)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the sums of %zu ranks", world);
+    size_t before = 0;
+    for (size_t rank = 0; rank < world; rank++) {
+        size_t bytes = 0;
+        for (size_t s = 0; s < z->layout.section_count; s++)
+            if (!z->layout.sections[s].frozen)
+                bytes += z->layout.sections[s].elements[rank].count * sizeof(float);
+        z->all_sums[rank] = (struct coll_span){before, bytes};
+        before += bytes;
+    }
+    return ZERO_OK;
 }
 
 /** Small tables whose size the model decides: those of eng_memory_tables(). */
@@ -283,7 +291,7 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
     lay_slots(z);
     if (z->config.stage < 2)
         own_slots(z);
-    return ZERO_OK;
+    return place_all_sums(z, error);
 }
 
 zero_result eng_memory_allocate(zero_ctx *z)
@@ -342,6 +350,7 @@ void eng_memory_free(zero_ctx *z)
     base_free(z->hyper);
     base_free(z->scalars);
     base_free(z->everyone);
+    base_free(z->all_sums);
     base_free(z->verdict_mine);
     base_free(z->verdict_all);
     base_free(z->segments);

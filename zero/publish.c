@@ -2,10 +2,30 @@
 
 #include "base/clock.h"
 
+zero_result eng_sums_fetch(zero_ctx *z)
+{
+    if (!z->all_sums || z->config.grads_nvme || eng_state_on_device(z))
+        return ZERO_OK;
+    const struct coll_all_gather op = {
+        .source = (unsigned char *)(void *)z->sums + z->all_sums[z->config.rank].offset,
+        .recv = z->sums,
+        .spans = z->all_sums,
+        .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums"},
+    };
+    zero_result r = coll_drain(z->comm, &z->sums_read);
+    if (!r)
+        r = coll_all_gather_start(z->comm, &op, &z->sums_read);
+    if (!r)
+        r = coll_wait(z->comm, &z->sums_read);
+    if (r)
+        return eng_comm_failed(z, r);
+    z->sums_lent = true;
+    return ZERO_OK;
+}
+
 zero_result eng_sums_return(zero_ctx *z)
 {
-    if (z->config.stage > 0 || z->config.world == 1 || z->config.grads_nvme ||
-        eng_state_on_device(z))
+    if (z->config.stage > 0 || z->config.world == 1 || z->config.grads_nvme || z->all_sums)
         return ZERO_OK;
     const struct coll_all_gather op = {
         .spans = z->everyone,
@@ -24,7 +44,8 @@ zero_result eng_sums_reclaim(zero_ctx *z)
 {
     if (!z->sums_lent)
         return ZERO_OK;
-    const zero_result r = coll_wait(z->comm, &z->sums_read);
+    const zero_result r =
+        z->all_sums ? coll_drain(z->comm, &z->sums_read) : coll_wait(z->comm, &z->sums_read);
     if (r)
         return eng_comm_failed(z, r);
     z->sums_lent = z->grads_lent = false;

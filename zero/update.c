@@ -114,8 +114,9 @@ static bool adds_again(const zero_ctx *z)
         if (!z->layout.sections[s].frozen)
             bytes += z->layout.sections[s].granules * ENG_GRANULE *
                      eng_dtype_size(z->placement.sections[s].comm_dtype);
-    return z->config.stage == 0 && !z->config.grads_nvme && world > 1 && world <= AGAIN_RANKS &&
-           z->config.sum_group <= 1 && !z->config.verify_micro && bytes <= AGAIN_BYTES / world;
+    return z->config.stage == 0 && !z->config.grads_nvme && !z->all_sums && world > 1 &&
+           world <= AGAIN_RANKS && z->config.sum_group <= 1 && !z->config.verify_micro &&
+           bytes <= AGAIN_BYTES / world;
 }
 
 bool eng_adds_again(const zero_ctx *z, size_t section)
@@ -331,7 +332,10 @@ zero_result eng_update_all(zero_ctx *z)
     eng_save_hold(z);
     const uint64_t begin = base_clock_ns();
     z->version++;
-    zero_result r = z->tier ? eng_tier_update(z) : update_memory(z);
+    zero_result r = eng_sums_fetch(z);
+    if (r)
+        return r;
+    r = z->tier ? eng_tier_update(z) : update_memory(z);
     if (!r)
         r = eng_sums_return(z);
     eng_stretch(z, CONTROL_UPDATE, -1, begin, &z->stats.update_s);

@@ -207,9 +207,12 @@ static zero_result install_part(zero_ctx *z, void *user, const struct eng_part *
 zero_result eng_values_install(zero_ctx *z, enum eng_access access)
 {
     struct base_error error = {0};
+    zero_result r = eng_sums_fetch(z);
+    if (r)
+        return r;
     if (eng_sums_are_scratch(z) && eng_state_walk(z, false, access, install_part, NULL, &error))
         return eng_fail_from(z, &error);
-    zero_result r = access == ENG_REPLACE ? eng_tier_record_beginning(z) : eng_tier_record(z);
+    r = access == ENG_REPLACE ? eng_tier_record_beginning(z) : eng_tier_record(z);
     if (!r)
         r = eng_sums_return(z);
     return r ? r : eng_publish_all(z);

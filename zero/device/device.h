@@ -77,9 +77,6 @@ size_t eng_device_once(const zero_ctx *z, const struct eng_placement *placement)
 size_t eng_device_transport(const zero_ctx *z, const struct eng_placement *placement);
 /** Bytes there for what other ranks send of their gradients. */
 size_t eng_device_received(const zero_ctx *z, const struct eng_placement *placement);
-/** Elements of the sums of ranks before one, in the array of all sums; 0 where that has only this
- * rank's. */
-size_t eng_device_sums_before(const zero_ctx *z, int rank);
 /** Memory for the metrics of as many micro-batches as there are now, to be taken or dropped.
  * ZERO_E_NOMEM; *memory NULL then, and without state there. */
 zero_result eng_device_metrics_make(const zero_ctx *z, unsigned char **memory,

@@ -99,10 +99,8 @@ struct device_state {
     uint64_t first_update;                 /**< that those of the newest one are for */
     unsigned char *metric_memory;
     struct device_metrics metrics[DEVICE_STEPS];
-    struct device_tiles *tiles; /**< NULL: nothing passes through the device */
-    struct coll_device *peers;  /**< NULL: there is one rank */
-    size_t *sums_before; /**< elements of ranks before each, where all sums are here; else 0 */
-    struct coll_span *all_sums;              /**< bytes of each rank's */
+    struct device_tiles *tiles;              /**< NULL: nothing passes through the device */
+    struct coll_device *peers;               /**< NULL: there is one rank */
     struct coll_device_scattered *scattered; /**< of the sections of a unit that is on its way, */
     struct coll_span *spans;                 /**< with theirs, */
     struct coll_device_reduced *reduced;     /**< or that are summed on their way, */

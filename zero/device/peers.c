@@ -8,21 +8,6 @@
 
 /* ------------------------------------------------------------------ life */
 
-/** Tables of all ranks' sums. */
-static void count_sums(const zero_ctx *z, struct device_state *state)
-{
-    size_t before = 0;
-    for (size_t r = 0; r < (size_t)z->config.world; r++) {
-        size_t elements = 0;
-        for (size_t s = 0; s < z->layout.section_count; s++)
-            if (!z->layout.sections[s].frozen)
-                elements += z->layout.sections[s].elements[r].count;
-        state->sums_before[r] = z->config.stage == 0 ? before : 0;
-        state->all_sums[r] = (struct coll_span){before * sizeof(float), elements * sizeof(float)};
-        before += elements;
-    }
-}
-
 static size_t most_sections(const zero_ctx *z)
 {
     size_t most = 0;
@@ -37,8 +22,7 @@ size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placeme
     const size_t world = (size_t)z->config.world, most = most_sections(z);
     if (world == 1)
         return 0;
-    return world * (sizeof *state->sums_before + sizeof *state->all_sums) +
-           z->layout.section_count * sizeof *state->published +
+    return z->layout.section_count * sizeof *state->published +
            (size_t)placement->gather.slot_count * sizeof *state->gathered +
            most * (sizeof *state->scattered + world * sizeof *state->spans +
                    sizeof *state->reduced + sizeof *state->parts);
@@ -99,14 +83,11 @@ zero_result device_peers_open(zero_ctx *z, struct base_error *error)
     state->spans = base_calloc(most * world, sizeof *state->spans);
     state->reduced = base_calloc(most, sizeof *state->reduced);
     state->parts = base_calloc(most, sizeof *state->parts);
-    state->sums_before = base_calloc(world, sizeof *state->sums_before);
-    state->all_sums = base_calloc(world, sizeof *state->all_sums);
     state->published = base_calloc(z->layout.section_count, sizeof *state->published);
     state->gathered = base_calloc((size_t)z->placement.gather.slot_count, sizeof *state->gathered);
     if (!state->scattered || !state->spans || !state->reduced || !state->parts ||
-        !state->sums_before || !state->all_sums || !state->published || !state->gathered)
+        !state->published || !state->gathered)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a device's table of %zu ranks", world);
-    count_sums(z, state);
     for (int i = 0; i < 2; i++)
         if (d->ops->event_create(&state->summed[i], error))
             return error->result;
@@ -131,8 +112,6 @@ void device_peers_close(zero_ctx *z)
     base_free(state->spans);
     base_free(state->reduced);
     base_free(state->parts);
-    base_free(state->sums_before);
-    base_free(state->all_sums);
     base_free(state->published);
     base_free(state->gathered);
 }
@@ -318,9 +297,9 @@ zero_result device_share_sums(zero_ctx *z, struct base_error *error)
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
     const struct coll_device_gathered all = {
-        .source = (unsigned char *)(void *)z->sums + state->all_sums[z->config.rank].offset,
+        .source = (unsigned char *)(void *)z->sums + z->all_sums[z->config.rank].offset,
         .whole = z->sums,
-        .spans = state->all_sums,
+        .spans = z->all_sums,
     };
     const struct coll_device_all_gather op = {
         .sections = &all,

@@ -66,12 +66,6 @@ size_t eng_device_received(const zero_ctx *z, const struct eng_placement *placem
     return z->config.resident ? received_bytes(z, placement) : 0;
 }
 
-size_t eng_device_sums_before(const zero_ctx *z, int rank)
-{
-    const struct device_state *state = z->device->state;
-    return state->sums_before ? state->sums_before[rank] : 0;
-}
-
 /** Bytes of the runs; of those through tiles tiles.c knows. */
 static size_t runs_bytes(const zero_ctx *z, const struct eng_placement *p)
 {
