@@ -17,7 +17,7 @@ struct demand {
 
 static uint64_t host_demand(const zero_ctx *z)
 {
-    return z->plan.peaks[eng_plan_worst(&z->plan)].sum;
+    return eng_plan_of_host(&z->plan, z->plan.peaks[eng_plan_worst(&z->plan)].sum);
 }
 
 /** Whether peers map it. */
@@ -41,7 +41,9 @@ static uint64_t addresses(const zero_ctx *z)
         return peak->sum - windows->sum - view + (uint64_t)z->config.world * each;
     uint64_t arenas = 0, mine = 0;
     for (int i = 0; i < ENG_PURPOSES; i++) {
-        arenas += in_arena(&z->config, (enum eng_purpose)i) ? rows[i].sum : 0;
+        arenas += !in_arena(&z->config, (enum eng_purpose)i) ? 0
+                  : z->config.by_network                     ? rows[i].mine
+                                                             : rows[i].sum;
         mine += in_arena(&z->config, (enum eng_purpose)i) ? rows[i].mine : 0;
     }
     return peak->mine - windows->mine - mine + arenas - view + each;
@@ -104,9 +106,13 @@ static void suggest(const zero_ctx *z, struct base_text *text)
     const int last = last_stage(z);
     char size[32];
     for (int stage = z->config.stage; stage <= last; stage++) {
-        const bool shared = stage > 0 && !z->config.params_nvme && !z->config.resident;
+        const bool shared =
+            stage > 0 && !z->config.params_nvme && !z->config.resident && !z->config.by_network;
         size_t sum;
-        if (eng_budget_other(z, stage, shared, &sum, NULL) || sum >= least)
+        if (eng_budget_other(z, stage, shared, &sum, NULL))
+            continue;
+        sum = eng_plan_of_host(&z->plan, sum);
+        if (sum >= least)
             continue;
         least = sum;
         base_text_add(text, "; stage=%d%s would need %s", stage,
@@ -122,7 +128,7 @@ static void explain(const zero_ctx *z, struct eng_fit *fit)
     snprintf(fit->reason, sizeof fit->reason,
              "%d rank%s at stage %d: %s needed, but %s left of %s (%s)%s; fewer ranks need less; "
              "memory_limit overrules this",
-             z->config.world, z->config.world > 1 ? "s" : "", z->config.stage,
+             fit->host_ranks, fit->host_ranks > 1 ? "s" : "", z->config.stage,
              eng_human(fit->needed, needed), eng_human(fit->left, left),
              eng_human(fit->limit, limit), fit->source, others);
 }
@@ -130,7 +136,7 @@ static void explain(const zero_ctx *z, struct eng_fit *fit)
 /** Also where nobody knows. */
 static bool disk_fits(const struct eng_plan *plan)
 {
-    return !plan->disk.known || plan->in_files.sum <= plan->disk.found;
+    return !plan->disk.known || eng_plan_of_host(plan, plan->in_files.sum) <= plan->disk.found;
 }
 
 /** Files that don't fit are told before memory. */
@@ -144,10 +150,10 @@ static bool judge_disk(zero_ctx *z)
         return true;
     fit->verdict = ENG_FITS_NOT;
     snprintf(fit->reason, sizeof fit->reason,
-             "%d rank%s at stage %d: %s needed in %.200s, but %s free there", z->config.world,
-             z->config.world > 1 ? "s" : "", z->config.stage,
-             eng_human(z->plan.in_files.sum, needed), z->config.nvme_dir,
-             eng_human(disk->found, found));
+             "%d rank%s at stage %d: %s needed in %.200s, but %s free there", fit->host_ranks,
+             fit->host_ranks > 1 ? "s" : "", z->config.stage,
+             eng_human(eng_plan_of_host(&z->plan, z->plan.in_files.sum), needed),
+             z->config.nvme_dir, eng_human(disk->found, found));
     return false;
 }
 
@@ -172,6 +178,7 @@ static void judge(zero_ctx *z, const struct demand *demand)
 
 void eng_fit_look(zero_ctx *z)
 {
+    z->plan.fit.host_ranks = z->config.world;
     // Whoever starts the ranks will do so where this process is.
     const struct demand demand = {
         .host = host_demand(z), .group = host_demand(z), .addresses = addresses(z)};
@@ -179,12 +186,21 @@ void eng_fit_look(zero_ctx *z)
     judge(z, &demand);
 }
 
+static void count_host(zero_ctx *z)
+{
+    const char *mine = coll_host(z->comm, z->config.rank);
+    z->plan.fit.host_ranks = 0;
+    for (int rank = 0; rank < z->config.world; rank++)
+        z->plan.fit.host_ranks += strcmp(coll_host(z->comm, rank), mine) == 0;
+}
+
 /** Who is limited by the same control group as this rank needs memory beside it. */
 static zero_result group_demand(zero_ctx *z, uint64_t *bytes, struct base_error *error)
 {
     const size_t world = (size_t)z->config.world;
     const char *group = z->plan.fit.host.group;
-    const uint64_t mine = base_hash64(group, strlen(group), 0);
+    const char *host = coll_host(z->comm, z->config.rank);
+    const uint64_t mine = base_hash64(group, strlen(group), base_hash64(host, strlen(host), 0));
     uint64_t *all = base_calloc(world, sizeof *all);
     if (!all)
         return zero_fail(error, ZERO_E_NOMEM, "no memory to compare %zu control groups", world);
@@ -207,6 +223,7 @@ static zero_result group_demand(zero_ctx *z, uint64_t *bytes, struct base_error 
 zero_result eng_fit_agree(zero_ctx *z)
 {
     struct base_error error = {0};
+    count_host(z);
     struct demand demand = {.host = host_demand(z), .addresses = addresses(z)};
     base_memory_limits(&z->plan.fit.host, "");
     const zero_result r = group_demand(z, &demand.group, &error);
@@ -224,28 +241,27 @@ zero_result eng_fit_agree(zero_ctx *z)
 static zero_result fit_more(const zero_ctx *z, uint64_t all, uint64_t mine, uint64_t most,
                             struct base_error *error)
 {
-    const int group = z->plan.fit.group_ranks;
+    const int group = z->plan.fit.group_ranks, here = z->plan.fit.host_ranks;
     struct eng_fit fit = {.limit = 0};
     char more[32], needed[32], left[32], limit[32];
     if (z->config.memory_limit == 0)
         return ZERO_OK;
+    all = eng_plan_of_host(&z->plan, all);
     base_memory_limits(&fit.host, "");
     if (z->config.memory_limit != ENG_KEY_AUTO)
-        consider_given(z, &fit, most);
+        consider_given(z, &fit, eng_plan_of_host(&z->plan, most));
     else
-        consider_found(
-            &fit, &(struct demand){.host = all,
-                                   .group = group == z->config.world ? all : mine * (uint64_t)group,
-                                   .addresses = z->config.team ? all : mine});
+        consider_found(&fit, &(struct demand){.host = all,
+                                              .group = group == here ? all : mine * (uint64_t)group,
+                                              .addresses = z->config.team ? all : mine});
     if (!*fit.source || fit.needed <= fit.left)
         return ZERO_OK;
     return zero_fail(
         error, ZERO_E_NOMEM,
         "%d rank%s: %s more in all, so %s needed, but %s left of %s (%s); memory_limit "
         "overrules this",
-        z->config.world, z->config.world > 1 ? "s" : "", eng_human(all, more),
-        eng_human(fit.needed, needed), eng_human(fit.left, left), eng_human(fit.limit, limit),
-        fit.source);
+        here, here > 1 ? "s" : "", eng_human(all, more), eng_human(fit.needed, needed),
+        eng_human(fit.left, left), eng_human(fit.limit, limit), fit.source);
 }
 
 zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct base_error *error)

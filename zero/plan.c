@@ -203,6 +203,12 @@ bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *conf
     return true;
 }
 
+uint64_t eng_plan_of_host(const struct eng_plan *plan, uint64_t all)
+{
+    const uint64_t world = (uint64_t)plan->world, here = (uint64_t)plan->fit.host_ranks;
+    return here == 0 || here == world ? all : (all + world - 1) / world * here;
+}
+
 enum eng_peak eng_plan_worst(const struct eng_plan *plan)
 {
     enum eng_peak worst = ENG_PEAK_STEP;

@@ -199,7 +199,10 @@ static void write_files(struct base_text *text, const struct eng_plan *plan,
             write_row(text, eng_file_names[i].title, "nvme", plan->files[i].bytes.mine);
     base_text_add(text, "  directory    %s", config->nvme_dir);
     if (plan->disk.known)
-        base_text_add(text, ": %s for all ranks, %s free", eng_human(plan->in_files.sum, size),
+        base_text_add(text, ": %s for all ranks%s, %s free",
+                      eng_human(eng_plan_of_host(plan, plan->in_files.sum), size),
+                      plan->fit.host_ranks && plan->fit.host_ranks < plan->world ? " of this host"
+                                                                                 : "",
                       eng_human(plan->disk.found, left));
     base_text_add(text, "\n  tiles        %zu of at most %s, %zu of them in memory at once",
                   files->tiles, eng_human(files->tile_bytes, size), files->buffers);
@@ -248,8 +251,9 @@ static void write_host(struct base_text *text, const struct eng_plan *plan)
 {
     char sum[32], least[32], most[32];
     const struct eng_spread *worst = &plan->peaks[eng_plan_worst(plan)];
-    base_text_add(text, "the host's %d rank%s together\n", plan->world, plan->world > 1 ? "s" : "");
-    base_text_add(text, "  need         %s", eng_human(worst->sum, sum));
+    const int ranks = plan->fit.host_ranks ? plan->fit.host_ranks : plan->world;
+    base_text_add(text, "the host's %d rank%s together\n", ranks, ranks > 1 ? "s" : "");
+    base_text_add(text, "  need         %s", eng_human(eng_plan_of_host(plan, worst->sum), sum));
     if (plan->world > 1)
         base_text_add(text, ", each from %s to %s (rank %d)", eng_human(worst->least, least),
                       eng_human(worst->most, most), worst->largest);

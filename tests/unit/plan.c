@@ -1,5 +1,7 @@
 /* The plan: every row, against bytes counted here; for worlds and models that are not there; and
  * where each value of the configuration came from. */
+#include "zero/plan.h"
+
 #include <zero/zero.h>
 
 #include <fcntl.h>
@@ -564,6 +566,18 @@ static void shows(const char *text, const char *key, const char *value, const ch
         fail_msg("%s: %s from %s, not %s from %s", key, found, origin, value, source);
 }
 
+static void a_host_has_its_ranks_share(void **state)
+{
+    (void)state;
+    struct eng_plan plan = {.world = 4};
+    assert_int_equal(eng_plan_of_host(&plan, 1003), 1003);
+    plan.fit.host_ranks = 4;
+    assert_int_equal(eng_plan_of_host(&plan, 1003), 1003);
+    plan.fit.host_ranks = 3;
+    assert_int_equal(eng_plan_of_host(&plan, 1000), 750);
+    assert_int_equal(eng_plan_of_host(&plan, 1003), 753); // never less than it may be
+}
+
 static void every_value_has_its_source(void **state)
 {
     (void)state;
@@ -623,6 +637,7 @@ int main(void)
         cmocka_unit_test(a_plan_allocates_nothing),
         cmocka_unit_test(the_plan_is_handed_over),
         cmocka_unit_test(a_plan_that_cannot_be_is_an_error),
+        cmocka_unit_test(a_host_has_its_ranks_share),
         cmocka_unit_test(every_value_has_its_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
