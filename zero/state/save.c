@@ -568,7 +568,7 @@ static zero_result begin(zero_ctx *z, const char *directory, const struct plan *
     memcpy(save->manifest.id, id, sizeof save->manifest.id);
     save->manifest.level = plan->level;
     save->retention = plan->retention;
-    return ZERO_OK;
+    return eng_shared_check(z, directory, id, "zero_save");
 }
 
 /** All ranks write, or none does. */

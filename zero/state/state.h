@@ -141,6 +141,13 @@ enum ckpt_dtype eng_ckpt_dtype(zero_dtype dtype);
 /** Waits for the save under way, on all ranks. Collective. Its failure is none of this call. */
 zero_result eng_save_finish(zero_ctx *z);
 
+/* ---- shared.c */
+
+/** Whether ranks of other hosts see what rank 0 has written to a directory: by a file named by the
+ * id, which is gone afterwards. Collective. ZERO_E_IO, on all ranks. */
+zero_result eng_shared_check(zero_ctx *z, const char *directory, const uint8_t id[16],
+                             const char *call);
+
 /* ---- match.c */
 
 /** What of a checkpoint goes where. */
