@@ -142,7 +142,9 @@ zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *wh
     base_error_clear(&z->error);
     if (failed == rank)
         return zero_fail(&z->error, mine->result, "%s: %s", what, mine->message);
-    return zero_fail(&z->error, first.result, "%s: rank %d: %.400s", what, failed, first.message);
+    const char *host = coll_host(z->comm, failed);
+    return zero_fail(&z->error, first.result, "%s: rank %d%s%s: %.400s", what, failed,
+                     *host ? " on " : "", host, first.message);
 }
 
 zero_result eng_agree_on_file(zero_ctx *z, const struct base_error *mine, const char *what)

@@ -22,10 +22,11 @@
  * The file system of DIR has to rename files and directories at once or not at all, in a power cut
  * too; to have made durable what fsync(2) of a file or a directory has returned for; to show to all
  * ranks what one of them has renamed or closed; and to have flock(2) between all processes that use
- * DIR. Saving a step again needs RENAME_EXCHANGE; where that is missing the save fails, and the old
- * one stays. O_DIRECT is used where it can be. Local ext4 was tested, by power cuts too, and tmpfs;
- * network file systems were not. On NFS all of it but RENAME_EXCHANGE is there if the server
- * exports with `sync`, locks are not local (no `nolock`, no `local_lock`), and names are not cached
+ * DIR, which ranks of several hosts share (zero_save() says so if not). Saving a step again
+ * needs RENAME_EXCHANGE; where that is missing the save fails, and the old one stays. O_DIRECT is
+ * used where it can be. Local ext4 was tested, by power cuts too, and tmpfs; network file systems
+ * were not. On NFS all of it but RENAME_EXCHANGE is there if the server exports with `sync`, locks
+ * are not local (no `nolock`, no `local_lock`), and names are not cached
  * (`lookupcache=none`); locks of a host that has died go when the server notices.
  *
  * Recovery points. With config.offload_optimizer "nvme" moments and master weights are in a file a
@@ -34,12 +35,12 @@
  * writes to the places that the one before does not use, and has a copy of weights that are in
  * memory anyway. So every step that zero_step() or zero_skip_step() has ended on all ranks is a
  * recovery point: when the processes die, and be it in the middle of the next step, the job that is
- * started again on this host, with the same model, configuration and number of ranks, comes back at
- * it by zero_resume(), without a checkpoint. What is attached comes back as it was when the step
- * ended; what is attached after zero_commit() has room for 64 KiB in all. With
- * config.offload_params and offload_grads working copies and sums of gradients are in further
- * files, without names: they follow from the state, and the job may come back with either of them
- * elsewhere than before.
+ * started again on this host, or each rank on its own, with the same model, configuration and
+ * number of ranks, comes back at it by zero_resume(), without a checkpoint. What is attached comes
+ * back as it was when the step ended; what is attached after zero_commit() has room for 64 KiB in
+ * all. With config.offload_params and offload_grads working copies and sums of gradients are in
+ * further files, without names: they follow from the state, and the job may come back with either
+ * of them elsewhere than before.
  *
  * The files are removed by zero_close(), unless some rank has failed or aborted, or the job was
  * asked to stop (zero_stop_requested()) and so is to be started again. A job that begins anew

@@ -2,7 +2,7 @@
  * zero/collectives.h: the collectives of zero for programs of their own: tensor and pipeline
  * parallelism beside the engine of <zero/zero.h>, or instead of it.
  *
- * A communicator is a set of ranks of one host, numbered from 0. zero_comm_open() makes one of the
+ * A communicator is a set of ranks, numbered from 0. zero_comm_open() makes one of the
  * job's ranks, the root; zero_comm_split() cuts one into groups, which are communicators too. All
  * that come from one zero_comm_open() are a family. Memory from zero_comm_alloc() is read by the
  * other ranks where it lies; any other works too, more slowly.
@@ -79,8 +79,8 @@ typedef struct zero_comm_config {
                                 default 30, -1 none */
     int32_t log_level;     /**< a zero_log_level; default ZERO_LOG_WARN; -1 silent */
     const char *name;      /**< tells families of one job apart; default "collectives" */
-    const char *transport; /**< "self", "threads", "shm"; default: self for one rank, threads with a
-                                team, else shm */
+    const char *transport; /**< "self", "threads", "shm", "tcp"; default: self for one rank, threads
+                                with a team, tcp for ranks of several hosts, else shm */
     zero_team *team;       /**< transport "threads" only: borrowed, outlives the family */
     zero_log_fn log;       /**< default: standard error, without errors */
     void *log_user;        /**< first argument of log */
@@ -102,11 +102,11 @@ static inline zero_comm_config zero_comm_config_default(void)
  * timeout_s. config NULL: all defaults; it and its strings are copied.
  *
  * On failure *comm is NULL and zero_comm_error(NULL) has this thread's message. ZERO_E_INVALID a
- * field or variable is out of range, launchers disagree, or ranks do; ZERO_E_UNSUPPORTED no such
- * transport or host layout; ZERO_E_TIMEOUT ranks are missing (the message says which); ZERO_E_PEER
- * a rank went away meanwhile; ZERO_E_VERSION a rank uses another version of the library;
- * ZERO_E_NOMEM; ZERO_E_IO. ZERO_PLANNED: `zero-run --plan` has started this process, alone, and
- * there is nobody to join.
+ * field or variable is out of range, launchers disagree, or ranks do; ZERO_E_UNSUPPORTED a
+ * variable asks for what the transport has not; ZERO_E_TIMEOUT ranks are missing (the message says
+ * which); ZERO_E_PEER a rank went away meanwhile; ZERO_E_VERSION a rank uses another version of the
+ * library; ZERO_E_NOMEM; ZERO_E_IO. ZERO_PLANNED: `zero-run --plan` has started this process,
+ * alone, and there is nobody to join.
  */
 ZERO_API zero_result zero_comm_open(zero_comm **comm, const zero_comm_config *config);
 
@@ -161,8 +161,8 @@ ZERO_API void zero_comm_abort(zero_comm *comm, const char *reason);
  */
 ZERO_API zero_result zero_comm_alloc(zero_comm *comm, size_t bytes, void **memory);
 
-/** *Local.* How the others get at other memory: "direct" (threads), "process_vm_readv", or "copied"
- * in pieces, where the kernel doesn't allow that. "" if comm is NULL. */
+/** *Local.* How the others get at other memory: "direct" (threads), "process_vm_readv", "copied" in
+ * pieces, where the kernel doesn't allow that, or "sent" (tcp). "" if comm is NULL. */
 ZERO_API const char *zero_comm_private_path(const zero_comm *comm);
 
 /* ------------------------------------------------------------------ waiting */

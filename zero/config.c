@@ -13,10 +13,11 @@
 
 // Variables that zero-run, launchers and tests set: known, but no keys.
 static const char *const other_variables[] = {
-    "ZERO_FAULT",    "ZERO_JOB",         "ZERO_LOCAL_RANK", "ZERO_LOCAL_WORLD_SIZE",
-    "ZERO_OPTIONS",  "ZERO_METRICS_FD",  "ZERO_CONTROL_FD", "ZERO_PLAN",
-    "ZERO_PLAN_FD",  "ZERO_PLAN_WORLD",  "ZERO_RANK",       "ZERO_WORLD_SIZE",
-    "ZERO_RESTARTS", "ZERO_FIRST_WORLD",
+    "ZERO_FAULT",    "ZERO_JOB",         "ZERO_LOCAL_RANK",  "ZERO_LOCAL_WORLD_SIZE",
+    "ZERO_OPTIONS",  "ZERO_METRICS_FD",  "ZERO_CONTROL_FD",  "ZERO_PLAN",
+    "ZERO_PLAN_FD",  "ZERO_PLAN_WORLD",  "ZERO_RANK",        "ZERO_WORLD_SIZE",
+    "ZERO_RESTARTS", "ZERO_FIRST_WORLD", "ZERO_MASTER_ADDR", "ZERO_MASTER_PORT",
+    "ZERO_SECRET",
 };
 
 // What zero_config has beside the keys: no option can set it for every context of a program.
@@ -296,14 +297,21 @@ static zero_result find_place(struct eng_config *config, const zero_config *user
     return result ? result : read_history(config, error);
 }
 
+// As far as the launcher says.
+static bool on_several_hosts(const struct eng_config *config)
+{
+    return config->local_world && config->local_world != config->world;
+}
+
 // A default that follows from the place: the transport, or the number of micro-batches.
 static int64_t derive(const struct eng_config *config, const struct eng_key *key)
 {
     if (key->config_offset == offsetof(struct eng_config, micro_batches))
         return config->first_world;
-    return config->team         ? ENG_TRANSPORT_THREADS
-           : config->world == 1 ? ENG_TRANSPORT_SELF
-                                : ENG_TRANSPORT_SHM;
+    return config->team               ? ENG_TRANSPORT_THREADS
+           : config->world == 1       ? ENG_TRANSPORT_SELF
+           : on_several_hosts(config) ? ENG_TRANSPORT_TCP
+                                      : ENG_TRANSPORT_SHM;
 }
 
 static void store(struct eng_config *config, const struct eng_key *key, int64_t value)
@@ -375,23 +383,25 @@ static zero_result check_transport(struct eng_config *config, struct base_error 
     config->by_network = !strcmp(config->transport, "tcp");
     if (!strcmp(config->transport, "self") && config->world > 1)
         return zero_fail(error, ZERO_E_INVALID,
-                         "transport=self is for one rank, and there are %d: take shm or threads",
+                         "transport=self is for one rank, and there are %d: take shm, tcp or "
+                         "threads",
                          config->world);
     if (threads && !config->team)
         return zero_fail(error, ZERO_E_INVALID,
                          "transport=threads needs zero_config.team: ranks that are processes take "
-                         "shm");
+                         "shm, or tcp");
     if (!threads && config->team)
         return zero_fail(error, ZERO_E_INVALID,
                          "transport=%s, but zero_config.team is for transport=threads",
                          config->transport);
-    if (config->local_world && config->local_world != config->world)
-        return zero_fail(error, ZERO_E_UNSUPPORTED,
-                         "%d of %d ranks are on this host (%s says), and all ranks of a job are on "
-                         "one so far: ranks tell each other through its memory, those with GPUs, "
-                         "too; start the job on one host",
-                         config->local_world, config->world, config->launcher);
-    return ZERO_OK;
+    if (!config->by_network && on_several_hosts(config))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "transport=%s, but %d of %d ranks are on this host (%s says): take tcp, "
+                         "or none",
+                         config->transport, config->local_world, config->world, config->launcher);
+    return config->by_network && config->world > 1 && !config->plan
+               ? boot_find_master(&config->meeting, environ, error)
+               : ZERO_OK;
 }
 
 // One copy a host, unless the program has its own in any case.
@@ -412,8 +422,12 @@ static zero_result decide_gather(struct eng_config *config, struct base_error *e
                          "its device; take copy, or auto",
                          config->device,
                          config->streamed ? "offload_update=device" : "offload_optimizer=none");
+    if (asked && config->by_network)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "gather=shared with transport=tcp, whose ranks have no memory in common: "
+                         "take copy, or auto");
     config->shared = config->stage > 0 && !config->params_nvme && !config->resident &&
-                     strcmp(config->gather, "copy") != 0;
+                     !config->by_network && strcmp(config->gather, "copy") != 0;
     return ZERO_OK;
 }
 

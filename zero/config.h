@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "collectives/boot/boot.h"
+#include "collectives/boot/mesh.h"
 #include "zero/zero.h"
 
 #include <stdbool.h>
@@ -50,7 +50,7 @@ enum eng_source {
  * "none" there is 0. */
 struct eng_config {
     int32_t stage;
-    const char *transport;  /**< "self", "threads", "shm": a literal */
+    const char *transport;  /**< "self", "threads", "shm", "tcp": a literal */
     int32_t micro_batches;  /**< V */
     int32_t prefetch_units; /**< 0: none */
     int32_t open_units;
@@ -117,6 +117,7 @@ struct eng_config {
     int32_t local_rank;  /**< among them; -1: not known */
     char launcher[32];   /**< boot_place.launcher, or "zero_config" */
     char job[BOOT_JOB_BYTES];
+    struct boot_master meeting; /**< tcp: where rank 0 is */
 
     bool plan;      /**< ZERO_PLAN=1: make the plan, hand it over, ZERO_PLANNED. rank is 0
                          and nobody is to be met */

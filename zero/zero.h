@@ -80,7 +80,7 @@ typedef void *zero_stream;  /**< a cudaStream_t; NULL on the CPU */
  * strings are copied.
  *
  * ZERO_E_INVALID a field, environment variable or option is out of range or unknown, or two
- * launchers disagree; ZERO_E_UNSUPPORTED a transport or host layout that is not built in;
+ * launchers disagree; ZERO_E_UNSUPPORTED what the transport has not, as gather=shared with tcp;
  * ZERO_E_TIMEOUT ranks are missing (the message says which); ZERO_E_NOMEM; ZERO_E_IO.
  */
 ZERO_API zero_result zero_open(zero_ctx **z, const zero_config *config);

@@ -80,7 +80,7 @@ static const struct spec specs[] = {
      "compute activations again in backward, not keep them; changes no bit"},
     {"ranks", "N", INTEGER, AT(ranks), 1, 1024, NULL,
      "run N ranks as threads of this process (default: what the launcher says)"},
-    {"transport", "auto|self|threads|shm", CHOICE, AT(transport), 0, 0, "auto",
+    {"transport", "auto|self|threads|shm|tcp", CHOICE, AT(transport), 0, 0, "auto",
      "how ranks exchange data"},
     {"prefetch", "N", INTEGER, AT(prefetch), 0, 1024, "2", "units gathered ahead at stage 3"},
     {"accumulate-native", NULL, SWITCH, AT(accumulate_native), 0, 0, NULL,
@@ -348,7 +348,7 @@ static bool check(const struct options *o, struct reason *reason)
                       "gradient");
     if (o->schedule != SCHEDULE_CONSTANT && o->min_lr > o->lr)
         return refuse(reason, "--min-lr %g is above --lr %g", o->min_lr, o->lr);
-    if (o->ranks > 1 && (o->transport == TRANSPORT_SELF || o->transport == TRANSPORT_SHM))
+    if (o->ranks > 1 && (o->transport != TRANSPORT_AUTO && o->transport != TRANSPORT_THREADS))
         return refuse(reason, "--ranks %d makes threads, which --transport %s doesn't join",
                       o->ranks, transport_name(o->transport));
     if (o->transport == TRANSPORT_THREADS && o->ranks == 0)
@@ -497,7 +497,9 @@ const char *optimizer_name(int optimizer)
 
 const char *transport_name(int transport)
 {
-    static const char *const names[] = {
-        [TRANSPORT_SELF] = "self", [TRANSPORT_THREADS] = "threads", [TRANSPORT_SHM] = "shm"};
+    static const char *const names[] = {[TRANSPORT_SELF] = "self",
+                                        [TRANSPORT_THREADS] = "threads",
+                                        [TRANSPORT_SHM] = "shm",
+                                        [TRANSPORT_TCP] = "tcp"};
     return transport == TRANSPORT_AUTO ? NULL : names[transport];
 }

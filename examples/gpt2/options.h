@@ -23,7 +23,13 @@ enum optimizer_choice {
 };
 enum schedule_choice { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum order_choice { ORDER_SHUFFLED, ORDER_SEQUENTIAL };
-enum transport_choice { TRANSPORT_AUTO, TRANSPORT_SELF, TRANSPORT_THREADS, TRANSPORT_SHM };
+enum transport_choice {
+    TRANSPORT_AUTO,
+    TRANSPORT_SELF,
+    TRANSPORT_THREADS,
+    TRANSPORT_SHM,
+    TRANSPORT_TCP
+};
 
 #define OPTIONS_MAX 48
 

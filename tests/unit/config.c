@@ -197,8 +197,8 @@ static void fields_out_of_range_are_refused(void **state)
     REFUSED(stage, 4, "zero_config.stage = 4: stage (what is sharded) takes 0 to 3");
     REFUSED(stage, -1, "zero_config.stage = -1");
     REFUSED(name, "", "zero_config.name has 0 bytes");
-    REFUSED(transport, "tcp", "zero_config.transport = \"tcp\"");
-    REFUSED(transport, "tcp", "takes self, threads, shm");
+    REFUSED(transport, "udp", "zero_config.transport = \"udp\"");
+    REFUSED(transport, "udp", "takes self, threads, shm, tcp");
     REFUSED(world, -1, ".world = -1");
     REFUSED(world, BOOT_WORLD_MAX + 1, "1 to 4096 ranks");
     REFUSED(rank, 1, "zero_config.rank is set, but .world is 0");
@@ -469,11 +469,44 @@ static void the_launcher_gives_the_place(void **state)
     assert_int_equal(resolved(NULL).local_world, 3);
     setenv("LOCAL_RANK", "0", 1);
     setenv("LOCAL_WORLD_SIZE", "2", 1);
-    refused(NULL, ZERO_E_UNSUPPORTED,
-            "2 of 3 ranks are on this host (torchrun says), and all ranks of a job are on one");
     setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     setenv("OMPI_COMM_WORLD_SIZE", "5", 1);
     refused(NULL, ZERO_E_INVALID, "disagree");
+}
+
+static void ranks_of_several_hosts_take_tcp(void **state)
+{
+    (void)state;
+    setenv("RANK", "2", 1);
+    setenv("WORLD_SIZE", "3", 1);
+    setenv("LOCAL_RANK", "0", 1);
+    setenv("LOCAL_WORLD_SIZE", "1", 1);
+    refused(NULL, ZERO_E_INVALID, "no variable says where rank 0 is");
+    setenv("MASTER_ADDR", "node1", 1);
+    setenv("MASTER_PORT", "29500", 1);
+    struct eng_config config = resolved(NULL);
+    assert_string_equal(config.transport, "tcp");
+    assert_true(config.by_network);
+    assert_false(config.shared);
+    assert_string_equal(config.meeting.address, "node1");
+    assert_int_equal(config.meeting.port, 29501);
+
+    zero_config user = zero_config_default();
+    user.transport = "shm";
+    refused(&user, ZERO_E_INVALID,
+            "transport=shm, but 1 of 3 ranks are on this host (torchrun says)");
+    user.transport = NULL;
+    user.stage = 1;
+    user.gather = "shared";
+    refused(&user, ZERO_E_UNSUPPORTED, "gather=shared with transport=tcp");
+
+    // Ranks of one host take it only if they are told to.
+    setenv("LOCAL_RANK", "2", 1);
+    setenv("LOCAL_WORLD_SIZE", "3", 1);
+    assert_string_equal(resolved(NULL).transport, "shm");
+    user.gather = NULL;
+    user.transport = "tcp";
+    assert_true(resolved(&user).by_network);
 }
 
 static void contradictions_are_refused(void **state)
@@ -652,6 +685,7 @@ int main(void)
         TEST(bad_variables_are_refused),
         TEST(bad_options_are_refused),
         TEST(the_launcher_gives_the_place),
+        TEST(ranks_of_several_hosts_take_tcp),
         TEST(contradictions_are_refused),
         TEST(what_state_on_a_gpu_rules_out),
         TEST(the_first_start_decides_the_batch),

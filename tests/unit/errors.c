@@ -171,20 +171,22 @@ static void joining_needs_descriptors(void **state)
     assert_true(z == NULL && comm == NULL);
 }
 
-static void several_hosts_are_too_many(void **state)
+static void ranks_of_several_hosts_share_no_memory(void **state)
 {
     (void)state;
     zero_ctx *z = (zero_ctx *)&dir;
     zero_comm *comm = (zero_comm *)&dir;
-    setenv("ZERO_RANK", "0", 1);
-    setenv("ZERO_LOCAL_RANK", "0", 1);
-    setenv("ZERO_WORLD_SIZE", "2", 1);
-    setenv("ZERO_LOCAL_WORLD_SIZE", "1", 1);
+    static const char *const variables[][2] = {
+        {"ZERO_RANK", "0"},        {"ZERO_LOCAL_RANK", "0"},
+        {"ZERO_WORLD_SIZE", "2"},  {"ZERO_LOCAL_WORLD_SIZE", "1"},
+        {"MASTER_ADDR", "node1"},  {"MASTER_PORT", "29500"},
+        {"ZERO_GATHER", "shared"}, {"ZERO_STAGE", "1"},
+    };
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        setenv(variables[i][0], variables[i][1], 1);
     const zero_result opened = zero_open(&z, NULL), joined = zero_comm_open(&comm, NULL);
-    unsetenv("ZERO_RANK");
-    unsetenv("ZERO_LOCAL_RANK");
-    unsetenv("ZERO_WORLD_SIZE");
-    unsetenv("ZERO_LOCAL_WORLD_SIZE");
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        unsetenv(variables[i][0]);
     assert_int_equal(opened, ZERO_E_UNSUPPORTED);
     assert_int_equal(joined, ZERO_E_UNSUPPORTED);
     assert_true(z == NULL && comm == NULL);
@@ -392,7 +394,7 @@ int main(void)
         TEST(contexts_and_families_without_memory),
         TEST(who_is_missing_is_waited_for),
         TEST(joining_needs_descriptors),
-        TEST(several_hosts_are_too_many),
+        TEST(ranks_of_several_hosts_share_no_memory),
         TEST(a_micro_batch_has_16_metrics),
         TEST(calls_between_steps_without_memory),
         TEST(evaluations_are_in_the_plan),

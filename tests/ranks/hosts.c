@@ -1,0 +1,355 @@
+// Jobs on several hosts, which are all this machine: ranks are processes whose launcher's variables
+// say that some of them are elsewhere, so that they meet over TCP. Whatever they are, the values
+// are those of one host.
+#include "tests/numerics/synthetic.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 4, HOSTS = 2 };
+
+enum launcher { TORCHRUN, SLURM };
+
+/** What a job does, and on what. */
+struct job {
+    enum launcher launcher;
+    int ranks[HOSTS]; /**< of each host, in order */
+    struct synthetic model;
+    zero_config config;
+    const char *directory; /**< where it saves after half its steps, and goes on from; NULL: none */
+    bool resumes;          /**< begins with that */
+    int killed;            /**< this rank ends, before step .at; -1: none */
+    int at;
+};
+
+/** What a rank has seen, in memory shared with it. */
+struct seen {
+    zero_result result;
+    char message[512];
+    char host[64]; /**< what its host is called */
+    int together;  /**< ranks of its host, as the plan says */
+    uint8_t fingerprint[16];
+};
+
+static struct seen *seen; /**< of RANKS */
+static char scratch[] = "/tmp/zero-hosts-XXXXXX";
+
+static int world_of(const struct job *job)
+{
+    return job->ranks[0] + job->ranks[1];
+}
+
+/* ------------------------------------------------------------------ a rank */
+
+static void set_number(const char *name, int number)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", number);
+    setenv(name, text, 1);
+}
+
+static void set_torchrun(const struct job *job, int host, int rank, int local, int port)
+{
+    setenv("TORCHELASTIC_RUN_ID", "none", 1);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    set_number("TORCHELASTIC_RESTART_COUNT", host); // each counts its own
+    set_number("MASTER_PORT", port - 1); // torchrun's own, whether or not it listens
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", world_of(job));
+    set_number("LOCAL_RANK", local);
+    set_number("LOCAL_WORLD_SIZE", job->ranks[host]);
+}
+
+static void set_slurm(const struct job *job, int host, int rank, int local, int port)
+{
+    char tasks[32];
+    snprintf(tasks, sizeof tasks, "%d,%d", job->ranks[0], job->ranks[1]);
+    setenv("SLURM_JOB_ID", "4711", 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_STEP_NODELIST", "localhost,elsewhere", 1);
+    setenv("SLURM_STEP_TASKS_PER_NODE", tasks, 1);
+    set_number("SLURM_NODEID", host);
+    set_number("SLURM_PROCID", rank);
+    set_number("SLURM_LOCALID", local);
+    set_number("SLURM_STEP_NUM_TASKS", world_of(job));
+    set_number("ZERO_MASTER_PORT", port); // not that of a real job 4711
+}
+
+// Gives each host a name of its own, where this process may.
+static void name_host(int host, char *name, size_t size)
+{
+    static const char *const names[HOSTS] = {"first-host", "second-host"};
+    if (unshare(CLONE_NEWUTS) == 0 && sethostname(names[host], strlen(names[host])))
+        _exit(1);
+    gethostname(name, size - 1);
+}
+
+static zero_result resume(zero_ctx *z, const struct job *job)
+{
+    zero_load_result loaded = {.struct_size = sizeof loaded};
+    return job->resumes ? zero_resume(z, job->directory, NULL, &loaded) : ZERO_OK;
+}
+
+static zero_result train(zero_ctx *z, const struct job *job, int rank)
+{
+    zero_result r = synthetic_commit(z, &job->model);
+    const char *together = strstr(zero_plan_text(z), "the host's ");
+    if (together)
+        sscanf(together, "the host's %d rank", &seen[rank].together);
+    if (!r)
+        r = resume(z, job);
+    for (uint64_t step = job->resumes ? SYNTHETIC_STEPS / 2 : 0; !r && step < SYNTHETIC_STEPS;
+         step++) {
+        if (rank == job->killed && (int)step == job->at)
+            kill(getpid(), SIGKILL);
+        if (job->directory && !job->resumes && step == SYNTHETIC_STEPS / 2)
+            r = zero_save(z, job->directory, NULL);
+        if (!r)
+            r = synthetic_step(z, &job->model, step);
+    }
+    if (!r && job->directory)
+        r = zero_save_wait(z);
+    return r ? r : zero_fingerprint(z, seen[rank].fingerprint);
+}
+
+static void be_rank(const struct job *job, int host, int rank, int local, int port)
+{
+    name_host(host, seen[rank].host, sizeof seen[rank].host);
+    (job->launcher == SLURM ? set_slurm : set_torchrun)(job, host, rank, local, port);
+    zero_ctx *z = NULL;
+    zero_result r = zero_open(&z, &job->config);
+    if (!r)
+        r = train(z, job, rank);
+    seen[rank].result = r;
+    if (r)
+        snprintf(seen[rank].message, sizeof seen[rank].message, "%s", zero_last_error(z));
+    zero_close(z);
+}
+
+/* ------------------------------------------------------------------ jobs */
+
+static struct job job_of(int first, int second, int stage)
+{
+    struct job job = {.ranks = {first, second},
+                      .model = {.dtype = ZERO_F32, .micro_batches = 5, .tied = true},
+                      .config = zero_config_default(),
+                      .killed = -1};
+    job.config.stage = stage;
+    job.config.timeout_s = 60;
+    synthetic_configure(&job.model, &job.config);
+    return job;
+}
+
+// A port that is bound but not listened at: nobody else gets it, and rank 0 may listen there.
+static int reserve_port(int *port)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET};
+    socklen_t length = sizeof any;
+    int on = 1;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&any, length), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &length), 0);
+    *port = ntohs(any.sin_port);
+    return fd;
+}
+
+// Ranks of each host run in a directory of that name: what they call by a relative one differs.
+static void run(const struct job *job)
+{
+    int port, rank = 0;
+    pid_t pids[RANKS];
+    const int reserved = reserve_port(&port);
+    memset(seen, 0, RANKS * sizeof *seen);
+    for (int host = 0; host < HOSTS; host++)
+        for (int local = 0; local < job->ranks[host]; local++, rank++) {
+            pids[rank] = fork();
+            assert_true(pids[rank] >= 0);
+            if (pids[rank] == 0) {
+                alarm(120);
+                if (chdir(scratch) || chdir(host ? "b" : "a"))
+                    _exit(1);
+                be_rank(job, host, rank, local, port);
+                _exit(0);
+            }
+        }
+    for (int i = 0; i < rank; i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        if (i != job->killed && status)
+            fail_msg("rank %d: status %x", i, status);
+    }
+    close(reserved);
+}
+
+// Ranks whose host has the same name.
+static int ranks_beside(const struct job *job, int rank)
+{
+    int count = 0;
+    for (int other = 0; other < world_of(job); other++)
+        count += strcmp(seen[other].host, seen[rank].host) == 0;
+    return count;
+}
+
+static void expect_golden(const struct job *job)
+{
+    for (int rank = 0; rank < world_of(job); rank++) {
+        char text[33];
+        if (seen[rank].result)
+            fail_msg("rank %d: %d, %s", rank, seen[rank].result, seen[rank].message);
+        for (int i = 0; i < 16; i++)
+            snprintf(text + 2 * i, 3, "%02x", seen[rank].fingerprint[i]);
+        assert_string_equal(text, synthetic_golden(&job->model));
+        assert_int_equal(seen[rank].together, ranks_beside(job, rank));
+    }
+}
+
+/* ------------------------------------------------------------------ tests */
+
+static void values_are_those_of_one_host(void **state)
+{
+    (void)state;
+    static const int ranks[][HOSTS] = {{1, 1}, {2, 2}, {2, 1}};
+    for (int stage = 0; stage <= 3; stage++)
+        for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+            struct job job = job_of(ranks[i][0], ranks[i][1], stage);
+            job.launcher = i == 1 ? SLURM : TORCHRUN;
+            run(&job);
+            expect_golden(&job);
+        }
+}
+
+// Each host's in a directory of its own.
+static void state_and_sums_may_be_in_files(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage += 3) {
+        struct job job = job_of(2, 1, stage);
+        job.config.offload_optimizer = "nvme";
+        job.config.offload_grads = "nvme";
+        job.config.nvme_dir = ".";
+        run(&job);
+        expect_golden(&job);
+    }
+}
+
+static void a_dead_rank_and_its_host_are_named(void **state)
+{
+    (void)state;
+    char part[128];
+    for (int killed = 0; killed < 3; killed++) {
+        struct job job = job_of(2, 1, 1 + killed);
+        job.killed = killed;
+        job.at = 3;
+        run(&job);
+        snprintf(part, sizeof part, "rank %d died on %.63s", killed, seen[killed].host);
+        for (int rank = 0; rank < 3; rank++)
+            if (rank != killed &&
+                (seen[rank].result != ZERO_E_PEER || !strstr(seen[rank].message, part)))
+                fail_msg("rank %d: %d, %s", rank, seen[rank].result, seen[rank].message);
+    }
+}
+
+static void checkpoints_go_from_some_hosts_to_others(void **state)
+{
+    (void)state;
+    char directory[64];
+    snprintf(directory, sizeof directory, "%s/checkpoints", scratch);
+    for (int stage = 0; stage <= 3; stage += 3) {
+        struct job job = job_of(2, 1, stage);
+        job.directory = directory;
+        run(&job);
+        expect_golden(&job);
+        job = job_of(1, 1, 3 - stage);
+        job.directory = directory;
+        job.resumes = true;
+        run(&job);
+        expect_golden(&job);
+    }
+}
+
+static void a_directory_that_is_not_shared_is_told(void **state)
+{
+    (void)state;
+    struct job job = job_of(1, 1, 2);
+    job.directory = "checkpoints";
+    run(&job);
+    for (int rank = 0; rank < 2; rank++)
+        if (seen[rank].result != ZERO_E_IO ||
+            !strstr(seen[rank].message, "has written to checkpoints is not there"))
+            fail_msg("rank %d: %d, %s", rank, seen[rank].result, seen[rank].message);
+    assert_non_null(strstr(seen[0].message, "rank 1 on "));
+    assert_non_null(strstr(strstr(seen[0].message, "rank 1 on "), seen[1].host));
+}
+
+static void what_needs_common_memory_is_refused(void **state)
+{
+    (void)state;
+    struct job job = job_of(1, 1, 2);
+    job.config.gather = "shared";
+    run(&job);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(seen[rank].result, ZERO_E_UNSUPPORTED);
+        assert_non_null(strstr(seen[rank].message, "gather=shared with transport=tcp"));
+    }
+    job = job_of(1, 1, 2);
+    job.config.transport = "shm";
+    run(&job);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(seen[rank].result, ZERO_E_INVALID);
+        assert_non_null(strstr(seen[rank].message, "1 of 2 ranks are on this host"));
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    char path[64];
+    seen =
+        mmap(NULL, RANKS * sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (seen == MAP_FAILED || !mkdtemp(scratch))
+        return -1;
+    for (int host = 0; host < HOSTS; host++) {
+        snprintf(path, sizeof path, "%s/%c", scratch, "ab"[host]);
+        if (mkdir(path, 0700))
+            return -1;
+    }
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", scratch);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_those_of_one_host),
+        cmocka_unit_test(state_and_sums_may_be_in_files),
+        cmocka_unit_test(a_dead_rank_and_its_host_are_named),
+        cmocka_unit_test(checkpoints_go_from_some_hosts_to_others),
+        cmocka_unit_test(a_directory_that_is_not_shared_is_told),
+        cmocka_unit_test(what_needs_common_memory_is_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
