@@ -175,6 +175,18 @@ static void place_in_family(struct boot_place *place, const struct boot_reading 
     base_text_add(&source, "%s", reading->source);
 }
 
+// What the innermost launcher leaves out an outer one may say, if it counts the same processes.
+static void fill_in(struct boot_place *place, const struct survey *survey)
+{
+    for (int i = survey->winner + 1; i < BOOT_FAMILIES; i++) {
+        const struct boot_reading *outer = &survey->families[i];
+        if (!outer->present || !agree(&survey->families[survey->winner], outer))
+            continue;
+        place->local_world = place->local_world ? place->local_world : outer->local_world;
+        place->local_rank = place->local_rank < 0 ? outer->local_rank : place->local_rank;
+    }
+}
+
 static zero_result discover(struct boot_place *place, struct survey *survey,
                             char *const *environment, struct base_error *error)
 {
@@ -186,8 +198,10 @@ static zero_result discover(struct boot_place *place, struct survey *survey,
         result = place_alone(place, &survey->nodes, environment, error);
     if (result)
         return result;
-    if (survey->winner >= 0)
+    if (survey->winner >= 0) {
         place_in_family(place, &survey->families[survey->winner], &boot_families[survey->winner]);
+        fill_in(place, survey);
+    }
     job_of_survey(place->job, survey, environment);
     return ZERO_OK;
 }

@@ -162,6 +162,7 @@ const struct boot_family boot_families[BOOT_FAMILIES] = {
                   .rank = "JSM_NAMESPACE_RANK",
                   .world = "JSM_NAMESPACE_SIZE",
                   .local_rank = "JSM_NAMESPACE_LOCAL_RANK",
+                  .local_world = "JSM_NAMESPACE_LOCAL_SIZE",
                   .job = job_jsm},
     [BOOT_SLURM] = {.launcher = "Slurm",
                     .rank = "SLURM_PROCID",

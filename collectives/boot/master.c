@@ -67,13 +67,23 @@ static size_t first_host(const char *list, char *host, size_t size)
     return used < size ? used : 0;
 }
 
+// Whether Slurm's step is of the job's own processes, and not of another launcher's daemons.
+static bool is_of_slurm(char *const *environment)
+{
+    struct boot_reading slurm = {.present = false};
+    struct boot_place place;
+    return boot_family_read(&slurm, &boot_families[BOOT_SLURM], environment, NULL) == ZERO_OK &&
+           slurm.present && boot_discover(&place, environment, NULL) == ZERO_OK &&
+           place.rank == slurm.rank && place.world == slurm.world;
+}
+
 static zero_result of_slurm(struct boot_master *master, char *const *environment,
                             struct base_error *error)
 {
     const char *job = boot_variable(environment, "SLURM_JOB_ID");
     const char *step = boot_variable(environment, "SLURM_STEP_ID");
     const char *name = "SLURM_STEP_NODELIST", *list = boot_variable(environment, name);
-    if (!job || !step || !list)
+    if (!job || !step || !list || !is_of_slurm(environment))
         return ZERO_OK;
     if (!*master->address) {
         char host[BOOT_ADDRESS_BYTES];

@@ -10,6 +10,8 @@
 
 enum { VARIABLES = 8 };
 
+#define TASK "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2"
+
 struct found {
     const char *environment[VARIABLES];
     const char *address;
@@ -35,7 +37,7 @@ static const struct found found[] = {
      "other",
      1,
      "ZERO_MASTER_ADDR, TF_CONFIG"},
-    {{"SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_STEP_NODELIST=n7", "MASTER_PORT=80"},
+    {{"SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_STEP_NODELIST=n7", TASK, "MASTER_PORT=80"},
      "n7",
      81,
      "MASTER_PORT + 1, SLURM_STEP_NODELIST"},
@@ -70,7 +72,7 @@ static int slurm(const char *list, const char *job, const char *step, char addre
 {
     struct boot_master master;
     struct base_error error;
-    const char *const environment[VARIABLES] = {list, job, step};
+    const char *const environment[VARIABLES] = {list, job, step, TASK};
     look(environment, &master, ZERO_OK, &error);
     strcpy(address, master.address);
     return master.port;
@@ -134,9 +136,14 @@ static void what_is_missing_or_malformed_is_named(void **state)
         {{"ZERO_MASTER_ADDR=a", "ZERO_MASTER_PORT=4k"}, "ZERO_MASTER_PORT=4k"},
         {{"MASTER_ADDR=a", "MASTER_PORT=1", "ZERO_SECRET="}, "ZERO_SECRET has 0 bytes"},
         {{"MASTER_ADDR=a", "MASTER_PORT=1", secret}, "ZERO_SECRET has 128 bytes: 1 to 127 fit"},
-        {{"SLURM_STEP_NODELIST=a[1", "SLURM_JOB_ID=1", "SLURM_STEP_ID=1"},
+        {{"SLURM_STEP_NODELIST=a[1", "SLURM_JOB_ID=1", "SLURM_STEP_ID=1", TASK},
          "SLURM_STEP_NODELIST=a[1"},
-        {{"SLURM_STEP_NODELIST=,", "SLURM_JOB_ID=1", "SLURM_STEP_ID=1"}, "SLURM_STEP_NODELIST=,"},
+        {{"SLURM_STEP_NODELIST=,", "SLURM_JOB_ID=1", "SLURM_STEP_ID=1", TASK},
+         "SLURM_STEP_NODELIST=,"},
+        // A step of daemons, none of them where mpirun itself has started rank 0.
+        {{"SLURM_STEP_NODELIST=a", "SLURM_JOB_ID=1", "SLURM_STEP_ID=1", TASK,
+          "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8"},
+         "where rank 0 is"},
         {{"TF_CONFIG={\"cluster\":{\"worker\":[\"w:x\"]}}"}, "TF_CONFIG=x is no number"},
         {{"TF_CONFIG={\"cluster\":{\"worker\":[\"w\"]}}"}, "at which port"},
     };
