@@ -50,9 +50,12 @@ struct boot_mesh {
 /**
  * Meets the other ranks, on whatever hosts: `meeting` as for boot_meet(), but for up to
  * BOOT_MESH_MAX ranks. Returns when all ranks have all their connections. Messages are bounded and
- * checked; whoever isn't a missing rank of this job is refused and logged. A name that does not
- * resolve and an address that does not answer are tried again until the deadline. A port that is in
- * use is waited for by rank 0 for up to 30 s. *Collective.*
+ * checked; whoever isn't a missing rank of this job is refused and logged. Rank 0 is called until
+ * the deadline, also where its name does not resolve, for which there is no limit but the
+ * resolver's own; another rank three times. A port that is in use is waited for by rank 0 for up to
+ * 30 s. *Collective.*
+ *
+ * Points of base/fault.h: boot.socket, boot.accept, boot.send, boot.receive (each call).
  *
  * On failure *mesh has no open socket and all ranks that could be told say the same.
  * ZERO_E_TIMEOUT: ranks are missing (rank 0's message names them); rank 0, or another rank, does

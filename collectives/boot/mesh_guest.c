@@ -4,12 +4,16 @@
 #include "collectives/boot/stream.h"
 
 #include "base/clock.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 static const uint64_t hello_ns = UINT64_C(2000000000); // for another rank to introduce itself
+static const uint64_t quiet_ns = UINT64_C(5000000000); // of calls in vain
+
+enum { CALLS = 3, PAUSE_MS = 100 }; // to another guest, which listens already
 
 static uint64_t patience(const struct mesh_meeting *meeting)
 {
@@ -28,7 +32,8 @@ static zero_result open_listener(const struct mesh_meeting *meeting, int *listen
         return zero_fail(error, ZERO_E_PEER, "it has closed its connection");
     if (mesh_is_loopback(address) && !mesh_names_loopback(meeting->master, named))
         memset(address, 0, sizeof address);
-    const zero_result result = mesh_listen(listener, address, 0, meeting->mesh->world, error);
+    const zero_result result =
+        mesh_listen(listener, address, 0, meeting->mesh->world + BOOT_CALLERS_MAX, error);
     if (result)
         return result < 0 ? result : zero_fail(error, ZERO_E_IO, "no port is free to listen at");
     return mesh_address(*listener, false, address, port)
@@ -71,29 +76,44 @@ static zero_result call(struct mesh_meeting *meeting, int *listener, struct base
         zero_fail(error, ZERO_E_TIMEOUT, "it is meeting for another communicator");
     else if (!result)
         return zero_fail(error, ZERO_E_INVALID, "it answered by a message of type %u", header.type);
-    // It may have closed its listener, or ended, before it looked at this call.
-    return !result || result == ZERO_E_PEER ? ZERO_AGAIN : result;
+    // It may have closed its listener, or ended, before it looked at this call; or this process had
+    // no processor, and has kept it waiting.
+    return !result || result == ZERO_E_PEER || result == ZERO_E_TIMEOUT ? ZERO_AGAIN : result;
+}
+
+// Where this rank looks for rank 0, and what is wrong there.
+static void add_master(struct base_text *text, const struct mesh_meeting *meeting, const char *why)
+{
+    const struct boot_master *master = meeting->master;
+    base_text_add(text, "rank 0 of %d at port %d of %s (%s): %s", meeting->place->world,
+                  master->port, master->address, master->source, why);
 }
 
 static zero_result call_until_known(struct mesh_meeting *meeting, int *listener,
                                     struct base_error *error)
 {
-    const struct boot_master *master = meeting->master;
+    const uint64_t begun = base_clock_ns(), deadline = meeting->place->deadline_ns;
+    const uint64_t half = deadline > begun ? (deadline - begun) / 2 : 0;
+    bool told = false;
     for (int pause_ms = 1;; pause_ms = pause_ms < 64 ? 2 * pause_ms : 100) {
         struct base_error why = {.result = ZERO_OK};
         const zero_result result = call(meeting, listener, &why);
         if (result == ZERO_OK)
             return ZERO_OK;
-        const int left = boot_time_left(meeting->place->deadline_ns, pause_ms);
-        if (result == ZERO_AGAIN && left > 0) {
-            poll(NULL, 0, left);
-            continue;
+        char bytes[BOOT_TEXT_BYTES] = "";
+        struct base_text text = {bytes, sizeof bytes, 0};
+        add_master(&text, meeting, why.message);
+        const int left = boot_time_left(deadline, pause_ms);
+        if (result != ZERO_AGAIN || left == 0)
+            return zero_fail(error, result == ZERO_AGAIN ? ZERO_E_TIMEOUT : result,
+                             "rank %d (host %s): %s", meeting->place->rank,
+                             meeting->mesh->hosts[meeting->place->rank], bytes);
+        if (!told && base_clock_ns() - begun >= (half < quiet_ns ? half : quiet_ns)) {
+            base_logf(meeting->place->log, ZERO_LOG_WARN, "coll", "rank %d still calls %s",
+                      meeting->place->rank, bytes);
+            told = true;
         }
-        return zero_fail(error, result == ZERO_AGAIN ? ZERO_E_TIMEOUT : result,
-                         "rank %d (host %s): rank 0 of %d at port %d of %s (%s): %s",
-                         meeting->place->rank, meeting->mesh->hosts[meeting->place->rank],
-                         meeting->place->world, master->port, master->address, master->source,
-                         why.message);
+        poll(NULL, 0, left);
     }
 }
 
@@ -139,13 +159,19 @@ static zero_result call_guest(struct mesh_meeting *meeting, int rank, struct bas
     const struct mesh_entry *entry = &meeting->entries[rank];
     const struct mesh_peer peer = {.token = token_of(meeting),
                                    .rank = (uint32_t)meeting->place->rank};
-    struct base_error why = {.result = ZERO_OK};
-    int *socket = &meeting->mesh->sockets[rank];
-    zero_result result =
-        mesh_connect(socket, entry->address, (int)entry->port, meeting->place->deadline_ns, &why);
+    const uint64_t deadline = meeting->place->deadline_ns;
+    struct base_error why;
+    int *socket = &meeting->mesh->sockets[rank], left = 1;
+    zero_result result = ZERO_E_IO;
+    for (int calls = 0; result && calls < CALLS && left > 0; calls++) {
+        if (calls > 0)
+            poll(NULL, 0, left);
+        base_error_clear(&why);
+        result = mesh_connect(socket, entry->address, (int)entry->port, deadline, &why);
+        left = boot_time_left(deadline, PAUSE_MS);
+    }
     if (!result)
-        result =
-            mesh_send(*socket, MESH_PEER, &peer, sizeof peer, meeting->place->deadline_ns, &why);
+        result = mesh_send(*socket, MESH_PEER, &peer, sizeof peer, deadline, &why);
     return result ? zero_fail(error, result,
                               "reaching rank %d (host %s) at port %u, where it listens: %s", rank,
                               entry->host, entry->port, why.message)

@@ -8,10 +8,8 @@
 #include "base/text.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 static const uint64_t hello_ns = UINT64_C(2000000000); // to introduce oneself
 static const uint64_t busy_ns = UINT64_C(30000000000); // for a port to become free
@@ -344,13 +342,13 @@ static zero_result send_table(struct mesh_meeting *meeting, struct base_error *e
 static zero_result hear_ready(const struct mesh_meeting *meeting, int rank,
                               struct base_error *error)
 {
-    struct mesh_header header;
+    struct mesh_header header = {.type = 0};
     struct base_error heard = {.result = ZERO_OK};
     zero_result result =
         mesh_receive(meeting->mesh->sockets[rank], &header, 0, meeting->place->deadline_ns, &heard);
     if (!result && header.type != MESH_READY)
         result = zero_fail(&heard, ZERO_E_INVALID, "a message of type %u", header.type);
-    if (result == ZERO_E_PEER)
+    if (result == ZERO_E_PEER && header.type != MESH_FAIL)
         return gone_away(meeting, rank, error);
     return result ? zero_fail(error, result, "rank %d (host %s): %s", rank,
                               meeting->mesh->hosts[rank], heard.message)
@@ -383,14 +381,13 @@ static zero_result await_ready(struct mesh_meeting *meeting, struct base_error *
     return ZERO_OK;
 }
 
+// Not those who haven't said who they are.
 static void tell_failure(const struct host *host, zero_result result, const char *text)
 {
     const struct boot_mesh *mesh = host->meeting->mesh;
     for (int rank = 1; rank < mesh->world; rank++)
         if (mesh->sockets[rank] >= 0)
             mesh_send_failure(mesh->sockets[rank], result, text);
-    for (int i = 0; i < host->caller_count; i++)
-        mesh_send_failure(host->callers[i].fd, result, text);
 }
 
 zero_result mesh_host(struct mesh_meeting *meeting, struct base_error *error)

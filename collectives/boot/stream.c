@@ -7,7 +7,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -109,7 +108,8 @@ static bool set_option(int fd, int level, int option, int value)
 
 static int stream_socket(int family)
 {
-    return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    errno = base_fault("boot.socket");
+    return errno ? -1 : socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
 // One that takes calls over both IPv4 and IPv6 if the address is any, where the kernel has both.
@@ -221,7 +221,8 @@ zero_result mesh_call(int *fd, const struct boot_master *master, uint64_t deadli
 
 zero_result mesh_accept(int *fd, int listener, struct base_error *error)
 {
-    *fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    errno = base_fault("boot.accept");
+    *fd = errno ? -1 : accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (*fd >= 0) {
         set_option(*fd, IPPROTO_TCP, TCP_NODELAY, 1);
         return ZERO_OK;
@@ -272,8 +273,10 @@ static zero_result send_bytes(int fd, const void *bytes, size_t length, uint64_t
                               struct base_error *error)
 {
     for (size_t done = 0; done < length;) {
-        const ssize_t moved =
-            send(fd, (const char *)bytes + done, length - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+        errno = base_fault("boot.send");
+        const ssize_t moved = errno ? -1
+                                    : send(fd, (const char *)bytes + done, length - done,
+                                           MSG_NOSIGNAL | MSG_DONTWAIT);
         const zero_result result =
             moved > 0 ? ZERO_OK : judge(fd, moved, POLLOUT, deadline_ns, error);
         if (result)
@@ -287,7 +290,9 @@ zero_result mesh_receive_bytes(int fd, void *bytes, size_t length, uint64_t dead
                                struct base_error *error)
 {
     for (size_t done = 0; done < length;) {
-        const ssize_t moved = recv(fd, (char *)bytes + done, length - done, MSG_DONTWAIT);
+        errno = base_fault("boot.receive");
+        const ssize_t moved =
+            errno ? -1 : recv(fd, (char *)bytes + done, length - done, MSG_DONTWAIT);
         const zero_result result =
             moved > 0 ? ZERO_OK : judge(fd, moved, POLLIN, deadline_ns, error);
         if (result)

@@ -139,6 +139,8 @@ static void without_rank_0_its_address_is_named(void **state)
     char port[64];
     snprintf(port, sizeof port, "at port %d of 127.0.0.1 (the test)", ranks.master.port);
     mesh_ranks_expect(&ranks, 0, ZERO_E_TIMEOUT, port, "ECONNREFUSED");
+    assert_int_equal(ranks.verdicts[0].refusals, 1); // not only when it is too late
+    assert_non_null(strstr(ranks.verdicts[0].refused[0], "rank 2 still calls rank 0 of 3 at port"));
 
     mesh_ranks_begin(&ranks, "no-such-host.invalid", 600);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3});
@@ -340,6 +342,24 @@ static void a_stranger_in_place_of_rank_0_is_noticed(void **state)
     close(listener);
 }
 
+// As when rank 0 heard nothing of this rank for too long, for it was stopped.
+static void a_rank_that_was_too_slow_calls_again(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    int fd = -1;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
+    const int listener = usurp(&ranks);
+    while (fd < 0)
+        assert_int_equal(mesh_accept(&fd, listener, NULL), ZERO_OK);
+    mesh_send_failure(fd, ZERO_E_TIMEOUT, "it did not introduce itself within 2 s");
+    close(listener);
+    close(fd);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 2});
+    expect_all_good(&ranks);
+}
+
 static void what_a_stranger_says_is_shown_as_text(void **state)
 {
     (void)state;
@@ -388,6 +408,23 @@ static void who_goes_away_is_named(void **state)
                           NULL);
 }
 
+// A rank that gives up because of another one has not gone away itself.
+static void who_gives_up_says_why(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 3});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3});
+    const int fd = pretend(&ranks, 2, 3);
+    mesh_ranks_await_arrivals(&ranks, 2);
+    mesh_send_failure(fd, ZERO_E_PEER, "reaching rank 1: it has hung up");
+    mesh_ranks_end(&ranks);
+    for (int i = 0; i < 2; i++)
+        mesh_ranks_expect(&ranks, i, ZERO_E_PEER, "rank 2 (host elsewhere)", "it has hung up");
+    close(fd);
+}
+
 // As behind a firewall: rank 3 cannot reach rank 2, and all hear of it.
 static void ranks_that_cannot_reach_each_other_are_named(void **state)
 {
@@ -406,6 +443,48 @@ static void ranks_that_cannot_reach_each_other_are_named(void **state)
     close(fd);
 }
 
+/* ------------------------------------------------------------------ what a system refuses */
+
+enum { FAULTED = 3, NTH = 10 };
+
+static void begin_with_fault(struct mesh_ranks *ranks, const char *point, int rank, int nth)
+{
+    char fault[64];
+    snprintf(fault, sizeof fault, "%s@%d", point, nth);
+    mesh_ranks_begin(ranks, ipv4, 1000);
+    for (int i = 0; i < FAULTED; i++)
+        mesh_ranks_start(
+            ranks,
+            &(struct mesh_role){.rank = i, .world = FAULTED, .fault = i == rank ? fault : NULL});
+}
+
+// The Nth call of a kind fails on one rank: all meet nevertheless, or none believes that they have;
+// none hangs, and none leaks a descriptor.
+static void any_call_may_fail(void **state)
+{
+    (void)state;
+    static const char *const points[] = {"boot.socket:emfile", "boot.accept:emfile",
+                                         "boot.send:enobufs", "boot.receive:eio"};
+    static struct mesh_ranks sets[FAULTED][NTH];
+    for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
+        int fired = 0;
+        for (int rank = 0; rank < FAULTED; rank++)
+            for (int n = 0; n < NTH; n++)
+                begin_with_fault(&sets[rank][n], points[p], rank, n + 1);
+        for (int rank = 0; rank < FAULTED; rank++)
+            for (int n = 0; n < NTH; n++) {
+                const struct mesh_verdict *verdicts = sets[rank][n].verdicts;
+                mesh_ranks_end(&sets[rank][n]);
+                fired += verdicts[rank].fired;
+                for (int i = 1; i < FAULTED; i++)
+                    if (!verdicts[i].error.result != !verdicts[0].error.result)
+                        fail_msg("%s@%d on rank %d: rank 0: %s; rank %d: %s", points[p], n + 1,
+                                 rank, verdicts[0].error.message, i, verdicts[i].error.message);
+            }
+        assert_true(fired > 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,9 +500,12 @@ int main(void)
         cmocka_unit_test(damaged_greetings_do_no_harm),
         cmocka_unit_test(a_port_in_use_is_told),
         cmocka_unit_test(a_stranger_in_place_of_rank_0_is_noticed),
+        cmocka_unit_test(a_rank_that_was_too_slow_calls_again),
         cmocka_unit_test(what_a_stranger_says_is_shown_as_text),
         cmocka_unit_test(who_goes_away_is_named),
+        cmocka_unit_test(who_gives_up_says_why),
         cmocka_unit_test(ranks_that_cannot_reach_each_other_are_named),
+        cmocka_unit_test(any_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 #include "tests/unit/mesh_ranks.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "collectives/boot/stream.h"
 
 #include <dirent.h>
@@ -63,7 +64,9 @@ static void talk(const struct boot_mesh *mesh, int rank, struct mesh_verdict *ve
         const int mine[3] = {rank, peer, getpid()};
         check(verdict, strncmp(mesh->hosts[peer], host, BOOT_HOST_BYTES - 1) == 0, "host's name");
         if (peer != rank)
-            check(verdict, send(mesh->sockets[peer], mine, sizeof mine, 0) == sizeof mine, "send");
+            check(verdict,
+                  send(mesh->sockets[peer], mine, sizeof mine, MSG_NOSIGNAL) == sizeof mine,
+                  "send");
     }
     for (int peer = 0; peer < mesh->world; peer++) {
         int theirs[3] = {0};
@@ -86,6 +89,7 @@ static void be_rank(const struct mesh_ranks *ranks, const struct mesh_role *role
     if (role->address)
         snprintf(master.address, sizeof master.address, "%s", role->address);
     const int before = open_descriptors();
+    check(verdict, base_fault_set(role->fault, NULL) == ZERO_OK, "fault");
     const char *names = role->names ? role->names : "m";
     for (; *names && !verdict->error.result; names++) {
         const char name[2] = {*names, '\0'};
@@ -97,7 +101,10 @@ static void be_rank(const struct mesh_ranks *ranks, const struct mesh_role *role
                                              .log = &log};
         struct boot_mesh mesh;
         usleep((useconds_t)role->pause_ms * 1000);
-        if (boot_mesh_open(&mesh, &meeting, &master, &verdict->error) == ZERO_OK)
+        const zero_result met = boot_mesh_open(&mesh, &meeting, &master, &verdict->error);
+        verdict->fired = verdict->fired || base_fault_fired() > 0;
+        base_fault_set(NULL, NULL);
+        if (met == ZERO_OK)
             talk(&mesh, role->rank, verdict);
         boot_mesh_close(&mesh);
     }

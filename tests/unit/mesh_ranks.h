@@ -18,6 +18,7 @@ struct mesh_verdict {
     int refusals;            /**< all of them */
     int arrivals;            /**< rank 0: ranks that have come */
     bool inside;             /**< some peer is connected over loopback */
+    bool fired;              /**< its fault was injected */
     bool leaked;             /**< more descriptors were open afterwards */
 };
 
@@ -39,6 +40,7 @@ struct mesh_role {
     const char *address; /**< where it looks for rank 0; NULL: that of the set */
     const char *names;  /**< a letter for each communicator that it opens, one after the other;
                              NULL: one called "main" */
+    const char *fault;  /**< of base/fault.h; NULL: none */
     int pause_ms;       /**< before each */
 };
 
