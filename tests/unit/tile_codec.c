@@ -261,12 +261,25 @@ static void the_first_updates_decide(void **state)
     }
 }
 
+static void threads_are_those_of_the_host(void **state)
+{
+    (void)state;
+    struct eng_config config = {.online_cpus = 4, .allowed_cpus = 4, .world = 4};
+    assert_int_equal(eng_compression_threads(&config), 1);
+    config.local_world = 2; // the others have processors of their own
+    assert_int_equal(eng_compression_threads(&config), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiles_come_back),           cmocka_unit_test(state_gains_what_is_expected),
-        cmocka_unit_test(what_does_not_fit_is_left), cmocka_unit_test(lengths_that_lie_are_found),
-        cmocka_unit_test(anything_may_be_decoded),   cmocka_unit_test(the_first_updates_decide),
+        cmocka_unit_test(threads_are_those_of_the_host),
+        cmocka_unit_test(tiles_come_back),
+        cmocka_unit_test(state_gains_what_is_expected),
+        cmocka_unit_test(what_does_not_fit_is_left),
+        cmocka_unit_test(lengths_that_lie_are_found),
+        cmocka_unit_test(anything_may_be_decoded),
+        cmocka_unit_test(the_first_updates_decide),
     };
     return cmocka_run_group_tests_name("tile_codec", tests, set_up, tear_down);
 }

@@ -62,7 +62,8 @@ const char *eng_compression_text(const struct eng_compression *c, char *text, si
 
 unsigned eng_compression_threads(const struct eng_config *config)
 {
-    const int share = config->online_cpus / config->world;
+    const int here = config->local_world ? config->local_world : config->world;
+    const int share = config->online_cpus / here;
     const int processors = share < config->allowed_cpus ? share : config->allowed_cpus;
     if (processors < 1)
         return 1;

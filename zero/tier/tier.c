@@ -203,7 +203,7 @@ void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
     }
     // Those without names are there once the tier is.
     for (int i = ENG_FILE_PARAMS; z->tier && i <= ENG_FILE_SUMS; i++)
-        disk->found += z->plan.files[i].bytes.sum;
+        disk->found += eng_plan_of_host(&z->plan, z->plan.files[i].bytes.sum);
 }
 
 /** Finds the bytes a second that a core reads and writes, of more than caches hold. */
