@@ -32,6 +32,7 @@ struct job {
     zero_config config;
     const char *directory; /**< where it saves after half its steps, and goes on from; NULL: none */
     bool resumes;          /**< begins with that */
+    const char *before;    /**< where it saves one step before; NULL: nowhere */
     int killed;            /**< this rank ends, before step .at; -1: none */
     int at;
 };
@@ -117,7 +118,9 @@ static zero_result train(zero_ctx *z, const struct job *job, int rank)
          step++) {
         if (rank == job->killed && (int)step == job->at)
             kill(getpid(), SIGKILL);
-        if (job->directory && !job->resumes && step == SYNTHETIC_STEPS / 2)
+        if (job->before && step + 1 == SYNTHETIC_STEPS / 2)
+            r = zero_save(z, job->before, NULL);
+        if (!r && job->directory && !job->resumes && step == SYNTHETIC_STEPS / 2)
             r = zero_save(z, job->directory, NULL);
         if (!r)
             r = synthetic_step(z, &job->model, step);
@@ -287,15 +290,20 @@ static void checkpoints_go_from_some_hosts_to_others(void **state)
 static void a_directory_that_is_not_shared_is_told(void **state)
 {
     (void)state;
-    struct job job = job_of(1, 1, 2);
-    job.directory = "checkpoints";
-    run(&job);
-    for (int rank = 0; rank < 2; rank++)
-        if (seen[rank].result != ZERO_E_IO ||
-            !strstr(seen[rank].message, "has written to checkpoints is not there"))
-            fail_msg("rank %d: %d, %s", rank, seen[rank].result, seen[rank].message);
-    assert_non_null(strstr(seen[0].message, "rank 1 on "));
-    assert_non_null(strstr(strstr(seen[0].message, "rank 1 on "), seen[1].host));
+    char shared[64];
+    snprintf(shared, sizeof shared, "%s/shared", scratch);
+    for (int saves = 1; saves <= 2; saves++) {
+        struct job job = job_of(1, 1, 2);
+        job.directory = "checkpoints";
+        job.before = saves == 2 ? shared : NULL;
+        run(&job);
+        for (int rank = 0; rank < 2; rank++)
+            if (seen[rank].result != ZERO_E_IO ||
+                !strstr(seen[rank].message, "has written to checkpoints is not there"))
+                fail_msg("rank %d: %d, %s", rank, seen[rank].result, seen[rank].message);
+        assert_non_null(strstr(seen[0].message, "rank 1 on "));
+        assert_non_null(strstr(strstr(seen[0].message, "rank 1 on "), seen[1].host));
+    }
 }
 
 static void what_needs_common_memory_is_refused(void **state)

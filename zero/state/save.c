@@ -38,7 +38,8 @@ struct eng_save {
     struct eng_moment moment; /**< when the save began */
     struct shard_report mine, *all;
     struct ckpt_directory *directory; /**< rank 0's, locked */
-    char path[CKPT_MAX_PATH];         /**< of the directory */
+    char path[CKPT_MAX_PATH];         /**< of the directory, */
+    bool shared;                      /**< which all ranks see */
     struct ckpt_retention retention;
     struct ckpt_manifest manifest; /**< rank 0's, of the save under way */
     struct base_error pruning;     /**< rank 0: what went wrong after the commit */
@@ -558,8 +559,9 @@ static zero_result begin(zero_ctx *z, const char *directory, const struct plan *
     struct base_error error = {0};
     if (z->config.rank == 0 && !begin_directory(z, directory, &error))
         random_id(id, &error);
+    save->shared = save->shared && strcmp(save->path, directory) == 0;
     snprintf(save->path, sizeof save->path, "%s", directory);
-    const zero_result r = eng_agree_on_file(z, &error, "zero_save");
+    zero_result r = eng_agree_on_file(z, &error, "zero_save");
     if (r)
         return r;
     const zero_result sent = coll_broadcast(z->comm, id, 16, 0);
@@ -568,7 +570,10 @@ static zero_result begin(zero_ctx *z, const char *directory, const struct plan *
     memcpy(save->manifest.id, id, sizeof save->manifest.id);
     save->manifest.level = plan->level;
     save->retention = plan->retention;
-    return eng_shared_check(z, directory, id, "zero_save");
+    if (!save->shared)
+        r = eng_shared_check(z, directory, id, "zero_save");
+    save->shared = !r;
+    return r;
 }
 
 /** All ranks write, or none does. */
