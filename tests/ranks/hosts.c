@@ -3,6 +3,7 @@
 // are those of one host.
 #include "tests/numerics/synthetic.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -238,6 +239,26 @@ static void values_are_those_of_one_host(void **state)
         }
 }
 
+// Stage 0 may add up what each rank sends in the update, where it can read that.
+static void one_micro_batch_a_rank_is_the_same(void **state)
+{
+    (void)state;
+    uint8_t fingerprint[16];
+    for (int hosts = 1; hosts <= HOSTS; hosts++) {
+        struct job job = job_of(3 - hosts, hosts - 1, 0);
+        job.model.micro_batches = 2;
+        synthetic_configure(&job.model, &job.config);
+        run(&job);
+        for (int rank = 0; rank < 2; rank++) {
+            if (seen[rank].result)
+                fail_msg("rank %d: %d, %s", rank, seen[rank].result, seen[rank].message);
+            if (hosts == 1)
+                memcpy(fingerprint, seen[rank].fingerprint, sizeof fingerprint);
+            assert_memory_equal(seen[rank].fingerprint, fingerprint, sizeof fingerprint);
+        }
+    }
+}
+
 // Each host's in a directory of its own.
 static void state_and_sums_may_be_in_files(void **state)
 {
@@ -269,6 +290,17 @@ static void a_dead_rank_and_its_host_are_named(void **state)
     }
 }
 
+static int files_beginning(const char *directory, const char *begin)
+{
+    int count = 0;
+    DIR *list = opendir(directory);
+    assert_non_null(list);
+    for (const struct dirent *entry; (entry = readdir(list));)
+        count += strncmp(entry->d_name, begin, strlen(begin)) == 0;
+    closedir(list);
+    return count;
+}
+
 static void checkpoints_go_from_some_hosts_to_others(void **state)
 {
     (void)state;
@@ -279,6 +311,8 @@ static void checkpoints_go_from_some_hosts_to_others(void **state)
         job.directory = directory;
         run(&job);
         expect_golden(&job);
+        assert_int_equal(files_beginning(directory, "step-"), 1);
+        assert_int_equal(files_beginning(directory, ".zero-shared-"), 0);
         job = job_of(1, 1, 3 - stage);
         job.directory = directory;
         job.resumes = true;
@@ -353,6 +387,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_those_of_one_host),
+        cmocka_unit_test(one_micro_batch_a_rank_is_the_same),
         cmocka_unit_test(state_and_sums_may_be_in_files),
         cmocka_unit_test(a_dead_rank_and_its_host_are_named),
         cmocka_unit_test(checkpoints_go_from_some_hosts_to_others),

@@ -325,16 +325,22 @@ static void a_port_in_use_is_told(void **state)
     close(listener);
 }
 
+static int take_call(int listener)
+{
+    int fd = -1;
+    while (fd < 0)
+        assert_int_equal(mesh_accept(&fd, listener, NULL), ZERO_OK);
+    return fd;
+}
+
 static void a_stranger_in_place_of_rank_0_is_noticed(void **state)
 {
     (void)state;
     struct mesh_ranks ranks;
-    int fd = -1;
     mesh_ranks_begin(&ranks, ipv4, 30000);
     const int listener = usurp(&ranks);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
-    while (fd < 0)
-        assert_int_equal(mesh_accept(&fd, listener, NULL), ZERO_OK);
+    const int fd = take_call(listener);
     say(fd, "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", 32);
     mesh_ranks_end(&ranks);
     mesh_ranks_expect(&ranks, 0, ZERO_E_INVALID, "it is no rank of zero", "the test");
@@ -342,17 +348,17 @@ static void a_stranger_in_place_of_rank_0_is_noticed(void **state)
     close(listener);
 }
 
-// As when rank 0 heard nothing of this rank for too long, for it was stopped.
-static void a_rank_that_was_too_slow_calls_again(void **state)
+// As when rank 0 has closed its port before it looked at a call, and when it heard nothing of this
+// rank for too long, for it was stopped.
+static void a_rank_that_comes_at_a_bad_time_calls_again(void **state)
 {
     (void)state;
     struct mesh_ranks ranks;
-    int fd = -1;
     mesh_ranks_begin(&ranks, ipv4, 30000);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
     const int listener = usurp(&ranks);
-    while (fd < 0)
-        assert_int_equal(mesh_accept(&fd, listener, NULL), ZERO_OK);
+    close(take_call(listener));
+    const int fd = take_call(listener);
     mesh_send_failure(fd, ZERO_E_TIMEOUT, "it did not introduce itself within 2 s");
     close(listener);
     close(fd);
@@ -360,21 +366,39 @@ static void a_rank_that_was_too_slow_calls_again(void **state)
     expect_all_good(&ranks);
 }
 
-static void what_a_stranger_says_is_shown_as_text(void **state)
+static void hear_stranger(const void *bytes, size_t length, zero_result result, const char *part)
 {
-    (void)state;
     struct mesh_ranks ranks;
-    int fd = -1;
     mesh_ranks_begin(&ranks, ipv4, 30000);
     const int listener = usurp(&ranks);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
-    while (fd < 0)
-        assert_int_equal(mesh_accept(&fd, listener, NULL), ZERO_OK);
-    mesh_send_failure(fd, ZERO_E_LIMIT, "go\033[2J\naway");
+    const int fd = take_call(listener);
+    send(fd, bytes, length, MSG_NOSIGNAL);
     mesh_ranks_end(&ranks);
-    mesh_ranks_expect(&ranks, 0, ZERO_E_LIMIT, "go?[2J?away", "the test");
+    mesh_ranks_expect(&ranks, 0, result, part, "the test");
     close(fd);
     close(listener);
+}
+
+static void what_a_stranger_says_is_short_and_shown_as_text(void **state)
+{
+    (void)state;
+    struct {
+        struct mesh_header header;
+        char text[4 * BOOT_TEXT_BYTES];
+    } said = {.header = {.magic = MESH_MAGIC,
+                         .protocol = MESH_PROTOCOL,
+                         .type = MESH_FAIL,
+                         .result = ZERO_E_LIMIT,
+                         .length = 12}};
+    memcpy(said.text, "go\033[2J\naway", 12);
+    hear_stranger(&said, sizeof said.header + 12, ZERO_E_LIMIT, "go?[2J?away");
+    said.header.length = sizeof said.text;
+    memset(said.text, 'x', sizeof said.text);
+    hear_stranger(&said, sizeof said, ZERO_E_INVALID, "it announces");
+    said.header.type = MESH_KNOWN;
+    said.header.length = 1;
+    hear_stranger(&said, sizeof said.header + 1, ZERO_E_INVALID, "it announces 1 bytes");
 }
 
 /* ------------------------------------------------------------------ ranks that fail meanwhile */
@@ -390,6 +414,56 @@ static int pretend(const struct mesh_ranks *ranks, int rank, int world)
     assert_int_equal(mesh_receive(fd, &header, 0, deadline, NULL), ZERO_OK);
     assert_int_equal(header.type, MESH_KNOWN);
     return fd;
+}
+
+// Says to the rank of an entry who calls it.
+static int call_peer(const struct mesh_entry *entry, uint64_t token, uint32_t rank)
+{
+    const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
+    const struct mesh_peer peer = {.token = token, .rank = rank};
+    int fd;
+    assert_int_equal(mesh_connect(&fd, entry->address, (int)entry->port, deadline, NULL), ZERO_OK);
+    assert_int_equal(mesh_send(fd, MESH_PEER, &peer, sizeof peer, deadline, NULL), ZERO_OK);
+    return fd;
+}
+
+static void expect_hung_up(int fd)
+{
+    char byte;
+    assert_int_equal(
+        mesh_receive_bytes(fd, &byte, 1, base_clock_ns() + UINT64_C(20000000000), NULL),
+        ZERO_E_PEER);
+    close(fd);
+}
+
+// Rank 1 waits for rank 2: whoever else calls, or doesn't know the token, it hangs up on.
+static void only_the_missing_rank_is_let_in(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    struct mesh_header header;
+    struct {
+        uint64_t token;
+        struct mesh_entry entries[3];
+    } table;
+    const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 3});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3});
+    const int fd = pretend(&ranks, 2, 3);
+    assert_int_equal(mesh_table_bytes(3), sizeof table);
+    assert_int_equal(mesh_receive(fd, &header, sizeof table, deadline, NULL), ZERO_OK);
+    assert_int_equal(mesh_receive_bytes(fd, &table, sizeof table, deadline, NULL), ZERO_OK);
+    expect_hung_up(call_peer(&table.entries[1], table.token + 1, 2));
+    expect_hung_up(call_peer(&table.entries[1], table.token, 0));
+    expect_hung_up(call_peer(&table.entries[1], table.token, 1));
+    expect_hung_up(call_peer(&table.entries[1], table.token, 3));
+    close(fd);
+    mesh_ranks_end(&ranks);
+    for (int i = 0; i < 2; i++)
+        mesh_ranks_expect(&ranks, i, ZERO_E_PEER, "rank 2 (host elsewhere, process 77) went away",
+                          NULL);
+    assert_int_equal(ranks.verdicts[1].refusals, 4);
 }
 
 static void who_goes_away_is_named(void **state)
@@ -500,8 +574,9 @@ int main(void)
         cmocka_unit_test(damaged_greetings_do_no_harm),
         cmocka_unit_test(a_port_in_use_is_told),
         cmocka_unit_test(a_stranger_in_place_of_rank_0_is_noticed),
-        cmocka_unit_test(a_rank_that_was_too_slow_calls_again),
-        cmocka_unit_test(what_a_stranger_says_is_shown_as_text),
+        cmocka_unit_test(a_rank_that_comes_at_a_bad_time_calls_again),
+        cmocka_unit_test(what_a_stranger_says_is_short_and_shown_as_text),
+        cmocka_unit_test(only_the_missing_rank_is_let_in),
         cmocka_unit_test(who_goes_away_is_named),
         cmocka_unit_test(who_gives_up_says_why),
         cmocka_unit_test(ranks_that_cannot_reach_each_other_are_named),
