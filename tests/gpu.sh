@@ -116,6 +116,7 @@ step_benchmarks() {
     fi
     failed=0
     "$build/bin/tests/bench_device" $((128 * 1024 * 1024)) $python || failed=1
+    "$build/bin/tests/bench_announced" || failed=1
     [ -z "$python" ] || tests/bench/gpt2_gpu.sh "$build/bin" $python || failed=1
     return $failed
 }

@@ -1,0 +1,194 @@
+// How much of what a step adds to the work of a program on a GPU an announced step hides behind
+// backward, with state in memory of the host, updated by the host and by the GPU. bench_announced
+// [ELEMENTS]: of a unit of the model (default: 16 Mi, 4.5 GiB of state). Without a GPU that is a
+// skip.
+#include "base/cpu.h"
+#include "base/device.h"
+#include "tests/bench/bench.h"
+
+#include <zero/zero.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    SKIPPED = 77,
+    UNITS = 24,
+    ELEMENTS = 16 * 1024 * 1024,
+    STEPS = 4, // of what one round does
+};
+
+struct work {
+    const struct base_device *device;
+    zero_ctx *z;
+    void *stream, *scratch;
+    size_t scratch_bytes;
+    int fills; // of the scratch memory: what the program computes for a unit, each way
+};
+
+static void must(zero_result result, const char *message)
+{
+    if (!result)
+        return;
+    fprintf(stderr, "bench_announced: %s\n", message);
+    exit(result == ZERO_E_UNSUPPORTED ? SKIPPED : 1);
+}
+
+static void call(const struct work *work, zero_result result)
+{
+    must(result, zero_last_error(work->z));
+}
+
+/* ------------------------------------------------------------------ a step */
+
+static void compute(const struct work *work)
+{
+    struct base_error error = {0};
+    for (int i = 0; i < work->fills; i++)
+        must(work->device->zero(work->scratch, work->scratch_bytes, work->stream, &error),
+             error.message);
+}
+
+static void step(const struct work *work, const zero_step_args *args, bool announced)
+{
+    zero_ctx *z = work->z;
+    zero_micro micro = {.struct_size = sizeof micro};
+    call(work, zero_micro_begin(z, 0, &micro));
+    for (zero_unit unit = 0; unit < UNITS; unit++) {
+        call(work, zero_gather(z, unit, work->stream));
+        compute(work);
+        call(work, zero_release(z, unit, work->stream));
+    }
+    if (announced)
+        call(work, zero_step_ahead(z, args));
+    for (zero_unit unit = UNITS - 1; unit >= 0; unit--) {
+        call(work, zero_gather(z, unit, work->stream));
+        call(work, zero_grad_open(z, unit, work->stream));
+        compute(work);
+        call(work, zero_release(z, unit, work->stream));
+        call(work, zero_grad_done(z, unit, work->stream));
+    }
+    call(work, zero_step(z, args, work->stream));
+}
+
+/* ------------------------------------------------------------------ what is measured */
+
+static void wait(const struct work *work)
+{
+    struct base_error error = {0};
+    must(work->device->stream_sync(work->stream, &error), error.message);
+    call(work, zero_barrier(work->z)); // all that is queued
+}
+
+static double bare(const struct work *work)
+{
+    const double begin = bench_now();
+    for (int i = 0; i < STEPS * 2 * UNITS; i++)
+        compute(work);
+    wait(work);
+    return bench_now() - begin;
+}
+
+static double steps(const struct work *work, bool announced)
+{
+    const zero_hyper hyper = {1e-3, 0.9, 0.95, 1e-8, 0.1};
+    const zero_step_args args = zero_step_args_for(&hyper, 1, 1, 0);
+    const double begin = bench_now();
+    for (int i = 0; i < STEPS; i++)
+        step(work, &args, announced);
+    wait(work);
+    return bench_now() - begin;
+}
+
+// What steps add to the program's work that are not announced, and what of that is gone where they
+// are: rates of one amount have the ratio of the latter to the former.
+static double added(void *user)
+{
+    return steps(user, false) - bare(user);
+}
+
+static double hidden(void *user)
+{
+    return steps(user, false) - steps(user, true);
+}
+
+// Has backward take half as long again as what a step adds.
+static void calibrate(struct work *work)
+{
+    work->fills = 1;
+    steps(work, false);
+    const double one = bare(work), rest = fmax(steps(work, false) - one, 0);
+    work->fills = 1 + (int)fmin(1.5 * rest / (0.5 * one), 10000);
+}
+
+/* ------------------------------------------------------------------ rows */
+
+static zero_ctx *open_model(const char *by, size_t elements)
+{
+    zero_config config = zero_config_default();
+    zero_ctx *z = NULL;
+    config.world = 1;
+    config.transport = "self";
+    config.micro_batches = 1;
+    config.device = "cuda:0";
+    config.offload_optimizer = "host";
+    config.offload_update = by;
+    config.nonfinite = ZERO_NONFINITE_ERROR;
+    config.cpu_threads = base_cpu_allowed();
+    const zero_result r = zero_open(&z, &config);
+    must(r, zero_last_error(NULL));
+    for (int unit = 0; unit < UNITS; unit++) {
+        char name[16];
+        zero_param_desc desc = zero_param_default();
+        snprintf(name, sizeof name, "unit%d", unit);
+        desc.name = name;
+        desc.dtype = ZERO_BF16;
+        desc.ndim = 1;
+        desc.shape[0] = elements;
+        desc.unit = unit;
+        must(zero_add_param(z, NULL, &desc), zero_last_error(z));
+    }
+    must(zero_commit(z), zero_last_error(z));
+    return z;
+}
+
+static void row(struct work *work, const char *name, const char *by, size_t elements)
+{
+    const double bytes = 1e-9 * STEPS * UNITS * (double)elements * 12; // of state
+    work->z = open_model(by, elements);
+    calibrate(work);
+    bench_run(&(struct bench_row){
+        .name = name,
+        .reference_name = "what is hidden of it",
+        .unit = "GB/s",
+        .ours_amount = bytes,
+        .reference_amount = bytes,
+        .ours = added,
+        .reference = hidden,
+        .user = work,
+        .target = 0.90,
+    });
+    zero_close(work->z);
+}
+
+int main(int argc, char **argv)
+{
+    const size_t elements = argc > 1 ? strtoul(argv[1], NULL, 10) : ELEMENTS;
+    struct work work = {.device = &base_device_cuda, .scratch_bytes = 4 * elements};
+    struct base_error error = {0};
+    if (argc > 2 || elements == 0) {
+        fprintf(stderr, "usage: %s [elements of a unit]\n", argv[0]);
+        return 2;
+    }
+    must(work.device->enter(0, &error), error.message);
+    must(work.device->stream_create(&work.stream, false, &error), error.message);
+    must(work.device->alloc(&work.scratch, work.scratch_bytes, &error), error.message);
+    bench_print_header();
+    row(&work, "announced, hidden, by the host", "host", elements);
+    row(&work, "announced, hidden, by the GPU", "device", elements);
+    work.device->free(work.scratch);
+    work.device->stream_destroy(work.stream);
+    work.device->leave();
+    return 0;
+}
