@@ -78,6 +78,14 @@ static int64_t compress_of(const struct eng_config *config)
     return strcmp(config->compress, "on") == 0 ? ENG_COMPRESS_ON : ENG_COMPRESS_OFF;
 }
 
+/** Who updates, as the key has it. */
+static int64_t updater_of(const struct eng_config *config)
+{
+    if (strcmp(config->offload_update, "auto") == 0)
+        return ENG_UPDATER_AUTO;
+    return config->streamed ? ENG_UPDATER_DEVICE : ENG_UPDATER_HOST;
+}
+
 /** Where the state is, as the key has it; on the host "host" says no more than "none". */
 static int64_t offload_of(const struct eng_config *config)
 {
@@ -118,7 +126,7 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .recovery = strcmp(z->config.recovery, "durable") == 0,
         .compress = compress_of(&z->config),
         .device = z->config.on_device,
-        .offload_update = z->config.streamed,
+        .offload_update = updater_of(&z->config),
         .seed = z->config.seed,
         .params = z->model.param_count,
         .groups = z->model.group_count,
@@ -255,6 +263,15 @@ static zero_result check_staged(const struct eng_config *config, const struct en
     return ZERO_OK;
 }
 
+/** The model, and what of the configuration follows from it. */
+static zero_result complete(zero_ctx *z, struct base_error *error)
+{
+    zero_result r = eng_model_complete(&z->model, error);
+    if (!r)
+        r = check_precision(&z->config, &z->model, error);
+    return r ? r : eng_policy_resolve(&z->config, &z->model, &z->scale, error);
+}
+
 /** Layout, placement and what all ranks need: the same functions whether the world is there or only
  * planned. */
 static zero_result make_plan(zero_ctx *z, struct base_error *error)
@@ -263,13 +280,7 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
     z->micro_count = eng_config_rounds(config);
     z->planned_micro_batches = config->micro_batches;
     z->planned_blocks = eng_config_may_leave_blocks(config);
-    zero_result r = eng_model_complete(&z->model, error);
-    if (!r)
-        r = check_precision(config, &z->model, error);
-    if (!r)
-        r = check_device(config, &z->model, error);
-    if (!r)
-        r = eng_policy_resolve(&z->config, &z->model, &z->scale, error);
+    zero_result r = check_device(config, &z->model, error);
     if (!r)
         r = eng_layout_make(&z->layout, &z->model, config->world, config->persist_numel, error);
     if (!r)
@@ -308,9 +319,7 @@ static zero_result only_plan(zero_ctx *z)
 static zero_result agree_on_plan(zero_ctx *z)
 {
     struct base_error error = {0};
-    zero_result r = compare_settings(z, &error);
-    if (!r)
-        r = compare_model(z, &error);
+    zero_result r = compare_model(z, &error);
     if (r)
         return error.result ? eng_fail_from(z, &error) : r;
     const zero_result fits = eng_fit_agree(z);
@@ -338,16 +347,35 @@ static void log_plan(const zero_ctx *z)
     }
 }
 
+/** Fails by what was found without the others, who may have registered another model and wait. */
+static zero_result fail_alone(zero_ctx *z, const struct base_error *error)
+{
+    if (z->comm)
+        coll_abort(z->comm, error->result, error->message);
+    return eng_fail_from(z, error);
+}
+
+/** What this rank needs, when all that is left open is decided. */
+static zero_result decide(zero_ctx *z)
+{
+    struct base_error error = {0};
+    if (complete(z, &error))
+        return fail_alone(z, &error);
+    zero_result r = z->comm ? compare_settings(z, &error) : ZERO_OK;
+    if (r)
+        return error.result ? eng_fail_from(z, &error) : r;
+    r = eng_updater_decide(z, &error);
+    if (!r)
+        r = make_plan(z, &error);
+    return error.result ? fail_alone(z, &error) : r;
+}
+
 static zero_result commit(zero_ctx *z)
 {
     struct base_error error = {0};
-    zero_result r = make_plan(z, &error);
-    if (r) {
-        // Found without the others, who may have registered another model and wait.
-        if (z->comm)
-            coll_abort(z->comm, r, error.message);
-        return eng_fail_from(z, &error);
-    }
+    zero_result r = decide(z);
+    if (r)
+        return r;
     if (z->config.plan)
         return only_plan(z);
     r = agree_on_plan(z);

@@ -405,6 +405,19 @@ static zero_result check_transport(struct eng_config *config, struct base_error 
 }
 
 // One copy a host, unless the program has its own in any case.
+static bool shares(const struct eng_config *config)
+{
+    return config->stage > 0 && !config->params_nvme && !config->resident && !config->by_network &&
+           strcmp(config->gather, "copy") != 0;
+}
+
+void eng_config_decide_update(struct eng_config *config, bool device)
+{
+    config->undecided = false;
+    config->streamed = config->resident = device;
+    config->shared = shares(config);
+}
+
 static zero_result decide_gather(struct eng_config *config, struct base_error *error)
 {
     const bool asked = strcmp(config->gather, "shared") == 0;
@@ -426,8 +439,7 @@ static zero_result decide_gather(struct eng_config *config, struct base_error *e
         return zero_fail(error, ZERO_E_UNSUPPORTED,
                          "gather=shared with transport=tcp, whose ranks have no memory in common: "
                          "take copy, or auto");
-    config->shared = config->stage > 0 && !config->params_nvme && !config->resident &&
-                     !config->by_network && strcmp(config->gather, "copy") != 0;
+    config->shared = shares(config);
     return ZERO_OK;
 }
 
@@ -519,10 +531,11 @@ static zero_result decide_device(struct eng_config *config, struct base_error *e
 static zero_result check_updates(const struct eng_config *config, struct base_error *error)
 {
     const bool offloads = config->on_device && strcmp(config->offload_optimizer, "none") != 0;
-    if (!offloads && config->streamed)
+    if (!offloads && (config->streamed || config->undecided))
         return zero_fail(error, ZERO_E_INVALID,
-                         "offload_update=device, but no state is offloaded from a GPU: it is for "
-                         "device=cuda with offload_optimizer=host or nvme");
+                         "offload_update=%s, but no state is offloaded from a GPU: it is for "
+                         "device=cuda with offload_optimizer=host or nvme",
+                         config->offload_update);
     return ZERO_OK;
 }
 
@@ -530,10 +543,11 @@ static zero_result check_updates(const struct eng_config *config, struct base_er
 static zero_result check_tier(const struct eng_config *config, struct base_error *error)
 {
     static const char *const keys[] = {"nvme_dir", "io", "host_bytes", "recovery"};
-    if (!config->nvme && !config->streamed && eng_config_given(config, "tile_bytes"))
+    const bool tiles = config->nvme || config->streamed || config->undecided;
+    if (!tiles && eng_config_given(config, "tile_bytes"))
         return zero_fail(error, ZERO_E_INVALID,
                          "tile_bytes is set, but nothing is moved in tiles: it is for "
-                         "offload_optimizer=nvme, and for offload_update=device");
+                         "offload_optimizer=nvme, and for offload_update=device or auto");
     for (size_t i = 0; !config->nvme && i < sizeof keys / sizeof *keys; i++)
         if (eng_config_given(config, keys[i]))
             return zero_fail(error, ZERO_E_INVALID,
@@ -600,10 +614,10 @@ static zero_result check_device_transport(struct eng_config *config, const zero_
                       : user->native_comm                          ? "zero_config.native_comm"
                                                                    : NULL;
     config->native_comm = user->native_comm;
-    if (key && !config->resident)
+    if (key && !config->resident && !config->undecided)
         return zero_fail(error, ZERO_E_INVALID,
                          "%s is set, but no state is on a GPU: it is for device=cuda with "
-                         "offload_optimizer=none, or with offload_update=device",
+                         "offload_optimizer=none, or with offload_update=device or auto",
                          key);
     if (config->native_comm && strcmp(config->device_transport, "nccl") != 0)
         return zero_fail(error, ZERO_E_INVALID,
@@ -649,6 +663,7 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
         config->online_cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
     }
     config->streamed = !strcmp(config->offload_update, "device");
+    config->undecided = !strcmp(config->offload_update, "auto");
     config->params_nvme = !strcmp(config->offload_params, "nvme");
     config->grads_nvme = !strcmp(config->offload_grads, "nvme");
     decide_precision(config);

@@ -98,7 +98,8 @@ struct eng_config {
     const char *device_transport; /**< "nccl", "host": a literal */
     void *native_comm;            /**< an ncclComm_t; NULL: none */
     bool resident;                /**< and sums and updates there, too: */
-    const char *offload_update;   /**< "host", "device": a literal */
+    const char *offload_update;   /**< "host", "device", "auto": a literal */
+    bool undecided;               /**< auto, and zero_commit() has not found out yet: as "host" */
     bool streamed;                /**< resident, but for master weights and moments: these pass
                                         through the device in every update */
     int64_t tile_bytes;
@@ -151,6 +152,9 @@ bool eng_config_may_leave_blocks(const struct eng_config *config);
 
 /** Whether reduction, sum_group, stage and micro_batches go together. ZERO_E_INVALID. */
 zero_result eng_config_check_reduction(const struct eng_config *config, struct base_error *error);
+
+/** Who updates what is offloaded, where that was undecided: the device, or the host. */
+void eng_config_decide_update(struct eng_config *config, bool device);
 
 /** Where the value of the key of this name came from. */
 enum eng_source eng_config_source(const struct eng_config *config, const char *key);

@@ -47,6 +47,9 @@ enum { ENG_GATHER_AUTO, ENG_GATHER_COPY, ENG_GATHER_SHARED };
 /** Where state is, as the key `offload_optimizer` says it. */
 enum { ENG_OFFLOAD_NONE, ENG_OFFLOAD_HOST, ENG_OFFLOAD_NVME };
 
+/** Values of the key `offload_update`. */
+enum { ENG_UPDATER_HOST, ENG_UPDATER_DEVICE, ENG_UPDATER_AUTO };
+
 /** Values of the key `compress`. */
 enum { ENG_COMPRESS_AUTO, ENG_COMPRESS_ON, ENG_COMPRESS_OFF };
 

@@ -133,8 +133,8 @@ typedef struct zero_config {
                                       (offload_update); "nvme": see zero/checkpoint.h */
     const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank */
     const char *io;                /**< nvme: "uring" (default), "threads", "sync" */
-    int64_t tile_bytes; /**< nvme, and offload_update "device": what is read, updated and written
-                              together; default 1 MiB */
+    int64_t tile_bytes; /**< nvme, and offload_update "device" or "auto": what is read, updated and
+                           written together; default 1 MiB */
     int64_t host_bytes; /**< nvme: memory of a rank for tiles, and for parameters and sums on their
                              way; default: that of 12 tiles, of those that are being
                              compressed, and what the others take */
@@ -180,7 +180,18 @@ typedef struct zero_config {
                                    an update needs, pass through its memory then, 8 tiles of
                                    tile_bytes at a time, in both directions at once; from files
                                    zero_step() waits for them. No offload_params "nvme", no
-                                   offload_grads "nvme". Same bits */
+                                   offload_grads "nvme". "auto": zero_commit() finds out how fast
+                                   all ranks together copy to and from their GPUs, and in memory of
+                                   the host, and all take the way of which the slowest rank has the
+                                   fewer seconds: of the host the longer of gradients (or
+                                   parameters) over copies, and of state (read and written),
+                                   gradients and parameters over memory; of the GPU state over
+                                   copies, with device_transport "host" gradients, too. The plan has
+                                   the numbers. The GPU's memory, of which "device" needs more, is
+                                   not looked at. It is "host" with state in files, reduction
+                                   "native" of several ranks, gather "shared", or an optimizer of
+                                   the program's own. zero_step() tells of a step when it does with
+                                   the one taken. Same bits */
 } zero_config;
 
 /** A config with every field at its default. */

@@ -59,9 +59,10 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
                   "rank %d of %d, stage %d, transport %s, gather %s, reduction %s", z->config.rank,
                   z->config.world, z->config.stage,
                   z->comm ? coll_transport_name(z->comm) : "none (plan)",
-                  z->config.stage == 0 ? "none"
-                  : z->config.shared   ? "shared"
-                                       : "copy",
+                  z->config.stage == 0  ? "none"
+                  : z->config.undecided ? "undecided"
+                  : z->config.shared    ? "shared"
+                                        : "copy",
                   z->config.reduction);
     return r;
 }

@@ -47,6 +47,7 @@
 #include "zero/placement.h"
 #include "zero/plan.h"
 #include "zero/tier/use.h"
+#include "zero/updater.h"
 
 #define ENG_MAX_METRICS 16
 #define ENG_METRIC_NAME 32
@@ -213,6 +214,7 @@ struct zero_ctx {
     struct eng_layout layout;
     struct eng_placement placement;
     struct eng_plan plan;
+    struct eng_updater updater; /**< offload_update=auto */
 
     /** What peers read; slots only where they are staged. */
     struct coll_arena *params_arena, *grads_arena, *sums_arena, *slots_arena;

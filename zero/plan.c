@@ -54,6 +54,13 @@ const char *eng_plan_gather(const struct eng_config *config)
     return config->stage == 0 ? "none" : config->shared ? "shared" : "copy";
 }
 
+const char *eng_plan_updater(const struct eng_config *config)
+{
+    if (!config->on_device || strcmp(config->offload_optimizer, "none") == 0)
+        return NULL;
+    return config->undecided ? "unknown" : config->streamed ? "device" : "host";
+}
+
 /** Rows of the host that are on a GPU where state is there. */
 static const struct {
     enum eng_purpose host;

@@ -11,6 +11,7 @@
 #include "zero/layout.h"
 #include "zero/placement.h"
 #include "zero/tier/use.h"
+#include "zero/updater.h"
 
 struct eng_kernels;
 
@@ -128,6 +129,7 @@ struct eng_plan_facts {
     const struct eng_model *model;
     const struct eng_layout *layout;
     const struct eng_placement *placement;
+    const struct eng_updater *updater;
     struct eng_plan_host host;
     struct eng_plan_files files;
 };
@@ -189,6 +191,10 @@ struct eng_expectation {
 /** false: nobody knows. */
 bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *config,
                       struct eng_expectation *expected);
+
+/** Who updates what is offloaded from a GPU: "host", "device", or "unknown" where only a plan is
+ * made of offload_update=auto; NULL: nothing is. */
+const char *eng_plan_updater(const struct eng_config *config);
 
 /** The way of the gathers: "none", "copy" or "shared". */
 const char *eng_plan_gather(const struct eng_config *config);

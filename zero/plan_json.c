@@ -48,14 +48,34 @@ static json_t *describe_model(const struct eng_plan_facts *facts)
         "granules", (json_int_t)facts->layout->granules, "granule_elements", ENG_GRANULE);
 }
 
+static json_t *real_or_null(double value)
+{
+    return value > 0 ? json_real(value) : json_null();
+}
+
+/** null: nothing is offloaded from a GPU. */
+static json_t *describe_updater(const struct eng_plan_facts *facts)
+{
+    const struct eng_updater *updater = facts->updater;
+    const char *by = eng_plan_updater(facts->config);
+    if (!by)
+        return json_null();
+    return json_pack("{s:s, s:s?, s:o, s:o, s:o, s:o}", "by", by, "reason", updater->why, "host_s",
+                     real_or_null(updater->seconds.host), "device_s",
+                     updater->seconds.host > 0 ? json_real(updater->seconds.device) : json_null(),
+                     "copies_bytes_s", real_or_null(updater->rates.copies), "memory_bytes_s",
+                     real_or_null(updater->rates.memory));
+}
+
 static json_t *describe_choices(const struct eng_plan_facts *facts)
 {
     const struct eng_config *config = facts->config;
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s?}", "kernels", facts->kernels->name,
-                     "transport", config->transport, "gather", eng_plan_gather(config), "reduction",
-                     config->reduction, "sum_group", config->sum_group, "micro_batches",
-                     config->micro_batches, "micro_batches_per_rank", eng_config_rounds(config),
-                     "private_memory", facts->host.private_path);
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s?, s:o}", "kernels",
+                     facts->kernels->name, "transport", config->transport, "gather",
+                     eng_plan_gather(config), "reduction", config->reduction, "sum_group",
+                     config->sum_group, "micro_batches", config->micro_batches,
+                     "micro_batches_per_rank", eng_config_rounds(config), "private_memory",
+                     facts->host.private_path, "update", describe_updater(facts));
 }
 
 /** An object of spreads: what each row, or each moment, needs. */

@@ -76,6 +76,34 @@ static void write_choices(struct base_text *text, const struct eng_config *confi
         base_text_add(text, "  reduction    canonical, in the order of the micro-batches\n");
 }
 
+/** Who updates what is offloaded, and why. */
+static void write_updater(struct base_text *text, const struct eng_plan_facts *facts)
+{
+    const struct eng_updater *updater = facts->updater;
+    const char *by = eng_plan_updater(facts->config);
+    char copies[32], memory[32];
+    if (!by)
+        return;
+    if (facts->config->undecided) {
+        base_text_add(text,
+                      "  update       unknown: offload_update=auto, zero_commit() finds out how "
+                      "fast GPU and host are; this is the plan of host\n");
+        return;
+    }
+    base_text_add(text, "  update       by the %s: offload_update=%s", by,
+                  facts->config->offload_update);
+    if (updater->why)
+        base_text_add(text, ", %s", updater->why);
+    if (updater->seconds.host > 0)
+        base_text_add(text,
+                      ", at least %.3g s a step by the host, %.3g s by the device, on the slowest "
+                      "rank; here %s a second are copied each way, and memory moves %s a second",
+                      updater->seconds.host, updater->seconds.device,
+                      eng_human((uint64_t)updater->rates.copies, copies),
+                      eng_human((uint64_t)updater->rates.memory, memory));
+    base_text_add(text, "\n");
+}
+
 /** What is kept, or travels, in fewer bits than the tensors ask for. */
 static void write_precision(struct base_text *text, const struct eng_config *config)
 {
@@ -276,6 +304,7 @@ char *eng_plan_text(const struct eng_plan *plan, const struct eng_plan_facts *fa
         return NULL;
     write_model(&text, facts);
     write_choices(&text, facts->config);
+    write_updater(&text, facts);
     write_precision(&text, facts->config);
     write_borrowed(&text, facts->model);
     write_transport(&text, facts);

@@ -78,6 +78,7 @@ static struct {
     CUresult status;
     const char *complaint;
     uint32_t chance;
+    unsigned slow[CUDA_DRIVER_GPUS]; // microseconds that each MiB of a copy takes more
 } driver = {
     .mutex = PTHREAD_MUTEX_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
@@ -181,13 +182,17 @@ static void do_work(const struct work *work)
 }
 
 // With the mutex held before and afterwards.
-static void do_late(const struct work *work)
+static void do_late(const struct work *work, int gpu)
 {
-    const struct timespec pause = {.tv_nsec = any(4) > 0 ? 0 : (long)any(200000)};
+    const long late = any(4) > 0 ? 0 : (long)any(200000);
+    const long slow = work->kind == COPY ? (long)(work->bytes >> 20) * driver.slow[gpu] : 0;
+    const long pause_us = slow + late / 1000;
+    const struct timespec pause = {.tv_sec = pause_us / 1000000,
+                                   .tv_nsec = pause_us % 1000000 * 1000};
     if (driver.working++ == 0)
         open_memory(true);
     pthread_mutex_unlock(&driver.mutex);
-    if (pause.tv_nsec > 0)
+    if (pause.tv_sec > 0 || pause.tv_nsec > 0)
         nanosleep(&pause, NULL);
     do_work(work);
     pthread_mutex_lock(&driver.mutex);
@@ -206,7 +211,7 @@ static void *serve(void *argument)
         }
         const struct work work = stream->work[stream->done % MOST_WORK];
         if (work.kind != WAIT)
-            do_late(&work);
+            do_late(&work, stream->gpu);
         if (work.kind == RECORD) {
             work.event->reached[work.count % MOST_RECORDS] = work.count;
             wake_streams(work.event);
@@ -690,6 +695,7 @@ EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigne
 
 EXPORTED void cuda_driver_fail(const char *function, int status);
 EXPORTED void cuda_driver_spare(unsigned calls);
+EXPORTED void cuda_driver_slow(int gpu, unsigned us);
 EXPORTED unsigned cuda_driver_live(void);
 EXPORTED size_t cuda_driver_bytes(void);
 EXPORTED const char *cuda_driver_complaint(void);
@@ -707,6 +713,13 @@ void cuda_driver_spare(unsigned calls)
 {
     pthread_mutex_lock(&driver.mutex);
     driver.spared = calls;
+    pthread_mutex_unlock(&driver.mutex);
+}
+
+void cuda_driver_slow(int gpu, unsigned us)
+{
+    pthread_mutex_lock(&driver.mutex);
+    driver.slow[gpu] = us;
     pthread_mutex_unlock(&driver.mutex);
 }
 

@@ -23,6 +23,11 @@ typedef void (*cuda_driver_fail_fn)(const char *function, int status);
 typedef void (*cuda_driver_spare_fn)(unsigned calls);
 #define CUDA_DRIVER_SPARE "cuda_driver_spare"
 
+/** Has each copy that a stream of this GPU does take so long for each MiB of it; 0: no longer than
+ * it takes. */
+typedef void (*cuda_driver_slow_fn)(int gpu, unsigned us);
+#define CUDA_DRIVER_SLOW "cuda_driver_slow"
+
 /** Memories, pinned ones of the host included, streams, events and modules that there are. */
 typedef unsigned (*cuda_driver_live_fn)(void);
 #define CUDA_DRIVER_LIVE "cuda_driver_live"

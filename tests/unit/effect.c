@@ -114,6 +114,8 @@ static void no_effect_is_an_error(void **state)
     expect("reduction=native\nsum_group=2", &f32, "sum_group=2 with reduction=native");
     expect("offload_update=device", &f32, "offload_update=device, but no state is offloaded");
     expect("offload_update=device\noffload_optimizer=host", &f32, "but no state is offloaded");
+    expect("offload_update=auto\ndevice=cuda", &f32,
+           "offload_update=auto, but no state is offloaded from a GPU");
     expect("offload_update=device\ndevice=cuda", &f32, "but no state is offloaded from a GPU");
     expect(ON_NVME "offload_update=device\ndevice=cuda\noffload_grads=nvme", &f32,
            "offload_grads=nvme with offload_update=device");

@@ -66,6 +66,13 @@ zero_result eng_device_value(zero_ctx *z, int metric, const float *value);
 /** Enters the values that were begun, when they are there. */
 zero_result eng_device_values(zero_ctx *z);
 
+/* ---- probe.c */
+
+/** Finds the bytes a second that are copied each way between the device and pinned memory of the
+ * host, both ways at once; before there is anything else of the device's. ZERO_E_DEVICE,
+ * ZERO_E_NOMEM. */
+zero_result eng_device_probe(const zero_ctx *z, double *rate, struct base_error *error);
+
 /* ---- state.c: state on the device (eng_state_on_device()) */
 
 /** Bytes on the device beside the placement's, and of memory of the host, where state is there. */

@@ -6,6 +6,7 @@
 #include "offload/io/engine.h"
 #include "offload/probe.h"
 #include "zero/device/device.h"
+#include "zero/probe.h"
 #include "zero/tier/codec.h"
 
 #include <inttypes.h>
@@ -206,25 +207,6 @@ void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
         disk->found += eng_plan_of_host(&z->plan, z->plan.files[i].bytes.sum);
 }
 
-/** Finds the bytes a second that a core reads and writes, of more than caches hold. */
-static zero_result probe_memory(double *best, struct base_error *error)
-{
-    enum { BYTES = 64 << 20, ROUNDS = 4 };
-    unsigned char *memory = base_calloc(2, BYTES);
-    *best = 0;
-    if (!memory)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory to find out how fast it is: 2 x %d bytes",
-                         BYTES);
-    for (int round = 0; round < ROUNDS; round++) {
-        const uint64_t began = base_clock_ns();
-        memcpy(memory + round % 2 * BYTES, memory + (1 - round % 2) * BYTES, BYTES);
-        const double rate = 2e9 * BYTES / (double)(base_clock_ns() - began);
-        *best = round > 0 && rate > *best ? rate : *best;
-    }
-    base_free(memory);
-    return ZERO_OK;
-}
-
 zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error)
 {
     const struct off_probe_config config = {.directory = z->config.nvme_dir,
@@ -235,7 +217,7 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
     zero_result r = off_probe(&probe, &config, error);
     disk->disk_rate = probe.mixed_rate;
     if (!r)
-        r = probe_memory(&disk->memory_rate, error);
+        r = eng_probe_memory(NULL, &disk->memory_rate, error);
     return r ? r : eng_codec_probe(&disk->codec, error);
 }
 

@@ -1,0 +1,189 @@
+// offload_update=auto: ranks measure how fast GPU and host are, and take one way together; with the
+// bits of the host, whichever it is.
+#include "tests/cuda/driver.h"
+#include "tests/cuda/job.h"
+#include "tests/cuda/leftovers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <cuda.h>
+
+enum { SLOW_US = 10000 }; // of each MiB: 0.1 GB/s, which no memory is as slow as
+
+static cuda_driver_slow_fn slow; // NULL: the GPUs are real
+static cuda_driver_fail_fn fail_next;
+
+/** What each rank has come to. */
+static struct eng_updater found[JOB_RANKS];
+static bool streamed[JOB_RANKS];
+static double state_bytes; // of a rank
+
+static void leave_it_open(zero_config *config)
+{
+    if (!config->device)
+        return;
+    config->offload_update = "auto";
+    config->device_transport = "nccl";
+    config->tile_bytes = 65536;
+}
+
+static bool note_and_train(struct place *place)
+{
+    const zero_ctx *z = place->rank->z;
+    found[place->rank->rank] = z->updater;
+    streamed[place->rank->rank] = z->config.streamed;
+    if (z->config.on_device) {
+        if (place->rank->rank == 0)
+            state_bytes = eng_updater_work(z).state;
+        TEAM_CHECK(!z->config.undecided && z->config.resident == z->config.streamed);
+        TEAM_CHECK(strstr(zero_plan_text(z),
+                          z->config.streamed ? "  update       by the device: offload_update=auto"
+                                             : "  update       by the host: offload_update=auto"));
+        TEAM_CHECK(z->updater.why || strstr(zero_plan_json(z), "\"memory_bytes_s\": "));
+        TEAM_CHECK(strstr(zero_plan_json(z),
+                          z->config.streamed ? "\"by\": \"device\"" : "\"by\": \"host\""));
+    }
+    return job_train(place, JOB_STEPS) && job_conclude(place);
+}
+
+// So many micro-batches a rank of AdamW over bf16: one has fewer bytes of gradients than there are
+// of state, which is 12 for each element, and 16 have more.
+static struct job open_job(int world, int micro_batches)
+{
+    struct job job = job_of(world, 2);
+    job.toy.dtype = ZERO_BF16;
+    job.toy.micro_batches = world * micro_batches;
+    job.configure = leave_it_open;
+    job.act = note_and_train;
+    job.looks_elsewhere = true; // unit by unit, wherever it is
+    return job;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(found, 0, sizeof found);
+    return 0;
+}
+
+static int as_fast_as_they_are(void **state)
+{
+    (void)state;
+    for (int gpu = 0; slow && gpu < CUDA_DRIVER_GPUS; gpu++)
+        slow(gpu, 0);
+    return 0;
+}
+
+static void the_host_updates_where_copies_are_slow(void **state)
+{
+    (void)state;
+    if (!slow)
+        skip();
+    slow(0, SLOW_US);
+    const struct job job = open_job(1, 1);
+    job_compare(1, &job);
+    assert_false(streamed[0]);
+    assert_true(found[0].rates.copies < 2e8 && found[0].rates.memory > found[0].rates.copies);
+    assert_true(found[0].seconds.host < found[0].seconds.device);
+}
+
+// However fast they are: it has less to copy.
+static void the_device_updates_what_has_more_gradients_than_state(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 2 && world <= job_gpus(); world++) {
+        const struct job job = open_job(world, 16);
+        job_compare(world, &job);
+        assert_true(streamed[0] && streamed[world - 1] && !found[0].why);
+    }
+}
+
+static void ranks_take_what_is_faster_for_the_slowest(void **state)
+{
+    (void)state;
+    if (!slow)
+        skip();
+    slow(1, SLOW_US);
+    const struct job job = open_job(2, 1);
+    job_compare(2, &job);
+    assert_true(!streamed[0] && !streamed[1]);
+    assert_true(found[0].rates.copies > 1.5 * found[1].rates.copies);
+    assert_memory_equal(&found[0].seconds, &found[1].seconds, sizeof found[0].seconds);
+    const double slowest = state_bytes / found[1].rates.copies;
+    assert_true(found[0].seconds.device > 0.999 * slowest);
+    assert_true(found[0].seconds.device < 1.001 * slowest);
+}
+
+/* ------------------------------------------------------------------ what ranks are told */
+
+struct refusal {
+    zero_result result;
+    const char *words;
+    bool others_differ; // all but rank 0 say who updates
+};
+
+static bool is_refused(struct team_rank *rank, void *user)
+{
+    const struct refusal *refusal = user;
+    char device[24];
+    snprintf(device, sizeof device, "cuda:%d", rank->rank % job_gpus());
+    rank->config.device = device;
+    rank->config.offload_optimizer = "host";
+    rank->config.offload_update = refusal->others_differ && rank->rank > 0 ? "device" : "auto";
+    TEAM_CHECK(zero_open(&rank->z, &rank->config) == ZERO_OK && toy_register(rank, &toy_odd));
+    TEAM_CHECK(zero_commit(rank->z) == refusal->result);
+    if (!strstr(zero_last_error(rank->z), refusal->words))
+        fprintf(stderr, "%s\n", zero_last_error(rank->z));
+    TEAM_CHECK(strstr(zero_last_error(rank->z), refusal->words));
+    team_close(rank);
+    return true;
+}
+
+static void ranks_that_say_and_ranks_that_ask_differ(void **state)
+{
+    (void)state;
+    struct refusal refusal = {.result = ZERO_E_DIVERGED,
+                              .words = "ranks 0 and 1 differ in offload_update: auto and device",
+                              .others_differ = true};
+    assert_true(team_run("threads", 2, is_refused, &refusal));
+    assert_true(cuda_left_nothing());
+}
+
+static void a_failure_of_the_device_is_told(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {"cuMemHostRegister", "cuMemAlloc",
+                                        "cuStreamCreateWithPriority", "cuMemcpyAsync",
+                                        "cuStreamSynchronize"};
+    if (!fail_next)
+        skip();
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        struct refusal refusal = {.result = ZERO_E_DEVICE,
+                                  .words = "finding out how fast copies are: "};
+        fail_next(calls[i], CUDA_ERROR_LAUNCH_FAILED);
+        assert_true(team_run("self", 1, is_refused, &refusal));
+        assert_true(cuda_left_nothing());
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_host_updates_where_copies_are_slow, set_up,
+                                        as_fast_as_they_are),
+        cmocka_unit_test_setup_teardown(the_device_updates_what_has_more_gradients_than_state,
+                                        set_up, as_fast_as_they_are),
+        cmocka_unit_test_setup_teardown(ranks_take_what_is_faster_for_the_slowest, set_up,
+                                        as_fast_as_they_are),
+        cmocka_unit_test(ranks_that_say_and_ranks_that_ask_differ),
+        cmocka_unit_test(a_failure_of_the_device_is_told),
+    };
+    if (!job_begin())
+        return JOB_SKIPPED;
+    cuda_driver_find(CUDA_DRIVER_SLOW, &slow);
+    cuda_driver_find(CUDA_DRIVER_FAIL, &fail_next);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

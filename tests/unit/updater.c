@@ -1,0 +1,206 @@
+// Who updates what is offloaded from a GPU: what both ways are estimated to take, and what the plan
+// says where nothing was measured.
+#include <zero/optimizer.h>
+#include <zero/zero.h>
+
+#include "zero/engine.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ------------------------------------------------------------------ estimates */
+
+static void the_host_takes_as_long_as_the_slower_of_copies_and_memory(void **state)
+{
+    (void)state;
+    const struct eng_updater_work work = {
+        .state = 120, .gradients = 40, .params = 20, .written = 10};
+    struct eng_updater_seconds s =
+        eng_updater_estimate(&work, &(struct eng_updater_rates){.copies = 10, .memory = 1000});
+    assert_true(s.host == 4 && s.device == 12); // the gradients, while parameters go the other way
+    s = eng_updater_estimate(&work, &(struct eng_updater_rates){.copies = 10, .memory = 29});
+    assert_true(s.host == 10 && s.device == 12); // state twice, gradients, what is written
+    const struct eng_updater_work more = {.gradients = 20, .params = 40};
+    s = eng_updater_estimate(&more, &(struct eng_updater_rates){.copies = 10, .memory = 1000});
+    assert_true(s.host == 4 && s.device == 0);
+}
+
+static void what_goes_through_the_host_anyway_counts_for_the_device_too(void **state)
+{
+    (void)state;
+    const struct eng_updater_work work = {
+        .state = 120, .gradients = 40, .params = 20, .written = 10, .staged = true};
+    const struct eng_updater_seconds s =
+        eng_updater_estimate(&work, &(struct eng_updater_rates){.copies = 10, .memory = 1000});
+    assert_true(s.host == 4 && s.device == 16);
+}
+
+static void the_device_has_to_be_faster(void **state)
+{
+    (void)state;
+    assert_true(eng_updater_takes_device(&(struct eng_updater_seconds){2, 1}));
+    assert_false(eng_updater_takes_device(&(struct eng_updater_seconds){1, 2}));
+    assert_false(eng_updater_takes_device(&(struct eng_updater_seconds){1, 1}));
+}
+
+/* ------------------------------------------------------------------ plans */
+
+// Three tensors of AdamW: 1000 elements of f32, as many of bf16, and frozen ones.
+static void register_model(zero_ctx *z, zero_group group)
+{
+    static const char *const names[] = {"wide", "narrow", "frozen"};
+    for (int p = 0; p < 3; p++) {
+        zero_param_desc desc = zero_param_default();
+        desc.name = names[p];
+        desc.dtype = p == 1 ? ZERO_BF16 : ZERO_F32;
+        desc.ndim = 1;
+        desc.shape[0] = 1000;
+        desc.group = group;
+        desc.frozen = p == 2;
+        assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
+    }
+}
+
+// Of a job that is not there, with state of a GPU in memory of the host.
+static zero_ctx *plan(const char *options, const char *world)
+{
+    zero_config config = zero_config_default();
+    zero_ctx *z = NULL;
+    config.device = "cuda";
+    config.log_level = ZERO_OFF;
+    setenv("ZERO_PLAN", "1", 1);
+    setenv("ZERO_PLAN_WORLD", world, 1);
+    setenv("ZERO_OPTIONS", options, 1);
+    const zero_result r = zero_open(&z, &config);
+    unsetenv("ZERO_PLAN");
+    unsetenv("ZERO_PLAN_WORLD");
+    unsetenv("ZERO_OPTIONS");
+    if (r)
+        fail_msg("%s", zero_last_error(NULL));
+    return z;
+}
+
+static void expect_plan(zero_ctx *z, const char *text, const char *json)
+{
+    if (zero_commit(z) != ZERO_PLANNED)
+        fail_msg("%s", zero_last_error(z));
+    if (!strstr(zero_plan_text(z), text))
+        fail_msg("no \"%s\" in:\n%s", text, zero_plan_text(z));
+    if (!strstr(zero_plan_json(z), json))
+        fail_msg("no '%s' in:\n%s", json, zero_plan_json(z));
+    zero_close(z);
+}
+
+static void expect_choice(const char *options, const char *world, const char *text,
+                          const char *json)
+{
+    zero_ctx *z = plan(options, world);
+    register_model(z, 0);
+    expect_plan(z, text, json);
+}
+
+#define AUTO "offload_update=auto\noffload_optimizer="
+
+static void the_plan_says_who_updates_and_why(void **state)
+{
+    (void)state;
+    expect_choice(AUTO "host", "2",
+                  "  update       unknown: offload_update=auto, zero_commit() finds out",
+                  "\"by\": \"unknown\"");
+    expect_choice(AUTO "nvme\nnvme_dir=/tmp", "2",
+                  "  update       by the host: offload_update=auto, state is in files\n",
+                  "\"reason\": \"state is in files\"");
+    expect_choice(AUTO "host\nreduction=native", "2",
+                  "by the host: offload_update=auto, reduction=native, whose bits depend on it\n",
+                  "\"by\": \"host\"");
+    expect_choice(AUTO "host\nreduction=native", "1",
+                  "  update       unknown: ", "\"reason\": null");
+    expect_choice(AUTO "host\nstage=1\ngather=shared", "2",
+                  "by the host: offload_update=auto, gather=shared\n", "\"by\": \"host\"");
+    expect_choice("offload_optimizer=host", "2",
+                  "  update       by the host: offload_update=host\n", "\"host_s\": null");
+    expect_choice("offload_optimizer=host\noffload_update=device", "2",
+                  "  update       by the device: offload_update=device\n", "\"by\": \"device\"");
+    expect_choice("offload_optimizer=none", "1", "memory, bytes of this rank", "\"update\": null");
+}
+
+// What the other way could be set with may be said.
+static void what_may_come_to_have_an_effect_is_no_error(void **state)
+{
+    (void)state;
+    expect_choice(AUTO "host\ntile_bytes=2MiB\ndevice_transport=host", "2",
+                  "  update       unknown", "\"by\": \"unknown\"");
+}
+
+static void prepare_own(void *user, const zero_hyper *hyper, uint64_t updates, double scale,
+                        void *scalars)
+{
+    (void)user, (void)hyper, (void)updates, (void)scale, (void)scalars;
+}
+
+static void update_own(void *user, const void *scalars, const zero_optimizer_run *run)
+{
+    (void)user, (void)scalars, (void)run;
+}
+
+static void optimizers_of_the_program_are_the_hosts(void **state)
+{
+    (void)state;
+    zero_ctx *z = plan(AUTO "host", "2");
+    zero_optimizer_desc own = zero_optimizer_default();
+    zero_group_desc group = zero_group_default();
+    zero_group number;
+    own.name = "own";
+    own.prepare = prepare_own;
+    own.update = update_own;
+    assert_int_equal(zero_add_optimizer(z, &own), ZERO_OK);
+    group.optimizer = "own";
+    assert_int_equal(zero_add_group(z, &number, &group), ZERO_OK);
+    register_model(z, number);
+    expect_plan(z, "by the host: offload_update=auto, an optimizer of the program's own\n",
+                "\"by\": \"host\"");
+}
+
+static struct eng_updater_work work_of(const char *options, const char *world)
+{
+    zero_ctx *z = plan(options, world);
+    register_model(z, 0);
+    assert_int_equal(zero_commit(z), ZERO_PLANNED);
+    const struct eng_updater_work work = eng_updater_work(z);
+    zero_close(z);
+    return work;
+}
+
+// What ranks move is theirs, but at stage 0, where all of them update everything.
+static void bytes_are_those_of_a_rank(void **state)
+{
+    (void)state;
+    struct eng_updater_work work = work_of(AUTO "host\nstage=1\nmicro_batches=6", "2");
+    assert_true(work.state == 1000 * (8 + 12) / 2.0 && work.gradients == 3 * 1000 * (4 + 2));
+    assert_true(work.params == 6000 && work.written == 3000 && !work.staged);
+    work = work_of(AUTO "host\nmicro_batches=6\nmoments=bf16\nmaster=none\ndevice_transport=host",
+                   "2");
+    assert_true(work.state == 1000 * (4 + 4) && work.written == 6000 && work.staged);
+    work = work_of(AUTO "host\ndevice_transport=host", "1");
+    assert_true(!work.staged); // there is nobody to move anything to
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_host_takes_as_long_as_the_slower_of_copies_and_memory),
+        cmocka_unit_test(what_goes_through_the_host_anyway_counts_for_the_device_too),
+        cmocka_unit_test(the_device_has_to_be_faster),
+        cmocka_unit_test(the_plan_says_who_updates_and_why),
+        cmocka_unit_test(what_may_come_to_have_an_effect_is_no_error),
+        cmocka_unit_test(optimizers_of_the_program_are_the_hosts),
+        cmocka_unit_test(bytes_are_those_of_a_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

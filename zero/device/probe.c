@@ -1,0 +1,75 @@
+// How fast copies between a device and pinned memory of the host are, both ways at once.
+
+#include "zero/device/inner.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <string.h>
+
+enum { WAYS = 2, BYTES = 16 << 20, ROUNDS = 4, PAGE = 4096 };
+
+/** Of each way. */
+struct way {
+    void *host, *there, *stream;
+    bool pinned;
+};
+
+static zero_result make_way(const struct base_device *ops, struct way *way,
+                            struct base_error *error)
+{
+    way->host = base_aligned_alloc(PAGE, BYTES);
+    if (!way->host)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory of %d bytes", BYTES);
+    memset(way->host, 0, BYTES); // all its pages are there
+    zero_result r = ops->pin(way->host, BYTES, error);
+    way->pinned = !r;
+    if (!r)
+        r = ops->alloc(&way->there, BYTES, error);
+    return r ? r : ops->stream_create(&way->stream, false, error);
+}
+
+static void free_way(const struct base_device *ops, struct way *way)
+{
+    if (way->stream)
+        ops->stream_sync(way->stream, NULL);
+    ops->stream_destroy(way->stream);
+    ops->free(way->there);
+    ops->unpin(way->pinned ? way->host : NULL);
+    base_free(way->host);
+}
+
+/** So many copies each way, and waits for them. */
+static zero_result copy_both_ways(const struct base_device *ops, const struct way ways[WAYS],
+                                  int rounds, struct base_error *error)
+{
+    zero_result r = ZERO_OK;
+    for (int i = 0; !r && i < rounds * WAYS; i++) {
+        const struct way *way = &ways[i % WAYS];
+        const bool in = i % WAYS == 0;
+        r = ops->copy(in ? way->there : way->host, in ? way->host : way->there, BYTES, way->stream,
+                      error);
+    }
+    for (int i = 0; !r && i < WAYS; i++)
+        r = ops->stream_sync(ways[i].stream, error);
+    return r;
+}
+
+zero_result eng_device_probe(const zero_ctx *z, double *rate, struct base_error *error)
+{
+    const struct base_device *ops = z->device->ops;
+    struct way ways[WAYS] = {{.host = NULL}};
+    struct base_error inner = {0};
+    zero_result r = ZERO_OK;
+    for (int i = 0; !r && i < WAYS; i++)
+        r = make_way(ops, &ways[i], &inner);
+    if (!r)
+        r = copy_both_ways(ops, ways, 1, &inner);
+    const uint64_t began = base_clock_ns();
+    if (!r)
+        r = copy_both_ways(ops, ways, ROUNDS, &inner);
+    *rate = 1e9 * ROUNDS * BYTES / (double)(base_clock_ns() - began);
+    for (int i = 0; i < WAYS; i++)
+        free_way(ops, &ways[i]);
+    return r ? device_tell(z, &inner, "finding out how fast copies are", error) : ZERO_OK;
+}

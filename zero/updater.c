@@ -1,0 +1,110 @@
+#include "zero/updater.h"
+
+#include "zero/engine.h"
+#include "zero/probe.h"
+
+#include <math.h>
+#include <string.h>
+
+/** What an update cannot be without. */
+struct eng_updater_work eng_updater_work(const zero_ctx *z)
+{
+    const struct eng_config *config = &z->config;
+    const double rounds = eng_config_rounds(config);
+    const double shares = config->stage > 0 ? config->world : 1;
+    struct eng_updater_work work = {.staged = config->world > 1 &&
+                                              strcmp(config->device_transport, "host") == 0};
+    for (size_t p = 0; p < z->model.param_count; p++) {
+        const struct eng_param *param = &z->model.params[p];
+        const double count = (double)param->slice_numel * param->slice_count;
+        const bool apart = param->dtype != ZERO_F32 && !config->no_masters;
+        const double moments =
+            eng_model_moments(&z->model, p) * (double)eng_dtype_size(config->moment_dtype);
+        if (param->frozen)
+            continue;
+        work.state += count * (moments + (apart ? sizeof(float) : 0)) / shares;
+        work.gradients += rounds * count * (double)eng_dtype_size(param->grad_dtype);
+        work.params += count * (double)eng_dtype_size(param->dtype);
+    }
+    work.written = work.params / shares;
+    return work;
+}
+
+struct eng_updater_seconds eng_updater_estimate(const struct eng_updater_work *work,
+                                                const struct eng_updater_rates *rates)
+{
+    // Gradients leave while working copies come; each rank adds up its share of all ranks'.
+    const double moved = fmax(work->gradients, work->params);
+    const double touched = 2 * work->state + work->gradients + work->written;
+    return (struct eng_updater_seconds){
+        .host = fmax(moved / rates->copies, touched / rates->memory),
+        .device = (work->state + (work->staged ? moved : 0)) / rates->copies,
+    };
+}
+
+bool eng_updater_takes_device(const struct eng_updater_seconds *seconds)
+{
+    return seconds->device < seconds->host;
+}
+
+/** Why it is the host whatever is faster; NULL: for no reason. */
+static const char *why_host(const zero_ctx *z)
+{
+    const struct eng_config *config = &z->config;
+    if (config->nvme)
+        return "state is in files";
+    if (config->native && config->world > 1)
+        return "reduction=native, whose bits depend on it";
+    if (strcmp(config->gather, "shared") == 0)
+        return "gather=shared";
+    for (size_t g = 0; g < z->model.group_count; g++)
+        if (z->model.groups[g].choice.own)
+            return "an optimizer of the program's own";
+    return NULL;
+}
+
+/** All ranks at the same time, as in a step. */
+static zero_result measure(zero_ctx *z, struct base_error *error)
+{
+    struct eng_updater_rates *rates = &z->updater.rates;
+    zero_result r = coll_barrier(z->comm);
+    if (r)
+        return eng_comm_failed(z, r);
+    r = eng_probe_memory(z->pool, &rates->memory, error);
+    if (r)
+        return r;
+    r = coll_barrier(z->comm);
+    return r ? eng_comm_failed(z, r) : eng_device_probe(z, &rates->copies, error);
+}
+
+zero_result eng_updater_decide(zero_ctx *z, struct base_error *error)
+{
+    struct eng_updater *updater = &z->updater;
+    if (!z->config.undecided)
+        return ZERO_OK;
+    updater->why = why_host(z);
+    if (updater->why) {
+        eng_config_decide_update(&z->config, false);
+        return ZERO_OK;
+    }
+    if (z->config.plan)
+        return ZERO_OK;
+    zero_result r = measure(z, error);
+    if (r)
+        return r;
+    const struct eng_updater_work work = eng_updater_work(z);
+    const struct eng_updater_seconds mine = eng_updater_estimate(&work, &updater->rates);
+    double slowest[] = {mine.host, mine.device};
+    r = coll_all_reduce(z->comm, slowest, 2, COLL_MAX);
+    if (r)
+        return eng_comm_failed(z, r);
+    updater->seconds = (struct eng_updater_seconds){slowest[0], slowest[1]};
+    eng_config_decide_update(&z->config, eng_updater_takes_device(&updater->seconds));
+    return ZERO_OK;
+}
+
+size_t eng_updater_bytes(const zero_ctx *z)
+{
+    const bool measures = strcmp(z->config.offload_update, "auto") == 0 && !z->updater.why;
+    return measures ? ENG_PROBE_BYTES : 0;
+}

@@ -1,0 +1,60 @@
+/**
+ * zero/updater.h: who updates state that is offloaded from a GPU to memory of the host, where that
+ * is left to zero_commit() (offload_update=auto).
+ *
+ * What each way cannot be faster than is estimated: what moves between host and GPU, over what was
+ * measured both ways at once, and what the host reads and writes, over what its threads copy, all
+ * ranks at the same time; of what goes on side by side the longest. The same way for all ranks: the
+ * one of which the slowest rank has the less. No bit depends on it.
+ */
+#ifndef ZERO_UPDATER_H
+#define ZERO_UPDATER_H
+
+#include "zero/zero.h"
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/** Bytes of a rank in a step. */
+struct eng_updater_work {
+    double state;     /**< moments and master weights, in and out again */
+    double gradients; /**< of all its micro-batches */
+    double params;    /**< working copies, all of them */
+    double written;   /**< of these by this rank's update */
+    bool staged;      /**< a device that updates moves gradients and parameters like that, too */
+};
+
+/** Bytes a second of a rank. */
+struct eng_updater_rates {
+    double copies; /**< between host and device, each way, both at once */
+    double memory; /**< of the host, read and written together */
+};
+
+struct eng_updater_seconds {
+    double host, device;
+};
+
+/** How it was decided. */
+struct eng_updater {
+    const char *why; /**< not by seconds: the host, for this reason; NULL */
+    struct eng_updater_rates rates;
+    struct eng_updater_seconds seconds; /**< of the slowest rank; 0: nothing was measured */
+};
+
+/** What both ways take a rank, at least. *Pure.* */
+struct eng_updater_seconds eng_updater_estimate(const struct eng_updater_work *work,
+                                                const struct eng_updater_rates *rates);
+/** Whether the device is to update. *Pure.* */
+bool eng_updater_takes_device(const struct eng_updater_seconds *seconds);
+
+/** Bytes of the rank, with a model that is complete. */
+struct eng_updater_work eng_updater_work(const zero_ctx *z);
+/** Decides, where that is undecided and the ranks are there. Collective. ZERO_E_NOMEM,
+ * ZERO_E_DEVICE; failures of others are fatal, and not in `error`. */
+zero_result eng_updater_decide(zero_ctx *z, struct base_error *error);
+/** Bytes of memory of the host that deciding takes, and gives back. */
+size_t eng_updater_bytes(const zero_ctx *z);
+
+#endif
