@@ -70,7 +70,7 @@ static void set_torchrun(const struct job *job, int host, int rank, int local, i
     setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     set_number("TORCHELASTIC_RESTART_COUNT", host); // each counts its own
-    set_number("MASTER_PORT", port - 1); // torchrun's own, whether or not it listens
+    set_number("MASTER_PORT", port - 1);            // torchrun's own, whether or not it listens
     set_number("RANK", rank);
     set_number("WORLD_SIZE", world_of(job));
     set_number("LOCAL_RANK", local);

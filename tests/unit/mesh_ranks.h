@@ -35,13 +35,13 @@ struct mesh_ranks {
 /** What a process is told to be. */
 struct mesh_role {
     int rank, world;
-    const char *job;    /**< NULL: that of the set */
-    const char *secret; /**< NULL: none */
+    const char *job;     /**< NULL: that of the set */
+    const char *secret;  /**< NULL: none */
     const char *address; /**< where it looks for rank 0; NULL: that of the set */
-    const char *names;  /**< a letter for each communicator that it opens, one after the other;
-                             NULL: one called "main" */
-    const char *fault;  /**< of base/fault.h; NULL: none */
-    int pause_ms;       /**< before each */
+    const char *names;   /**< a letter for each communicator that it opens, one after the other;
+                              NULL: one called "main" */
+    const char *fault;   /**< of base/fault.h; NULL: none */
+    int pause_ms;        /**< before each */
 };
 
 /** An empty set with a port and a job of its own. */
