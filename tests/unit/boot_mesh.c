@@ -133,7 +133,7 @@ static void without_rank_0_its_address_is_named(void **state)
 {
     (void)state;
     struct mesh_ranks ranks;
-    mesh_ranks_begin(&ranks, ipv4, 600);
+    mesh_ranks_begin(&ranks, ipv4, 2000);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3});
     mesh_ranks_end(&ranks);
     char port[64];
