@@ -366,6 +366,25 @@ static void a_rank_that_comes_at_a_bad_time_calls_again(void **state)
     expect_all_good(&ranks);
 }
 
+// A call to a port that nobody listens at may start from that very port, about one in as many as a
+// system has for calls, and is connected to itself then.
+static void nobody_answers_himself(void **state)
+{
+    (void)state;
+    enum { PORT = 40000, MOST = 40000 };
+    static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
+        [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
+    for (int i = 0; i < MOST; i++) {
+        unsigned char own[MESH_ADDRESS_BYTES];
+        int fd, port;
+        if (mesh_connect(&fd, loopback, PORT, base_clock_ns() + UINT64_C(20000000000), NULL))
+            continue;
+        assert_true(mesh_address(fd, false, own, &port));
+        assert_int_not_equal(port, PORT); // but a stranger may listen
+        close(fd);
+    }
+}
+
 static void hear_stranger(const void *bytes, size_t length, zero_result result, const char *part)
 {
     struct mesh_ranks ranks;
@@ -574,6 +593,7 @@ int main(void)
         cmocka_unit_test(damaged_greetings_do_no_harm),
         cmocka_unit_test(a_port_in_use_is_told),
         cmocka_unit_test(a_stranger_in_place_of_rank_0_is_noticed),
+        cmocka_unit_test(nobody_answers_himself),
         cmocka_unit_test(a_rank_that_comes_at_a_bad_time_calls_again),
         cmocka_unit_test(what_a_stranger_says_is_short_and_shown_as_text),
         cmocka_unit_test(only_the_missing_rank_is_let_in),
