@@ -89,6 +89,15 @@ static void refuse(struct host *host, struct caller *caller, zero_result result,
     boot_fd_close(&caller->fd);
 }
 
+// Texts come from elsewhere: they end, and are printable.
+static void clean(char *text, size_t size)
+{
+    text[size - 1] = '\0';
+    for (; *text; text++)
+        if (*text < ' ' || *text > '~')
+            *text = '?';
+}
+
 // All of it, whatever it is, so that the time taken says nothing about the secret.
 static bool same_secret(const char *a, const char *b)
 {
@@ -111,7 +120,7 @@ static bool belongs(struct host *host, struct caller *caller)
     if (strncmp(hello->job, place->job, sizeof hello->job)) {
         char bytes[BOOT_TEXT_BYTES] = "";
         struct base_text why = {bytes, sizeof bytes, 0};
-        mesh_clean(caller->said.hello.job, sizeof caller->said.hello.job);
+        clean(caller->said.hello.job, sizeof caller->said.hello.job);
         base_text_add(&why,
                       "it is of job %s, and this is job %s: give the ranks of a job the same "
                       "ZERO_JOB, and every job a port of its own",
@@ -157,7 +166,7 @@ static zero_result introduce(struct host *host, struct caller *caller, struct ba
     const struct boot_mesh *mesh = host->meeting->mesh;
     char bytes[BOOT_TEXT_BYTES] = "";
     struct base_text why = {bytes, sizeof bytes, 0};
-    mesh_clean(caller->said.hello.host, sizeof caller->said.hello.host);
+    clean(caller->said.hello.host, sizeof caller->said.hello.host);
     if (!belongs(host, caller))
         return ZERO_OK;
     if (hello->world != mesh->world) {

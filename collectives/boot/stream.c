@@ -235,14 +235,6 @@ zero_result mesh_accept(int *fd, int listener, struct base_error *error)
 
 /* ------------------------------------------------------------------ messages */
 
-void mesh_clean(char *text, size_t size)
-{
-    text[size - 1] = '\0';
-    for (; *text; text++)
-        if (*text < ' ' || *text > '~')
-            *text = '?';
-}
-
 static zero_result wait_until(int fd, short events, uint64_t deadline_ns, struct base_error *error)
 {
     struct pollfd poll_fd = {.fd = fd, .events = events};
@@ -355,7 +347,6 @@ zero_result mesh_receive(int fd, struct mesh_header *header, size_t most, uint64
         return result;
     char text[BOOT_TEXT_BYTES + 1] = "";
     mesh_receive_bytes(fd, text, header->length, deadline_ns, NULL);
-    mesh_clean(text, sizeof text);
     return zero_fail(error, header->result < 0 ? (zero_result)header->result : ZERO_E_PEER, "%s",
                      text);
 }

@@ -81,9 +81,6 @@ static inline size_t mesh_table_bytes(int world)
 
 /* ---- stream.c */
 
-/** Makes of a text that came from elsewhere, in `size` bytes, one that ends and is printable. */
-void mesh_clean(char *text, size_t size);
-
 /** Whether an address never leaves its host. */
 bool mesh_is_loopback(const unsigned char address[MESH_ADDRESS_BYTES]);
 

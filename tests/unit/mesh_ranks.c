@@ -106,9 +106,11 @@ static void be_rank(const struct mesh_ranks *ranks, const struct mesh_role *role
         base_fault_set(NULL, NULL);
         if (met == ZERO_OK)
             talk(&mesh, role->rank, verdict);
+        else
+            verdict->leaked = open_descriptors() != before;
         boot_mesh_close(&mesh);
     }
-    verdict->leaked = open_descriptors() != before;
+    verdict->leaked = verdict->leaked || open_descriptors() != before;
 }
 
 // A port that is bound but not listened at: others get another one, and whoever sets SO_REUSEADDR
