@@ -21,6 +21,7 @@ enum { WORD = 8, LARGE = 300000 };
 static const uint64_t short_ns = UINT64_C(1000000000);
 
 static const char *transport; // NULL: NCCL
+static const char *beneath;   // that of the ranks themselves; NULL: shm
 
 /* ------------------------------------------------------------------ pieces of bodies */
 
@@ -92,7 +93,8 @@ static bool all_fail(const struct failure *failure, bool (*body)(struct device_r
 {
     const uint64_t timeout_ns = failure->result == ZERO_E_TIMEOUT ? short_ns : 0;
     for (int world = 2; world <= DEVICE_RANKS_MOST; world++)
-        if (!device_ranks_run(&(struct device_ranks){.transport = transport,
+        if (!device_ranks_run(&(struct device_ranks){.host = beneath,
+                                                     .transport = transport,
                                                      .world = world,
                                                      .inject = failure->inject,
                                                      .timeout_ns = timeout_ns,
@@ -181,6 +183,15 @@ static void time_is_that_of_one_operation(void **state)
         is_late));
 }
 
+/** Over tcp, too, whose ranks see of each other what they show. */
+static bool all_fail_anywhere(const struct failure *failure, bool (*body)(struct device_rank *))
+{
+    beneath = "tcp";
+    const bool good = all_fail(failure, body);
+    beneath = NULL;
+    return good && all_fail(failure, body);
+}
+
 static bool leaves(struct device_rank *rank)
 {
     const struct failure *failure = rank->of->user;
@@ -199,7 +210,7 @@ static void a_rank_that_has_left(void **state)
 {
     const struct failure failure = {NULL, ZERO_E_PEER, "rank 1 has left without it"};
     (void)state;
-    assert_true(all_fail(&failure, leaves));
+    assert_true(all_fail_anywhere(&failure, leaves));
 }
 
 static bool is_killed(struct device_rank *rank)

@@ -187,6 +187,11 @@ static bool end(struct device_rank *rank)
     return true;
 }
 
+static bool are_threads(const struct device_ranks *ranks)
+{
+    return ranks->host && strcmp(ranks->host, "threads") == 0;
+}
+
 static bool be(struct coll_comm *comm, void *user)
 {
     const struct run *run = user;
@@ -197,7 +202,7 @@ static bool be(struct coll_comm *comm, void *user)
                                .world = coll_world(comm),
                                .met = run->met};
     const struct device_rank *rank = &self;
-    const bool threads = run->ranks->host && strcmp(run->ranks->host, "shm") != 0;
+    const bool threads = are_threads(run->ranks);
     int count;
     if (!threads)
         inject(run->ranks->inject);
@@ -215,9 +220,10 @@ static bool run_all(struct run *run)
 {
     const struct device_ranks *ranks = run->ranks;
     fflush(NULL);
-    if (!ranks->host || strcmp(ranks->host, "shm") == 0)
-        return ranks->killed ? run_ranks_killed(ranks->world, ranks->killed - 1, be, run)
-                             : run_ranks("shm", ranks->world, 0, be, run);
+    if (ranks->killed)
+        return run_ranks_killed(ranks->world, ranks->killed - 1, be, run);
+    if (!are_threads(ranks))
+        return run_ranks(ranks->host ? ranks->host : "shm", ranks->world, 0, be, run);
     inject(ranks->inject);
     return run_ranks(ranks->host, ranks->world, 0, be, run) &&
            left_nothing(ranks->fails || ranks->complains);

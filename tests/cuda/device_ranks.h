@@ -11,7 +11,8 @@
 enum { DEVICE_RANKS_MOST = 4, DEVICE_RANKS_MEMORIES = 16 };
 
 struct device_ranks {
-    const char *host; /**< transport of the ranks' own: "shm" (processes) or "threads"; NULL: shm */
+    const char
+        *host; /**< transport of the ranks' own: "shm", "tcp" (processes) or "threads"; NULL: shm */
     int world;
     const char *transport; /**< of the collectives; NULL: "nccl" */
     const char *inject;    /**< settings of the double; NULL: none */
