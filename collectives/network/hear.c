@@ -95,9 +95,11 @@ static bool hear_counters(const struct coll_net *net, struct net_peer *peer,
     const struct net_seen *seen = &peer->seen[header->room];
     struct net_told *told = &peer->told[seen->room];
     const bool gone = counters->consumed == DIRECT_GONE;
-    if (counters->consumed < told->peer_consumed)
+    // A peer counts nothing of a communicator that it has not met: this is of the one before.
+    if (told->meets && counters->consumed < told->peer_consumed)
         return false;
-    told->peer_consumed = counters->consumed;
+    if (told->meets)
+        told->peer_consumed = counters->consumed;
     peer->left |= gone && header->room == 0;
     if (!seen->copy)
         return true;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "collectives/network/inner.h"
 
+#include <stdio.h>
 #include <string.h>
 
 size_t coll_net_copy_bytes(void)
@@ -59,6 +60,13 @@ void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank
     unsigned char *copies = net->rooms[own].copies;
     struct direct_block *copy =
         (struct direct_block *)(void *)(copies + (size_t)rank * coll_net_copy_bytes());
+    if (peer->seen[1 + room].copy) {
+        char message[COLL_MESSAGE_BYTES];
+        snprintf(message, sizeof message,
+                 "rank %d says that its part of a group is number %zu, which is another group's",
+                 peer->rank, room);
+        coll_net_fail(net, net->root->rank, ZERO_E_IO, message);
+    }
     peer->seen[1 + room] = (struct net_seen){.copy = copy, .room = own};
     peer->told[own].copy = copy;
     peer->meets |= UINT64_C(1) << room;

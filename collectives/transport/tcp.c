@@ -213,7 +213,7 @@ static void tcp_close(struct coll_comm *root)
 
 static void tcp_withdraw(struct coll_comm *root)
 {
-    if (of(root)->net)
+    if (of(root)->net && is_ours(root))
         coll_net_withdraw(of(root)->net);
 }
 

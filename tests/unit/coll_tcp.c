@@ -120,7 +120,7 @@ static bool hasty_rank(struct coll_comm *comm, void *user)
 {
     static _Thread_local struct coll_span spans[WORLD];
     static _Thread_local struct coll_request request;
-    static unsigned char all[WORLD * BLOCK];
+    static _Thread_local unsigned char all[WORLD * BLOCK];
     (void)user;
     struct coll_arena *arena;
     CHECK_OK(comm, coll_arena_create(comm, BLOCK, &arena, NULL));
@@ -645,6 +645,37 @@ static zero_result go_on_met(struct coll_comm *comm, struct base_error *error)
     return go_on(comm, true, error);
 }
 
+static void first_room(const struct net_header *header, unsigned char *rest)
+{
+    const size_t room = 0;
+    if (verdict_in(header, rest))
+        memcpy(verdict_in(header, rest), &room, sizeof room);
+}
+
+static zero_result split_twice(struct coll_comm *comm, struct base_error *error)
+{
+    struct coll_comm *groups[2] = {NULL, NULL};
+    zero_result result = coll_split(comm, 0, coll_rank(comm), &groups[0], error);
+    if (result == ZERO_OK)
+        result = coll_split(comm, 0, coll_rank(comm), &groups[1], error);
+    if (result == ZERO_OK)
+        result = coll_barrier(groups[1]);
+    coll_state(comm, error);
+    coll_close(groups[1]);
+    coll_close(groups[0]);
+    return result;
+}
+
+static void one_place_for_two_groups(void **state)
+{
+    (void)state;
+    struct base_error error;
+    assert_int_equal(run_relayed(split_twice, NULL, NULL, &error), ZERO_OK);
+    assert_int_equal(run_relayed(split_twice, NULL, first_room, &error), ZERO_E_IO);
+    assert_string_equal(error.message, "rank 1 says that its part of a group is number 0, which is "
+                                       "another group's");
+}
+
 static void late_gone(const struct net_header *header, unsigned char *rest)
 {
     (void)rest;
@@ -720,6 +751,7 @@ int main(void)
         cmocka_unit_test(short_of_everything),
         cmocka_unit_test(nonsense),
         cmocka_unit_test(split_nonsense),
+        cmocka_unit_test(one_place_for_two_groups),
         cmocka_unit_test(left_alone),
         cmocka_unit_test(noise),
     };
