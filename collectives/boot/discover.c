@@ -183,7 +183,9 @@ static void fill_in(struct boot_place *place, const struct survey *survey)
         if (!outer->present || !agree(&survey->families[survey->winner], outer))
             continue;
         place->local_world = place->local_world ? place->local_world : outer->local_world;
-        place->local_rank = place->local_rank < 0 ? outer->local_rank : place->local_rank;
+        if (place->local_rank < 0 &&
+            (place->local_world == 0 || outer->local_rank < place->local_world))
+            place->local_rank = outer->local_rank;
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -192,8 +193,9 @@ static zero_result introduce(struct host *host, struct caller *caller, struct ba
 static void listen_to(struct caller *caller, bool *whole, bool *gone)
 {
     const size_t size = sizeof caller->said;
-    const ssize_t moved =
-        recv(caller->fd, (char *)&caller->said + caller->used, size - caller->used, MSG_DONTWAIT);
+    char *rest = (char *)&caller->said + caller->used;
+    errno = base_fault("boot.receive");
+    const ssize_t moved = errno ? -1 : recv(caller->fd, rest, size - caller->used, MSG_DONTWAIT);
     *gone = moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR);
     caller->used += moved > 0 ? (size_t)moved : 0;
     *whole = caller->used == size;
