@@ -198,9 +198,9 @@ bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *conf
         return false;
     eng_plan_moves(plan, &read, &written);
     // The host's ranks share the disk; each updates its own on a core, and has its own helpers.
-    const double moved = (double)(state->read.sum + state->written.sum);
+    const double moved = (double)eng_plan_of_host(plan, state->read.sum + state->written.sum);
     const double largest = (double)(state->read.most + state->written.most);
-    expected->disk_s = (double)(read + written) / disk->disk_rate;
+    expected->disk_s = (double)eng_plan_of_host(plan, read + written) / disk->disk_rate;
     expected->memory_s = largest / disk->memory_rate;
     expected->encoded_s = expected->disk_s - moved * (1 - disk->codec.ratio) / disk->disk_rate;
     expected->codec_s = largest / (disk->codec.bytes_s * eng_compression_threads(config));
