@@ -291,6 +291,7 @@ static zero_result fail_save(zero_ctx *z, const struct base_error *mine)
     if (!r)
         return ZERO_OK;
     save->error = z->error;
+    save->shared = false; // the next one asks again
     if (save->directory)
         ckpt_cancel(save->directory);
     enter_phase(z, FAILED);
@@ -588,6 +589,7 @@ static zero_result begin_writing(zero_ctx *z, const char *directory, const struc
     }
     if (!r)
         return ZERO_OK;
+    z->save->shared = false;
     ckpt_saver_cancel(z->save->saver);
     if (z->save->directory)
         ckpt_cancel(z->save->directory);
