@@ -319,11 +319,8 @@ static zero_result only_plan(zero_ctx *z)
 static zero_result agree_on_plan(zero_ctx *z)
 {
     struct base_error error = {0};
-    zero_result r = compare_model(z, &error);
-    if (r)
-        return error.result ? eng_fail_from(z, &error) : r;
     const zero_result fits = eng_fit_agree(z);
-    r = eng_budget_write(z, &z->plan, &error);
+    const zero_result r = eng_budget_write(z, &z->plan, &error);
     return fits ? fits : r ? eng_fail_from(z, &error) : ZERO_OK;
 }
 
@@ -362,6 +359,8 @@ static zero_result decide(zero_ctx *z)
     if (complete(z, &error))
         return fail_alone(z, &error);
     zero_result r = z->comm ? compare_settings(z, &error) : ZERO_OK;
+    if (!r && z->comm)
+        r = compare_model(z, &error);
     if (r)
         return error.result ? eng_fail_from(z, &error) : r;
     r = eng_updater_decide(z, &error);

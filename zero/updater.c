@@ -63,14 +63,24 @@ static const char *why_host(const zero_ctx *z)
     return NULL;
 }
 
-/** All ranks at the same time, as in a step. */
+/** The same on all ranks, whose settings may differ in reasons. */
+static zero_result find_reason(zero_ctx *z)
+{
+    z->updater.why = why_host(z);
+    double forced = z->updater.why != NULL;
+    const zero_result r = z->comm ? coll_all_reduce(z->comm, &forced, 1, COLL_MAX) : ZERO_OK;
+    if (r)
+        return eng_comm_failed(z, r);
+    if (forced > 0 && !z->updater.why)
+        z->updater.why = "another rank has a reason";
+    return ZERO_OK;
+}
+
+/** All ranks at the same time, as in a step: they come from an agreement. */
 static zero_result measure(zero_ctx *z, struct base_error *error)
 {
     struct eng_updater_rates *rates = &z->updater.rates;
-    zero_result r = coll_barrier(z->comm);
-    if (r)
-        return eng_comm_failed(z, r);
-    r = eng_probe_memory(z->pool, &rates->memory, error);
+    zero_result r = eng_probe_memory(z->pool, &rates->memory, error);
     if (r)
         return r;
     r = coll_barrier(z->comm);
@@ -82,14 +92,16 @@ zero_result eng_updater_decide(zero_ctx *z, struct base_error *error)
     struct eng_updater *updater = &z->updater;
     if (!z->config.undecided)
         return ZERO_OK;
-    updater->why = why_host(z);
+    zero_result r = find_reason(z);
+    if (r)
+        return r;
     if (updater->why) {
         eng_config_decide_update(&z->config, false);
         return ZERO_OK;
     }
     if (z->config.plan)
         return ZERO_OK;
-    zero_result r = measure(z, error);
+    r = measure(z, error);
     if (r)
         return r;
     const struct eng_updater_work work = eng_updater_work(z);

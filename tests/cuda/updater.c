@@ -152,6 +152,67 @@ static void ranks_that_say_and_ranks_that_ask_differ(void **state)
     assert_true(cuda_left_nothing());
 }
 
+static void prepare_own(void *user, const zero_hyper *hyper, uint64_t updates, double scale,
+                        void *scalars)
+{
+    (void)user, (void)hyper, (void)updates, (void)scale, (void)scalars;
+}
+
+static void update_own(void *user, const void *scalars, const zero_optimizer_run *run)
+{
+    (void)user, (void)scalars, (void)run;
+}
+
+// What a rank finds for itself of settings that may differ, or of a model that may not.
+static bool one_has_a_reason(struct team_rank *rank, void *user)
+{
+    const bool own = *(const bool *)user, first = rank->rank == 0;
+    const zero_group_desc default_group = zero_group_default();
+    zero_group_desc another = default_group;
+    char device[24];
+    snprintf(device, sizeof device, "cuda:%d", rank->rank % job_gpus());
+    rank->config.device = device;
+    rank->config.offload_optimizer = "host";
+    rank->config.offload_update = "auto";
+    rank->config.stage = 2;
+    rank->config.gather = first && !own ? "shared" : "auto";
+    TEAM_CHECK(zero_open(&rank->z, &rank->config) == ZERO_OK);
+    if (own && first) {
+        zero_optimizer_desc desc = zero_optimizer_default();
+        desc.name = another.optimizer = "own";
+        desc.prepare = prepare_own;
+        desc.update = update_own;
+        TEAM_OK(rank, zero_add_optimizer(rank->z, &desc));
+    }
+    const zero_group_desc mine[2] = {another, default_group};
+    struct toy toy = toy_odd;
+    toy.groups = mine;
+    TEAM_CHECK(toy_register(rank, &toy));
+    const zero_result r = zero_commit(rank->z);
+    if (own) {
+        TEAM_CHECK(r == ZERO_E_DIVERGED);
+        TEAM_CHECK(strstr(zero_last_error(rank->z), "ranks 0 and 1 differ in tensor "));
+    } else {
+        TEAM_CHECK(r == ZERO_OK && rank->z->config.shared && !rank->z->config.undecided);
+        TEAM_CHECK(strstr(zero_plan_text(rank->z),
+                          first ? "  update       by the host: offload_update=auto, gather=shared\n"
+                                : "  update       by the host: offload_update=auto, another rank "
+                                  "has a reason\n"));
+    }
+    team_close(rank);
+    return true;
+}
+
+static void what_one_rank_finds_holds_for_all(void **state)
+{
+    (void)state;
+    for (int own = 0; own <= 1; own++) {
+        bool has_own = own;
+        assert_true(team_run("threads", 2, one_has_a_reason, &has_own));
+        assert_true(cuda_left_nothing());
+    }
+}
+
 static void a_failure_of_the_device_is_told(void **state)
 {
     (void)state;
@@ -179,6 +240,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(ranks_take_what_is_faster_for_the_slowest, set_up,
                                         as_fast_as_they_are),
         cmocka_unit_test(ranks_that_say_and_ranks_that_ask_differ),
+        cmocka_unit_test(what_one_rank_finds_holds_for_all),
         cmocka_unit_test(a_failure_of_the_device_is_told),
     };
     if (!job_begin())
