@@ -12,44 +12,31 @@
 struct declaration {
     int64_t stage, micro_batches, prefetch_units, open_units, persist_numel, live_bytes;
     int64_t loss_scale, loss_scale_init, loss_scale_min, loss_scale_window;
-    int64_t nonfinite, skip_limit, gather, reduction, sum_group, paranoid, verify_micro;
+    int64_t nonfinite, skip_limit;
+    int64_t device, offload_optimizer, offload_params, offload_grads, offload_update;
+    int64_t gather; // comes of where things are, too
+    int64_t reduction, sum_group, paranoid, verify_micro;
     int64_t comm_dtype, master, moments;
-    int64_t offload_optimizer, offload_params, offload_grads, tile_bytes, recovery, compress,
-        device, offload_update;
+    int64_t tile_bytes, recovery, compress;
     uint64_t seed;
     uint64_t params, groups;
 };
 
-static const char *const declaration_names[] = {"stage",
-                                                "micro_batches",
-                                                "prefetch_units",
-                                                "open_units",
-                                                "persist_numel",
-                                                "live_bytes",
-                                                "loss_scale",
-                                                "loss_scale_init",
-                                                "loss_scale_min",
-                                                "loss_scale_window",
-                                                "nonfinite",
-                                                "skip_limit",
-                                                "gather",
-                                                "reduction",
-                                                "sum_group",
-                                                "paranoid",
-                                                "verify_micro",
-                                                "comm_dtype",
-                                                "master",
-                                                "moments",
-                                                "offload_optimizer",
-                                                "offload_params",
-                                                "offload_grads",
-                                                "tile_bytes",
-                                                "recovery",
-                                                "compress",
-                                                "device",
-                                                "offload_update",
-                                                "seed",
-                                                "tensors",
+static const char *const declaration_names[] = {"stage",          "micro_batches",
+                                                "prefetch_units", "open_units",
+                                                "persist_numel",  "live_bytes",
+                                                "loss_scale",     "loss_scale_init",
+                                                "loss_scale_min", "loss_scale_window",
+                                                "nonfinite",      "skip_limit",
+                                                "device",         "offload_optimizer",
+                                                "offload_params", "offload_grads",
+                                                "offload_update", "gather",
+                                                "reduction",      "sum_group",
+                                                "paranoid",       "verify_micro",
+                                                "comm_dtype",     "master",
+                                                "moments",        "tile_bytes",
+                                                "recovery",       "compress",
+                                                "seed",           "tensors",
                                                 "groups"};
 
 static void show_value(const char *name, int64_t value, char *text, size_t size)
