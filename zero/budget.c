@@ -48,10 +48,8 @@ static size_t transport_bytes(const zero_ctx *z)
 /** `once`: bytes that are given back when all else is allocated. */
 static void count_peaks(const zero_ctx *z, int rank, size_t once, struct eng_need *need)
 {
-    const size_t compared = eng_layout_bytes(&z->layout) + eng_placement_bytes(&z->layout) +
-                            need->rows[ENG_FOR_TRANSPORT] + eng_commit_bytes(z);
-    const size_t decided = eng_updater_bytes(z);
-    const size_t before = compared > decided ? compared : decided;
+    const size_t compared = eng_commit_bytes(z), decided = eng_updater_bytes(z);
+    const size_t before = need->rows[ENG_FOR_TRANSPORT] + (compared > decided ? compared : decided);
     need->peaks[ENG_PEAK_COMMIT] = before > need->total + once ? before : need->total + once;
     need->peaks[ENG_PEAK_STEP] = need->total;
     need->peaks[ENG_PEAK_SAVE] = need->total + eng_export_bytes(z, rank);

@@ -322,8 +322,8 @@ static void comparing_takes_memory(void **state)
     json_t *plan = planned_names(RANKS, TENSORS);
     const uint64_t commit = number(plan, "memory.peaks.commit.bytes");
     assert_true(commit > number(plan, "memory.peaks.step.bytes"));
-    assert_true(commit >
-                8 * (1 + RANKS) * TENSORS + number(plan, "memory.tiers.host.transport.bytes"));
+    assert_int_equal(commit,
+                     8 * (1 + RANKS) * TENSORS + number(plan, "memory.tiers.host.transport.bytes"));
     check_sums(plan);
     json_decref(plan);
 }
