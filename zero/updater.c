@@ -76,15 +76,14 @@ static zero_result find_reason(zero_ctx *z)
     return ZERO_OK;
 }
 
-/** All ranks at the same time, as in a step: they come from an agreement. */
+/** All ranks at the same time, as in a step. */
 static zero_result measure(zero_ctx *z, struct base_error *error)
 {
     struct eng_updater_rates *rates = &z->updater.rates;
-    zero_result r = eng_probe_memory(z->pool, &rates->memory, error);
-    if (r)
-        return r;
-    r = coll_barrier(z->comm);
-    return r ? eng_comm_failed(z, r) : eng_device_probe(z, &rates->copies, error);
+    zero_result r = eng_probe_memory(z->pool, z->comm, &rates->memory, error);
+    if (!r)
+        r = eng_device_probe(z, &rates->copies, error);
+    return r && !error->result ? eng_comm_failed(z, r) : r;
 }
 
 zero_result eng_updater_decide(zero_ctx *z, struct base_error *error)
@@ -118,5 +117,5 @@ zero_result eng_updater_decide(zero_ctx *z, struct base_error *error)
 size_t eng_updater_bytes(const zero_ctx *z)
 {
     const bool measures = strcmp(z->config.offload_update, "auto") == 0 && !z->updater.why;
-    return measures ? ENG_PROBE_BYTES : 0;
+    return measures ? eng_probe_bytes(base_pool_threads(z->pool)) : 0;
 }

@@ -4,6 +4,7 @@
 #include <zero/zero.h>
 
 #include "zero/engine.h"
+#include "zero/probe.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,6 +48,24 @@ static void the_device_has_to_be_faster(void **state)
     assert_true(eng_updater_takes_device(&(struct eng_updater_seconds){2, 1}));
     assert_false(eng_updater_takes_device(&(struct eng_updater_seconds){1, 2}));
     assert_false(eng_updater_takes_device(&(struct eng_updater_seconds){1, 1}));
+}
+
+static void a_probe_has_more_than_the_caches_of_its_threads(void **state)
+{
+    (void)state;
+    const size_t mib = 1 << 20;
+    assert_int_equal(eng_probe_bytes(1), 128 * mib);
+    assert_int_equal(eng_probe_bytes(4), 128 * mib);
+    assert_int_equal(eng_probe_bytes(5), 160 * mib);
+    assert_int_equal(eng_probe_bytes(1024), 1024 * mib);
+    for (int threads = 1; threads <= 5; threads += 4) {
+        struct base_pool *pool = NULL;
+        double rate = 0;
+        assert_int_equal(base_pool_create(&pool, threads, NULL), ZERO_OK);
+        assert_int_equal(eng_probe_memory(pool, NULL, &rate, NULL), ZERO_OK);
+        assert_true(rate > 0);
+        base_pool_destroy(pool);
+    }
 }
 
 /* ------------------------------------------------------------------ plans */
@@ -167,6 +186,28 @@ static void optimizers_of_the_program_are_the_hosts(void **state)
                 "\"by\": \"host\"");
 }
 
+// Beside what the transport has, until what is placed takes more.
+static void what_measuring_takes_is_in_the_plan(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *options;
+        size_t bytes;
+    } cases[] = {{AUTO "host\ncpu_threads=7\ndevice_transport=host", 224 << 20},
+                 {AUTO "nvme\nnvme_dir=/tmp\ncpu_threads=7", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        zero_ctx *z = plan(cases[i].options, "2");
+        register_model(z, 0);
+        assert_int_equal(zero_commit(z), ZERO_PLANNED);
+        const size_t most = z->plan.peaks[ENG_PEAK_COMMIT].mine;
+        if (cases[i].bytes)
+            assert_int_equal(most, cases[i].bytes + z->plan.rows[ENG_FOR_TRANSPORT].mine);
+        else
+            assert_int_equal(most, z->plan.peaks[ENG_PEAK_STEP].mine);
+        zero_close(z);
+    }
+}
+
 static struct eng_updater_work work_of(const char *options, const char *world)
 {
     zero_ctx *z = plan(options, world);
@@ -197,9 +238,11 @@ int main(void)
         cmocka_unit_test(the_host_takes_as_long_as_the_slower_of_copies_and_memory),
         cmocka_unit_test(what_goes_through_the_host_anyway_counts_for_the_device_too),
         cmocka_unit_test(the_device_has_to_be_faster),
+        cmocka_unit_test(a_probe_has_more_than_the_caches_of_its_threads),
         cmocka_unit_test(the_plan_says_who_updates_and_why),
         cmocka_unit_test(what_may_come_to_have_an_effect_is_no_error),
         cmocka_unit_test(optimizers_of_the_program_are_the_hosts),
+        cmocka_unit_test(what_measuring_takes_is_in_the_plan),
         cmocka_unit_test(bytes_are_those_of_a_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

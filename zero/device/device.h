@@ -69,8 +69,9 @@ zero_result eng_device_values(zero_ctx *z);
 /* ---- probe.c */
 
 /** Finds the bytes a second that are copied each way between the device and pinned memory of the
- * host, both ways at once; before there is anything else of the device's. ZERO_E_DEVICE,
- * ZERO_E_NOMEM. */
+ * host, both ways at once, by all ranks at the same time; before there is anything else of the
+ * device's. *Collective.* ZERO_E_DEVICE, ZERO_E_NOMEM; failures of the communicator are not in
+ * `error`. */
 zero_result eng_device_probe(const zero_ctx *z, double *rate, struct base_error *error);
 
 /* ---- state.c: state on the device (eng_state_on_device()) */

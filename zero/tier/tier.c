@@ -217,7 +217,7 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
     zero_result r = off_probe(&probe, &config, error);
     disk->disk_rate = probe.mixed_rate;
     if (!r)
-        r = eng_probe_memory(NULL, &disk->memory_rate, error);
+        r = eng_probe_memory(NULL, NULL, &disk->memory_rate, error);
     return r ? r : eng_codec_probe(&disk->codec, error);
 }
 
