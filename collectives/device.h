@@ -81,6 +81,9 @@ zero_result coll_device_open(struct coll_device **device, const struct coll_devi
  */
 void coll_device_close(struct coll_device *device);
 
+/** Whether this build has a transport of that name. *Local.* */
+bool coll_device_has(const char *transport);
+
 /** The most that a rank moves by one operation. */
 struct coll_device_load {
     size_t sections;

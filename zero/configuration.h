@@ -188,10 +188,14 @@ typedef struct zero_config {
                                    gradients and parameters over memory; of the GPU state over
                                    copies, with device_transport "host" gradients, too. The plan has
                                    the numbers. The GPU's memory, of which "device" needs more, is
-                                   not looked at. It is "host" with state in files, reduction
-                                   "native" of several ranks, gather "shared", or an optimizer of
-                                   the program's own. zero_step() tells of a step when it does with
-                                   the one taken. Same bits */
+                                   not looked at, nor whether device_transport "nccl" works, which
+                                   "device" needs with several ranks: not where NCCL is not
+                                   installed, or ranks share a GPU. It is "host" with state in
+                                   files, reduction "native" of several ranks, gather "shared", an
+                                   optimizer of the program's own, or device_transport "nccl" of
+                                   several ranks in a build without NCCL; on all ranks, where it is
+                                   on one. zero_step() tells of a step when it does with the one
+                                   taken. Same bits */
 } zero_config;
 
 /** A config with every field at its default. */

@@ -40,6 +40,11 @@ static zero_result check_config(const struct coll_device_config *config, struct 
     return ZERO_OK;
 }
 
+bool coll_device_has(const char *transport)
+{
+    return find_transport(transport) != NULL;
+}
+
 size_t coll_device_memory(const char *transport, int world, const struct coll_device_load *most)
 {
     const struct coll_device_transport *found = find_transport(transport);

@@ -3,6 +3,7 @@
 #include <zero/optimizer.h>
 #include <zero/zero.h>
 
+#include "collectives/device.h"
 #include "zero/engine.h"
 #include "zero/probe.h"
 
@@ -129,9 +130,16 @@ static void expect_choice(const char *options, const char *world, const char *te
 static void the_plan_says_who_updates_and_why(void **state)
 {
     (void)state;
-    expect_choice(AUTO "host", "2",
+    expect_choice(AUTO "host\ndevice_transport=host", "2",
                   "  update       unknown: offload_update=auto, zero_commit() finds out",
                   "\"by\": \"unknown\"");
+    expect_choice(AUTO "host", "1", "  update       unknown: ", "\"by\": \"unknown\"");
+    if (coll_device_has("nccl"))
+        expect_choice(AUTO "host", "2", "  update       unknown: ", "\"by\": \"unknown\"");
+    else
+        expect_choice(AUTO "host", "2",
+                      "by the host: offload_update=auto, this build has no NCCL\n",
+                      "\"reason\": \"this build has no NCCL\"");
     expect_choice(AUTO "nvme\nnvme_dir=/tmp", "2",
                   "  update       by the host: offload_update=auto, state is in files\n",
                   "\"reason\": \"state is in files\"");
