@@ -60,9 +60,9 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
                   z->config.world, z->config.stage,
                   z->comm ? coll_transport_name(z->comm) : "none (plan)",
                   z->config.stage == 0  ? "none"
+                  : !z->config.shared   ? "copy"
                   : z->config.undecided ? "undecided"
-                  : z->config.shared    ? "shared"
-                                        : "copy",
+                                        : "shared",
                   z->config.reduction);
     return r;
 }

@@ -48,9 +48,9 @@ static json_t *describe_model(const struct eng_plan_facts *facts)
         "granules", (json_int_t)facts->layout->granules, "granule_elements", ENG_GRANULE);
 }
 
-static json_t *real_or_null(double value)
+static json_t *real_or_null(bool known, double value)
 {
-    return value > 0 ? json_real(value) : json_null();
+    return known ? json_real(value) : json_null();
 }
 
 /** null: nothing is offloaded from a GPU. */
@@ -58,13 +58,14 @@ static json_t *describe_updater(const struct eng_plan_facts *facts)
 {
     const struct eng_updater *updater = facts->updater;
     const char *by = eng_plan_updater(facts->config);
+    const bool known = eng_updater_measured(updater);
     if (!by)
         return json_null();
     return json_pack("{s:s, s:s?, s:o, s:o, s:o, s:o}", "by", by, "reason", updater->why, "host_s",
-                     real_or_null(updater->seconds.host), "device_s",
-                     updater->seconds.host > 0 ? json_real(updater->seconds.device) : json_null(),
-                     "copies_bytes_s", real_or_null(updater->rates.copies), "memory_bytes_s",
-                     real_or_null(updater->rates.memory));
+                     real_or_null(known, updater->seconds.host), "device_s",
+                     real_or_null(known, updater->seconds.device), "copies_bytes_s",
+                     real_or_null(known, updater->rates.copies), "memory_bytes_s",
+                     real_or_null(known, updater->rates.memory));
 }
 
 static json_t *describe_choices(const struct eng_plan_facts *facts)

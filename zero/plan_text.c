@@ -94,7 +94,7 @@ static void write_updater(struct base_text *text, const struct eng_plan_facts *f
                   facts->config->offload_update);
     if (updater->why)
         base_text_add(text, ", %s", updater->why);
-    if (updater->seconds.host > 0)
+    if (eng_updater_measured(updater))
         base_text_add(text,
                       ", at least %.3g s a step by the host, %.3g s by the device, on the slowest "
                       "rank; here %s a second are copied each way, and memory moves %s a second",

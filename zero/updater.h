@@ -40,8 +40,14 @@ struct eng_updater_seconds {
 struct eng_updater {
     const char *why; /**< not by seconds: the host, for this reason; NULL */
     struct eng_updater_rates rates;
-    struct eng_updater_seconds seconds; /**< of the slowest rank; 0: nothing was measured */
+    struct eng_updater_seconds seconds; /**< of the slowest rank */
 };
+
+/** Whether there are rates and seconds. */
+static inline bool eng_updater_measured(const struct eng_updater *updater)
+{
+    return updater->rates.copies > 0;
+}
 
 /** What both ways take a rank, at least. *Pure.* */
 struct eng_updater_seconds eng_updater_estimate(const struct eng_updater_work *work,
