@@ -185,12 +185,12 @@ typedef struct zero_config {
                                    the host, and all take the way of which the slowest rank has the
                                    fewer seconds: of the host the longer of gradients (or
                                    parameters) over copies, and of state (read and written),
-                                   gradients and parameters over memory; of the GPU state over
-                                   copies, with device_transport "host" gradients, too. The plan has
-                                   the numbers. The GPU's memory, of which "device" needs more, is
-                                   not looked at, nor whether device_transport "nccl" works, which
-                                   "device" needs with several ranks: not where NCCL is not
-                                   installed, or ranks share a GPU. It is "host" with state in
+                                   gradients, their sums and parameters over memory; of the GPU
+                                   state over copies, with device_transport "host" gradients, too.
+                                   The plan has the numbers. The GPU's memory, of which "device"
+                                   needs more, is not looked at, nor whether device_transport "nccl"
+                                   works, which "device" needs with several ranks: not where NCCL is
+                                   not installed, or ranks share a GPU. It is "host" with state in
                                    files, reduction "native" of several ranks, gather "shared", an
                                    optimizer of the program's own, or device_transport "nccl" of
                                    several ranks in a build without NCCL; on all ranks, where it is

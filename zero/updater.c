@@ -26,6 +26,9 @@ struct eng_updater_work eng_updater_work(const zero_ctx *z)
         work.state += count * (moments + (apart ? sizeof(float) : 0)) / shares;
         work.gradients += rounds * count * (double)eng_dtype_size(param->grad_dtype);
         work.params += count * (double)eng_dtype_size(param->dtype);
+        // The first store, and those that add to it; then the update, at stage 0 of all ranks'.
+        work.sums += count * sizeof(float) *
+                     ((2 * (config->native ? 1 : rounds) - 1) / config->world + 1 / shares);
     }
     work.written = work.params / shares;
     return work;
@@ -36,7 +39,7 @@ struct eng_updater_seconds eng_updater_estimate(const struct eng_updater_work *w
 {
     // Gradients leave while working copies come; each rank adds up its share of all ranks'.
     const double moved = fmax(work->gradients, work->params);
-    const double touched = 2 * work->state + work->gradients + work->written;
+    const double touched = 2 * work->state + work->gradients + work->sums + work->written;
     return (struct eng_updater_seconds){
         .host = fmax(moved / rates->copies, touched / rates->memory),
         .device = (work->state + (work->staged ? moved : 0)) / rates->copies,

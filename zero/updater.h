@@ -4,8 +4,9 @@
  *
  * What each way cannot be faster than is estimated: what moves between host and GPU, over what was
  * measured both ways at once, and what the host reads and writes, over what its threads copy, all
- * ranks at the same time; of what goes on side by side the longest. The same way for all ranks: the
- * one of which the slowest rank has the less. No bit depends on it.
+ * ranks at the same time, sums included, which one of them adds up; of what goes on side by side
+ * the longest. The same way for all ranks: the one of which the slowest rank has the less. No bit
+ * depends on it.
  */
 #ifndef ZERO_UPDATER_H
 #define ZERO_UPDATER_H
@@ -23,6 +24,8 @@ struct eng_updater_work {
     double gradients; /**< of all its micro-batches */
     double params;    /**< working copies, all of them */
     double written;   /**< of these by this rank's update */
+    double sums;      /**< of gradients: stored, read and stored by each further round of
+                           micro-batches, read by the update */
     bool staged;      /**< a device that updates moves gradients and parameters like that, too */
 };
 

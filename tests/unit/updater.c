@@ -22,12 +22,12 @@ static void the_host_takes_as_long_as_the_slower_of_copies_and_memory(void **sta
 {
     (void)state;
     const struct eng_updater_work work = {
-        .state = 120, .gradients = 40, .params = 20, .written = 10};
+        .state = 120, .gradients = 40, .params = 20, .written = 10, .sums = 30};
     struct eng_updater_seconds s =
         eng_updater_estimate(&work, &(struct eng_updater_rates){.copies = 10, .memory = 1000});
     assert_true(s.host == 4 && s.device == 12); // the gradients, while parameters go the other way
-    s = eng_updater_estimate(&work, &(struct eng_updater_rates){.copies = 10, .memory = 29});
-    assert_true(s.host == 10 && s.device == 12); // state twice, gradients, what is written
+    s = eng_updater_estimate(&work, &(struct eng_updater_rates){.copies = 10, .memory = 32});
+    assert_true(s.host == 10 && s.device == 12); // state twice, gradients, sums, what is written
     const struct eng_updater_work more = {.gradients = 20, .params = 40};
     s = eng_updater_estimate(&more, &(struct eng_updater_rates){.copies = 10, .memory = 1000});
     assert_true(s.host == 4 && s.device == 0);
@@ -233,11 +233,17 @@ static void bytes_are_those_of_a_rank(void **state)
     struct eng_updater_work work = work_of(AUTO "host\nstage=1\nmicro_batches=6", "2");
     assert_true(work.state == 1000 * (8 + 12) / 2.0 && work.gradients == 3 * 1000 * (4 + 2));
     assert_true(work.params == 6000 && work.written == 3000 && !work.staged);
+    assert_true(work.sums == 2000 * (4 + 2 * 8 + 4) / 2.0);
     work = work_of(AUTO "host\nmicro_batches=6\nmoments=bf16\nmaster=none\ndevice_transport=host",
                    "2");
     assert_true(work.state == 1000 * (4 + 4) && work.written == 6000 && work.staged);
+    assert_true(work.sums == 2000 * (4 + 2 * 8) / 2.0 + 2000 * 4); // and it reads all of them
     work = work_of(AUTO "host\ndevice_transport=host", "1");
     assert_true(!work.staged); // there is nobody to move anything to
+    work = work_of(AUTO "host\nmicro_batches=3", "1");
+    assert_true(work.sums == 2000 * (4 + 2 * 8 + 4));
+    work = work_of(AUTO "host\nmicro_batches=3\nreduction=native", "1");
+    assert_true(work.sums == 2000 * (4 + 4) && work.gradients == 3 * 6000);
 }
 
 int main(void)
