@@ -404,11 +404,15 @@ static zero_result check_transport(struct eng_config *config, struct base_error 
                : ZERO_OK;
 }
 
+bool eng_config_may_share(const struct eng_config *config, int stage)
+{
+    return stage > 0 && !config->params_nvme && !config->resident && !config->by_network;
+}
+
 // One copy a host, unless the program has its own in any case.
 static bool shares(const struct eng_config *config)
 {
-    return config->stage > 0 && !config->params_nvme && !config->resident && !config->by_network &&
-           strcmp(config->gather, "copy") != 0;
+    return eng_config_may_share(config, config->stage) && strcmp(config->gather, "copy") != 0;
 }
 
 void eng_config_decide_update(struct eng_config *config, bool device)

@@ -153,6 +153,9 @@ bool eng_config_may_leave_blocks(const struct eng_config *config);
 /** Whether reduction, sum_group, stage and micro_batches go together. ZERO_E_INVALID. */
 zero_result eng_config_check_reduction(const struct eng_config *config, struct base_error *error);
 
+/** Whether ranks of a host could have one copy of the parameters at that stage, if `gather` let
+ * them. */
+bool eng_config_may_share(const struct eng_config *config, int stage);
 /** Who updates what is offloaded, where that was undecided: the device, or the host. */
 void eng_config_decide_update(struct eng_config *config, bool device);
 

@@ -106,8 +106,7 @@ static void suggest(const zero_ctx *z, struct base_text *text)
     const int last = last_stage(z);
     char size[32];
     for (int stage = z->config.stage; stage <= last; stage++) {
-        const bool shared =
-            stage > 0 && !z->config.params_nvme && !z->config.resident && !z->config.by_network;
+        const bool shared = eng_config_may_share(&z->config, stage);
         size_t sum;
         if (eng_budget_other(z, stage, shared, &sum, NULL))
             continue;
