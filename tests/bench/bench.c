@@ -47,7 +47,7 @@ struct bench_result bench_measure(const struct bench_row *row)
         const double before = row->reference(row->user);
         const double between = row->ours(row->user);
         const double after = row->reference(row->user);
-        if (fabs(after - before) >= largest_spread * fmin(before, after))
+        if (!(between > 0) || !(fabs(after - before) < largest_spread * fmin(before, after)))
             continue;
         const int n = result.counted++;
         ours[n] = row->ours_amount / between;

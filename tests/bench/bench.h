@@ -2,9 +2,10 @@
  * Benchmarks: a row compares ours with a reference measured in the same run.
  *
  * A round measures reference, ours, reference; it counts when the two reference times differ by
- * less than 10 %. A row is the median over the rounds that count, of 9. Where fewer than 5 count
- * the machine was too busy, and the row says "noisy": neither met nor failed. Where a target is
- * named the row ends with it, and with "met" or "missed".
+ * less than 10 %, and no time is 0 or less, as a difference of two can be. A row is the median over
+ * the rounds that count, of 9. Where fewer than 5 count the machine was too busy, and the row says
+ * "noisy": neither met nor failed. Where a target is named the row ends with it, and with "met" or
+ * "missed".
  */
 #ifndef TESTS_BENCH_BENCH_H
 #define TESTS_BENCH_BENCH_H

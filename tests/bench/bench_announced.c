@@ -17,6 +17,7 @@ enum {
     UNITS = 24,
     ELEMENTS = 16 * 1024 * 1024,
     STEPS = 4, // of what one round does
+    MOST_FILLS = 10000,
 };
 
 struct work {
@@ -113,13 +114,19 @@ static double hidden(void *user)
     return steps(user, false) - steps(user, true);
 }
 
-// Has backward take half as long again as what a step adds.
-static void calibrate(struct work *work)
+// Has backward take half as long again as what a step adds; says where it does not.
+static void calibrate(struct work *work, const char *name)
 {
     work->fills = 1;
     steps(work, false);
-    const double one = bare(work), rest = fmax(steps(work, false) - one, 0);
-    work->fills = 1 + (int)fmin(1.5 * rest / (0.5 * one), 10000);
+    const double one = bare(work), rest = steps(work, false) - one;
+    const double fills = 1 + 1.5 * fmax(rest, 0) / (0.5 * one);
+    if (rest <= 0)
+        printf("%s: steps take no longer than the program's own work\n", name);
+    if (fills > MOST_FILLS)
+        printf("%s: backward is shorter than it should be: %d fills a unit, not %.0f\n", name,
+               MOST_FILLS, fills);
+    work->fills = (int)fmin(fills, MOST_FILLS);
 }
 
 /* ------------------------------------------------------------------ rows */
@@ -157,7 +164,7 @@ static void row(struct work *work, const char *name, const char *by, size_t elem
 {
     const double bytes = 1e-9 * STEPS * UNITS * (double)elements * 12; // of state
     work->z = open_model(by, elements);
-    calibrate(work);
+    calibrate(work, name);
     bench_run(&(struct bench_row){
         .name = name,
         .reference_name = "what is hidden of it",
