@@ -36,16 +36,18 @@ static const uint64_t patience_ns = UINT64_C(10000000000);
 /** Ranks whose call has failed; shared with ranks that are processes. */
 static atomic_int *told;
 
-static void await_told(int count)
-{
-    while (atomic_load(told) < count)
-        usleep(1000);
-}
-
 static void await_failure(struct coll_comm *comm)
 {
     while (coll_state(comm, NULL) == ZERO_OK)
         usleep(1000);
+}
+
+/** Until the calls of so many have failed, and word of it is here, which may be on its way. */
+static void await_told(struct coll_comm *comm, int count)
+{
+    while (atomic_load(told) < count)
+        usleep(1000);
+    await_failure(comm);
 }
 
 /** The call has failed with `result`, the message has all the words, and so it stays. */
@@ -180,7 +182,7 @@ static bool late_rank(struct coll_comm *comm, void *user)
     struct coll_arena *arena;
     CHECK(create(comm, &arena));
     if (coll_rank(comm) == 2)
-        await_told(2);
+        await_told(comm, 2);
     const uint64_t before = base_clock_ns();
     const zero_result got = gather(comm, arena, 8, "h.3", 4);
     atomic_fetch_add(told, 1);
@@ -311,7 +313,7 @@ static bool aborting_rank(struct coll_comm *comm, void *user)
         CHECK(pthread_create(&thread, NULL, abort_soon, comm) == 0);
     // Rank 2 comes when the others have been told: they sleep when the abort arrives.
     if (coll_rank(comm) == 2)
-        await_told(2);
+        await_told(comm, 2);
     const uint64_t before = base_clock_ns();
     const zero_result got = coll_barrier(comm);
     atomic_fetch_add(told, 1);
