@@ -5,8 +5,6 @@
 #include "zero/device/inner.h"
 #include "zero/state/state.h"
 
-#include "base/arena.h"
-
 enum { RUN = ENG_DEVICE_GRANULES * ENG_GRANULE };
 
 /** Elements of a slice that are a rank's own, from one of the section on. */
@@ -116,10 +114,10 @@ static zero_result make_gradients(const zero_ctx *z, struct base_error *error)
     struct eng_device_granules *table, *end;
     if (count == 0)
         return ZERO_OK;
-    size_t *first = z->device->state->unit_hashed = base_calloc(1, device_gradients_bytes(z));
+    size_t *first = device_table(z->layout.unit_count + 1, sizeof *first, error);
+    z->device->state->unit_hashed = first;
     if (!first)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu units",
-                         z->layout.unit_count);
+        return error->result;
     end = table = device_table(count, sizeof *table, error);
     if (!table)
         return error->result;

@@ -3,8 +3,6 @@
 
 #include "zero/device/inner.h"
 
-#include "base/arena.h"
-
 /* ------------------------------------------------------------------ gaps */
 
 /** Whether something lies behind a slice of a gradient and is in its sums; nothing does of what was
@@ -43,10 +41,10 @@ zero_result device_gaps_make(const zero_ctx *z, struct base_error *error)
 {
     const size_t count = device_gaps_count(z);
     struct eng_device_gap *table, *end;
-    size_t *first = z->device->state->unit_gaps = base_calloc(1, device_gaps_bytes(z));
+    size_t *first = device_table(z->layout.unit_count + 1, sizeof *first, error);
+    z->device->state->unit_gaps = first;
     if (!first)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu units",
-                         z->layout.unit_count);
+        return error->result;
     if (count == 0)
         return ZERO_OK;
     end = table = device_table(count, sizeof *table, error);
