@@ -23,8 +23,8 @@ static const char *const ipv4 = "127.0.0.1";
 static void expect_all_good(struct mesh_ranks *ranks)
 {
     mesh_ranks_end(ranks);
-    for (int i = 0; i < ranks->count; i++)
-        mesh_ranks_expect(ranks, i, ZERO_OK, NULL, NULL);
+    for (int i = 0; i < ranks->set.count; i++)
+        boot_ranks_expect(&ranks->set, i, ZERO_OK, NULL, NULL);
 }
 
 static bool has_ipv6(void)
@@ -93,9 +93,9 @@ static void ranks_beside_rank_0_are_found_from_outside(void **state)
     for (int rank = 2; rank < 4; rank++)
         mesh_ranks_start(&ranks, &(struct mesh_role){.rank = rank, .world = 4, .address = outside});
     expect_all_good(&ranks);
-    assert_true(ranks.verdicts[1].inside); // rank 0
+    assert_true(ranks.set.verdicts[1].inside); // rank 0
     for (int rank = 2; rank < 4; rank++)
-        assert_false(ranks.verdicts[rank].inside);
+        assert_false(ranks.set.verdicts[rank].inside);
 }
 
 static void several_communicators_meet_at_one_port(void **state)
@@ -124,9 +124,9 @@ static void missing_ranks_are_named(void **state)
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 5});
     mesh_ranks_end(&ranks);
     for (int i = 0; i < 3; i++)
-        mesh_ranks_expect(&ranks, i, ZERO_E_TIMEOUT, "ranks 2, 4 of 5 did not come",
+        boot_ranks_expect(&ranks.set, i, ZERO_E_TIMEOUT, "ranks 2, 4 of 5 did not come",
                           "from the test");
-    mesh_ranks_expect(&ranks, 1, ZERO_E_TIMEOUT, "rank 3 (host ", NULL);
+    boot_ranks_expect(&ranks.set, 1, ZERO_E_TIMEOUT, "rank 3 (host ", NULL);
 }
 
 static void without_rank_0_its_address_is_named(void **state)
@@ -138,14 +138,15 @@ static void without_rank_0_its_address_is_named(void **state)
     mesh_ranks_end(&ranks);
     char port[64];
     snprintf(port, sizeof port, "at port %d of 127.0.0.1 (the test)", ranks.master.port);
-    mesh_ranks_expect(&ranks, 0, ZERO_E_TIMEOUT, port, "ECONNREFUSED");
-    assert_int_equal(ranks.verdicts[0].refusals, 1); // not only when it is too late
-    assert_non_null(strstr(ranks.verdicts[0].refused[0], "rank 2 still calls rank 0 of 3 at port"));
+    boot_ranks_expect(&ranks.set, 0, ZERO_E_TIMEOUT, port, "ECONNREFUSED");
+    assert_int_equal(ranks.set.verdicts[0].refusals, 1); // not only when it is too late
+    assert_non_null(
+        strstr(ranks.set.verdicts[0].refused[0], "rank 2 still calls rank 0 of 3 at port"));
 
     mesh_ranks_begin(&ranks, "no-such-host.invalid", 600);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3});
     mesh_ranks_end(&ranks);
-    mesh_ranks_expect(&ranks, 0, ZERO_E_TIMEOUT, "of no-such-host.invalid", "its address: ");
+    boot_ranks_expect(&ranks.set, 0, ZERO_E_TIMEOUT, "of no-such-host.invalid", "its address: ");
 }
 
 static void strangers_are_refused_and_told_why(void **state)
@@ -155,7 +156,7 @@ static void strangers_are_refused_and_told_why(void **state)
     mesh_ranks_begin(&ranks, ipv4, 30000);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 3, .secret = "swordfish"});
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3, .secret = "swordfish"});
-    mesh_ranks_await_arrivals(&ranks, 1);
+    boot_ranks_await_arrivals(&ranks.set, 1);
     const int other = mesh_ranks_start(
         &ranks, &(struct mesh_role){.rank = 2, .world = 3, .job = "other", .secret = "swordfish"});
     const int guess =
@@ -163,18 +164,18 @@ static void strangers_are_refused_and_told_why(void **state)
     const int beyond = mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3});
     const int twice =
         mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3, .secret = "swordfish"});
-    mesh_ranks_await_refusals(&ranks, 4);
+    boot_ranks_await_refusals(&ranks.set, 4);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3, .secret = "swordfish"});
     mesh_ranks_end(&ranks);
-    mesh_ranks_expect(&ranks, 0, ZERO_OK, NULL, NULL);
-    mesh_ranks_expect(&ranks, 1, ZERO_OK, NULL, NULL);
-    mesh_ranks_expect(&ranks, other, ZERO_E_INVALID, "it is of job other", "ZERO_JOB");
-    mesh_ranks_expect(&ranks, guess, ZERO_E_INVALID, "ZERO_SECRET", "refused by rank 0 (host");
-    mesh_ranks_expect(&ranks, beyond, ZERO_E_INVALID, "ZERO_SECRET", NULL);
-    mesh_ranks_expect(&ranks, twice, ZERO_E_INVALID, "rank 1 is there already", NULL);
-    mesh_ranks_expect(&ranks, ranks.count - 1, ZERO_OK, NULL, NULL);
+    boot_ranks_expect(&ranks.set, 0, ZERO_OK, NULL, NULL);
+    boot_ranks_expect(&ranks.set, 1, ZERO_OK, NULL, NULL);
+    boot_ranks_expect(&ranks.set, other, ZERO_E_INVALID, "it is of job other", "ZERO_JOB");
+    boot_ranks_expect(&ranks.set, guess, ZERO_E_INVALID, "ZERO_SECRET", "refused by rank 0 (host");
+    boot_ranks_expect(&ranks.set, beyond, ZERO_E_INVALID, "ZERO_SECRET", NULL);
+    boot_ranks_expect(&ranks.set, twice, ZERO_E_INVALID, "rank 1 is there already", NULL);
+    boot_ranks_expect(&ranks.set, ranks.set.count - 1, ZERO_OK, NULL, NULL);
     for (int i = 0; i < 4; i++)
-        assert_null(strstr(ranks.verdicts[0].refused[i], "swordfis"));
+        assert_null(strstr(ranks.set.verdicts[0].refused[i], "swordfis"));
 }
 
 static void another_world_ends_the_meeting(void **state)
@@ -184,11 +185,12 @@ static void another_world_ends_the_meeting(void **state)
     mesh_ranks_begin(&ranks, ipv4, 30000);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 3});
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3});
-    mesh_ranks_await_arrivals(&ranks, 1);
+    boot_ranks_await_arrivals(&ranks.set, 1);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 4});
     mesh_ranks_end(&ranks);
     for (int i = 0; i < 3; i++)
-        mesh_ranks_expect(&ranks, i, ZERO_E_INVALID, "says there are 4 ranks, rank 0 says 3", NULL);
+        boot_ranks_expect(&ranks.set, i, ZERO_E_INVALID, "says there are 4 ranks, rank 0 says 3",
+                          NULL);
 }
 
 static void arguments_are_checked(void **state)
@@ -217,7 +219,7 @@ static void say(int fd, const void *bytes, size_t length)
 static struct mesh_hello hello_of(const struct mesh_ranks *ranks, int rank, int world)
 {
     struct mesh_hello hello = {.rank = rank, .world = world, .pid = 77, .port = 1};
-    snprintf(hello.job, sizeof hello.job, "%s", ranks->job);
+    snprintf(hello.job, sizeof hello.job, "%s", ranks->set.job);
     snprintf(hello.name, sizeof hello.name, "main");
     snprintf(hello.host, sizeof hello.host, "elsewhere");
     return hello;
@@ -246,7 +248,7 @@ static void noise_costs_a_line(void **state)
     header.type = MESH_HELLO;
     say(noise[4], &header, sizeof header); // and no more: it is too late after 2 s
     close(noise[5]);
-    mesh_ranks_await_refusals(&ranks, 5);
+    boot_ranks_await_refusals(&ranks.set, 5);
     struct mesh_header answer;
     struct base_error error = {.result = ZERO_OK};
     assert_int_equal(mesh_receive(noise[2], &answer, 0, base_clock_ns() + 1000000000, &error),
@@ -294,9 +296,9 @@ static void damaged_greetings_do_no_harm(void **state)
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
     mesh_ranks_end(&ranks);
     // One whose world alone was damaged ends the meeting, as it would if it were true.
-    const struct base_error *error = &ranks.verdicts[0].error;
+    const struct base_error *error = &ranks.set.verdicts[0].error;
     if (error->result)
-        mesh_ranks_expect(&ranks, 0, ZERO_E_INVALID, "says there are", NULL);
+        boot_ranks_expect(&ranks.set, 0, ZERO_E_INVALID, "says there are", NULL);
 }
 
 // Listens in place of rank 0.
@@ -320,8 +322,8 @@ static void a_port_in_use_is_told(void **state)
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
     mesh_ranks_end(&ranks);
     snprintf(port, sizeof port, "port %d (the test) is in use", ranks.master.port);
-    mesh_ranks_expect(&ranks, 0, ZERO_E_IO, port, "ZERO_MASTER_PORT");
-    mesh_ranks_expect(&ranks, 1, ZERO_E_TIMEOUT, "it does not answer in time", "the test");
+    boot_ranks_expect(&ranks.set, 0, ZERO_E_IO, port, "ZERO_MASTER_PORT");
+    boot_ranks_expect(&ranks.set, 1, ZERO_E_TIMEOUT, "it does not answer in time", "the test");
     close(listener);
 }
 
@@ -343,7 +345,7 @@ static void a_stranger_in_place_of_rank_0_is_noticed(void **state)
     const int fd = take_call(listener);
     say(fd, "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", 32);
     mesh_ranks_end(&ranks);
-    mesh_ranks_expect(&ranks, 0, ZERO_E_INVALID, "it is no rank of zero", "the test");
+    boot_ranks_expect(&ranks.set, 0, ZERO_E_INVALID, "it is no rank of zero", "the test");
     close(fd);
     close(listener);
 }
@@ -394,7 +396,7 @@ static void hear_stranger(const void *bytes, size_t length, zero_result result, 
     const int fd = take_call(listener);
     send(fd, bytes, length, MSG_NOSIGNAL);
     mesh_ranks_end(&ranks);
-    mesh_ranks_expect(&ranks, 0, result, part, "the test");
+    boot_ranks_expect(&ranks.set, 0, result, part, "the test");
     close(fd);
     close(listener);
 }
@@ -480,9 +482,9 @@ static void only_the_missing_rank_is_let_in(void **state)
     close(fd);
     mesh_ranks_end(&ranks);
     for (int i = 0; i < 2; i++)
-        mesh_ranks_expect(&ranks, i, ZERO_E_PEER, "rank 2 (host elsewhere, process 77) went away",
-                          NULL);
-    assert_int_equal(ranks.verdicts[1].refusals, 4);
+        boot_ranks_expect(&ranks.set, i, ZERO_E_PEER,
+                          "rank 2 (host elsewhere, process 77) went away", NULL);
+    assert_int_equal(ranks.set.verdicts[1].refusals, 4);
 }
 
 static void who_goes_away_is_named(void **state)
@@ -493,12 +495,12 @@ static void who_goes_away_is_named(void **state)
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 4});
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 4});
     const int fd = pretend(&ranks, 2, 4);
-    mesh_ranks_await_arrivals(&ranks, 2);
+    boot_ranks_await_arrivals(&ranks.set, 2);
     close(fd);
     mesh_ranks_end(&ranks);
     for (int i = 0; i < 2; i++)
-        mesh_ranks_expect(&ranks, i, ZERO_E_PEER, "rank 2 (host elsewhere, process 77) went away",
-                          NULL);
+        boot_ranks_expect(&ranks.set, i, ZERO_E_PEER,
+                          "rank 2 (host elsewhere, process 77) went away", NULL);
 }
 
 // A rank that gives up because of another one has not gone away itself.
@@ -510,11 +512,11 @@ static void who_gives_up_says_why(void **state)
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 3});
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3});
     const int fd = pretend(&ranks, 2, 3);
-    mesh_ranks_await_arrivals(&ranks, 2);
+    boot_ranks_await_arrivals(&ranks.set, 2);
     mesh_send_failure(fd, ZERO_E_PEER, "reaching rank 1: it has hung up");
     mesh_ranks_end(&ranks);
     for (int i = 0; i < 2; i++)
-        mesh_ranks_expect(&ranks, i, ZERO_E_PEER, "rank 2 (host elsewhere)", "it has hung up");
+        boot_ranks_expect(&ranks.set, i, ZERO_E_PEER, "rank 2 (host elsewhere)", "it has hung up");
     close(fd);
 }
 
@@ -530,9 +532,9 @@ static void ranks_that_cannot_reach_each_other_are_named(void **state)
     const int fd = pretend(&ranks, 2, 4);
     mesh_ranks_end(&ranks);
     for (int i = 0; i < 3; i++)
-        mesh_ranks_expect(&ranks, i, ZERO_E_IO, "reaching rank 2 (host elsewhere) at port 1",
+        boot_ranks_expect(&ranks.set, i, ZERO_E_IO, "reaching rank 2 (host elsewhere) at port 1",
                           "ECONNREFUSED");
-    mesh_ranks_expect(&ranks, 0, ZERO_E_IO, "rank 3 (host ", NULL);
+    boot_ranks_expect(&ranks.set, 0, ZERO_E_IO, "rank 3 (host ", NULL);
     close(fd);
 }
 
@@ -566,7 +568,7 @@ static void any_call_may_fail(void **state)
                 begin_with_fault(&sets[rank][n], points[p], rank, n + 1);
         for (int rank = 0; rank < FAULTED; rank++)
             for (int n = 0; n < NTH; n++) {
-                const struct mesh_verdict *verdicts = sets[rank][n].verdicts;
+                const struct boot_verdict *verdicts = sets[rank][n].set.verdicts;
                 mesh_ranks_end(&sets[rank][n]);
                 fired += verdicts[rank].fired;
                 for (int i = 1; i < FAULTED; i++)

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-static int open_descriptors(void)
+int boot_ranks_descriptors(void)
 {
     int count = 0;
     DIR *directory = opendir("/proc/self/fd");
@@ -40,47 +40,67 @@ static void keep_log(void *user, zero_log_level level, const char *component, co
     verdict->refusals++;
 }
 
-static void be_rank(const struct boot_ranks *ranks, int rank, int world, boot_body_fn body,
-                    struct boot_verdict *verdict)
+struct base_log boot_ranks_log(struct boot_verdict *verdict, int rank)
 {
-    const struct base_log log = {
+    return (struct base_log){
         .sink = keep_log, .user = verdict, .level = ZERO_LOG_DEBUG, .rank = rank};
-    const struct boot_meeting meeting = {.rank = rank,
-                                         .world = world,
-                                         .job = ranks->job,
-                                         .name = "main",
-                                         .deadline_ns = base_clock_ns() + ranks->timeout_ns,
-                                         .log = &log};
-    const int before = open_descriptors();
-    struct boot_link *link;
-    if (boot_meet(&link, &meeting, &verdict->error) == ZERO_OK && body)
-        body(link, rank, world, verdict);
-    boot_close(link);
-    verdict->leaked = open_descriptors() != before;
 }
 
 void boot_ranks_begin(struct boot_ranks *ranks, int timeout_ms)
 {
     static int number;
-    *ranks = (struct boot_ranks){.timeout_ns = (uint64_t)timeout_ms * 1000000};
+    *ranks = (struct boot_ranks){.timeout_ns = (uint64_t)timeout_ms * 1000000,
+                                 .patience_ns = UINT64_C(10000000000)};
     snprintf(ranks->job, sizeof ranks->job, "test-%d-%d", (int)getpid(), number++);
     ranks->verdicts = mmap(NULL, BOOT_TEST_RANKS * sizeof *ranks->verdicts, PROT_READ | PROT_WRITE,
                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(ranks->verdicts, MAP_FAILED);
 }
 
-int boot_ranks_start(struct boot_ranks *ranks, int rank, int world, boot_body_fn body)
+int boot_ranks_fork(struct boot_ranks *ranks, unsigned seconds,
+                    void (*body)(const void *user, struct boot_verdict *verdict), const void *user)
 {
     const int i = ranks->count++;
     assert_true(i < BOOT_TEST_RANKS);
     ranks->pids[i] = fork();
     assert_true(ranks->pids[i] >= 0);
     if (ranks->pids[i] == 0) {
-        alarm(30); // nothing here takes that long
-        be_rank(ranks, rank, world, body, &ranks->verdicts[i]);
+        alarm(seconds); // nothing there takes that long
+        body(user, &ranks->verdicts[i]);
         _exit(0);
     }
     return i;
+}
+
+/** Who meets the others of its host. */
+struct guest {
+    const struct boot_ranks *ranks;
+    int rank, world;
+    boot_body_fn body;
+};
+
+static void be_rank(const void *user, struct boot_verdict *verdict)
+{
+    const struct guest *guest = user;
+    const struct base_log log = boot_ranks_log(verdict, guest->rank);
+    const struct boot_meeting meeting = {.rank = guest->rank,
+                                         .world = guest->world,
+                                         .job = guest->ranks->job,
+                                         .name = "main",
+                                         .deadline_ns = base_clock_ns() + guest->ranks->timeout_ns,
+                                         .log = &log};
+    const int before = boot_ranks_descriptors();
+    struct boot_link *link;
+    if (boot_meet(&link, &meeting, &verdict->error) == ZERO_OK && guest->body)
+        guest->body(link, guest->rank, guest->world, verdict);
+    boot_close(link);
+    verdict->leaked = boot_ranks_descriptors() != before;
+}
+
+int boot_ranks_start(struct boot_ranks *ranks, int rank, int world, boot_body_fn body)
+{
+    const struct guest guest = {ranks, rank, world, body};
+    return boot_ranks_fork(ranks, 30, be_rank, &guest);
 }
 
 void boot_ranks_wait(struct boot_ranks *ranks, int i)
@@ -97,7 +117,6 @@ void boot_ranks_end(struct boot_ranks *ranks, int killed)
         if (i != killed && (status || ranks->verdicts[i].leaked))
             fail_msg("process %d: status %x, leaked %d", i, status, ranks->verdicts[i].leaked);
     }
-    munmap(ranks->verdicts, BOOT_TEST_RANKS * sizeof *ranks->verdicts);
 }
 
 int boot_ranks_call(const struct boot_ranks *ranks)
@@ -116,7 +135,7 @@ int boot_ranks_call(const struct boot_ranks *ranks)
 
 void boot_ranks_await_host(const struct boot_ranks *ranks)
 {
-    const uint64_t deadline = base_clock_ns() + UINT64_C(10000000000);
+    const uint64_t deadline = base_clock_ns() + ranks->patience_ns;
     int fd;
     while ((fd = boot_ranks_call(ranks)) < 0) {
         assert_true(base_clock_ns() < deadline);
@@ -125,9 +144,9 @@ void boot_ranks_await_host(const struct boot_ranks *ranks)
     close(fd);
 }
 
-static void await(const volatile int *counter, int count)
+static void await(const struct boot_ranks *ranks, const volatile int *counter, int count)
 {
-    const uint64_t deadline = base_clock_ns() + UINT64_C(10000000000);
+    const uint64_t deadline = base_clock_ns() + ranks->patience_ns;
     while (*counter < count) {
         assert_true(base_clock_ns() < deadline);
         usleep(1000);
@@ -136,12 +155,12 @@ static void await(const volatile int *counter, int count)
 
 void boot_ranks_await_arrivals(const struct boot_ranks *ranks, int count)
 {
-    await(&ranks->verdicts[0].arrivals, count);
+    await(ranks, &ranks->verdicts[0].arrivals, count);
 }
 
 void boot_ranks_await_refusals(const struct boot_ranks *ranks, int count)
 {
-    await(&ranks->verdicts[0].refusals, count);
+    await(ranks, &ranks->verdicts[0].refusals, count);
 }
 
 void boot_ranks_expect(const struct boot_ranks *ranks, int i, zero_result result, const char *part1,

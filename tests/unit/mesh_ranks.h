@@ -6,30 +6,14 @@
 #define TESTS_UNIT_MESH_RANKS_H
 
 #include "collectives/boot/mesh.h"
+#include "tests/unit/boot_ranks.h"
 
 #include <stdbool.h>
 
-enum { MESH_TEST_RANKS = 16 };
-
-/** What one process saw. */
-struct mesh_verdict {
-    struct base_error error; /**< of whatever failed first */
-    char refused[8][512];    /**< lines of its log, the first ones */
-    int refusals;            /**< all of them */
-    int arrivals;            /**< rank 0: ranks that have come */
-    bool inside;             /**< some peer is connected over loopback */
-    bool fired;              /**< its fault was injected */
-    bool leaked;             /**< more descriptors were open afterwards */
-};
-
 struct mesh_ranks {
-    char job[64];
+    struct boot_ranks set;
     struct boot_master master;
-    uint64_t timeout_ns;
-    int reserved;                  /**< keeps the port from others until the ranks listen */
-    struct mesh_verdict *verdicts; /**< shared with the processes */
-    pid_t pids[MESH_TEST_RANKS];
-    int count;
+    int reserved; /**< keeps the port from others until the ranks listen */
 };
 
 /** What a process is told to be. */
@@ -50,14 +34,7 @@ void mesh_ranks_begin(struct mesh_ranks *ranks, const char *address, int timeout
 int mesh_ranks_start(struct mesh_ranks *ranks, const struct mesh_role *role);
 /** Waits for all, and asserts that none of them leaked or crashed. */
 void mesh_ranks_end(struct mesh_ranks *ranks);
-/** Waits until `count` other ranks have come to rank 0, which is process 0. */
-void mesh_ranks_await_arrivals(const struct mesh_ranks *ranks, int count);
-/** Waits until process 0 has refused `count` calls. */
-void mesh_ranks_await_refusals(const struct mesh_ranks *ranks, int count);
 /** A socket connected to rank 0 of the set. */
 int mesh_ranks_call(const struct mesh_ranks *ranks);
-/** Asserts the result of process i, and that its message has these parts. */
-void mesh_ranks_expect(const struct mesh_ranks *ranks, int i, zero_result result, const char *part1,
-                       const char *part2);
 
 #endif
