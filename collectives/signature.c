@@ -109,7 +109,7 @@ void coll_signature_end(struct coll_signature *signature)
 uint64_t coll_signature_digest(const struct coll_signature *signature)
 {
     // All that small operations can differ in fits: bytes in 24 bits, root in 24, the others in 8.
-    if (signature->kind >= COLL_EXCHANGE && signature->kind <= COLL_BARRIER)
+    if (coll_kind_is_small(signature->kind))
         return (uint64_t)signature->kind << 56 | (uint64_t)signature->variant << 48 |
                (uint64_t)(uint32_t)signature->root << 24 | signature->bytes;
     return base_hash64(signature, sizeof *signature, 0) | UINT64_C(1) << 63;

@@ -37,6 +37,13 @@ struct coll_signature {
 /** "reduce-scatter": COLL_KIND_BYTES, zeros at the end; "nothing" for what is no kind. */
 const char *coll_kind_name(uint32_t kind);
 
+/** Whether it is one of those whose bytes ranks show each other in slots, COLL_SMALL_BYTES at most.
+ */
+static inline bool coll_kind_is_small(uint32_t kind)
+{
+    return kind >= COLL_EXCHANGE && kind <= COLL_BARRIER;
+}
+
 /** Fills in the signature of a request. */
 void coll_signature_make(struct coll_signature *signature, const struct coll_comm *comm,
                          const struct coll_request *request);

@@ -196,18 +196,12 @@ static zero_result check_ranks(const struct host *host, const struct pollfd *pol
 static zero_result fail_missing(const struct host *host, struct base_error *error)
 {
     const struct boot_link *link = host->link;
-    char bytes[120] = "";
-    struct base_text names = {bytes, sizeof bytes, 0};
-    int shown = 0;
-    for (int rank = 1; rank < link->world && shown < 16; rank++)
-        if (link->sockets[rank] < 0)
-            base_text_add(&names, "%s%d", shown++ ? ", " : "", rank);
-    if (shown < host->missing)
-        base_text_add(&names, " and %d more", host->missing - shown);
+    char ranks[BOOT_RANKS_BYTES];
+    boot_missing_text(link->sockets, link->world, ranks);
     return zero_fail(error, ZERO_E_TIMEOUT,
-                     "rank%s %s of %d did not come to the rendezvous in time (job %s, \"%s\"; only "
+                     "%s of %d did not come to the rendezvous in time (job %s, \"%s\"; only "
                      "ranks of one host, user and network namespace can meet)",
-                     host->missing > 1 ? "s" : "", bytes, link->world, link->job, link->name);
+                     ranks, link->world, link->job, link->name);
 }
 
 // Waits for whatever comes next and deals with it.

@@ -29,6 +29,7 @@
 
 enum {
     BOOT_TEXT_BYTES = 400,       /**< of a refusal's reason */
+    BOOT_RANKS_BYTES = 160,      /**< of a list of ranks */
     BOOT_PART_BYTES = 32 * 1024, /**< payload of a message, at most */
     BOOT_CALLERS_MAX = 64,       /**< processes that have called but not said who they are */
 };
@@ -95,6 +96,10 @@ void boot_fd_close(int *fd);
 
 /** Milliseconds until the deadline for poll(2), rounded up, at most `most`; 0: it has passed. */
 int boot_time_left(uint64_t deadline_ns, int most);
+
+/** Writes which ranks rank 0 has no connection to: "ranks 1, 4", or "rank 2"; the first 16, and how
+ * many more. */
+void boot_missing_text(const int *sockets, int world, char text[BOOT_RANKS_BYTES]);
 
 /**
  * Sends header and payload, and `count` descriptors beside them. header->magic, protocol and fds

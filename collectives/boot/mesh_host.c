@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/text.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
@@ -63,27 +64,27 @@ static zero_result open_listener(struct host *host, uint64_t deadline_ns, struct
 
 /* ------------------------------------------------------------------ who calls */
 
-static void address_text(const unsigned char address[MESH_ADDRESS_BYTES], char *text, size_t size)
+/** An address as people write it; one of IPv4 without the form in which IPv6 has it. */
+static const char *address_text(const unsigned char address[MESH_ADDRESS_BYTES],
+                                char text[INET6_ADDRSTRLEN])
 {
-    struct base_text out = {text, size, 0};
-    text[0] = '\0';
-    if (address[10] == 0xff && address[11] == 0xff)
-        base_text_add(&out, "%u.%u.%u.%u", address[12], address[13], address[14], address[15]);
-    else
-        for (int i = 0; i < MESH_ADDRESS_BYTES; i += 2)
-            base_text_add(&out, "%s%x", i ? ":" : "", address[i] << 8 | address[i + 1]);
+    static const char form[] = "::ffff:";
+    if (!inet_ntop(AF_INET6, address, text, INET6_ADDRSTRLEN))
+        return "an unknown address";
+    const bool v4 = strncmp(text, form, sizeof form - 1) == 0 && strchr(text, '.');
+    return v4 ? text + sizeof form - 1 : text;
 }
 
 static void refuse(struct host *host, struct caller *caller, zero_result result, const char *why)
 {
     unsigned char address[MESH_ADDRESS_BYTES] = {0};
     int port = 0;
-    char from[48], bytes[BOOT_TEXT_BYTES] = "";
+    char from[INET6_ADDRSTRLEN], bytes[BOOT_TEXT_BYTES] = "";
     mesh_address(caller->fd, true, address, &port);
-    address_text(address, from, sizeof from);
     base_logf(host->meeting->place->log, ZERO_LOG_WARN, "coll",
-              "refused a call from %s at the rendezvous of job %s, \"%s\": %s", from,
-              host->meeting->place->job, host->meeting->place->name, why);
+              "refused a call from %s at the rendezvous of job %s, \"%s\": %s",
+              address_text(address, from), host->meeting->place->job, host->meeting->place->name,
+              why);
     struct base_text text = {bytes, sizeof bytes, 0};
     base_text_add(&text, "refused by rank 0 (host %s): %s", host->meeting->mesh->hosts[0], why);
     mesh_send_failure(caller->fd, result, bytes);
@@ -255,20 +256,14 @@ static zero_result accept_caller(struct host *host, struct base_error *error)
 static zero_result fail_missing(const struct host *host, struct base_error *error)
 {
     const struct boot_mesh *mesh = host->meeting->mesh;
-    char bytes[120] = "";
-    struct base_text names = {bytes, sizeof bytes, 0};
-    int shown = 0;
-    for (int rank = 1; rank < mesh->world && shown < 16; rank++)
-        if (mesh->sockets[rank] < 0)
-            base_text_add(&names, "%s%d", shown++ ? ", " : "", rank);
-    if (shown < host->missing)
-        base_text_add(&names, " and %d more", host->missing - shown);
+    char ranks[BOOT_RANKS_BYTES];
+    boot_missing_text(mesh->sockets, mesh->world, ranks);
     return zero_fail(error, ZERO_E_TIMEOUT,
-                     "rank%s %s of %d did not come to the rendezvous in time (job %s, \"%s\"; rank "
+                     "%s of %d did not come to the rendezvous in time (job %s, \"%s\"; rank "
                      "0 is on host %s and listens at port %d of %s, from %s)",
-                     host->missing > 1 ? "s" : "", bytes, mesh->world, host->meeting->place->job,
-                     host->meeting->place->name, mesh->hosts[0], host->meeting->master->port,
-                     host->meeting->master->address, host->meeting->master->source);
+                     ranks, mesh->world, host->meeting->place->job, host->meeting->place->name,
+                     mesh->hosts[0], host->meeting->master->port, host->meeting->master->address,
+                     host->meeting->master->source);
 }
 
 static zero_result gone_away(const struct mesh_meeting *meeting, int rank, struct base_error *error)

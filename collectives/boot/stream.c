@@ -9,7 +9,6 @@
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 _Static_assert(sizeof(struct mesh_header) == 24, "the header has no padding");
 _Static_assert(sizeof(struct mesh_entry) == 88, "an entry has no padding");
@@ -76,23 +75,21 @@ bool mesh_address(int fd, bool other, unsigned char address[MESH_ADDRESS_BYTES],
            from_socket((struct sockaddr *)&socket, address, port);
 }
 
-static int resolve(const struct boot_master *master, int flags, struct addrinfo **list)
+static int resolve(const char *name, int flags, struct addrinfo **list)
 {
     const struct addrinfo hints = {
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags};
     *list = NULL;
-    return getaddrinfo(master->address, NULL, &hints, list);
+    return getaddrinfo(name, NULL, &hints, list);
 }
 
 bool mesh_names_loopback(const struct boot_master *master,
                          unsigned char address[MESH_ADDRESS_BYTES])
 {
-    struct boot_master named = *master;
-    if (strcmp(named.address, "localhost") == 0)
-        strcpy(named.address, "127.0.0.1");
+    const bool local = strcmp(master->address, "localhost") == 0;
     struct addrinfo *list;
     int port;
-    const bool found = resolve(&named, AI_NUMERICHOST, &list) == 0 &&
+    const bool found = resolve(local ? "127.0.0.1" : master->address, AI_NUMERICHOST, &list) == 0 &&
                        from_socket(list->ai_addr, address, &port) && mesh_is_loopback(address);
     if (list)
         freeaddrinfo(list);
@@ -203,7 +200,7 @@ zero_result mesh_call(int *fd, const struct boot_master *master, uint64_t deadli
 {
     *fd = -1;
     struct addrinfo *list;
-    const int missing = resolve(master, 0, &list);
+    const int missing = resolve(master->address, 0, &list);
     if (missing)
         return zero_fail(error, ZERO_E_IO, "its address: %s",
                          missing == EAI_SYSTEM ? strerror(errno) : gai_strerror(missing));
@@ -247,10 +244,14 @@ static zero_result wait_until(int fd, short events, uint64_t deadline_ns, struct
     return ZERO_OK;
 }
 
-// What a transfer that moved nothing means: ZERO_OK, try again.
-static zero_result judge(int fd, ssize_t moved, short events, uint64_t deadline_ns,
+// Counts what a transfer moved, or says what it means that it moved nothing: ZERO_OK, try again.
+static zero_result judge(int fd, ssize_t moved, size_t *done, short events, uint64_t deadline_ns,
                          struct base_error *error)
 {
+    if (moved > 0) {
+        *done += (size_t)moved;
+        return ZERO_OK;
+    }
     if (moved == 0 || errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
         return zero_fail(error, ZERO_E_PEER, "it has closed its connection");
     if (errno == EINTR)
@@ -269,11 +270,9 @@ static zero_result send_bytes(int fd, const void *bytes, size_t length, uint64_t
         const ssize_t moved = errno ? -1
                                     : send(fd, (const char *)bytes + done, length - done,
                                            MSG_NOSIGNAL | MSG_DONTWAIT);
-        const zero_result result =
-            moved > 0 ? ZERO_OK : judge(fd, moved, POLLOUT, deadline_ns, error);
+        const zero_result result = judge(fd, moved, &done, POLLOUT, deadline_ns, error);
         if (result)
             return result;
-        done += moved > 0 ? (size_t)moved : 0;
     }
     return ZERO_OK;
 }
@@ -285,11 +284,9 @@ zero_result mesh_receive_bytes(int fd, void *bytes, size_t length, uint64_t dead
         errno = base_fault("boot.receive");
         const ssize_t moved =
             errno ? -1 : recv(fd, (char *)bytes + done, length - done, MSG_DONTWAIT);
-        const zero_result result =
-            moved > 0 ? ZERO_OK : judge(fd, moved, POLLIN, deadline_ns, error);
+        const zero_result result = judge(fd, moved, &done, POLLIN, deadline_ns, error);
         if (result)
             return result;
-        done += moved > 0 ? (size_t)moved : 0;
     }
     return ZERO_OK;
 }

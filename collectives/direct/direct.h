@@ -233,7 +233,7 @@ zero_result coll_direct_meet_all(struct coll_comm *comm, const struct coll_reque
 /** Whether a small operation's bytes travel with its descriptor. */
 static inline bool coll_direct_inlined(const struct coll_request *request)
 {
-    return request->kind >= COLL_EXCHANGE && request->kind <= COLL_BARRIER &&
+    return coll_kind_is_small(request->kind) &&
            ((const struct coll_small *)request)->bytes <= DIRECT_INLINE;
 }
 

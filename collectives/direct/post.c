@@ -67,8 +67,9 @@ static bool has_room_everywhere(struct coll_comm *comm, uint64_t sequence)
     for (int rank = 0; rank < comm->world; rank++) {
         const uint64_t consumed =
             atomic_load_explicit(&direct->blocks[rank]->consumed, memory_order_acquire);
+        const uint64_t known = told(comm, rank); // another thread counts on
         least = consumed < least ? consumed : least;
-        least = told(comm, rank) < least ? told(comm, rank) : least;
+        least = known < least ? known : least;
     }
     direct->room = least + DIRECT_RING;
     return sequence < direct->room;

@@ -45,7 +45,6 @@ struct direct_private {
     pid_t *processes;        /**< of every rank */
     unsigned char **bounces; /**< of every rank, as seen here, or this one's only: a channel to
                                   every rank, and behind them a slice of each. NULL: not needed */
-    void *own_bounces;       /**< this rank's, and their list, where ranks share no memory */
     struct wish *wishes;     /**< of every rank */
     bool took;               /**< a piece, since coll_direct_took() was asked */
 };
@@ -99,9 +98,10 @@ void coll_direct_private_free(struct direct *direct, struct coll_comm *comm)
         return;
     if (private->scratch)
         comm->family->counters.memory_bytes -= coll_direct_private_bytes(comm->world);
-    if (private->own_bounces)
+    if (direct->tell && private->bounces) { // else an arena has them
+        base_free(private->bounces[comm->rank]);
         base_free(private->bounces);
-    base_free(private->own_bounces);
+    }
     base_free(private->scratch);
     base_free(private->end);
     base_free(private->processes);
@@ -172,7 +172,6 @@ size_t coll_direct_bounce_bytes(int world)
 /** Memory for what comes from ranks that share none. */
 static zero_result make_bounces(struct coll_comm *root, struct base_error *error)
 {
-    struct direct_private *private = of(root);
     const size_t bytes = coll_direct_bounce_bytes(root->world);
     unsigned char **bounces = base_calloc((size_t)root->world, sizeof *bounces);
     void *own = base_aligned_alloc(4096, bytes);
@@ -184,8 +183,7 @@ static zero_result make_bounces(struct coll_comm *root, struct base_error *error
     }
     memset(own, 0, bytes);
     bounces[root->rank] = own;
-    private->bounces = bounces;
-    private->own_bounces = own;
+    of(root)->bounces = bounces;
     return ZERO_OK;
 }
 

@@ -32,8 +32,8 @@ static struct direct_place elsewhere(const struct direct_place *place)
 static bool tail_fits(const struct net_operation *operation, size_t tail)
 {
     const uint32_t kind = operation->signature.kind;
-    return tail == 0 || (kind >= COLL_EXCHANGE && kind <= COLL_BARRIER &&
-                         tail <= COLL_SMALL_BYTES && tail == operation->signature.bytes);
+    return tail == 0 || (coll_kind_is_small(kind) && tail <= COLL_SMALL_BYTES &&
+                         tail == operation->signature.bytes);
 }
 
 /** An operation is there with its tail: from now on its peer has posted it. */

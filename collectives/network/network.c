@@ -8,12 +8,14 @@
 #include "base/thread.h"
 #include "collectives/network/inner.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum { STACK_BYTES = 256 * 1024, EVENTS = 64 };
 

@@ -2,7 +2,6 @@
 // still need of any block when this rank wants to leave.
 
 #include "base/arena.h"
-#include "base/clock.h"
 #include "collectives/network/inner.h"
 
 #include <stdio.h>
@@ -14,11 +13,13 @@ size_t coll_net_copy_bytes(void)
     return (coll_direct_block_bytes(1) + page - 1) & ~(page - 1);
 }
 
-/** The room of this rank's block of a group. */
+/** The room of this rank's block of a group; NET_ROOMS: it never came to have one. */
 static int room_of(const struct coll_net *net, const struct coll_comm *group)
 {
+    if (!group->link || !coll_direct_of(group)->blocks)
+        return NET_ROOMS;
     int room = 1;
-    while (net->rooms[room].block != coll_direct_own(group))
+    while (room < NET_ROOMS && net->rooms[room].block != coll_direct_own(group))
         room++;
     return room;
 }
@@ -93,10 +94,7 @@ void coll_net_group_close(struct coll_net *net, struct coll_comm *group,
                           void (*close)(struct coll_comm *group))
 {
     pthread_mutex_lock(&net->lock);
-    int own = 1;
-    while (own < NET_ROOMS && (!group->link || !coll_direct_of(group)->blocks ||
-                               net->rooms[own].block != coll_direct_own(group)))
-        own++;
+    const int own = room_of(net, group);
     void *copies = own < NET_ROOMS ? net->rooms[own].copies : NULL;
     close(group);
     if (copies) {

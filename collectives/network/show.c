@@ -21,36 +21,38 @@ static void copy_words(void *to, const void *from, size_t bytes)
                          __ATOMIC_RELEASE);
 }
 
+static void free_show(struct net_show *show)
+{
+    if (!show)
+        return;
+    base_free(show->bytes);
+    base_free(show->versions);
+    base_free(show->told);
+    base_free(show);
+}
+
 zero_result coll_net_show_prepare(struct coll_net *net, const struct coll_arena *arena,
                                   struct base_error *error)
 {
     const bool shown = arena->bytes <= COLL_SHOWN_BYTES;
     const size_t parts = shown ? parts_of(arena->bytes) : 0, world = (size_t)net->root->world;
     struct net_show *show = base_calloc(1, sizeof *show);
-    unsigned char *bytes = base_calloc(parts + 1, NET_PART);
-    uint32_t *versions = base_calloc(parts + 1, sizeof *versions);
-    uint32_t *told = base_calloc(world * (parts + 1), sizeof *told);
-    if (!show || !bytes || !versions || !told) {
-        base_free(show);
-        base_free(bytes);
-        base_free(versions);
-        base_free(told);
+    if (show)
+        *show = (struct net_show){.arena = arena,
+                                  .parts = parts,
+                                  .bytes = base_calloc(parts + 1, NET_PART),
+                                  .versions = base_calloc(parts + 1, sizeof *show->versions),
+                                  .told = base_calloc(world * (parts + 1), sizeof *show->told)};
+    if (!show || !show->bytes || !show->versions || !show->told) {
+        free_show(show);
         return zero_fail(error, ZERO_E_NOMEM, "arena: no memory for what %zu ranks are shown",
                          world);
     }
     pthread_mutex_lock(&net->lock);
-    *show = (struct net_show){arena, parts, bytes, versions, told, net->shows};
+    show->next = net->shows;
     net->shows = show;
     pthread_mutex_unlock(&net->lock);
     return ZERO_OK;
-}
-
-static void free_show(struct net_show *show)
-{
-    base_free(show->bytes);
-    base_free(show->versions);
-    base_free(show->told);
-    base_free(show);
 }
 
 void coll_net_free_shows(struct coll_net *net)

@@ -42,7 +42,7 @@ static bool put_tail(struct net_peer *peer, enum net_type type, size_t room, con
 /** Bytes of a small operation that are in a slot, for others to read. */
 static size_t slot_bytes(const struct net_room *room, const struct coll_signature *signature)
 {
-    const bool small = signature->kind >= COLL_EXCHANGE && signature->kind <= COLL_BARRIER;
+    const bool small = coll_kind_is_small(signature->kind);
     const bool gives = signature->kind != COLL_BROADCAST || signature->root == room->rank;
     return small && gives && signature->bytes > DIRECT_INLINE ? signature->bytes : 0;
 }

@@ -7,23 +7,16 @@
 #include "collectives/boot/mesh.h"
 #include "collectives/direct/direct.h"
 #include "collectives/network/network.h"
+#include "collectives/transport/kept.h"
 
 #include <unistd.h>
-
-enum { PAGE = 4096 };
-
-/** Memory that is there until the root is closed. */
-struct kept {
-    struct base_arena memory;
-    struct kept *next;
-};
 
 struct tcp {
     struct direct direct; /**< first: direct.c sees a struct direct */
     struct coll_net *net;
-    pid_t process; /**< that has opened it */
-    bool started;  /**< its thread is there */
-    struct kept *kept;
+    pid_t process;          /**< that has opened it */
+    bool started;           /**< its thread is there */
+    struct coll_kept *kept; /**< memory until the root is closed */
 };
 
 static struct tcp *of(const struct coll_comm *comm)
@@ -45,15 +38,11 @@ static zero_result keep_memory(const struct coll_comm *comm, size_t bytes, void 
                                struct base_error *error)
 {
     *memory = NULL;
-    struct kept *kept = base_calloc(1, sizeof *kept);
-    if (!kept)
-        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
-    const zero_result result = base_arena_init(&kept->memory, bytes, PAGE, error);
-    if (result != ZERO_OK) {
-        base_free(kept);
+    struct coll_kept *kept;
+    const zero_result result = coll_kept_create(&kept, comm->name, bytes, error);
+    if (result != ZERO_OK)
         return result;
-    }
-    *memory = bytes > 0 ? base_arena_alloc(&kept->memory, bytes, PAGE) : NULL;
+    *memory = kept->memory;
     kept->next = of(comm)->kept;
     of(comm)->kept = kept;
     return ZERO_OK;
@@ -202,12 +191,7 @@ static void tcp_close(struct coll_comm *root)
         return;
     coll_net_free(tcp->net);
     coll_direct_free(&tcp->direct, root);
-    while (tcp->kept) {
-        struct kept *kept = tcp->kept;
-        tcp->kept = kept->next;
-        base_arena_free(&kept->memory);
-        base_free(kept);
-    }
+    coll_kept_free(&tcp->kept);
     base_free(tcp);
 }
 

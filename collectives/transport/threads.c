@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "collectives/direct/direct.h"
+#include "collectives/transport/kept.h"
 #include "collectives/transport/shared.h"
 
 #include <errno.h>
@@ -17,14 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PAGE = 4096 };
-
-/** Memory that outlives the rank that allocated it. */
-struct kept {
-    struct base_arena memory;
-    struct kept *next;
-};
-
 /** One communicator's ranks; in the team's list from the first one's coming to the last one's
  * leaving. Guarded by the team's mutex. */
 struct meeting {
@@ -32,7 +25,7 @@ struct meeting {
     int present;                  /**< ranks that have come and not left */
     bool complete;                /**< all have come */
     struct direct_block **blocks; /**< of every rank that has come */
-    struct kept *kept;
+    struct coll_kept *kept;
     struct meeting *next;
 };
 
@@ -111,12 +104,7 @@ static void remove_meeting(struct coll_team *team, struct meeting *gone)
     while (*link != gone)
         link = &(*link)->next;
     *link = gone->next;
-    while (gone->kept) {
-        struct kept *kept = gone->kept;
-        gone->kept = kept->next;
-        base_arena_free(&kept->memory);
-        base_free(kept);
-    }
+    coll_kept_free(&gone->kept);
     base_free(gone->blocks);
     base_free(gone);
 }
@@ -140,15 +128,11 @@ static zero_result keep_memory(struct coll_comm *comm, size_t bytes, void **memo
 {
     struct threads *threads = comm->link;
     *memory = NULL;
-    struct kept *kept = base_calloc(1, sizeof *kept);
-    if (!kept)
-        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
-    const zero_result result = base_arena_init(&kept->memory, bytes, PAGE, error);
-    if (result != ZERO_OK) {
-        base_free(kept);
+    struct coll_kept *kept;
+    const zero_result result = coll_kept_create(&kept, comm->name, bytes, error);
+    if (result != ZERO_OK)
         return result;
-    }
-    *memory = bytes > 0 ? base_arena_alloc(&kept->memory, bytes, PAGE) : NULL;
+    *memory = kept->memory;
     pthread_mutex_lock(&threads->team->mutex);
     kept->next = threads->meeting->kept;
     threads->meeting->kept = kept;
