@@ -37,10 +37,26 @@ static double median(double *values, int count)
     return quantile(values, count, 0.5);
 }
 
+struct bench_result bench_summary(double *ours, double *reference, int counted)
+{
+    struct bench_result result = {.counted = counted};
+    double ratio[BENCH_ROUNDS];
+    if (counted == 0)
+        return result;
+    for (int i = 0; i < counted; i++)
+        ratio[i] = ours[i] / reference[i];
+    result.ratio = median(ratio, counted);
+    result.lower = quantile(ratio, counted, 0.25);
+    result.upper = quantile(ratio, counted, 0.75);
+    result.ours_rate = median(ours, counted);
+    result.reference_rate = median(reference, counted);
+    return result;
+}
+
 struct bench_result bench_measure(const struct bench_row *row)
 {
-    struct bench_result result = {0};
-    double ratio[BENCH_ROUNDS], ours[BENCH_ROUNDS], reference[BENCH_ROUNDS];
+    double ours[BENCH_ROUNDS], reference[BENCH_ROUNDS];
+    int counted = 0;
     row->reference(row->user);
     row->ours(row->user);
     for (int round = 0; round < BENCH_ROUNDS; round++) {
@@ -49,19 +65,10 @@ struct bench_result bench_measure(const struct bench_row *row)
         const double after = row->reference(row->user);
         if (!(between > 0) || !(fabs(after - before) < largest_spread * fmin(before, after)))
             continue;
-        const int n = result.counted++;
-        ours[n] = row->ours_amount / between;
-        reference[n] = row->reference_amount / (0.5 * (before + after));
-        ratio[n] = ours[n] / reference[n];
+        ours[counted] = row->ours_amount / between;
+        reference[counted++] = row->reference_amount / (0.5 * (before + after));
     }
-    if (result.counted > 0) {
-        result.ratio = median(ratio, result.counted);
-        result.lower = quantile(ratio, result.counted, 0.25);
-        result.upper = quantile(ratio, result.counted, 0.75);
-        result.ours_rate = median(ours, result.counted);
-        result.reference_rate = median(reference, result.counted);
-    }
-    return result;
+    return bench_summary(ours, reference, counted);
 }
 
 void bench_print_header(void)

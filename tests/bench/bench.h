@@ -43,6 +43,10 @@ double bench_now(void);
 /** Runs a row once without measuring, then its rounds. */
 struct bench_result bench_measure(const struct bench_row *row);
 
+/** What rounds that a caller has measured by itself come to: the rates of both in each of them, at
+ * most BENCH_ROUNDS, which are sorted. For parts of one call's time, which nothing else disturbs. */
+struct bench_result bench_summary(double *ours, double *reference, int counted);
+
 /** Prints the line that explains the columns. */
 void bench_print_header(void);
 

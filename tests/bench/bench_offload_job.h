@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 /** Steps at stage 3 with state in files of the directory: with `params` in others, against the same
- * steps without the time in which they wait for gathers; else announced, against those that are
+ * steps without the time in which a rank waits for gathers; else announced, against those that are
  * not. Two ranks, or one where there is one processor only. */
 bool offload_job_row(const char *directory, bool params);
 
