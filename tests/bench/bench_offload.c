@@ -33,7 +33,6 @@ enum { RAW_READS = (TILES - BUFFERS) * TILE_BYTES / LARGEST_BLOCK * LARGEST_BLOC
 struct state {
     struct off_slots *slots;
     struct off_stream *stream;
-    size_t buffers;
     double share; // of tiles' bytes that are written
     uint64_t step;
     bool in_place;
@@ -315,14 +314,12 @@ static void open_state(struct work *work, struct state *state, const struct off_
     };
     if (off_slots_open(&state->slots, &slots, &recorded, &error))
         fail(error.message);
-    // What is encoded and decoded is not being read or written meanwhile.
-    state->buffers = codec ? 2 * BUFFERS : BUFFERS;
     const struct off_stream_config stream = {
         .engine = &off_engine_uring,
         .credits = {ENG_TILES_UNDER_WAY, ENG_TILES_UNDER_WAY},
         .slots = state->slots,
         .tiles = TILES,
-        .buffers = state->buffers,
+        .buffers = BUFFERS,
         .timeout_s = 60,
         .helpers = codec ? 2 : 1,
         .codec = codec,
@@ -331,12 +328,11 @@ static void open_state(struct work *work, struct state *state, const struct off_
     };
     if (off_stream_create(&state->stream, &stream, &error))
         fail(error.message);
-    printf("stream%s: %d tiles of %d KiB, %zu in memory, %s\n",
+    printf("stream%s: %d tiles of %d KiB, %d in memory, %s\n",
            codec             ? ", encoded"
            : state->in_place ? ", in place"
                              : "",
-           TILES, TILE_BYTES >> 10, state->buffers,
-           off_pages_text(off_stream_pages(state->stream)));
+           TILES, TILE_BYTES >> 10, BUFFERS, off_pages_text(off_stream_pages(state->stream)));
     const int updates = work->updates;
     work->updates = 0;
     pass_of(work, state); // both places are written once
@@ -362,10 +358,7 @@ static bool wants(const struct work *work, char letter)
 }
 
 // What a pass moves, in GB: tiles that are still in memory are not read.
-static double moved(size_t kept)
-{
-    return 1e-9 * (double)(2 * TILES - kept) * TILE_BYTES;
-}
+static const double moved = 1e-9 * (2.0 * TILES - BUFFERS) * TILE_BYTES;
 
 static bool is_raw(bench_fn fn)
 {
@@ -380,9 +373,8 @@ static double row(struct work *work, const char *name, const char *reference_nam
         .name = name,
         .reference_name = reference_name,
         .unit = "GB/s",
-        .ours_amount = moved(ours == encoded ? work->encoded.buffers : BUFFERS),
-        .reference_amount =
-            is_raw(reference) ? 1e-9 * ((double)RAW_WRITES + RAW_READS) : moved(BUFFERS),
+        .ours_amount = moved,
+        .reference_amount = is_raw(reference) ? 1e-9 * ((double)RAW_WRITES + RAW_READS) : moved,
         .ours = ours,
         .reference = reference,
         .user = work,
