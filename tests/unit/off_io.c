@@ -5,6 +5,7 @@
 #include "offload/io.h"
 #include "offload/io/engine.h"
 #include "offload/pages.h"
+#include "tests/sweep.h"
 #include "tests/unit/temporary.h"
 
 #include <errno.h>
@@ -293,14 +294,23 @@ static void short_and_interrupted_transfers_go_on(void **state)
 // are done, and so is it when it is tried again.
 static void one_request_fails(struct rig *rig)
 {
-    static const char *const points[] = {"offload.read:enospc", "offload.submit:eio"};
+    static const struct {
+        const char *point;
+        enum off_direction direction;
+        const char *reason;
+    } failures[] = {
+        {"offload.read:enospc", OFF_READ, "ENOSPC"},
+        {"offload.write:enospc", OFF_WRITE, "ENOSPC"},
+        {"offload.submit:eio", OFF_READ, "EIO"},
+        {"offload.submit:eio", OFF_WRITE, "EIO"},
+    };
     write_file(rig);
-    for (size_t p = 0; p < sizeof points / sizeof points[0]; p++)
-        for (int n = 1; n <= FILE_BYTES / TRANSFER_BYTES; n += 5) {
+    for (size_t p = 0; p < sizeof failures / sizeof failures[0]; p++)
+        for (int n = 1; n <= FILE_BYTES / TRANSFER_BYTES; n += TEST_STRIDE > 1 ? 5 : 1) {
             char fault[64];
-            snprintf(fault, sizeof fault, "%s@%d", points[p], n);
+            snprintf(fault, sizeof fault, "%s@%d", failures[p].point, n);
             base_fault_set(fault, NULL);
-            assert_int_equal(move_all(rig, OFF_READ), 1);
+            assert_int_equal(move_all(rig, failures[p].direction), 1);
             assert_int_equal(base_fault_fired(), 1);
             for (int i = 0; i < REQUESTS; i++) {
                 if (requests[i].result == ZERO_OK) {
@@ -314,7 +324,7 @@ static void one_request_fails(struct rig *rig)
                 const uintmax_t place = strtoumax(at + 7, NULL, 10);
                 assert_in_range(place, requests[i].offset, requests[i].offset + REQUEST_BYTES - 1);
                 assert_non_null(strstr(message, "/state: tile of w: "));
-                assert_non_null(strstr(message, p == 0 ? "ENOSPC" : "EIO"));
+                assert_non_null(strstr(message, failures[p].reason));
             }
         }
     base_fault_set(NULL, NULL);
@@ -372,7 +382,7 @@ static void what_the_kernel_puts_off_is_repeated(void **state)
 {
     (void)state;
     static const char *const names[] = {"eagain", "ebusy", "eintr"};
-    for (int n = 1; n < 12; n += 2) {
+    for (int n = 1; n<12; n += TEST_STRIDE> 1 ? 2 : 1) {
         struct rig rig = make_rig(&off_engine_uring);
         char fault[64];
         snprintf(fault, sizeof fault, "offload.enter:%s@%d", names[n % 3], n);
