@@ -353,6 +353,8 @@ struct quiet {
     int stage;
     const char *gather;
     bool narrow;
+    const char *nvme; /**< directory of the state, and, with io_uring, of all else; NULL: memory */
+    const char *io;
 };
 
 /** Where standard output and error went before, and where they go meanwhile. */
@@ -394,6 +396,14 @@ static bool quiet_steps(struct team_rank *rank, void *user)
     rank->config.moments = job->narrow ? "bf16" : NULL;
     rank->config.cpu_threads = 2;
     rank->config.log_level = 0; // the default: errors and warnings to standard error
+    if (job->nvme) {
+        const bool all = strcmp(job->io, "uring") == 0;
+        rank->config.offload_optimizer = "nvme";
+        rank->config.offload_params = rank->config.offload_grads = all ? "nvme" : "host";
+        rank->config.compress = all ? "on" : "off";
+        rank->config.nvme_dir = job->nvme;
+        rank->config.io = job->io;
+    }
     if (!toy_open(rank, &job->toy) || !toy_train(rank, &job->toy, 2))
         return false;
     TEAM_CHECK(!alone || sink_open(&sink));
@@ -443,6 +453,26 @@ static void a_step_asks_for_nothing(void **state)
     close(null);
 }
 
+static void nor_does_one_whose_state_is_in_files(void **state)
+{
+    (void)state;
+    static const char *const engines[] = {"uring", "threads", "sync"};
+    struct temporary directory;
+    assert_true(temporary_make(&directory));
+    for (int stage = 0; stage <= 3; stage++)
+        for (int i = 0; i < 3; i++) {
+            struct quiet job = {.toy = toy_odd,
+                                .stage = stage,
+                                .gather = "copy",
+                                .nvme = directory.directory,
+                                .io = engines[i]};
+            job.toy.dtype = stage % 2 ? ZERO_BF16 : ZERO_F32;
+            if (!team_run(i % 2 ? "threads" : "shm", 2, quiet_steps, &job))
+                fail_msg("stage %d, io=%s", stage, job.io);
+        }
+    temporary_remove(&directory);
+}
+
 /** The counters count: otherwise nothing above means anything. */
 static void allocations_are_seen(void **state)
 {
@@ -480,6 +510,7 @@ int main(void)
         cmocka_unit_test(the_plan_of_parts_is_what_is_used),
         cmocka_unit_test(stage_3_grows_with_the_largest_unit),
         cmocka_unit_test(a_step_asks_for_nothing),
+        cmocka_unit_test(nor_does_one_whose_state_is_in_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
