@@ -308,6 +308,8 @@ static int64_t derive(const struct eng_config *config, const struct eng_key *key
 {
     if (key->config_offset == offsetof(struct eng_config, micro_batches))
         return config->first_world;
+    if (key->config_offset == offsetof(struct eng_config, prefetch_units))
+        return strcmp(config->offload_params, "nvme") ? 2 : 4;
     return config->team               ? ENG_TRANSPORT_THREADS
            : config->world == 1       ? ENG_TRANSPORT_SELF
            : on_several_hosts(config) ? ENG_TRANSPORT_TCP
@@ -370,11 +372,12 @@ static int64_t load(const struct eng_config *config, const struct eng_key *key)
 
 static void store_all(struct resolution *resolution)
 {
-    for (int i = 0; i < ENG_CONFIG_KEYS; i++) {
-        const int64_t value = resolution->values[i];
-        store(resolution->config, &eng_keys[i],
-              value == ENG_KEY_DERIVED ? derive(resolution->config, &eng_keys[i]) : value);
-    }
+    for (int i = 0; i < ENG_CONFIG_KEYS; i++)
+        if (resolution->values[i] != ENG_KEY_DERIVED)
+            store(resolution->config, &eng_keys[i], resolution->values[i]);
+    for (int i = 0; i < ENG_CONFIG_KEYS; i++)
+        if (resolution->values[i] == ENG_KEY_DERIVED)
+            store(resolution->config, &eng_keys[i], derive(resolution->config, &eng_keys[i]));
 }
 
 static zero_result check_transport(struct eng_config *config, struct base_error *error)

@@ -42,7 +42,8 @@ typedef struct zero_config {
     int32_t micro_batches;    /**< V; default: the world size, with zero-run that of the job's
                                    first start: the same where fewer ranks go on */
     int32_t prefetch_units;   /**< gathers kept ahead at stage 3 where they copy (see gather), with
-                                   offload_params=nvme at every stage; default 2, ZERO_OFF none */
+                                   offload_params=nvme at every stage: there the default is 4,
+                                   else 2; ZERO_OFF none */
     int32_t open_units;       /**< units a rank may hold open at once; default 4 */
     int32_t grad_units;       /**< gradients a rank may hold open or in flight at once at stages
                                    2, 3; default 4; 1 works. reduction=native: those of one

@@ -2,9 +2,9 @@
 
 #include "base/clock.h"
 
-/** Starts what is not there yet; *first: the slot of the unit that comes first, NULL if it has only
- * just been started, or none comes. */
-static zero_result start(zero_ctx *z, struct eng_gather_slot **first)
+/** Starts what is not there yet; *there: of how many units that come next, one after the other, all
+ * is here, or on its way since before. */
+static zero_result start(zero_ctx *z, int *there)
 {
     const struct eng_trace *replay = &z->traces->replay;
     int ahead = 0;
@@ -12,10 +12,10 @@ static zero_result start(zero_ctx *z, struct eng_gather_slot **first)
         const zero_unit unit = replay->gathers[i].unit;
         if (z->units[unit].holds > 0)
             continue;
-        ahead++;
         const bool current = eng_slot_current(z, unit);
-        if (current && ahead == 1)
-            *first = &z->gather_slots[z->units[unit].slot];
+        if (current && *there == ahead)
+            ++*there;
+        ahead++;
         if (current || eng_ahead_closed(z, unit))
             continue;
         int slot;
@@ -31,16 +31,33 @@ static zero_result start(zero_ctx *z, struct eng_gather_slot **first)
     return ZERO_OK;
 }
 
+/** Lets peers have this rank's part of the next units. */
+static zero_result post(zero_ctx *z, int count)
+{
+    const struct eng_trace *replay = &z->traces->replay;
+    zero_result r = ZERO_OK;
+    for (size_t i = z->replay_at; !r && count > 0; i++) {
+        const struct eng_unit *unit = &z->units[replay->gathers[i].unit];
+        if (unit->holds > 0)
+            continue;
+        r = eng_slot_post(z, &z->gather_slots[unit->slot]);
+        count--;
+    }
+    return r;
+}
+
 zero_result eng_prefetch(zero_ctx *z)
 {
-    struct eng_gather_slot *first = NULL;
+    int there = 0;
     if (!z->replaying || z->micro < 0)
         return ZERO_OK;
-    const zero_result r = start(z, &first);
-    // With a unit more on its way from the file the next one need not be waited for by peers, where
-    // there are any who want it.
-    const bool wanted = z->config.world > 1 && z->config.stage > 0 && z->config.prefetch_units > 1;
-    return !r && first && wanted ? eng_slot_post(z, first) : r;
+    const zero_result r = start(z, &there);
+    // With a unit more on its way from the file those before it need not be waited for by peers,
+    // where there are any who want them: the more there are, the less it matters which rank is
+    // late.
+    const bool wanted = z->config.world > 1 && z->config.stage > 0;
+    const int others = z->config.prefetch_units - 1;
+    return !r && wanted ? post(z, there < others ? there : others) : r;
 }
 
 zero_result eng_prefetch_aside(zero_ctx *z)

@@ -175,10 +175,12 @@ static void parameters_on_nvme_are_not_shared(void **state)
     user.offload_grads = "nvme";
     config = resolved(&user);
     assert_true(config.grads_nvme && config.shared && !config.params_nvme);
+    assert_int_equal(config.prefetch_units, 2);
     user.offload_params = "nvme";
     user.offload_grads = "host";
     config = resolved(&user);
     assert_true(config.params_nvme && !config.grads_nvme);
+    assert_int_equal(config.prefetch_units, 4);
     // There is nothing to share.
     assert_string_equal(config.gather, "auto");
     assert_false(config.shared);
