@@ -197,18 +197,9 @@ static void what_may_be_is_updated_before(void **state)
     }
 }
 
-// All of two steps is queued behind work that is not done before it has returned.
 static bool step_without_waiting(struct place *place)
 {
-    struct team_rank *rank = place->rank;
-    zero_step_result info = {.struct_size = sizeof info};
-    if (!job_hold(place->streams[0]) || !job_train(place, 2))
-        return false;
-    if (place->streams[0])
-        TEAM_CHECK(zero_step_info(rank->z, &info) == ZERO_AGAIN);
-    TEAM_OK(rank, zero_barrier(rank->z));
-    job_let_go(place, 0);
-    return job_train(place, 2) && job_conclude(place);
+    return job_train_held(place) && job_conclude(place);
 }
 
 static void nobody_waits_for_it(void **state)

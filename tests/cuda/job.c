@@ -252,6 +252,19 @@ bool job_train(struct place *place, int steps)
     return true;
 }
 
+bool job_train_held(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    zero_step_result info = {.struct_size = sizeof info};
+    if (!job_hold(place->streams[0]) || !job_train(place, 2))
+        return false;
+    if (place->streams[0])
+        TEAM_CHECK(zero_step_info(rank->z, &info) == ZERO_AGAIN);
+    TEAM_OK(rank, zero_barrier(rank->z));
+    job_let_go(place, 0);
+    return job_train(place, 2);
+}
+
 static bool evaluate(struct place *place)
 {
     struct team_rank *rank = place->rank;

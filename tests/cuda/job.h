@@ -78,6 +78,9 @@ bool job_queue_looks(struct place *place, zero_unit unit, void *stream);
 /** Micro-batches of a step, without its end; and whole steps. */
 bool job_micro_batches(struct place *place);
 bool job_train(struct place *place, int steps);
+/** Four steps, the first two of which are queued behind work that is not done before they have
+ * returned. */
+bool job_train_held(struct place *place);
 /** Steps until a gradient that is not finite is told, and fills in the last step. */
 bool job_train_badly(struct place *place);
 /** Fills in the fingerprint and the last step, when all verdicts are known. */

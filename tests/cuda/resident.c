@@ -231,18 +231,11 @@ static void a_step_that_is_skipped_moves_no_tiles(void **state)
 
 /* ------------------------------------------------------------------ waits */
 
-// All of a step is queued behind work that is not done before it has returned.
 static bool step_without_waiting(struct place *place)
 {
     struct team_rank *rank = place->rank;
     zero_step_result info = {.struct_size = sizeof info};
-    if (!job_hold(place->streams[0]) || !job_train(place, 2))
-        return false;
-    if (place->streams[0])
-        TEAM_CHECK(zero_step_info(rank->z, &info) == ZERO_AGAIN);
-    TEAM_OK(rank, zero_barrier(rank->z));
-    job_let_go(place, 0);
-    if (!job_train(place, 2))
+    if (!job_train_held(place))
         return false;
     TEAM_OK(rank, zero_step_wait(rank->z));
     TEAM_OK(rank, zero_step_info(rank->z, &info));
