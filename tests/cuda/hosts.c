@@ -1,14 +1,13 @@
 // GPUs of several hosts, as far as ranks tell: they meet over TCP and share no memory of a host.
 // What GPUs compute there has the bits of ranks on one host.
 #include "tests/cuda/job.h"
+#include "tests/unit/port.h"
 
-#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -62,22 +61,13 @@ static void and_state_may_be_on_hosts(void **state)
     several_ranks(false, NULL, JOB_RANKS);
 }
 
-// Bound but not listened at: nobody else gets it, and rank 0 may listen there.
-static int reserve_port(void)
+// Where rank 0 listens, for all ranks there will be.
+static bool set_master(int port)
 {
-    struct sockaddr_in any = {.sin_family = AF_INET};
-    socklen_t length = sizeof any;
-    int on = 1;
-    char port[16];
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
-        bind(fd, (struct sockaddr *)&any, length) ||
-        getsockname(fd, (struct sockaddr *)&any, &length))
-        return -1;
-    snprintf(port, sizeof port, "%d", ntohs(any.sin_port));
-    setenv("ZERO_MASTER_ADDR", "127.0.0.1", 1);
-    setenv("ZERO_MASTER_PORT", port, 1);
-    return fd;
+    char text[16];
+    snprintf(text, sizeof text, "%d", port);
+    return setenv("ZERO_MASTER_ADDR", "127.0.0.1", 1) == 0 &&
+           setenv("ZERO_MASTER_PORT", text, 1) == 0;
 }
 
 int main(void)
@@ -89,8 +79,9 @@ int main(void)
     };
     if (!job_begin())
         return JOB_SKIPPED;
-    const int reserved = reserve_port();
-    if (reserved < 0)
+    int port;
+    const int reserved = port_reserve(&port);
+    if (reserved < 0 || !set_master(port))
         return 1;
     const int failed = cmocka_run_group_tests(tests, job_set_up, job_tear_down);
     close(reserved);

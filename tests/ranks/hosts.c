@@ -2,10 +2,9 @@
 // say that some of them are elsewhere, so that they meet over TCP. Whatever they are, the values
 // are those of one host.
 #include "tests/numerics/synthetic.h"
+#include "tests/unit/port.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -14,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -159,27 +157,13 @@ static struct job job_of(int first, int second, int stage)
     return job;
 }
 
-// A port that is bound but not listened at: nobody else gets it, and rank 0 may listen there.
-static int reserve_port(int *port)
-{
-    struct sockaddr_in any = {.sin_family = AF_INET};
-    socklen_t length = sizeof any;
-    int on = 1;
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&any, length), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &length), 0);
-    *port = ntohs(any.sin_port);
-    return fd;
-}
-
 // Ranks of each host run in a directory of that name: what they call by a relative one differs.
 static void run(const struct job *job)
 {
     int port, rank = 0;
     pid_t pids[RANKS];
-    const int reserved = reserve_port(&port);
+    const int reserved = port_reserve(&port);
+    assert_true(reserved >= 0);
     memset(seen, 0, RANKS * sizeof *seen);
     for (int host = 0; host < HOSTS; host++)
         for (int local = 0; local < job->ranks[host]; local++, rank++) {

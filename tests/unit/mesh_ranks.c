@@ -3,9 +3,9 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "collectives/boot/stream.h"
+#include "tests/unit/port.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -91,26 +91,6 @@ static void be_rank(const void *user, struct boot_verdict *verdict)
     verdict->leaked = verdict->leaked || boot_ranks_descriptors() != before;
 }
 
-// A port that is bound but not listened at: others get another one, and whoever sets SO_REUSEADDR
-// can listen there.
-static int reserve_port(int *port)
-{
-    struct sockaddr_in6 any = {.sin6_family = AF_INET6};
-    socklen_t length = sizeof any;
-    int on = 1;
-    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        any.sin6_family = AF_INET;
-        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    }
-    assert_true(fd >= 0);
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&any, length), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &length), 0);
-    *port = ntohs(any.sin6_port);
-    return fd;
-}
-
 void mesh_ranks_begin(struct mesh_ranks *ranks, const char *address, int timeout_ms)
 {
     *ranks = (struct mesh_ranks){.reserved = -1};
@@ -118,7 +98,8 @@ void mesh_ranks_begin(struct mesh_ranks *ranks, const char *address, int timeout
     ranks->set.patience_ns = UINT64_C(20000000000);
     snprintf(ranks->master.address, sizeof ranks->master.address, "%s", address);
     snprintf(ranks->master.source, sizeof ranks->master.source, "the test");
-    ranks->reserved = reserve_port(&ranks->master.port);
+    ranks->reserved = port_reserve(&ranks->master.port);
+    assert_true(ranks->reserved >= 0);
 }
 
 int mesh_ranks_start(struct mesh_ranks *ranks, const struct mesh_role *role)
