@@ -176,6 +176,7 @@ static void short_transfers(void **state)
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         assert_int_equal(base_fault_set(faults[i], NULL), ZERO_OK);
         assert_true(run_ranks("tcp:threads", 2, 0, shown_rank, NULL));
+        assert_true(base_fault_fired() > 0);
         assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
     }
 }
@@ -546,7 +547,8 @@ static void *run_party(void *user)
 
 typedef void (*change_fn)(const struct net_header *header, unsigned char *rest);
 
-/** Two ranks, and what happens to what each sends; the first one's result. */
+/** Two ranks, and what happens to what each sends; the first one's result, which is good only if
+ * the other's is. */
 static zero_result run_relayed(party_fn fn, change_fn from_0, change_fn from_1,
                                struct base_error *error)
 {
@@ -567,6 +569,8 @@ static zero_result run_relayed(party_fn fn, change_fn from_0, change_fn from_1,
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     for (int rank = 0; rank < 2; rank++)
         close(pairs[rank][1]);
+    if (ranks[0].result == ZERO_OK && ranks[1].result != ZERO_OK)
+        fail_msg("rank 1 alone: %d: %s", ranks[1].result, ranks[1].error.message);
     *error = ranks[0].error;
     return ranks[0].result;
 }
