@@ -205,7 +205,9 @@ static bool step_without_waiting(struct place *place)
 static void nobody_waits_for_it(void **state)
 {
     (void)state;
-    for (int turn = 0; turn < 8 && !hosts; turn++) {
+    if (hosts)
+        skip();
+    for (int turn = 0; turn < 8; turn++) {
         const int world = 1 + turn / 4;
         struct job job = announced(world, turn % 4);
         if (!test_takes(turn) || world > job_gpus())
@@ -308,7 +310,9 @@ static bool step_beside(struct place *place)
 static void copies_are_beside_what_is_computed(void **state)
 {
     (void)state;
-    for (int stage = 0; stage <= 3 && hosts; stage++) {
+    if (!hosts)
+        skip();
+    for (int stage = 0; stage <= 3; stage++) {
         struct job job = announced(1, stage);
         job.act = step_beside;
         job_compare(1, &job);

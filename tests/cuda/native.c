@@ -147,6 +147,7 @@ static void an_order_that_is_left_open_is_told(void **state)
         run(commit_and_hear, 0, false);
         assert_int_equal(warnings, i < 2 ? RANKS : 0);
     }
+    unsetenv(variable);
 }
 
 static bool is_refused(struct team_rank *rank, const char *words)
