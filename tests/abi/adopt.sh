@@ -8,6 +8,7 @@ cd "$1"
 status=0
 a="$(mktemp)" b="$(mktemp)"
 trap 'rm -f "$a" "$b"' EXIT
+trap 'exit 1' HUP INT TERM
 
 code() { # code <file>: all comments are //, and no string has //
     ! grep -nE '/\*|\*/|"[^"]*//' "$1" >&2 || exit 1

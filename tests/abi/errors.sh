@@ -9,6 +9,7 @@ cd "$1"
 shift
 dir="$(mktemp -d)"
 trap 'rm -rf "$dir"' EXIT
+trap 'exit 1' HUP INT TERM
 
 # Pairs "function error" of each comment and the declarations right behind it.
 awk '

@@ -21,6 +21,7 @@ check() {
 }
 seen="$(mktemp)"
 trap 'rm -f "$seen"' EXIT
+trap 'exit 1' HUP INT TERM
 
 vocabulary='zero/(types|random)\.h'
 public='zero/(zero|collectives|types|random)\.h'

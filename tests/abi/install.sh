@@ -7,6 +7,7 @@ set -eu
 build="$1" clients="$2" version="$3"
 here="$(mktemp -d)"
 trap 'rm -rf "$here"' EXIT
+trap 'exit 1' HUP INT TERM
 
 cmake --install "$build" --prefix "$here/staged" >"$here/log"
 mv "$here/staged" "$here/moved"

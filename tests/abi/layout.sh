@@ -11,6 +11,7 @@ command -v clang >/dev/null || { echo "no clang here" && exit 77; }
 [ "$(getconf LONG_BIT)" = 64 ] || { echo "offsets are those of 64 bits" && exit 77; }
 dir="$(mktemp -d)"
 trap 'rm -rf "$dir"' EXIT
+trap 'exit 1' HUP INT TERM
 
 # A struct's layout is dumped where its size is asked for.
 cd "$root/zero"

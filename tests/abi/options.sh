@@ -5,6 +5,7 @@ set -eu
 program="$1" page="$2"
 dir="$(mktemp -d)"
 trap 'rm -rf "$dir"' EXIT
+trap 'exit 1' HUP INT TERM
 
 # compare <what>: $dir/help and $dir/page are the same.
 compare() {

@@ -5,6 +5,7 @@ set -eu
 zero_run="$1" page="$2"
 dir="$(mktemp -d)"
 trap 'rm -rf "$dir"' EXIT
+trap 'exit 1' HUP INT TERM
 
 "$zero_run" --help >"$dir/text"
 {

@@ -8,6 +8,7 @@ library="$1" map="$2"
 shift 2
 here="$(mktemp -d)"
 trap 'rm -rf "$here"' EXIT
+trap 'exit 1' HUP INT TERM
 
 cat "$@" | tr '\n' ' ' | grep -oE 'ZERO_API [^;()]*\(' | grep -oE 'zero_[a-z0-9_]+\($' |
     tr -d '(' | sort >"$here/declared"

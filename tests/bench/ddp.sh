@@ -17,6 +17,7 @@ fi
 
 texts="$(mktemp -d)"
 trap 'rm -rf "$texts"' EXIT
+trap 'exit 1' HUP INT TERM
 # Any tokens do; a .bin file is 16-bit tokens behind llm.c's header of 256 words.
 "$environment/bin/python" - "$texts/data.bin" $vocab <<'END'
 import array, random, sys

@@ -11,6 +11,7 @@ layers=12 heads=12 width=768 context=1024 vocab=50304 batch=16 steps=40
 
 texts="$(mktemp -d)"
 trap 'rm -rf "$texts"' EXIT
+trap 'exit 1' HUP INT TERM
 # Any tokens do; a .bin file is 16-bit tokens behind llm.c's header of 256 words.
 "$python" - "$texts/data.bin" $vocab <<'END'
 import array, random, sys

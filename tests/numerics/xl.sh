@@ -12,8 +12,15 @@ xl) shape="--heads 25 --width 1600 --vocab 50257 --context 64" limit=6144 layer=
 small) shape="--heads 4 --width 128 --context 32" limit=256 layer=256 tile=256KiB ;;
 *) echo "usage: xl.sh <zero-run> <gpt2> <data> [small]" >&2 && exit 2 ;;
 esac
-dir="$(mktemp -d)"
-trap 'rm -rf "$dir"' EXIT
+dir="$(mktemp -d)" job=
+
+# The job writes into the directory as long as it runs.
+end() {
+    [ -z "$job" ] || { kill "$job" && wait "$job" || true; }
+    rm -rf "$dir"
+}
+trap end EXIT
+trap 'exit 1' HUP INT TERM
 
 # KiB of the processes whose smaps_rollup are read; one that has ended meanwhile has none.
 add_up() {
@@ -43,8 +50,10 @@ train() {
         most=$((now > most ? now : most))
         sleep 0.1
     done
-    wait "$job" || { cat "$dir/said" && exit 1; }
-    grep -q ' step 2 loss ' "$dir/said" || { cat "$dir/said" && exit 1; }
+    status=0
+    wait "$job" || status=$?
+    job=
+    [ "$status" = 0 ] && grep -q ' step 2 loss ' "$dir/said" || { cat "$dir/said" && exit 1; }
 }
 
 train 12

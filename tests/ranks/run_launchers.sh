@@ -12,6 +12,7 @@ skip() {
 
 out="$(mktemp -d)"
 trap 'rm -rf "$out"' EXIT
+trap 'exit 1' HUP INT TERM
 
 # start <ranks> <command...>: by the launcher under test.
 case "$launcher" in

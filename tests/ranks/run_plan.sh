@@ -6,6 +6,7 @@ zero_run="$1"
 shift
 dir="$(mktemp -d)"
 trap 'rm -rf "$dir"' EXIT
+trap 'exit 1' HUP INT TERM
 
 # Rows of memory and slots: where the plan's number and the real one must be the same.
 rows() {
