@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/fault.h"
 #include "checkpoint/write_behind.h"
+#include "tests/sweep.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -143,6 +144,9 @@ static void what_is_made_is_written(void **state)
     static const size_t steps[] = {CKPT_BEHIND_MOST, 99991, 4000};
     const uint64_t allocations = base_allocation_count();
     for (size_t i = 0; i < 2 * 2 * 3 * 6; i++) {
+        // For each size, disk and number of threads another step.
+        if (!test_takes((int)(i + i / 6 + i / 18)))
+            continue;
         const size_t bytes = sizes[i % 6], step = steps[i / 6 % 3];
         const bool slow_disk = i / 18 % 2;
         begin(slow_disk ? 3000 : 0);

@@ -5,6 +5,7 @@
 #include "base/fault.h"
 #include "collectives/boot/boot.h"
 #include "collectives/direct/direct.h"
+#include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <math.h>
@@ -98,6 +99,8 @@ static void on_all(uint64_t timeout_ns, rank_fn fn)
 {
     static const char *const transports[] = {"threads", "shm", "tcp:threads", "tcp"};
     for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+        if (!test_takes_transport(transports[i]))
+            continue;
         atomic_store(told, 0);
         assert_true(run_ranks(transports[i], WORLD, timeout_ns, fn, NULL));
     }

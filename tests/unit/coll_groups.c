@@ -389,7 +389,7 @@ static void test_no_circle(void **state)
 {
     (void)state;
     for (int i = 0; i < TRANSPORTS; i++)
-        for (int world = 3; world <= 4; world++) {
+        for (int world = 3; world <= 4 && test_takes_transport(transports[i]); world++) {
             assert_true(run_ranks(transports[i], world, 0, ring, NULL));
             assert_true(run_ranks(transports[i], world, 0, crossed, NULL));
         }
@@ -487,6 +487,8 @@ static void test_failures(void **state)
     assert_true(run_ranks_killed(4, 3, die, NULL));
     (void)state;
     for (int i = 0; i < TRANSPORTS; i++) {
+        if (!test_takes_transport(transports[i]))
+            continue;
         assert_true(run_ranks(transports[i], 4, 0, diverge, NULL));
         assert_true(run_ranks(transports[i], 4, 0, leave, NULL));
         assert_true(run_ranks(transports[i], 4, 0, abort_group, NULL));
@@ -519,6 +521,8 @@ static void test_short_of_memory(void **state)
     // The tables of the split, of the group, of its link; what the ranks tell each other; pages.
     char *const faults[] = {"alloc@1", "alloc@3", "alloc@4",  "alloc@5",  "alloc@6",
                             "alloc@7", "alloc@9", "alloc@12", "alloc@13", "shm.allocate@1"};
+    if (!test_takes_transport("shm"))
+        skip();
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         assert_true(run_ranks("shm", 3, 0, short_of_memory, faults[i]));
 }

@@ -4,6 +4,7 @@
 //     unit.coll_sequences [sequences for each world] [first seed]
 
 #include "base/fault.h"
+#include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 #include "tests/unit/coll_reference.h"
 
@@ -571,6 +572,8 @@ static void test_threads(void **state)
 static void test_shm(void **state)
 {
     (void)state;
+    if (!test_takes_transport("shm"))
+        skip();
     run_all("shm");
 }
 
@@ -578,13 +581,16 @@ static void test_tcp(void **state)
 {
     (void)state;
     run_all("tcp:threads");
-    run_all("tcp");
+    if (test_takes_transport("tcp"))
+        run_all("tcp");
 }
 
 /** As where the kernel lets no process read another's memory. */
 static void test_copied(void **state)
 {
     (void)state;
+    if (!test_takes_transport("shm"))
+        skip();
     assert_int_equal(base_fault_set("shm.peek@1", NULL), ZERO_OK);
     run_all("shm");
     assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
