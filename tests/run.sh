@@ -47,7 +47,8 @@ step_asan_ubsan() {
     run asan-ubsan
 }
 
-# Ranks that are threads: the tests with the label `threads`.
+# Ranks that are threads: the tests with the label `threads`. By clang: gcc 12's runtime takes twice
+# the time.
 step_tsan() {
     build tsan
     run tsan
