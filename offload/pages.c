@@ -123,14 +123,14 @@ zero_result off_pages_create(struct off_pages *pages, size_t bytes, struct base_
     return ZERO_OK;
 }
 
-const char *off_pages_text(const struct off_pages *pages)
+const char *off_pages_text(enum off_page_kind kind)
 {
     static const char *const texts[] = {
         [OFF_PAGES_RESERVED] = "2 MiB pages (reserved)",
         [OFF_PAGES_TRANSPARENT] = "2 MiB pages (transparent)",
         [OFF_PAGES_PLAIN] = "4 KiB pages",
     };
-    return texts[pages->kind];
+    return texts[kind];
 }
 
 void off_pages_destroy(struct off_pages *pages)

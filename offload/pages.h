@@ -27,7 +27,7 @@ struct off_pages {
 zero_result off_pages_create(struct off_pages *pages, size_t bytes, struct base_error *error);
 
 /** "2 MiB pages (reserved)" and the like. */
-const char *off_pages_text(const struct off_pages *pages);
+const char *off_pages_text(enum off_page_kind kind);
 
 /** Gives it back, and makes it all zero; accepts such. */
 void off_pages_destroy(struct off_pages *pages);

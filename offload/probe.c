@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "offload/file.h"
-#include "offload/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -183,6 +182,7 @@ zero_result off_probe(struct off_probe *probe, const struct off_probe_config *co
         result = write_file(prober, error);
     if (!result)
         result = measure_all(prober, probe, error);
+    probe->pages = prober->pages.kind;
     if (result)
         *probe = (struct off_probe){.mixed_rate = 0};
     off_pages_destroy(&prober->pages);

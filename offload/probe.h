@@ -5,6 +5,7 @@
 #define OFFLOAD_PROBE_H
 
 #include "offload/io.h"
+#include "offload/pages.h"
 
 struct off_probe_config {
     const char *directory; /**< on the file system in question */
@@ -18,6 +19,7 @@ struct off_probe {
     double mixed_rate;            /**< and both together, with as many of either */
     size_t transfer_bytes;        /**< with which mixed_rate was reached: for off_io_config, */
     unsigned credits[OFF_DIRECTIONS];
+    enum off_page_kind pages; /**< of the memory that was used */
 };
 
 /**

@@ -163,8 +163,7 @@ zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct ba
     struct eng_tier_needs needs;
     if (eng_tier_needs(z, &z->placement, z->config.stage, z->config.rank, &needs, error))
         return error->result;
-    facts.files =
-        (struct eng_plan_files){needs.tiles, needs.buffers, needs.tile_bytes, eng_tier_pages(z)};
+    facts.files = (struct eng_plan_files){needs.tiles, needs.buffers, needs.tile_bytes};
     eng_tier_disk(z, &plan->disk);
     return eng_plan_write(plan, &facts, error);
 }

@@ -88,6 +88,7 @@ struct eng_fit {
 struct eng_plan_disk {
     uint64_t found; /**< bytes that are free, or in files that are used again */
     bool known;
+    const char *pages;  /**< of memory for tiles, as they were got; NULL: not known yet */
     double disk_rate;   /**< bytes a second of reads and writes together; 0: not probed */
     double memory_rate; /**< bytes a second that one core copies, read and written */
     struct eng_codec_rate codec;
@@ -113,7 +114,6 @@ struct eng_plan {
 /** State in files, of this rank. */
 struct eng_plan_files {
     size_t tiles, buffers, tile_bytes; /**< of the largest tile */
-    const char *pages;                 /**< of memory for tiles; NULL: not known yet */
 };
 
 /** What only the transport knows. All zero before there is one. */

@@ -127,7 +127,7 @@ static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan
         facts->config->nvme_dir, "found",
         plan->disk.known ? bytes_or_null(plan->disk.found) : json_null(), "tiles",
         (json_int_t)files->tiles, "tile_bytes", (json_int_t)files->tile_bytes, "buffers",
-        (json_int_t)files->buffers, "pages", files->pages, "io", facts->config->io, "recovery",
+        (json_int_t)files->buffers, "pages", plan->disk.pages, "io", facts->config->io, "recovery",
         facts->config->recovery, "disk_s", expects ? json_real(expected.disk_s) : json_null(),
         "memory_s", expects ? json_real(expected.memory_s) : json_null(), "compress",
         facts->config->compress, "helpers", (int)eng_compression_helpers(facts->config),

@@ -234,8 +234,8 @@ static void write_files(struct base_text *text, const struct eng_plan *plan,
                       eng_human(plan->disk.found, left));
     base_text_add(text, "\n  tiles        %zu of at most %s, %zu of them in memory at once",
                   files->tiles, eng_human(files->tile_bytes, size), files->buffers);
-    if (files->pages)
-        base_text_add(text, ", in %s", files->pages);
+    if (plan->disk.pages)
+        base_text_add(text, ", in %s", plan->disk.pages);
     base_text_add(text, "\n  io           %s\n", config->io);
     write_compression(text, plan, config);
     write_expectation(text, plan, config);

@@ -332,7 +332,7 @@ static void open_state(struct work *work, struct state *state, const struct off_
            codec             ? ", encoded"
            : state->in_place ? ", in place"
                              : "",
-           TILES, TILE_BYTES >> 10, BUFFERS, off_pages_text(off_stream_pages(state->stream)));
+           TILES, TILE_BYTES >> 10, BUFFERS, off_pages_text(off_stream_pages(state->stream)->kind));
     const int updates = work->updates;
     work->updates = 0;
     pass_of(work, state); // both places are written once

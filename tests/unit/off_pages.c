@@ -64,7 +64,7 @@ static void kinds_are_named(void **state)
         check_memory(2 * huge);
         assert_true(pages.kind >= cases[i].least);
         assert_int_equal(pages.huge_bytes == pages.bytes, pages.kind != OFF_PAGES_PLAIN);
-        assert_non_null(strstr(off_pages_text(&pages), texts[pages.kind]));
+        assert_non_null(strstr(off_pages_text(pages.kind), texts[pages.kind]));
         tear_down(state);
     }
 }

@@ -50,6 +50,17 @@ static void every_engine_has_rates(void **state)
     }
 }
 
+static void pages_are_those_that_were_got(void **state)
+{
+    (void)state;
+    assert_int_equal(base_fault_set("pages.reserved@1,pages.transparent@1", NULL), ZERO_OK);
+    assert_int_equal(measure(&off_engine_sync, temporary.directory), ZERO_OK);
+    assert_int_equal(probe.pages, OFF_PAGES_PLAIN);
+    assert_int_equal(base_fault_set("pages.reserved@1", NULL), ZERO_OK);
+    assert_int_equal(measure(&off_engine_sync, temporary.directory), ZERO_OK);
+    assert_int_not_equal(probe.pages, OFF_PAGES_RESERVED);
+}
+
 static void what_fails_leaves_nothing(void **state)
 {
     (void)state;
@@ -86,6 +97,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_engine_has_rates, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(pages_are_those_that_were_got, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_fails_leaves_nothing, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("off_probe", tests, NULL, NULL);

@@ -182,15 +182,12 @@ static void path_of(const zero_ctx *z, int rank, char path[ENG_TIER_PATH])
              z->tier ? z->tier->job : identify(z, UINT64_MAX), rank);
 }
 
-const char *eng_tier_pages(const zero_ctx *z)
-{
-    return z->tier && z->tier->stream ? off_pages_text(off_stream_pages(z->tier->stream)) : NULL;
-}
-
 void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
 {
     struct statvfs status;
     disk->known = false;
+    if (z->tier && z->tier->stream)
+        disk->pages = off_pages_text(off_stream_pages(z->tier->stream)->kind);
     if (!z->config.nvme || statvfs(z->config.nvme_dir, &status) != 0)
         return;
     disk->known = true;
@@ -216,6 +213,7 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
         return ZERO_OK;
     zero_result r = off_probe(&probe, &config, error);
     disk->disk_rate = probe.mixed_rate;
+    disk->pages = r ? NULL : off_pages_text(probe.pages);
     if (!r)
         r = eng_probe_memory(NULL, NULL, &disk->memory_rate, error);
     return r ? r : eng_codec_probe(&disk->codec, error);

@@ -46,11 +46,10 @@ struct eng_tier_needs {
 zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placement, int stage,
                            int rank, struct eng_tier_needs *needs, struct base_error *error);
 
-/** Pages of memory for tiles, as they were got; NULL: there are none yet. */
-const char *eng_tier_pages(const zero_ctx *z);
-/** Finds what is free in the directory of files. */
+/** Finds what is free in the directory of files, and how those are used that are open. */
 void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk);
-/** Finds how fast it is, and memory, in about a second. Errors as of off_probe(); ZERO_E_NOMEM. */
+/** Finds how it is used, how fast it is, and memory, in about a second. Errors as of off_probe();
+ * ZERO_E_NOMEM. */
 zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error);
 
 /** Opens the file, if the configuration asks for one. Collective. ZERO_E_STATE: another process has
