@@ -1,10 +1,12 @@
 #include "offload/file.h"
 
 #include "base/arena.h"
+#include "base/fault.h"
 #include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 // The unit of O_DIRECT for an open file; 0: this file system can't.
@@ -22,21 +24,39 @@ static size_t direct_unit(int fd)
     return usual;
 }
 
+// 0, or what is wrong.
+static int set_direct(int fd)
+{
+    const int failed = base_fault("file.direct");
+    if (failed != 0)
+        return failed;
+    const int flags = fcntl(fd, F_GETFL);
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0 ? errno : 0;
+}
+
 // Turns O_DIRECT on, where that can be had.
 static zero_result make_direct(struct off_file *file, struct base_error *error)
 {
     const size_t unit = direct_unit(file->fd);
-    const int flags = fcntl(file->fd, F_GETFL);
     file->unit = 1;
     if (unit == 0)
         return ZERO_OK;
-    if (flags < 0 || fcntl(file->fd, F_SETFL, flags | O_DIRECT) != 0)
-        return errno == EINVAL
+    const int failed = set_direct(file->fd);
+    if (failed != 0)
+        return failed == EINVAL
                    ? ZERO_OK
-                   : zero_fail_errno(error, ZERO_E_IO, errno, "%s: O_DIRECT", file->path);
-    file->direct = true;
-    file->unit = unit;
+                   : zero_fail_errno(error, ZERO_E_IO, failed, "%s: O_DIRECT", file->path);
+    file->unit = file->direct_unit = unit;
     return ZERO_OK;
+}
+
+const char *off_access_text(size_t direct_unit, char text[OFF_ACCESS_BYTES])
+{
+    if (direct_unit == 0)
+        snprintf(text, OFF_ACCESS_BYTES, "through the cache: this file system has no O_DIRECT");
+    else
+        snprintf(text, OFF_ACCESS_BYTES, "past the cache in units of %zu bytes", direct_unit);
+    return text;
 }
 
 zero_result off_file_open(struct off_file *file, const char *path, int flags, mode_t mode,

@@ -1,6 +1,8 @@
 /**
  * offload/file.h: a file that is read and written past the system's cache, where the file system
  * can do that.
+ *
+ * Points of base/fault.h: file.direct (O_DIRECT is not to be had; einval: of this file system).
  */
 #ifndef OFFLOAD_FILE_H
 #define OFFLOAD_FILE_H
@@ -11,11 +13,16 @@
 #include <sys/types.h>
 
 struct off_file {
-    int fd;      /**< -1: none */
-    bool direct; /**< O_DIRECT */
-    size_t unit; /**< what memory, offsets and sizes are multiples of; 1 without O_DIRECT */
+    int fd;             /**< -1: none */
+    size_t unit;        /**< what memory, offsets and sizes are multiples of; 1 without O_DIRECT */
+    size_t direct_unit; /**< the same with it; 0: this file system has none */
     char *path;
 };
+
+enum { OFF_ACCESS_BYTES = 80 };
+
+/** "past the cache in units of 4096 bytes" and the like; returns `text`. */
+const char *off_access_text(size_t direct_unit, char text[OFF_ACCESS_BYTES]);
 
 /**
  * Opens for reading and writing; `flags` are open(2)'s further ones, `mode` is used with O_CREAT.

@@ -183,6 +183,7 @@ zero_result off_probe(struct off_probe *probe, const struct off_probe_config *co
     if (!result)
         result = measure_all(prober, probe, error);
     probe->pages = prober->pages.kind;
+    probe->direct_unit = prober->file.direct_unit;
     if (result)
         *probe = (struct off_probe){.mixed_rate = 0};
     off_pages_destroy(&prober->pages);

@@ -19,7 +19,8 @@ struct off_probe {
     double mixed_rate;            /**< and both together, with as many of either */
     size_t transfer_bytes;        /**< with which mixed_rate was reached: for off_io_config, */
     unsigned credits[OFF_DIRECTIONS];
-    enum off_page_kind pages; /**< of the memory that was used */
+    enum off_page_kind pages; /**< of the memory that was used, */
+    size_t direct_unit;       /**< and of the file: off_file's */
 };
 
 /**

@@ -89,6 +89,8 @@ struct eng_plan_disk {
     uint64_t found; /**< bytes that are free, or in files that are used again */
     bool known;
     const char *pages;  /**< of memory for tiles, as they were got; NULL: not known yet */
+    bool opened;        /**< a file there was: it is known how they are read and written, */
+    size_t direct_unit; /**< off_file's */
     double disk_rate;   /**< bytes a second of reads and writes together; 0: not probed */
     double memory_rate; /**< bytes a second that one core copies, read and written */
     struct eng_codec_rate codec;

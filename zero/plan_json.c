@@ -121,18 +121,20 @@ static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan
     struct eng_expectation expected;
     const bool expects = eng_plan_expects(plan, facts->config, &expected);
     return json_pack(
-        "{s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:s, s:o, s:o, s:s, s:i, "
+        "{s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:o, s:s, s:o, s:o, s:s, s:i, "
         "s:o, s:o, s:o}",
         "bytes", describe_spread(&plan->in_files), "files", describe_each_file(plan), "directory",
         facts->config->nvme_dir, "found",
         plan->disk.known ? bytes_or_null(plan->disk.found) : json_null(), "tiles",
         (json_int_t)files->tiles, "tile_bytes", (json_int_t)files->tile_bytes, "buffers",
-        (json_int_t)files->buffers, "pages", plan->disk.pages, "io", facts->config->io, "recovery",
-        facts->config->recovery, "disk_s", expects ? json_real(expected.disk_s) : json_null(),
-        "memory_s", expects ? json_real(expected.memory_s) : json_null(), "compress",
-        facts->config->compress, "helpers", (int)eng_compression_helpers(facts->config),
-        "compresses", expects ? json_boolean(expected.compresses) : json_null(),
-        "compressed_disk_s", expects ? json_real(expected.encoded_s) : json_null(), "compress_s",
+        (json_int_t)files->buffers, "pages", plan->disk.pages, "io", facts->config->io,
+        "direct_unit", plan->disk.opened ? bytes_or_null(plan->disk.direct_unit) : json_null(),
+        "recovery", facts->config->recovery, "disk_s",
+        expects ? json_real(expected.disk_s) : json_null(), "memory_s",
+        expects ? json_real(expected.memory_s) : json_null(), "compress", facts->config->compress,
+        "helpers", (int)eng_compression_helpers(facts->config), "compresses",
+        expects ? json_boolean(expected.compresses) : json_null(), "compressed_disk_s",
+        expects ? json_real(expected.encoded_s) : json_null(), "compress_s",
         expects ? json_real(expected.codec_s) : json_null());
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include "offload/file.h"
 #include "zero/kernels/kernels.h"
 
 #include <inttypes.h>
@@ -218,7 +219,7 @@ static void write_files(struct base_text *text, const struct eng_plan *plan,
 {
     const struct eng_config *config = facts->config;
     const struct eng_plan_files *files = &facts->files;
-    char size[32], left[32];
+    char size[32], left[32], access[OFF_ACCESS_BYTES];
     if (!config->nvme)
         return;
     base_text_add(text, "on NVMe, bytes of this rank\n");
@@ -236,7 +237,10 @@ static void write_files(struct base_text *text, const struct eng_plan *plan,
                   files->tiles, eng_human(files->tile_bytes, size), files->buffers);
     if (plan->disk.pages)
         base_text_add(text, ", in %s", plan->disk.pages);
-    base_text_add(text, "\n  io           %s\n", config->io);
+    base_text_add(text, "\n  io           %s", config->io);
+    if (plan->disk.opened)
+        base_text_add(text, ", %s", off_access_text(plan->disk.direct_unit, access));
+    base_text_add(text, "\n");
     write_compression(text, plan, config);
     write_expectation(text, plan, config);
     base_text_add(text, "  recovery     %s\n",

@@ -32,15 +32,16 @@ done
 # State in files: what moves it, how long a step takes it, and nothing of it is made.
 "$zero_run" --plan -o offload_optimizer=nvme -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
 grep -Eq ' in memory at once, in (2 MiB pages \((reserved|transparent)\)|4 KiB pages)$' "$dir/plan" &&
+    grep -Eq '^  io           (uring|threads|sync), (past the cache in units of [0-9]+ bytes|through the cache: this file system has no O_DIRECT)$' "$dir/plan" &&
     grep -q '^  a step       [0-9.]* .* read and [0-9.]* .* written by all ranks: about ' "$dir/plan" &&
     grep -Eq '^  compress     auto, by [1-4] threads?: to 0\.[0-9]+ of ' "$dir/plan" &&
     grep -Eq '^  limit        (the disk|memory|compression): the update itself is about ' "$dir/plan" || {
     echo "nothing is expected of the disk:" && cat "$dir/plan" "$dir/said" && exit 1
 }
-ZERO_FAULT=pages.reserved@1+,pages.transparent@1+ "$zero_run" --plan=json \
+ZERO_FAULT=pages.reserved@1+,pages.transparent@1+,file.direct:einval@1 "$zero_run" --plan=json \
     -o offload_optimizer=nvme -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
-grep -q '"pages": "4 KiB pages",' "$dir/plan" || {
-    echo "no page size:" && cat "$dir/plan" "$dir/said" && exit 1
+grep -q '"pages": "4 KiB pages",' "$dir/plan" && grep -q '"direct_unit": 0,' "$dir/plan" || {
+    echo "not how files are used:" && cat "$dir/plan" "$dir/said" && exit 1
 }
 [ -z "$(find "$dir" -name '*.slots')" ] || { echo "a plan has made files" && exit 1; }
 

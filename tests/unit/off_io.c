@@ -449,6 +449,7 @@ static void wrong_arguments_are_refused(void **state)
     struct rig rig = make_rig(&off_engine_sync);
     const struct off_request good = {
         .file = rig.number, .memory = pages.memory, .bytes = REQUEST_BYTES, .what = "it"};
+    const bool direct = rig.file.unit > 1;
     struct off_request bad[6];
     for (size_t i = 0; i < 6; i++)
         bad[i] = good;
@@ -458,8 +459,8 @@ static void wrong_arguments_are_refused(void **state)
     bad[3].memory = (unsigned char *)pages.memory + FILE_BYTES - REQUEST_BYTES + 4096;
     bad[3].bytes = pages.bytes;
     bad[4].file = -1;
-    bad[5].offset = rig.file.direct ? 100 : 0;
-    for (size_t i = 0; i < (rig.file.direct ? 6 : 5); i++) {
+    bad[5].offset = direct ? 100 : 0;
+    for (size_t i = 0; i < (direct ? 6 : 5); i++) {
         base_error_clear(&failure);
         assert_int_equal(off_io_submit(rig.io, &bad[i], &failure), ZERO_E_INVALID);
         assert_non_null(strstr(failure.message, "it: "));

@@ -1,9 +1,11 @@
 // offload/probe.h: a disk has rates, and what fails leaves nothing.
 #include "base/fault.h"
+#include "offload/file.h"
 #include "offload/io/engine.h"
 #include "offload/probe.h"
 #include "tests/unit/temporary.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 
@@ -61,6 +63,21 @@ static void pages_are_those_that_were_got(void **state)
     assert_int_not_equal(probe.pages, OFF_PAGES_RESERVED);
 }
 
+static void a_file_without_direct_is_told(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const struct off_engine *engine = off_engine_at((size_t)i);
+        assert_int_equal(base_fault_set(i ? "file.direct:einval@1" : NULL, NULL), ZERO_OK);
+        assert_int_equal(measure(engine, temporary.directory), ZERO_OK);
+        struct off_file file;
+        base_fault_set(NULL, NULL);
+        assert_int_equal(off_file_open(&file, temporary.directory, O_TMPFILE, 0600, NULL), ZERO_OK);
+        assert_int_equal(probe.direct_unit, i ? 0 : file.direct_unit);
+        off_file_close(&file, NULL);
+    }
+}
+
 static void what_fails_leaves_nothing(void **state)
 {
     (void)state;
@@ -98,6 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_engine_has_rates, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pages_are_those_that_were_got, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_without_direct_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_fails_leaves_nothing, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("off_probe", tests, NULL, NULL);

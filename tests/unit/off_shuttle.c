@@ -238,6 +238,18 @@ static void moves_in_any_order(void **state)
                 moves_of(engine, buffers[b]);
 }
 
+// Where the file system has no O_DIRECT.
+static void moves_go_through_the_cache(void **state)
+{
+    (void)state;
+    const struct off_engine *engine;
+    for (size_t e = 0; (engine = off_engine_at(e)); e++) {
+        base_fault_set("file.direct:einval@1+", NULL);
+        moves_of(engine, 2);
+        assert_int_equal(base_fault_fired(), 1);
+    }
+}
+
 // What is written elsewhere than in place is current when it is recorded, and not before.
 static void records_make_it_current(void **state)
 {
@@ -632,6 +644,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(moves_in_any_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(moves_go_through_the_cache, set_up, tear_down),
         cmocka_unit_test_setup_teardown(records_make_it_current, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_tile_may_be_one_byte, set_up, tear_down),
         cmocka_unit_test_setup_teardown(failures_are_told, set_up, tear_down),

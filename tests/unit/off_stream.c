@@ -114,6 +114,18 @@ static void passes_leave_what_was_put(void **state)
                 passes_of(engine, buffers[b], (size_t)number);
 }
 
+// Where the file system has no O_DIRECT.
+static void passes_go_through_the_cache(void **state)
+{
+    (void)state;
+    const struct off_engine *engine;
+    for (size_t e = 0; (engine = off_engine_at(e)); e++) {
+        base_fault_set("file.direct:einval@1+", NULL);
+        passes_of(engine, 3, FILLING + e);
+        assert_int_equal(base_fault_fired(), 2);
+    }
+}
+
 // At any time, and what is in the file is read all the same.
 static void encoding_can_begin_and_end(void **state)
 {
@@ -620,6 +632,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(passes_leave_what_was_put, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(passes_go_through_the_cache, set_up, tear_down),
         cmocka_unit_test_setup_teardown(encoding_can_begin_and_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_second_user_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_step_before_is_there, set_up, tear_down),

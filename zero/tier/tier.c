@@ -188,6 +188,10 @@ void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
     disk->known = false;
     if (z->tier && z->tier->stream)
         disk->pages = off_pages_text(off_stream_pages(z->tier->stream)->kind);
+    if (z->tier && z->tier->slots) {
+        disk->opened = true;
+        disk->direct_unit = off_slots_file(z->tier->slots)->direct_unit;
+    }
     if (!z->config.nvme || statvfs(z->config.nvme_dir, &status) != 0)
         return;
     disk->known = true;
@@ -213,6 +217,8 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
         return ZERO_OK;
     zero_result r = off_probe(&probe, &config, error);
     disk->disk_rate = probe.mixed_rate;
+    disk->opened = !r;
+    disk->direct_unit = probe.direct_unit;
     disk->pages = r ? NULL : off_pages_text(probe.pages);
     if (!r)
         r = eng_probe_memory(NULL, NULL, &disk->memory_rate, error);
