@@ -13,6 +13,8 @@
 static size_t direct_unit(int fd)
 {
     const size_t usual = BASE_DIRECT_UNIT;
+    if (base_fault("file.unit") != 0)
+        return 2 * usual;
 #ifdef STATX_DIOALIGN
     struct statx status;
     if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
@@ -41,6 +43,10 @@ static zero_result make_direct(struct off_file *file, struct base_error *error)
     file->unit = 1;
     if (unit == 0)
         return ZERO_OK;
+    if (unit > BASE_DIRECT_UNIT) {
+        file->direct_unit = unit;
+        return ZERO_OK;
+    }
     const int failed = set_direct(file->fd);
     if (failed != 0)
         return failed == EINVAL
@@ -54,6 +60,10 @@ const char *off_access_text(size_t direct_unit, char text[OFF_ACCESS_BYTES])
 {
     if (direct_unit == 0)
         snprintf(text, OFF_ACCESS_BYTES, "through the cache: this file system has no O_DIRECT");
+    else if (direct_unit > BASE_DIRECT_UNIT)
+        snprintf(text, OFF_ACCESS_BYTES,
+                 "through the cache: O_DIRECT takes units of %zu bytes here, more than %d",
+                 direct_unit, BASE_DIRECT_UNIT);
     else
         snprintf(text, OFF_ACCESS_BYTES, "past the cache in units of %zu bytes", direct_unit);
     return text;

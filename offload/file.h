@@ -2,7 +2,11 @@
  * offload/file.h: a file that is read and written past the system's cache, where the file system
  * can do that.
  *
- * Points of base/fault.h: file.direct (O_DIRECT is not to be had; einval: of this file system).
+ * Whoever uses it rounds memory, offsets and sizes to multiples of BASE_DIRECT_UNIT. Where O_DIRECT
+ * would take larger ones, files go through the cache.
+ *
+ * Points of base/fault.h: file.direct (O_DIRECT is not to be had; einval: of this file system),
+ * file.unit (its unit is too large).
  */
 #ifndef OFFLOAD_FILE_H
 #define OFFLOAD_FILE_H
@@ -15,11 +19,12 @@
 struct off_file {
     int fd;             /**< -1: none */
     size_t unit;        /**< what memory, offsets and sizes are multiples of; 1 without O_DIRECT */
-    size_t direct_unit; /**< the same with it; 0: this file system has none */
+    size_t direct_unit; /**< the same with it; 0: this file system has none; more than
+                             BASE_DIRECT_UNIT: nor has the file */
     char *path;
 };
 
-enum { OFF_ACCESS_BYTES = 80 };
+enum { OFF_ACCESS_BYTES = 96 };
 
 /** "past the cache in units of 4096 bytes" and the like; returns `text`. */
 const char *off_access_text(size_t direct_unit, char text[OFF_ACCESS_BYTES]);

@@ -1,6 +1,7 @@
 #include "zero/plan.h"
 
 #include "base/arena.h"
+#include "base/file.h"
 #include "zero/kernels/kernels.h"
 
 #include <jansson.h>
@@ -118,6 +119,7 @@ static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan
     const struct eng_plan_files *files = &facts->files;
     if (!facts->config->nvme)
         return json_null();
+    const bool cached = plan->disk.direct_unit > BASE_DIRECT_UNIT;
     struct eng_expectation expected;
     const bool expects = eng_plan_expects(plan, facts->config, &expected);
     return json_pack(
@@ -128,7 +130,8 @@ static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan
         plan->disk.known ? bytes_or_null(plan->disk.found) : json_null(), "tiles",
         (json_int_t)files->tiles, "tile_bytes", (json_int_t)files->tile_bytes, "buffers",
         (json_int_t)files->buffers, "pages", plan->disk.pages, "io", facts->config->io,
-        "direct_unit", plan->disk.opened ? bytes_or_null(plan->disk.direct_unit) : json_null(),
+        "direct_unit",
+        plan->disk.opened ? bytes_or_null(cached ? 0 : plan->disk.direct_unit) : json_null(),
         "recovery", facts->config->recovery, "disk_s",
         expects ? json_real(expected.disk_s) : json_null(), "memory_s",
         expects ? json_real(expected.memory_s) : json_null(), "compress", facts->config->compress,

@@ -69,6 +69,20 @@ static void without_direct_it_is_told(void **state)
                         "through the cache: this file system has no O_DIRECT");
 }
 
+// Whatever asks for more than memory and files are cut for would be refused later, by EINVAL.
+static void a_large_unit_is_left_alone(void **state)
+{
+    (void)state;
+    char text[OFF_ACCESS_BYTES];
+    assert_int_equal(open_with("file.unit@1"), ZERO_OK);
+    assert_false(is_direct());
+    assert_int_equal(file.unit, 1);
+    assert_int_equal(file.direct_unit, 2 * BASE_DIRECT_UNIT);
+    assert_string_equal(off_access_text(file.direct_unit, text),
+                        "through the cache: O_DIRECT takes units of 8192 bytes here, more than "
+                        "4096");
+}
+
 static void another_failure_is_one(void **state)
 {
     (void)state;
@@ -82,6 +96,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(unit_and_flag_are_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(without_direct_it_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_large_unit_is_left_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_failure_is_one, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("off_file", tests, NULL, NULL);
