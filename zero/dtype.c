@@ -51,6 +51,15 @@ void eng_narrow(const struct eng_kernels *kernels, zero_dtype dtype, const float
         memcpy(to, from, count * sizeof *from);
 }
 
+void eng_round(const struct eng_kernels *kernels, zero_dtype dtype, uint64_t key, uint64_t first,
+               size_t count, const float *from, void *to)
+{
+    if (dtype == ZERO_BF16)
+        kernels->round_bf16(key, first, count, from, to);
+    else
+        kernels->round_f16(key, first, count, from, to);
+}
+
 void eng_convert(const struct eng_kernels *kernels, zero_dtype from_dtype, const void *from,
                  zero_dtype to_dtype, void *to, size_t count)
 {

@@ -27,6 +27,10 @@ void eng_widen(const struct eng_kernels *kernels, zero_dtype dtype, const void *
 void eng_narrow(const struct eng_kernels *kernels, zero_dtype dtype, const float *from,
                 size_t count, void *to);
 
+/** fp32 to bf16 or f16, stochastic: round_bf16() and round_f16() of the kernels. */
+void eng_round(const struct eng_kernels *kernels, zero_dtype dtype, uint64_t key, uint64_t first,
+               size_t count, const float *from, void *to);
+
 /** Any of the types to any other, rounded once, to nearest even. */
 void eng_convert(const struct eng_kernels *kernels, zero_dtype from_dtype, const void *from,
                  zero_dtype to_dtype, void *to, size_t count);

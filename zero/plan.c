@@ -49,6 +49,13 @@ const struct eng_plan_name eng_file_names[ENG_FILES] = {
     [ENG_FILE_SUMS] = {"gradient sums", "gradient_sums"},
 };
 
+const struct eng_plan_name eng_limit_names[ENG_LIMITS] = {
+    [ENG_LIMIT_DISK] = {"the disk", "disk"},
+    [ENG_LIMIT_MEMORY] = {"memory", "memory"},
+    [ENG_LIMIT_COMPUTE] = {"computing", "compute"},
+    [ENG_LIMIT_CODEC] = {"compression", "compression"},
+};
+
 const char *eng_plan_gather(const struct eng_config *config)
 {
     return config->stage == 0 ? "none" : config->shared ? "shared" : "copy";
@@ -187,6 +194,21 @@ void eng_plan_moves(const struct eng_plan *plan, uint64_t *read, uint64_t *writt
     }
 }
 
+/** Of what goes on side by side. */
+static void find_limit(struct eng_expectation *expected)
+{
+    const double seconds[ENG_LIMITS] = {
+        [ENG_LIMIT_DISK] = expected->compresses ? expected->encoded_s : expected->disk_s,
+        [ENG_LIMIT_MEMORY] = expected->memory_s,
+        [ENG_LIMIT_COMPUTE] = expected->compute_s,
+        [ENG_LIMIT_CODEC] = expected->compresses ? expected->codec_s : 0,
+    };
+    for (int i = 0; i < ENG_LIMITS; i++)
+        if (seconds[i] > seconds[expected->limit])
+            expected->limit = (enum eng_limit)i;
+    expected->step_s = seconds[expected->limit];
+}
+
 bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *config,
                       struct eng_expectation *expected)
 {
@@ -197,16 +219,18 @@ bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *conf
     if (disk->disk_rate <= 0 || disk->memory_rate <= 0)
         return false;
     eng_plan_moves(plan, &read, &written);
-    // The host's ranks share the disk; each updates its own on a core, and has its own helpers.
+    // The host's ranks share the disk; each updates its own, and has its own threads and helpers.
     const double moved = (double)eng_plan_of_host(plan, state->read.sum + state->written.sum);
     const double largest = (double)(state->read.most + state->written.most);
     expected->disk_s = (double)eng_plan_of_host(plan, read + written) / disk->disk_rate;
     expected->memory_s = largest / disk->memory_rate;
+    expected->compute_s = disk->update.unknown ? 0 : largest / disk->update.bytes_s;
     expected->encoded_s = expected->disk_s - moved * (1 - disk->codec.ratio) / disk->disk_rate;
     expected->codec_s = largest / (disk->codec.bytes_s * eng_compression_threads(config));
     if (strcmp(config->compress, "auto") == 0)
-        expected->compresses = expected->disk_s > expected->memory_s &&
+        expected->compresses = expected->disk_s > fmax(expected->memory_s, expected->compute_s) &&
                                fmax(expected->encoded_s, expected->codec_s) < expected->disk_s;
+    find_limit(expected);
     return true;
 }
 

@@ -10,6 +10,7 @@
 #include "zero/config.h"
 #include "zero/layout.h"
 #include "zero/placement.h"
+#include "zero/probe.h"
 #include "zero/tier/use.h"
 #include "zero/updater.h"
 
@@ -92,7 +93,8 @@ struct eng_plan_disk {
     bool opened;        /**< a file there was: it is known how they are read and written, */
     size_t direct_unit; /**< off_file's */
     double disk_rate;   /**< bytes a second of reads and writes together; 0: not probed */
-    double memory_rate; /**< bytes a second that one core copies, read and written */
+    double memory_rate; /**< bytes a second that a rank's threads copy, read and written */
+    struct eng_update_rate update;
     struct eng_codec_rate codec;
 };
 
@@ -184,11 +186,17 @@ extern const struct eng_plan_name eng_file_names[ENG_FILES];
 
 /** Bytes of all ranks that a step reads and writes. */
 void eng_plan_moves(const struct eng_plan *plan, uint64_t *read, uint64_t *written);
-/** What a step will take, in seconds. */
+enum eng_limit { ENG_LIMIT_DISK, ENG_LIMIT_MEMORY, ENG_LIMIT_COMPUTE, ENG_LIMIT_CODEC, ENG_LIMITS };
+extern const struct eng_plan_name eng_limit_names[ENG_LIMITS];
+
+/** What a step will take, in seconds, beside forward and backward. */
 struct eng_expectation {
-    double disk_s, memory_s;   /**< of what it moves, and of the update in memory */
-    double encoded_s, codec_s; /**< of the former with state compressed, and of compressing it */
+    double disk_s, memory_s;   /**< of what it moves, and of the state in memory */
+    double compute_s;          /**< of the update without memory; 0: not known */
+    double encoded_s, codec_s; /**< of the disk with state compressed, and of compressing it */
     bool compresses;           /**< whether it will, with the configured key */
+    double step_s;             /**< all of that goes on side by side: what takes longest, */
+    enum eng_limit limit;      /**< which is this */
 };
 /** false: nobody knows. */
 bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *config,

@@ -113,32 +113,43 @@ static json_t *describe_each_file(const struct eng_plan *plan)
     return object;
 }
 
+/** What a step is expected to take, added to the description of files; null where nobody knows. */
+static json_t *with_expectation(json_t *files, const struct eng_plan *plan,
+                                const struct eng_plan_facts *facts)
+{
+    struct eng_expectation expected;
+    const bool knows = eng_plan_expects(plan, facts->config, &expected);
+    const bool computes = knows && !plan->disk.update.unknown;
+    files = with(files, "disk_s", real_or_null(knows, expected.disk_s));
+    files = with(files, "memory_s", real_or_null(knows, expected.memory_s));
+    files = with(files, "compute_s", real_or_null(computes, expected.compute_s));
+    files = with(files, "compresses", knows ? json_boolean(expected.compresses) : json_null());
+    files = with(files, "compressed_disk_s", real_or_null(knows, expected.encoded_s));
+    files = with(files, "compress_s", real_or_null(knows, expected.codec_s));
+    files = with(files, "step_s", real_or_null(knows, expected.step_s));
+    return with(files, "limit",
+                knows ? json_string(eng_limit_names[expected.limit].key) : json_null());
+}
+
 /** null: there are none. */
 static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan_facts *facts)
 {
     const struct eng_plan_files *files = &facts->files;
+    const bool cached = plan->disk.direct_unit > BASE_DIRECT_UNIT;
     if (!facts->config->nvme)
         return json_null();
-    const bool cached = plan->disk.direct_unit > BASE_DIRECT_UNIT;
-    struct eng_expectation expected;
-    const bool expects = eng_plan_expects(plan, facts->config, &expected);
-    return json_pack(
-        "{s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:o, s:s, s:o, s:o, s:s, s:i, "
-        "s:o, s:o, s:o}",
-        "bytes", describe_spread(&plan->in_files), "files", describe_each_file(plan), "directory",
+    json_t *object = json_pack(
+        "{s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:o, s:s, s:s, s:i}", "bytes",
+        describe_spread(&plan->in_files), "files", describe_each_file(plan), "directory",
         facts->config->nvme_dir, "found",
         plan->disk.known ? bytes_or_null(plan->disk.found) : json_null(), "tiles",
         (json_int_t)files->tiles, "tile_bytes", (json_int_t)files->tile_bytes, "buffers",
         (json_int_t)files->buffers, "pages", plan->disk.pages, "io", facts->config->io,
         "direct_unit",
         plan->disk.opened ? bytes_or_null(cached ? 0 : plan->disk.direct_unit) : json_null(),
-        "recovery", facts->config->recovery, "disk_s",
-        expects ? json_real(expected.disk_s) : json_null(), "memory_s",
-        expects ? json_real(expected.memory_s) : json_null(), "compress", facts->config->compress,
-        "helpers", (int)eng_compression_helpers(facts->config), "compresses",
-        expects ? json_boolean(expected.compresses) : json_null(), "compressed_disk_s",
-        expects ? json_real(expected.encoded_s) : json_null(), "compress_s",
-        expects ? json_real(expected.codec_s) : json_null());
+        "recovery", facts->config->recovery, "compress", facts->config->compress, "helpers",
+        (int)eng_compression_helpers(facts->config));
+    return with_expectation(object, plan, facts);
 }
 
 static json_t *describe_memory(const struct eng_plan *plan, const struct eng_plan_facts *facts)

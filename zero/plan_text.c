@@ -182,7 +182,23 @@ static void write_compression(struct base_text *text, const struct eng_plan *pla
                                             : "; the first updates decide, most likely against it");
 }
 
-/** What zero_step() will take, beside whatever else it does. */
+/** What an update will take of memory and of processors. */
+static void write_update(struct base_text *text, const struct eng_plan_disk *disk,
+                         const struct eng_expectation *expected)
+{
+    char rate[32];
+    base_text_add(text, "  in memory    about %.3g s, as a rank copies %s a second\n",
+                  expected->memory_s, eng_human((uint64_t)disk->memory_rate, rate));
+    if (disk->update.unknown)
+        base_text_add(text, "  computing    not known: %s\n", disk->update.unknown);
+    else
+        base_text_add(text,
+                      "  computing    about %.3g s, as a rank updates %s of state a second in its "
+                      "caches\n",
+                      expected->compute_s, eng_human((uint64_t)disk->update.bytes_s, rate));
+}
+
+/** What a step will take, beside whatever else it does. */
 static void write_expectation(struct base_text *text, const struct eng_plan *plan,
                               const struct eng_config *config)
 {
@@ -204,13 +220,11 @@ static void write_expectation(struct base_text *text, const struct eng_plan *pla
                       "  of it        %s read of working copies, if each unit is gathered twice "
                       "in a micro-batch\n",
                       eng_human(plan->files[ENG_FILE_PARAMS].read.sum, from));
-    const double disk_s = expected.compresses ? expected.encoded_s : expected.disk_s;
-    const double codec_s = expected.compresses ? expected.codec_s : 0;
-    base_text_add(text, "  limit        %s: the update itself is about %.3g s\n",
-                  codec_s > disk_s && codec_s > expected.memory_s ? "compression"
-                  : disk_s > expected.memory_s                    ? "the disk"
-                                                                  : "memory",
-                  expected.memory_s);
+    write_update(text, &plan->disk, &expected);
+    base_text_add(text,
+                  "  expected     about %.3g s a step, beside forward and backward; the limit is "
+                  "%s\n",
+                  expected.step_s, eng_limit_names[expected.limit].title);
 }
 
 /** State in files: how much, where, and by what it moves. */

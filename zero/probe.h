@@ -1,11 +1,12 @@
 /**
- * zero/probe.h: how fast memory of the host is.
+ * zero/probe.h: how fast memory of the host is, and how fast an update could be without it.
  */
 #ifndef ZERO_PROBE_H
 #define ZERO_PROBE_H
 
 #include "base/pool.h"
 #include "collectives/comm.h"
+#include "zero/zero.h"
 
 #include <stddef.h>
 
@@ -17,6 +18,18 @@ size_t eng_probe_bytes(int threads);
  * caches hold; pool NULL: one thread. With a communicator, *collective*: all its ranks at the same
  * time. ZERO_E_NOMEM; failures of the communicator are not in `error`. */
 zero_result eng_probe_memory(struct base_pool *pool, struct coll_comm *comm, double *rate,
+                             struct base_error *error);
+
+/** What an update of the host's is without memory: how many bytes of state this rank's threads
+ * update a second, read and written together, of a block that stays in their caches. By the
+ * optimizer, and in the types, of the tensor with the most elements of those that train. */
+struct eng_update_rate {
+    double bytes_s;
+    const char *unknown; /**< bytes_s is 0, for this reason; else NULL */
+};
+
+/** Finds it, in some 20 ms. ZERO_E_NOMEM. */
+zero_result eng_probe_update(const zero_ctx *z, struct eng_update_rate *rate,
                              struct base_error *error);
 
 #endif

@@ -22,15 +22,6 @@ uint64_t eng_rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint
     return base_hash64(parts, sizeof parts, z->model.params[slice->param].name_hash);
 }
 
-static void store(const zero_ctx *z, zero_dtype dtype, uint64_t key, uint64_t first, size_t count,
-                  const float *from, void *to)
-{
-    if (dtype == ZERO_BF16)
-        z->kernels->round_bf16(key, first, count, from, to);
-    else
-        z->kernels->round_f16(key, first, count, from, to);
-}
-
 /** At most a granule of a segment, from element `first` of its section on. */
 static void update_tile(const zero_ctx *z, const struct eng_segment *segment, size_t first,
                         size_t count)
@@ -56,12 +47,12 @@ static void update_tile(const zero_ctx *z, const struct eng_segment *segment, si
     }
     group->optimizer->update(&group->choice, z->kernels, &z->scalars[segment->group], &run);
     if (!master)
-        store(z, dtype, eng_rounding_key(z, segment->slice, FOR_WEIGHT, z->prepared), element,
-              count, tile.weight, weights);
+        eng_round(z->kernels, dtype, eng_rounding_key(z, segment->slice, FOR_WEIGHT, z->prepared),
+                  element, count, tile.weight, weights);
     for (int k = 0; k < group->optimizer->moments && !wide_moments; k++)
-        store(z, z->config.moment_dtype,
-              eng_rounding_key(z, segment->slice, FOR_MOMENT + (uint64_t)k, z->prepared), element,
-              count, tile.moment[k], eng_moments(z, k, segment->section, first));
+        eng_round(z->kernels, z->config.moment_dtype,
+                  eng_rounding_key(z, segment->slice, FOR_MOMENT + (uint64_t)k, z->prepared),
+                  element, count, tile.moment[k], eng_moments(z, k, segment->section, first));
 }
 
 void eng_update_rounded(const zero_ctx *z, const struct eng_segment *segment)

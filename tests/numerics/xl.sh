@@ -59,7 +59,7 @@ train() {
 train 12
 few=$most
 train 48
-grep -hE '^  (a step .* disk|need) |[]] (step|time|memory|fingerprint) ' "$dir/plan" "$dir/said"
+grep -hE '^  (a step .* disk|expected|need) |[]] (step|time|memory|fingerprint) ' "$dir/plan" "$dir/said"
 echo "at most $((few / 1024)) MiB at 12 layers, $((most / 1024)) MiB at 48"
 [ "$most" -lt $((limit * 1024)) ] || { echo "that is more than $limit MiB" && exit 1; }
 [ $((most - few)) -lt $((36 * layer)) ] || { echo "that is more than $layer KiB a layer" && exit 1; }

@@ -221,7 +221,9 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
     disk->direct_unit = probe.direct_unit;
     disk->pages = r ? NULL : off_pages_text(probe.pages);
     if (!r)
-        r = eng_probe_memory(NULL, NULL, &disk->memory_rate, error);
+        r = eng_probe_memory(z->pool, NULL, &disk->memory_rate, error);
+    if (!r)
+        r = eng_probe_update(z, &disk->update, error);
     return r ? r : eng_codec_probe(&disk->codec, error);
 }
 
