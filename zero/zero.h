@@ -724,6 +724,11 @@ typedef struct zero_statistics {
                                        moved where they are compressed */
     double state_wait_s;          /**< waiting for them, mostly inside zero_step() */
     uint64_t state_compressed;    /**< 1: tiles are written compressed at present (compress) */
+    /* offload_params=nvme, offload_grads=nvme: moved from and to these files of this rank. */
+    uint64_t params_read_bytes, params_written_bytes;
+    uint64_t sums_read_bytes, sums_written_bytes;
+    uint64_t io_repeated; /**< transfers of all files that were cut short, and calls that the kernel
+                               put off: the rest was asked for again */
 } zero_statistics;
 
 /** *Local*; stats->struct_size set by the caller. */

@@ -52,6 +52,28 @@ static void print_time(const struct trainer *t, const zero_statistics *s)
            percent(s->step_wait_s, t->train_s));
 }
 
+static void print_files(const zero_statistics *s)
+{
+    const struct {
+        const char *what;
+        uint64_t read, written;
+    } files[] = {
+        {"state", s->state_read_bytes, s->state_written_bytes},
+        {"parameters", s->params_read_bytes, s->params_written_bytes},
+        {"sums of gradients", s->sums_read_bytes, s->sums_written_bytes},
+    };
+    const char *separator = "files of this rank, MiB read and written: ";
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        if (files[i].written == 0)
+            continue;
+        printf("%s%s %.1f and %.1f", separator, files[i].what, (double)files[i].read / 1048576,
+               (double)files[i].written / 1048576);
+        separator = ", ";
+    }
+    if (s->state_written_bytes > 0)
+        printf("; %" PRIu64 " transfers repeated\n", s->io_repeated);
+}
+
 static void print_products(const struct trainer *t)
 {
     const int threads = pool_threads(t->pool);
@@ -89,6 +111,7 @@ zero_result report_summary(struct trainer *trainer)
         return result;
     if (zero_rank(trainer->z) == 0) {
         print_time(trainer, &statistics);
+        print_files(&statistics);
         if (trainer->options->device == DEVICE_CPU)
             print_products(trainer);
         const char *notes = trainer->ops->notes ? trainer->ops->notes(trainer->compute) : NULL;

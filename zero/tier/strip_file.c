@@ -89,6 +89,25 @@ zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
     return r ? r : off_shuttle_create(&file->shuttle, &shuttle, error);
 }
 
+struct off_io_counts eng_strip_file_counts(const struct eng_strip_file *file)
+{
+    struct off_io_counts counts = {.commits = 0};
+    if (file->stream)
+        counts = off_stream_counts(file->stream).io;
+    if (!file->shuttle)
+        return counts;
+    const struct off_io_counts moves = off_shuttle_counts(file->shuttle).io;
+    for (int d = 0; d < OFF_DIRECTIONS; d++) {
+        counts.bytes[d] += moves.bytes[d];
+        counts.transfers[d] += moves.transfers[d];
+    }
+    counts.shortened += moves.shortened;
+    counts.repeated += moves.repeated;
+    counts.commits += moves.commits;
+    counts.put_off += moves.put_off;
+    return counts;
+}
+
 void eng_strip_file_close(struct eng_strip_file *file)
 {
     off_shuttle_destroy(file->shuttle);

@@ -43,6 +43,9 @@ zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
 /** Frees the strips, too. */
 void eng_strip_file_close(struct eng_strip_file *file);
 
+/** What passes and moves have done so far, together. */
+struct off_io_counts eng_strip_file_counts(const struct eng_strip_file *file);
+
 /** Whether a pass goes through a strip. */
 typedef bool (*eng_strip_wanted_fn)(const zero_ctx *z, const struct eng_strip *strip);
 

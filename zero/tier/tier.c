@@ -253,17 +253,32 @@ void eng_tier_hear(zero_ctx *z, const void *times, size_t stride)
                   eng_compression_text(&tier->compression, text, sizeof text));
 }
 
+static uint64_t repeated(const struct off_io_counts *counts)
+{
+    return counts->shortened + counts->repeated + counts->put_off;
+}
+
 void eng_tier_count(const zero_ctx *z, zero_statistics *stats)
 {
     const struct eng_tier *tier = z->tier;
-    if (!tier || !tier->stream)
+    if (!tier)
         return;
-    const struct off_stream_counts counts = off_stream_counts(tier->stream);
-    stats->state_read_bytes = counts.io.bytes[OFF_READ];
-    stats->state_written_bytes = counts.io.bytes[OFF_WRITE];
-    stats->state_tile_bytes = counts.contents[OFF_READ] + counts.contents[OFF_WRITE];
-    stats->state_wait_s = counts.waited_s;
-    stats->state_compressed = tier->compression.encodes;
+    if (tier->stream) {
+        const struct off_stream_counts counts = off_stream_counts(tier->stream);
+        stats->state_read_bytes = counts.io.bytes[OFF_READ];
+        stats->state_written_bytes = counts.io.bytes[OFF_WRITE];
+        stats->state_tile_bytes = counts.contents[OFF_READ] + counts.contents[OFF_WRITE];
+        stats->state_wait_s = counts.waited_s;
+        stats->state_compressed = tier->compression.encodes;
+        stats->io_repeated = repeated(&counts.io);
+    }
+    const struct off_io_counts params = eng_strip_file_counts(&tier->params.file);
+    const struct off_io_counts sums = eng_strip_file_counts(&tier->sums.file);
+    stats->params_read_bytes = params.bytes[OFF_READ];
+    stats->params_written_bytes = params.bytes[OFF_WRITE];
+    stats->sums_read_bytes = sums.bytes[OFF_READ];
+    stats->sums_written_bytes = sums.bytes[OFF_WRITE];
+    stats->io_repeated += repeated(&params) + repeated(&sums);
 }
 
 /* ------------------------------------------------------------------ where state is */
