@@ -28,8 +28,9 @@ static const double clearly = 1.05;
 
 enum { CANDIDATES = sizeof candidates / sizeof candidates[0] };
 
-// Stretches of time: one to write the file, one a candidate, two for one direction alone.
-enum { STRETCHES = CANDIDATES + 3 };
+// Stretches of time: one to write the file, one a candidate, two for one direction alone, and one
+// for one read at a time.
+enum { STRETCHES = CANDIDATES + 4 };
 
 struct prober {
     const struct off_engine *engine;
@@ -141,7 +142,8 @@ static zero_result write_file(struct prober *prober, struct base_error *error)
     return ZERO_OK;
 }
 
-// Finds what mixed reads and writes are fastest with, and how fast either is alone.
+// Finds what mixed reads and writes are fastest with, how fast either is alone, and how late a
+// read.
 static zero_result measure_all(struct prober *prober, struct off_probe *probe,
                                struct base_error *error)
 {
@@ -158,10 +160,15 @@ static zero_result measure_all(struct prober *prober, struct off_probe *probe,
     }
     const unsigned reads[] = {2 * probe->credits[OFF_READ], 0};
     const unsigned writes[] = {0, 2 * probe->credits[OFF_WRITE]};
+    const unsigned one[] = {1, 0};
     if (!result)
         result = measure(prober, reads, probe->transfer_bytes, &probe->read_rate, error);
     if (!result)
         result = measure(prober, writes, probe->transfer_bytes, &probe->write_rate, error);
+    if (!result)
+        result = measure(prober, one, BASE_DIRECT_UNIT, &rate, error);
+    if (!result)
+        probe->latency_s = BASE_DIRECT_UNIT / rate;
     return result;
 }
 

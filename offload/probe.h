@@ -17,6 +17,7 @@ struct off_probe_config {
 struct off_probe {
     double read_rate, write_rate; /**< bytes a second, each by itself, */
     double mixed_rate;            /**< and both together, with as many of either */
+    double latency_s;             /**< of a read of 4 KiB when nothing else is under way */
     size_t transfer_bytes;        /**< with which mixed_rate was reached: for off_io_config, */
     unsigned credits[OFF_DIRECTIONS];
     enum off_page_kind pages; /**< of the memory that was used, */

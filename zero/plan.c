@@ -234,6 +234,29 @@ bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *conf
     return true;
 }
 
+static const double most_waited = 0.05;
+
+int eng_plan_prefetch(const struct eng_plan *plan, size_t units, double *unit_s)
+{
+    const struct eng_plan_disk *disk = &plan->disk;
+    const uint64_t bytes = eng_plan_of_host(plan, plan->files[ENG_FILE_PARAMS].bytes.sum);
+    *unit_s = 0;
+    if (disk->read_rate <= 0 || units == 0 || bytes == 0)
+        return 0;
+    *unit_s = (double)bytes / (double)units / disk->read_rate;
+    // With n of them under way one comes every n-th of the time that it takes.
+    const double ahead = (*unit_s + disk->latency_s) / (*unit_s * (1 + most_waited));
+    return (int)fmin(fmax(ceil(ahead), 1), 1e6);
+}
+
+size_t eng_plan_gathered(const struct eng_plan_facts *facts)
+{
+    size_t units = 0;
+    for (size_t u = 0; u < facts->layout->unit_count; u++)
+        units += facts->placement->units[u].gather_bytes > 0;
+    return units;
+}
+
 uint64_t eng_plan_of_host(const struct eng_plan *plan, uint64_t all)
 {
     const uint64_t world = (uint64_t)plan->world, here = (uint64_t)plan->fit.host_ranks;

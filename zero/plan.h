@@ -93,6 +93,8 @@ struct eng_plan_disk {
     bool opened;        /**< a file there was: it is known how they are read and written, */
     size_t direct_unit; /**< off_file's */
     double disk_rate;   /**< bytes a second of reads and writes together; 0: not probed */
+    double read_rate;   /**< of reads alone, */
+    double latency_s;   /**< and how long a small one takes */
     double memory_rate; /**< bytes a second that a rank's threads copy, read and written */
     struct eng_update_rate update;
     struct eng_codec_rate codec;
@@ -201,6 +203,13 @@ struct eng_expectation {
 /** false: nobody knows. */
 bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *config,
                       struct eng_expectation *expected);
+
+/** How many of a rank's `units` in the file of working copies have to be read ahead, so that a
+ * program that takes as long for one as the disk does, *unit_s, waits for the disk's latency at
+ * most a twentieth of that. 0: nobody knows, or there is no such file. */
+int eng_plan_prefetch(const struct eng_plan *plan, size_t units, double *unit_s);
+/** So many units a rank gathers. */
+size_t eng_plan_gathered(const struct eng_plan_facts *facts);
 
 /** Who updates what is offloaded from a GPU: "host", "device", or "unknown" where only a plan is
  * made of offload_update=auto; NULL: nothing is. */

@@ -120,12 +120,15 @@ static json_t *with_expectation(json_t *files, const struct eng_plan *plan,
     struct eng_expectation expected;
     const bool knows = eng_plan_expects(plan, facts->config, &expected);
     const bool computes = knows && !plan->disk.update.unknown;
+    double unit_s;
+    const int needed = eng_plan_prefetch(plan, eng_plan_gathered(facts), &unit_s);
     files = with(files, "disk_s", real_or_null(knows, expected.disk_s));
     files = with(files, "memory_s", real_or_null(knows, expected.memory_s));
     files = with(files, "compute_s", real_or_null(computes, expected.compute_s));
     files = with(files, "compresses", knows ? json_boolean(expected.compresses) : json_null());
     files = with(files, "compressed_disk_s", real_or_null(knows, expected.encoded_s));
     files = with(files, "compress_s", real_or_null(knows, expected.codec_s));
+    files = with(files, "prefetch_needed", needed > 0 ? json_integer(needed) : json_null());
     files = with(files, "step_s", real_or_null(knows, expected.step_s));
     return with(files, "limit",
                 knows ? json_string(eng_limit_names[expected.limit].key) : json_null());

@@ -198,6 +198,26 @@ static void write_update(struct base_text *text, const struct eng_plan_disk *dis
                       expected->compute_s, eng_human((uint64_t)disk->update.bytes_s, rate));
 }
 
+/** Whether working copies are there when they are gathered. */
+static void write_prefetch(struct base_text *text, const struct eng_plan *plan,
+                           const struct eng_plan_facts *facts)
+{
+    double unit_s;
+    const int units = facts->config->prefetch_units;
+    const int needed = eng_plan_prefetch(plan, eng_plan_gathered(facts), &unit_s);
+    if (needed == 0)
+        return;
+    base_text_add(
+        text,
+        "  prefetch     %d unit%s ahead, %s: one is read in about %.3g s, and begins %.3g s "
+        "late",
+        units, units == 1 ? "" : "s", units >= needed ? "enough" : "too few", unit_s,
+        plan->disk.latency_s);
+    if (units < needed)
+        base_text_add(text, "; prefetch_units=%d would be enough", needed);
+    base_text_add(text, "\n");
+}
+
 /** What a step will take, beside whatever else it does. */
 static void write_expectation(struct base_text *text, const struct eng_plan *plan,
                               const struct eng_config *config)
@@ -257,6 +277,7 @@ static void write_files(struct base_text *text, const struct eng_plan *plan,
     base_text_add(text, "\n");
     write_compression(text, plan, config);
     write_expectation(text, plan, config);
+    write_prefetch(text, plan, facts);
     base_text_add(text, "  recovery     %s\n",
                   strcmp(config->recovery, "durable") == 0
                       ? "a finished step survives the death of all processes, and a power cut"

@@ -30,19 +30,24 @@ for setting in "1 0 auto" "2 1 copy" "3 2 shared" "3 3 copy" "2 3 shared"; do
 done
 
 # State in files: what moves it, how long a step takes it, and nothing of it is made.
-"$zero_run" --plan -o offload_optimizer=nvme -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
+files="-o stage=3 -o offload_optimizer=nvme -o offload_params=nvme -o persist_numel=off"
+"$zero_run" --plan $files -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
 grep -Eq ' in memory at once, in (2 MiB pages \((reserved|transparent)\)|4 KiB pages)$' "$dir/plan" &&
     grep -Eq '^  io           (uring|threads|sync), (past the cache in units of [0-9]+ bytes|through the cache: this file system has no O_DIRECT)$' "$dir/plan" &&
     grep -q '^  a step       [0-9.]* .* read and [0-9.]* .* written by all ranks: about ' "$dir/plan" &&
     grep -Eq '^  compress     auto, by [1-4] threads?: to 0\.[0-9]+ of ' "$dir/plan" &&
-    grep -Eq '^  in memory    about [0-9.e-]+ s, as a rank copies [0-9.]+ .iB a second$' "$dir/plan" &&
-    grep -Eq '^  computing    about [0-9.e-]+ s, as a rank updates [0-9.]+ .iB of state a ' "$dir/plan" &&
-    grep -Eq '^  expected     about [0-9.e-]+ s a step, beside forward and backward; the limit is (the disk|memory|computing|compression)$' "$dir/plan" || {
+    grep -Eq '^  in memory    about [0-9.e+-]+ s, as a rank copies [0-9.]+ .iB a second$' "$dir/plan" &&
+    grep -Eq '^  computing    about [0-9.e+-]+ s, as a rank updates [0-9.]+ .iB of state a ' "$dir/plan" &&
+    grep -Eq '^  expected     about [0-9.e+-]+ s a step, beside forward and backward; the limit is (the disk|memory|computing|compression)$' "$dir/plan" &&
+    grep -Eq '^  prefetch     2 units ahead, (enough: .* late|too few: .* prefetch_units=[0-9]+ would be enough)$' "$dir/plan" || {
     echo "nothing is expected of the disk:" && cat "$dir/plan" "$dir/said" && exit 1
 }
 ZERO_FAULT=pages.reserved@1+,pages.transparent@1+,file.direct:einval@1 "$zero_run" --plan=json \
-    -o offload_optimizer=nvme -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
-grep -q '"pages": "4 KiB pages",' "$dir/plan" && grep -q '"direct_unit": 0,' "$dir/plan" || {
+    $files -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
+grep -q '"pages": "4 KiB pages",' "$dir/plan" && grep -q '"direct_unit": 0,' "$dir/plan" &&
+    grep -Eq '"limit": "(disk|memory|compute|compression)"' "$dir/plan" &&
+    grep -Eq '"step_s": [0-9.e+-]+' "$dir/plan" &&
+    grep -Eq '"prefetch_needed": [1-9]' "$dir/plan" || {
     echo "not how files are used:" && cat "$dir/plan" "$dir/said" && exit 1
 }
 [ -z "$(find "$dir" -name '*.slots')" ] || { echo "a plan has made files" && exit 1; }

@@ -135,6 +135,31 @@ static void what_is_not_known_is_no_limit(void **state)
     assert_false(eng_plan_expects(&plan, &config, &expected));
 }
 
+// As many as the disk needs to begin the next one while it moves one; a twentieth may be waited.
+static void the_prefetch_covers_the_latency(void **state)
+{
+    (void)state;
+    static const struct {
+        double latency_s;
+        int needed;
+    } cases[] = {{0, 1}, {0.04, 1}, {0.06, 2}, {1, 2}, {1.09, 2}, {1.11, 3}, {9.4, 10}, {9.6, 11}};
+    struct eng_plan plan = plan_of(100, 500, 400);
+    double unit_s;
+    plan.files[ENG_FILE_PARAMS].bytes.sum = 5000;
+    plan.disk.read_rate = 500; // ten units: each takes a second
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plan.disk.latency_s = cases[i].latency_s;
+        assert_int_equal(eng_plan_prefetch(&plan, 10, &unit_s), cases[i].needed);
+        check_near(unit_s, 1);
+    }
+    plan.world = 4; // of which this host has half
+    eng_plan_prefetch(&plan, 10, &unit_s);
+    check_near(unit_s, 0.5);
+    assert_int_equal(eng_plan_prefetch(&plan, 0, &unit_s), 0);
+    plan.files[ENG_FILE_PARAMS].bytes.sum = 0;
+    assert_int_equal(eng_plan_prefetch(&plan, 10, &unit_s), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -143,6 +168,7 @@ int main(void)
         cmocka_unit_test(all_files_are_the_disks),
         cmocka_unit_test(ranks_of_other_hosts_have_disks_of_their_own),
         cmocka_unit_test(what_is_not_known_is_no_limit),
+        cmocka_unit_test(the_prefetch_covers_the_latency),
     };
     return cmocka_run_group_tests_name("expectation", tests, NULL, NULL);
 }

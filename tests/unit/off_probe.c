@@ -46,6 +46,7 @@ static void every_engine_has_rates(void **state)
     for (size_t i = 0; (engine = off_engine_at(i)); i++) {
         assert_int_equal(measure(engine, temporary.directory), ZERO_OK);
         assert_true(probe.read_rate > 0 && probe.write_rate > 0 && probe.mixed_rate > 0);
+        assert_true(probe.latency_s > 0);
         assert_true(probe.transfer_bytes >= 1 << 20);
         assert_true(probe.credits[OFF_READ] > 0 && probe.credits[OFF_WRITE] > 0);
         assert_int_equal(temporary_entries(&temporary), 0);

@@ -217,6 +217,8 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
         return ZERO_OK;
     zero_result r = off_probe(&probe, &config, error);
     disk->disk_rate = probe.mixed_rate;
+    disk->read_rate = probe.read_rate;
+    disk->latency_s = probe.latency_s;
     disk->opened = !r;
     disk->direct_unit = probe.direct_unit;
     disk->pages = r ? NULL : off_pages_text(probe.pages);
