@@ -1,5 +1,6 @@
 /* The plan as JSON: what it says is what the text says and what ranks have; and what does not fit
  * is refused with numbers. */
+#include <zero/optimizer.h>
 #include <zero/zero.h>
 
 #include "base/memory_limits.h"
@@ -182,6 +183,85 @@ static void every_file_is_told_of(void **state)
         assert_int_equal(number(plan, "memory.tiers.host.working_copy_buffers.min") > 0, params);
         assert_int_equal(number(plan, "memory.tiers.host.sum_buffers.min") > 0, grads);
         assert_int_equal(temporary_entries(&directory), 0);
+        json_decref(plan);
+    }
+    temporary_remove(&directory);
+}
+
+static void prepare_nothing(void *user, const zero_hyper *hyper, uint64_t updates, double scale,
+                            void *scalars)
+{
+    (void)user, (void)hyper, (void)updates, (void)scale, (void)scalars;
+}
+
+static void never_update(void *user, const void *scalars, const zero_optimizer_run *run)
+{
+    (void)user, (void)scalars, (void)run;
+    fail_msg("a plan has called the program's optimizer");
+}
+
+/** The plan of one tensor with this optimizer, "mine" being the program's. */
+static json_t *plan_update(const zero_config *config, const char *optimizer, bool frozen)
+{
+    zero_ctx *z = NULL;
+    zero_optimizer_desc own = zero_optimizer_default();
+    zero_group_desc group = zero_group_default();
+    zero_param_desc desc = zero_param_default();
+    zero_group number;
+    own.name = "mine";
+    own.moments = 1;
+    own.prepare = prepare_nothing;
+    own.update = never_update;
+    group.optimizer = optimizer;
+    desc.name = "tensor";
+    desc.dtype = ZERO_BF16;
+    desc.ndim = 1;
+    desc.shape[0] = 5000;
+    desc.frozen = frozen;
+    plan_for(1);
+    assert_int_equal(zero_open(&z, config), ZERO_OK);
+    assert_int_equal(zero_add_optimizer(z, &own), ZERO_OK);
+    assert_int_equal(zero_add_group(z, &number, &group), ZERO_OK);
+    desc.group = number;
+    assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
+    if (zero_commit(z) != ZERO_PLANNED)
+        fail_msg("%s", zero_last_error(z));
+    json_t *plan = parse(z);
+    plan_no_more(NULL);
+    zero_close(z);
+    return plan;
+}
+
+/** By an optimizer of ours, wide or narrow; what is not known is null, and no limit. */
+static void an_update_is_timed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *optimizer, *master, *moments;
+        int32_t threads;
+        bool frozen, known;
+    } cases[] = {
+        {.optimizer = "adamw", .threads = 2, .known = true},
+        {.optimizer = "lion", .master = "none", .moments = "bf16", .threads = 1, .known = true},
+        {.optimizer = "mine", .threads = 1},
+        {.frozen = true, .threads = 1},
+    };
+    struct temporary directory;
+    assert_true(temporary_make(&directory));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const bool known = cases[i].known;
+        zero_config config = config_of(1, NULL);
+        config.offload_optimizer = "nvme";
+        config.nvme_dir = directory.directory;
+        config.cpu_threads = cases[i].threads;
+        config.master = cases[i].master;
+        config.moments = cases[i].moments;
+        json_t *plan = plan_update(&config, cases[i].optimizer, cases[i].frozen);
+        json_t *compute = at(plan, "memory.nvme.compute_s"), *step = at(plan, "memory.nvme.step_s");
+        assert_true(known ? json_real_value(compute) > 0 : json_is_null(compute));
+        assert_true(known ? json_real_value(step) >= json_real_value(compute)
+                          : strcmp(text(plan, "memory.nvme.limit"), "compute") != 0);
+        assert_true(json_is_null(at(plan, "memory.nvme.prefetch_needed")));
         json_decref(plan);
     }
     temporary_remove(&directory);
@@ -587,6 +667,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(the_schema_is_that_of_the_manual, plan_no_more),
         cmocka_unit_test_teardown(every_file_is_told_of, plan_no_more),
+        cmocka_unit_test_teardown(an_update_is_timed, plan_no_more),
         cmocka_unit_test_teardown(ranks_are_added_up, plan_no_more),
         cmocka_unit_test_teardown(ranks_need_most_at_other_moments, plan_no_more),
         cmocka_unit_test_teardown(comparing_takes_memory, plan_no_more),
