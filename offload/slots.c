@@ -71,6 +71,8 @@ struct off_slots {
         uint64_t sequence, step;
     } found[RECORDS]; // when the file was opened; newest first
     int found_count;
+    uint64_t torn[RECORDS]; // offsets of what was no whole record then
+    int torn_count;
 };
 
 static size_t round_up(size_t bytes)
@@ -186,6 +188,19 @@ static uint64_t record_checksum(const struct off_slots *slots, size_t payload_by
     return sum;
 }
 
+// Whether it is that of a record of this file, as far as it says.
+static bool is_ours(const struct off_slots *slots, const struct head *head)
+{
+    return memcmp(head->magic, magic, sizeof magic) == 0 && head->format == FORMAT &&
+           head->tiles == slots->tile_count && head->shape == slots->shape &&
+           memcmp(head->identity, slots->identity, sizeof head->identity) == 0;
+}
+
+static bool counts(const struct off_slots *slots, const struct head *head)
+{
+    return !slots->counts || slots->counts(head->step);
+}
+
 // Reads record `number`; whether it is whole and ours.
 static zero_result read_record(struct off_slots *slots, int number, struct head *head, bool *valid,
                                struct base_error *error)
@@ -196,34 +211,48 @@ static zero_result read_record(struct off_slots *slots, int number, struct head 
     if (result)
         return result;
     memcpy(head, slots->record, sizeof *head);
-    *valid = memcmp(head->magic, magic, sizeof magic) == 0 && head->format == FORMAT &&
-             head->tiles == slots->tile_count && head->shape == slots->shape &&
-             memcmp(head->identity, slots->identity, sizeof head->identity) == 0 &&
-             head->payload_bytes <= slots->payload_bytes &&
+    *valid = is_ours(slots, head) && head->payload_bytes <= slots->payload_bytes &&
              head->checksum == record_checksum(slots, (size_t)head->payload_bytes);
     return ZERO_OK;
 }
 
-// Which records there are, newest first.
+// Which records there are, newest first, and which are torn. A torn one that counts has a whole one
+// beside it, a beginning at least, however its writer died: without that it was damaged.
 static zero_result find_records(struct off_slots *slots, struct base_error *error)
 {
+    static const struct head none;
+    bool lost = false;
     for (int number = 0; number < RECORDS; number++) {
         struct head head;
         bool valid;
         const zero_result result = read_record(slots, number, &head, &valid, error);
         if (result)
             return result;
-        if (!valid)
-            continue;
-        slots->found[slots->found_count++] =
-            (struct found){.number = number, .sequence = head.sequence, .step = head.step};
+        if (valid) {
+            slots->found[slots->found_count++] =
+                (struct found){.number = number, .sequence = head.sequence, .step = head.step};
+        } else if (memcmp(&head, &none, sizeof head) != 0) {
+            slots->torn[slots->torn_count++] = (uint64_t)number * slots->record_bytes;
+            lost |= is_ours(slots, &head) && counts(slots, &head);
+        }
     }
+    if (lost && slots->found_count == 0)
+        return zero_fail(error, ZERO_E_CORRUPT,
+                         "%s: the record at offset %ju is damaged, and there is no other: remove "
+                         "the file to begin anew, or from a checkpoint",
+                         slots->file.path, (uintmax_t)slots->torn[slots->torn_count - 1]);
     if (slots->found_count == 2 && slots->found[1].sequence > slots->found[0].sequence) {
         const struct found first = slots->found[0];
         slots->found[0] = slots->found[1];
         slots->found[1] = first;
     }
     return ZERO_OK;
+}
+
+int off_slots_torn(const struct off_slots *slots, uint64_t offsets[2])
+{
+    memcpy(offsets, slots->torn, sizeof slots->torn);
+    return slots->torn_count;
 }
 
 uint64_t off_slots_step(const struct off_slots *slots, int age)
@@ -619,16 +648,24 @@ static zero_result take_file(struct off_slots *slots, const char *path, struct b
     }
 }
 
-// Refuses a page that begins a record of this identity that counts, but for one of this shape,
-// which is damaged, or whose file was cut short.
+// Refuses a page that begins a record of this identity that counts, or any of this shape in a file
+// of another size. One of this shape and size is damaged.
 static zero_result check_page(const struct off_slots *slots, uint64_t size,
                               const unsigned char *page, struct base_error *error)
 {
     struct head head;
     memcpy(&head, page, sizeof head);
     if (memcmp(head.magic, magic, sizeof magic) != 0 || head.format != FORMAT ||
-        memcmp(head.identity, slots->identity, sizeof head.identity) != 0 ||
-        head.shape == slots->shape || (slots->counts && !slots->counts(head.step)))
+        memcmp(head.identity, slots->identity, sizeof head.identity) != 0)
+        return ZERO_OK;
+    const bool same = head.shape == slots->shape;
+    if (same && size != slots->file_bytes)
+        return zero_fail(error, ZERO_E_CORRUPT,
+                         "%s: was %s %ju of %ju bytes, and has the state of this job: remove it to "
+                         "begin anew, or from a checkpoint",
+                         slots->file.path, size < slots->file_bytes ? "cut to" : "lengthened to",
+                         (uintmax_t)size, (uintmax_t)slots->file_bytes);
+    if (same || !counts(slots, &head))
         return ZERO_OK;
     return zero_fail(error, ZERO_E_STATE,
                      "%s: %ju bytes with a step of the same job, cut into %u tiles; now it would "
@@ -638,9 +675,8 @@ static zero_result check_page(const struct off_slots *slots, uint64_t size,
                      (uintmax_t)slots->file_bytes, slots->tile_count);
 }
 
-// What the same job has left in another shape is not written over.
-static zero_result check_other_shapes(struct off_slots *slots, uint64_t size,
-                                      struct base_error *error)
+// What the same job has left in another shape, or in a file that was cut, is not written over.
+static zero_result check_left(struct off_slots *slots, uint64_t size, struct base_error *error)
 {
     const uint64_t end = size < SEARCHED ? size / PAGE * PAGE : SEARCHED;
     zero_result result = ZERO_OK;
@@ -664,10 +700,10 @@ static zero_result prepare_file(struct off_slots *slots, const char *path, struc
         for (size_t i = 0; i < slots->tile_count; i++)
             slots->tiles[i].filled = true;
         result = find_records(slots, error);
-        return result || slots->found_count > 0 ? result : check_other_shapes(slots, size, error);
+        return result || slots->found_count > 0 ? result : check_left(slots, size, error);
     }
     if (!result)
-        result = check_other_shapes(slots, size, error);
+        result = check_left(slots, size, error);
     if (!result) // what is left by then is not to be taken for a record
         result = base_truncate(file->fd, 0, file->path, error);
     if (!result)

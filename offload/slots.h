@@ -62,13 +62,21 @@ size_t off_slots_memory(const struct off_slots_config *config);
 /**
  * Opens the file, or creates and allocates it; what another identity has left is overwritten.
  * *recorded is how many records it has: 0 to 2. ZERO_E_STATE: another process has it, or there is a
- * record of the same identity in another shape, which would be lost;
+ * record of the same identity in another shape, which would be lost; ZERO_E_CORRUPT: the file has
+ * been cut short since a record of this identity and shape was written, which is done when all of
+ * it is allocated, or a record that counts is damaged and there is no other: nothing is written
+ * before somebody has removed it, for it may be all that is left of a job;
  * ZERO_E_LIMIT: no room on the file system (the message has what is needed and what there is);
  * ZERO_E_UNSUPPORTED: it cannot reserve room; ZERO_E_IO, ZERO_E_NOMEM. On error *slots is NULL, and
  * a file that was created is gone.
  */
 zero_result off_slots_open(struct off_slots **slots, const struct off_slots_config *config,
                            int *recorded, struct base_error *error);
+
+/** Offsets of what was no whole record when the file was opened, and no void one: somebody died
+ * while he wrote it, or it was damaged since. Nobody can tell the two apart, so the record before
+ * it is taken. Returns how many. */
+int off_slots_torn(const struct off_slots *slots, uint64_t offsets[2]);
 
 /** Step of record `age`, 0 for the newest, below `recorded`; as it was when the file was opened. */
 uint64_t off_slots_step(const struct off_slots *slots, int age);

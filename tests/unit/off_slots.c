@@ -118,22 +118,6 @@ static void any_record_is_found(void **state)
     still_has(1);
 }
 
-// One byte of each record is another: nobody comes back at those.
-static void damage_is_no_reason(void **state)
-{
-    (void)state;
-    const struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
-    const uint64_t second =
-        (off_slots_file_bytes(&config) - 2 * (uint64_t)(8192 + 4096 + 4096)) / 2;
-    const char other = 'x';
-    off_slots_close(open_with_records(), false);
-    const int fd = open(config.path, O_WRONLY);
-    assert_int_equal(pwrite(fd, &other, 1, 80), 1);
-    assert_int_equal(pwrite(fd, &other, 1, (off_t)second + 80), 1);
-    close(fd);
-    still_has(0);
-}
-
 static bool from_two_on(uint64_t step)
 {
     return step >= 2;
@@ -142,6 +126,51 @@ static bool from_two_on(uint64_t step)
 static bool from_three_on(uint64_t step)
 {
     return step >= 3;
+}
+
+static void change_bytes(const off_t *offsets, int count)
+{
+    const int fd = open(temporary_path(&temporary, "slots"), O_RDWR);
+    for (int i = 0; i < count; i++) {
+        char byte;
+        assert_int_equal(pread(fd, &byte, 1, offsets[i]), 1);
+        byte ^= 1;
+        assert_int_equal(pwrite(fd, &byte, 1, offsets[i]), 1);
+    }
+    close(fd);
+}
+
+// A byte of a record is another: the one before counts, and it is known where. With no other one
+// nothing is touched, but for what never counted.
+static void damage_is_found(void **state)
+{
+    (void)state;
+    struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
+    const off_t second =
+        (off_t)((off_slots_file_bytes(&config) - 2 * (uint64_t)(8192 + 4096 + 4096)) / 2);
+    const off_t places[] = {second + 80, 80};
+    struct off_slots *slots;
+    uint64_t torn[2];
+    int recorded;
+    off_slots_close(open_with_records(), false);
+    change_bytes(places, 1);
+    ok(open_slots(&slots, &config, &recorded));
+    assert_int_equal(recorded, 1);
+    assert_int_equal(off_slots_step(slots, 0), 1);
+    assert_int_equal(off_slots_torn(slots, torn), 1);
+    assert_int_equal(torn[0], second);
+    off_slots_close(slots, false);
+    change_bytes(places + 1, 1);
+    assert_int_equal(open_slots(&slots, &config, &recorded), ZERO_E_CORRUPT);
+    assert_non_null(strstr(failure.message, "/slots: the record at offset "));
+    change_bytes(places, 2);
+    still_has(2);
+    change_bytes(places, 2);
+    config.counts = from_three_on;
+    ok(open_slots(&slots, &config, &recorded));
+    assert_int_equal(recorded, 0);
+    assert_int_equal(off_slots_torn(slots, torn), 2);
+    off_slots_close(slots, true);
 }
 
 // Records at which nobody would come back are not lost.
@@ -200,7 +229,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(another_shape_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(any_record_is_found, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(damage_is_no_reason, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(damage_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_does_not_count_is_no_reason, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_identity_is_no_reason, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_child_leaves_the_file_and_its_lock, set_up, tear_down),
