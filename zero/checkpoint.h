@@ -43,14 +43,25 @@
  * of them elsewhere than before.
  *
  * The files are removed by zero_close(), unless some rank has failed or aborted, or the job was
- * asked to stop (zero_stop_requested()) and so is to be started again. A job that begins anew
- * writes over what one before has left: at its first step, or its first zero_load(), zero_import()
- * or zero_param_write() before that. So zero_resume() comes first. Two jobs that are alike need two
+ * asked to stop (zero_stop_requested()) and so is to be started again, or has neither come back at
+ * the point that it found nor written over it. A job that begins anew writes over what one before
+ * has left: at its first step, or its first zero_load(), zero_import() or zero_param_write() before
+ * that; that is a warning. So zero_resume() comes first. Two jobs that are alike need two
  * directories, or other config.names: the second one is refused. So is a job that would write over
  * a point of its own in other tiles (config.tile_bytes), or beside which more or less is attached.
  * With config.recovery "durable" a point survives a power cut, too, for two flushes a step. A disk
  * that fails in a step is fatal (ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT): then weights in memory
  * may be in the middle of an update, and the step before is what there is to come back at.
+ *
+ * What is left of a point is never written over unsaid. A file that is no longer as long as it was
+ * written, or whose only records are damaged, is ZERO_E_CORRUPT of zero_commit(), and nothing has
+ * changed: somebody has to put it right, or remove it. Where there is an older record, too, the
+ * newest one may have been torn as its writer died: a warning names file and offset, and all ranks
+ * come back one step earlier. Where ranks have steps that differ, or some have none, a host or a
+ * disk is another one: a warning says which rank has what, and each keeps that until zero_resume()
+ * has found a checkpoint, which is what a job without the lost host goes on from, or the job steps.
+ * Without a checkpoint zero_resume() fails, however often the job is started: it comes back when
+ * the missing file does, and begins anew when the others are removed.
  *
  * A disk that hangs is ZERO_E_TIMEOUT, with file, bytes, offset and seconds, when nothing has moved
  * for config.timeout_s: of tiles, of records, or of what a save reads of them, which fails that
@@ -250,8 +261,9 @@ ZERO_API zero_result zero_load(zero_ctx *z, const char *path, const zero_load_op
  *
  * A recovery point that is as new as the newest checkpoint, or newer, by its step, comes before it:
  * result->recovered is 1. directory NULL: nothing else will do; ZERO_NOT_FOUND: there is none, or
- * this job has stepped already. ZERO_E_INVALID: other blobs are attached than it has. Options mean
- * nothing to it.
+ * this job has stepped already. ZERO_E_CORRUPT: there is no checkpoint, and of a point not all
+ * ranks have their part; nothing has changed. ZERO_E_INVALID: other blobs are attached than it has.
+ * Options mean nothing to it.
  */
 ZERO_API zero_result zero_resume(zero_ctx *z, const char *directory,
                                  const zero_load_options *options, zero_load_result *result);

@@ -505,7 +505,14 @@ static bool is_damage(const zero_ctx *z, const struct load *job, zero_result r)
 static zero_result nothing_good(zero_ctx *z, const struct load *job)
 {
     const struct base_error last = z->error;
+    const char *broken = eng_tier_broken(z);
     base_error_clear(&z->error);
+    if (broken && !job->damaged)
+        return zero_fail(&z->error, ZERO_E_CORRUPT,
+                         "zero_resume: there is no checkpoint, and not all ranks have the recovery "
+                         "point in %s (%s): put back what is missing, or remove the rest, zero-*-"
+                         "rank-*.slots, to begin anew",
+                         z->config.nvme_dir, broken);
     if (!job->directory && job->damaged)
         return zero_fail(&z->error, ZERO_E_CORRUPT, "%s", last.message);
     if (!job->directory)

@@ -112,7 +112,9 @@ zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng
 {
     struct eng_tier *tier = z->tier;
     struct off_tile tile;
-    zero_result r = writes(access) ? eng_tier_leave_point(tier, error) : ZERO_OK;
+    zero_result r = ZERO_OK;
+    if (writes(access))
+        r = eng_tier_leave_point(z, access == ENG_REPLACE, error);
     if (r || count == 0)
         return r;
     tier->up = true;

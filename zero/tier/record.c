@@ -3,6 +3,7 @@
 #include "zero/tier/tier.h"
 
 #include "base/arena.h"
+#include "base/text.h"
 #include "zero/state/state.h"
 
 #include <inttypes.h>
@@ -117,6 +118,9 @@ static zero_result record(zero_ctx *z, bool beginning)
     struct base_error error = {0};
     if (!tier)
         return ZERO_OK;
+    // A step that is skipped changes no tile, and its record takes the place of the point's.
+    if (eng_tier_leave_point(z, false, &error))
+        return eng_fail_from(z, &error);
     const size_t bytes = write_payload(z, tier->payload);
     const uint64_t number = number_of(tier->generation + 1, beginning);
     if (off_slots_record(tier->slots, number, tier->payload, bytes, &error))
@@ -137,54 +141,78 @@ zero_result eng_tier_record_beginning(zero_ctx *z)
 
 /* ------------------------------------------------------------------ meeting */
 
-/** What a rank has found; generations of its records but of beginnings, the newest first. */
+/** A rank's records, the newest first, by their numbers. */
 struct finding {
-    uint64_t count, generation[2];
+    uint64_t count, number[2];
 };
 
-/** A beginning is nothing to come back at, and never in the way of what it was written beside: its
- * job may have died before it came back. */
 static struct finding look(const struct eng_tier *tier)
 {
-    struct finding found = {.count = 0};
-    for (int age = 0; age < tier->recorded; age++) {
-        const uint64_t number = off_slots_step(tier->slots, age);
-        if (eng_record_counts(number))
-            found.generation[found.count++] = number >> 1;
-    }
+    struct finding found = {.count = (uint64_t)tier->recorded};
+    for (int age = 0; age < tier->recorded; age++)
+        found.number[age] = off_slots_step(tier->slots, age);
     return found;
 }
 
 /** Its age among the records of the file. */
-static int age_of(const struct eng_tier *tier, uint64_t generation)
+static int age_of(const struct eng_tier *tier, uint64_t number)
 {
-    int age = 0;
-    while (off_slots_step(tier->slots, age) != number_of(generation, false))
-        age++;
-    return age;
+    return off_slots_step(tier->slots, 0) == number ? 0 : 1;
 }
 
-/** The newest record that all ranks have; false: there is none. */
-static bool common_record(const struct finding *all, int world, uint64_t *generation)
+static bool has(const struct finding *found, uint64_t number)
 {
-    *generation = all[0].generation[0];
-    for (int r = 0; r < world; r++) {
-        if (all[r].count == 0)
-            return false;
-        if (all[r].generation[0] < *generation)
-            *generation = all[r].generation[0];
+    return (found->count > 0 && found->number[0] == number) ||
+           (found->count > 1 && found->number[1] == number);
+}
+
+/** The newest record that all ranks have, of those that count or of all; false: there is none. A
+ * beginning is nothing to come back at, and never in the way of what it was written beside: its job
+ * may have died before it came back. */
+static bool common_record(const struct finding *all, int world, bool beginnings, uint64_t *number)
+{
+    for (uint64_t i = 0; i < all[0].count; i++) {
+        int r = 1;
+        *number = all[0].number[i];
+        if (!beginnings && !eng_record_counts(*number))
+            continue;
+        while (r < world && has(&all[r], *number))
+            r++;
+        if (r == world)
+            return true;
     }
-    for (int r = 0; r < world; r++)
-        if (all[r].generation[0] != *generation &&
-            (all[r].count == 1 || all[r].generation[1] != *generation))
-            return false;
-    return true;
+    return false;
 }
 
-/** Makes the record of the job before the current one, and keeps its payload. */
+/** Whether a rank has a step that others had finished, too, when it was recorded, or may have: one
+ * before the newest record that all have, or any if there is no such record. */
+static bool is_broken(const struct finding *all, int world)
+{
+    uint64_t common;
+    if (!common_record(all, world, true, &common))
+        common = UINT64_MAX;
+    for (int r = 0; r < world; r++)
+        for (uint64_t i = 0; i < all[r].count; i++)
+            if (eng_record_counts(all[r].number[i]) && all[r].number[i] < common)
+                return true;
+    return false;
+}
+
+static uint64_t newest_generation(const struct finding *all, size_t world)
+{
+    uint64_t newest = 0;
+    for (size_t r = 0; r < world; r++)
+        for (uint64_t i = 0; i < all[r].count; i++)
+            if (all[r].number[i] >> 1 > newest)
+                newest = all[r].number[i] >> 1;
+    return newest;
+}
+
+/** Makes a record of the job before the current one, and keeps its payload. */
 static zero_result go_back(struct eng_tier *tier, struct base_error *error)
 {
     struct eng_recovery *recovery = &tier->recovery;
+    struct head head;
     size_t bytes;
     if (!recovery->payload)
         recovery->payload = base_calloc(tier->payload_room, 1);
@@ -192,59 +220,186 @@ static zero_result go_back(struct eng_tier *tier, struct base_error *error)
         return zero_fail(error, ZERO_E_NOMEM, "%s: no memory for a record", tier->path);
     const zero_result r =
         off_slots_recover(tier->slots, recovery->age, recovery->payload, &bytes, error);
-    if (!r)
-        tier->generation = recovery->generation;
+    if (r)
+        return r;
+    tier->generation = recovery->generation;
+    memcpy(&head, recovery->payload, sizeof head);
+    recovery->step = head.step;
+    return ZERO_OK;
+}
+
+/** What a rank has of a broken point. */
+struct piece_of_point {
+    uint64_t has, step;
+};
+
+static bool alike(const struct piece_of_point *a, const struct piece_of_point *b)
+{
+    return a->has == b->has && a->step == b->step;
+}
+
+static void list_ranks(const struct piece_of_point *all, int world, struct base_text *text)
+{
+    for (int r = 0, end; r < world; r = end) {
+        for (end = r + 1; end < world && alike(&all[end], &all[r]);)
+            end++;
+        base_text_add(text, "%s%s %d", r ? ", " : "", end - r > 1 ? "ranks" : "rank", r);
+        if (end - r > 1)
+            base_text_add(text, " to %d", end - 1);
+        if (all[r].has)
+            base_text_add(text, ": step %" PRIu64, all[r].step);
+        else
+            base_text_add(text, ": none");
+    }
+}
+
+/** Goes back to the newest record that counts, or, without one, to the newest: what is written next
+ * is newer than that. */
+static zero_result keep_newest(struct eng_tier *tier, const struct finding *mine,
+                               struct piece_of_point *piece, struct base_error *error)
+{
+    uint64_t age = 0;
+    while (age < mine->count && !eng_record_counts(mine->number[age]))
+        age++;
+    piece->has = age < mine->count;
+    tier->recovery.age = piece->has ? (int)age : 0;
+    const zero_result r = mine->count > 0 ? go_back(tier, error) : ZERO_OK;
+    piece->step = piece->has ? tier->recovery.step : 0;
     return r;
+}
+
+/** Keeps what each rank has of a broken point, and finds out what that is. */
+static zero_result keep_pieces(zero_ctx *z, const struct finding *all)
+{
+    struct eng_tier *tier = z->tier;
+    struct eng_recovery *recovery = &tier->recovery;
+    const size_t world = (size_t)z->config.world;
+    struct piece_of_point piece, *pieces = base_calloc(world, sizeof *pieces);
+    struct base_error error = {0};
+    struct base_text text = {recovery->ranks, sizeof recovery->ranks, 0};
+    if (!pieces)
+        return eng_fail(z, ZERO_E_NOMEM, "no memory to compare the records of %zu ranks", world);
+    recovery->broken = true;
+    recovery->generation = newest_generation(all, world);
+    keep_newest(tier, &all[z->config.rank], &piece, &error);
+    tier->generation = recovery->generation;
+    const zero_result r = eng_exchange(z, &piece, sizeof piece, pieces);
+    if (!r)
+        list_ranks(pieces, z->config.world, &text);
+    base_free(pieces);
+    return r ? r : eng_agree_on_file(z, &error, "zero_commit");
+}
+
+/** That of any rank, of which `path` is one. */
+static void tell_broken(const zero_ctx *z)
+{
+    if (z->config.rank == 0)
+        base_logf(
+            &z->log, ZERO_LOG_WARN, "io",
+            "not all ranks have the recovery point of the job before (%s): %s, and those of "
+            "the other ranks, stay as they are until zero_resume() has found a checkpoint, or "
+            "a step takes their place",
+            z->tier->recovery.ranks, z->tier->path);
+}
+
+/** A rank whose writer died while it wrote, or whose record was damaged, comes back one step
+ * earlier, and all others with it. */
+static void tell_torn(const zero_ctx *z)
+{
+    uint64_t offsets[2];
+    const int count = off_slots_torn(z->tier->slots, offsets);
+    for (int i = 0; i < count; i++)
+        base_logf(&z->log, ZERO_LOG_WARN, "io",
+                  "%s: what is at offset %" PRIu64
+                  " is no whole record: its writer died meanwhile, "
+                  "or it was damaged since; the one before it is taken, if there is one",
+                  z->tier->path, offsets[i]);
+}
+
+/** What is left is nothing to come back at: the next record is newer than any of it. */
+static void begin_behind(zero_ctx *z, const struct finding *all, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    uint64_t number;
+    // A job that died in its first step. Its beginning stays: if this one dies when some ranks have
+    // forgotten that step, and some not yet, the next one finds the same again.
+    if (!common_record(all, z->config.world, true, &number)) {
+        off_slots_clear(tier->slots, error);
+        return;
+    }
+    tier->recovery.age = age_of(tier, number);
+    tier->recovery.generation = number >> 1;
+    go_back(tier, error);
 }
 
 zero_result eng_tier_meet(zero_ctx *z)
 {
     struct eng_tier *tier = z->tier;
-    const size_t world = (size_t)z->config.world;
+    const int world = z->config.world;
     const struct finding mine = look(tier);
-    struct finding *all;
     struct eng_recovery *recovery = &tier->recovery;
     struct base_error error = {0};
-    struct head head;
-    all = base_calloc(world, sizeof *all);
+    uint64_t number;
+    struct finding *all = base_calloc((size_t)world, sizeof *all);
     if (!all)
-        return eng_fail(z, ZERO_E_NOMEM, "no memory to compare the records of %zu ranks", world);
+        return eng_fail(z, ZERO_E_NOMEM, "no memory to compare the records of %d ranks", world);
+    tell_torn(z);
     zero_result r = eng_exchange(z, &mine, sizeof mine, all);
-    recovery->found = !r && common_record(all, z->config.world, &recovery->generation);
-    base_free(all);
     if (r)
-        return r;
-    if (!recovery->found)
-        off_slots_clear(tier->slots, &error);
-    else
-        recovery->age = age_of(tier, recovery->generation);
-    if (recovery->found && !go_back(tier, &error)) {
-        memcpy(&head, recovery->payload, sizeof head);
-        recovery->step = head.step;
+        goto out;
+    recovery->found = common_record(all, world, false, &number);
+    if (!recovery->found && is_broken(all, world)) {
+        r = keep_pieces(z, all);
+        if (!r)
+            tell_broken(z);
+        goto out;
     }
-    return eng_agree_on_file(z, &error, "zero_commit");
+    if (recovery->found) {
+        recovery->age = age_of(tier, number);
+        recovery->generation = number >> 1;
+        go_back(tier, &error);
+    } else {
+        begin_behind(z, all, &error);
+    }
+    r = eng_agree_on_file(z, &error, "zero_commit");
+out:
+    base_free(all);
+    return r;
 }
 
 /* ------------------------------------------------------------------ coming back */
 
 bool eng_tier_has_point(const struct eng_tier *tier)
 {
-    return tier->recovery.found && tier->generation == tier->recovery.generation + 1;
+    const struct eng_recovery *recovery = &tier->recovery;
+    return (recovery->found || recovery->broken) && tier->generation == recovery->generation + 1;
 }
 
 bool eng_tier_recoverable(const zero_ctx *z, uint64_t *step)
 {
-    if (!z->tier || !eng_tier_has_point(z->tier))
+    if (!z->tier || !z->tier->recovery.found || !eng_tier_has_point(z->tier))
         return false;
     *step = z->tier->recovery.step;
     return true;
 }
 
-zero_result eng_tier_leave_point(struct eng_tier *tier, struct base_error *error)
+const char *eng_tier_broken(const zero_ctx *z)
 {
+    return z->tier && z->tier->recovery.broken ? z->tier->recovery.ranks : NULL;
+}
+
+zero_result eng_tier_leave_point(zero_ctx *z, bool instead, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    struct eng_recovery *recovery = &tier->recovery;
     if (!eng_tier_has_point(tier))
         return ZERO_OK;
-    tier->recovery.found = false;
+    if (recovery->found && !instead && z->config.rank == 0)
+        base_logf(&z->log, ZERO_LOG_WARN, "io",
+                  "step %" PRIu64 " of the job before, which zero_resume() would have come back "
+                  "at, is given up: %s, and those of the other ranks, are written over",
+                  recovery->step, tier->path);
+    recovery->found = recovery->broken = false;
     return off_slots_void_older(tier->slots, error);
 }
 

@@ -397,8 +397,9 @@ void eng_tier_close(zero_ctx *z)
     // a job that was asked to stop is to be started again.
     const bool stopped = atomic_load_explicit(&z->stop.agreed, memory_order_relaxed) != 0;
     const bool well = !z->fatal && !coll_state(z->comm, NULL) && !stopped;
-    // What has never been a job's state is nothing to come back at.
-    tier->remove = z->committed ? well : tier->recorded == 0;
+    // What has never been a job's state is nothing to come back at; but a point of the job before
+    // that this one has neither come back at nor written over is its only copy.
+    tier->remove = z->committed ? well && !eng_tier_has_point(tier) : tier->recorded == 0;
     // Moves end in memory of the context, which goes whether they have come back or not.
     off_shuttle_stop(tier->params.file.shuttle);
     off_shuttle_stop(tier->sums.file.shuttle);

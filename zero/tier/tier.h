@@ -34,12 +34,25 @@
 #include "zero/tier/sums.h"
 #include "zero/tier/tiles.h"
 
-/** What a job that ended without zero_close() has left, on all ranks. */
+/**
+ * What a job that ended without zero_close() has left. `found`: a point that all ranks have, which
+ * is kept until this job comes back at it or writes over it.
+ *
+ * `broken`: ranks have points, and not the same one, or some have none: a host or a disk is another
+ * one, or a file is gone. What they have may be all that is left of the job, and may be made whole
+ * again by who puts back what is missing, so it is kept as a whole point is, and told. But where a
+ * host was lost for good a job must go on from its checkpoint with nobody there: so it is no error
+ * of zero_commit(), and one of zero_resume() only if there is no checkpoint either.
+ *
+ * What a job that died in its first step leaves is none of both: a rank has recorded that step, all
+ * have the beginning before it.
+ */
 struct eng_recovery {
-    bool found;
-    int age;             /**< of its record when the file was opened */
-    uint64_t generation; /**< of that record */
-    uint64_t step;       /**< the last one it finished */
+    bool found, broken;
+    int age;             /**< of this rank's record when the file was opened */
+    uint64_t generation; /**< of that record; broken: of the newest one of all ranks */
+    uint64_t step;       /**< the last one it finished; broken: on this rank */
+    char ranks[256];     /**< broken: who has what */
     unsigned char *payload;
 };
 
@@ -91,13 +104,14 @@ bool eng_record_counts(uint64_t number);
 /** Finds out what the job before has left, or makes that nothing. Collective. */
 zero_result eng_tier_meet(zero_ctx *z);
 
-/** Whether the recovery point of the job before is still there: first values are the only record
- * since, and the next one would take its place. */
+/** Whether the recovery point of the job before is still there, whole or broken: first values are
+ * the only record since, and the next one would take its place. */
 bool eng_tier_has_point(const struct eng_tier *tier);
 
 /** To be called before tiles change: the recovery point of the job before, which they are written
- * over, is none from here on. *Local.* ZERO_E_IO. */
-zero_result eng_tier_leave_point(struct eng_tier *tier, struct base_error *error);
+ * over, is none from here on. `instead`: something else was chosen; else it is told. *Local.*
+ * ZERO_E_IO, ZERO_E_TIMEOUT. */
+zero_result eng_tier_leave_point(zero_ctx *z, bool instead, struct base_error *error);
 
 /** Frees what is in tier->stuck. */
 void eng_recorded_free_stuck(struct eng_tier *tier);
