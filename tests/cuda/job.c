@@ -490,6 +490,19 @@ int job_gpus(void)
     return gpus;
 }
 
+bool job_gpu_each(int ranks)
+{
+    if (ranks > gpus)
+        printf("left out: %d ranks with a GPU each, of which there %s %d\n", ranks,
+               gpus == 1 ? "is" : "are", gpus);
+    return ranks <= gpus;
+}
+
+int job_most_gpus(void)
+{
+    return job_gpu_each(JOB_RANKS) ? JOB_RANKS : gpus;
+}
+
 bool job_begin(void)
 {
     struct base_error error = {0};

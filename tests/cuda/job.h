@@ -97,5 +97,10 @@ struct job job_of(int world, int stage);
 bool job_begin(void);
 /** How many. */
 int job_gpus(void);
+/** Whether there is one for each of so many ranks, which NCCL wants of those of one process; if
+ * not, it says what is left out. */
+bool job_gpu_each(int ranks);
+/** The most ranks of a job for which there is, and the same. */
+int job_most_gpus(void);
 
 #endif

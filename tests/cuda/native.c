@@ -73,8 +73,8 @@ static void run(bool (*act)(struct team_rank *rank, ncclComm_t comm, void *strea
                 bool unready)
 {
     struct lent lent = {.act = act, .turned = turned, .unready = unready};
-    if (job_gpus() < RANKS)
-        skip(); // NCCL wants a GPU each
+    if (!job_gpu_each(RANKS))
+        skip();
     assert_int_equal(nccl.unique_id(&lent.id), ncclSuccess);
     assert_true(team_run(team_threads(RANKS), RANKS, lend, &lent));
     assert_int_equal(live_there ? live_there() : 0, 0);

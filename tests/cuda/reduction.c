@@ -154,7 +154,7 @@ static void who_sent_it_is_named(void **state)
         job.looks_elsewhere = true; // for it learns of it sooner
         job_compare(world, &job);
         job.moves = "nccl";
-        if (world <= job_gpus())
+        if (job_gpu_each(world))
             job_compare(world, &job);
     }
 }
@@ -271,9 +271,10 @@ static void what_travels_in_16_bits_is_summed(void **state)
 static void so_it_is_by_nccl(void **state)
 {
     (void)state;
-    if (job_gpus() < 3)
+    const int most = job_most_gpus();
+    if (most < 2)
         skip();
-    exact_sums("nccl", 3); // a GPU each
+    exact_sums("nccl", most);
 }
 
 static void f16_on_the_way(zero_config *config)
@@ -333,8 +334,8 @@ static bool add_badly(struct place *place)
 static void nccls_is_named_though_steps_are_queued(void **state)
 {
     (void)state;
-    if (job_gpus() < 3)
-        skip(); // a GPU each
+    if (!job_gpu_each(3))
+        skip();
     for (int turn = 0; turn < 8; turn++) {
         const int world = 2 + turn / 4;
         struct job job = native(world, turn % 2, 1);
@@ -367,8 +368,8 @@ static void a_step_waits_for_nothing(void **state)
     (void)state;
     for (int turn = 0; turn < 4; turn++) {
         const int world = 1 + turn / 2;
-        if (world > job_gpus())
-            skip(); // NCCL wants a GPU each
+        if (!job_gpu_each(world))
+            skip();
         struct job job = native(world, turn % 2, 2);
         job.moves = "nccl";
         job.toy.dtype = ZERO_BF16; // without a loss scale that the program asks for

@@ -75,9 +75,10 @@ static void so_do_several_ranks(void **state)
 static void so_do_they_over_nccl(void **state)
 {
     (void)state;
-    if (job_gpus() < 3)
+    const int most = job_most_gpus();
+    if (most < 2)
         skip();
-    several_ranks("nccl", 3); // a GPU each
+    several_ranks("nccl", most);
 }
 
 static void so_does_every_optimizer(void **state)
@@ -251,8 +252,8 @@ static void a_step_waits_for_nothing(void **state)
             continue;
         const int world = 1 + turn / 4;
         struct job job = resident_of(world, turn % 4);
-        if (world > job_gpus())
-            skip(); // NCCL wants a GPU each
+        if (!job_gpu_each(world))
+            skip();
         job.moves = "nccl";
         job.toy.dtype = ZERO_BF16; // without a loss scale that the program asks for
         job.act = step_without_waiting;
@@ -312,7 +313,7 @@ static bool look_behind_others(struct place *place)
 static void a_slot_waits_for_who_looks_at_it(void **state)
 {
     (void)state;
-    if (job_gpus() < 2)
+    if (!job_gpu_each(2))
         skip(); // by the host it would be waited for here
     struct job job = resident_of(2, 3);
     job.moves = "nccl";
@@ -423,7 +424,7 @@ static void steps_allocate_nothing(void **state)
     for (int turn = 0; turn < 3; turn++) {
         const int world = 1 + (turn > 0);
         struct job job = resident_of(world, turn + 1);
-        if (turn == 2 && world > job_gpus())
+        if (turn == 2 && !job_gpu_each(world))
             skip();
         job.moves = turn == 2 ? "nccl" : "host";
         job.toy.frozen = 2;

@@ -94,7 +94,7 @@ static void the_host_updates_where_copies_are_slow(void **state)
 static void the_device_updates_what_has_more_gradients_than_state(void **state)
 {
     (void)state;
-    for (int world = 1; world <= 2 && world <= job_gpus(); world++) {
+    for (int world = 1; world <= 2 && job_gpu_each(world); world++) {
         const struct job job = open_job(world, 16);
         job_compare(world, &job);
         assert_true(streamed[0] && streamed[world - 1] && !found[0].why);

@@ -29,7 +29,7 @@ static struct job verified(int world, int stage, enum way way)
 static bool possible(int world, int stage, enum way way)
 {
     const bool nccl = way == NCCL || way == NATIVE_NCCL;
-    return (!nccl || world <= job_gpus()) && (stage < 2 || (way != NATIVE && way != NATIVE_NCCL));
+    return (stage < 2 || (way != NATIVE && way != NATIVE_NCCL)) && (!nccl || job_gpu_each(world));
 }
 
 /* ------------------------------------------------------------------ the right program */
