@@ -2,6 +2,7 @@
 
 #include "tests/cuda/leftovers.h"
 #include "tests/cuda/nccl_double.h"
+#include "tests/cuda/one_gpu.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -12,6 +13,9 @@
 
 // What has to come at all comes in so many milliseconds in which this process runs.
 enum { PATIENCE_MS = 15000 };
+
+// Ranks that share GPUs, where there are fewer of these.
+enum { SHARING = 3 };
 
 struct run {
     const struct device_ranks *ranks;
@@ -119,24 +123,40 @@ static int count_ranks(void)
         printf("skipped: %s\n", error.message);
         return 0;
     }
-    if (count < 2)
-        count = 2;
+    if (count < SHARING)
+        count = SHARING;
     return double_function(NCCL_DOUBLE_LIVE) || count > DEVICE_RANKS_MOST ? DEVICE_RANKS_MOST
                                                                           : count;
 }
 
-int device_ranks_possible(void)
+static int is_doubled(void)
+{
+    return double_function(NCCL_DOUBLE_LIVE) != NULL;
+}
+
+// What this process does not load, others forked from it don't find loaded.
+static int ask_child(int (*question)(void))
 {
     int status = 0;
     const pid_t child = fork();
     if (child == 0) {
-        const int count = count_ranks();
+        const int answer = question();
         fflush(NULL);
-        _exit(count);
+        _exit(answer);
     }
     return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status)
                ? WEXITSTATUS(status)
                : 0;
+}
+
+int device_ranks_possible(void)
+{
+    return ask_child(count_ranks);
+}
+
+bool device_ranks_doubled(void)
+{
+    return ask_child(is_doubled) != 0;
 }
 
 // Ranks that share a GPU are on different hosts, as far as NCCL knows.
@@ -145,11 +165,7 @@ static void share_gpu(const struct device_rank *rank)
     char host[16];
     snprintf(host, sizeof host, "host-%d", rank->rank);
     setenv("NCCL_HOSTID", host, 1);
-    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
-    setenv("NCCL_IB_DISABLE", "1", 0);
-    setenv("NCCL_MNNVL_ENABLE", "0", 0);
-    setenv("NCCL_NVLS_ENABLE", "0", 0);
-    setenv("NCCL_MAX_CTAS", "2", 0);
+    one_gpu_for_all();
 }
 
 /* ------------------------------------------------------------------ a rank */

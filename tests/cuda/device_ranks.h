@@ -68,9 +68,12 @@ bool device_rank_sync(struct device_rank *rank);
 /** The host has failed so, in the end, with these words. */
 bool device_rank_learns(struct device_rank *rank, zero_result result, const char *words);
 
-/** The most ranks that the GPUs here will do for: one each, or two that NCCL takes for those of two
- * hosts; DEVICE_RANKS_MOST with the double. 0: there are none, and why has been printed. No process
- * that forks ranks afterwards has used a GPU. */
+/** The most ranks that the GPUs here will do for: one each, or three that share them and that NCCL
+ * takes for those of three hosts; DEVICE_RANKS_MOST with the double. 0: there are none, and why has
+ * been printed. No process that forks ranks afterwards has used a GPU. */
 int device_ranks_possible(void);
+
+/** Whether NCCL is the double, which does what it is told. For the same processes. */
+bool device_ranks_doubled(void);
 
 #endif
