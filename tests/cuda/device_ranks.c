@@ -229,7 +229,11 @@ static bool be(struct coll_comm *comm, void *user)
     NEED(begin(&self));
     NEED(run->body(&self));
     NEED(end(&self));
-    return threads || left_nothing(run->ranks->fails || run->ranks->complains);
+    if (threads)
+        return true;
+    const bool good = left_nothing(run->ranks->fails || run->ranks->complains);
+    cuda_end(); // a process that is forked does not exit()
+    return good;
 }
 
 static bool run_all(struct run *run)

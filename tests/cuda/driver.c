@@ -86,7 +86,6 @@ static struct {
 };
 
 static pthread_mutex_t one_kernel = PTHREAD_MUTEX_INITIALIZER;
-
 static char contexts[CUDA_DRIVER_GPUS];
 
 static _Thread_local struct {
@@ -300,6 +299,12 @@ EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     *context = (CUcontext)(void *)&contexts[device];
     return outcome("cuDevicePrimaryCtxRetain");
+}
+
+EXPORTED CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+    return device < CUDA_DRIVER_GPUS ? outcome("cuDevicePrimaryCtxReset")
+                                     : CUDA_ERROR_INVALID_DEVICE;
 }
 
 EXPORTED CUresult cuCtxPushCurrent(CUcontext context)
@@ -693,14 +698,7 @@ EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigne
 
 /* ------------------------------------------------------------------ what tests ask */
 
-EXPORTED void cuda_driver_fail(const char *function, int status);
-EXPORTED void cuda_driver_spare(unsigned calls);
-EXPORTED void cuda_driver_slow(int gpu, unsigned us);
-EXPORTED unsigned cuda_driver_live(void);
-EXPORTED size_t cuda_driver_bytes(void);
-EXPORTED const char *cuda_driver_complaint(void);
-
-void cuda_driver_fail(const char *function, int status)
+EXPORTED void cuda_driver_fail(const char *function, int status)
 {
     pthread_mutex_lock(&driver.mutex);
     driver.failing = function;
@@ -709,21 +707,21 @@ void cuda_driver_fail(const char *function, int status)
     pthread_mutex_unlock(&driver.mutex);
 }
 
-void cuda_driver_spare(unsigned calls)
+EXPORTED void cuda_driver_spare(unsigned calls)
 {
     pthread_mutex_lock(&driver.mutex);
     driver.spared = calls;
     pthread_mutex_unlock(&driver.mutex);
 }
 
-void cuda_driver_slow(int gpu, unsigned us)
+EXPORTED void cuda_driver_slow(int gpu, unsigned us)
 {
     pthread_mutex_lock(&driver.mutex);
     driver.slow[gpu] = us;
     pthread_mutex_unlock(&driver.mutex);
 }
 
-unsigned cuda_driver_live(void)
+EXPORTED unsigned cuda_driver_live(void)
 {
     pthread_mutex_lock(&driver.mutex);
     unsigned live = driver.events + driver.modules;
@@ -737,7 +735,7 @@ unsigned cuda_driver_live(void)
     return live;
 }
 
-size_t cuda_driver_bytes(void)
+EXPORTED size_t cuda_driver_bytes(void)
 {
     size_t bytes = 0;
     pthread_mutex_lock(&driver.mutex);
@@ -747,7 +745,14 @@ size_t cuda_driver_bytes(void)
     return bytes;
 }
 
-const char *cuda_driver_complaint(void)
+EXPORTED CUresult cuMemGetInfo(size_t *free, size_t *all)
+{
+    *all = (size_t)1 << 36;
+    *free = *all - cuda_driver_bytes();
+    return in_context("cuMemGetInfo");
+}
+
+EXPORTED const char *cuda_driver_complaint(void)
 {
     pthread_mutex_lock(&driver.mutex);
     const char *complaint = driver.complaint;
