@@ -1,7 +1,15 @@
 #!/bin/sh
 # Everything that needs a GPU: builds into build-gpu/, runs the tests with the label `gpu`, those
 # again under compute-sanitizer, and the benchmarks, and writes build-gpu/report.txt: ./tests/gpu.sh.
-# Or only some of it: ./tests/gpu.sh tests sanitizers.
+# Or only some of it, whose report is added to the one there is: steps, and behind each, for a
+# machine that is lent for minutes, the parts of it.
+#
+#     ./tests/gpu.sh build                                what each of the others begins with
+#     ./tests/gpu.sh tests [NAME...]                      tests, by their names
+#     ./tests/gpu.sh sanitizers [TOOL...] [NAME...]       memcheck, racecheck, initcheck
+#     ./tests/gpu.sh benchmarks [device|announced|gpt2...]
+#
+# A program has GPU_LIMIT_S seconds (540) of its own under a sanitizer, and as a benchmark.
 #
 # A machine with a GPU may have neither zero's packages nor a way to get them. On one that has them,
 # of the same architecture, `./tests/gpu.sh pack` puts them into build-gpu-packages/; copied there
@@ -12,7 +20,9 @@ set -eu
 cd "$(dirname "$0")/.."
 
 build=build-gpu packages=build-gpu-packages report=build-gpu/report.txt
-all="tests sanitizers benchmarks"
+steps="build tests sanitizers benchmarks"
+tools="memcheck racecheck initcheck" benchmarks="device announced gpt2"
+limit_s="${GPU_LIMIT_S:-540}"
 
 step_pack() {
     mkdir -p "$packages"
@@ -80,34 +90,114 @@ describe() {
     uname -srm
 }
 
+# The parts of a step that are asked for: all it has, if none is.
+parts_of() { # parts_of <those it has> [<words>]
+    has=" $(echo $1) "
+    shift
+    chosen=""
+    for word in "$@"; do
+        case "$has" in
+        *" $word "*) chosen="$chosen $word" ;;
+        esac
+    done
+    echo "${chosen:-$has}"
+}
+
+# Whether a step has all that are asked for.
+has_parts() { # has_parts <those it has> [<words>]
+    has=" $(echo $1) "
+    shift
+    for word in "$@"; do
+        case "$has" in
+        *" $word "*) ;;
+        *)
+            echo "there is no '$word'; there are:$has"
+            return 1
+            ;;
+        esac
+    done
+}
+
+# Runs a program that may take limit_s.
+limited() {
+    code=0
+    timeout --kill-after=10 "$limit_s" "$@" || code=$?
+    [ $code != 124 ] && [ $code != 137 ] || echo "stopped after $limit_s s: $*"
+    return $code
+}
+
+step_build() {
+    tail -n 1 "$build/build.log"
+}
+
+# What tests have left out, because there are too few GPUs, or there is none that would fail when it
+# is told to.
+list_left_out() { # list_left_out <log of ctest>
+    awk '/^[0-9]+\/[0-9]+ Test: / { test = $3 }
+         /^\[  SKIPPED \] [a-z_]+$/ { print test ": skipped " $4 }
+         /^left out: / { sub(/^left out: /, ""); print test ": left out: " $0 }' "$1" | sort -u
+}
+
 # Where there is a GPU, a test that finds none has failed.
-step_tests() {
-    ctest --test-dir "$build" -L '^gpu$' --output-on-failure --no-tests=error >"$build/ctest.log" 2>&1
+step_tests() { # step_tests [<names>]
+    names="$(echo "$*" | tr ' ' '|')"
+    ctest --test-dir "$build" -L '^gpu$' -R "^(${names:-.*})\$" --output-on-failure --no-tests=error \
+        >"$build/ctest.log" 2>&1
     failed=$?
     cat "$build/ctest.log"
+    list_left_out "$build/Testing/Temporary/LastTest.log"
     [ $failed = 0 ] && ! grep -q '\*\*\*Skipped' "$build/ctest.log"
 }
 
-# Each of the programs that run on a GPU, under each of the tools; one finding is a failure. Children may
-# end as they like.
-step_sanitizers() {
+# A test's program under a tool: one finding is a failure, and so is a test that fails; but its
+# children, some of which are meant to, may end as they like.
+sanitize() { # sanitize <tool> <program> [<arguments>]
+    tool="$1"
+    shift
+    rm -f "$build/verdict"
+    limited compute-sanitizer --tool "$tool" --error-exitcode 1 --check-exit-code no \
+        $([ "$tool" != memcheck ] || echo --leak-check full) --target-processes all \
+        sh -c 'verdict="$1"; shift; "$@"; echo $? >"$verdict"' sh "$build/verdict" "$@" </dev/null &&
+        [ "$(cat "$build/verdict")" = 0 ]
+}
+
+# Each of the programs that run on a GPU, under each of the tools.
+step_sanitizers() { # step_sanitizers [<tools and names>]
     if ! command -v compute-sanitizer >/dev/null; then
         echo "left out: there is no compute-sanitizer here"
         return 0
     fi
+    programs="$(cut -d ' ' -f 1 "$build/gpu-programs")"
+    has_parts "$tools $programs" "$@" || return 1
+    names=" $(parts_of "$programs" "$@") "
     failed=0
-    for tool in memcheck racecheck initcheck; do
+    for tool in $(parts_of "$tools" "$@"); do
         while read -r name command; do
+            case "$names" in
+            *" $name "*) ;;
+            *) continue ;;
+            esac
             echo "-- $tool, $name"
-            compute-sanitizer --tool "$tool" --error-exitcode 1 --check-exit-code no \
-                $([ $tool != memcheck ] || echo --leak-check full) \
-                --target-processes all $command </dev/null || failed=1
+            sanitize "$tool" $command || { echo "-- $tool, $name: FAILED"; failed=1; }
         done <"$build/gpu-programs"
     done
     return $failed
 }
 
-step_benchmarks() {
+bench_device() {
+    limited "$build/bin/tests/bench_device" $((128 * 1024 * 1024)) $python
+}
+
+bench_announced() {
+    limited "$build/bin/tests/bench_announced"
+}
+
+bench_gpt2() {
+    [ -z "$python" ] || limited tests/bench/gpt2_gpu.sh "$build/bin" $python
+}
+
+step_benchmarks() { # step_benchmarks [<parts>]
+    has_parts "$benchmarks" "$@" || return 1
     python=""
     if python3 -c 'import torch' 2>/dev/null; then
         python=python3
@@ -115,22 +205,38 @@ step_benchmarks() {
         echo "left out: what is compared with PyTorch; there is no torch for python3 here"
     fi
     failed=0
-    "$build/bin/tests/bench_device" $((128 * 1024 * 1024)) $python || failed=1
-    "$build/bin/tests/bench_announced" || failed=1
-    [ -z "$python" ] || tests/bench/gpt2_gpu.sh "$build/bin" $python || failed=1
+    for part in $(parts_of "$benchmarks" "$@"); do
+        "bench_$part" || failed=1
+    done
     return $failed
+}
+
+run_step() { # run_step <step> [<parts>]
+    step="$1" began="$(date +%s)" result=ok
+    echo "== $*" | tee -a "$report"
+    shift
+    "step_$step" "$@" >"$build/$step.log" 2>&1 || { result=FAILED; status=1; }
+    tee -a "$report" <"$build/$step.log"
+    echo "== $step: $result, $(($(date +%s) - began)) s" | tee -a "$report"
 }
 
 if [ "$*" = pack ]; then
     step_pack
     exit 0
 fi
-for step in ${@:-$all}; do
-    case " $all " in
-    *" $step "*) ;;
+asked="" # a step and its parts a line
+for word in ${@:-$steps}; do
+    case " $steps " in
+    *" $word "*)
+        asked="$asked
+$word"
+        ;;
     *)
-        echo "tests/gpu.sh: no step '$step'; there are: $all, and pack" >&2
-        exit 2
+        [ -n "$asked" ] || {
+            echo "tests/gpu.sh: no step '$word'; there are: $steps, and pack" >&2
+            exit 2
+        }
+        asked="$asked $word"
         ;;
     esac
 done
@@ -139,15 +245,15 @@ if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
     exit 77
 fi
 
+[ $# -gt 0 ] || rm -f "$report"
 build
-describe | tee "$report"
+describe | tee -a "$report"
 status=0
-for step in ${@:-$all}; do
-    began="$(date +%s)"
-    result=ok
-    echo "== $step" | tee -a "$report"
-    "step_$step" >"$build/$step.log" 2>&1 || { result=FAILED; status=1; }
-    tee -a "$report" <"$build/$step.log"
-    echo "== $step: $result, $(($(date +%s) - began)) s" | tee -a "$report"
+IFS='
+'
+set -- $asked
+unset IFS
+for line in "$@"; do
+    run_step $line
 done
 exit $status
