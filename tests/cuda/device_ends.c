@@ -72,6 +72,7 @@ static bool wrong_arguments(struct device_rank *rank)
     const struct coll_device_config right = rank->config;
     const int odd = rank->world - 1; // this rank is wrong
     char words[96];
+    int gpus;
     if (rank->rank == odd)
         rank->config.transport = "nothing";
     snprintf(words, sizeof words, "rank %d: collectives of devices: this build has no transport",
@@ -84,7 +85,9 @@ static bool wrong_arguments(struct device_rank *rank)
     rank->config = right;
     if (rank->rank == odd)
         rank->config.number = 99;
-    NEED(opens_only(rank, ZERO_E_UNSUPPORTED, "cuda 99: there are 3, from 0 on"));
+    NEED(rank->gpu->count(&gpus, NULL) == ZERO_OK);
+    snprintf(words, sizeof words, "cuda 99: there are %d, from 0 on", gpus);
+    NEED(opens_only(rank, ZERO_E_UNSUPPORTED, words));
     rank->config = right;
     if (rank->rank == odd)
         rank->config.transport = "host";

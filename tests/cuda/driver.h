@@ -41,7 +41,7 @@ typedef const char *(*cuda_driver_complaint_fn)(void);
 #define CUDA_DRIVER_COMPLAINT "cuda_driver_complaint"
 
 /** So many GPUs are there; the environment may say another number, up to this one. */
-#define CUDA_DRIVER_GPUS 3
+#define CUDA_DRIVER_GPUS 4
 #define CUDA_DRIVER_GPUS_VARIABLE "CUDA_DRIVER_GPUS"
 
 #endif
