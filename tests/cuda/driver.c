@@ -77,6 +77,8 @@ static struct {
     unsigned spared; // calls of it
     CUresult status;
     const char *complaint;
+    unsigned waits;
+    const char *waited; // in this function
     uint32_t chance;
     unsigned slow[CUDA_DRIVER_GPUS]; // microseconds that each MiB of a copy takes more
 } driver = {
@@ -99,6 +101,12 @@ static void complain(const char *what)
 {
     if (!driver.complaint)
         driver.complaint = what;
+}
+
+static void count_wait(const char *function)
+{
+    driver.waits++;
+    driver.waited = function;
 }
 
 static uint32_t any(uint32_t below)
@@ -349,6 +357,7 @@ EXPORTED CUresult cuMemAlloc(CUdeviceptr *memory, size_t bytes)
         return status;
     pthread_mutex_lock(&driver.mutex);
     int i = 0;
+    count_wait("cuMemAlloc");
     while (i < MOST_MEMORIES && driver.memories[i].address)
         i++;
     void *made = i < MOST_MEMORIES ? mmap(NULL, page_up(bytes), PROT_READ | PROT_WRITE,
@@ -386,6 +395,7 @@ EXPORTED CUresult cuMemFree(CUdeviceptr address)
     void *memory = (void *)(uintptr_t)address; // NOLINT(performance-no-int-to-ptr)
     CUresult status = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver.mutex);
+    count_wait("cuMemFree");
     for (int i = 0; i < MOST_MEMORIES; i++)
         if (driver.memories[i].address == memory) {
             if (is_copied(&driver.memories[i]))
@@ -454,8 +464,25 @@ EXPORTED CUresult cuMemHostUnregister(void *memory)
     return status;
 }
 
+// Whether a GPU reaches it by itself: it is its own, or pinned.
+static bool can_reach(CUdeviceptr address, size_t bytes)
+{
+    for (int i = 0; i < MOST_MEMORIES + MOST_PINNED; i++) {
+        const struct memory *memory =
+            i < MOST_MEMORIES ? &driver.memories[i] : &driver.pinned[i - MOST_MEMORIES];
+        const CUdeviceptr first = (uintptr_t)memory->address;
+        if (first && address >= first && address + bytes <= first + memory->bytes)
+            return true;
+    }
+    return false;
+}
+
 EXPORTED CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
+    pthread_mutex_lock(&driver.mutex);
+    if (!can_reach(to, bytes) || !can_reach(from, bytes))
+        count_wait("cuMemcpyAsync of memory that is not pinned");
+    pthread_mutex_unlock(&driver.mutex);
     const struct work copy = {
         .kind = COPY,
         .to = (void *)(uintptr_t)to,     // NOLINT(performance-no-int-to-ptr)
@@ -513,6 +540,7 @@ EXPORTED CUresult cuStreamSynchronize(CUstream handle)
         return CUDA_ERROR_INVALID_HANDLE;
     const CUresult status = in_context("cuStreamSynchronize");
     pthread_mutex_lock(&driver.mutex);
+    count_wait("cuStreamSynchronize");
     const unsigned given = stream->given;
     while (status == CUDA_SUCCESS && (int)(given - stream->done) > 0)
         wait_for_change();
@@ -612,6 +640,7 @@ EXPORTED CUresult cuEventSynchronize(CUevent handle)
         return CUDA_ERROR_INVALID_HANDLE;
     const CUresult status = in_context("cuEventSynchronize");
     pthread_mutex_lock(&driver.mutex);
+    count_wait("cuEventSynchronize");
     const uint64_t recorded = event->recorded;
     while (status == CUDA_SUCCESS && !is_reached(event, recorded))
         wait_for_change();
@@ -750,6 +779,15 @@ EXPORTED CUresult cuMemGetInfo(size_t *free, size_t *all)
     *all = (size_t)1 << 36;
     *free = *all - cuda_driver_bytes();
     return in_context("cuMemGetInfo");
+}
+
+EXPORTED unsigned cuda_driver_waits(const char **last)
+{
+    pthread_mutex_lock(&driver.mutex);
+    *last = driver.waited;
+    const unsigned waits = driver.waits;
+    pthread_mutex_unlock(&driver.mutex);
+    return waits;
 }
 
 EXPORTED const char *cuda_driver_complaint(void)

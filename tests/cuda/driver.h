@@ -36,6 +36,12 @@ typedef unsigned (*cuda_driver_live_fn)(void);
 typedef size_t (*cuda_driver_bytes_fn)(void);
 #define CUDA_DRIVER_BYTES "cuda_driver_bytes"
 
+/** Calls so far that a program waits in: for a stream or an event, for memory or its end, and of
+ * copies from or to memory of the host that is not pinned. *last is the last one's function, or
+ * NULL. */
+typedef unsigned (*cuda_driver_waits_fn)(const char **last);
+#define CUDA_DRIVER_WAITS "cuda_driver_waits"
+
 /** What was done that may not be; NULL if nothing was. */
 typedef const char *(*cuda_driver_complaint_fn)(void);
 #define CUDA_DRIVER_COMPLAINT "cuda_driver_complaint"

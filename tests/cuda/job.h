@@ -32,6 +32,7 @@ struct job {
     void (*configure)(zero_config *config); /**< what else is set; NULL: nothing */
     bool looks_elsewhere; /**< on the host it looks less often at weights: sums are not compared */
     uint64_t poisoned;    /**< a bit a step: one of its gradients is not finite */
+    _Atomic int met;      /**< how often a rank has come to a meeting */
     /** Filled in: the fingerprint, the metric's mean of a step and of an evaluation, the last step,
      * and the sums of all weights that work has looked at. */
     uint8_t digest[16];
@@ -46,6 +47,7 @@ struct place {
     void *streams[2]; /**< used in turns, unit by unit and step by step */
     float *metric;    /**< two, memory of the GPU */
     int looks, steps; /**< so far */
+    int meetings;     /**< of all ranks, outside of the engine */
     struct staged staged;
 };
 
@@ -78,9 +80,12 @@ bool job_queue_looks(struct place *place, zero_unit unit, void *stream);
 /** Micro-batches of a step, without its end; and whole steps. */
 bool job_micro_batches(struct place *place);
 bool job_train(struct place *place, int steps);
-/** Four steps, the first two of which are queued behind work that is not done before they have
- * returned. */
+/** Two steps that are queued behind work which is not done before they have returned, and four more in
+ * which no rank waits. */
 bool job_train_held(struct place *place);
+/** `train`s for so many steps, in which no rank waits in a call of the driver; on the host, and of
+ * NVIDIA's, nobody knows. */
+bool job_train_queued(struct place *place, bool (*train)(struct place *, int), int steps);
 /** Steps until a gradient that is not finite is told, and fills in the last step. */
 bool job_train_badly(struct place *place);
 /** Fills in the fingerprint and the last step, when all verdicts are known. */

@@ -360,7 +360,7 @@ static bool step_without_waiting(struct place *place)
         TEAM_CHECK(zero_step_info(rank->z, &info) == ZERO_AGAIN);
     TEAM_OK(rank, zero_barrier(rank->z));
     job_let_go(place, 0);
-    return train_exactly(place, 2) && job_conclude(place);
+    return job_train_queued(place, train_exactly, 4) && job_conclude(place);
 }
 
 static void a_step_waits_for_nothing(void **state)
