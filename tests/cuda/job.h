@@ -80,8 +80,8 @@ bool job_queue_looks(struct place *place, zero_unit unit, void *stream);
 /** Micro-batches of a step, without its end; and whole steps. */
 bool job_micro_batches(struct place *place);
 bool job_train(struct place *place, int steps);
-/** Two steps that are queued behind work which is not done before they have returned, and four more in
- * which no rank waits. */
+/** Two steps that are queued behind work which is not done before they have returned, and four more
+ * in which no rank waits. */
 bool job_train_held(struct place *place);
 /** `train`s for so many steps, in which no rank waits in a call of the driver; on the host, and of
  * NVIDIA's, nobody knows. */
