@@ -1,13 +1,16 @@
 """GPT-2's training on a GPU by PyTorch, as it is usually done: fp32 weights, forward and backward in
 bf16 by autocast, flash attention, fused AdamW, the norm clipped. The model of examples/gpt2.
 gpt2_gpu.sh starts it: layers, heads, width, context, vocabulary, sequences, steps, and "eager" or
-"compiled". Prints tokens/s of every step but the first ten."""
+"compiled". Prints tokens/s of every step but the first ten; then the share of attention in the
+median one: that of all layers, forward and backward, by itself."""
 
+import statistics
 import sys
 import time
 
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 
 from gpt2 import GPT2
 
@@ -21,6 +24,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), we
 loss_of = torch.compile(model) if sys.argv[8] == "compiled" else model
 text = torch.randint(vocab, (steps, batch, context + 1)).pin_memory()
 torch.cuda.synchronize()
+times = []
 for step in range(steps):
     begin = time.monotonic()
     tokens = text[step].to("cuda", non_blocking=True)
@@ -32,4 +36,24 @@ for step in range(steps):
     optimizer.step()
     torch.cuda.synchronize()
     if step >= WARM:
-        print("tokens/s %.0f" % (batch * context / (time.monotonic() - begin)), flush=True)
+        times.append(time.monotonic() - begin)
+        print("tokens/s %.0f" % (batch * context / times[-1]), flush=True)
+
+
+def attention():
+    """Seconds of all layers' attention."""
+    shape = (batch, heads, context, width // heads)
+    q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+               for _ in range(3))
+    d_out = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    torch.cuda.synchronize()
+    begin = time.monotonic()
+    for _ in range(layers):
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        torch.autograd.grad(out, (q, k, v), d_out)
+    torch.cuda.synchronize()
+    return time.monotonic() - begin
+
+
+spent = [attention() for _ in range(WARM)][1:]
+print("attention %.3f" % (statistics.median(spent) / statistics.median(times)))

@@ -1,7 +1,8 @@
 #!/bin/sh
 # gpt2's tokens/s on a GPU over PyTorch's, eager with flash attention, and compiled: GPT-2 124M, bf16,
 # context 1024. gpt2_gpu.sh <folder of gpt2> [python with torch]. Prints each of five rounds, in which
-# all train by turns; then the medians of the ratios.
+# all train by turns; then the medians of the ratios, and of the shares of attention in PyTorch's
+# steps (bench_gpt2_gpu has zero's).
 set -eu
 export PYTHONDONTWRITEBYTECODE=1
 
@@ -35,7 +36,10 @@ ours() {
 }
 
 theirs() { # theirs eager|compiled
-    "$python" "$here/gpt2_gpu.py" $layers $heads $width $context $vocab $batch $steps "$1" | median
+    "$python" "$here/gpt2_gpu.py" $layers $heads $width $context $vocab $batch $steps "$1" \
+        >"$texts/$1"
+    sed -n 's/^attention //p' "$texts/$1" >>"$texts/$1.attention"
+    median <"$texts/$1"
 }
 
 for round in 1 2 3 4 5; do
@@ -51,3 +55,7 @@ awk '{print $1 / $2}' "$texts/rounds" | sort -n |
     awk 'NR == 3 {printf "gpt2 124M, bf16, over PyTorch: %.3f, target 1\n", $1}'
 awk '{print $1 / $3}' "$texts/rounds" | sort -n |
     awk 'NR == 3 {printf "gpt2 124M, bf16, over PyTorch compiled: %.3f, target 0.8\n", $1}'
+for kind in eager compiled; do
+    sort -n "$texts/$kind.attention" |
+        awk -v kind=$kind 'NR == 3 {print "attention in a step of PyTorch, " kind ": " $1}'
+done
