@@ -1,7 +1,8 @@
 // How much of what a step adds to the work of a program on a GPU an announced step hides behind
-// backward, with state in memory of the host, updated by the host and by the GPU. bench_announced
-// [ELEMENTS]: of a unit of the model (default: 16 Mi, 4.5 GiB of state). Without a GPU that is a
-// skip.
+// backward, with state in memory of the host, updated by the host and by the GPU; and, of a step
+// that is not announced, how much of its gradients' way to the host. bench_announced [ELEMENTS]: of
+// a unit of the model (default: 16 Mi, 4.5 GiB of state). Without a GPU that is a skip.
+#include "base/arena.h"
 #include "base/cpu.h"
 #include "base/device.h"
 #include "tests/bench/bench.h"
@@ -11,6 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     SKIPPED = 77,
@@ -18,6 +20,7 @@ enum {
     ELEMENTS = 16 * 1024 * 1024,
     STEPS = 4, // of what one round does
     MOST_FILLS = 10000,
+    PAGE = 4096,
 };
 
 struct work {
@@ -25,7 +28,15 @@ struct work {
     zero_ctx *z;
     void *stream, *scratch;
     size_t scratch_bytes;
+    unsigned char *host; // gradient_bytes of each unit, pinned
+    size_t gradient_bytes;
     int fills; // of the scratch memory: what the program computes for a unit, each way
+};
+
+enum kind {
+    PLAIN,
+    ANNOUNCED,
+    SKIPPED_STEP, // ends when the last gradient is down and added up
 };
 
 static void must(zero_result result, const char *message)
@@ -51,7 +62,7 @@ static void compute(const struct work *work)
              error.message);
 }
 
-static void step(const struct work *work, const zero_step_args *args, bool announced)
+static void step(const struct work *work, const zero_step_args *args, enum kind kind)
 {
     zero_ctx *z = work->z;
     zero_micro micro = {.struct_size = sizeof micro};
@@ -61,7 +72,7 @@ static void step(const struct work *work, const zero_step_args *args, bool annou
         compute(work);
         call(work, zero_release(z, unit, work->stream));
     }
-    if (announced)
+    if (kind == ANNOUNCED)
         call(work, zero_step_ahead(z, args));
     for (zero_unit unit = UNITS - 1; unit >= 0; unit--) {
         call(work, zero_gather(z, unit, work->stream));
@@ -70,7 +81,7 @@ static void step(const struct work *work, const zero_step_args *args, bool annou
         call(work, zero_release(z, unit, work->stream));
         call(work, zero_grad_done(z, unit, work->stream));
     }
-    call(work, zero_step(z, args, work->stream));
+    call(work, kind == SKIPPED_STEP ? zero_skip_step(z) : zero_step(z, args, work->stream));
 }
 
 /* ------------------------------------------------------------------ what is measured */
@@ -91,13 +102,13 @@ static double bare(const struct work *work)
     return bench_now() - begin;
 }
 
-static double steps(const struct work *work, bool announced)
+static double steps(const struct work *work, enum kind kind)
 {
     const zero_hyper hyper = {1e-3, 0.9, 0.95, 1e-8, 0.1};
     const zero_step_args args = zero_step_args_for(&hyper, 1, 1, 0);
     const double begin = bench_now();
     for (int i = 0; i < STEPS; i++)
-        step(work, &args, announced);
+        step(work, &args, kind);
     wait(work);
     return bench_now() - begin;
 }
@@ -106,20 +117,40 @@ static double steps(const struct work *work, bool announced)
 // are: rates of one amount have the ratio of the latter to the former.
 static double added(void *user)
 {
-    return steps(user, false) - bare(user);
+    return steps(user, PLAIN) - bare(user);
 }
 
 static double hidden(void *user)
 {
-    return steps(user, false) - steps(user, true);
+    return steps(user, PLAIN) - steps(user, ANNOUNCED);
+}
+
+// The gradients' copies by themselves, and what of them costs a step no time.
+static double copies(void *user)
+{
+    const struct work *work = user;
+    struct base_error error = {0};
+    const double begin = bench_now();
+    for (int i = 0; i < STEPS; i++)
+        for (size_t unit = 0; unit < UNITS; unit++)
+            must(work->device->copy(work->host + unit * work->gradient_bytes, work->scratch,
+                                    work->gradient_bytes, work->stream, &error),
+                 error.message);
+    wait(work);
+    return bench_now() - begin;
+}
+
+static double hidden_copies(void *user)
+{
+    return copies(user) + bare(user) - steps(user, SKIPPED_STEP);
 }
 
 // Has backward take half as long again as what a step adds; says where it does not.
-static void calibrate(struct work *work, const char *name)
+static void calibrate(struct work *work, const char *name, enum kind kind)
 {
     work->fills = 1;
-    steps(work, false);
-    const double one = bare(work), rest = steps(work, false) - one;
+    steps(work, kind);
+    const double one = bare(work), rest = steps(work, kind) - one;
     const double fills = 1 + 1.5 * fmax(rest, 0) / (0.5 * one);
     if (rest <= 0)
         printf("%s: steps take no longer than the program's own work\n", name);
@@ -164,7 +195,7 @@ static void row(struct work *work, const char *name, const char *by, size_t elem
 {
     const double bytes = 1e-9 * STEPS * UNITS * (double)elements * 12; // of state
     work->z = open_model(by, elements);
-    calibrate(work, name);
+    calibrate(work, name, PLAIN);
     bench_run(&(struct bench_row){
         .name = name,
         .reference_name = "what is hidden of it",
@@ -179,10 +210,37 @@ static void row(struct work *work, const char *name, const char *by, size_t elem
     zero_close(work->z);
 }
 
+static void gradients_row(struct work *work, const char *name, size_t elements)
+{
+    const double bytes = 1e-9 * STEPS * UNITS * (double)work->gradient_bytes;
+    struct base_error error = {0};
+    work->host = base_aligned_alloc(PAGE, UNITS * work->gradient_bytes);
+    must(work->host ? ZERO_OK : ZERO_E_NOMEM, "no memory for gradients");
+    memset(work->host, 0, UNITS * work->gradient_bytes); // all its pages are there
+    must(work->device->pin(work->host, UNITS * work->gradient_bytes, &error), error.message);
+    work->z = open_model("host", elements);
+    calibrate(work, name, SKIPPED_STEP);
+    bench_run(&(struct bench_row){
+        .name = name,
+        .reference_name = "what is hidden of them",
+        .unit = "GB/s",
+        .ours_amount = bytes,
+        .reference_amount = bytes,
+        .ours = copies,
+        .reference = hidden_copies,
+        .user = work,
+        .target = 0.90,
+    });
+    zero_close(work->z);
+    work->device->unpin(work->host);
+    base_free(work->host);
+}
+
 int main(int argc, char **argv)
 {
     const size_t elements = argc > 1 ? strtoul(argv[1], NULL, 10) : ELEMENTS;
-    struct work work = {.device = &base_device_cuda, .scratch_bytes = 4 * elements};
+    struct work work = {
+        .device = &base_device_cuda, .scratch_bytes = 4 * elements, .gradient_bytes = 2 * elements};
     struct base_error error = {0};
     if (argc > 2 || elements == 0) {
         fprintf(stderr, "usage: %s [elements of a unit]\n", argv[0]);
@@ -194,6 +252,7 @@ int main(int argc, char **argv)
     bench_print_header();
     row(&work, "announced, hidden, by the host", "host", elements);
     row(&work, "announced, hidden, by the GPU", "device", elements);
+    gradients_row(&work, "gradients' copies, hidden", elements);
     work.device->free(work.scratch);
     work.device->stream_destroy(work.stream);
     work.device->leave();
