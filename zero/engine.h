@@ -101,8 +101,8 @@ struct eng_gather_slot {
 
 /** A gradient slot. */
 struct eng_grad_slot {
-    size_t offset;
-    zero_unit unit; /**< whose gradient it holds or held, -1: never used */
+    size_t offset, home; /**< where it is, and where it is unless device/reduce.c moves it */
+    zero_unit unit;      /**< whose gradient it holds or held, -1: never used */
     bool open;
     bool clean;      /**< its padding is zeros */
     uint64_t handed; /**< order in which it was handed over: the oldest is reused first */

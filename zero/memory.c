@@ -203,7 +203,7 @@ static void lay_slots(zero_ctx *z)
     for (int c = 0; c < grads->class_count; c++)
         for (int i = 0; i < grads->classes[c].slots; i++) {
             struct eng_grad_slot *slot = &z->grad_slots[grads->classes[c].first_slot + i];
-            *slot = (struct eng_grad_slot){.offset = offset, .unit = -1};
+            *slot = (struct eng_grad_slot){.offset = offset, .home = offset, .unit = -1};
             offset += grads->classes[c].bytes;
         }
 }

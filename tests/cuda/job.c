@@ -142,7 +142,8 @@ bool job_queue_looks(struct place *place, zero_unit unit, void *stream)
 
 static bool poisons(const struct place *place, zero_unit unit, const zero_micro *micro)
 {
-    return place->job->poisoned >> micro->step & 1 && unit == 3 && micro->index == 2;
+    const uint64_t third = 2 % (uint64_t)place->job->toy.micro_batches;
+    return place->job->poisoned >> micro->step & 1 && unit == 3 && micro->index == third;
 }
 
 static bool queue_gradients(struct place *place, zero_unit unit, const zero_micro *micro,

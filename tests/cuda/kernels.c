@@ -184,8 +184,8 @@ static void nothing_is_updated_behind_a_gate(void **unused)
     update_turn(1, true, true);
 }
 
-// Runs whose gradients are sums, and what they say of themselves: the second has one at its end
-// that is not finite, the third at its beginning, and so have those beside the others.
+// What runs say of themselves: the second has a sum at its end that is not finite, the third at its
+// beginning, and so have those beside the others.
 static void lay_summed(const struct state *at, struct eng_device_run *runs, double *squares)
 {
     size_t granule = 1;
@@ -193,8 +193,7 @@ static void lay_summed(const struct state *at, struct eng_device_run *runs, doub
         squares[g] = NAN;
     for (uint32_t r = 0; r < RUNS; r++) {
         const size_t granules = (runs[r].count + ENG_GRANULE - 1) / ENG_GRANULE;
-        runs[r].gradient_dtype = ZERO_F32;
-        runs[r].gradient = at->gradient + granule * ENG_GRANULE;
+        runs[r].squares = at->squares + granule;
         for (size_t g = granule; g < granule + granules; g++)
             squares[g] = 0.5 * (double)g;
         if (r == 1)
@@ -225,8 +224,7 @@ static void update_finite(int turn)
         .count = RUNS,
         .scalars = there->scalars,
         .gate = &there->gate,
-        .squares = there->squares,
-        .sums = there->gradient,
+        .finite_only = true,
     };
     ok(kernels->update(kernel_state, &update, kernel_stream, NULL));
     take(&after, there, sizeof after);
@@ -368,6 +366,37 @@ static void sums_have_the_bits_of_the_definition(void **unused)
     for (int turn = 0; turn < 3 * 5 * 7; turn++)
         if (test_takes(turn + turn / 3))
             sum_turn(turn);
+}
+
+// Nobody keeps the sum of one.
+static void sole_turn(int turn)
+{
+    fill_contributions(turn);
+    wanted = given;
+    struct contributions *there = put(&given, sizeof given), *const places[] = {&wanted, there};
+    struct eng_device_sum sums[2];
+    for (int i = 0; i < 2; i++) {
+        sums[i] = sum_of(turn, places[i]);
+        sums[i].number = 0;
+        sums[i].count = 1;
+        sums[i].own_index = turn % 2 - 1;
+        sums[i].store = sums[i].last = true;
+        sums[i].squares = places[i]->squares;
+    }
+    add_up(&wanted, &sums[0]);
+    memcpy(wanted.accumulator, given.accumulator, sizeof given.accumulator);
+    memcpy(wanted.block, given.block, sizeof given.block);
+    sums[1].accumulator = sums[1].block = NULL;
+    ok(kernels->sum(kernel_state, &sums[1], kernel_stream, NULL));
+    take(&got, there, sizeof got);
+    compare("sole contribution", turn, &got, &wanted, sizeof got);
+}
+
+static void a_sole_contribution_is_left_where_it_is(void **unused)
+{
+    (void)unused;
+    for (int turn = 0; turn < 3 * INPUT_KINDS; turn++)
+        sole_turn(turn);
 }
 
 // Of what is not finite nobody need be told.
@@ -761,6 +790,7 @@ int main(void)
         cmocka_unit_test(sums_that_are_not_finite_may_be_left_out),
         cmocka_unit_test(no_runs_are_nothing),
         cmocka_unit_test(sums_have_the_bits_of_the_definition),
+        cmocka_unit_test(a_sole_contribution_is_left_where_it_is),
         cmocka_unit_test(sums_may_find_nothing),
         cmocka_unit_test(additions_have_the_bits_of_the_definition),
         cmocka_unit_test(a_search_finds_the_first_that_is_not_finite),

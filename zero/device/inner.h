@@ -6,11 +6,11 @@
  * one is urgent, and all that changes state is queued on it; else gradients leave on one more, and
  * working copies come on another, both beside the program's work.
  *
- * Events: `shown` is behind what has last written working copies on the device, where state is
- * there, else `lent` of a unit is behind what has last written its own; `copied` of a gather slot,
- * and `taken` of a gradient slot, behind what has last read it; `read` of a unit, behind what the
- * program has queued with its working copy; `handed` behind what was queued with a gradient that is
- * handed over; `valued` behind metrics on their way.
+ * Events: `shown` is behind the last update, and so behind what has last written working copies on
+ * the device, where state is there, else `lent` of a unit is behind what has last written its own;
+ * `copied` of a gather slot, and `taken` of a gradient slot, behind what has last read it; `read`
+ * of a unit, behind what the program has queued with its working copy; `handed` behind what was
+ * queued with a gradient that is handed over; `valued` behind metrics on their way.
  */
 #ifndef ZERO_DEVICE_INNER_H
 #define ZERO_DEVICE_INNER_H
@@ -88,6 +88,8 @@ struct device_state {
     size_t run_count;
     bool rounds;  /**< some weights or moments are not fp32 */
     bool stale;   /**< the runs are not those of what trains now */
+    bool sole;    /**< they have gradients instead of sums: device_sole() */
+    bool roomy;   /**< device_gradients_fit() */
     bool squared; /**< the step's squares are in the ballot */
     bool ahead;   /**< it is announced, and updated from the first gradient on */
     size_t key_count;
@@ -210,6 +212,14 @@ size_t device_gaps_count(const zero_ctx *z);
 size_t device_gaps_bytes(const zero_ctx *z);
 /** Makes their table on the device, which never changes. */
 zero_result device_gaps_make(const zero_ctx *z, struct base_error *error);
+/** Whether the step has only one contribution, which the update reads instead of a sum: it is
+ * looked at, for norm and verdict, and then has to stay. */
+bool device_sole(const zero_ctx *z);
+/** Where a unit's stays: in its own slot, or, if slots are for any unit, in the memory of its sums.
+ */
+unsigned char *device_gradient(const zero_ctx *z, zero_unit unit);
+/** Whether all fit there. */
+bool device_gradients_fit(const zero_ctx *z);
 /** Makes a unit's gradient what travels, in a stream. */
 zero_result device_prepare_gradient(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
                                     void *stream, struct base_error *error);

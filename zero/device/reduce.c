@@ -75,17 +75,62 @@ static zero_result clear_gaps(const zero_ctx *z, zero_unit unit, unsigned char *
 
 /* ------------------------------------------------------------------ gradients */
 
+static size_t section_sums(const zero_ctx *z, size_t s)
+{
+    return z->layout.sections[s].before[z->config.rank] * sizeof(float);
+}
+
+bool device_gradients_fit(const zero_ctx *z)
+{
+    for (size_t u = 0; u < z->layout.unit_count; u++) {
+        const struct eng_unit_layout *unit = &z->layout.units[u];
+        const size_t end = unit->first_section + unit->section_count;
+        const size_t sums =
+            end < z->layout.section_count ? section_sums(z, end) : z->placement.own_sums_bytes;
+        if (z->placement.units[u].grad_bytes > sums - section_sums(z, unit->first_section))
+            return false;
+    }
+    return true;
+}
+
+bool device_sole(const zero_ctx *z)
+{
+    const struct eng_config *config = &z->config;
+    return config->world == 1 && config->micro_batches == 1 && !config->native &&
+           !config->verify_micro && (config->stage < 2 || z->device->state->roomy);
+}
+
+unsigned char *device_gradient(const zero_ctx *z, zero_unit unit)
+{
+    if (z->config.stage < 2)
+        return z->grads + z->grad_slots[z->units[unit].sum_slot].offset;
+    return (unsigned char *)(void *)z->sums + section_sums(z, z->layout.units[unit].first_section);
+}
+
+/** Moves a slot to where the unit's gradient is written, and says whether it was there. Sums may
+ * have been there since. */
+static bool place(zero_ctx *z, zero_unit unit, struct eng_grad_slot *slot)
+{
+    const size_t before = slot->offset;
+    const bool moves = z->config.stage >= 2 && device_sole(z);
+    slot->offset = moves ? (size_t)(device_gradient(z, unit) - z->grads) : slot->home;
+    return !moves && slot->offset == before;
+}
+
 zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays, bool again)
 {
     const struct eng_device *d = z->device;
     const int slot = z->units[unit].grad_slot;
+    const bool same = place(z, unit, &z->grad_slots[slot]) && again;
     unsigned char *gradient = z->grads + z->grad_slots[slot].offset;
     struct base_error error = {0};
     zero_result r = d->ops->event_wait(d->taken[slot], d->stream, &error);
+    if (!r && z->config.world == 1) // the last update may have read it
+        r = d->ops->event_wait(d->shown, d->stream, &error);
     if (!r && !stays)
         r = d->ops->zero(gradient, z->placement.units[unit].grad_bytes, d->stream, &error);
     // A step may be skipped that nobody here knows of yet: no doubt is cast on the buffer in time.
-    else if (!r && (!again || z->config.nonfinite == ZERO_NONFINITE_SKIP))
+    else if (!r && (!same || z->config.nonfinite == ZERO_NONFINITE_SKIP))
         r = clear_gaps(z, unit, gradient, &error);
     return r ? device_failed(z, &error, "clearing a gradient") : ZERO_OK;
 }
@@ -163,7 +208,7 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
         .dtype = place->comm_dtype,
         .count = count,
         .granules = place->own_granules,
-        .accumulator = eng_own_sums(z, s, first),
+        .accumulator = d->state->sole ? NULL : eng_own_sums(z, s, first),
         .block = eng_own_blocks(z, s),
         .number = number,
         .sum_group = (uint32_t)z->config.sum_group,

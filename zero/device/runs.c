@@ -46,6 +46,26 @@ size_t device_runs_count(const struct eng_layout *layout, const struct eng_place
     return runs;
 }
 
+/** The sum of an element of a section, or the only contribution to it. */
+static const void *gradient_of(const zero_ctx *z, int owner, size_t s, size_t element)
+{
+    const struct eng_section_place *place = &z->placement.sections[s];
+    if (!z->device->state->sole)
+        return eng_sums(z, owner, s, element);
+    return device_gradient(z, z->layout.sections[s].unit) + place->comm_offset +
+           element * eng_dtype_size(place->comm_dtype);
+}
+
+/** The squares of what a rank has sums of, from an element of a section on. */
+static const double *squares_of(const zero_ctx *z, int owner, size_t s, size_t element)
+{
+    const struct eng_section *section = &z->layout.sections[s];
+    if (owner != z->config.rank)
+        return NULL;
+    return (double *)device_piece(z->device, DEVICE_SQUARES) +
+           (section->before[owner] + element - section->elements[owner].offset) / ENG_GRANULE;
+}
+
 /** A run of a slice, from an element of its section on. */
 static struct eng_device_run run_of(const zero_ctx *z, const struct eng_slice *slice, size_t first,
                                     size_t count)
@@ -57,13 +77,15 @@ static struct eng_device_run run_of(const zero_ctx *z, const struct eng_slice *s
     size_t owned = count;
     const int owner = eng_layout_owner(&z->layout, s, first, &owned);
     struct eng_device_run run = {
-        .gradient = eng_sums(z, owner, s, first),
+        .gradient = gradient_of(z, owner, s, first),
         .weight = device_field(z, 0, s, first),
+        .squares = squares_of(z, owner, s, first),
         .first = first - slice->granule * ENG_GRANULE,
         .count = (uint32_t)count,
         .group = (uint32_t)z->model.params[slice->param].group,
         .key = (uint32_t)(slice - z->layout.slices) * ENG_DEVICE_KEYS,
-        .gradient_dtype = ZERO_F32,
+        .gradient_dtype =
+            (uint8_t)(z->device->state->sole ? z->placement.sections[s].comm_dtype : ZERO_F32),
         .weight_dtype = (uint8_t)(master ? ZERO_F32 : dtype),
         .moment_dtype = (uint8_t)z->config.moment_dtype,
         .work_dtype = (uint8_t)dtype,
@@ -115,6 +137,7 @@ zero_result device_runs_make(const zero_ctx *z, struct base_error *error)
 zero_result device_runs_refresh(zero_ctx *z, struct base_error *error)
 {
     struct device_state *state = z->device->state;
+    state->sole = device_sole(z);
     state->run_count = cut_runs(z, state->runs);
     state->stale = false;
     zero_result r =

@@ -272,6 +272,7 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     d->state->key_count = count_keys(z);
     d->state->rounds = rounds(z);
     d->state->stale = true;
+    d->state->roomy = device_gradients_fit(z);
     zero_result r = d->state->kernels->open(&d->state->kernel_state, error);
     if (!r)
         r = make_memory(z, error);

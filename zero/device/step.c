@@ -175,8 +175,7 @@ zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
         .scalars = device_piece(d, DEVICE_SCALARS),
         .keys = device_piece(d, DEVICE_KEYS),
         .gate = device_piece(d, DEVICE_GATE),
-        .squares = d->state->ahead ? device_piece(d, DEVICE_SQUARES) : NULL,
-        .sums = z->sums,
+        .finite_only = d->state->ahead,
     };
     if (count == 0)
         return ZERO_OK;
@@ -263,7 +262,8 @@ zero_result eng_device_begin(zero_ctx *z)
     zero_result r = eng_device_take_in(z, DEVICE_OPEN_STEPS);
     if (r)
         return r;
-    r = z->device->state->stale ? device_runs_refresh(z, &error) : ZERO_OK;
+    if (z->device->state->stale || z->device->state->sole != device_sole(z))
+        r = device_runs_refresh(z, &error);
     // The verdict takes away what was found in the step before.
     if (!r && z->config.native)
         r = device_reduce_after(z, &error);

@@ -270,11 +270,8 @@ INLINE void update_run(const struct eng_device_run *run, const struct eng_rule_s
 /** Whether all of a run's sums are finite, if anybody wants to know. */
 INLINE bool are_finite(const struct eng_device_update *u, const struct eng_device_run *run)
 {
-    if (!u->squares)
-        return true;
-    const double *squares = u->squares + ((const float *)run->gradient - u->sums) / ENG_GRANULE;
-    for (unsigned g = 0; g * ENG_GRANULE < run->count; g++)
-        if (!(squares[g] <= 1e300))
+    for (unsigned g = 0; u->finite_only && g * ENG_GRANULE < run->count; g++)
+        if (!(run->squares[g] <= 1e300))
             return false;
     return true;
 }
@@ -358,7 +355,7 @@ INLINE void sum_four(const struct eng_device_sum *s, size_t i, vector total[FOUR
             total[j] = stores ? block[j] : canonical(add(total[j], block[j]));
         stores = false;
     }
-    if (!stores)
+    if (!stores && s->accumulator)
         store_floats(s->accumulator, i, FOUR, total);
     if (place > 0)
         store_floats(s->block, i, FOUR, block);

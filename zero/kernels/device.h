@@ -27,11 +27,12 @@ struct eng_device_run {
     const void *gradient; /**< the canonical sum, or the only contribution to it */
     void *weight;         /**< fp32 master, or the working copy itself where there is none */
     void *moment[ENG_MAX_MOMENTS];
-    uint16_t *work; /**< receives the new weight, rounded to nearest even; may be NULL */
-    uint64_t first; /**< element of the slice that is the run's first */
-    uint32_t count; /**< at most ENG_DEVICE_RUN */
-    uint32_t group; /**< whose scalars */
-    uint32_t key;   /**< its slice's keys are keys[key], and those behind it */
+    uint16_t *work;        /**< receives the new weight, rounded to nearest even; may be NULL */
+    const double *squares; /**< of the gradient, a granule each; may be NULL where nobody looks */
+    uint64_t first;        /**< element of the slice that is the run's first */
+    uint32_t count;        /**< at most ENG_DEVICE_RUN */
+    uint32_t group;        /**< whose scalars */
+    uint32_t key;          /**< its slice's keys are keys[key], and those behind it */
     uint8_t gradient_dtype, weight_dtype, moment_dtype, work_dtype; /**< of zero_dtype */
 };
 
@@ -43,10 +44,8 @@ struct eng_device_update {
                       rounding */
     const struct eng_rule_scalars *scalars; /**< of every group */
     const uint64_t *keys;                   /**< may be NULL if nothing is rounded so */
-    const uint32_t *gate;  /**< 0 there, when the work is done: nothing is updated; NULL: it is */
-    const double *squares; /**< not NULL: runs are left out that have a sum that is not finite:
-                              these are of the granules of `sums`, which all gradients are among */
-    const float *sums;
+    const uint32_t *gate; /**< 0 there, when the work is done: nothing is updated; NULL: it is */
+    bool finite_only; /**< runs are left out that have a sum that is not finite, as squares say */
 };
 
 /** A section's contributions, added in order to what a rank owns of it: coll_reduce_scatter in
@@ -59,7 +58,8 @@ struct eng_device_sum {
     zero_dtype dtype;
     int count;          /**< of contributions, at least 1 */
     size_t granules;    /**< that are owned; padding is zeros */
-    float *accumulator; /**< of what is owned */
+    float *accumulator; /**< of what is owned; NULL: this is the only contribution to the sums,
+                           which is left where it is */
     float *block;    /**< the same of a block that is left unfinished; may be NULL where none is */
     uint64_t number; /**< of contribution 0 in the step's sequence, below 2^24 */
     uint32_t sum_group; /**< contributions of a block, at least 1 */
