@@ -1,7 +1,7 @@
-// What is done on a GPU against that GPU's memory bandwidth: the update, the ordered sum, the
-// fingerprint, and copies from and to the host; and the update against PyTorch's. bench_device
-// [ELEMENTS [PYTHON]]: of the arrays (default: 128 Mi, 5 GiB of the GPU); a python3 with torch, for
-// the last row. Without a GPU that is a skip.
+// What is done on a GPU against that GPU's memory bandwidth: the update, the ordered sum, the norm
+// where there is nothing to add, the fingerprint, and copies from and to the host; and the update
+// against PyTorch's. bench_device [ELEMENTS [PYTHON]]: of the arrays (default: 128 Mi, 5 GiB of the
+// GPU); a python3 with torch, for the last row. Without a GPU that is a skip.
 #include "base/arena.h"
 #include "base/device.h"
 #include "tests/bench/bench.h"
@@ -205,6 +205,24 @@ static zero_result give_sum_of_all(struct work *work, struct base_error *error)
     return give_sum(work, RANKS, error);
 }
 
+// The step's only contribution: the update reads it where it is.
+static zero_result give_look(struct work *work, struct base_error *error)
+{
+    const struct eng_device_sum sum = {
+        .own = work->received,
+        .own_index = 0,
+        .dtype = ZERO_BF16,
+        .count = 1,
+        .granules = work->count / ENG_GRANULE,
+        .sum_group = 1,
+        .store = true,
+        .last = true,
+        .squares = work->squares,
+        .bad = work->bad,
+    };
+    return work->kernels->sum(work->state, &sum, work->stream, error);
+}
+
 static zero_result give_digest(struct work *work, struct base_error *error)
 {
     const struct eng_device_digest digest = {
@@ -230,6 +248,11 @@ static double sum_of_one(void *user)
 static double sum_of_all(void *user)
 {
     return timed(user, give_sum_of_all);
+}
+
+static double look(void *user)
+{
+    return timed(user, give_look);
 }
 
 static double digest(void *user)
@@ -371,6 +394,7 @@ int main(int argc, char **argv)
     row(&work, "AdamW, bf16 gradient and weight", 28, update, 0.92);
     row(&work, "ordered sum, 1 rank", 2 + 8, sum_of_one, 0.90);
     row(&work, "ordered sum, 8 ranks", 2 * RANKS + 8, sum_of_all, 0.90);
+    row(&work, "norm of one contribution", 2, look, 0);
     row(&work, "fingerprint of fp32", 4, digest, 0);
     transfer_row(&work, "from the GPU", up, 1);
     transfer_row(&work, "both ways", both, 2);
