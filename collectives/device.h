@@ -24,10 +24,11 @@
  * A thread of each rank's watches what is under way: the transport's asynchronous errors, the
  * host's state, the deadline, and ranks that have left. Whatever it finds it aborts the
  * communicator, so that the streams go on, with nothing of use in the memory: a program that waits
- * for a stream of its own is not held by a rank that is dead. What comes of the host's poison is in
- * every call's result from then on. Each call is shown to the other ranks: those that differ get
- * ZERO_E_DIVERGED, which names both calls, as soon as the second one is made, and a time-out names
- * the ranks that have not come.
+ * for a stream of its own is not held by a rank that is dead. Those of a process that fail together
+ * are aborted together, as NCCL wants it, which takes half a second where others are well. What
+ * comes of the host's poison is in every call's result from then on. Each call is shown to the
+ * other ranks: those that differ get ZERO_E_DIVERGED, which names both calls, as soon as the second
+ * one is made, and a time-out names the ranks that have not come.
  *
  * Messages name rank, operation, unit and device. Functions enter the device themselves. One thread
  * at a time uses a coll_device, the one that uses its host communicator.

@@ -6,6 +6,7 @@
  *   order.c       tickets, events, streams
  *   board.c       what ranks show each other of their calls
  *   watch.c       the thread that sees what goes wrong, and ends what is under way
+ *   ending.c      the links of a process, which end together
  *   staged.c      the transport through the host's memory
  *   nccl.c        the transport over NVIDIA's library, nccl_library.c that library
  *
@@ -32,6 +33,13 @@ enum {
 
 _Static_assert(sizeof(struct coll_signature) % sizeof(uint64_t) == 0, "a call is whole words");
 
+/** Of links that end together. */
+struct device_ending {
+    void *link;
+    struct device_ending *next; /**< NULL: this was the last one */
+    bool has_begun, is_over;
+};
+
 /**
  * What moves bytes among devices. All functions are called by a thread that has entered the device,
  * never by two at a time, and return soon; what they have begun may be in progress then, about
@@ -43,6 +51,8 @@ struct coll_device_transport {
     const char *device; /**< whose memory: a base_device's name; NULL: that of any */
 
     bool lends; /**< others read this rank's memory of the host, until they have closed */
+    bool
+        entangled; /**< the end of a link may wait for what is under way in others of the process */
 
     /** Bytes of the host's for the largest operation. NULL: none. */
     size_t (*memory)(int world, const struct coll_device_load *most);
@@ -58,8 +68,10 @@ struct coll_device_transport {
     /** ZERO_AGAIN while something is in progress, or what has gone wrong, be it long ago. Asked by
      * the caller's thread until it is through, and by another one at any time. */
     zero_result (*ready)(void *link, struct base_error *error);
-    /** Ends everything and frees the link, whatever it is about; may take a while. */
-    void (*abort)(void *link);
+    /** Ends everything and frees the links, whatever they are about; may take a while. None is
+     * waited for before all have been told. Of those that are entangled the thread has entered the
+     * device of one. */
+    void (*abort)(const struct device_ending *first);
 
     /** What is given between these two is one launch. */
     zero_result (*begin)(void *link, struct base_error *error);
@@ -223,5 +235,19 @@ zero_result device_watch_start(struct coll_device *device, struct base_error *er
 /** Ends everything: the transport is aborted, and the watcher. False: that takes too long, and it
  * still uses the device. */
 bool device_watch_stop(struct coll_device *device);
+
+/* ------------------------------------------------------------------ ending.c */
+
+/** A device's link is there, or will be: those that fail later than others wait for its failure. */
+void device_ending_expect(const struct coll_device *device);
+
+/** Ends a device's link, NULL: there is none, and after a failure those of the process that fail
+ * with it; returns when it is over. Expected, and not any more. */
+void device_ending_come(const struct coll_device *device, void *link);
+
+/** Whether links are being ended, and not for too long: calls of the driver may have to wait for
+ * that, and whoever is in one does not see another device fail, for which it may have to wait in
+ * turn. */
+bool device_ending_is_on(void);
 
 #endif

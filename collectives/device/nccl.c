@@ -131,12 +131,19 @@ static zero_result nccl_ready(void *of, struct base_error *error)
     return state_of(link->comm, error);
 }
 
-static void nccl_abort(void *of)
+/** In a group all are told when they are aborted, and freed when it ends. */
+static void nccl_abort(const struct device_ending *first)
 {
-    struct link *link = of;
-    if (link->comm)
-        nccl_loaded()->abort(link->comm);
-    base_free(link);
+    const struct nccl_library *library = nccl_loaded();
+    library->group_start();
+    for (const struct device_ending *one = first; one; one = one->next) {
+        const struct link *link = one->link;
+        if (link->comm)
+            library->abort(link->comm);
+    }
+    library->group_end();
+    for (const struct device_ending *one = first; one; one = one->next)
+        base_free(one->link);
 }
 
 /* ------------------------------------------------------------------ operations */
@@ -216,6 +223,7 @@ const struct coll_device_transport coll_device_transport_nccl = {
     .size = sizeof(struct coll_device_transport),
     .name = "nccl",
     .device = "cuda",
+    .entangled = true,
     .prepare = nccl_prepare,
     .identify = nccl_identify,
     .join = nccl_join,

@@ -53,7 +53,7 @@ zero_result device_advance(struct coll_device *device)
     struct base_error inner = {.result = ZERO_OK};
     zero_result result = ZERO_OK;
     // What an abort has ended has come to its events too.
-    while (!device->is_over && device->finished < device->started) {
+    while (!device->is_over && !device_ending_is_on() && device->finished < device->started) {
         struct device_operation *next = device_operation(device, device->finished + 1);
         result = device->kind->event_query(next->done, &inner);
         if (result)

@@ -78,9 +78,9 @@ static zero_result staged_join(void **to, const struct coll_device_config *confi
     return ZERO_OK;
 }
 
-static void staged_abort(void *of)
+static void staged_abort(const struct device_ending *only)
 {
-    struct link *link = of;
+    struct link *link = only->link;
     if (link->staging)
         link->kind->stream_sync(link->stream, NULL); // which may be copying from there
     base_free(link->staging);

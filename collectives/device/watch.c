@@ -74,7 +74,7 @@ static zero_result look(struct coll_device *device, struct watch *watch)
 {
     struct base_error inner = {.result = ZERO_OK};
     zero_result result = coll_failed(device->host);
-    if (result)
+    if (result || device_ending_is_on())
         return result;
     if (device->transport->ready(device->link, &inner) < 0)
         return fail_transport(device, &inner);
@@ -132,8 +132,7 @@ static void *watch_it(void *argument)
     pthread_mutex_unlock(&device->mutex);
     if (link && coll_failed(device->host))
         wait_for_readers(device);
-    if (link)
-        device->transport->abort(link);
+    device_ending_come(device, link);
     if (entered)
         device->kind->leave();
     pthread_mutex_lock(&device->mutex);
@@ -147,8 +146,10 @@ zero_result device_watch_start(struct coll_device *device, struct base_error *er
 {
     pthread_mutex_init(&device->mutex, NULL);
     base_cond_init(&device->news);
+    device_ending_expect(device);
     const int failed = base_thread_start(&device->watcher, "device.thread", 0, watch_it, device);
     if (failed) {
+        device_ending_come(device, NULL);
         pthread_cond_destroy(&device->news);
         pthread_mutex_destroy(&device->mutex);
         return zero_fail_errno(error, ZERO_E_NOMEM, failed, "no thread to watch %s", device->where);

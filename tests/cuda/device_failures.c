@@ -286,6 +286,111 @@ static void an_abort(void **state)
     assert_true(all_fail(&failure, is_aborted));
 }
 
+/* ------------------------------------------------------------------ two of a process */
+
+// Beside a rank's own.
+struct other {
+    struct coll_comm *host;
+    struct coll_device *device;
+    char *memory;
+};
+
+static bool open_other(struct device_rank *rank, struct other *other)
+{
+    const struct coll_config config = {.transport = "shm",
+                                       .rank = rank->rank,
+                                       .world = rank->world,
+                                       .job = rank->of->user,
+                                       .name = "other",
+                                       .timeout_ns = 20 * short_ns};
+    struct base_error error = {.result = ZERO_OK};
+    NEED(coll_open(&other->host, &config, &error) == ZERO_OK);
+    struct coll_device_config device = rank->config;
+    device.host = other->host;
+    NEED(coll_device_open(&other->device, &device, &error) == ZERO_OK);
+    other->memory = memory_of(rank);
+    return true;
+}
+
+static zero_result exchange_by_other(const struct other *other, uint64_t *ticket)
+{
+    return coll_device_exchange(other->device, other->memory, LARGE, other->memory + LARGE,
+                                (struct coll_label){"unit", 7, "other"}, ticket);
+}
+
+static bool other_works(struct device_rank *rank, const struct other *other)
+{
+    uint64_t ticket;
+    NEED(exchange_by_other(other, &ticket) == ZERO_OK);
+    NEED(coll_device_wait(other->device, ticket) == ZERO_OK);
+    return true;
+}
+
+static void close_other(struct other *other)
+{
+    coll_device_close(other->device);
+    coll_close(other->host);
+}
+
+// With both under way, neither of which ends before both are aborted.
+static bool is_killed_with_two(struct device_rank *rank)
+{
+    struct base_error error = {.result = ZERO_OK};
+    struct other other;
+    char *memory = memory_of(rank);
+    uint64_t tickets[2];
+    NEED(open_other(rank, &other) && other_works(rank, &other) && first_one(rank, memory));
+    if (rank->rank == rank->of->killed - 1)
+        raise(SIGKILL);
+    zero_result result = exchange(rank, memory, 2, &tickets[0]);
+    NEED(result == ZERO_OK || result == ZERO_E_PEER);
+    result = coll_device_before(rank->device, tickets[0], rank->stream);
+    NEED(result == ZERO_OK || result == ZERO_E_PEER);
+    result = exchange_by_other(&other, &tickets[1]);
+    NEED(result == ZERO_OK || result == ZERO_E_PEER);
+    result = coll_device_before(other.device, tickets[1], rank->stream);
+    NEED(result == ZERO_OK || result == ZERO_E_PEER);
+    NEED(coll_device_wait(other.device, tickets[1]) == ZERO_E_PEER || tickets[1] == 0);
+    NEED(ends(rank, memory, ZERO_E_PEER, " died"));
+    NEED(coll_state(other.host, &error) == ZERO_E_PEER && strstr(error.message, " died"));
+    close_other(&other);
+    return true;
+}
+
+// The other one is well, and stays so.
+static bool is_aborted_beside(struct device_rank *rank)
+{
+    struct other other;
+    char *memory = memory_of(rank);
+    NEED(open_other(rank, &other) && other_works(rank, &other) && first_one(rank, memory));
+    if (rank->rank == 1)
+        coll_abort(rank->host, ZERO_E_ABORTED, "enough");
+    else
+        NEED(second_one(rank, memory, ZERO_E_ABORTED));
+    NEED(other_works(rank, &other));
+    NEED(ends(rank, memory, ZERO_E_ABORTED, "rank 1: enough"));
+    NEED(other_works(rank, &other) && coll_state(other.host, NULL) == ZERO_OK);
+    close_other(&other);
+    return true;
+}
+
+static void two_of_a_process(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= DEVICE_RANKS_MOST; world++)
+        for (int dies = 0; dies < 2; dies++) {
+            char job[64];
+            snprintf(job, sizeof job, "device-two-%d-%d-%d", (int)getpid(), world, dies);
+            assert_true(device_ranks_run(&(struct device_ranks){.transport = transport,
+                                                                .world = world,
+                                                                .killed = dies ? 1 + world / 2 : 0,
+                                                                .fails = true,
+                                                                .blameless = true,
+                                                                .user = job},
+                                         dies ? is_killed_with_two : is_aborted_beside));
+        }
+}
+
 /* ------------------------------------------------------------------ ranks that differ */
 
 enum { OTHER_ORDER, OTHER_SIZE, OTHER_ROOT, OTHER_UNIT, OTHER_SPANS, DIFFERENCES };
@@ -445,6 +550,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_rank_that_has_left),
         cmocka_unit_test(a_rank_that_dies),
         cmocka_unit_test(an_abort),
+        cmocka_unit_test(two_of_a_process),
         cmocka_unit_test(ranks_that_differ),
         cmocka_unit_test(arguments_that_cannot_be),
         cmocka_unit_test(ranks_that_are_threads),

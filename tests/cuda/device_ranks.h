@@ -19,7 +19,8 @@ struct device_ranks {
     uint64_t timeout_ns;   /**< 0: the host's, which is 20 s */
     int killed;            /**< a rank that will be, plus one; 0: none */
     bool fails;            /**< the host's end is a failure */
-    bool complains;        /**< the double may, and where it fails too */
+    bool complains;        /**< the double may, and where it fails too, */
+    bool blameless;        /**< but not where this is set */
     bool bare;             /**< no collectives are opened */
     const void *user;
 };

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 #define TEXT(name) #name
@@ -632,6 +633,42 @@ EXPORTED ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
 
 /* ------------------------------------------------------------------ ends */
 
+static bool is_at_work(const struct ncclComm *comm)
+{
+    return atomic_load(&comm->users) > 1 && !atomic_load(&comm->gone) &&
+           !atomic_load(&comm->aborted);
+}
+
+// Its GPU comes to rest, whatever else is under way there: memory is freed.
+static void await_rest(const struct ncclComm *comm)
+{
+    pthread_mutex_lock(&process.mutex);
+    const struct ncclComm *other = process.comms;
+    pthread_mutex_unlock(&process.mutex);
+    for (; other; other = other->next) {
+        if (other->device != comm->device || memcmp(&other->id, &comm->id, sizeof comm->id) == 0 ||
+            !is_at_work(other))
+            continue;
+        while (is_at_work(other))
+            nanosleep(&(struct timespec){0, 100000}, NULL);
+        if (atomic_load(&other->aborted) && other->over != other->launches)
+            nccl_refuse(NULL, ncclInvalidUsage,
+                        "the end of a communicator waits for another one of its GPU, which is "
+                        "aborted later, and not with it");
+    }
+}
+
+void nccl_end(struct ncclComm *first)
+{
+    struct ncclComm *next;
+    for (const struct ncclComm *comm = first; comm; comm = comm->ends)
+        await_rest(comm);
+    for (; first; first = next) {
+        next = first->ends;
+        retire(first);
+    }
+}
+
 EXPORTED ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     const struct nccl_words said = {.meeting = FINALIZE};
@@ -675,7 +712,7 @@ EXPORTED ncclResult_t ncclCommAbort(ncclComm_t comm)
     bool has_any;
     if (!comm)
         return ncclSuccess;
-    nccl_in_group(comm, &has_any);
+    const bool in_group = nccl_in_group(comm, &has_any);
     ncclResult_t result = nccl_enter(comm);
     if (result != ncclSuccess)
         return result;
@@ -687,6 +724,10 @@ EXPORTED ncclResult_t ncclCommAbort(ncclComm_t comm)
     atomic_store(&comm->aborted, true);
     nccl_region_ring(comm->region);
     nccl_leave(comm);
-    retire(comm);
+    comm->ends = NULL;
+    if (in_group)
+        nccl_end_with_group(comm);
+    else
+        nccl_end(comm);
     return ncclSuccess;
 }

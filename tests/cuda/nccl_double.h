@@ -10,7 +10,10 @@
  *     has been asked some times, and only then gets the stream what was enqueued;
  *   - sums of 16-bit floats go round the ring and are rounded at each rank;
  *   - what has failed completes nothing any more: all that was enqueued stays until the abort, and
- *     the others wait for it until theirs. So they do for a rank that is dead.
+ *     the others wait for it until theirs. So they do for a rank that is dead;
+ *   - the end of what is aborted waits until its GPU is at rest. If another communicator holds that
+ *     which is aborted only then, it is complained of: all belong in one group, at the end of which
+ *     what was aborted in it ends.
  *
  * A call that may not be is complained of, returns ncclInvalidUsage or ncclInvalidArgument, and is
  * the communicator's asynchronous error from then on. So is what ranks do that does not fit

@@ -128,7 +128,8 @@ struct ncclComm {
     struct nccl_faults faults;
     _Atomic bool gone, aborted;
     _Atomic int failure; // ncclResult_t
-    _Atomic uint32_t users;
+    _Atomic uint32_t users;       // its owner, and launches that streams have
+    struct ncclComm *ends;        // with it, in a group
     _Atomic(const void *) inside; // the thread that uses it, or has a group with it
     ncclUniqueId id;
     struct nccl_registration *registrations;
@@ -142,7 +143,8 @@ struct ncclComm {
     struct nccl_registration *window;
     ncclWindow_t *window_out;
     // launches and operations that were given, and launches that are over:
-    unsigned launches, operations;
+    _Atomic unsigned launches;
+    unsigned operations;
     uint32_t sends[NCCL_MOST_RANKS], receives[NCCL_MOST_RANKS];
     _Atomic uint32_t over;
     uint32_t chance; // of the launch whose turn it is
@@ -182,6 +184,12 @@ ncclResult_t nccl_give(struct ncclComm *comm);
 
 /** Whether this thread has begun a group, and whether that has operations of the communicator. */
 bool nccl_in_group(const struct ncclComm *comm, bool *has_any);
+
+/** The end of communicators that were aborted in a group, or of one. */
+void nccl_end(struct ncclComm *first);
+
+/** Ends it when this thread's group ends. */
+void nccl_end_with_group(struct ncclComm *comm);
 
 /** One user less; the last one leaves the region. */
 void nccl_drop(struct ncclComm *comm);

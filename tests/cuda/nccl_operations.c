@@ -13,6 +13,7 @@ static _Thread_local struct {
     ncclResult_t result;
     size_t count;
     struct nccl_launch *launches[MOST_COMMS_OF_A_GROUP];
+    struct ncclComm *aborted;
 } group;
 
 struct range {
@@ -173,6 +174,12 @@ bool nccl_in_group(const struct ncclComm *comm, bool *has_any)
     return group.depth > 0;
 }
 
+void nccl_end_with_group(struct ncclComm *comm)
+{
+    comm->ends = group.aborted;
+    group.aborted = comm;
+}
+
 static ncclResult_t add(struct ncclComm *comm, const struct nccl_operation *operation,
                         CUstream stream)
 {
@@ -235,6 +242,9 @@ EXPORTED ncclResult_t ncclGroupEnd(void)
         if (result == ncclSuccess || result == ncclInProgress)
             result = one == ncclSuccess ? result : one;
     }
+    struct ncclComm *const aborted = group.aborted;
+    group.aborted = NULL;
+    nccl_end(aborted);
     return result;
 }
 
