@@ -16,7 +16,7 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
     const int waiting = waits && (apart || stage >= 2) ? 1 : 0;
     return (struct eng_limits){
         .stage = stage,
-        .alone = config->resident && config->world == 1,
+        .alone = config->resident && !eng_config_moves(config),
         .sums_whole = eng_config_whole_sums(config, stage),
         .shared = shared,
         .blocks = z->planned_blocks,

@@ -621,6 +621,8 @@ static zero_result check_device_transport(struct eng_config *config, const zero_
                       : user->native_comm                          ? "zero_config.native_comm"
                                                                    : NULL;
     config->native_comm = user->native_comm;
+    config->over_nccl = eng_config_given(config, "device_transport") &&
+                        strcmp(config->device_transport, "nccl") == 0;
     if (key && !config->resident && !config->undecided)
         return zero_fail(error, ZERO_E_INVALID,
                          "%s is set, but no state is on a GPU: it is for device=cuda with "
@@ -698,7 +700,12 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
 
 bool eng_config_whole_sums(const struct eng_config *config, int stage)
 {
-    return stage == 0 && config->world > 1 && (config->resident || config->by_network);
+    return stage == 0 && (eng_config_moves(config) || (config->world > 1 && config->by_network));
+}
+
+bool eng_config_moves(const struct eng_config *config)
+{
+    return config->resident && (config->world > 1 || config->over_nccl);
 }
 
 int eng_config_rounds(const struct eng_config *config)

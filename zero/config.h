@@ -96,6 +96,7 @@ struct eng_config {
     bool on_device;               /**< device: the program computes on one, */
     int device_number;            /**< this one */
     const char *device_transport; /**< "nccl", "host": a literal */
+    bool over_nccl;               /**< "nccl" was given: it is for one rank alone, too */
     void *native_comm;            /**< an ncclComm_t; NULL: none */
     bool resident;                /**< and sums and updates there, too: */
     const char *offload_update;   /**< "host", "device", "auto": a literal */
@@ -141,6 +142,9 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
 /** Whether every rank has a copy of all sums of gradients: on a device, and where it can't read the
  * others' where they lie. With sums in files each has them there. */
 bool eng_config_whole_sums(const struct eng_config *config, int stage);
+
+/** Whether what ranks give each other goes between their devices, by device_transport. */
+bool eng_config_moves(const struct eng_config *config);
 
 /** Micro-batches a rank runs a step, the one that may not count included. */
 int eng_config_rounds(const struct eng_config *config);

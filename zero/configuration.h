@@ -161,8 +161,9 @@ typedef struct zero_config {
                                      caller's. Same bits, but for what `reduction` says of native */
     const char *device_transport; /**< how GPUs of several ranks move bytes, where state is on them:
                                      "nccl" (default), or "host": through memory of the host, for
-                                     ranks that share a GPU. Same bits, but for what `reduction`
-                                     says of native */
+                                     ranks that share a GPU. One rank alone moves nothing, unless
+                                     "nccl" is given: then over it, as several do. Same bits, but
+                                     for what `reduction` says of native */
     void *native_comm; /**< device_transport=nccl: the program's own ncclComm_t, of all ranks of
                             this job in their order, each on this job's GPU; NULL (default): none;
                             the same on all ranks. zero_commit() asks it for ranks, rank, GPU and
@@ -171,9 +172,9 @@ typedef struct zero_config {
                             program's and is otherwise left alone: zero's own communicator is made
                             beside it and shares nothing with it, so that the end of neither is the
                             other's; it may be destroyed once zero_commit() has returned. One rank
-                            alone moves nothing, and does not look at it. Programs that use it
-                            while zero works set NCCL_LAUNCH_ORDER_IMPLICIT=1, before they make
-                            it; without, zero_commit() warns in the log */
+                            alone that moves nothing does not look at it. Programs that use it while
+                            zero works set NCCL_LAUNCH_ORDER_IMPLICIT=1, before they make it;
+                            without, zero_commit() warns in the log */
     const char *offload_update; /**< with device=cuda, who updates state that is offloaded:
                                    "host" (default): the host, which also has the sums and copies
                                    of the parameters; "device": the GPU, where sums and parameters
@@ -194,9 +195,9 @@ typedef struct zero_config {
                                    not installed, or ranks share a GPU. It is "host" with state in
                                    files, reduction "native" of several ranks, gather "shared", an
                                    optimizer of the program's own, or device_transport "nccl" of
-                                   several ranks in a build without NCCL; on all ranks, where it is
-                                   on one. zero_step() tells of a step when it does with the one
-                                   taken. Same bits */
+                                   several ranks, or given, in a build without NCCL; on all ranks,
+                                   where it is on one. zero_step() tells of a step when it does
+                                   with the one taken. Same bits */
 } zero_config;
 
 /** A config with every field at its default. */

@@ -147,7 +147,7 @@ static void write_memory(struct base_text *text, const struct eng_plan *plan,
     write_row(text, "total", "", plan->total.mine);
     for (int i = 0; config->on_device && i < ENG_GPU_PURPOSES; i++)
         write_row(text, eng_gpu_names[i].title, "gpu", plan->gpu[i].mine);
-    if (config->resident && config->world > 1 && !strcmp(config->device_transport, "nccl"))
+    if (eng_config_moves(config) && !strcmp(config->device_transport, "nccl"))
         base_text_add(text, "  %-34s %-6s %16s  %s\n", "NCCL's own buffers", "gpu", "unknown",
                       "before they are there, and not counted");
     write_row(text, "zero_save, from its first call on", "", plan->saving.mine);

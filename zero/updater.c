@@ -64,7 +64,7 @@ static const char *why_host(const zero_ctx *z)
     for (size_t g = 0; g < z->model.group_count; g++)
         if (z->model.groups[g].choice.own)
             return "an optimizer of the program's own";
-    if (config->world > 1 && !coll_device_has(config->device_transport))
+    if ((config->world > 1 || config->over_nccl) && !coll_device_has(config->device_transport))
         return "this build has no NCCL";
     return NULL;
 }

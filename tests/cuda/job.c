@@ -1,8 +1,11 @@
 #include "tests/cuda/job.h"
 
+#include "base/library.h"
 #include "tests/cuda/driver.h"
 #include "tests/cuda/leftovers.h"
+#include "tests/cuda/nccl_double.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -420,6 +423,17 @@ static bool work_on_host(struct team_rank *rank, void *user)
     return open_job(rank, job) && act(&place);
 }
 
+// What there is of NCCL's double; -1: none was loaded.
+static int count_nccl(void)
+{
+    void *const library = dlopen(NCCL_DOUBLE, RTLD_NOW | RTLD_NOLOAD);
+    nccl_double_live_fn count = NULL;
+    const struct base_symbol symbol = {NCCL_DOUBLE_LIVE, &count};
+    if (!library || base_library_find(library, &symbol, 1))
+        return -1;
+    return (int)count();
+}
+
 // All there is on the GPUs is in the plan, but for each rank's two numbers of metrics.
 static bool is_planned(const struct team_rank *rank)
 {
@@ -434,6 +448,12 @@ static bool is_planned(const struct team_rank *rank)
     const size_t host = coll_memory_needed(rank->z->config.transport, rank->world);
     TEAM_CHECK(rank->z->config.resident && rank->world > 1 ? transport > host + 10000
                                                            : transport >= host);
+    // One rank alone moves nothing, unless it asks for that.
+    const bool over_nccl = rank->z->config.resident && rank->config.device_transport &&
+                           strcmp(rank->config.device_transport, "nccl") == 0;
+    TEAM_CHECK(over_nccl == (strstr(zero_plan_text(rank->z), "NCCL's own buffers") != NULL));
+    const int live = count_nccl();
+    TEAM_CHECK(live < 0 || over_nccl == (live > 0));
     // All ranks are here, and none has left, unless they have failed.
     const bool meet = zero_barrier(rank->z) == ZERO_OK;
     TEAM_CHECK(!meet || !bytes_there || bytes_there() == bytes);

@@ -271,10 +271,10 @@ static void what_travels_in_16_bits_is_summed(void **state)
 static void so_it_is_by_nccl(void **state)
 {
     (void)state;
-    const int most = job_most_gpus();
-    if (most < 2)
-        skip();
-    exact_sums("nccl", most);
+    exact_sums("nccl", job_most_gpus()); // a GPU each
+    struct job alone = native(1, 1, 3);
+    alone.moves = "nccl";
+    job_compare(1, &alone);
 }
 
 static void f16_on_the_way(zero_config *config)

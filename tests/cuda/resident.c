@@ -81,6 +81,17 @@ static void so_do_they_over_nccl(void **state)
     several_ranks("nccl", most);
 }
 
+static void so_does_one_alone_that_asks_for_nccl(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++) {
+        struct job job = resident(stage);
+        job.moves = "nccl";
+        job.releases_first = stage == 3;
+        job_compare(1, &job);
+    }
+}
+
 static void so_does_every_optimizer(void **state)
 {
     (void)state;
@@ -617,6 +628,7 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest others[] = {
         cmocka_unit_test(so_do_they_over_nccl),
+        cmocka_unit_test(so_does_one_alone_that_asks_for_nccl),
         cmocka_unit_test(what_is_not_finite_is_told_when_it_is_known),
         cmocka_unit_test(attaching_asks_nobody),
         cmocka_unit_test(a_slot_waits_for_who_looks_at_it),

@@ -20,7 +20,7 @@ size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placeme
 {
     const struct device_state *state = NULL;
     const size_t world = (size_t)z->config.world, most = most_sections(z);
-    if (world == 1)
+    if (!eng_config_moves(&z->config))
         return 0;
     return z->layout.section_count * sizeof *state->published +
            (size_t)placement->gather.slot_count * sizeof *state->gathered +
@@ -65,7 +65,7 @@ size_t eng_device_transport(const zero_ctx *z, const struct eng_placement *place
         .sent = peers * sizeof(struct eng_device_ballot),
         .received = peers * sizeof(struct eng_device_ballot),
     };
-    if (!z->config.resident || peers == 0)
+    if (!eng_config_moves(&z->config))
         return 0;
     if (z->config.stage == 0)
         keep_larger(&most, &(struct coll_device_load){1, peers * own, placement->sums_bytes - own});

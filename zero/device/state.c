@@ -54,7 +54,8 @@ static size_t unit_received(const zero_ctx *z, const struct eng_placement *p, si
 static size_t received_bytes(const zero_ctx *z, const struct eng_placement *p)
 {
     size_t most = 0;
-    if (z->config.world == 1 || z->config.native) // whose sums arrive in place of a gradient
+    if (!eng_config_moves(&z->config) ||
+        z->config.native) // whose sums arrive in place of a gradient
         return 0;
     for (size_t u = 0; u < z->layout.unit_count; u++)
         most = unit_received(z, p, u) > most ? unit_received(z, p, u) : most;
@@ -87,8 +88,9 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
         [DEVICE_MASTERS] = z->config.streamed ? 0 : p->masters_bytes,
         [DEVICE_SQUARES] = p->own_sums_bytes / (ENG_GRANULE * sizeof(float)) * sizeof(double),
         [DEVICE_BALLOT] = sizeof(struct eng_device_ballot),
-        [DEVICE_BALLOTS] =
-            z->config.world > 1 ? (size_t)z->config.world * sizeof(struct eng_device_ballot) : 0,
+        [DEVICE_BALLOTS] = eng_config_moves(&z->config)
+                               ? (size_t)z->config.world * sizeof(struct eng_device_ballot)
+                               : 0,
         [DEVICE_COURSE] = sizeof(struct eng_device_course),
         [DEVICE_GATE] = sizeof(uint32_t),
         [DEVICE_BAD] = z->layout.section_count * sizeof(uint64_t),
@@ -291,7 +293,7 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     eng_device_metrics_take(z, metrics);
     if (!r)
         r = device_bad_clear(z, error);
-    return r || z->config.world == 1 ? r : device_peers_open(z, error);
+    return r || !eng_config_moves(&z->config) ? r : device_peers_open(z, error);
 }
 
 void device_state_free(zero_ctx *z)
