@@ -60,6 +60,13 @@ struct coll_device_config {
      * devices, and is otherwise left alone: what is made is beside it. NULL: none, on every rank or
      * on none. */
     void *native;
+    /** Memory of coll_device_alloc(), which all operations stay within; NULL: any. It is
+     * registered, by transports that have that, on all ranks or on none. All ranks give some, or
+     * none does. */
+    void *memory;
+    size_t bytes;       /**< of it */
+    bool must_register; /**< the same on all ranks. A rank that can't is an error, of all; else all
+                             do without, with a word in the log */
     const struct base_log *log; /**< borrowed; may be NULL */
 };
 
@@ -81,6 +88,15 @@ zero_result coll_device_open(struct coll_device **device, const struct coll_devi
  * gets ZERO_E_PEER. Nothing of the caller's streams may still wait for an operation. NULL is fine.
  */
 void coll_device_close(struct coll_device *device);
+
+/** Memory for coll_device_config.memory, of the device entered, from the transport's own allocator
+ * if it has one: that of "nccl" rounds up. *memory is NULL after an error: ZERO_E_UNSUPPORTED,
+ * _NOMEM, _DEVICE. *Local*, as the next one. */
+zero_result coll_device_alloc(void **memory, const char *transport,
+                              const struct base_device *device, size_t bytes,
+                              struct base_error *error);
+/** Frees it, when no coll_device has it any more; accepts NULL. */
+void coll_device_free(void *memory, const char *transport, const struct base_device *device);
 
 /** Whether this build has a transport of that name. *Local.* */
 bool coll_device_has(const char *transport);

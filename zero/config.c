@@ -617,9 +617,10 @@ static void warn_of_unknown_variables(const struct eng_config *config)
 static zero_result check_device_transport(struct eng_config *config, const zero_config *user,
                                           struct base_error *error)
 {
-    const char *key = eng_config_given(config, "device_transport") ? "device_transport"
-                      : user->native_comm                          ? "zero_config.native_comm"
-                                                                   : NULL;
+    const char *key = eng_config_given(config, "device_transport")  ? "device_transport"
+                      : eng_config_given(config, "device_register") ? "device_register"
+                      : user->native_comm                           ? "zero_config.native_comm"
+                                                                    : NULL;
     config->native_comm = user->native_comm;
     config->over_nccl = eng_config_given(config, "device_transport") &&
                         strcmp(config->device_transport, "nccl") == 0;
@@ -631,6 +632,10 @@ static zero_result check_device_transport(struct eng_config *config, const zero_
     if (config->native_comm && strcmp(config->device_transport, "nccl") != 0)
         return zero_fail(error, ZERO_E_INVALID,
                          "zero_config.native_comm is set, but device_transport=%s: it is for nccl",
+                         config->device_transport);
+    if (strcmp(config->device_register, "on") == 0 && strcmp(config->device_transport, "nccl") != 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "device_register=on, but device_transport=%s: it is for nccl",
                          config->device_transport);
     return ZERO_OK;
 }
@@ -706,6 +711,13 @@ bool eng_config_whole_sums(const struct eng_config *config, int stage)
 bool eng_config_moves(const struct eng_config *config)
 {
     return config->resident && (config->world > 1 || config->over_nccl);
+}
+
+bool eng_config_registers(const struct eng_config *config)
+{
+    const bool wanted = config->by_network ? strcmp(config->device_register, "off") != 0
+                                           : strcmp(config->device_register, "on") == 0;
+    return wanted && eng_config_moves(config) && strcmp(config->device_transport, "nccl") == 0;
 }
 
 int eng_config_rounds(const struct eng_config *config)

@@ -18,7 +18,7 @@
 #include <stddef.h>
 
 enum {
-    ENG_CONFIG_KEYS = 42,
+    ENG_CONFIG_KEYS = 43,
     ENG_MAX_MICRO_BATCHES = 1 << 20,
     ENG_VALUE_BYTES = 256, /**< of a value as text */
 };
@@ -98,6 +98,7 @@ struct eng_config {
     const char *device_transport; /**< "nccl", "host": a literal */
     bool over_nccl;               /**< "nccl" was given: it is for one rank alone, too */
     void *native_comm;            /**< an ncclComm_t; NULL: none */
+    const char *device_register;  /**< "auto", "on", "off": a literal */
     bool resident;                /**< and sums and updates there, too: */
     const char *offload_update;   /**< "host", "device", "auto": a literal */
     bool undecided;               /**< auto, and zero_commit() has not found out yet: as "host" */
@@ -145,6 +146,9 @@ bool eng_config_whole_sums(const struct eng_config *config, int stage);
 
 /** Whether what ranks give each other goes between their devices, by device_transport. */
 bool eng_config_moves(const struct eng_config *config);
+
+/** Whether the memory that goes between them is registered by NCCL. */
+bool eng_config_registers(const struct eng_config *config);
 
 /** Micro-batches a rank runs a step, the one that may not count included. */
 int eng_config_rounds(const struct eng_config *config);

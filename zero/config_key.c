@@ -22,6 +22,7 @@ static const char *const loss_scales[] = {"auto", "dynamic", "off", NULL};
 static const char *const state_tiers[] = {"none", "host", "nvme", NULL};
 static const char *const tiers[] = {"host", "nvme", NULL};
 static const char *const device_transports[] = {"nccl", "host", NULL};
+static const char *const registers[] = {"auto", "on", "off", NULL};
 static const char *const updaters[] = {"host", "device", "auto", NULL};
 static const char *const engines[] = {"uring", "threads", "sync", NULL};
 static const char *const recoveries[] = {"on", "durable", NULL};
@@ -108,6 +109,8 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
     {"device", ENG_KEY_TEXT, FIELD(device), .doc = "what the program computes on"},
     {"device_transport", ENG_KEY_CHOICE, FIELD(device_transport), .max = 1,
      .choices = device_transports, .doc = "how GPUs move bytes to each other"},
+    {"device_register", ENG_KEY_CHOICE, FIELD(device_register), .max = 2, .choices = registers,
+     .doc = "whether NCCL registers what GPUs move"},
     {"offload_update", ENG_KEY_CHOICE, FIELD(offload_update), .max = 2, .choices = updaters,
      .doc = "who updates state that is offloaded from a GPU"},
     {"log_level", ENG_KEY_ENUM, .user_offset = offsetof(zero_config, log_level),

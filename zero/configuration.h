@@ -198,6 +198,15 @@ typedef struct zero_config {
                                    several ranks, or given, in a build without NCCL; on all ranks,
                                    where it is on one. zero_step() tells of a step when it does
                                    with the one taken. Same bits */
+    const char *device_register; /**< device_transport "nccl": whether the memory of a rank's GPU is
+                                    NCCL's own (ncclMemAlloc) and registered with it, so that what
+                                    others need is read where it is, or written where it belongs,
+                                    without NCCL's buffers on the way: "on", "off", "auto"
+                                    (default): where ranks are on several hosts (transport tcp),
+                                    whose networks gain most by it, and not on one, where it has not
+                                    been measured. All ranks register or none does: where one can't,
+                                    "on" is an error, ZERO_E_UNSUPPORTED or _DEVICE, and "auto" says
+                                    so in the log and goes on. Same bits */
 } zero_config;
 
 /** A config with every field at its default. */

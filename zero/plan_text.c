@@ -127,6 +127,10 @@ static void write_transport(struct base_text *text, const struct eng_plan_facts 
                       facts->host.private_path);
     if (facts->host.huge_bytes)
         base_text_add(text, "  huge pages   %s\n", eng_human(facts->host.huge_bytes, size));
+    if (eng_config_registers(facts->config))
+        base_text_add(text, "  GPU memory   registered by NCCL%s: device_register=%s\n",
+                      strcmp(facts->config->device_register, "on") ? ", where all ranks can" : "",
+                      facts->config->device_register);
 }
 
 static void write_row(struct base_text *text, const char *title, const char *tier, size_t bytes)

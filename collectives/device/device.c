@@ -45,6 +45,28 @@ bool coll_device_has(const char *transport)
     return find_transport(transport) != NULL;
 }
 
+zero_result coll_device_alloc(void **memory, const char *transport,
+                              const struct base_device *device, size_t bytes,
+                              struct base_error *error)
+{
+    const struct coll_device_config config = {.transport = transport, .device = device};
+    const zero_result result = check_config(&config, error);
+    *memory = NULL;
+    if (result)
+        return result;
+    const struct coll_device_transport *found = find_transport(transport);
+    return found->alloc ? found->alloc(memory, bytes, error) : device->alloc(memory, bytes, error);
+}
+
+void coll_device_free(void *memory, const char *transport, const struct base_device *device)
+{
+    const struct coll_device_transport *found = find_transport(transport);
+    if (memory && found && found->free)
+        found->free(memory);
+    else
+        device->free(memory);
+}
+
 size_t coll_device_memory(const char *transport, int world, const struct coll_device_load *most)
 {
     const struct coll_device_transport *found = find_transport(transport);
@@ -179,6 +201,54 @@ static zero_result join(struct coll_device *device, const struct coll_device_con
     return agree(device->host, 0, "nothing", result < 0 ? result : ZERO_OK, &mine, error);
 }
 
+static zero_result enroll_own(struct coll_device *device, const struct coll_device_config *config,
+                              struct base_error *error)
+{
+    zero_result result = device->kind->enter(device->number, error);
+    if (result)
+        return result;
+    pthread_mutex_lock(&device->mutex);
+    result = coll_failed(device->host)
+                 ? coll_state(device->host, error)
+                 : device->transport->enroll(device->link, config->memory, config->bytes, error);
+    pthread_mutex_unlock(&device->mutex);
+    device->kind->leave();
+    return result;
+}
+
+/** With a link that is well and has nothing to do. */
+static void dismiss(struct coll_device *device)
+{
+    if (!device->transport->dismiss || device->kind->enter(device->number, NULL) != ZERO_OK)
+        return;
+    pthread_mutex_lock(&device->mutex);
+    if (device->link && !coll_failed(device->host))
+        device->transport->dismiss(device->link);
+    pthread_mutex_unlock(&device->mutex);
+    device->kind->leave();
+}
+
+/** Registers memory: where one rank has not, the others may not give theirs either. */
+static zero_result enroll(struct coll_device *device, const struct coll_device_config *config,
+                          struct base_error *error)
+{
+    struct base_error mine = {.result = ZERO_OK};
+    zero_result result = ZERO_OK;
+    if (config->memory && device->transport->enroll)
+        result = enroll_own(device, config, &mine);
+    const size_t what = !config->memory ? 0 : config->must_register ? 1 : 2;
+    result = agree(device->host, what, "whether memory is registered", result, &mine, error);
+    if (!result)
+        return ZERO_OK;
+    dismiss(device);
+    if (what != 2 || result == ZERO_E_INVALID || coll_failed(device->host))
+        return result;
+    base_logf(device->log, ZERO_LOG_WARN, "coll", "%s: no rank registers memory: %s",
+              device->transport->name, error->message);
+    base_error_clear(error);
+    return ZERO_OK;
+}
+
 /** Frees what there is, unless that is still used. */
 static void discard(struct coll_device *device)
 {
@@ -213,6 +283,8 @@ zero_result coll_device_open(struct coll_device **opened, const struct coll_devi
         result = coll_arena_create(config->host, sizeof *device->board, &device->arena, error);
     if (!result && device)
         result = join(device, config, error);
+    if (!result && device)
+        result = enroll(device, config, error);
     if (result && device && device->board)
         device_board_state(device, DEVICE_FAILED); // nobody need wait for it
     if (result && device)
@@ -245,6 +317,7 @@ void coll_device_close(struct coll_device *device)
     if (!device)
         return;
     wait_for_all(device);
+    dismiss(device);
     device_board_state(device, DEVICE_LEFT);
     discard(device);
 }

@@ -57,6 +57,10 @@ struct coll_device_transport {
     /** Bytes of the host's for the largest operation. NULL: none. */
     size_t (*memory)(int world, const struct coll_device_load *most);
 
+    /** Memory of the device entered that `enroll` takes. NULL: the device's own will do. */
+    zero_result (*alloc)(void **memory, size_t bytes, struct base_error *error);
+    void (*free)(void *memory);
+
     /** Whether it can: loads what it needs, looks at config->native. ZERO_E_UNSUPPORTED,
      * ZERO_E_INVALID. */
     zero_result (*prepare)(const struct coll_device_config *config, struct base_error *error);
@@ -72,6 +76,13 @@ struct coll_device_transport {
      * waited for before all have been told. Of those that are entangled the thread has entered the
      * device of one. */
     void (*abort)(const struct device_ending *first);
+
+    /** Registers memory of `alloc`, once, with a link that is ready: what it is given from now on
+     * stays within. NULL: there is no such thing. */
+    zero_result (*enroll)(void *link, void *memory, size_t bytes, struct base_error *error);
+    /** Undoes it, if there is any, for a link that is well and has nothing under way. An abort does
+     * that itself. */
+    void (*dismiss)(void *link);
 
     /** What is given between these two is one launch. */
     zero_result (*begin)(void *link, struct base_error *error);

@@ -9,6 +9,7 @@ _Static_assert(sizeof(ncclUniqueId) == DEVICE_ID_BYTES, "what is broadcast is th
 
 struct link {
     ncclComm_t comm;
+    void *enrolled; // what ncclCommRegister() gave; NULL: nothing is
 };
 
 /* ------------------------------------------------------------------ errors */
@@ -146,6 +147,44 @@ static void nccl_abort(const struct device_ending *first)
         base_free(one->link);
 }
 
+/* ------------------------------------------------------------------ memory */
+
+static zero_result nccl_alloc(void **memory, size_t bytes, struct base_error *error)
+{
+    const struct nccl_library *library;
+    const zero_result result = nccl_library(&library, error);
+    *memory = NULL;
+    return result
+               ? result
+               : done(library->mem_alloc(memory, bytes ? bytes : 1), "ncclMemAlloc", NULL, error);
+}
+
+static void nccl_free(void *memory)
+{
+    nccl_loaded()->mem_free(memory);
+}
+
+static zero_result nccl_enroll(void *of, void *memory, size_t bytes, struct base_error *error)
+{
+    struct link *link = of;
+    const zero_result result =
+        done(nccl_loaded()->enroll(link->comm, memory, bytes, &link->enrolled), "ncclCommRegister",
+             link->comm, error);
+    if (result || link->enrolled)
+        return result;
+    return zero_fail(error, ZERO_E_UNSUPPORTED,
+                     "ncclCommRegister registers nothing: NCCL_LOCAL_REGISTER or "
+                     "NCCL_P2P_USE_CUDA_MEMCPY forbids it");
+}
+
+static void nccl_dismiss(void *of)
+{
+    struct link *link = of;
+    if (link->enrolled)
+        nccl_loaded()->dismiss(link->comm, link->enrolled);
+    link->enrolled = NULL;
+}
+
 /* ------------------------------------------------------------------ operations */
 
 static zero_result nccl_begin(void *of, struct base_error *error)
@@ -224,11 +263,15 @@ const struct coll_device_transport coll_device_transport_nccl = {
     .name = "nccl",
     .device = "cuda",
     .entangled = true,
+    .alloc = nccl_alloc,
+    .free = nccl_free,
     .prepare = nccl_prepare,
     .identify = nccl_identify,
     .join = nccl_join,
     .ready = nccl_ready,
     .abort = nccl_abort,
+    .enroll = nccl_enroll,
+    .dismiss = nccl_dismiss,
     .begin = nccl_begin,
     .end = nccl_end,
     .all_gather = nccl_all_gather,

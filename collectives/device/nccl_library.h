@@ -15,6 +15,10 @@
     X(last_error, ncclGetLastError)                                                                \
     X(unique_id, ncclGetUniqueId)                                                                  \
     X(init, ncclCommInitRankConfig)                                                                \
+    X(mem_alloc, ncclMemAlloc)                                                                     \
+    X(mem_free, ncclMemFree)                                                                       \
+    X(enroll, ncclCommRegister)                                                                    \
+    X(dismiss, ncclCommDeregister)                                                                 \
     X(count, ncclCommCount)                                                                        \
     X(rank, ncclCommUserRank)                                                                      \
     X(device, ncclCommCuDevice)                                                                    \

@@ -2,13 +2,17 @@
 // told, their host is as before, and nothing is left.
 
 #include "base/fault.h"
+#include "base/library.h"
 #include "collectives/control/control.h"
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/driver.h"
 #include "tests/cuda/leftovers.h"
+#include "tests/cuda/nccl_double.h"
 #include "tests/cuda/nccl_theirs.h"
 
+#include <dlfcn.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +229,154 @@ static void a_communicator_of_the_program(void **state)
     assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, native_of_others));
 }
 
+/* ------------------------------------------------------------------ registered memory */
+
+enum { REGISTERED = 100000 };
+
+// So many registrations that this process has made, and ended.
+static bool has_registered(struct device_rank *rank, unsigned made, unsigned ended)
+{
+    nccl_double_registered_fn registered;
+    unsigned by_now[2];
+    const struct base_symbol symbol = {NCCL_DOUBLE_REGISTERED, &registered};
+    NEED(!base_library_find(dlopen(NCCL_DOUBLE, RTLD_NOW | RTLD_NOLOAD), &symbol, 1));
+    registered(&by_now[0], &by_now[1]);
+    NEED(by_now[0] == made && by_now[1] == ended);
+    return true;
+}
+
+static bool give_memory(struct device_rank *rank)
+{
+    NEED(coll_device_alloc(&rank->config.memory, rank->config.transport, rank->gpu, REGISTERED,
+                           NULL) == ZERO_OK);
+    rank->config.bytes = REGISTERED;
+    return true;
+}
+
+static void take_memory(struct device_rank *rank)
+{
+    coll_device_free(rank->config.memory, rank->config.transport, rank->gpu);
+    rank->config.memory = NULL;
+}
+
+static bool opens_registered(struct device_rank *rank)
+{
+    struct base_error error = {.result = ZERO_OK};
+    const struct coll_label label = {NULL, 0, NULL};
+    uint64_t ticket;
+    const zero_result result = coll_device_open(&rank->device, &rank->config, &error);
+    if (result)
+        fprintf(stderr, "rank %d: %s\n", rank->rank, error.message);
+    NEED(result == ZERO_OK);
+    char *memory = rank->config.memory;
+    NEED(coll_device_exchange(rank->device, memory, 5000, memory + 5000, label, &ticket) ==
+         ZERO_OK);
+    NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+    return true;
+}
+
+static bool closes(struct device_rank *rank)
+{
+    coll_device_close(rank->device);
+    rank->device = NULL;
+    NEED(coll_barrier(rank->host) == ZERO_OK);
+    return true;
+}
+
+// Once while it is open, and not any more afterwards.
+static bool registers(struct device_rank *rank)
+{
+    NEED(give_memory(rank));
+    for (unsigned i = 0; i < 4; i++) {
+        rank->config.must_register = i % 2;
+        NEED(opens_registered(rank) && has_registered(rank, i + 1, i) && closes(rank));
+        NEED(has_registered(rank, i + 1, i + 1));
+    }
+    // All give memory, or none.
+    const struct coll_device_config right = rank->config;
+    if (rank->rank == 0)
+        rank->config.memory = NULL;
+    if (rank->world > 1)
+        NEED(opens_only(rank, ZERO_E_INVALID, "ranks 0 and 1 differ in whether memory is"));
+    rank->config = right;
+    take_memory(rank);
+    return true;
+}
+
+static _Atomic int warnings;
+
+static void hear(void *user, zero_log_level level, const char *component, const char *message)
+{
+    (void)component;
+    warnings += level == ZERO_LOG_WARN && strstr(message, user) != NULL;
+}
+
+// The last rank can't: all do without, or none goes on.
+static bool cannot_register(struct device_rank *rank)
+{
+    char words[96];
+    snprintf(words, sizeof words, "rank %d: ncclCommRegister", rank->world - 1);
+    struct base_log log = {.sink = hear, .user = words, .level = ZERO_LOG_WARN};
+    const unsigned mine = rank->rank < rank->world - 1; // it can
+    rank->config.log = &log;
+    NEED(give_memory(rank));
+    NEED(opens_registered(rank) && warnings == 1 && has_registered(rank, mine, mine));
+    NEED(closes(rank));
+    rank->config.must_register = true;
+    NEED(opens_only(rank, *(const zero_result *)rank->of->user, words));
+    NEED(has_registered(rank, 2 * mine, 2 * mine));
+    rank->config.log = NULL;
+    take_memory(rank);
+    return true;
+}
+
+static void memory_is_registered_by_all_or_none(void **state)
+{
+    static const zero_result results[] = {ZERO_E_DEVICE, ZERO_E_UNSUPPORTED};
+    (void)state;
+    assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, registers));
+    for (int world = 1; world <= DEVICE_RANKS_MOST; world++)
+        for (int how = 0; how < 2; how++) {
+            char inject[32];
+            snprintf(inject, sizeof inject, "register=%d,rank=%d", how + 1, world - 1);
+            assert_true(device_ranks_run(&(struct device_ranks){.world = world,
+                                                                .inject = inject,
+                                                                .bare = true,
+                                                                .blameless = true,
+                                                                .user = &results[how]},
+                                         cannot_register));
+        }
+}
+
+// Beneath a rank that dies: the abort ends what is registered.
+static bool dies_registered(struct device_rank *rank)
+{
+    uint64_t ticket;
+    NEED(give_memory(rank) && opens_registered(rank) && device_rank_meet(rank));
+    if (rank->rank == rank->of->killed - 1)
+        raise(SIGKILL);
+    char *memory = rank->config.memory;
+    const zero_result result = coll_device_exchange(rank->device, memory, 5000, memory + 5000,
+                                                    (struct coll_label){NULL, 0, NULL}, &ticket);
+    NEED(result == ZERO_OK || result == ZERO_E_PEER);
+    NEED(device_rank_learns(rank, ZERO_E_PEER, " died"));
+    coll_device_close(rank->device);
+    rank->device = NULL;
+    NEED(has_registered(rank, 1, 0));
+    take_memory(rank);
+    return true;
+}
+
+static void what_is_registered_ends_with_a_dead_rank(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= DEVICE_RANKS_MOST; world++)
+        assert_true(device_ranks_run(
+            &(struct device_ranks){
+                .world = world, .killed = world, .bare = true, .fails = true, .blameless = true},
+            dies_registered));
+}
+
 /* ------------------------------------------------------------------ each step fails */
 
 // The n-th allocation of the last rank. From the third on it may be that ranks cannot tell each
@@ -366,6 +518,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(ranks_that_do_not_meet),
         cmocka_unit_test(two_ranks_on_one_gpu),
         cmocka_unit_test(a_communicator_of_the_program),
+        cmocka_unit_test(memory_is_registered_by_all_or_none),
+        cmocka_unit_test(what_is_registered_ends_with_a_dead_rank),
         cmocka_unit_test(what_is_not_to_be_had),
         cmocka_unit_test(calls_are_recorded),
     };

@@ -423,15 +423,34 @@ static bool work_on_host(struct team_rank *rank, void *user)
     return open_job(rank, job) && act(&place);
 }
 
-// What there is of NCCL's double; -1: none was loaded.
-static int count_nccl(void)
+// A function of NCCL's double, if that was loaded.
+static bool find_double(const char *name, void *function)
 {
+    const struct base_symbol symbol = {name, function};
     void *const library = dlopen(NCCL_DOUBLE, RTLD_NOW | RTLD_NOLOAD);
-    nccl_double_live_fn count = NULL;
-    const struct base_symbol symbol = {NCCL_DOUBLE_LIVE, &count};
-    if (!library || base_library_find(library, &symbol, 1))
-        return -1;
-    return (int)count();
+    return library && !base_library_find(library, &symbol, 1);
+}
+
+// One rank alone moves nothing, unless it asks for that; memory is registered where it says so.
+static bool is_over_nccl(const struct team_rank *rank)
+{
+    const struct eng_config *config = &rank->z->config;
+    const char *text = zero_plan_text(rank->z);
+    const bool expected = config->resident && rank->config.device_transport &&
+                          strcmp(rank->config.device_transport, "nccl") == 0;
+    const bool registers =
+        expected && (rank->config.device_register || strcmp(config->transport, "tcp") == 0);
+    nccl_double_live_fn live;
+    nccl_double_registered_fn registered;
+    unsigned made, ended;
+    TEAM_CHECK(expected == (strstr(text, "NCCL's own buffers") != NULL));
+    TEAM_CHECK(registers == (strstr(text, "registered by NCCL") != NULL));
+    if (!find_double(NCCL_DOUBLE_LIVE, &live) || !find_double(NCCL_DOUBLE_REGISTERED, &registered))
+        return true;
+    registered(&made, &ended);
+    TEAM_CHECK(expected == (live() > 0));
+    TEAM_CHECK(!registers || made > ended);
+    return true;
 }
 
 // All there is on the GPUs is in the plan, but for each rank's two numbers of metrics.
@@ -448,12 +467,7 @@ static bool is_planned(const struct team_rank *rank)
     const size_t host = coll_memory_needed(rank->z->config.transport, rank->world);
     TEAM_CHECK(rank->z->config.resident && rank->world > 1 ? transport > host + 10000
                                                            : transport >= host);
-    // One rank alone moves nothing, unless it asks for that.
-    const bool over_nccl = rank->z->config.resident && rank->config.device_transport &&
-                           strcmp(rank->config.device_transport, "nccl") == 0;
-    TEAM_CHECK(over_nccl == (strstr(zero_plan_text(rank->z), "NCCL's own buffers") != NULL));
-    const int live = count_nccl();
-    TEAM_CHECK(live < 0 || over_nccl == (live > 0));
+    TEAM_CHECK(is_over_nccl(rank));
     // All ranks are here, and none has left, unless they have failed.
     const bool meet = zero_barrier(rank->z) == ZERO_OK;
     TEAM_CHECK(!meet || !bytes_there || bytes_there() == bytes);

@@ -48,7 +48,7 @@ static bool set(struct nccl_faults *faults, const char *setting, size_t bytes)
         unsigned *to;
     } numbers[] = {
         {"polls", &faults->polls}, {"delay", &faults->delay_us}, {"error", &faults->error},
-        {"never", &faults->never}, {"status", &faults->status},
+        {"never", &faults->never}, {"status", &faults->status},  {"register", &faults->registers},
     };
     if (strcmp(name, "rank") == 0 || strcmp(name, "version") == 0) {
         *(name[0] == 'r' ? &faults->rank : &faults->version) = value;

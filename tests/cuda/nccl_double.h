@@ -28,6 +28,9 @@
  * bfloat16; memory, registrations, windows. Two ranks of a communicator on one GPU are refused as
  * NCCL does, unless NCCL_HOSTID differs, or NCCL_MULTI_RANK_GPU_ENABLE is 1 (that is of 2.30).
  *
+ * Only memory of ncclMemAlloc may be registered. Where a communicator has any registered, all its
+ * operations have to stay within, and the other ranks' too.
+ *
  * A test that wants more of it finds these functions by their names, with dlsym().
  */
 #ifndef TESTS_CUDA_NCCL_DOUBLE_H
@@ -47,6 +50,7 @@
  *     never=<n>        the rank does not come to its n-th operation
  *     rank=<r>         all this for rank r only
  *     version=<v>      what ncclGetVersion says, at once (22809)
+ *     register=<n>     ncclCommRegister fails (1), or registers nothing and says so by NULL (2)
  *
  * The environment says so too, before the first call.
  */
@@ -62,5 +66,11 @@ typedef const char *(*nccl_double_complaint_fn)(void);
 /** Communicators, registrations, windows and memories that there are. */
 typedef unsigned (*nccl_double_live_fn)(void);
 #define NCCL_DOUBLE_LIVE "nccl_double_live"
+
+/** Registrations, windows included, that were made by now, and that were ended by whoever made
+ * them.
+ */
+typedef void (*nccl_double_registered_fn)(unsigned *made, unsigned *ended);
+#define NCCL_DOUBLE_REGISTERED "nccl_double_registered"
 
 #endif

@@ -26,7 +26,7 @@ enum nccl_kind { ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, BROADCAST, REDUCE, SEND
 /** What an operation is, to be the same on all ranks. */
 struct nccl_signature {
     uint64_t count;
-    int32_t kind, type, reduction, root;
+    int32_t kind, type, reduction, root, registered, nothing;
 };
 
 /* ------------------------------------------------------------------ shared memory */
@@ -56,7 +56,7 @@ struct nccl_channel {
     _Atomic uint32_t received;    // messages
     _Atomic uint32_t misfit;
     uint64_t bytes; // of the message
-    int32_t type;
+    int32_t type, registered;
     _Alignas(64) char piece[NCCL_PIECE];
 };
 
@@ -83,7 +83,7 @@ void nccl_region_sleep(struct nccl_region *region, uint32_t bell);
 /* ------------------------------------------------------------------ communicators */
 
 struct nccl_faults {
-    unsigned polls, delay_us, error, status, never;
+    unsigned polls, delay_us, error, status, never, registers;
     int rank; // -1: all
     int version;
 };
@@ -197,6 +197,8 @@ void nccl_drop(struct ncclComm *comm);
 /** Registrations of a communicator: one more, and none any more; memories that there are. */
 void nccl_register(struct ncclComm *comm, struct nccl_registration *registration);
 void nccl_forget_registrations(struct ncclComm *comm);
+/** Whether it has any, and none of this memory is in one. */
+bool nccl_is_unregistered(struct ncclComm *comm, const char *at, size_t bytes);
 unsigned nccl_memories(void);
 
 /** The bytes of a type; 0: there is none. */

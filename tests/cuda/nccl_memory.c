@@ -15,6 +15,9 @@ struct memory {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct memory *all;
+static unsigned all_made, all_ended; // registrations
+
+EXPORTED void nccl_double_registered(unsigned *made_by_now, unsigned *ended_by_now);
 
 /* ------------------------------------------------------------------ mutex held */
 
@@ -98,9 +101,30 @@ static struct nccl_registration *registration_of(void *memory, size_t bytes, boo
     return made;
 }
 
+void nccl_double_registered(unsigned *made_by_now, unsigned *ended_by_now)
+{
+    pthread_mutex_lock(&mutex);
+    *made_by_now = all_made;
+    *ended_by_now = all_ended;
+    pthread_mutex_unlock(&mutex);
+}
+
+bool nccl_is_unregistered(struct ncclComm *comm, const char *at, size_t bytes)
+{
+    pthread_mutex_lock(&mutex);
+    const struct nccl_registration *one = comm->registrations;
+    const bool has_any = one != NULL && bytes > 0;
+    while (one && !(at >= (char *)one->memory && at < (char *)one->memory + one->bytes &&
+                    bytes <= one->bytes - (size_t)(at - (char *)one->memory)))
+        one = one->next;
+    pthread_mutex_unlock(&mutex);
+    return has_any && !one;
+}
+
 void nccl_register(struct ncclComm *comm, struct nccl_registration *registration)
 {
     pthread_mutex_lock(&mutex);
+    all_made++;
     registration->next = comm->registrations;
     comm->registrations = registration;
     count(registration, 1);
@@ -128,6 +152,7 @@ static ncclResult_t deregister(struct ncclComm *comm, const void *handle, bool w
             found = *at;
             *at = found->next;
             count(found, -1U);
+            all_ended++;
             break;
         }
     pthread_mutex_unlock(&mutex);
@@ -146,8 +171,13 @@ EXPORTED ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size
     if (result != ncclSuccess)
         return result;
     *handle = NULL;
-    if (!memory || bytes == 0) {
-        result = nccl_refuse(comm, ncclInvalidArgument, "no memory is registered");
+    pthread_mutex_lock(&mutex);
+    const bool is_ours = memory && bytes > 0 && memory_around(memory, bytes);
+    pthread_mutex_unlock(&mutex);
+    if (!is_ours) {
+        result = nccl_refuse(comm, ncclInvalidArgument, "memory is registered that is not NCCL's");
+    } else if (comm->faults.registers > 0) {
+        result = comm->faults.registers == 1 ? ncclSystemError : ncclSuccess;
     } else {
         struct nccl_registration *made = registration_of(memory, bytes, false);
         nccl_register(comm, made);

@@ -166,8 +166,9 @@ static void describe(const struct nccl_signature *what, char *text, size_t bytes
 {
     static const char *const names[] = {"all-gather", "all-reduce", "reduce-scatter", "broadcast",
                                         "reduce"};
-    snprintf(text, bytes, "%s of %llu, type %d, operation %d, root %d", names[what->kind],
-             (unsigned long long)what->count, what->type, what->reduction, what->root);
+    snprintf(text, bytes, "%s of %llu, type %d, operation %d, root %d%s", names[what->kind],
+             (unsigned long long)what->count, what->type, what->reduction, what->root,
+             what->registered ? ", registered" : "");
 }
 
 static bool fits(struct ncclComm *comm, const struct nccl_operation *operation,
@@ -236,6 +237,7 @@ static bool send_some(const struct ncclComm *comm, struct nccl_operation *operat
     if (!operation->begun) {
         channel->bytes = bytes;
         channel->type = operation->what.type;
+        channel->registered = operation->what.registered;
         operation->begun = true;
     }
     if (piece > 0)
@@ -253,13 +255,17 @@ static bool receive_some(struct ncclComm *comm, struct nccl_operation *operation
     const uint32_t taken = atomic_load(&channel->taken);
     if (atomic_load(&channel->sent) == taken)
         return false;
-    if (!operation->begun && (channel->bytes != bytes || channel->type != operation->what.type)) {
+    if (!operation->begun && (channel->bytes != bytes || channel->type != operation->what.type ||
+                              channel->registered != operation->what.registered)) {
         atomic_store(&channel->misfit, 1);
         nccl_region_ring(comm->region);
         nccl_refuse(comm, ncclInvalidUsage,
-                    "rank %d receives %zu bytes of type %d from rank %d, which sends %llu of %d",
+                    "rank %d receives %zu bytes of type %d from rank %d, which sends %llu of %d%s",
                     comm->rank, bytes, operation->what.type, operation->what.root,
-                    (unsigned long long)channel->bytes, channel->type);
+                    (unsigned long long)channel->bytes, channel->type,
+                    channel->registered != operation->what.registered
+                        ? ", and only one's memory is registered"
+                        : "");
         return false;
     }
     operation->begun = true;

@@ -98,6 +98,11 @@ static ncclResult_t check(struct ncclComm *comm, const struct nccl_operation *op
         (written.bytes > 0 && (!written.at || (uintptr_t)written.at % size != 0)))
         return nccl_refuse(comm, ncclInvalidArgument, "no memory, or not aligned: %p, %p",
                            (const void *)read.at, (const void *)written.at);
+    if (nccl_is_unregistered(comm, read.at, read.bytes) ||
+        nccl_is_unregistered(comm, written.at, written.bytes))
+        return nccl_refuse(comm, ncclInvalidUsage,
+                           "memory that is not registered, beside some that is: %p, %p",
+                           (const void *)read.at, (const void *)written.at);
     if (overlap(read, written) && !is_in_place(comm, operation))
         return nccl_refuse(comm, ncclInvalidUsage, "buffers overlap and it is not in place: %p, %p",
                            (const void *)read.at, (const void *)written.at);
@@ -156,7 +161,8 @@ static struct nccl_launch *extended(struct nccl_launch *launch, struct ncclComm 
         abort();
     if (!launch)
         *longer = (struct nccl_launch){.comm = comm, .stream = stream, .grouped = group.depth > 0};
-    longer->operations[longer->count++] = *operation;
+    longer->operations[longer->count] = *operation;
+    longer->operations[longer->count++].what.registered = comm->registrations != NULL;
     return longer;
 }
 
@@ -252,7 +258,7 @@ static struct nccl_operation operation_of(enum nccl_kind kind, const void *from,
                                           size_t count, int type, int reduction, int root)
 {
     return (struct nccl_operation){
-        .what = {count, (int32_t)kind, type, reduction, root}, .from = from, .to = to};
+        .what = {count, (int32_t)kind, type, reduction, root, 0, 0}, .from = from, .to = to};
 }
 
 EXPORTED ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,

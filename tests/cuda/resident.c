@@ -92,6 +92,26 @@ static void so_does_one_alone_that_asks_for_nccl(void **state)
     }
 }
 
+static void registered(zero_config *config)
+{
+    if (config->device)
+        config->device_register = "on";
+}
+
+static void so_does_what_nccl_registers(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 8; turn++) {
+        const int world = 1 + turn % (job_gpus() < 3 ? 1 : 3);
+        struct job job = resident_of(world, turn % 4);
+        if (!test_takes(turn))
+            continue;
+        job.moves = "nccl";
+        job.configure = registered;
+        job_compare(world, &job);
+    }
+}
+
 static void so_does_every_optimizer(void **state)
 {
     (void)state;
@@ -629,6 +649,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest others[] = {
         cmocka_unit_test(so_do_they_over_nccl),
         cmocka_unit_test(so_does_one_alone_that_asks_for_nccl),
+        cmocka_unit_test(so_does_what_nccl_registers),
         cmocka_unit_test(what_is_not_finite_is_told_when_it_is_known),
         cmocka_unit_test(attaching_asks_nobody),
         cmocka_unit_test(a_slot_waits_for_who_looks_at_it),

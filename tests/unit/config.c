@@ -550,7 +550,14 @@ static void what_state_on_a_gpu_rules_out(void **state)
     user.native_comm = NULL;
     user.device_transport = "nccl";
     refused(&user, ZERO_E_INVALID, "device_transport is set, but no state is on a GPU");
-    user.device_transport = user.offload_optimizer = NULL;
+    user.device_transport = NULL;
+    user.device_register = "auto";
+    refused(&user, ZERO_E_INVALID, "device_register is set, but no state is on a GPU");
+    user.offload_optimizer = NULL;
+    user.device_transport = "host";
+    user.device_register = "on";
+    refused(&user, ZERO_E_INVALID, "device_register=on, but device_transport=host: it is for nccl");
+    user.device_register = user.device_transport = NULL;
     user.paranoid = 1;
     refused(&user, ZERO_E_INVALID, "paranoid=1 with device=cuda:1");
     user.paranoid = 0;

@@ -83,7 +83,7 @@ struct device_metrics {
 struct device_state {
     const struct eng_device_kernels *kernels;
     void *kernel_state;
-    unsigned char *memory;
+    unsigned char *memory; /**< NCCL's own, if it registers that */
     size_t offsets[DEVICE_PIECES + 1];
     size_t run_count;
     bool rounds;  /**< some weights or moments are not fp32 */

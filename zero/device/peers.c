@@ -6,6 +6,8 @@
 
 #include "base/arena.h"
 
+#include <string.h>
+
 /* ------------------------------------------------------------------ life */
 
 static size_t most_sections(const zero_ctx *z)
@@ -91,12 +93,16 @@ zero_result device_peers_open(zero_ctx *z, struct base_error *error)
     for (int i = 0; i < 2; i++)
         if (d->ops->event_create(&state->summed[i], error))
             return error->result;
+    const bool registers = eng_config_registers(&z->config);
     const struct coll_device_config config = {
         .transport = z->config.device_transport,
         .host = z->comm,
         .device = d->ops,
         .number = d->number,
         .native = z->config.native_comm,
+        .memory = registers ? state->memory : NULL,
+        .bytes = registers ? state->offsets[DEVICE_PIECES] : 0,
+        .must_register = strcmp(z->config.device_register, "on") == 0,
         .log = &z->log,
     };
     return coll_device_open(&state->peers, &config, error);

@@ -54,8 +54,8 @@ static size_t unit_received(const zero_ctx *z, const struct eng_placement *p, si
 static size_t received_bytes(const zero_ctx *z, const struct eng_placement *p)
 {
     size_t most = 0;
-    if (!eng_config_moves(&z->config) ||
-        z->config.native) // whose sums arrive in place of a gradient
+    // Native sums arrive in place of a gradient.
+    if (!eng_config_moves(&z->config) || z->config.native)
         return 0;
     for (size_t u = 0; u < z->layout.unit_count; u++)
         most = unit_received(z, p, u) > most ? unit_received(z, p, u) : most;
@@ -177,10 +177,14 @@ static zero_result make_memory(zero_ctx *z, struct base_error *error)
     struct device_state *state = d->state;
     void *memory;
     lay(z, &z->placement, state->offsets);
-    zero_result r = d->ops->alloc(&memory, state->offsets[DEVICE_PIECES], error);
+    const size_t bytes = state->offsets[DEVICE_PIECES];
+    zero_result r =
+        eng_config_registers(&z->config)
+            ? coll_device_alloc(&memory, z->config.device_transport, d->ops, bytes, error)
+            : d->ops->alloc(&memory, bytes, error);
     state->memory = memory;
     if (!r)
-        r = d->ops->zero(memory, state->offsets[DEVICE_PIECES], d->own, error);
+        r = d->ops->zero(memory, bytes, d->own, error);
     if (!r)
         show(z);
     return r;
@@ -308,7 +312,10 @@ void device_state_free(zero_ctx *z)
         d->ops->event_destroy(state->steps[i].judged);
     d->ops->unpin(state->pinned);
     d->ops->unpin(state->metric_memory);
-    d->ops->free(state->memory);
+    if (eng_config_registers(&z->config))
+        coll_device_free(state->memory, z->config.device_transport, d->ops);
+    else
+        d->ops->free(state->memory);
     state->kernels->close(state->kernel_state);
     base_free(state->pinned);
     base_free(state->metric_memory);
