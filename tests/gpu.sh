@@ -7,7 +7,7 @@
 #     ./tests/gpu.sh build                                what each of the others begins with
 #     ./tests/gpu.sh tests [NAME...]                      tests, by their names
 #     ./tests/gpu.sh sanitizers [TOOL...] [NAME...]       memcheck, racecheck, initcheck
-#     ./tests/gpu.sh benchmarks [device|announced|gpt2...]
+#     ./tests/gpu.sh benchmarks [device|announced|share|attention|largest|gpt2...]
 #
 # A program has GPU_LIMIT_S seconds (540) of its own under a sanitizer, and as a benchmark.
 #
@@ -21,7 +21,7 @@ cd "$(dirname "$0")/.."
 
 build=build-gpu packages=build-gpu-packages report=build-gpu/report.txt
 steps="build tests sanitizers benchmarks"
-tools="memcheck racecheck initcheck" benchmarks="device announced gpt2"
+tools="memcheck racecheck initcheck" benchmarks="device announced share attention largest gpt2"
 limit_s="${GPU_LIMIT_S:-540}"
 
 step_pack() {
@@ -192,6 +192,15 @@ bench_announced() {
     limited "$build/bin/tests/bench_announced"
 }
 
+bench_share() {
+    limited "$build/bin/tests/bench_share_gpu"
+}
+bench_attention() {
+    limited "$build/bin/tests/bench_gpt2_gpu"
+}
+bench_largest() {
+    limited tests/bench/gpt2_largest.sh "$build/bin"
+}
 bench_gpt2() {
     [ -z "$python" ] || limited tests/bench/gpt2_gpu.sh "$build/bin" $python
 }

@@ -175,29 +175,29 @@ typedef struct zero_config {
                             alone that moves nothing does not look at it. Programs that use it while
                             zero works set NCCL_LAUNCH_ORDER_IMPLICIT=1, before they make it;
                             without, zero_commit() warns in the log */
-    const char *offload_update; /**< with device=cuda, who updates state that is offloaded:
-                                   "host" (default): the host, which also has the sums and copies
-                                   of the parameters; "device": the GPU, where sums and parameters
-                                   are as without offload. Master weights and moments, which only
-                                   an update needs, pass through its memory then, 8 tiles of
-                                   tile_bytes at a time, in both directions at once; from files
-                                   zero_step() waits for them. No offload_params "nvme", no
-                                   offload_grads "nvme". "auto": zero_commit() finds out how fast
-                                   all ranks together copy to and from their GPUs, and in memory of
-                                   the host, and all take the way of which the slowest rank has the
-                                   fewer seconds: of the host the longer of gradients (or
-                                   parameters) over copies, and of state (read and written),
-                                   gradients, their sums and parameters over memory; of the GPU
-                                   state over copies, with device_transport "host" gradients, too.
-                                   The plan has the numbers. The GPU's memory, of which "device"
-                                   needs more, is not looked at, nor whether device_transport "nccl"
-                                   works, which "device" needs with several ranks: not where NCCL is
-                                   not installed, or ranks share a GPU. It is "host" with state in
-                                   files, reduction "native" of several ranks, gather "shared", an
-                                   optimizer of the program's own, or device_transport "nccl" of
-                                   several ranks, or given, in a build without NCCL; on all ranks,
-                                   where it is on one. zero_step() tells of a step when it does
-                                   with the one taken. Same bits */
+    const char *offload_update;  /**< with device=cuda, who updates state that is offloaded:
+                                    "host" (default): the host, which also has the sums and copies
+                                    of the parameters; "device": the GPU, where sums and parameters
+                                    are as without offload. Master weights and moments, which only
+                                    an update needs, pass through its memory then, 8 tiles of
+                                    tile_bytes at a time, in both directions at once; from files
+                                    zero_step() waits for them. No offload_params "nvme", no
+                                    offload_grads "nvme". "auto": zero_commit() finds out how fast
+                                    all ranks together copy to and from their GPUs, and in memory of
+                                    the host, and all take the way of which the slowest rank has the
+                                    fewer seconds: of the host the longer of gradients (or
+                                    parameters) over copies, and of state (read and written),
+                                    gradients, their sums and parameters over memory; of the GPU
+                                    state over copies, with device_transport "host" gradients, too.
+                                    The plan has the numbers. The GPU's memory, of which "device"
+                                    needs more, is not looked at, nor whether device_transport "nccl"
+                                    works, which "device" needs with several ranks: not where NCCL is
+                                    not installed, or ranks share a GPU. It is "host" with state in
+                                    files, reduction "native" of several ranks, gather "shared", an
+                                    optimizer of the program's own, or device_transport "nccl" of
+                                    several ranks, or given, in a build without NCCL; on all ranks,
+                                    where it is on one. zero_step() tells of a step when it does
+                                    with the one taken. Same bits */
     const char *device_register; /**< device_transport "nccl": whether the memory of a rank's GPU is
                                     NCCL's own (ncclMemAlloc) and registered with it, so that what
                                     others need is read where it is, or written where it belongs,
