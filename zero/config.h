@@ -140,6 +140,14 @@ struct eng_config {
 zero_result eng_config_resolve(struct eng_config *config, const zero_config *user,
                                struct base_error *error);
 
+/** Of eng_config_resolve(), when all values are there: decides what follows from several of them,
+ * and checks that they fit together. *Local.* ZERO_E_INVALID, ZERO_E_UNSUPPORTED; and of
+ * boot_find_master(). */
+zero_result eng_config_decide(struct eng_config *config, struct base_error *error);
+
+/** Whether the launcher says that the job is on several hosts. */
+bool eng_config_on_several_hosts(const struct eng_config *config);
+
 /** Whether every rank has a copy of all sums of gradients: on a device, and where it can't read the
  * others' where they lie. With sums in files each has them there. */
 bool eng_config_whole_sums(const struct eng_config *config, int stage);
