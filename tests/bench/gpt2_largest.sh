@@ -10,7 +10,8 @@ export PYTHONDONTWRITEBYTECODE=1 ZERO_OFFLOAD_UPDATE=device
 [ $# -ge 1 ] && [ $# -le 3 ] || { echo "usage: $0 <folder of gpt2> [width [layers]]" >&2; exit 2; }
 programs="$1" width="${2:-4096}" too_many="${3:-512}"
 context=1024 vocab=50304 batch=8 tries=8
-memory="$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits 2>/dev/null | head -n 1)" || true
+memory="$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits 2>/dev/null |
+    head -n 1)" || true
 case "$memory" in
 '' | *[!0-9]*) echo "$0: no GPU here: nvidia-smi lists none" >&2; exit 77 ;;
 esac
