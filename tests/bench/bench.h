@@ -44,7 +44,8 @@ double bench_now(void);
 struct bench_result bench_measure(const struct bench_row *row);
 
 /** What rounds that a caller has measured by itself come to: the rates of both in each of them, at
- * most BENCH_ROUNDS, which are sorted. For parts of one call's time, which nothing else disturbs. */
+ * most BENCH_ROUNDS, which are sorted. For parts of one call's time, which nothing else disturbs.
+ */
 struct bench_result bench_summary(double *ours, double *reference, int counted);
 
 /** Prints the line that explains the columns. */

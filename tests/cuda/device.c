@@ -1,7 +1,7 @@
 // base/device/cuda.c with a driver in place of NVIDIA's (fake_cuda.h): what fails says which call
 // of the driver it was, and why. As a program: base_cuda <what is there>, where that is one of
 //
-//     gpus      three GPUs
+//     gpus      several GPUs
 //     no-gpu    a driver without one
 //     old       a driver that lacks a function
 //     nothing   no driver, and if there is one, nothing can be tried

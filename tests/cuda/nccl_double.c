@@ -434,7 +434,7 @@ static bool splits(struct nccl_rank *rank)
     NEED(ncclCommCuDevice(child, &device) == ncclSuccess);
     NEED(ranks == (color == 1 ? (rank->ranks == 4) : (rank->ranks + 1) / 2));
     NEED(place == ranks - 1 - rank->rank / 2 + (color == 1));
-    NEED(device == rank->rank % 3);
+    NEED(device == rank->rank % NCCL_RANKS_GPUS);
     int64_t *memory = nccl_ranks_memory(rank, 8 * NCCL_RANKS_MOST), all[NCCL_RANKS_MOST];
     const int64_t mine = rank->rank;
     nccl_ranks_put(rank, memory + place, &mine, sizeof mine);
@@ -649,7 +649,7 @@ static void version(void **state)
 
 int main(void)
 {
-    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1); // the driver has three
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1); // four ranks have three
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(version),
         cmocka_unit_test(test_collectives),

@@ -127,7 +127,7 @@ struct ncclComm {
     bool blocks, finalized;
     struct nccl_faults faults;
     _Atomic bool gone, aborted;
-    _Atomic int failure; // ncclResult_t
+    _Atomic int failure;          // ncclResult_t
     _Atomic uint32_t users;       // its owner, and launches that streams have
     struct ncclComm *ends;        // with it, in a group
     _Atomic(const void *) inside; // the thread that uses it, or has a group with it

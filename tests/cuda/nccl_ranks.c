@@ -1,6 +1,5 @@
 #include "tests/cuda/nccl_ranks.h"
 
-#include "tests/cuda/driver.h"
 #include "tests/cuda/leftovers.h"
 #include "tests/cuda/nccl_double.h"
 
@@ -185,7 +184,7 @@ static void free_memories(struct nccl_rank *rank)
 static bool be(struct nccl_rank *rank, bool (*body)(struct nccl_rank *))
 {
     CUcontext context;
-    NEED(cuDevicePrimaryCtxRetain(&context, rank->rank % CUDA_DRIVER_GPUS) == CUDA_SUCCESS);
+    NEED(cuDevicePrimaryCtxRetain(&context, rank->rank % NCCL_RANKS_GPUS) == CUDA_SUCCESS);
     NEED(cuCtxPushCurrent(context) == CUDA_SUCCESS);
     NEED(cuStreamCreateWithPriority(&rank->stream, CU_STREAM_NON_BLOCKING, 0) == CUDA_SUCCESS);
     NEED(begin_comm(rank));

@@ -14,7 +14,8 @@
 #include <cuda.h>
 #include <nccl.h>
 
-enum { NCCL_RANKS_MOST = 4, NCCL_RANKS_MEMORIES = 16 };
+// Fewer GPUs than ranks.
+enum { NCCL_RANKS_MOST = 4, NCCL_RANKS_GPUS = 3, NCCL_RANKS_MEMORIES = 16 };
 
 /** What all ranks see. */
 struct nccl_shared {

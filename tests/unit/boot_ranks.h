@@ -48,8 +48,8 @@ int boot_ranks_descriptors(void);
 int boot_ranks_start(struct boot_ranks *ranks, int rank, int world, boot_body_fn body);
 /** Waits until process i has ended. */
 void boot_ranks_wait(struct boot_ranks *ranks, int i);
-/** Waits for all, and asserts that none of them leaked or crashed; `killed` may have been. What they
- * have seen can still be looked at. */
+/** Waits for all, and asserts that none of them leaked or crashed; `killed` may have been. What
+ * they have seen can still be looked at. */
 void boot_ranks_end(struct boot_ranks *ranks, int killed);
 /** Waits until rank 0 of the job listens, which costs it a refusal: of a call that says nothing. */
 void boot_ranks_await_host(const struct boot_ranks *ranks);
