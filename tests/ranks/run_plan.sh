@@ -39,7 +39,7 @@ grep -Eq ' in memory at once, in (2 MiB pages \((reserved|transparent)\)|4 KiB p
     grep -Eq '^  in memory    about [0-9.e+-]+ s, as a rank copies [0-9.]+ .iB a second$' "$dir/plan" &&
     grep -Eq '^  computing    about [0-9.e+-]+ s, as a rank updates [0-9.]+ .iB of state a ' "$dir/plan" &&
     grep -Eq '^  expected     about [0-9.e+-]+ s a step, beside forward and backward; the limit is (the disk|memory|computing|compression)$' "$dir/plan" &&
-    grep -Eq '^  prefetch     2 units ahead, (enough: .* late|too few: .* prefetch_units=[0-9]+ would be enough)$' "$dir/plan" || {
+    grep -Eq '^  prefetch     4 units ahead, (enough: .* late|too few: .* prefetch_units=[0-9]+ would be enough)$' "$dir/plan" || {
     echo "nothing is expected of the disk:" && cat "$dir/plan" "$dir/said" && exit 1
 }
 ZERO_FAULT=pages.reserved@1+,pages.transparent@1+,file.direct:einval@1 "$zero_run" --plan=json \
