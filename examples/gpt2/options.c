@@ -82,7 +82,8 @@ static const struct spec specs[] = {
      "run N ranks as threads of this process (default: what the launcher says)"},
     {"transport", "auto|self|threads|shm|tcp", CHOICE, AT(transport), 0, 0, "auto",
      "how ranks exchange data"},
-    {"prefetch", "N", INTEGER, AT(prefetch), 0, 1024, "2", "units gathered ahead at stage 3"},
+    {"prefetch", "N", INTEGER, AT(prefetch), 0, 1024, NULL,
+     "units gathered ahead at stage 3 (default 2; 4 with --offload-params nvme)"},
     {"accumulate-native", NULL, SWITCH, AT(accumulate_native), 0, 0, NULL,
      "stages 0, 1: add a rank's micro-batches before they travel; same bits at one number of "
      "ranks"},
@@ -98,7 +99,7 @@ static const struct spec specs[] = {
     {"io", "uring|threads|sync", TEXT, AT(io), 0, 0, NULL,
      "how they are read and written (default uring)"},
     {"tile", "SIZE", BYTES, AT(tile_bytes), 0, 0, NULL,
-     "what is read, updated and written together, as 12MiB (default 12MiB)"},
+     "what is read, updated and written together, as 12MiB (default 1MiB)"},
     {"host-bytes", "SIZE", BYTES, AT(host_bytes), 0, 0, NULL,
      "memory of a rank for tiles (default: that of 12, and of those being compressed)"},
     {"compress", "auto|on|off", TEXT, AT(compress), 0, 0, NULL,
@@ -388,7 +389,7 @@ static bool parse_all(struct options *o, int argc, char **argv, struct reason *r
 
 enum request options_parse(struct options *options, int argc, char **argv, struct reason *reason)
 {
-    *options = (struct options){.program = argc > 0 ? argv[0] : "gpt2"};
+    *options = (struct options){.program = argc > 0 ? argv[0] : "gpt2", .prefetch = -1};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0)
             return REQUEST_HELP;

@@ -61,7 +61,7 @@ struct options {
     bool recompute;
     int ranks; /**< 0: what the launcher says */
     int transport;
-    int prefetch;
+    int prefetch; /**< -1: the library's default */
     bool accumulate_native;
     /** NULL, 0: the library's defaults. */
     const char *offload_optimizer, *offload_params, *offload_grads, *nvme_dir, *io, *compress;

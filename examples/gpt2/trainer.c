@@ -33,7 +33,7 @@ static zero_result join(struct trainer *t, const struct place *place)
     config.world = place->world;
     config.rank = place->rank;
     config.micro_batches = o->micro_batches;
-    config.prefetch_units = o->prefetch ? o->prefetch : ZERO_OFF;
+    config.prefetch_units = o->prefetch < 0 ? 0 : o->prefetch > 0 ? o->prefetch : ZERO_OFF;
     config.cpu_threads = o->threads;
     config.seed = o->seed;
     config.reduction = o->accumulate_native ? "native" : NULL;
