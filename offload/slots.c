@@ -222,6 +222,7 @@ static zero_result find_records(struct off_slots *slots, struct base_error *erro
 {
     static const struct head none;
     bool lost = false;
+    uint64_t damaged = 0;
     for (int number = 0; number < RECORDS; number++) {
         struct head head;
         bool valid;
@@ -232,15 +233,19 @@ static zero_result find_records(struct off_slots *slots, struct base_error *erro
             slots->found[slots->found_count++] =
                 (struct found){.number = number, .sequence = head.sequence, .step = head.step};
         } else if (memcmp(&head, &none, sizeof head) != 0) {
-            slots->torn[slots->torn_count++] = (uint64_t)number * slots->record_bytes;
-            lost |= is_ours(slots, &head) && counts(slots, &head);
+            const uint64_t offset = (uint64_t)number * slots->record_bytes;
+            slots->torn[slots->torn_count++] = offset;
+            if (is_ours(slots, &head) && counts(slots, &head)) {
+                lost = true;
+                damaged = offset;
+            }
         }
     }
     if (lost && slots->found_count == 0)
         return zero_fail(error, ZERO_E_CORRUPT,
                          "%s: the record at offset %ju is damaged, and there is no other: remove "
                          "the file to begin anew, or from a checkpoint",
-                         slots->file.path, (uintmax_t)slots->torn[slots->torn_count - 1]);
+                         slots->file.path, (uintmax_t)damaged);
     if (slots->found_count == 2 && slots->found[1].sequence > slots->found[0].sequence) {
         const struct found first = slots->found[0];
         slots->found[0] = slots->found[1];

@@ -61,7 +61,8 @@
  * disk is another one: a warning says which rank has what, and each keeps that until zero_resume()
  * has found a checkpoint, which is what a job without the lost host goes on from, or the job steps.
  * Without a checkpoint zero_resume() fails, however often the job is started: it comes back when
- * the missing file does, and begins anew when the others are removed.
+ * the missing file does, and begins anew when the others are removed. A job that died just as its
+ * first step took the place of a point looks the same.
  *
  * A disk that hangs is ZERO_E_TIMEOUT, with file, bytes, offset and seconds, when nothing has moved
  * for config.timeout_s: of tiles, of records, or of what a save reads of them, which fails that

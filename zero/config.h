@@ -158,6 +158,11 @@ bool eng_config_moves(const struct eng_config *config);
 /** Whether the memory that goes between them is registered by NCCL. */
 bool eng_config_registers(const struct eng_config *config);
 
+/** With offload_params=nvme: of `units` kept ahead, how many a rank reads to their end and lets its
+ * peers have before their turn, so that it matters less which rank is late. The others are on their
+ * way from the disk. 0: no peer wants any. */
+int eng_config_posted(const struct eng_config *config, int units);
+
 /** Micro-batches a rank runs a step, the one that may not count included. */
 int eng_config_rounds(const struct eng_config *config);
 

@@ -271,6 +271,13 @@ bool eng_config_registers(const struct eng_config *config)
     return wanted && eng_config_moves(config) && strcmp(config->device_transport, "nccl") == 0;
 }
 
+int eng_config_posted(const struct eng_config *config, int units)
+{
+    if (config->world == 1 || config->stage == 0)
+        return 0;
+    return units / 2 + 1 < units ? units / 2 + 1 : units - 1;
+}
+
 int eng_config_rounds(const struct eng_config *config)
 {
     return (config->micro_batches + config->world - 1) / config->world;

@@ -236,7 +236,8 @@ bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *conf
 
 static const double most_waited = 0.05;
 
-int eng_plan_prefetch(const struct eng_plan *plan, size_t units, double *unit_s)
+int eng_plan_prefetch(const struct eng_plan *plan, const struct eng_config *config, size_t units,
+                      double *unit_s)
 {
     const struct eng_plan_disk *disk = &plan->disk;
     const uint64_t bytes = eng_plan_of_host(plan, plan->files[ENG_FILE_PARAMS].bytes.sum);
@@ -246,7 +247,11 @@ int eng_plan_prefetch(const struct eng_plan *plan, size_t units, double *unit_s)
     *unit_s = (double)bytes / (double)units / disk->read_rate;
     // With n of them under way one comes every n-th of the time that it takes.
     const double ahead = (*unit_s + disk->latency_s) / (*unit_s * (1 + most_waited));
-    return (int)fmin(fmax(ceil(ahead), 1), 1e6);
+    const int under_way = (int)fmin(fmax(ceil(ahead), 1), 1e6);
+    int needed = under_way;
+    while (needed - eng_config_posted(config, needed) < under_way)
+        needed++;
+    return needed;
 }
 
 size_t eng_plan_gathered(const struct eng_plan_facts *facts)

@@ -204,10 +204,11 @@ struct eng_expectation {
 bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *config,
                       struct eng_expectation *expected);
 
-/** How many of a rank's `units` in the file of working copies have to be read ahead, so that a
+/** How many of a rank's `units` in the file of working copies have to be kept ahead, so that a
  * program that takes as long for one as the disk does, *unit_s, waits for the disk's latency at
  * most a twentieth of that. 0: nobody knows, or there is no such file. */
-int eng_plan_prefetch(const struct eng_plan *plan, size_t units, double *unit_s);
+int eng_plan_prefetch(const struct eng_plan *plan, const struct eng_config *config, size_t units,
+                      double *unit_s);
 /** So many units a rank gathers. */
 size_t eng_plan_gathered(const struct eng_plan_facts *facts);
 

@@ -121,7 +121,7 @@ static json_t *with_expectation(json_t *files, const struct eng_plan *plan,
     const bool knows = eng_plan_expects(plan, facts->config, &expected);
     const bool computes = knows && !plan->disk.update.unknown;
     double unit_s;
-    const int needed = eng_plan_prefetch(plan, eng_plan_gathered(facts), &unit_s);
+    const int needed = eng_plan_prefetch(plan, facts->config, eng_plan_gathered(facts), &unit_s);
     files = with(files, "disk_s", real_or_null(knows, expected.disk_s));
     files = with(files, "memory_s", real_or_null(knows, expected.memory_s));
     files = with(files, "compute_s", real_or_null(computes, expected.compute_s));

@@ -208,7 +208,7 @@ static void write_prefetch(struct base_text *text, const struct eng_plan *plan,
 {
     double unit_s;
     const int units = facts->config->prefetch_units;
-    const int needed = eng_plan_prefetch(plan, eng_plan_gathered(facts), &unit_s);
+    const int needed = eng_plan_prefetch(plan, facts->config, eng_plan_gathered(facts), &unit_s);
     if (needed == 0)
         return;
     base_text_add(

@@ -52,12 +52,8 @@ zero_result eng_prefetch(zero_ctx *z)
     if (!z->replaying || z->micro < 0)
         return ZERO_OK;
     const zero_result r = start(z, &there);
-    // With a unit more on its way from the file those before it need not be waited for by peers,
-    // where there are any who want them: the more there are, the less it matters which rank is
-    // late.
-    const bool wanted = z->config.world > 1 && z->config.stage > 0;
-    const int others = z->config.prefetch_units - 1;
-    return !r && wanted ? post(z, there < others ? there : others) : r;
+    const int wanted = eng_config_posted(&z->config, z->config.prefetch_units);
+    return r ? r : post(z, there < wanted ? there : wanted);
 }
 
 zero_result eng_prefetch_aside(zero_ctx *z)

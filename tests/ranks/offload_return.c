@@ -28,6 +28,7 @@ struct job {
     bool skips;          // its only step
     bool attaches;       // a blob, after its commit
     bool dies;           // ends without a clean end
+    const char *loads;   // a checkpoint, whatever else is there
     bool resumes;        // goes on from what is there,
     uint64_t expected;   // which is this step,
     bool recovered;      // a recovery point's
@@ -129,6 +130,8 @@ static bool work(struct team_rank *rank, void *user)
     TEAM_OK(rank, zero_commit(rank->z));
     if (job->attaches)
         TEAM_OK(rank, zero_attach(rank->z, "blob", &blob, sizeof blob, ZERO_GLOBAL));
+    if (job->loads)
+        TEAM_OK(rank, zero_load(rank->z, temporary_path(&directory, job->loads), NULL, NULL));
     if (job->resumes && !come_back(rank, job))
         return false;
     if (job->fails)
@@ -382,6 +385,11 @@ static void a_step_over_a_point_is_told(void **state)
     struct job skips = {.stage = 2, .skips = true, .warns = "step 3 of the job before, which"};
     left_behind(RANKS, 2);
     run(RANKS, &skips);
+    assert_int_equal(files_left(), 0);
+    struct job saves = {.stage = 2, .steps = STEPS, .saves = true, .dies = true};
+    struct job loads = {.stage = 2, .loads = "saved/step-00000002", .warns = skips.warns};
+    run(RANKS, &saves);
+    run(RANKS, &loads);
     assert_int_equal(files_left(), 0);
 }
 

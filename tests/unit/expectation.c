@@ -141,23 +141,26 @@ static void the_prefetch_covers_the_latency(void **state)
     (void)state;
     static const struct {
         double latency_s;
-        int needed;
-    } cases[] = {{0, 1}, {0.04, 1}, {0.06, 2}, {1, 2}, {1.09, 2}, {1.11, 3}, {9.4, 10}, {9.6, 11}};
+        int needed, with_peers; // who are let have some
+    } cases[] = {{0, 1, 1},    {0.04, 1, 1}, {0.06, 2, 5},  {1, 2, 5},
+                 {1.09, 2, 5}, {1.11, 3, 7}, {9.4, 10, 21}, {9.6, 11, 23}};
+    const struct eng_config alone = {.world = 1, .stage = 3}, peers = {.world = 2, .stage = 3};
     struct eng_plan plan = plan_of(100, 500, 400);
     double unit_s;
     plan.files[ENG_FILE_PARAMS].bytes.sum = 5000;
     plan.disk.read_rate = 500; // ten units: each takes a second
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         plan.disk.latency_s = cases[i].latency_s;
-        assert_int_equal(eng_plan_prefetch(&plan, 10, &unit_s), cases[i].needed);
+        assert_int_equal(eng_plan_prefetch(&plan, &alone, 10, &unit_s), cases[i].needed);
+        assert_int_equal(eng_plan_prefetch(&plan, &peers, 10, &unit_s), cases[i].with_peers);
         check_near(unit_s, 1);
     }
     plan.world = 4; // of which this host has half
-    eng_plan_prefetch(&plan, 10, &unit_s);
+    eng_plan_prefetch(&plan, &peers, 10, &unit_s);
     check_near(unit_s, 0.5);
-    assert_int_equal(eng_plan_prefetch(&plan, 0, &unit_s), 0);
+    assert_int_equal(eng_plan_prefetch(&plan, &peers, 0, &unit_s), 0);
     plan.files[ENG_FILE_PARAMS].bytes.sum = 0;
-    assert_int_equal(eng_plan_prefetch(&plan, 10, &unit_s), 0);
+    assert_int_equal(eng_plan_prefetch(&plan, &peers, 10, &unit_s), 0);
 }
 
 int main(void)

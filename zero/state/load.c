@@ -332,6 +332,8 @@ static zero_result load_one(zero_ctx *z, struct load *job)
     if (r)
         return r;
     job->changed = true;
+    if (job->newest)
+        eng_tier_pass_over(z);
     read_all(z, job, &error);
     take_for_damage(&error);
     r = eng_agree(z, &error, job->call);
@@ -509,9 +511,11 @@ static zero_result nothing_good(zero_ctx *z, const struct load *job)
     base_error_clear(&z->error);
     if (broken && !job->damaged)
         return zero_fail(&z->error, ZERO_E_CORRUPT,
-                         "zero_resume: there is no checkpoint, and not all ranks have the recovery "
-                         "point in %s (%s): put back what is missing, or remove the rest, zero-*-"
-                         "rank-*.slots, to begin anew",
+                         "zero_resume: %s, and not all ranks have the recovery point in %s (%s): "
+                         "put back what is missing, or remove the rest, zero-*-rank-*.slots, to "
+                         "begin anew",
+                         job->directory ? "there is no checkpoint"
+                                        : "no directory of checkpoints was given",
                          z->config.nvme_dir, broken);
     if (!job->directory && job->damaged)
         return zero_fail(&z->error, ZERO_E_CORRUPT, "%s", last.message);

@@ -114,7 +114,7 @@ zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng
     struct off_tile tile;
     zero_result r = ZERO_OK;
     if (writes(access))
-        r = eng_tier_leave_point(z, access == ENG_REPLACE, error);
+        r = eng_tier_leave_point(z, error);
     if (r || count == 0)
         return r;
     tier->up = true;

@@ -119,7 +119,7 @@ static zero_result record(zero_ctx *z, bool beginning)
     if (!tier)
         return ZERO_OK;
     // A step that is skipped changes no tile, and its record takes the place of the point's.
-    if (eng_tier_leave_point(z, false, &error))
+    if (eng_tier_leave_point(z, &error))
         return eng_fail_from(z, &error);
     const size_t bytes = write_payload(z, tier->payload);
     const uint64_t number = number_of(tier->generation + 1, beginning);
@@ -298,7 +298,7 @@ static void tell_broken(const zero_ctx *z)
             &z->log, ZERO_LOG_WARN, "io",
             "not all ranks have the recovery point of the job before (%s): %s, and those of "
             "the other ranks, stay as they are until zero_resume() has found a checkpoint, or "
-            "a step takes their place",
+            "something is written over them",
             z->tier->recovery.ranks, z->tier->path);
 }
 
@@ -312,7 +312,8 @@ static void tell_torn(const zero_ctx *z)
         base_logf(&z->log, ZERO_LOG_WARN, "io",
                   "%s: what is at offset %" PRIu64
                   " is no whole record: its writer died meanwhile, "
-                  "or it was damaged since; the one before it is taken, if there is one",
+                  "or it was damaged since; the other one is taken, if there is one that all "
+                  "ranks have",
                   z->tier->path, offsets[i]);
 }
 
@@ -388,13 +389,19 @@ const char *eng_tier_broken(const zero_ctx *z)
     return z->tier && z->tier->recovery.broken ? z->tier->recovery.ranks : NULL;
 }
 
-zero_result eng_tier_leave_point(zero_ctx *z, bool instead, struct base_error *error)
+void eng_tier_pass_over(zero_ctx *z)
+{
+    if (z->tier)
+        z->tier->recovery.passed = true;
+}
+
+zero_result eng_tier_leave_point(zero_ctx *z, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
     struct eng_recovery *recovery = &tier->recovery;
     if (!eng_tier_has_point(tier))
         return ZERO_OK;
-    if (recovery->found && !instead && z->config.rank == 0)
+    if (recovery->found && !recovery->passed && z->config.rank == 0)
         base_logf(&z->log, ZERO_LOG_WARN, "io",
                   "step %" PRIu64 " of the job before, which zero_resume() would have come back "
                   "at, is given up: %s, and those of the other ranks, are written over",

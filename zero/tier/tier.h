@@ -49,6 +49,7 @@
  */
 struct eng_recovery {
     bool found, broken;
+    bool passed;         /**< zero_resume() has taken something else */
     int age;             /**< of this rank's record when the file was opened */
     uint64_t generation; /**< of that record; broken: of the newest one of all ranks */
     uint64_t step;       /**< the last one it finished; broken: on this rank */
@@ -109,9 +110,9 @@ zero_result eng_tier_meet(zero_ctx *z);
 bool eng_tier_has_point(const struct eng_tier *tier);
 
 /** To be called before tiles change: the recovery point of the job before, which they are written
- * over, is none from here on. `instead`: something else was chosen; else it is told. *Local.*
+ * over, is none from here on. Unless zero_resume() has passed it over that is told. *Local.*
  * ZERO_E_IO, ZERO_E_TIMEOUT. */
-zero_result eng_tier_leave_point(zero_ctx *z, bool instead, struct base_error *error);
+zero_result eng_tier_leave_point(zero_ctx *z, struct base_error *error);
 
 /** Frees what is in tier->stuck. */
 void eng_recorded_free_stuck(struct eng_tier *tier);

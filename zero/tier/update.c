@@ -232,7 +232,7 @@ zero_result eng_tier_update(zero_ctx *z)
     const size_t sections = z->layout.section_count;
     const uint64_t began = base_clock_ns();
     zero_result r = ZERO_OK;
-    if (eng_tier_leave_point(z, false, &error))
+    if (eng_tier_leave_point(z, &error))
         return eng_fail_from(z, &error);
     if (!tier->updating) {
         choose_tiles(z, goes_up(z));

@@ -156,6 +156,8 @@ void eng_tier_abandon(zero_ctx *z);
 zero_result eng_tier_attach(zero_ctx *z, const char *name, uint64_t bytes);
 /** Whether there is a recovery point of a job before; *step: its last one. */
 bool eng_tier_recoverable(const zero_ctx *z, uint64_t *step);
+/** zero_resume() loads something else. */
+void eng_tier_pass_over(zero_ctx *z);
 /** What the ranks have where there is one, and not the same on all of them; else NULL. */
 const char *eng_tier_broken(const zero_ctx *z);
 /** Comes back at it. Collective. *changed: values are not what they were. ZERO_E_INVALID: other
