@@ -22,6 +22,7 @@ cd "$(dirname "$0")/.."
 build=build-gpu packages=build-gpu-packages report=build-gpu/report.txt
 steps="build tests sanitizers benchmarks"
 tools="memcheck racecheck initcheck" benchmarks="device announced share attention largest gpt2"
+needed_tests="cuda.resident_gpu cuda.gpt2_layers_gpu cuda.hello_gpu"
 limit_s="${GPU_LIMIT_S:-540}"
 
 step_pack() {
@@ -77,9 +78,9 @@ build() {
     ! command -v ninja >/dev/null || generator=Ninja
     cmake -S . -B "$build" -G "$generator" -DCMAKE_BUILD_TYPE=Release -DZERO_CUDA=ON -DZERO_TESTS=ON \
         ${nccl:+-DNCCL_INCLUDE_DIR="$nccl"} ${cublas:+-DCUBLASLT_INCLUDE_DIR="$cublas"} \
-        >"$build/build.log" 2>&1 &&
-        cmake --build "$build" -j "$(nproc)" >>"$build/build.log" 2>&1 ||
-        { tail -n 30 "$build/build.log"; exit 1; }
+        >"$build/make.log" 2>&1 &&
+        cmake --build "$build" -j "$(nproc)" >>"$build/make.log" 2>&1 ||
+        { tail -n 30 "$build/make.log"; exit 1; }
 }
 
 describe() {
@@ -88,6 +89,7 @@ describe() {
     nvidia-smi --query-gpu=name,memory.total,driver_version,clocks.max.sm --format=csv,noheader
     nvcc --version | grep release
     uname -srm
+    grep 'left out$' "$build/make.log" | sort -u
 }
 
 # The parts of a step that are asked for: all it has, if none is.
@@ -127,26 +129,31 @@ limited() {
 }
 
 step_build() {
-    tail -n 1 "$build/build.log"
+    tail -n 1 "$build/make.log"
 }
 
 # What tests have left out, because there are too few GPUs, or there is none that would fail when it
 # is told to.
 list_left_out() { # list_left_out <log of ctest>
     awk '/^[0-9]+\/[0-9]+ Test: / { test = $3 }
-         /^\[  SKIPPED \] [a-z_]+$/ { print test ": skipped " $4 }
+         /^\[  SKIPPED \] [a-z][a-z0-9_]*$/ { print test ": skipped " $4 }
          /^left out: / { sub(/^left out: /, ""); print test ": left out: " $0 }' "$1" | sort -u
 }
 
-# Where there is a GPU, a test that finds none has failed.
+# Where there is a GPU, a test that finds none has failed, and so has a build that has no tests of
+# NCCL, of gpt2 or of the README's program.
 step_tests() { # step_tests [<names>]
+    known="$(ctest --test-dir "$build" -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p')"
+    has_parts "$known" "$@" || return 1
+    lacks=0
+    [ $# -gt 0 ] || has_parts "$known" $needed_tests || lacks=1
     names="$(echo "$*" | tr ' ' '|')"
     ctest --test-dir "$build" -L '^gpu$' -R "^(${names:-.*})\$" --output-on-failure --no-tests=error \
         >"$build/ctest.log" 2>&1
     failed=$?
     cat "$build/ctest.log"
     list_left_out "$build/Testing/Temporary/LastTest.log"
-    [ $failed = 0 ] && ! grep -q '\*\*\*Skipped' "$build/ctest.log"
+    [ $failed = 0 ] && [ $lacks = 0 ] && ! grep -q '\*\*\*Skipped' "$build/ctest.log"
 }
 
 # A test's program under a tool: one finding is a failure, and so is a test that fails; but its
