@@ -377,7 +377,7 @@ static bool is_aborted_beside(struct device_rank *rank)
 static void two_of_a_process(void **state)
 {
     (void)state;
-    for (int world = 2; world <= DEVICE_RANKS_MOST; world++)
+    for (int world = 2; world <= possible; world++)
         for (int dies = 0; dies < 2; dies++) {
             char job[64];
             snprintf(job, sizeof job, "device-two-%d-%d-%d", (int)getpid(), world, dies);

@@ -101,8 +101,9 @@ static void registered(zero_config *config)
 static void so_does_what_nccl_registers(void **state)
 {
     (void)state;
+    const int most = job_gpu_each(3) ? 3 : job_gpus();
     for (int turn = 0; turn < 8; turn++) {
-        const int world = 1 + turn % (job_gpus() < 3 ? 1 : 3);
+        const int world = 1 + turn % most;
         struct job job = resident_of(world, turn % 4);
         if (!test_takes(turn))
             continue;

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -138,14 +139,6 @@ static void hear(struct heard *heard, const char *line, int victim)
     snprintf(heard->last, sizeof heard->last, "%.255s", line);
 }
 
-static void let_die(const char *path)
-{
-    FILE *word = fopen(path, "r+"); // which waits for no reader
-    assert_non_null(word);
-    fputs("now\n", word);
-    fclose(word);
-}
-
 // It is somewhere in a step; what zero-run would have the others end by, they don't hear.
 static void kill_one(const struct way *way, int victim)
 {
@@ -155,21 +148,25 @@ static void kill_one(const struct way *way, int victim)
     char path[256], before[512], line[1024];
     assert_true(temporary_make(&temporary));
     snprintf(path, sizeof path, "%s/word", temporary.directory);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    FILE *word = fopen(path, "r+e"); // it waits for no reader, and what it is told for one
+    assert_non_null(word);
     snprintf(before, sizeof before,
              "trap \"\" TERM; [ $RANK != %d ] || { read word <\"%s\"; kill -9 $$; } &", victim,
              path);
     write_command(command, sizeof command, way, before, 1000000);
     char *piped = NULL;
-    assert_true(asprintf(&piped, "exec 2>&1; mkfifo '%s' && %s", path, command) > 0);
+    assert_true(asprintf(&piped, "exec 2>&1; %s", command) > 0);
     FILE *stream = popen(piped, "r");
     assert_non_null(stream);
     while (fgets(line, sizeof line, stream)) {
         const bool begun = heard.begun;
         hear(&heard, line, victim);
         if (heard.begun && !begun)
-            let_die(path);
+            assert_true(fputs("now\n", word) >= 0 && fflush(word) == 0);
     }
     const int status = pclose(stream);
+    fclose(word);
     free(piped);
     temporary_remove(&temporary);
     if (!heard.begun || !heard.blamed || !WIFEXITED(status) || WEXITSTATUS(status) != KILLED)
@@ -182,11 +179,12 @@ static void kill_one(const struct way *way, int victim)
 static void a_rank_that_is_killed(void **state)
 {
     (void)state;
+    if (all_of == 1)
+        skip();
     for (int t = 0; transports[t]; t++) {
-        const bool nccl = strcmp(transports[t], "nccl") == 0;
-        if (all_of == 0 && (nccl || !transports[1]))
+        if (all_of == 0)
             kill_one(&(struct way){3, 3, transports[t], ON_GPU}, 1);
-        for (int stage = 0; stage < STAGES && all_of > 1; stage++)
+        for (int stage = 0; stage < STAGES && all_of > 0; stage++)
             kill_one(&(struct way){all_of, stage, transports[t], ON_GPU}, stage % all_of);
     }
 }
