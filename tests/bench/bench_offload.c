@@ -209,13 +209,16 @@ static struct raw_io *open_raw(const struct work *work, size_t block, unsigned d
     return raw;
 }
 
-// Of three, after one that warms up.
-static double shortest_mix(struct raw_io *raw)
+// Of three, after one that warms up; of one, if these two are far from the shortest so far.
+static double shortest_mix(struct raw_io *raw, double so_far)
 {
+    const double first = checked(raw_io_mix(raw));
     double shortest = checked(raw_io_mix(raw));
-    for (int i = 0; i < 3; i++) {
+    if (so_far > 0 && first > 1.25 * so_far && shortest > 1.25 * so_far)
+        return shortest;
+    for (int i = 1; i < 3; i++) {
         const double seconds = checked(raw_io_mix(raw));
-        shortest = i == 0 || seconds < shortest ? seconds : shortest;
+        shortest = seconds < shortest ? seconds : shortest;
     }
     return shortest;
 }
@@ -231,7 +234,7 @@ static struct raw_io *find_best(const struct work *work, bool huge)
     for (size_t block = LARGEST_BLOCK >> 4; block <= LARGEST_BLOCK; block *= 2)
         for (size_t d = 0; d < sizeof depths / sizeof *depths; d++) {
             struct raw_io *raw = open_raw(work, block, depths[d], huge);
-            const double seconds = shortest_mix(raw);
+            const double seconds = shortest_mix(raw, shortest);
             if (!best || seconds < shortest) {
                 raw_io_destroy(best);
                 best = raw;

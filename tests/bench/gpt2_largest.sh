@@ -18,6 +18,7 @@ esac
 
 texts="$(mktemp -d)"
 trap 'rm -rf "$texts"' EXIT
+trap 'exit 1' HUP INT TERM
 # Any tokens do; a .bin file is 16-bit tokens behind llm.c's header of 256 words.
 python3 - "$texts/data.bin" $vocab <<'END_OF_PROGRAM'
 import array, random, sys
@@ -28,18 +29,20 @@ with open(sys.argv[1], "wb") as out:
     array.array("H", tokens).tofile(out)
 END_OF_PROGRAM
 
+# Told to end, it does so sooner than who tells it so kills it: gpu.sh after 10 s.
 train() { # train <layers> [<options of zero-run>]
     layers="$1"
     shift
-    "$programs/zero-run" -n 1 "$@" -- "$programs/gpt2" --device cuda --dtype bf16 --stage 2 \
-        --layers "$layers" --heads $((width / 64)) --width "$width" --context $context \
+    "$programs/zero-run" -n 1 --grace 3 "$@" -- "$programs/gpt2" --device cuda --dtype bf16 \
+        --stage 2 --layers "$layers" --heads $((width / 64)) --width "$width" --context $context \
         --vocab $vocab --batch $batch --steps 3 --lr 1e-4 --data "$texts/data.bin" --sample 0 \
         --threads "$(nproc)" --offload-optimizer host --recompute
 }
 
 # Whether the plan fits the host, and with the activations the GPU; says what it needs. A token has
 # its residual stream a layer, which is in bf16 as all else, and less than 32 times that beside it;
-# there are logits, and sums of the embeddings' gradient in fp32.
+# there are logits, and sums of the embeddings' gradient in fp32. Where the host's limit isn't known,
+# a run shows it.
 fits() { # fits <layers>
     train "$1" --plan=json >"$texts/plan" 2>"$texts/error" || return 1
     python3 - "$texts/plan" "$memory" "$1" $width $((batch * context)) $vocab <<'END_OF_PROGRAM'
@@ -51,7 +54,7 @@ activations = 2 * width * tokens * (layers + 32) + (1 << 28) + 4 * width * vocab
 print("parameters %.3f G, host %.1f GiB, GPU %.1f GiB and about %.1f GiB of activations"
       % (plan["model"]["elements"] / 1e9, plan["host"]["need"] / 2**30, gpu / 2**30,
          activations / 2**30))
-sys.exit(not (plan["host"]["fits"] and gpu + activations < 0.98 * mib * 2**20))
+sys.exit(not (plan["host"]["fits"] is not False and gpu + activations < 0.98 * mib * 2**20))
 END_OF_PROGRAM
 }
 
@@ -65,9 +68,17 @@ while [ $((above - most)) -gt 1 ]; do
     fi
 done
 while [ "$most" -gt 0 ] && [ "$tries" -gt 0 ]; do
-    fits "$most" >"$texts/need"
+    if ! fits "$most" >"$texts/need"; then
+        echo "$most layers: they no longer fit: $(cat "$texts/need")" >&2
+        most=$((most - 1))
+        continue
+    fi
     if train "$most" >"$texts/run" 2>&1; then
         rate="$(sed -n 's/.*step 3 .*tokens\/s \([0-9]*\).*/\1/p' "$texts/run")"
+        if [ -z "$rate" ]; then
+            echo "$0: no tokens/s of a third step: $(tail -n 3 "$texts/run")" >&2
+            exit 1
+        fi
         echo "largest gpt2: $most layers of width $width: $(cat "$texts/need"): $rate tokens/s"
         grep 'memory a rank' "$texts/run"
         exit 0

@@ -53,12 +53,16 @@ void gpu_trainer_open(struct gpu_trainer *g, const char *batch, const char *stag
     *g = (struct gpu_trainer){0};
     for (; argc < count; argc++)
         argv[argc] = (char *)(uintptr_t)words[argc];
-    for (; argc < MOST_WORDS && argc < count + more; argc++)
+    gpu_must(more <= MOST_WORDS - count ? ZERO_OK : ZERO_E_INVALID, "too many options");
+    for (; argc < count + more; argc++)
         argv[argc] = options[argc - count];
     const bool trains = options_parse(&g->options, argc, argv, &reason) == REQUEST_TRAIN;
     gpu_must(trains ? ZERO_OK : ZERO_E_INVALID, reason.text);
     draw_tokens(&g->data, g->options.dims.vocab);
     call(g, trainer_open(&g->trainer, &g->options, &g->data, &place));
+    const bool as_measured = g->trainer.micro_total == 1 && g->options.dtype == DTYPE_BF16;
+    gpu_must(as_measured ? ZERO_OK : ZERO_E_INVALID,
+             "it is one micro-batch a step, in bf16, that is measured here");
 }
 
 void gpu_trainer_close(struct gpu_trainer *g)

@@ -20,7 +20,8 @@ void gpu_must(zero_result result, const char *message);
 /** Zeroed memory of the host. */
 void *gpu_room(size_t count, size_t size);
 
-/** Sequences a micro-batch, and the stage; then more options of gpt2, which hold instead. */
+/** Sequences a micro-batch, and the stage; then more options of gpt2, which hold instead: not those
+ * of another number of micro-batches than one, nor of another type than bf16. */
 void gpu_trainer_open(struct gpu_trainer *g, const char *batch, const char *stage, int more,
                       char **options);
 void gpu_trainer_close(struct gpu_trainer *g);
