@@ -84,10 +84,12 @@ zero_result coll_device_open(struct coll_device **device, const struct coll_devi
 /**
  * Leaves. Waits for what this rank has under way, and, as long as nothing fails, for the others to
  * finish it too; after a failure only for the abort, ten seconds at most: what cannot be ended then
- * is left behind, with a word in the log. Whoever starts something afterwards that needs this rank
- * gets ZERO_E_PEER. Nothing of the caller's streams may still wait for an operation. NULL is fine.
+ * is left behind, with a word in the log, and false is returned: coll_device_config.memory has to
+ * be left, too, for it is still in use. Whoever starts something afterwards that needs this rank
+ * gets ZERO_E_PEER. Nothing of the caller's streams may still wait for an operation. NULL is fine:
+ * true.
  */
-void coll_device_close(struct coll_device *device);
+bool coll_device_close(struct coll_device *device);
 
 /** Memory for coll_device_config.memory, of the device entered, from the transport's own allocator
  * if it has one: that of "nccl" rounds up. *memory is NULL after an error: ZERO_E_UNSUPPORTED,

@@ -204,9 +204,11 @@ typedef struct zero_config {
                                     without NCCL's buffers on the way: "on", "off", "auto"
                                     (default): where ranks are on several hosts (transport tcp),
                                     whose networks gain most by it, and not on one, where it has not
-                                    been measured. All ranks register or none does: where one can't,
-                                    "on" is an error, ZERO_E_UNSUPPORTED or _DEVICE, and "auto" says
-                                    so in the log and goes on. Same bits */
+                                    been measured. All ranks register or none does: where NCCL gives
+                                    the memory and one can't register it, "on" is an error,
+                                    ZERO_E_UNSUPPORTED or _DEVICE, and "auto" says so in the log and
+                                    goes on. Where it does not give it both are one, ZERO_E_NOMEM or
+                                    _DEVICE. Same bits */
 } zero_config;
 
 /** A config with every field at its default. */

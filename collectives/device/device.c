@@ -249,8 +249,8 @@ static zero_result enroll(struct coll_device *device, const struct coll_device_c
     return ZERO_OK;
 }
 
-/** Frees what there is, unless that is still used. */
-static void discard(struct coll_device *device)
+/** Frees what there is. False: that is still used, and left as it is. */
+static bool discard(struct coll_device *device)
 {
     bool ended = !device->watched || device_watch_stop(device);
     if (ended && device->kind->enter(device->number, NULL) == ZERO_OK) {
@@ -261,10 +261,11 @@ static void discard(struct coll_device *device)
         base_logf(device->log, ZERO_LOG_ERROR, "coll",
                   "%s: what rank %d has under way on %s can't be ended, and is left behind",
                   device->transport->name, device->host->rank, device->where);
-        return;
+        return false;
     }
     base_free(device->compared);
     base_free(device);
+    return true;
 }
 
 zero_result coll_device_open(struct coll_device **opened, const struct coll_device_config *config,
@@ -312,12 +313,12 @@ static void wait_for_all(struct coll_device *device)
     }
 }
 
-void coll_device_close(struct coll_device *device)
+bool coll_device_close(struct coll_device *device)
 {
     if (!device)
-        return;
+        return true;
     wait_for_all(device);
     dismiss(device);
     device_board_state(device, DEVICE_LEFT);
-    discard(device);
+    return discard(device);
 }

@@ -57,7 +57,8 @@ struct coll_device_transport {
     /** Bytes of the host's for the largest operation. NULL: none. */
     size_t (*memory)(int world, const struct coll_device_load *most);
 
-    /** Memory of the device entered that `enroll` takes. NULL: the device's own will do. */
+    /** Memory of the device entered that `enroll` takes; or ZERO_E_NOMEM. NULL: the device's own
+     * will do. */
     zero_result (*alloc)(void **memory, size_t bytes, struct base_error *error);
     void (*free)(void *memory);
 
@@ -72,9 +73,9 @@ struct coll_device_transport {
     /** ZERO_AGAIN while something is in progress, or what has gone wrong, be it long ago. Asked by
      * the caller's thread until it is through, and by another one at any time. */
     zero_result (*ready)(void *link, struct base_error *error);
-    /** Ends everything and frees the links, whatever they are about; may take a while. None is
-     * waited for before all have been told. Of those that are entangled the thread has entered the
-     * device of one. */
+    /** Ends everything and frees the links, whatever they are about; may take a while. No device
+     * is waited for before all have been told, but what the host does for a link may be. Of those
+     * that are entangled the thread has entered the device of one. */
     void (*abort)(const struct device_ending *first);
 
     /** Registers memory of `alloc`, once, with a link that is ready: what it is given from now on

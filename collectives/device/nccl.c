@@ -2,6 +2,7 @@
 #include "collectives/device/inner.h"
 #include "collectives/device/nccl_library.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,7 +133,10 @@ static zero_result nccl_ready(void *of, struct base_error *error)
     return state_of(link->comm, error);
 }
 
-/** In a group all are told when they are aborted, and freed when it ends. */
+/** In a group all are told before any is freed, for which its GPU has to be at rest. But each abort
+ * waits for what its own communicator still does on the host, such as connecting ranks: that gives
+ * up when it is told, unless it is in a call of the driver that waits for kernels of one whose turn
+ * comes later. Whoever closes has a limit for that. */
 static void nccl_abort(const struct device_ending *first)
 {
     const struct nccl_library *library = nccl_loaded();
@@ -153,10 +157,19 @@ static zero_result nccl_alloc(void **memory, size_t bytes, struct base_error *er
 {
     const struct nccl_library *library;
     const zero_result result = nccl_library(&library, error);
+    char call[48];
     *memory = NULL;
-    return result
-               ? result
-               : done(library->mem_alloc(memory, bytes ? bytes : 1), "ncclMemAlloc", NULL, error);
+    if (result)
+        return result;
+    const ncclResult_t status = library->mem_alloc(memory, bytes ? bytes : 1);
+    if (status == ncclSuccess)
+        return ZERO_OK;
+    *memory = NULL; // an address may have been reserved
+    const char *last = library->last_error(NULL);
+    if (last && strstr(last, "out of memory")) // which no status of NCCL's says
+        return zero_fail(error, ZERO_E_NOMEM, "ncclMemAlloc, %zu bytes: %s", bytes, last);
+    snprintf(call, sizeof call, "ncclMemAlloc, %zu bytes", bytes);
+    return done(status, call, NULL, error);
 }
 
 static void nccl_free(void *memory)

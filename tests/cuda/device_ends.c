@@ -277,7 +277,7 @@ static bool opens_registered(struct device_rank *rank)
 
 static bool closes(struct device_rank *rank)
 {
-    coll_device_close(rank->device);
+    NEED(coll_device_close(rank->device));
     rank->device = NULL;
     NEED(coll_barrier(rank->host) == ZERO_OK);
     return true;
@@ -360,7 +360,7 @@ static bool dies_registered(struct device_rank *rank)
                                                     (struct coll_label){NULL, 0, NULL}, &ticket);
     NEED(result == ZERO_OK || result == ZERO_E_PEER);
     NEED(device_rank_learns(rank, ZERO_E_PEER, " died"));
-    coll_device_close(rank->device);
+    NEED(coll_device_close(rank->device));
     rank->device = NULL;
     NEED(has_registered(rank, 1, 0));
     take_memory(rank);
@@ -429,6 +429,25 @@ static bool without_the_driver(struct device_rank *rank)
     return opens(rank);
 }
 
+static bool gives_none(struct device_rank *rank, int status, zero_result with, const char *words)
+{
+    struct base_error error = {.result = ZERO_OK};
+    void *memory = rank;
+    fail_next("cuMemAlloc", status);
+    NEED(coll_device_alloc(&memory, rank->config.transport, rank->gpu, REGISTERED, &error) == with);
+    NEED(error.result == with && strstr(error.message, words) && !memory);
+    return true;
+}
+
+static bool without_memory_of_the_gpu(struct device_rank *rank)
+{
+    NEED(gives_none(rank, CUDA_ERROR_OUT_OF_MEMORY, ZERO_E_NOMEM,
+                    "ncclMemAlloc, 100000 bytes: Cuda failure 2 'out of memory'"));
+    NEED(gives_none(rank, CUDA_ERROR_ILLEGAL_ADDRESS, ZERO_E_DEVICE,
+                    "ncclMemAlloc, 100000 bytes: unhandled cuda error"));
+    return opens(rank);
+}
+
 static bool without_the_driver_later(struct device_rank *rank)
 {
     NEED(opens(rank));
@@ -455,6 +474,8 @@ static void what_is_not_to_be_had(void **state)
         assert_true(everywhere((struct device_ranks){.fails = true, .user = &n}, without_memory));
     assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, without_a_thread));
     assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, without_the_driver));
+    assert_true(device_ranks_run(&(struct device_ranks){.world = 1, .bare = true},
+                                 without_memory_of_the_gpu));
     static const char *const functions[] = {"cuEventRecord", "cuStreamWaitEvent", "cuEventQuery"};
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         assert_true(everywhere((struct device_ranks){.fails = true, .user = functions[i]},

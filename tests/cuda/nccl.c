@@ -96,6 +96,7 @@ static void find_driver(void)
         driver_function(library, NAME(cuLaunchHostFunc)),
         driver_function(library, NAME(cuMemAlloc)),
         driver_function(library, NAME(cuMemFree)),
+        driver_function(library, NAME(cuGetErrorString)),
     };
     _Static_assert(sizeof found == sizeof process.driver, "one for each");
     memcpy(&process.driver, found, sizeof found);
@@ -164,6 +165,16 @@ void nccl_fail(struct ncclComm *comm, ncclResult_t result)
     int none = ncclSuccess;
     atomic_compare_exchange_strong(&comm->failure, &none, result);
     nccl_region_ring(comm->region);
+}
+
+void nccl_say(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    pthread_mutex_lock(&process.mutex);
+    vsnprintf(process.last, sizeof process.last, format, arguments);
+    pthread_mutex_unlock(&process.mutex);
+    va_end(arguments);
 }
 
 ncclResult_t nccl_refuse(struct ncclComm *comm, ncclResult_t result, const char *format, ...)

@@ -11,6 +11,7 @@
  *   - sums of 16-bit floats go round the ring and are rounded at each rank;
  *   - what has failed completes nothing any more: all that was enqueued stays until the abort, and
  *     the others wait for it until theirs. So they do for a rank that is dead;
+ *   - where there is no memory there is an address all the same;
  *   - the end of what is aborted waits until its GPU is at rest. If another communicator holds that
  *     which is aborted only then, it is complained of: all belong in one group, at the end of which
  *     what was aborted in it ends.

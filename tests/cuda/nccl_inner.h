@@ -158,8 +158,12 @@ struct nccl_driver {
     CUresult (*call)(CUstream stream, CUhostFn function, void *user);
     CUresult (*alloc)(CUdeviceptr *memory, size_t bytes);
     CUresult (*free)(CUdeviceptr memory);
+    CUresult (*error_text)(CUresult status, const char **text);
 };
 const struct nccl_driver *nccl_driver(void);
+
+/** What ncclGetLastError() says from now on. */
+__attribute__((format(printf, 1, 2))) void nccl_say(const char *format, ...);
 
 /** Complains; the communicator, if there is one, has failed with this result, which it returns. */
 __attribute__((format(printf, 3, 4))) ncclResult_t

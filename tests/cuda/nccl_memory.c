@@ -44,8 +44,14 @@ EXPORTED ncclResult_t ncclMemAlloc(void **memory, size_t bytes)
     const struct nccl_driver *driver = nccl_driver();
     struct memory *made = malloc(sizeof *made);
     CUdeviceptr address = 0;
-    *memory = NULL;
-    if (!driver || !made || driver->alloc(&address, bytes) != CUDA_SUCCESS) {
+    if (!driver || !made)
+        abort();
+    const CUresult status = driver->alloc(&address, bytes);
+    if (status != CUDA_SUCCESS) {
+        const char *text;
+        driver->error_text(status, &text);
+        nccl_say("Cuda failure %d '%s'", (int)status, text);
+        *memory = made; // not there any more, as the range of addresses that NCCL has reserved
         free(made);
         return ncclUnhandledCudaError;
     }

@@ -195,7 +195,8 @@ zero_result device_arrived_persistent(zero_ctx *z, struct base_error *error);
 /** Bytes of its tables. */
 size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placement);
 zero_result device_peers_open(zero_ctx *z, struct base_error *error);
-void device_peers_close(zero_ctx *z);
+/** False: what was under way is left behind, and so must be registered memory. */
+bool device_peers_close(zero_ctx *z);
 
 /* ---- native.c */
 

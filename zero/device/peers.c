@@ -108,10 +108,10 @@ zero_result device_peers_open(zero_ctx *z, struct base_error *error)
     return coll_device_open(&state->peers, &config, error);
 }
 
-void device_peers_close(zero_ctx *z)
+bool device_peers_close(zero_ctx *z)
 {
     struct device_state *state = z->device->state;
-    coll_device_close(state->peers);
+    const bool ended = coll_device_close(state->peers);
     for (int i = 0; i < 2; i++)
         z->device->ops->event_destroy(state->summed[i]);
     base_free(state->scattered);
@@ -120,6 +120,7 @@ void device_peers_close(zero_ctx *z)
     base_free(state->parts);
     base_free(state->published);
     base_free(state->gathered);
+    return ended;
 }
 
 /** Of the transport, whose failure is the host's. */

@@ -112,7 +112,7 @@ unsigned char *device_gradient(const zero_ctx *z, zero_unit unit)
 static bool place(zero_ctx *z, zero_unit unit, struct eng_grad_slot *slot)
 {
     const size_t before = slot->offset;
-    const bool moves = z->config.stage >= 2 && device_sole(z);
+    const bool moves = z->config.stage >= 2 && z->device->state->sole;
     slot->offset = moves ? (size_t)(device_gradient(z, unit) - z->grads) : slot->home;
     return !moves && slot->offset == before;
 }

@@ -306,16 +306,16 @@ void device_state_free(zero_ctx *z)
     struct device_state *state = d->state;
     if (!state)
         return;
-    device_peers_close(z);
+    const bool ended = device_peers_close(z);
     device_tiles_free(z);
     for (int i = 0; i < DEVICE_OPEN_STEPS; i++)
         d->ops->event_destroy(state->steps[i].judged);
     d->ops->unpin(state->pinned);
     d->ops->unpin(state->metric_memory);
-    if (eng_config_registers(&z->config))
-        coll_device_free(state->memory, z->config.device_transport, d->ops);
-    else
+    if (!eng_config_registers(&z->config))
         d->ops->free(state->memory);
+    else if (ended) // or what was left behind, peers included, still reads and writes it
+        coll_device_free(state->memory, z->config.device_transport, d->ops);
     state->kernels->close(state->kernel_state);
     base_free(state->pinned);
     base_free(state->metric_memory);
