@@ -208,7 +208,8 @@ typedef struct zero_config {
                                     the memory and one can't register it, "on" is an error,
                                     ZERO_E_UNSUPPORTED or _DEVICE, and "auto" says so in the log and
                                     goes on. Where it does not give it both are one, ZERO_E_NOMEM or
-                                    _DEVICE. Same bits */
+                                    _DEVICE. One rank alone has nothing to
+                                    register unless it gives device_transport. Same bits */
 } zero_config;
 
 /** A config with every field at its default. */
