@@ -586,3 +586,15 @@ struct off_io_counts off_io_counts(const struct off_io *io)
 {
     return io->counts;
 }
+
+void off_io_counts_add(struct off_io_counts *sum, const struct off_io_counts *other)
+{
+    for (int d = 0; d < OFF_DIRECTIONS; d++) {
+        sum->bytes[d] += other->bytes[d];
+        sum->transfers[d] += other->transfers[d];
+    }
+    sum->shortened += other->shortened;
+    sum->repeated += other->repeated;
+    sum->commits += other->commits;
+    sum->put_off += other->put_off;
+}

@@ -146,6 +146,8 @@ const char *off_io_oldest(const struct off_io *io, char *text, size_t size);
 
 /** What it has done so far. */
 struct off_io_counts off_io_counts(const struct off_io *io);
+/** Adds what another queue has done. Pure. */
+void off_io_counts_add(struct off_io_counts *sum, const struct off_io_counts *other);
 
 /**
  * Frees it; accepts NULL. Requests that are not done are given up; those the kernel works on are

@@ -28,6 +28,9 @@ static const double clearly = 1.05;
 
 enum { CANDIDATES = sizeof candidates / sizeof candidates[0] };
 
+// From one small read to the next: beyond what a disk has read ahead, or has in a page of its own.
+static const size_t far = (size_t)1 << 20;
+
 // Stretches of time: one to write the file, one a candidate, two for one direction alone, and one
 // for one read at a time.
 enum { STRETCHES = CANDIDATES + 4 };
@@ -42,6 +45,7 @@ struct prober {
     int number; // of the file in the queue
     struct off_request requests[2 * MOST_TRANSFERS];
     size_t at[OFF_DIRECTIONS]; // where the next request begins
+    size_t step;               // from there to the one after it, if it is not its end
     size_t moved;
 };
 
@@ -60,7 +64,7 @@ static zero_result submit(struct prober *prober, size_t i, enum off_direction di
         .offset = (direction == OFF_READ ? 0 : half) + prober->at[direction],
         .what = "probe",
     };
-    prober->at[direction] += bytes;
+    prober->at[direction] += prober->step ? prober->step : bytes;
     return off_io_submit(prober->io, &prober->requests[i], error);
 }
 
@@ -165,6 +169,7 @@ static zero_result measure_all(struct prober *prober, struct off_probe *probe,
         result = measure(prober, reads, probe->transfer_bytes, &probe->read_rate, error);
     if (!result)
         result = measure(prober, writes, probe->transfer_bytes, &probe->write_rate, error);
+    prober->step = far;
     if (!result)
         result = measure(prober, one, BASE_DIRECT_UNIT, &rate, error);
     if (!result)

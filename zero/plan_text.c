@@ -191,7 +191,7 @@ static void write_update(struct base_text *text, const struct eng_plan_disk *dis
                          const struct eng_expectation *expected)
 {
     char rate[32];
-    base_text_add(text, "  in memory    about %.3g s, as a rank copies %s a second\n",
+    base_text_add(text, "  in memory    about %.3g s, as one rank alone copies %s a second\n",
                   expected->memory_s, eng_human((uint64_t)disk->memory_rate, rate));
     if (disk->update.unknown)
         base_text_add(text, "  computing    not known: %s\n", disk->update.unknown);

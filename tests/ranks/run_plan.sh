@@ -36,7 +36,7 @@ grep -Eq ' in memory at once, in (2 MiB pages \((reserved|transparent)\)|4 KiB p
     grep -Eq '^  io           (uring|threads|sync), (past the cache in units of [0-9]+ bytes|through the cache: this file system has no O_DIRECT)$' "$dir/plan" &&
     grep -q '^  a step       [0-9.]* .* read and [0-9.]* .* written by all ranks: about ' "$dir/plan" &&
     grep -Eq '^  compress     auto, by [1-4] threads?: to 0\.[0-9]+ of ' "$dir/plan" &&
-    grep -Eq '^  in memory    about [0-9.e+-]+ s, as a rank copies [0-9.]+ .iB a second$' "$dir/plan" &&
+    grep -Eq '^  in memory    about [0-9.e+-]+ s, as one rank alone copies [0-9.]+ .iB a second$' "$dir/plan" &&
     grep -Eq '^  computing    about [0-9.e+-]+ s, as a rank updates [0-9.]+ .iB of state a ' "$dir/plan" &&
     grep -Eq '^  expected     about [0-9.e+-]+ s a step, beside forward and backward; the limit is (the disk|memory|computing|compression)$' "$dir/plan" &&
     grep -Eq '^  prefetch     4 units ahead, (enough: .* late|too few: .* prefetch_units=[0-9]+ would be enough)$' "$dir/plan" || {

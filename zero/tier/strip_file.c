@@ -97,14 +97,7 @@ struct off_io_counts eng_strip_file_counts(const struct eng_strip_file *file)
     if (!file->shuttle)
         return counts;
     const struct off_io_counts moves = off_shuttle_counts(file->shuttle).io;
-    for (int d = 0; d < OFF_DIRECTIONS; d++) {
-        counts.bytes[d] += moves.bytes[d];
-        counts.transfers[d] += moves.transfers[d];
-    }
-    counts.shortened += moves.shortened;
-    counts.repeated += moves.repeated;
-    counts.commits += moves.commits;
-    counts.put_off += moves.put_off;
+    off_io_counts_add(&counts, &moves);
     return counts;
 }
 
