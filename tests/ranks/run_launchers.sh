@@ -21,7 +21,12 @@ openmpi)
     name="Open MPI"
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
-    start() { ranks="$1"; shift; mpirun.openmpi --oversubscribe -n "$ranks" "$@"; }
+    start() { # with a directory of its own: two jobs at once make and remove Open MPI's under them
+        sessions="$(mktemp -d -p "$out")"
+        ranks="$1"
+        shift
+        OMPI_MCA_orte_tmpdir_base="$sessions" mpirun.openmpi --oversubscribe -n "$ranks" "$@"
+    }
     ;;
 hydra)
     command -v mpiexec.hydra >/dev/null || skip "hydra (mpiexec.hydra)"
