@@ -30,6 +30,8 @@
  * other ranks: those that differ get ZERO_E_DIVERGED, which names both calls, as soon as the second
  * one is made, and a time-out names the ranks that have not come.
  *
+ * Groups of ranks have collectives of their own, beside those of all: coll_device_split().
+ *
  * Messages name rank, operation, unit and device. Functions enter the device themselves. One thread
  * at a time uses a coll_device, the one that uses its host communicator.
  */
@@ -82,12 +84,38 @@ zero_result coll_device_open(struct coll_device **device, const struct coll_devi
                              struct base_error *error);
 
 /**
+ * Joins the devices of the ranks of each group: `group` is what one coll_split() has made of this
+ * rank, of the host of `whole` or of one of its groups, borrowed, or NULL where it is in none; then
+ * *device is NULL, too. *Collective, ordered* over that host, all of whose ranks call it, and among
+ * the operations of `whole`.
+ *
+ * A group is a coll_device as any other, with tickets of its own, whose ranks are numbered as the
+ * host's group numbers them; in messages they have their numbers in the root. It has the device,
+ * transport and time-out of `whole`, and, if that has registered memory, the same memory registered
+ * once more, for which the same holds. It also has its stream: operations of all of them are done
+ * in the order in which this rank has started them, and so what coll_device_after() holds back in
+ * one is held back in all. Therefore ranks that are in two of them start the operations of both in
+ * one order. (On the host they need not.) Between a group and `whole` another order is
+ * ZERO_E_DIVERGED as soon as the group's ranks show it; else ranks wait for each other until the
+ * time-out. One failure is that of all.
+ *
+ * The groups are closed before `whole`. Each call has an arena of the host's, until that is closed.
+ *
+ * After a failure, which all ranks have, of groups or not, the lowest failed one's, *device is
+ * NULL, and host and `whole` are as before unless the ranks could not tell each other:
+ * ZERO_E_INVALID (`whole` is a group itself; `group` is not one of its host's, or is not given by
+ * all its ranks), ZERO_E_LIMIT (arenas), and those of coll_device_open().
+ */
+zero_result coll_device_split(struct coll_device **device, struct coll_device *whole,
+                              struct coll_comm *group, struct base_error *error);
+
+/**
  * Leaves. Waits for what this rank has under way, and, as long as nothing fails, for the others to
- * finish it too; after a failure only for the abort, ten seconds at most: what cannot be ended then
- * is left behind, with a word in the log, and false is returned: coll_device_config.memory has to
- * be left, too, for it is still in use. Whoever starts something afterwards that needs this rank
- * gets ZERO_E_PEER. Nothing of the caller's streams may still wait for an operation. NULL is fine:
- * true.
+ * finish it too; of a group also for what else is in its stream. After a failure only for the
+ * abort, ten seconds at most: what cannot be ended then is left behind, with a word in the log, and
+ * false is returned: coll_device_config.memory has to be left, too, for it is still in use. Whoever
+ * starts something afterwards that needs this rank gets ZERO_E_PEER. Nothing of the caller's
+ * streams may still wait for an operation. NULL is fine: true.
  */
 bool coll_device_close(struct coll_device *device);
 
@@ -113,7 +141,8 @@ struct coll_device_load {
  * move no more than that; not what NCCL takes for itself, there and on the device. *Local.* */
 size_t coll_device_memory(const char *transport, int world, const struct coll_device_load *most);
 
-/** Its own stream: what is given to that runs in order with the operations. *Local.* */
+/** The stream of a whole and its groups: what is given to that runs in order with the operations.
+ * *Local.* */
 void *coll_device_stream(const struct coll_device *device);
 
 /* ------------------------------------------------------------------ order */

@@ -5,7 +5,7 @@
 
 const struct device_board *device_board_of(const struct coll_device *device, int rank)
 {
-    return coll_arena_peer(device->arena, rank);
+    return coll_arena_peer(device->arena, coll_root_rank(device->host, rank));
 }
 
 void device_board_call(struct coll_device *device, const struct coll_signature *signature,
@@ -63,9 +63,10 @@ static zero_result fail_diverged(struct coll_device *device, int rank, uint64_t 
     coll_signature_text(mine, sequence, own);
     coll_signature_text(theirs, sequence, other);
     coll_signature_difference(mine, theirs, difference);
-    struct base_text text = {message, sizeof message, 0};
+    struct base_text text = {message, sizeof message, (size_t)device_text_begin(device, message)};
     base_text_add(&text, "ranks made different calls on their devices: rank %d %s, rank %d %s%s",
-                  device->host->rank, own, rank, other, difference);
+                  coll_root_rank(device->host, device->host->rank), own,
+                  coll_root_rank(device->host, rank), other, difference);
     coll_poison(device->host, ZERO_E_DIVERGED, message);
     return coll_failed(device->host);
 }
@@ -108,7 +109,8 @@ void device_board_absent(const struct coll_device *device, uint64_t sequence, ch
         if (theirs >= sequence)
             continue;
         device_board_text(device, rank, theirs, last);
-        base_text_add(&list, "%srank %d (last call: %s)", list.used ? ", " : "", rank, last);
+        base_text_add(&list, "%srank %d (last call: %s)", list.used ? ", " : "",
+                      coll_root_rank(device->host, rank), last);
     }
 }
 
@@ -118,7 +120,7 @@ int device_board_left(const struct coll_device *device, uint64_t sequence)
         const struct device_board *board = device_board_of(device, rank);
         // In this order: who has left starts nothing any more.
         if (atomic_load(&board->state) == DEVICE_LEFT && atomic_load(&board->started) < sequence)
-            return rank;
+            return coll_root_rank(device->host, rank);
     }
     return -1;
 }

@@ -84,21 +84,23 @@ static zero_result agree(struct coll_comm *host, size_t value, const char *what,
 {
     size_t *values = base_calloc((size_t)host->world, sizeof *values);
     if (!values) {
-        coll_fail(host, ZERO_E_NOMEM, "rank %d: no memory for %zu bytes", host->rank,
-                  (size_t)host->world * sizeof *values);
+        coll_fail(host, ZERO_E_NOMEM, "rank %d: no memory for %zu bytes",
+                  coll_root_rank(host, host->rank), (size_t)host->world * sizeof *values);
         return coll_state(host, error);
     }
     result = coll_agree(host, value, values, result, mine, error);
     for (int rank = 1; rank < host->world && !result; rank++)
         if (values[rank] != values[0])
             result = zero_fail(error, ZERO_E_INVALID,
-                               "collectives of devices: ranks 0 and %d differ in %s", rank, what);
+                               "collectives of devices: ranks %d and %d differ in %s",
+                               coll_root_rank(host, 0), coll_root_rank(host, rank), what);
     base_free(values);
     return result;
 }
 
 /** NULL: there is no memory. */
-static struct coll_device *allocate(const struct coll_device_config *config)
+static struct coll_device *allocate(const struct coll_device_config *config,
+                                    struct coll_device *whole)
 {
     struct coll_comm *host = config->host;
     struct coll_device *device = base_calloc(1, sizeof *device);
@@ -111,6 +113,7 @@ static struct coll_device *allocate(const struct coll_device_config *config)
     *device = (struct coll_device){
         .transport = find_transport(config->transport),
         .host = host,
+        .whole = whole ? whole : device,
         .kind = config->device,
         .number = config->number,
         .timeout_ns = config->timeout_ns ? config->timeout_ns : host->family->timeout_ns,
@@ -119,17 +122,22 @@ static struct coll_device *allocate(const struct coll_device_config *config)
     };
     snprintf(device->where, sizeof device->where, "%s %d", config->device->name, config->number);
     snprintf(device->name, sizeof device->name, "%.16s/%s", host->name, config->transport);
+    if (whole) {
+        pthread_mutex_lock(&whole->mutex);
+        atomic_fetch_add(&whole->groups, 1);
+        pthread_cond_broadcast(&whole->news); // its watcher is to look at times from now on
+        pthread_mutex_unlock(&whole->mutex);
+    }
     return device;
 }
 
-/** This rank's own part, but for meeting the others. *made may be there after an error. */
-static zero_result make(struct coll_device **made, const struct coll_device_config *config,
-                        struct base_error *error)
+zero_result device_make(struct coll_device **made, const struct coll_device_config *config,
+                        struct coll_device *whole, struct base_error *error)
 {
     zero_result result = check_config(config, error);
     if (result)
         return result;
-    struct coll_device *device = *made = allocate(config);
+    struct coll_device *device = *made = allocate(config, whole);
     if (!device)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes", sizeof *device);
     result = device->kind->enter(device->number, error);
@@ -176,7 +184,6 @@ static zero_result join(struct coll_device *device, const struct coll_device_con
     struct base_error mine = {.result = ZERO_OK};
     unsigned char id[DEVICE_ID_BYTES] = {0};
     zero_result result = ZERO_OK;
-    device->board = coll_arena_base(device->arena);
     if (device->host->rank == 0)
         result = device->transport->identify(id, &mine);
     result = agree(device->host, config->native != NULL,
@@ -238,8 +245,12 @@ static zero_result enroll(struct coll_device *device, const struct coll_device_c
         result = enroll_own(device, config, &mine);
     const size_t what = !config->memory ? 0 : config->must_register ? 1 : 2;
     result = agree(device->host, what, "whether memory is registered", result, &mine, error);
-    if (!result)
+    if (!result) {
+        device->memory = config->memory;
+        device->bytes = config->bytes;
+        device->must_register = config->must_register;
         return ZERO_OK;
+    }
     dismiss(device);
     if (what != 2 || result == ZERO_E_INVALID || coll_failed(device->host))
         return result;
@@ -249,10 +260,25 @@ static zero_result enroll(struct coll_device *device, const struct coll_device_c
     return ZERO_OK;
 }
 
-/** Frees what there is. False: that is still used, and left as it is. */
-static bool discard(struct coll_device *device)
+zero_result device_join(struct coll_device *device, struct coll_arena *arena,
+                        const struct coll_device_config *config, struct base_error *error)
 {
-    bool ended = !device->watched || device_watch_stop(device);
+    device->arena = arena;
+    device->board = coll_arena_base(arena);
+    zero_result result = join(device, config, error);
+    if (!result)
+        result = enroll(device, config, error);
+    if (result)
+        device_board_state(device, DEVICE_FAILED); // nobody need wait for it
+    return result;
+}
+
+bool device_discard(struct coll_device *device)
+{
+    if (!device)
+        return true;
+    struct coll_device *const whole = device->whole;
+    bool ended = (!device->watched || device_watch_stop(device)) && !device->has_lost;
     if (ended && device->kind->enter(device->number, NULL) == ZERO_OK) {
         ended = device_order_close(device);
         device->kind->leave();
@@ -260,9 +286,13 @@ static bool discard(struct coll_device *device)
     if (!ended) {
         base_logf(device->log, ZERO_LOG_ERROR, "coll",
                   "%s: what rank %d has under way on %s can't be ended, and is left behind",
-                  device->transport->name, device->host->rank, device->where);
+                  device->transport->name, coll_root_rank(device->host, device->host->rank),
+                  device->where);
+        whole->has_lost = true; // whose stream it may use
         return false;
     }
+    if (whole != device)
+        atomic_fetch_sub(&whole->groups, 1);
     base_free(device->compared);
     base_free(device);
     return true;
@@ -272,24 +302,25 @@ zero_result coll_device_open(struct coll_device **opened, const struct coll_devi
                              struct base_error *error)
 {
     struct coll_device *device = NULL;
+    struct coll_arena *arena;
     struct base_error mine = {.result = ZERO_OK};
     *opened = NULL;
-    if (!config->host || config->host->root_ranks)
-        return zero_fail(error, ZERO_E_INVALID, "collectives of devices: %s",
-                         config->host ? "among the ranks of a group" : "without a host's");
-    zero_result result = make(&device, config, &mine);
+    if (!config->host)
+        return zero_fail(error, ZERO_E_INVALID, "collectives of devices: without a host's");
+    if (config->host->root_ranks)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "collectives of devices: communicator %s is a group, whose devices "
+                         "coll_device_split() joins",
+                         config->host->name);
+    zero_result result = device_make(&device, config, NULL, &mine);
     const size_t name = device ? base_hash64(config->transport, strlen(config->transport), 0) : 0;
     result = agree(config->host, name, "their transports", result, &mine, error);
     if (!result && device)
-        result = coll_arena_create(config->host, sizeof *device->board, &device->arena, error);
+        result = coll_arena_create(config->host, sizeof *device->board, &arena, error);
     if (!result && device)
-        result = join(device, config, error);
-    if (!result && device)
-        result = enroll(device, config, error);
-    if (result && device && device->board)
-        device_board_state(device, DEVICE_FAILED); // nobody need wait for it
-    if (result && device)
-        discard(device);
+        result = device_join(device, arena, config, error);
+    if (result)
+        device_discard(device);
     else
         *opened = device;
     return result;
@@ -313,12 +344,29 @@ static void wait_for_all(struct coll_device *device)
     }
 }
 
+/** The end of a group's link waits for what the whole and other groups have under way: here there
+ * is no limit for that, but their own. */
+static void wait_for_others(struct coll_device *device)
+{
+    unsigned rounds = 0;
+    if (coll_failed(device->host) || device->kind->enter(device->number, NULL) != ZERO_OK)
+        return;
+    if (device->kind->event_record(device->behind, device->stream, NULL) == ZERO_OK)
+        while ((device_ending_is_on() ||
+                device->kind->event_query(device->behind, NULL) == ZERO_AGAIN) &&
+               coll_progress(device->host) == ZERO_OK)
+            device_pause(&rounds);
+    device->kind->leave();
+}
+
 bool coll_device_close(struct coll_device *device)
 {
     if (!device)
         return true;
     wait_for_all(device);
+    if (device->whole != device)
+        wait_for_others(device);
     dismiss(device);
     device_board_state(device, DEVICE_LEFT);
-    return discard(device);
+    return device_discard(device);
 }

@@ -2,6 +2,7 @@
  * collectives/device/inner.h: collectives of device memory from the inside.
  *
  *   device.c      their beginning and their end
+ *   split.c       those of groups
  *   operations.c  what an operation is made of: the transport's calls
  *   order.c       tickets, events, streams
  *   board.c       what ranks show each other of their calls
@@ -144,13 +145,20 @@ struct device_operation {
 struct coll_device {
     const struct coll_device_transport *transport;
     struct coll_comm *host;
+    struct coll_device *whole; /**< of a group: that of the root, else itself */
+    _Atomic unsigned groups;   /**< of a whole: those of its groups that there are; */
+    bool has_lost;             /**< one of them was left behind */
     const struct base_device *kind;
     int number;
     char where[DEVICE_WHERE_BYTES]; /**< "cuda 0" */
     char name[COLL_NAME_BYTES];     /**< in the flight recorder */
     uint64_t timeout_ns;
     const struct base_log *log;
-    void *stream, *behind; /**< an event, for coll_device_after() */
+    void *memory; /**< that is registered; NULL: none is */
+    size_t bytes; /**< of it */
+    bool must_register;
+    void *stream; /**< of a group: the whole's, so that launches are in one order */
+    void *behind; /**< an event, for coll_device_after() */
     struct coll_arena *arena;
     struct device_board *board;
     uint64_t *compared; /**< of every rank: operations whose calls were compared */
@@ -172,6 +180,22 @@ static inline struct device_operation *device_operation(struct coll_device *devi
 {
     return &device->operations[sequence % COLL_DEVICE_UNDER_WAY];
 }
+
+/* ------------------------------------------------------------------ device.c */
+
+/** This rank's own part, but for meeting the others; of a group, which lives within a whole, else
+ * NULL. *made may be there after an error. */
+zero_result device_make(struct coll_device **made, const struct coll_device_config *config,
+                        struct coll_device *whole, struct base_error *error);
+
+/** Meets the others by boards in the arena, and registers memory: all ranks or none, with the
+ * lowest failed one's message. *Collective* over config->host. */
+zero_result device_join(struct coll_device *device, struct coll_arena *arena,
+                        const struct coll_device_config *config, struct base_error *error);
+
+/** Frees one that has nothing under way, or whose host has failed, or that could not join; accepts
+ * NULL. False: it is still used, and left behind. */
+bool device_discard(struct coll_device *device);
 
 /* ------------------------------------------------------------------ board.c */
 
@@ -200,7 +224,7 @@ void device_board_text(const struct coll_device *device, int rank, uint64_t sequ
 void device_board_absent(const struct coll_device *device, uint64_t sequence, char *text,
                          size_t size);
 
-/** A rank that has left without having called it; -1: none. */
+/** A rank, by its number in the root, that has left without having called it; -1: none. */
 int device_board_left(const struct coll_device *device, uint64_t sequence);
 
 /** Whether all have finished so many operations, or have left, or failed. */
@@ -229,6 +253,9 @@ zero_result device_begin(struct coll_device *device, const struct coll_signature
  * enqueued it. */
 zero_result device_end(struct coll_device *device, zero_result result,
                        const struct base_error *inner, uint64_t *ticket);
+
+/** Begins a message: of a group with "group all/0.1: "; returns its length. */
+int device_text_begin(const struct coll_device *device, char message[COLL_MESSAGE_BYTES]);
 
 /** Makes this the family's failure: "rank 0: <operation> on cuda 0: ...". Returns the family's. */
 zero_result device_fail(struct coll_device *device, zero_result result, uint64_t sequence,

@@ -7,12 +7,15 @@
 
 /* ------------------------------------------------------------------ all have in common */
 
-static struct coll_signature signature_of(enum coll_kind kind, const struct coll_label *label)
+static struct coll_signature signature_of(const struct coll_device *device, enum coll_kind kind,
+                                          const struct coll_label *label)
 {
     struct coll_signature signature;
     memset(&signature, 0, sizeof signature);
     signature.kind = kind;
     signature.number = label->number;
+    if (device->whole != device)
+        signature.first = device->whole->started;
     if (label->what)
         memcpy(signature.what, label->what, strnlen(label->what, sizeof signature.what - 1));
     if (label->name)
@@ -59,8 +62,9 @@ static zero_result refuse(struct coll_device *device, const struct coll_signatur
         return result;
     coll_signature_text(signature, device->started + 1, text);
     char message[COLL_MESSAGE_BYTES];
-    snprintf(message, sizeof message, "rank %d: %s on %s: %s", device->host->rank, text,
-             device->where, why);
+    const int used = device_text_begin(device, message);
+    snprintf(message + used, sizeof message - (size_t)used, "rank %d: %s on %s: %s",
+             coll_root_rank(device->host, device->host->rank), text, device->where, why);
     coll_poison(device->host, ZERO_E_INVALID, message);
     return coll_failed(device->host);
 }
@@ -146,7 +150,7 @@ static zero_result give_all_gather(struct coll_device *device, const void *op,
 static zero_result all_gather(struct coll_device *device, const struct coll_device_all_gather *op,
                               enum coll_kind kind, uint64_t *ticket)
 {
-    struct coll_signature signature = signature_of(kind, &op->label);
+    struct coll_signature signature = signature_of(device, kind, &op->label);
     uint64_t bytes = 0;
     for (size_t i = 0; i < op->count; i++) {
         const struct coll_device_gathered *section = &op->sections[i];
@@ -186,7 +190,7 @@ static zero_result give_exchange(struct coll_device *device, const void *op,
 zero_result coll_device_exchange(struct coll_device *device, const void *mine, size_t bytes,
                                  void *all, struct coll_label label, uint64_t *ticket)
 {
-    struct coll_signature signature = signature_of(COLL_EXCHANGE, &label);
+    struct coll_signature signature = signature_of(device, COLL_EXCHANGE, &label);
     signature.bytes = bytes;
     if (bytes > SIZE_MAX / 2 / (size_t)device->host->world)
         return refuse(device, &signature, COLL_SPANS_TOO_LONG);
@@ -248,7 +252,7 @@ static const char *scatter_trouble(const struct coll_device *device,
 zero_result coll_device_scatter(struct coll_device *device, const struct coll_device_scatter *op,
                                 uint64_t *ticket)
 {
-    struct coll_signature signature = signature_of(COLL_ALL_TO_ALL, &op->label);
+    struct coll_signature signature = signature_of(device, COLL_ALL_TO_ALL, &op->label);
     uint64_t bytes = 0;
     signature.contributors = op->contributors;
     if (op->contributors < 1 || op->contributors > device->host->world)
@@ -302,7 +306,7 @@ zero_result coll_device_reduce_scatter(struct coll_device *device,
                                        const struct coll_device_reduce_scatter *op,
                                        uint64_t *ticket)
 {
-    struct coll_signature signature = signature_of(COLL_REDUCE_SCATTER, &op->label);
+    struct coll_signature signature = signature_of(device, COLL_REDUCE_SCATTER, &op->label);
     const size_t size = coll_dtype_bytes(op->dtype);
     uint64_t bytes = 0;
     signature.dtype = (uint32_t)op->dtype;
@@ -342,7 +346,7 @@ static zero_result give_broadcast(struct coll_device *device, const void *op,
 zero_result coll_device_broadcast(struct coll_device *device, void *data, size_t bytes, int root,
                                   struct coll_label label, uint64_t *ticket)
 {
-    struct coll_signature signature = signature_of(COLL_BROADCAST_BULK, &label);
+    struct coll_signature signature = signature_of(device, COLL_BROADCAST_BULK, &label);
     signature.bytes = bytes;
     signature.root = root;
     if (root < 0 || root >= device->host->world)

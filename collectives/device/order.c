@@ -7,9 +7,18 @@
 
 /* ------------------------------------------------------------------ events */
 
+static bool is_group(const struct coll_device *device)
+{
+    return device->whole != device;
+}
+
 zero_result device_order_open(struct coll_device *device, struct base_error *error)
 {
-    zero_result result = device->kind->stream_create(&device->stream, true, error);
+    zero_result result = ZERO_OK;
+    if (is_group(device))
+        device->stream = device->whole->stream;
+    else
+        result = device->kind->stream_create(&device->stream, true, error);
     if (!result)
         result = device->kind->event_create(&device->behind, error);
     for (int i = 0; i < COLL_DEVICE_UNDER_WAY && !result; i++) {
@@ -44,7 +53,8 @@ bool device_order_close(struct coll_device *device)
         device->kind->event_destroy(device->operations[i].done);
     }
     device->kind->event_destroy(device->behind);
-    device->kind->stream_destroy(device->stream);
+    if (!is_group(device))
+        device->kind->stream_destroy(device->stream);
     return true;
 }
 
@@ -68,6 +78,14 @@ zero_result device_advance(struct coll_device *device)
 
 /* ------------------------------------------------------------------ failures */
 
+int device_text_begin(const struct coll_device *device, char message[COLL_MESSAGE_BYTES])
+{
+    message[0] = '\0';
+    return is_group(device)
+               ? snprintf(message, COLL_MESSAGE_BYTES, "group %s: ", device->host->name)
+               : 0;
+}
+
 zero_result device_fail(struct coll_device *device, zero_result result, uint64_t sequence,
                         const char *format, ...)
 {
@@ -75,8 +93,10 @@ zero_result device_fail(struct coll_device *device, zero_result result, uint64_t
     const int rank = device->host->rank;
     va_list arguments;
     device_board_text(device, rank, sequence, operation);
-    const int used =
-        snprintf(message, sizeof message, "rank %d: %s on %s: ", rank, operation, device->where);
+    int used = device_text_begin(device, message);
+    used += snprintf(message + used, sizeof message - (size_t)used,
+                     "rank %d: %s on %s: ", coll_root_rank(device->host, rank), operation,
+                     device->where);
     va_start(arguments, format);
     vsnprintf(message + used, sizeof message - (size_t)used, format, arguments);
     va_end(arguments);

@@ -9,6 +9,9 @@
 
 #define LOOK_NS 1000000L
 
+// Who has nothing under way looks so often whether something else of its family has failed.
+#define IDLE_NS 10000000L
+
 // How long a rank's failure may take to come to the host, whose message names it, where the
 // transport has noticed only that something is gone.
 enum { RUMOUR_MS = 50 };
@@ -93,7 +96,10 @@ static void wait_a_moment(struct coll_device *device, struct watch *watch)
 {
     if (device->started == device->finished) {
         *watch = (struct watch){0};
-        pthread_cond_wait(&device->news, &device->mutex);
+        if (atomic_load(&device->whole->groups) == 0)
+            pthread_cond_wait(&device->news, &device->mutex);
+        else
+            base_cond_wait_until(&device->news, &device->mutex, base_clock_ns() + IDLE_NS);
         return;
     }
     base_cond_wait_until(&device->news, &device->mutex, base_clock_ns() + LOOK_NS);

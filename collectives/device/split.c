@@ -1,0 +1,139 @@
+// Groups of devices. Each meets by an id of its own, as all ranks do: ../README.md says why NCCL
+// does not split them.
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "collectives/device/inner.h"
+
+#include <string.h>
+
+/** Groups are told apart by this; 0: it is none. */
+static size_t number_of(const struct coll_comm *group)
+{
+    if (!group || !group->root_ranks)
+        return 0;
+    const uint64_t ranks =
+        base_hash64(group->root_ranks, (size_t)group->world * sizeof *group->root_ranks, 0);
+    return (size_t)base_hash64(group->name, strlen(group->name), ranks) | 1;
+}
+
+static zero_result check_group(const struct coll_device *whole, const struct coll_comm *group,
+                               struct base_error *error)
+{
+    if (group && (group->family != whole->host->family || !number_of(group)))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "collectives of devices: communicator %s is no group of %s", group->name,
+                         whole->host->name);
+    return ZERO_OK;
+}
+
+/** All ranks of a group give it. */
+static zero_result compare(const struct coll_comm *group, const size_t *numbers,
+                           struct base_error *error)
+{
+    for (int rank = 0; group && rank < group->world; rank++) {
+        const int theirs = coll_root_rank(group, rank);
+        if (numbers[theirs] != number_of(group))
+            return zero_fail(error, ZERO_E_INVALID,
+                             "collectives of devices: rank %d is in group %s, and gives %s one",
+                             theirs, group->name, numbers[theirs] ? "another" : "no");
+    }
+    return ZERO_OK;
+}
+
+/** All ranks or none; each group is given by all its ranks. */
+static zero_result agree(const struct coll_device *whole, const struct coll_comm *group,
+                         zero_result result, struct base_error *mine, struct base_error *error)
+{
+    struct coll_comm *root = whole->host;
+    size_t *numbers = base_calloc((size_t)root->world, sizeof *numbers);
+    if (!numbers) {
+        coll_fail(root, ZERO_E_NOMEM, "rank %d: no memory for %zu bytes", root->rank,
+                  (size_t)root->world * sizeof *numbers);
+        return coll_state(root, error);
+    }
+    result = coll_agree(root, number_of(group), numbers, result, mine, error);
+    if (!result)
+        result = coll_agree(root, 0, NULL, compare(group, numbers, mine), mine, error);
+    base_free(numbers);
+    return result;
+}
+
+static bool have_met(const struct coll_comm *root, const struct coll_arena *arena)
+{
+    for (int rank = 0; rank < root->world; rank++) {
+        const struct device_board *board = coll_arena_peer(arena, rank);
+        const uint64_t state = board ? atomic_load(&board->state) : DEVICE_JOINED;
+        if (state != DEVICE_JOINED && state != DEVICE_FAILED)
+            return false;
+    }
+    return true;
+}
+
+/** Ranks of other groups may meet until their time is over, not this rank's. */
+static void wait_for_groups(const struct coll_device *whole, const struct coll_arena *arena)
+{
+    struct coll_clock clock = {0};
+    unsigned rounds = 0;
+    while (!have_met(whole->host, arena) && coll_progress(whole->host) == ZERO_OK &&
+           coll_waited(&clock) < whole->timeout_ns + DEVICE_ENDING_NS)
+        device_pause(&rounds);
+}
+
+/** Joins this rank's group, if it is in one. After an error the device is gone. */
+static zero_result join(const struct coll_device *whole, struct coll_device *device,
+                        const struct coll_device_config *config, struct base_error *error)
+{
+    struct base_error group = {.result = ZERO_OK}, mine = {.result = ZERO_OK};
+    struct coll_arena *arena;
+    zero_result joined = ZERO_OK;
+    zero_result result =
+        coll_arena_create(whole->host, device ? sizeof *device->board : 0, &arena, error);
+    if (!result && device) {
+        joined = device_join(device, arena, config, &group);
+        if (joined)
+            zero_fail(&mine, joined, "group %s: %s", config->host->name, group.message);
+    }
+    if (!result) {
+        wait_for_groups(whole, arena);
+        result = coll_agree(whole->host, 0, NULL, joined, &mine, error);
+    }
+    if (result && device && device->board && !joined)
+        coll_device_close(device); // as its group's others do
+    else if (result)
+        device_discard(device);
+    return result;
+}
+
+zero_result coll_device_split(struct coll_device **opened, struct coll_device *whole,
+                              struct coll_comm *group, struct base_error *error)
+{
+    struct coll_device *device = NULL;
+    struct base_error mine = {.result = ZERO_OK};
+    *opened = NULL;
+    if (!whole || whole->whole != whole)
+        return zero_fail(error, ZERO_E_INVALID, "collectives of devices: groups of %s",
+                         whole ? "a group, not of the whole" : "nothing");
+    const struct coll_device_config config = {
+        .transport = whole->transport->name,
+        .host = group,
+        .device = whole->kind,
+        .number = whole->number,
+        .timeout_ns = whole->timeout_ns,
+        .memory = whole->memory,
+        .bytes = whole->bytes,
+        .must_register = whole->must_register,
+        .log = whole->log,
+    };
+    zero_result result = check_group(whole, group, &mine);
+    if (!result && group)
+        result = device_make(&device, &config, whole, &mine);
+    result = agree(whole, group, result, &mine, error);
+    if (result)
+        device_discard(device);
+    else
+        result = join(whole, device, &config, error);
+    if (!result)
+        *opened = device;
+    return result;
+}
