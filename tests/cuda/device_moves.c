@@ -401,15 +401,20 @@ static bool closing(struct device_rank *rank)
 /* ------------------------------------------------------------------ tests */
 
 static const char *transport; // NULL: NCCL
-static int possible;          // ranks
+static bool in_groups;
+static int possible; // ranks
 
 static bool everywhere(const char *inject, bool (*body)(struct device_rank *))
 {
+    static const char *const groups[] = {"0100", "-00-"}; // uneven; with ranks in none
     for (int world = 1; world <= possible; world++)
-        if (!device_ranks_run(
-                &(struct device_ranks){.world = world, .inject = inject, .transport = transport},
-                body))
-            return false;
+        for (int i = 0; i < (in_groups ? 2 : 1); i++)
+            if (!device_ranks_run(&(struct device_ranks){.world = world,
+                                                         .inject = inject,
+                                                         .transport = transport,
+                                                         .groups = in_groups ? groups[i] : NULL},
+                                  body))
+                return false;
     return true;
 }
 
@@ -463,7 +468,11 @@ static void what_is_under_way_at_the_end(void **state)
 
 int main(int count, char **arguments)
 {
-    transport = count > 1 ? arguments[1] : NULL;
+    for (int i = 1; i < count; i++) // "host", "groups"
+        if (strcmp(arguments[i], "groups") == 0)
+            in_groups = true;
+        else
+            transport = arguments[i];
     possible = device_ranks_possible();
     if (possible == 0)
         return SKIPPED;

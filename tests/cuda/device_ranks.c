@@ -94,7 +94,7 @@ bool device_rank_sync(struct device_rank *rank)
 
 bool device_rank_meet(struct device_rank *rank)
 {
-    const int all = ++rank->meetings * rank->world;
+    const int all = ++rank->meetings * (rank->root ? coll_world(rank->root) : rank->world);
     ++*rank->met;
     for (int i = 0; i < PATIENCE_MS && *rank->met < all; i++)
         usleep(1000);
@@ -189,9 +189,46 @@ static bool begin(struct device_rank *rank)
     return false;
 }
 
+// The group takes the place of all ranks.
+static bool join_group(struct device_rank *rank)
+{
+    const char color = rank->of->groups[rank->rank];
+    struct base_error error = {.result = ZERO_OK};
+    struct coll_comm *group;
+    NEED(coll_split(rank->host, color == '-' ? -1 : color - '0', -rank->rank, &group, NULL) ==
+         ZERO_OK);
+    rank->root = rank->host;
+    rank->whole = rank->device;
+    if (coll_device_split(&rank->device, rank->whole, group, &error) != ZERO_OK) {
+        fprintf(stderr, "rank %d: coll_device_split: %d: %s\n", rank->rank, error.result,
+                error.message);
+        return false;
+    }
+    NEED((color == '-') == !rank->device && !rank->device == !group);
+    if (!group)
+        return true;
+    rank->host = group;
+    rank->rank = coll_rank(group);
+    rank->world = coll_world(group);
+    return true;
+}
+
+static void leave_group(struct device_rank *rank)
+{
+    coll_device_close(rank->device);
+    if (rank->host != rank->root)
+        coll_close(rank->host);
+    rank->device = rank->whole;
+    rank->host = rank->root;
+    rank->rank = coll_rank(rank->root);
+    rank->world = coll_world(rank->root);
+}
+
 static bool end(struct device_rank *rank)
 {
     NEED(device_rank_sync(rank));
+    if (rank->root)
+        leave_group(rank);
     coll_device_close(rank->device);
     // Memory is looked at by all ranks of a process until they are through.
     if (!rank->of->fails)
@@ -228,7 +265,10 @@ static bool be(struct coll_comm *comm, void *user)
     if (!threads && self.world > count)
         share_gpu(&self);
     NEED(begin(&self));
-    NEED(run->body(&self));
+    if (run->ranks->groups)
+        NEED(join_group(&self));
+    if (!self.root || self.device)
+        NEED(run->body(&self));
     NEED(end(&self));
     if (threads)
         return true;
@@ -244,9 +284,9 @@ static bool run_all(struct run *run)
     if (ranks->killed)
         return run_ranks_killed(ranks->world, ranks->killed - 1, be, run);
     if (!are_threads(ranks))
-        return run_ranks(ranks->host ? ranks->host : "shm", ranks->world, 0, be, run);
+        return run_ranks(ranks->host ? ranks->host : "shm", ranks->world, ranks->host_ns, be, run);
     inject(ranks->inject);
-    return run_ranks(ranks->host, ranks->world, 0, be, run) && left_nothing(ranks);
+    return run_ranks(ranks->host, ranks->world, ranks->host_ns, be, run) && left_nothing(ranks);
 }
 
 bool device_ranks_run(const struct device_ranks *ranks, bool (*body)(struct device_rank *))

@@ -16,12 +16,15 @@ struct device_ranks {
     int world;
     const char *transport; /**< of the collectives; NULL: "nccl" */
     const char *inject;    /**< settings of the double; NULL: none */
-    uint64_t timeout_ns;   /**< 0: the host's, which is 20 s */
+    uint64_t timeout_ns;   /**< 0: the host's */
+    uint64_t host_ns;      /**< that; 0: 20 s */
     int killed;            /**< a rank that will be, plus one; 0: none */
     bool fails;            /**< the host's end is a failure */
     bool complains;        /**< the double may, and where it fails too, */
     bool blameless;        /**< but not where this is set */
     bool bare;             /**< no collectives are opened */
+    const char *groups;    /**< the body runs in groups, backwards: the colour of each rank, '-' for
+                                one that is in none and leaves the body out; NULL: of all ranks */
     const void *user;
 };
 
@@ -29,8 +32,10 @@ struct device_rank {
     const struct device_ranks *of;
     struct coll_comm *host;
     struct coll_device *device; /**< closed afterwards unless NULL */
+    struct coll_comm *root;     /**< with groups: of all ranks, as is */
+    struct coll_device *whole;  /**< this; closed afterwards */
     const struct base_device *gpu;
-    int number, rank, world;
+    int number, rank, world; /**< the last two: of host and device */
     struct coll_device_config config;
     void *stream; /**< where its data come from, and go to */
     void *memories[DEVICE_RANKS_MEMORIES];
