@@ -38,7 +38,8 @@
  *  - Sums are made in rank order, 0 + 1, then + 2, ..., in fp32 for f32, bf16 and f16, else in the
  *    dtype itself, and rounded once at the end: the same bits on every rank, in every run, by every
  *    transport. Integers wrap around. A NaN is the positive quiet one without payload.
- *  - Addresses are aligned to their elements. The library never aborts, exits or prints.
+ *  - Addresses are aligned to their elements, and the host's: a program that computes on GPUs
+ * brings here what these calls are to move. The library never aborts, exits or prints.
  */
 #ifndef ZERO_COLLECTIVES_H
 #define ZERO_COLLECTIVES_H
