@@ -732,7 +732,7 @@ size_t eng_segments_bytes(const zero_ctx *z, const struct eng_tiles *tiles, int 
  * Errors as of zero_set_micro_batches(). */
 zero_result eng_batch_change(zero_ctx *z, int32_t micro_batches, const char *call);
 
-/* ---- state/save.c; see state/state.h for the rest of state/ */
+/* ---- state/save.c, state/hold.c; see state/state.h for the rest of state/ */
 
 /** What this rank says of its save in a step's exchange. */
 uint64_t eng_save_word(const zero_ctx *z);

@@ -1,7 +1,7 @@
 // Saving: what each rank's saver does is told to all in the exchange of every step, so all ranks
 // go through the same phases at the same steps.
 
-#include "zero/state/state.h"
+#include "zero/state/save_parts.h"
 #include "zero/versioned.h"
 
 #include "base/arena.h"
@@ -9,43 +9,13 @@
 #include "zero/device/fetch.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
-enum phase { NONE, WRITING, COMMITTING, COMPLETE, FAILED };
-
 /** What a rank says of itself. */
 enum word { BUSY, READY, BROKEN };
-
-/** What rank 0 has to know of a shard. */
-struct shard_report {
-    uint64_t bytes, index_offset, index_xxh3;
-    uint64_t blob[ENG_MAX_BLOBS];
-};
-
-struct eng_save {
-    struct ckpt_saver *saver;
-    struct eng_recorded *recorded; /**< what is saved, where state is in a file, */
-    struct eng_fetch *fetch;       /**< and where it is on a device */
-    int level;                     /**< the saver's, */
-    size_t room_bytes, blob_bytes; /**< and how much room it has for copies, and for blobs */
-    struct eng_sources sources;
-    struct eng_digest digest;
-    pthread_mutex_t summing;  /**< its sums */
-    struct eng_moment moment; /**< when the save began */
-    struct shard_report mine, *all;
-    struct ckpt_directory *directory; /**< rank 0's, locked */
-    char path[CKPT_MAX_PATH];         /**< of the directory, */
-    bool shared;                      /**< which all ranks see */
-    struct ckpt_retention retention;
-    struct ckpt_manifest manifest; /**< rank 0's, of the save under way */
-    struct base_error pruning;     /**< rank 0: what went wrong after the commit */
-    struct base_error error;       /**< of a save that failed, the same on all ranks */
-    uint8_t fingerprint[16];
-};
 
 #define DEFAULT_ROOM ((size_t)256 << 20)
 
@@ -56,28 +26,17 @@ struct plan {
     struct ckpt_retention retention;
 };
 
-static enum phase phase_of(const zero_ctx *z)
-{
-    return (enum phase)atomic_load_explicit(&z->save_status.phase, memory_order_acquire);
-}
-
 static bool under_way(const zero_ctx *z)
 {
-    const enum phase phase = phase_of(z);
-    return phase == WRITING || phase == COMMITTING;
+    const enum eng_save_phase phase = eng_save_phase(z);
+    return phase == SAVE_WRITING || phase == SAVE_COMMITTING;
 }
 
-static void enter_phase(zero_ctx *z, enum phase phase)
+static void enter_phase(zero_ctx *z, enum eng_save_phase phase)
 {
-    if (phase == COMPLETE || phase == FAILED)
+    if (phase == SAVE_COMPLETE || phase == SAVE_FAILED)
         atomic_store_explicit(&z->save_status.ended_ns, base_clock_ns(), memory_order_relaxed);
     atomic_store_explicit(&z->save_status.phase, phase, memory_order_release);
-}
-
-static void count_blocked(zero_ctx *z, uint64_t began_ns)
-{
-    atomic_fetch_add_explicit(&z->save_status.blocked_ns, base_clock_ns() - began_ns,
-                              memory_order_relaxed);
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -251,7 +210,7 @@ size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *
     const size_t room = z->config.nvme ? 0 : save ? save->room_bytes : DEFAULT_ROOM;
     const size_t saver = ckpt_saver_bytes(&load, save ? save->level : CKPT_LEVEL_DEFAULT, room);
     return sizeof *save + saver + eng_recorded_bytes(needs) + eng_fetch_bytes(z) +
-           world * sizeof(struct shard_report) +
+           world * sizeof(struct eng_shard_report) +
            load.sources * (sizeof(struct ckpt_source) + sizeof(struct eng_slice *)) +
            params * ((1 + world) * sizeof(struct base_hash128) + sizeof(struct eng_named_sum)) +
            z->model.group_count * (sizeof(zero_hyper) + sizeof(bool));
@@ -294,7 +253,7 @@ static zero_result fail_save(zero_ctx *z, const struct base_error *mine)
     save->shared = false; // the next one asks again
     if (save->directory)
         ckpt_cancel(save->directory);
-    enter_phase(z, FAILED);
+    enter_phase(z, SAVE_FAILED);
     base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s", save->error.message);
     return ZERO_OK;
 }
@@ -343,7 +302,7 @@ static zero_result all_written(zero_ctx *z)
     const bool broken = ckpt_saver_state(save->saver) == CKPT_SAVE_FAILED;
     static const struct base_error none;
     zero_result r = fail_save(z, broken ? ckpt_saver_error(save->saver) : &none);
-    if (r || phase_of(z) == FAILED)
+    if (r || eng_save_phase(z) == SAVE_FAILED)
         return r;
     const struct ckpt_shard_entry *entry = ckpt_saver_entry(save->saver);
     save->mine.bytes = entry->bytes;
@@ -363,7 +322,7 @@ static zero_result all_written(zero_ctx *z)
         memcpy(&half, save->fingerprint + i * 8, sizeof half);
         atomic_store_explicit(&z->save_status.fingerprint[i], half, memory_order_relaxed);
     }
-    enter_phase(z, COMMITTING);
+    enter_phase(z, SAVE_COMMITTING);
     if (z->config.rank == 0) {
         complete_manifest(z);
         ckpt_saver_run(save->saver, commit, save);
@@ -378,11 +337,11 @@ static zero_result all_committed(zero_ctx *z)
     const bool broken = ckpt_saver_state(save->saver) == CKPT_SAVE_FAILED;
     static const struct base_error none;
     const zero_result r = fail_save(z, broken ? ckpt_saver_error(save->saver) : &none);
-    if (r || phase_of(z) == FAILED)
+    if (r || eng_save_phase(z) == SAVE_FAILED)
         return r;
     if (save->pruning.result)
         base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s", save->pruning.message);
-    enter_phase(z, COMPLETE);
+    enter_phase(z, SAVE_COMPLETE);
     base_logf(&z->log, ZERO_LOG_INFO, "ckpt", "step %llu is saved in %s, %llu bytes",
               (unsigned long long)save->moment.step, save->path,
               (unsigned long long)atomic_load(&z->save_status.file_bytes));
@@ -394,22 +353,13 @@ zero_result eng_save_advance(zero_ctx *z, const void *words, size_t stride)
     if (!under_way(z))
         return ZERO_OK;
     const uint64_t began = base_clock_ns();
-    const bool writing = phase_of(z) == WRITING;
+    const bool writing = eng_save_phase(z) == SAVE_WRITING;
     for (int rank = 0; rank < (writing ? z->config.world : 1); rank++)
         if (word_of(words, stride, rank) == BUSY)
             return ZERO_OK;
     const zero_result r = writing ? all_written(z) : all_committed(z);
-    count_blocked(z, began);
+    eng_save_count_blocked(z, began);
     return r;
-}
-
-void eng_save_hold(zero_ctx *z)
-{
-    if (phase_of(z) != WRITING || eng_recorded_stays(z, z->save->recorded))
-        return;
-    const uint64_t began = base_clock_ns();
-    ckpt_saver_hold(z->save->saver);
-    count_blocked(z, began);
 }
 
 zero_result eng_save_finish(zero_ctx *z)
@@ -420,7 +370,7 @@ zero_result eng_save_finish(zero_ctx *z)
         ckpt_saver_wait(save->saver);
         const uint64_t word = eng_save_word(z);
         zero_result r = eng_exchange(z, &word, sizeof word, z->verdict_all);
-        count_blocked(z, began);
+        eng_save_count_blocked(z, began);
         if (!r)
             r = eng_save_advance(z, z->verdict_all, sizeof word);
         if (r)
@@ -606,7 +556,7 @@ static void tell_begun(zero_ctx *z, uint64_t began_ns)
     atomic_store_explicit(&status->step, z->step, memory_order_release);
     atomic_store_explicit(&status->began_ns, began_ns, memory_order_release);
     atomic_store_explicit(&status->blocked_ns, blocked_ns, memory_order_release);
-    enter_phase(z, WRITING);
+    enter_phase(z, SAVE_WRITING);
     atomic_fetch_add_explicit(&status->changes, 1, memory_order_release);
 }
 
@@ -650,7 +600,7 @@ static zero_result wait_for_save(zero_ctx *z)
     zero_result r = eng_outside(z, "zero_save_wait");
     if (!r)
         r = eng_save_finish(z);
-    if (r || phase_of(z) != FAILED)
+    if (r || eng_save_phase(z) != SAVE_FAILED)
         return r;
     z->error = z->save->error;
     return z->error.result;
@@ -666,14 +616,14 @@ zero_result zero_save_wait(zero_ctx *z)
     return eng_leave(z, r);
 }
 
-static int32_t public_phase(enum phase phase)
+static int32_t public_phase(enum eng_save_phase phase)
 {
     switch (phase) {
-    case NONE:
+    case SAVE_NONE:
         return ZERO_SAVE_NONE;
-    case COMPLETE:
+    case SAVE_COMPLETE:
         return ZERO_SAVE_COMPLETE;
-    case FAILED:
+    case SAVE_FAILED:
         return ZERO_SAVE_FAILED;
     default:
         return ZERO_SAVE_WRITING;
@@ -685,16 +635,17 @@ static uint64_t load(const _Atomic uint64_t *value)
     return atomic_load_explicit(value, memory_order_acquire);
 }
 
-static void fill_info(const struct eng_save_status *status, enum phase phase, zero_save_info *info)
+static void fill_info(const struct eng_save_status *status, enum eng_save_phase phase,
+                      zero_save_info *info)
 {
-    const bool ended = phase == COMPLETE || phase == FAILED;
+    const bool ended = phase == SAVE_COMPLETE || phase == SAVE_FAILED;
     const uint64_t end = ended ? load(&status->ended_ns) : base_clock_ns();
     info->step = load(&status->step);
     info->state_bytes = load(&status->state_bytes);
-    info->done_bytes = phase == COMPLETE ? info->state_bytes : load(&status->done_bytes);
+    info->done_bytes = phase == SAVE_COMPLETE ? info->state_bytes : load(&status->done_bytes);
     info->seconds = (double)(end - load(&status->began_ns)) * 1e-9;
     info->blocked_s = (double)load(&status->blocked_ns) * 1e-9;
-    if (phase != COMPLETE)
+    if (phase != SAVE_COMPLETE)
         return;
     info->file_bytes = load(&status->file_bytes);
     for (int i = 0; i < 2; i++) {
@@ -712,9 +663,9 @@ zero_result zero_save_poll(const zero_ctx *z, zero_save_info *info)
     uint64_t changes;
     do {
         changes = load(&status->changes);
-        const enum phase phase = phase_of(z);
+        const enum eng_save_phase phase = eng_save_phase(z);
         full = (zero_save_info){.struct_size = info->struct_size, .phase = public_phase(phase)};
-        if (phase != NONE)
+        if (phase != SAVE_NONE)
             fill_info(status, phase, &full);
     } while (changes % 2 != 0 || changes != load(&status->changes));
     eng_struct_give(info, &full, sizeof full);

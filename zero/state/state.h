@@ -2,6 +2,7 @@
  * zero/state/state.h: what decides the future of a run, and how it gets to files and back.
  *
  *   save.c       zero_save(): when ranks do what, and what they tell each other
+ *   hold.c       what changes of the state wait for, of a save under way
  *   sources.c    where the state is, for the thread that writes it
  *   describe.c   the manifest of a model and a moment
  *   load.c       zero_load(), zero_resume(): agreeing, reading, installing
