@@ -43,15 +43,16 @@ struct ckpt_saver {
     bool cancelled;
     _Atomic int state;
 
-    size_t next;   // the first block that nobody reads or has read
-    size_t placed; // the first block that has no place in the shard
-    bool placing;  // and is about to get one
-    unsigned idle; // who encodes and finds nothing to do
-    size_t copied; // the first block that is a copy
-    size_t room;   // of `copies` that is used
-    bool copying;  // block `copied` is on its way to its copy
-    bool open;     // blocks can be encoded
-    bool spare;    // there is a processor besides the thread's
+    size_t next;    // the first block that nobody reads or has read
+    size_t placed;  // the first block that has no place in the shard
+    bool placing;   // and is about to get one
+    unsigned idle;  // who encodes and finds nothing to do
+    size_t copied;  // the first block that is a copy
+    size_t room;    // of `copies` that is used
+    bool copying;   // block `copied` is on its way to its copy
+    size_t awaited; // so many blocks that the program's memory is needed for; SIZE_MAX: by nobody
+    bool open;      // blocks can be encoded
+    bool spare;     // there is a processor besides the thread's
 
     struct ckpt_target target;
     struct ckpt_blob_source blob[CKPT_MAX_BLOBS];
@@ -151,13 +152,19 @@ static bool has_jobs(const struct ckpt_saver *saver, enum stage stage)
     return false;
 }
 
-/** Nothing is read from the program's memory. */
-static bool is_free(const struct ckpt_saver *saver)
+static size_t block_count(const struct ckpt_saver *saver)
 {
+    return saver->first_block[saver->config.load.sources];
+}
+
+/** How many blocks, from the first on, are not read from the program's memory any more. */
+static size_t passed(const struct ckpt_saver *saver)
+{
+    size_t blocks = saver->next >= saver->copied ? block_count(saver) : saver->next;
     for (int i = 0; i < CODECS; i++)
-        if (saver->jobs[i].in_place)
-            return false;
-    return saver->next >= saver->copied;
+        if (saver->jobs[i].in_place && saver->jobs[i].block < blocks)
+            blocks = saver->jobs[i].block;
+    return blocks;
 }
 
 static void keep_first(struct base_error *first, const struct base_error *error)
@@ -166,13 +173,13 @@ static void keep_first(struct base_error *first, const struct base_error *error)
         *first = *error;
 }
 
-/** A stage has ended. Who waits for the end of all is not woken for each. */
+/** A stage has ended. Who waits for many blocks is not woken for each. */
 static void enter_stage(struct ckpt_saver *saver, struct job *job, enum stage stage)
 {
     const bool gives_back = job->in_place && stage == FREE;
     job->stage = stage;
     job->in_place = job->in_place && !gives_back;
-    if (saver->idle > 0 || (gives_back && is_free(saver)))
+    if (saver->idle > 0 || (gives_back && passed(saver) >= saver->awaited))
         pthread_cond_broadcast(&saver->moved);
 }
 
@@ -255,7 +262,7 @@ static bool advance(struct ckpt_saver *saver)
         if (job->stage == FREE)
             unused = job;
     }
-    if (!unused || saver->next == saver->first_block[saver->config.load.sources])
+    if (!unused || saver->next == block_count(saver))
         return false;
     encode_next(saver, unused);
     return true;
@@ -271,7 +278,7 @@ static void idle(struct ckpt_saver *saver)
 /** Until all blocks are in the shard, or there is nothing to be done for them any more. */
 static zero_result work_to_the_end(struct ckpt_saver *saver)
 {
-    const size_t blocks = saver->first_block[saver->config.load.sources];
+    const size_t blocks = block_count(saver);
     saver->open = true;
     pthread_cond_broadcast(&saver->moved);
     while (has_jobs(saver, BUSY) || (goes_on(saver) && saver->placed < blocks))
@@ -323,7 +330,7 @@ static zero_result write_shard(struct ckpt_saver *saver)
 static void end_order(struct ckpt_saver *saver, enum ckpt_save_state state)
 {
     pthread_mutex_lock(&saver->mutex);
-    saver->next = saver->copied = saver->first_block[saver->config.load.sources];
+    saver->next = saver->copied = block_count(saver);
     atomic_store_explicit(&saver->state, state, memory_order_release);
     pthread_cond_broadcast(&saver->moved);
     pthread_mutex_unlock(&saver->mutex);
@@ -427,6 +434,7 @@ zero_result ckpt_saver_create(struct ckpt_saver **out, const struct ckpt_saver_c
         return zero_fail(error, ZERO_E_NOMEM, "no memory for saving");
     saver->config = *config;
     saver->spare = base_cpu_allowed() > 1;
+    saver->awaited = SIZE_MAX;
     pthread_mutex_init(&saver->mutex, NULL);
     pthread_cond_init(&saver->ordered, NULL);
     pthread_cond_init(&saver->moved, NULL);
@@ -498,7 +506,7 @@ zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target 
     atomic_store_explicit(saver->config.progress, 0, memory_order_relaxed);
     saver->cancelled = false;
     saver->next = saver->placed = 0;
-    saver->copied = saver->first_block[saver->config.load.sources];
+    saver->copied = block_count(saver);
     saver->room = 0;
     atomic_store_explicit(&saver->state, CKPT_SAVE_WRITING, memory_order_relaxed);
     give_order(saver, WRITE);
@@ -559,6 +567,18 @@ static bool can_help_free(const struct ckpt_saver *saver)
     return saver->next < saver->copied;
 }
 
+/** Until so many blocks are not read from the program's memory any more. With the mutex held. */
+static void await(struct ckpt_saver *saver, size_t blocks)
+{
+    saver->awaited = blocks;
+    while (passed(saver) < blocks)
+        if (can_help_free(saver))
+            help_or_wait(saver);
+        else
+            pthread_cond_wait(&saver->moved, &saver->mutex);
+    saver->awaited = SIZE_MAX;
+}
+
 void ckpt_saver_hold(struct ckpt_saver *saver)
 {
     struct base_error error = {0};
@@ -576,11 +596,22 @@ void ckpt_saver_hold(struct ckpt_saver *saver)
         saver->copying = false;
         pthread_cond_broadcast(&saver->moved);
     }
-    while (!is_free(saver))
-        if (can_help_free(saver))
-            help_or_wait(saver);
-        else
-            pthread_cond_wait(&saver->moved, &saver->mutex);
+    await(saver, block_count(saver));
+    pthread_mutex_unlock(&saver->mutex);
+}
+
+size_t ckpt_saver_passed(struct ckpt_saver *saver)
+{
+    pthread_mutex_lock(&saver->mutex);
+    const size_t blocks = passed(saver);
+    pthread_mutex_unlock(&saver->mutex);
+    return blocks;
+}
+
+void ckpt_saver_await(struct ckpt_saver *saver, size_t blocks)
+{
+    pthread_mutex_lock(&saver->mutex);
+    await(saver, blocks);
     pthread_mutex_unlock(&saver->mutex);
 }
 

@@ -7,8 +7,11 @@
  * been read yet into a fixed budget, and waits beyond it. What is written depends on none of this.
  * All *local*; but for ckpt_saver_state() one thread at a time.
  *
+ * Where nothing is copied, because what is read does not change at once, but piece by piece,
+ * ckpt_saver_await() waits for what was read of the piece only.
+ *
  *     create                                     once
- *     start -> hold (before any change) -> state: CKPT_SAVE_DURABLE    a checkpoint
+ *     start -> hold, or await (before any change) -> state: CKPT_SAVE_DURABLE    a checkpoint
  *     [rank 0: run(commit) -> state: CKPT_SAVE_DONE]
  *     destroy
  */
@@ -120,6 +123,13 @@ zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target 
 /** Returns when the sources' memory is needed no more, to be called before it changes. Does
  * nothing where nothing is being written. Allocates nothing. Waits as ckpt_saver_wait(). */
 void ckpt_saver_hold(struct ckpt_saver *saver);
+
+/** How many blocks, from the first on, are read no more: their number where nothing is being
+ * written. Blocks are numbered through the sources, in each as FORMAT.md has them. */
+size_t ckpt_saver_passed(struct ckpt_saver *saver);
+
+/** Returns when so many are, or the save has failed. Waits as ckpt_saver_wait(). */
+void ckpt_saver_await(struct ckpt_saver *saver, size_t blocks);
 
 /** Any thread; one atomic load. What led to it is visible to who has read it. */
 enum ckpt_save_state ckpt_saver_state(const struct ckpt_saver *saver);
