@@ -137,9 +137,12 @@ static inline zero_save_options zero_save_options_default(void)
  * room_bytes reach, and waited for beyond them. Of weights and moments on a GPU the
  * thread has copies made, a piece at a time, in a stream of its own, and those that are made before
  * they change go to pinned memory, which the GPU does before the update: the program waits for
- * none of them, only for what is beyond room_bytes. When all shards are durable, which ranks tell
- * each other in zero_step(), rank 0 commits; one zero_step() later every rank knows
- * (zero_save_poll()). No bit of a step depends on it. A save under way is completed first.
+ * none of them, only for what is beyond room_bytes. Of state on NVMe nothing is copied: the next
+ * update leaves what is read where it is, and the one after it follows the thread, tile by tile:
+ * each is written over as soon as it has been read, and waited for until then. When all shards are
+ * durable, which ranks tell each other in zero_step(), rank 0 commits; one zero_step() later every
+ * rank knows (zero_save_poll()). No bit of a step depends on it. A save under way is completed
+ * first.
  *
  * A checkpoint of the same step is replaced when the new one is complete, and is there until then.
  * The new one is the newest in the directory, whatever its step, for zero_resume() and for `keep`.

@@ -738,8 +738,14 @@ zero_result eng_batch_change(zero_ctx *z, int32_t micro_batches, const char *cal
 uint64_t eng_save_word(const zero_ctx *z);
 /** Acts on what all ranks have said, rank r at words + r * stride. Collective. */
 zero_result eng_save_advance(zero_ctx *z, const void *words, size_t stride);
-/** To be called before weights or moments change: nothing of them is read any more by a save. */
+/** To be called before weights or moments change: nothing of them is read any more by a save. Of
+ * state in a file nothing is until a tile is given back: then it is eng_save_hold_tile(). */
 void eng_save_hold(zero_ctx *z);
+/** To be called before a changed tile of state is given back: a save does not read any more what it
+ * is written over. How long that was waited for. *Local.* */
+uint64_t eng_save_hold_tile(zero_ctx *z, size_t tile);
+/** Whether it would return at once. */
+bool eng_save_has_read(const zero_ctx *z, size_t tile);
 /** Bytes that saving takes on a rank, with the options of the last zero_save(); of a context that
  * has not saved yet, with the default ones. */
 size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *needs);

@@ -133,7 +133,7 @@ static zero_result make(zero_ctx *z, struct base_error *error)
     }
     zero_result r = eng_sources_make(z, &save->sources, error);
     if (!r)
-        r = eng_recorded_make(z, &save->recorded, error);
+        r = eng_recorded_make(z, &save->sources, &save->recorded, error);
     if (!r)
         r = eng_fetch_make(z, &save->fetch, error);
     if (!r)

@@ -75,6 +75,8 @@ static zero_result use_tile(zero_ctx *z, const struct off_tile *tile, enum eng_a
     if (!r && makes_params(z, access))
         r = eng_params_make(z, tile->number, error);
     tier->memory[tile->number] = NULL;
+    if (!r && writes(access))
+        eng_save_hold_tile(z, tile->number);
     off_stream_put(tier->stream, tile, !r && writes(access));
     return r;
 }

@@ -1,6 +1,8 @@
-// The state of the last record, read while steps go on: their first change goes to the tiles' other
-// places, so only the second has to wait.
+// The state of a record, read while steps go on: the first change of a tile goes to its other
+// place, so only the second has to wait, until what there is of the tile in the sources has been
+// read.
 
+#include "zero/state/state.h"
 #include "zero/tier/tier.h"
 
 #include "base/arena.h"
@@ -16,8 +18,8 @@
 enum { CACHED = 2 };
 
 struct eng_recorded {
-    uint64_t generation;
     struct off_contents *contents; /**< of each tile */
+    size_t *blocks;                /**< of the sources, to the last one that has a part of it */
     unsigned char *memory[CACHED];
     unsigned char *packed; /**< an encoded tile, as it is read */
     void *coder;           /**< that decodes it */
@@ -28,8 +30,38 @@ struct eng_recorded {
     struct eng_recorded *next; /**< of those it has happened to */
 };
 
-zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **out,
-                              struct base_error *error)
+/** Finds out of which tiles a source is, whose blocks begin at `first_block`. */
+static void place_source(const struct eng_tier *tier, struct eng_recorded *recorded,
+                         const struct eng_slice *slice, const struct ckpt_source *source,
+                         size_t first_block)
+{
+    const size_t origin = slice->granule * ENG_GRANULE;
+    const uint64_t first = source->run.first, end = first + source->run.count;
+    for (uint64_t at = first, next; at < end; at = next) {
+        const size_t element = origin + (size_t)at;
+        const struct eng_piece *piece =
+            eng_tiles_piece(&tier->tiles, slice->section, element / ENG_GRANULE);
+        next = at + eng_tiles_left(&tier->tiles, slice->section, element);
+        const uint64_t count = (next < end ? next : end) - first;
+        recorded->blocks[piece->tile] =
+            first_block + (size_t)ckpt_block_count(first, count) * (size_t)source->fields;
+    }
+}
+
+static void place_sources(const struct eng_tier *tier, struct eng_recorded *recorded,
+                          const struct eng_sources *sources)
+{
+    size_t block = 0;
+    for (size_t i = 0; i < sources->count; i++) {
+        const struct ckpt_source *source = &sources->list[i];
+        place_source(tier, recorded, sources->slice[i], source, block);
+        block +=
+            (size_t)ckpt_block_count(source->run.first, source->run.count) * (size_t)source->fields;
+    }
+}
+
+zero_result eng_recorded_make(const zero_ctx *z, const struct eng_sources *sources,
+                              struct eng_recorded **out, struct base_error *error)
 {
     const struct eng_tier *tier = z->tier;
     *out = NULL;
@@ -40,19 +72,21 @@ zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **out,
     bool had = recorded != NULL;
     if (recorded) {
         recorded->contents = base_calloc(tier->tiles.count, sizeof *recorded->contents);
+        recorded->blocks = base_calloc(tier->tiles.count, sizeof *recorded->blocks);
         recorded->block = base_calloc(CKPT_BLOCK_ELEMENTS, sizeof(float));
         recorded->packed =
             base_aligned_alloc(BASE_DIRECT_UNIT, off_slots_room_for(tier->tiles.largest));
-        had = recorded->contents && recorded->block && recorded->packed;
+        had = recorded->contents && recorded->blocks && recorded->block && recorded->packed;
     }
     for (int i = 0; had && i < CACHED; i++) {
         recorded->memory[i] =
             base_aligned_alloc(BASE_DIRECT_UNIT, off_slots_room_for(tier->tiles.largest));
         had = recorded->memory[i] != NULL;
     }
-    return had ? eng_tile_codec.create(&recorded->coder, &tier->tiles, error)
-               : zero_fail(error, ZERO_E_NOMEM, "no memory for reading %zu tiles",
-                           tier->tiles.count);
+    if (!had)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for reading %zu tiles", tier->tiles.count);
+    place_sources(tier, recorded, sources);
+    return eng_tile_codec.create(&recorded->coder, &tier->tiles, error);
 }
 
 static void destroy(struct eng_recorded *recorded)
@@ -62,6 +96,7 @@ static void destroy(struct eng_recorded *recorded)
     eng_tile_codec.destroy(recorded->coder);
     base_free(recorded->packed);
     base_free(recorded->contents);
+    base_free(recorded->blocks);
     base_free(recorded->block);
     base_free(recorded);
 }
@@ -91,26 +126,27 @@ size_t eng_recorded_bytes(const struct eng_tier_needs *needs)
     return needs->files[ENG_FILE_STATE].bytes > 0
                ? sizeof(struct eng_recorded) + eng_tile_codec.bytes(NULL) +
                      (CACHED + 1) * off_slots_room_for(needs->tile_bytes) +
-                     needs->tiles * sizeof(struct off_contents) +
+                     needs->tiles * (sizeof(struct off_contents) + sizeof(size_t)) +
                      CKPT_BLOCK_ELEMENTS * sizeof(float)
                : 0;
 }
 
-void eng_recorded_begin(const zero_ctx *z, struct eng_recorded *recorded)
+void eng_recorded_begin(zero_ctx *z, struct eng_recorded *recorded)
 {
-    const struct eng_tier *tier = z->tier;
+    struct eng_tier *tier = z->tier;
     if (!recorded)
         return;
-    recorded->generation = tier->generation;
+    tier->turn = z->updates;
     for (size_t i = 0; i < tier->tiles.count; i++)
         recorded->contents[i] = off_slots_recorded(tier->slots, i);
     for (int i = 0; i < CACHED; i++)
         recorded->tile[i] = SIZE_MAX;
 }
 
-bool eng_recorded_stays(const zero_ctx *z, const struct eng_recorded *recorded)
+size_t eng_recorded_blocks(const zero_ctx *z, const struct eng_recorded *recorded, size_t tile)
 {
-    return recorded && recorded->generation == z->tier->generation;
+    const uint64_t next = off_slots_next_place(z->tier->slots, tile);
+    return recorded->contents[tile].offset == next ? recorded->blocks[tile] : 0;
 }
 
 /** Reads a tile as it was recorded. */

@@ -10,7 +10,8 @@
  *   update.c     and to update them
  *   others.c     files that this job takes nothing from
  *   record.c     recovery points: what a finished step leaves, and how a job comes back at it
- *   recorded.c   what was recorded, read behind the next steps: for checkpoints
+ *   recorded.c   what was recorded, read behind the next steps, and what those wait for: for
+ *                checkpoints
  *   params.c     working copies, in a file of their own
  *   sums.c       gradient sums, in a file of their own
  *
@@ -78,6 +79,8 @@ struct eng_tier {
     size_t *order;          /**< tiles of the pass under way, */
     bool up;       /**< from the first one to the last, or the other way, as in each group */
     bool updating; /**< it is an update's, */
+    uint64_t turn; /**< updates that there had been when the last save began: it is read upwards,
+                        and so goes the second one behind it, which follows it */
     size_t chosen, updated; /**< with so many tiles, of which so many are updated, */
     size_t put;             /**< and given back: on a device later */
     struct eng_due *due;    /**< of an announced step: when each has its sums */

@@ -9,10 +9,11 @@
 
 /* ------------------------------------------------------------------ which, and in what order */
 
-/** Alternate updates go in alternate direction: what is still in memory is used first. */
-static bool goes_up(const zero_ctx *z)
+/** Alternate updates go in alternate direction: what is still in memory is used first. Update
+ * number `number` is the next one. */
+static bool goes_up(const zero_ctx *z, uint64_t number)
 {
-    return z->updates % 2 != 0;
+    return (number - z->tier->turn) % 2 == 0;
 }
 
 static bool trains(const zero_ctx *z, size_t tile)
@@ -57,8 +58,11 @@ static bool waits_for(const zero_ctx *z, size_t section)
     return z->io[section].trains || z->placement.sections[section].staged;
 }
 
+/** Due later than what any unit hands over; and from then on in the order in which a save reads. */
+#define DUE_IN_STEP (UINT64_MAX / 2)
+
 /** When the sums of a tile will be complete, if gradients are handed over in the order of the last
- * micro-batch; UINT64_MAX: it has some that wait for zero_step(). */
+ * micro-batch; DUE_IN_STEP: it has some that wait for zero_step(). */
 static uint64_t due_of(const zero_ctx *z, size_t tile)
 {
     const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
@@ -69,8 +73,22 @@ static uint64_t due_of(const zero_ctx *z, size_t tile)
         if (!waits_for(z, s))
             continue;
         if (!unit->trains || (z->io[s].trains && !eng_ahead_early(z, s)))
-            return UINT64_MAX;
+            return DUE_IN_STEP;
         due = unit->handed > due ? unit->handed : due;
+    }
+    return due;
+}
+
+/** The same of a group, whose first tile it is: a tile that a save has still to read is not given
+ * back before it has, and what comes behind it waits, too. */
+static uint64_t due_of_group(const zero_ctx *z, struct eng_piece_run group)
+{
+    uint64_t due = 0;
+    for (size_t tile = group.first; tile < group.first + group.count; tile++) {
+        const uint64_t own = due_of(z, tile);
+        due = own > due ? own : due;
+        if (!eng_save_has_read(z, tile))
+            return DUE_IN_STEP + 1 + group.first;
     }
     return due;
 }
@@ -81,12 +99,9 @@ static void sort_tiles(const zero_ctx *z)
 {
     const struct eng_tier *tier = z->tier;
     for (size_t i = 0, count; i < tier->chosen; i += count) {
-        uint64_t due = 0;
-        count = eng_tiles_group(&tier->tiles, tier->order[i]).count;
-        for (size_t n = i; n < i + count; n++) {
-            const uint64_t tiles = due_of(z, tier->order[n]);
-            due = tiles > due ? tiles : due;
-        }
+        const struct eng_piece_run group = eng_tiles_group(&tier->tiles, tier->order[i]);
+        const uint64_t due = due_of_group(z, group);
+        count = group.count;
         for (size_t n = i; n < i + count; n++)
             tier->due[n] = (struct eng_due){.due = due, .tile = tier->order[n]};
     }
@@ -125,13 +140,22 @@ static zero_result update_piece(zero_ctx *z, size_t number, struct base_error *e
     return r;
 }
 
-static void put_tile(zero_ctx *z, bool changed)
+/** Gives a tile back. What it waits for a save is no time of the update's. */
+static void put(zero_ctx *z, const struct off_tile *tile, bool changed)
+{
+    struct eng_tier *tier = z->tier;
+    tier->memory[tile->number] = NULL;
+    if (changed)
+        tier->compression.spent_ns -= eng_save_hold_tile(z, tile->number);
+    off_stream_put(tier->stream, tile, changed);
+}
+
+static void put_next(zero_ctx *z, bool changed)
 {
     struct eng_tier *tier = z->tier;
     const size_t number = tier->order[tier->put++];
     const struct off_tile tile = {.number = number, .memory = tier->memory[number]};
-    tier->memory[number] = NULL;
-    off_stream_put(tier->stream, &tile, changed);
+    put(z, &tile, changed);
 }
 
 /** Gives tiles back that have left the device, and waits until at most `most` are out, or the next
@@ -144,7 +168,7 @@ static zero_result put_tiles(zero_ctx *z, size_t most, struct base_error *error)
         const zero_result r = eng_device_tiles_left(z, tier->order[tier->put], waits, error);
         if (r)
             return r == ZERO_AGAIN ? ZERO_OK : r;
-        put_tile(z, true);
+        put_next(z, true);
     }
     return ZERO_OK;
 }
@@ -182,9 +206,8 @@ static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
         r = update_piece(z, run.first + (tier->up ? i : run.count - 1 - i), error);
     if (!r && z->config.params_nvme)
         r = eng_params_make(z, tile.number, error);
-    tier->memory[tile.number] = NULL;
     tier->updated++;
-    off_stream_put(tier->stream, &tile, !r);
+    put(z, &tile, !r);
     return r;
 }
 
@@ -208,7 +231,7 @@ static void end_passing(zero_ctx *z, struct base_error *error)
     if (error->result)
         eng_device_tiles_stop(z);
     while (z->tier->put < z->tier->updated)
-        put_tile(z, false);
+        put_next(z, false);
 }
 
 static void end(zero_ctx *z, struct base_error *error)
@@ -235,7 +258,7 @@ zero_result eng_tier_update(zero_ctx *z)
     if (eng_tier_leave_point(z, &error))
         return eng_fail_from(z, &error);
     if (!tier->updating) {
-        choose_tiles(z, goes_up(z));
+        choose_tiles(z, goes_up(z, z->updates));
         begin(z);
     }
     for (size_t i = 0; !r && !error.result && i < sections; i++) {
@@ -270,7 +293,7 @@ void eng_tier_announce(zero_ctx *z)
     // of the backward pass, which is what the announcement is to avoid. Where nothing is due before
     // zero_step() updates alternate as all others.
     const bool early = eng_ahead_possible(z);
-    choose_tiles(z, !early && goes_up(z));
+    choose_tiles(z, !early && goes_up(z, z->updates + 1));
     if (early)
         sort_tiles(z);
     begin(z);
@@ -303,7 +326,7 @@ static bool is_ready(const zero_ctx *z)
     if (eng_tier_has_point(tier) || tier->updated == tier->chosen || eng_ahead_hopeless(z))
         return false;
     const size_t tile = tier->order[tier->updated];
-    return is_summed(z, tile) && off_stream_ready(tier->stream) &&
+    return is_summed(z, tile) && off_stream_ready(tier->stream) && eng_save_has_read(z, tile) &&
            (!z->config.params_nvme || eng_params_ready(z, tile));
 }
 

@@ -136,15 +136,18 @@ zero_result eng_tier_record_beginning(zero_ctx *z);
 /** State as it was recorded last, to be read by another thread behind the next steps: NULL where
  * state is in memory. */
 struct eng_recorded;
-zero_result eng_recorded_make(const zero_ctx *z, struct eng_recorded **recorded,
-                              struct base_error *error);
+struct eng_sources;
+zero_result eng_recorded_make(const zero_ctx *z, const struct eng_sources *sources,
+                              struct eng_recorded **recorded, struct base_error *error);
 void eng_recorded_free(const zero_ctx *z, struct eng_recorded *recorded);
 /** Bytes that it takes; 0 where state is in memory. */
 size_t eng_recorded_bytes(const struct eng_tier_needs *needs);
 /** From here on it is the present state. */
-void eng_recorded_begin(const zero_ctx *z, struct eng_recorded *recorded);
-/** Whether a change may begin while it is being read: the first one since. */
-bool eng_recorded_stays(const zero_ctx *z, const struct eng_recorded *recorded);
+void eng_recorded_begin(zero_ctx *z, struct eng_recorded *recorded);
+/** How many blocks, in the order in which a saver reads the sources, must have been read before a
+ * tile may be given back changed: 0 where it goes to its other place, as with its first change
+ * since. */
+size_t eng_recorded_blocks(const zero_ctx *z, const struct eng_recorded *recorded, size_t tile);
 /** Elements of a field of a part of at most a checkpoint's block: *elements, until the next call.
  * ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT. */
 zero_result eng_recorded_read(const zero_ctx *z, struct eng_recorded *recorded,
