@@ -499,9 +499,9 @@ int main(int argc, char **argv)
     run_rows(&work);
     run_variants(&work);
     close_state(&work.state);
-    // Rows h and i: jobs.
-    for (int letter = 'h'; letter <= 'i'; letter++)
-        if (wants(&work, (char)letter) && !offload_job_row(work.directory, letter == 'h'))
+    // Rows h, i and j: jobs.
+    for (enum offload_job job = OFFLOAD_PARAMS; job <= OFFLOAD_SAVES; job++)
+        if (wants(&work, (char)('h' + job)) && !offload_job_row(work.directory, job))
             fail("the job has failed");
     raw_io_destroy(work.best);
     raw_io_destroy(work.plain);

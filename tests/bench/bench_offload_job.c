@@ -1,6 +1,7 @@
 // Jobs whose state is in files. One that has parameters there, too, and whose forward and backward
-// passes take longer than reading them; and one whose passes take about as long as moving its
-// state, the backward pass beside it where steps are announced. Ranks are threads; rank 0 measures.
+// passes take longer than reading them; one whose passes take about as long as moving its state,
+// the backward pass beside it where steps are announced; and one whose passes hardly take time, so
+// that a save lasts for several steps. Ranks are threads; rank 0 measures.
 #include "tests/bench/bench_offload_job.h"
 
 #include "base/bfloat16.h"
@@ -8,38 +9,62 @@
 #include "tests/bench/bench.h"
 #include "tests/bench/local_update.h"
 #include "tests/ranks/team.h"
+#include "tests/unit/temporary.h"
+#include "zero/random.h"
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 // Each unit is one tensor of bf16. A pass goes over its weights so often that computing takes
 // several times as long as a disk of 1 GB/s takes to read them, and about as long as one of 2 GB/s
 // takes to read and write their state.
 enum { UNITS = 16, ELEMENTS = 1 << 20, PASSES = 8, RANKS_MAX = 2 };
 
+// Of which so many begin beside a save, and are compared with as many without.
+enum { STEPS = 6 };
+
 struct meeting {
     const char *directory;
-    bool params;    // are in files
-    bool announced; // the next step is
+    char saved[512]; // where saves go
+    enum offload_job job;
+    int steps;      // that are taken together
+    bool announced; // those are
+    bool saves;     // a save begins before them, and is complete after them
     int passes;     // over each unit's weights
     pthread_barrier_t barrier;
     bool finished;
-    double waited[RANKS_MAX]; // seconds that the last step of each rank waited for gathers
+    double waited[RANKS_MAX]; // seconds that the last steps of each rank waited for gathers
 };
 
 struct worker {
     struct team_rank *rank;
     struct meeting *meeting;
     bool good;
+    double blocked_s, save_s; // of so many
+    int saves;
     float sum; // of all that was computed: zeros, of which no step makes anything else
 };
+
+// What does not compress better than a model's weights.
+static zero_result normal(void *user, const char *name, int32_t slice, uint64_t first,
+                          uint64_t count, float *out)
+{
+    const uint64_t stream = zero_random_stream(name) + (uint64_t)slice;
+    (void)user;
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = 0.02f * (float)zero_random_normal(1, stream, first + i);
+    return ZERO_OK;
+}
 
 static bool commit(struct team_rank *rank, const struct meeting *meeting)
 {
     rank->config.stage = 3;
     rank->config.micro_batches = rank->world;
     rank->config.offload_optimizer = "nvme";
-    rank->config.offload_params = meeting->params ? "nvme" : "host";
+    rank->config.offload_params = meeting->job == OFFLOAD_PARAMS ? "nvme" : "host";
+    if (meeting->job == OFFLOAD_SAVES)
+        rank->config.compress = "off"; // what it finds out would differ from step to step
     rank->config.nvme_dir = meeting->directory;
     if (!team_open(rank))
         return false;
@@ -51,6 +76,7 @@ static bool commit(struct team_rank *rank, const struct meeting *meeting)
     desc.shape[0] = UNITS;
     desc.shape[1] = ELEMENTS;
     desc.unit_count = UNITS;
+    desc.fill = meeting->job == OFFLOAD_SAVES ? normal : NULL;
     TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
     TEAM_OK(rank, zero_commit(rank->z));
     return true;
@@ -81,6 +107,9 @@ static bool pass(struct worker *worker, const zero_step_args *args)
         TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
         TEAM_OK(rank, zero_grad_open(rank->z, unit, NULL));
         compute(worker, unit);
+        if (worker->meeting->job == OFFLOAD_SAVES) // moments that are no zeros
+            memcpy(zero_grad_ptr(rank->z, 0, unit), zero_param_ptr(rank->z, 0, unit),
+                   ELEMENTS * sizeof(uint16_t));
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
         TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
     }
@@ -100,6 +129,22 @@ static bool step(struct worker *worker)
     return true;
 }
 
+static bool steps(struct worker *worker)
+{
+    struct team_rank *rank = worker->rank;
+    const struct meeting *meeting = worker->meeting;
+    zero_save_options options = zero_save_options_default();
+    options.keep = 1; // the one before gives the next one's file
+    if (meeting->saves)
+        TEAM_OK(rank, zero_save(rank->z, meeting->saved, &options));
+    for (int i = 0; i < meeting->steps; i++)
+        if (!step(worker))
+            return false;
+    if (meeting->saves)
+        TEAM_OK(rank, zero_save_wait(rank->z));
+    return true;
+}
+
 static double gather_waits(const struct worker *worker)
 {
     zero_statistics stats = {.struct_size = sizeof stats};
@@ -114,7 +159,7 @@ static bool follow(struct worker *worker)
     if (worker->meeting->finished)
         return false;
     const double before = gather_waits(worker);
-    worker->good = worker->good && step(worker);
+    worker->good = worker->good && steps(worker);
     worker->meeting->waited[worker->rank->rank] = gather_waits(worker) - before;
     pthread_barrier_wait(&worker->meeting->barrier);
     return true;
@@ -180,6 +225,56 @@ static void measure_announced(struct worker *worker)
     bench_run(&row);
 }
 
+static double with_save(void *user)
+{
+    struct worker *worker = user;
+    worker->meeting->saves = true;
+    const double seconds = whole(user);
+    worker->meeting->saves = false;
+    zero_save_info info = {.struct_size = sizeof info};
+    zero_save_poll(worker->rank->z, &info);
+    worker->blocked_s += info.blocked_s;
+    worker->save_s += info.seconds;
+    worker->saves++;
+    return seconds;
+}
+
+// Row j: steps beside a save.
+static void measure_saves(struct worker *worker)
+{
+    const struct bench_row row = {
+        .name = "6 steps, a save beside",
+        .reference_name = "no save",
+        .unit = "step/s",
+        .ours_amount = STEPS,
+        .reference_amount = STEPS,
+        .ours = with_save,
+        .reference = whole,
+        .user = worker,
+    };
+    worker->meeting->steps = STEPS;
+    worker->meeting->passes = 0;
+    bench_run(&row);
+    printf("  a save blocks for %.3f s of %.3f, on rank 0\n", worker->blocked_s / worker->saves,
+           worker->save_s / worker->saves);
+    nftw(worker->meeting->saved, temporary_remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void measure(struct worker *worker)
+{
+    switch (worker->meeting->job) {
+    case OFFLOAD_PARAMS:
+        measure_waits(worker);
+        break;
+    case OFFLOAD_ANNOUNCED:
+        measure_announced(worker);
+        break;
+    case OFFLOAD_SAVES:
+        measure_saves(worker);
+        break;
+    }
+}
+
 static bool run_rank(struct team_rank *rank, void *user)
 {
     struct worker worker = {.rank = rank, .meeting = user, .good = true};
@@ -190,19 +285,17 @@ static bool run_rank(struct team_rank *rank, void *user)
         }
         return worker.good;
     }
-    if (worker.meeting->params)
-        measure_waits(&worker);
-    else
-        measure_announced(&worker);
+    measure(&worker);
     worker.meeting->finished = true;
     follow(&worker);
     return worker.good && worker.sum >= 0;
 }
 
-bool offload_job_row(const char *directory, bool params)
+bool offload_job_row(const char *directory, enum offload_job job)
 {
     const int world = base_cpu_allowed() < RANKS_MAX ? 1 : RANKS_MAX;
-    struct meeting meeting = {.directory = directory, .params = params, .passes = PASSES};
+    struct meeting meeting = {.directory = directory, .job = job, .steps = 1, .passes = PASSES};
+    snprintf(meeting.saved, sizeof meeting.saved, "%s/bench_offload.saved", directory);
     pthread_barrier_init(&meeting.barrier, NULL, (unsigned)world);
     const bool good = team_run(team_threads(world), world, run_rank, &meeting);
     pthread_barrier_destroy(&meeting.barrier);
