@@ -319,20 +319,6 @@ static void mend_loopback(struct mesh_meeting *meeting)
             memcpy(meeting->entries[rank].address, outside, sizeof outside);
 }
 
-static zero_result tell_all(const struct mesh_meeting *meeting, enum mesh_type type,
-                            const void *payload, size_t length, struct base_error *error)
-{
-    for (int rank = 1; rank < meeting->mesh->world; rank++) {
-        struct base_error sent = {.result = ZERO_OK};
-        const zero_result result = mesh_send(meeting->mesh->sockets[rank], type, payload, length,
-                                             meeting->place->deadline_ns, &sent);
-        if (result)
-            return zero_fail(error, result, "rank %d (host %s), as all ranks had come: %s", rank,
-                             meeting->mesh->hosts[rank], sent.message);
-    }
-    return ZERO_OK;
-}
-
 static zero_result send_table(struct mesh_meeting *meeting, struct base_error *error)
 {
     uint64_t token;
@@ -340,8 +326,16 @@ static zero_result send_table(struct mesh_meeting *meeting, struct base_error *e
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: a random number");
     memcpy(meeting->table, &token, sizeof token);
     mend_loopback(meeting);
-    return tell_all(meeting, MESH_TABLE, meeting->table, mesh_table_bytes(meeting->mesh->world),
-                    error);
+    for (int rank = 1; rank < meeting->mesh->world; rank++) {
+        struct base_error sent = {.result = ZERO_OK};
+        const zero_result result =
+            mesh_send(meeting->mesh->sockets[rank], MESH_TABLE, meeting->table,
+                      mesh_table_bytes(meeting->mesh->world), meeting->place->deadline_ns, &sent);
+        if (result)
+            return zero_fail(error, result, "rank %d (host %s), as all ranks had come: %s", rank,
+                             meeting->mesh->hosts[rank], sent.message);
+    }
+    return ZERO_OK;
 }
 
 // Hears from a rank that it is connected to all others, or why not.
@@ -387,6 +381,26 @@ static zero_result await_ready(struct mesh_meeting *meeting, struct base_error *
     return ZERO_OK;
 }
 
+// All have met, and whoever hears so talks to the others as they do from now on: nothing can be
+// taken back. A rank that does not hear it is shown the end of its connection, as by a death that
+// the others then see.
+static void let_go(const struct mesh_meeting *meeting)
+{
+    for (int rank = 1; rank < meeting->mesh->world; rank++) {
+        const int socket = meeting->mesh->sockets[rank];
+        struct base_error sent = {.result = ZERO_OK};
+        const zero_result result =
+            mesh_send(socket, MESH_GO, NULL, 0, meeting->place->deadline_ns, &sent);
+        if (!result)
+            continue;
+        base_logf(meeting->place->log, ZERO_LOG_WARN, "coll",
+                  "rank 0 could not tell rank %d (host %s) that all had met: %s", rank,
+                  meeting->mesh->hosts[rank], sent.message);
+        mesh_send_failure(socket, result, sent.message);
+        shutdown(socket, SHUT_RDWR);
+    }
+}
+
 // Not those who haven't said who they are.
 static void tell_failure(const struct host *host, zero_result result, const char *text)
 {
@@ -413,10 +427,10 @@ zero_result mesh_host(struct mesh_meeting *meeting, struct base_error *error)
         result = send_table(meeting, &failure);
     if (!result)
         result = await_ready(meeting, &failure);
-    if (!result)
-        result = tell_all(meeting, MESH_GO, NULL, 0, &failure);
     if (result)
         tell_failure(host, result, failure.message);
+    else
+        let_go(meeting);
     for (int i = 0; i < host->caller_count; i++)
         boot_fd_close(&host->callers[i].fd);
     base_free(host);

@@ -256,14 +256,14 @@ size_t coll_net_bytes(int world)
                                                       slice_of(world) + coll_net_copy_bytes());
 }
 
-/** One copy of a block a rank, and what belongs to it. */
+/** One copy of a block a rank, and what belongs to it, but for the socket. */
 static void init_peer(struct coll_net *net, const struct boot_mesh *mesh, unsigned char *copies,
                       int rank)
 {
     struct coll_comm *root = net->root;
     struct net_peer *peer = &net->peers[rank];
     peer->rank = rank;
-    peer->socket = rank == root->rank ? -1 : mesh->sockets[rank];
+    peer->socket = -1;
     memcpy(net->hosts[rank], mesh->hosts[rank], BOOT_HOST_BYTES);
     peer->bytes = net->pieces + (size_t)rank * net->slice;
     for (int room = 1; room < NET_ROOMS; room++)
@@ -309,18 +309,14 @@ static zero_result init(struct coll_net *net, const struct boot_mesh *mesh,
     if (net->epoll < 0 || net->bell < 0)
         return zero_fail_errno(error, ZERO_E_NOMEM, errno, "communicator %s: a descriptor",
                                net->root->name);
-    zero_result result = watch(net, net->bell, UINT32_MAX, error);
-    for (int rank = 0; rank < net->root->world; rank++) {
+    for (int rank = 0; rank < net->root->world; rank++)
         init_peer(net, mesh, memory, rank);
-        const int socket = net->peers[rank].socket;
-        if (socket >= 0 && result == ZERO_OK)
-            result = watch(net, socket, (uint32_t)rank, error);
-    }
-    return result;
+    return watch(net, net->bell, UINT32_MAX, error);
 }
 
-zero_result coll_net_create(struct coll_net **net, struct coll_comm *root, struct boot_mesh *mesh,
-                            uint64_t stall_ns, struct base_error *error)
+zero_result coll_net_create(struct coll_net **net, struct coll_comm *root,
+                            const struct boot_mesh *mesh, uint64_t stall_ns,
+                            struct base_error *error)
 {
     struct coll_net *made = base_calloc(1, sizeof *made);
     *net = NULL;
@@ -336,26 +332,45 @@ zero_result coll_net_create(struct coll_net **net, struct coll_comm *root, struc
         coll_net_free(made);
         return result;
     }
-    for (int rank = 0; rank < root->world; rank++) {
-        // Where silence is no matter this is what shows that a host has vanished. A system answers
-        // for its processes, also for those that are suspended; it has no time-out of its own
-        // (TCP_USER_TIMEOUT), in which their time would count.
-        if (made->peers[rank].socket >= 0)
-            setsockopt(made->peers[rank].socket, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
-        mesh->sockets[rank] = -1;
-    }
     root->family->counters.memory_bytes += coll_net_bytes(root->world);
     *net = made;
     return ZERO_OK;
 }
 
-zero_result coll_net_start(struct coll_net *net, struct base_error *error)
+/** The mesh's sockets become the peers', or are nobody's but the mesh's again. */
+static zero_result take_sockets(struct coll_net *net, const struct boot_mesh *mesh,
+                                struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    for (int rank = 0; rank < net->root->world && result == ZERO_OK; rank++) {
+        if (rank == net->root->rank)
+            continue;
+        const int socket = net->peers[rank].socket = mesh->sockets[rank];
+        // Where silence is no matter this is what shows that a host has vanished. A system answers
+        // for its processes, also for those that are suspended; it has no time-out of its own
+        // (TCP_USER_TIMEOUT), in which their time would count.
+        setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
+        result = watch(net, socket, (uint32_t)rank, error);
+    }
+    return result;
+}
+
+zero_result coll_net_start(struct coll_net *net, struct boot_mesh *mesh, struct base_error *error)
 {
     net->next_tick_ns = base_clock_ns() + net->tick_ns;
-    const int failed = base_thread_start(&net->thread, "net.thread", STACK_BYTES, run, net);
-    return failed == 0 ? ZERO_OK
-                       : zero_fail_errno(error, ZERO_E_NOMEM, failed,
-                                         "rank %d: a thread for its connections", net->root->rank);
+    zero_result result = take_sockets(net, mesh, error);
+    const int failed = result != ZERO_OK
+                           ? 0
+                           : base_thread_start(&net->thread, "net.thread", STACK_BYTES, run, net);
+    if (failed != 0)
+        result = zero_fail_errno(error, ZERO_E_NOMEM, failed,
+                                 "rank %d: a thread for its connections", net->root->rank);
+    for (int rank = 0; rank < net->root->world; rank++)
+        if (result == ZERO_OK)
+            mesh->sockets[rank] = -1;
+        else
+            net->peers[rank].socket = -1;
+    return result;
 }
 
 void coll_net_stop(struct coll_net *net)

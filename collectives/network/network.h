@@ -45,15 +45,22 @@ struct coll_net;
 size_t coll_net_bytes(int world);
 
 /**
- * Takes the mesh's sockets and makes the copies, which it fills in as the others' blocks. `root`
- * has its tables and its own block. stall_ns 0: silence is no matter. *Local.* *net is NULL after
- * an error, and the mesh still has its sockets: ZERO_E_NOMEM (no memory, no descriptor).
+ * Makes the copies, which it fills in as the others' blocks. `root` has its tables and its own
+ * block. stall_ns 0: silence is no matter. *Local.* *net is NULL after an error: ZERO_E_NOMEM (no
+ * memory, no descriptor).
  */
-zero_result coll_net_create(struct coll_net **net, struct coll_comm *root, struct boot_mesh *mesh,
-                            uint64_t stall_ns, struct base_error *error);
+zero_result coll_net_create(struct coll_net **net, struct coll_comm *root,
+                            const struct boot_mesh *mesh, uint64_t stall_ns,
+                            struct base_error *error);
 
-/** Starts the thread. `root` has joined. *Local.* ZERO_E_NOMEM: there is none. */
-zero_result coll_net_start(struct coll_net *net, struct base_error *error);
+/** Takes the mesh's sockets and starts the thread. `root` has joined. *Local.* ZERO_E_NOMEM: there
+ * is none, and the mesh still has its sockets. */
+zero_result coll_net_start(struct coll_net *net, struct boot_mesh *mesh, struct base_error *error);
+
+/** Tells all who have met why this rank cannot go on, without waiting: its connections end next.
+ * *Local.* */
+void coll_net_refuse(const struct boot_mesh *mesh, int rank, zero_result result,
+                     const char *message);
 
 /** Sends what has changed. *Local*, any thread, never waits. */
 void coll_net_tell(struct coll_net *net);

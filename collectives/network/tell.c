@@ -4,7 +4,9 @@
 
 #include "collectives/network/inner.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /** Adds a frame, of whose bytes `tail` come behind the buffer. False: there is no room. */
 static bool put(struct net_peer *peer, enum net_type type, size_t room, const void *fixed,
@@ -220,4 +222,19 @@ void coll_net_collect(struct coll_net *net, struct net_peer *peer)
         return;
     peer->beat = false;
     collect_end(net, peer);
+}
+
+void coll_net_refuse(const struct boot_mesh *mesh, int rank, zero_result result,
+                     const char *message)
+{
+    const struct net_header header = {sizeof(struct net_poison), NET_POISON, 0};
+    struct net_poison poison = {.result = result};
+    unsigned char bytes[sizeof header + sizeof poison];
+    snprintf(poison.message, sizeof poison.message, "rank %d on %s: %s", rank, mesh->hosts[rank],
+             message);
+    memcpy(bytes, &header, sizeof header);
+    memcpy(bytes + sizeof header, &poison, sizeof poison);
+    for (int peer = 0; peer < mesh->world; peer++)
+        if (mesh->sockets[peer] >= 0)
+            send(mesh->sockets[peer], bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 }

@@ -112,20 +112,25 @@ static void join(struct coll_comm *comm)
     family->yields = 4;
 }
 
-/** Connects this rank with the others by a mesh, whose sockets it takes. */
+/** Connects this rank with the others by a mesh, whose sockets it takes. They have met, and hear
+ * why if it cannot. */
 static zero_result connect_ranks(struct coll_comm *comm, const struct coll_config *config,
                                  struct boot_mesh *mesh, struct base_error *error)
 {
     struct tcp *tcp = comm->link;
-    zero_result result = coll_net_create(&tcp->net, comm, mesh, config->stall_ns, error);
-    if (result != ZERO_OK)
-        return result;
-    join(comm);
-    result = coll_direct_private_join(comm, false, error);
+    struct base_error failure = {.result = ZERO_OK};
+    zero_result result = coll_net_create(&tcp->net, comm, mesh, config->stall_ns, &failure);
+    if (result == ZERO_OK) {
+        join(comm);
+        result = coll_direct_private_join(comm, false, &failure);
+    }
     if (result == ZERO_OK)
-        result = coll_net_start(tcp->net, error);
+        result = coll_net_start(tcp->net, mesh, &failure);
     tcp->started = result == ZERO_OK;
-    return result;
+    if (result == ZERO_OK)
+        return ZERO_OK;
+    coll_net_refuse(mesh, comm->rank, result, failure.message);
+    return zero_fail(error, result, "%s", failure.message);
 }
 
 /** The same with ranks that are yet to be met. */

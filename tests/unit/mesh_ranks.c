@@ -20,8 +20,8 @@ static void check(struct boot_verdict *verdict, bool condition, const char *what
         zero_fail(&verdict->error, ZERO_E_CORRUPT, "%s", what);
 }
 
-// Tells every peer who talks to whom, and hears the same, or that the meeting has failed after all:
-// rank 0 may have told this rank that all have met, and then not reach the next one.
+// Tells every peer who talks to whom, and hears the same, or that it has gone: rank 0 may have told
+// this rank that all have met, and then not reach the next one.
 static void talk(const struct boot_mesh *mesh, int rank, struct boot_verdict *verdict)
 {
     const uint64_t deadline_ns = base_clock_ns() + UINT64_C(20000000000);
