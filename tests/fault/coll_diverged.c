@@ -240,11 +240,19 @@ static void processes(void **state)
     sweep("shm");
 }
 
+static void connected(void **state)
+{
+    (void)state;
+    sweep("tcp:threads");
+    sweep("tcp");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads),
         cmocka_unit_test(processes),
+        cmocka_unit_test(connected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/hash.h"
+#include "collectives/boot/mesh.h"
+#include "tests/unit/port.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -202,6 +204,11 @@ const struct harm_operation harm_operations[] = {
 };
 const int harm_operation_count = sizeof harm_operations / sizeof *harm_operations;
 
+bool harm_differs(const char *transport, const struct harm_operation *operation)
+{
+    return !transport || !operation->opened_with; // nobody looks into another one's memory
+}
+
 /* ------------------------------------------------------------------ one rank */
 
 static void note_harm(void *user)
@@ -286,12 +293,14 @@ static bool is_steady(struct harm_rank *rank, const struct harm *harm,
     return steady && strcmp(error.message, verdict->message) == 0;
 }
 
-static void be_rank(const struct harm *harm, const char *job, int number)
+static void be_rank(const struct harm *harm, const char *job, const struct boot_master *master,
+                    int number)
 {
     struct verdict *verdict = &harm->shared->verdicts[number];
     struct harm_rank rank = {0};
     struct base_error error = {0};
-    const struct coll_config config = {.transport = "shm",
+    const struct coll_config config = {.transport = harm->transport ? harm->transport : "shm",
+                                       .master = master,
                                        .rank = number,
                                        .world = harm->world,
                                        .job = job,
@@ -325,7 +334,9 @@ void harm_start(struct harm *harm)
 {
     static unsigned jobs;
     char job[64];
+    struct boot_master master = {.address = "127.0.0.1", .source = "the test"};
     snprintf(job, sizeof job, "harm-%d-%u", (int)getpid(), jobs++);
+    harm->reserved = harm->transport ? port_reserve(&master.port) : -1;
     harm->shared =
         mmap(NULL, sizeof *harm->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (int rank = 0; rank < harm->world; rank++) {
@@ -333,7 +344,7 @@ void harm_start(struct harm *harm)
         if (harm->pids[rank] == 0) {
             // Also of what it becomes.
             alarm(PATIENCE_S + (harm->touched > 0 ? TOUCHING_S : 0));
-            be_rank(harm, job, rank);
+            be_rank(harm, job, harm->transport ? &master : NULL, rank);
             _exit(0);
         }
     }
@@ -390,6 +401,8 @@ bool harm_finish(struct harm *harm, zero_result result, const char *const *words
                 harm->shared->verdicts[rank].returned_ns - atomic_load(&harm->shared->harmed_ns);
     }
     munmap(harm->shared, sizeof *harm->shared);
+    if (harm->reserved >= 0)
+        close(harm->reserved);
     return good;
 }
 

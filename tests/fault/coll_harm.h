@@ -43,8 +43,12 @@ struct harm_operation {
 extern const struct harm_operation harm_operations[];
 extern const int harm_operation_count;
 
+/** Whether an operation is another one than its neighbours on a transport. */
+bool harm_differs(const char *transport, const struct harm_operation *operation);
+
 /** A job, and the harm that its rank `victim` comes to. */
 struct harm {
+    const char *transport; /**< "tcp": they meet at a port; NULL: "shm" */
     int world, victim;
     const struct harm_operation *operation;
     char fault[64];     /**< of base/fault.h, set in the victim; "": none, and */
@@ -54,6 +58,7 @@ struct harm {
     bool leaves_child; /**< the victim has forked a child that lives on */
 
     struct harm_shared *shared;
+    int reserved; /**< keeps the port from others */
     pid_t pids[HARM_RANKS];
 };
 

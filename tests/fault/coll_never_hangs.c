@@ -1,7 +1,10 @@
 // Each operation x each of its points x each way to go: every other rank returns an error in time
 // that names the rank, its operation and unit, the same on all.
+//
+// Argument: the transport, "tcp"; shared memory without.
 
 #include "tests/fault/coll_harm.h"
+#include "tests/sweep.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,6 +25,7 @@ static const uint64_t endless_ns = UINT64_C(12000000000);
 static const char *const points[] = {"post", "meet", "read", "done"};
 static const char *const actions[] = {"kill", "stop", "exit", "exec"};
 
+static const char *transport;
 static char problem[HARM_PROBLEM];
 
 /** A survivor can be starved on a machine with other things to do: no bound is tight. */
@@ -31,9 +35,13 @@ static bool finish(struct harm *harm)
     const bool stops = strstr(harm->fault, ":stop") != NULL;
     snprintf(rank, sizeof rank, stops ? "rank %d has given no sign of life" : "rank %d died",
              harm->victim);
-    // Before a call the last one is that before it.
-    const char *const called = strstr(harm->fault, ".post:") ? "" : harm->operation->point;
-    const char *const words[] = {rank, "its last call: ", called, harm->operation->label, NULL};
+    // Before a call the last one is that before it; and of a rank that is stopped, its network's
+    // thread with it, others may not have heard of the last one.
+    const bool unheard = transport && stops;
+    const char *const called =
+        unheard || strstr(harm->fault, ".post:") ? "" : harm->operation->point;
+    const char *const words[] = {rank, "its last call: ", called,
+                                 unheard ? "" : harm->operation->label, NULL};
     return harm_finish(harm, stops ? ZERO_E_TIMEOUT : ZERO_E_PEER, words, endless_ns - stall_ns,
                        NULL, problem);
 }
@@ -55,15 +63,17 @@ static void each_point(const char *action)
 {
     static struct harm jobs[1000];
     const bool stops = strcmp(action, "stop") == 0;
-    int count = 0;
+    int count = 0, cases = 0;
     for (int o = 0; o < harm_operation_count; o++)
         for (int p = 0; p < 4; p++) {
             const bool missing[] = {false, !harm_operations[o].meets, !harm_operations[o].reads,
                                     false};
-            if (missing[p])
+            if (missing[p] || !harm_differs(transport, &harm_operations[o]) ||
+                (transport && !test_takes(cases++)))
                 continue;
             struct harm *job = &jobs[count];
-            *job = (struct harm){.world = (int[]){3, 2, 4}[count % 3],
+            *job = (struct harm){.transport = transport,
+                                 .world = (int[]){3, 2, 4}[count % 3],
                                  .operation = &harm_operations[o],
                                  .stall_ns = stops ? stall_ns : endless_ns};
             // Every rank in turn, the ends of the ring among them.
@@ -99,8 +109,9 @@ static void another_program(void **state)
     each_point(actions[3]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    transport = argc > 1 ? argv[1] : NULL;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed),
         cmocka_unit_test(stopped),
