@@ -36,12 +36,12 @@ hydra)
 slurm)
     command -v srun >/dev/null && srun -n 1 true 2>/dev/null || skip "Slurm (srun)"
     name="Slurm"
-    start() { ranks="$1"; shift; srun -n "$ranks" "$@"; }
+    start() { ranks="$1"; shift; srun --nodes 1 --overcommit -n "$ranks" "$@"; }
     ;;
 torchrun)
     command -v torchrun >/dev/null || skip "torchrun"
     name="torchrun"
-    start() { ranks="$1"; shift; torchrun --no-python --nproc-per-node "$ranks" "$@"; }
+    start() { ranks="$1"; shift; torchrun --standalone --no-python --nproc-per-node "$ranks" "$@"; }
     ;;
 esac
 
