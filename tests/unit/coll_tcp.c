@@ -7,6 +7,7 @@
 #include "collectives/network/wire.h"
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
+#include "tests/unit/coll_relay.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -474,105 +475,17 @@ static void nonsense(void **state)
     }
 }
 
-/** Passes on what a rank sends to another one. */
-struct relay {
-    int from, to;
-    void (*change)(const struct net_header *header, unsigned char *rest); /**< or NULL */
-};
-
-static bool move_all(int socket, unsigned char *bytes, size_t count, bool send_them)
-{
-    for (size_t done = 0; done < count;) {
-        const ssize_t moved = send_them ? send(socket, bytes + done, count - done, MSG_NOSIGNAL)
-                                        : recv(socket, bytes + done, count - done, 0);
-        if (moved <= 0)
-            return false;
-        done += (size_t)moved;
-    }
-    return true;
-}
-
-static void *relay(void *user)
-{
-    enum { MOST = sizeof(union net_fixed) + COLL_SMALL_BYTES };
-    const struct relay *relay = user;
-    const size_t at = sizeof(struct net_header);
-    unsigned char *frame = malloc(at + MOST);
-    struct net_header header;
-    while (frame && move_all(relay->from, frame, at, false)) {
-        memcpy(&header, frame, at);
-        if (header.bytes > MOST || !move_all(relay->from, frame + at, header.bytes, false))
-            break;
-        if (relay->change)
-            relay->change(&header, frame + at);
-        if (!move_all(relay->to, frame, at + header.bytes, true))
-            break;
-    }
-    free(frame);
-    shutdown(relay->to, SHUT_WR);
-    return NULL;
-}
-
-typedef zero_result (*party_fn)(struct coll_comm *comm, struct base_error *error);
-
-struct party {
-    int rank, socket;
-    party_fn fn;
-    zero_result result;
-    struct base_error error;
-};
-
-static void *run_party(void *user)
-{
-    struct party *self = user;
-    int sockets[2];
-    char hosts[2][BOOT_HOST_BYTES] = {"here", "there"};
-    struct boot_mesh mesh = {2, sockets, hosts, NULL};
-    const struct coll_config config = {.transport = "tcp",
-                                       .rank = self->rank,
-                                       .world = 2,
-                                       .job = "coll-test-relay",
-                                       .name = "test",
-                                       .mesh = &mesh,
-                                       .timeout_ns = 20 * second};
-    struct coll_comm *comm;
-    sockets[self->rank] = -1;
-    sockets[1 - self->rank] = self->socket;
-    self->result = coll_open(&comm, &config, &self->error);
-    if (self->result == ZERO_OK)
-        self->result = self->fn(comm, &self->error);
-    coll_close(comm);
-    return NULL;
-}
-
-typedef void (*change_fn)(const struct net_header *header, unsigned char *rest);
-
 /** Two ranks, and what happens to what each sends; the first one's result, which is good only if
  * the other's is. */
 static zero_result run_relayed(party_fn fn, change_fn from_0, change_fn from_1,
                                struct base_error *error)
 {
-    int pairs[2][2];
-    struct party ranks[2] = {{.rank = 0, .fn = fn}, {.rank = 1, .fn = fn}};
-    pthread_t threads[4];
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pairs[rank]), 0);
-        ranks[rank].socket = pairs[rank][0];
-    }
-    struct relay relays[2] = {{pairs[0][1], pairs[1][1], from_0},
-                              {pairs[1][1], pairs[0][1], from_1}};
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, run_party, &ranks[i]), 0);
-        assert_int_equal(pthread_create(&threads[2 + i], NULL, relay, &relays[i]), 0);
-    }
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
-    for (int rank = 0; rank < 2; rank++)
-        close(pairs[rank][1]);
-    if (ranks[0].result == ZERO_OK && ranks[1].result != ZERO_OK)
-        fail_msg("rank 1 alone: %d: %s", ranks[1].result, ranks[1].error.message);
-    *error = ranks[0].error;
-    return ranks[0].result;
+    struct relayed job = {.fn = fn, .changes = {from_0, from_1}, .timeout_ns = 20 * second};
+    relay_run(&job);
+    if (job.results[0] == ZERO_OK && job.results[1] != ZERO_OK)
+        fail_msg("rank 1 alone: %d: %s", job.results[1], job.errors[1].message);
+    *error = job.errors[0];
+    return job.results[0];
 }
 
 static zero_result split_once(struct coll_comm *comm, struct base_error *error)
@@ -588,16 +501,18 @@ static unsigned char *verdict_in(const struct net_header *header, unsigned char 
     return header->type == NET_OPERATION && header->bytes > operation ? rest + operation : NULL;
 }
 
-static void no_such_room(const struct net_header *header, unsigned char *rest)
+static void no_such_room(struct net_header *header, unsigned char *rest, void *user)
 {
+    (void)user;
     const size_t room = COLL_GROUPS_MAX;
     if (verdict_in(header, rest))
         memcpy(verdict_in(header, rest), &room, sizeof room);
 }
 
 /** A failure whose message doesn't end. */
-static void endless_message(const struct net_header *header, unsigned char *rest)
+static void endless_message(struct net_header *header, unsigned char *rest, void *user)
 {
+    (void)user;
     const int32_t result = ZERO_E_LIMIT;
     unsigned char *verdict = verdict_in(header, rest);
     if (!verdict)
@@ -649,8 +564,9 @@ static zero_result go_on_met(struct coll_comm *comm, struct base_error *error)
     return go_on(comm, true, error);
 }
 
-static void first_room(const struct net_header *header, unsigned char *rest)
+static void first_room(struct net_header *header, unsigned char *rest, void *user)
 {
+    (void)user;
     const size_t room = 0;
     if (verdict_in(header, rest))
         memcpy(verdict_in(header, rest), &room, sizeof room);
@@ -680,14 +596,16 @@ static void one_place_for_two_groups(void **state)
                                        "another group's");
 }
 
-static void late_gone(const struct net_header *header, unsigned char *rest)
+static void late_gone(struct net_header *header, unsigned char *rest, void *user)
 {
+    (void)user;
     (void)rest;
     usleep(header->type == NET_GONE ? 50000 : 0);
 }
 
-static void late_meet(const struct net_header *header, unsigned char *rest)
+static void late_meet(struct net_header *header, unsigned char *rest, void *user)
 {
+    (void)user;
     (void)rest;
     usleep(header->type == NET_MEET ? 50000 : 0);
 }
