@@ -17,7 +17,7 @@
 /** Copies that are small leave the caches alone. */
 enum { LEAST_PAST = 256 * 1024 };
 
-enum { LEAST_SLICE = 32 * 1024, MOST_SLICE = 256 * 1024, SCRATCH = 1024 * 1024, HEADS = 4096 };
+enum { LEAST_SLICE = 32 * 1024, MOST_SLICE = 512 * 1024, SCRATCH = 2048 * 1024, HEADS = 4096 };
 
 /** One reader's wish for a piece of one owner's memory, in the reader's memory. */
 struct channel {
