@@ -500,17 +500,18 @@ static void damaged_records_alone_are_refused(void **state)
 
 /* ------------------------------------------------------------------ a disk that fails */
 
-/** A point of base/fault.h that fails once, by number, and whether something came of it. */
+/** A point of base/fault.h that fails, by number, and whether something came of it. */
 struct failing {
     const char *point;
     int stage, number;
+    bool lasts; // and goes on failing
     bool failed;
     uint8_t digest[16];
 };
 
 static void fault_of(const struct failing *failing, char fault[64])
 {
-    snprintf(fault, 64, "%s@%d", failing->point, failing->number);
+    snprintf(fault, 64, "%s@%d%s", failing->point, failing->number, failing->lasts ? "+" : "");
 }
 
 static bool fail_while_coming_back(struct team_rank *rank, void *user)
@@ -564,7 +565,8 @@ static void who_fails_to_come_back_can_do_so_again(void **state)
     }
 }
 
-// And with a checkpoint it goes on from that, or from the point, to the same end.
+// And with a checkpoint: the newer step is not given up for what fails once, and is for what goes
+// on failing; the end is the same.
 static bool fail_and_go_on(struct team_rank *rank, void *user)
 {
     struct failing *failing = user;
@@ -578,11 +580,13 @@ static bool fail_and_go_on(struct team_rank *rank, void *user)
     if (!toy_open(rank, &toy_odd) || !saved_fault(rank, fault))
         return false;
     TEAM_OK(rank, zero_resume(rank->z, temporary_path(&directory, "saved"), NULL, &loaded));
-    TEAM_CHECK(loaded.step == STEPS - (uint64_t)loaded.damaged);
-    TEAM_CHECK(loaded.recovered == !loaded.damaged);
     TEAM_OK(rank, zero_barrier(rank->z));
     if (rank->rank == 0)
         failing->failed = base_fault_fired() > 0;
+    TEAM_OK(rank, zero_barrier(rank->z));
+    TEAM_CHECK(loaded.damaged == (failing->lasts && failing->failed));
+    TEAM_CHECK(loaded.step == STEPS - (uint64_t)loaded.damaged);
+    TEAM_CHECK(loaded.recovered == !loaded.damaged);
     if (!saved_fault(rank, NULL) || !toy_train(rank, &toy_odd, 2 * STEPS - (int)loaded.step))
         return false;
     TEAM_OK(rank, zero_fingerprint(rank->z, digest));
@@ -591,25 +595,70 @@ static bool fail_and_go_on(struct team_rank *rank, void *user)
     return true;
 }
 
-static void who_fails_to_come_back_takes_a_checkpoint(void **state)
+static void fails_and_goes_on(struct failing *failing, const struct job *whole)
+{
+    struct job first = {.stage = failing->stage, .steps = STEPS, .saves = true, .dies = true};
+    run(RANKS, &first);
+    assert_true(team_run("threads", RANKS, fail_and_go_on, failing));
+    base_fault_set(NULL, NULL);
+    assert_memory_equal(failing->digest, whole->digest, sizeof whole->digest);
+    assert_int_equal(files_left(), 0);
+}
+
+static void a_step_is_not_given_up_for_one_failure(void **state)
 {
     (void)state;
     static const char *const points[] = {"offload.read", "io.read", "io.write"};
     const struct job whole = whole_of(RANKS, 1, 2 * STEPS);
     for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
         struct failing failing = {.point = points[i], .stage = 1, .failed = true};
-        while (failing.failed) {
-            struct job first = {.stage = 1, .steps = STEPS, .saves = true, .dies = true};
-            if (!test_takes(++failing.number))
-                continue;
-            run(RANKS, &first);
-            assert_true(team_run("threads", RANKS, fail_and_go_on, &failing));
-            base_fault_set(NULL, NULL);
-            assert_memory_equal(failing.digest, whole.digest, sizeof whole.digest);
-            assert_int_equal(files_left(), 0);
-        }
+        while (failing.failed)
+            if (test_takes(++failing.number))
+                fails_and_goes_on(&failing, &whole);
         assert_true(failing.number > 2);
     }
+}
+
+static void who_goes_on_failing_takes_a_checkpoint(void **state)
+{
+    (void)state;
+    const struct job whole = whole_of(RANKS, 1, 2 * STEPS);
+    for (int number = 1; number <= 4; number += 3) {
+        struct failing failing = {
+            .point = "offload.read", .stage = 1, .number = number, .lasts = true};
+        fails_and_goes_on(&failing, &whole);
+        assert_true(failing.failed);
+    }
+}
+
+// Without one, or where only the point was asked for, that stays for the next start.
+static bool fail_for_long(struct team_rank *rank, void *user)
+{
+    const struct failing *failing = user;
+    struct job job = {.stage = failing->stage};
+    const char *saved = failing->number % 2 ? temporary_path(&directory, "saved") : NULL;
+    char fault[64];
+    configure(&rank->config, &job);
+    rank->config.log_level = ZERO_OFF;
+    fault_of(failing, fault);
+    if (!toy_open(rank, &toy_odd) || !saved_fault(rank, fault))
+        return false;
+    TEAM_FAILS(rank, zero_resume(rank->z, saved, NULL, NULL), ZERO_E_CORRUPT, "-rank-");
+    return true;
+}
+
+static void who_goes_on_failing_can_come_back_later(void **state)
+{
+    (void)state;
+    left_behind(RANKS, 1);
+    for (int number = 1; number <= 2; number++) {
+        struct failing failing = {
+            .point = "offload.read", .stage = 1, .number = number, .lasts = true};
+        assert_true(team_run("threads", RANKS, fail_for_long, &failing));
+        base_fault_set(NULL, NULL);
+        assert_int_equal(files_left(), RANKS);
+    }
+    goes_on(RANKS, 1, STEPS, true, NULL);
 }
 
 static bool fail_a_save(struct team_rank *rank, void *user)
@@ -732,7 +781,9 @@ int main(void)
         TEST(a_damaged_record_is_told),
         TEST(damaged_records_alone_are_refused),
         TEST(who_fails_to_come_back_can_do_so_again),
-        TEST(who_fails_to_come_back_takes_a_checkpoint),
+        TEST(a_step_is_not_given_up_for_one_failure),
+        TEST(who_goes_on_failing_takes_a_checkpoint),
+        TEST(who_goes_on_failing_can_come_back_later),
         TEST(a_save_that_cannot_read_fails_alone),
         TEST(a_rank_without_io_uring_is_told),
     };

@@ -10,6 +10,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+/** At once, and after a second. */
+enum { RECOVER_TRIES = 3 };
 
 enum { PATH = CKPT_MAX_PATH + 64, BLOCK_BYTES = CKPT_BLOCK_ELEMENTS * sizeof(float) };
 
@@ -560,10 +564,25 @@ static zero_result prefer_point(zero_ctx *z, const struct candidates *candidates
     return sent ? eng_comm_failed(z, sent) : ZERO_OK;
 }
 
-/** Comes back at the recovery point; *done: it did, or nothing else is to be tried. */
+/** Comes back at the recovery point. What a disk refuses for a moment is asked for again: taking a
+ * checkpoint instead would be for good. */
+static zero_result recover_patiently(zero_ctx *z, struct load *job)
+{
+    const struct timespec pause = {.tv_sec = 1};
+    zero_result r = eng_tier_recover(z, job->call, &job->changed);
+    for (int tries = 1; r == ZERO_E_IO && !z->fatal && tries < RECOVER_TRIES; tries++) {
+        base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s; trying again", z->error.message);
+        if (tries > 1)
+            nanosleep(&pause, NULL);
+        r = eng_tier_recover(z, job->call, &job->changed);
+    }
+    return r;
+}
+
+/** The same; *done: it did, or nothing else is to be tried. */
 static zero_result recover(zero_ctx *z, struct load *job, bool *done)
 {
-    zero_result r = eng_tier_recover(z, job->call, &job->changed);
+    zero_result r = recover_patiently(z, job);
     *done = !is_damage(z, job, r);
     if (!r)
         job->recovered = true;
