@@ -264,13 +264,13 @@ ZERO_API zero_result zero_load(zero_ctx *z, const char *path, const zero_load_op
  * that it has not: all of a checkpoint is checked before a value changes, and read twice.
  *
  * A recovery point that is as new as the newest checkpoint, or newer, by its step, comes before it:
- * result->recovered is 1. Where its disk fails (ZERO_E_IO) it is tried again, at once and after a
- * second; if that is in vain, or it is damaged, that is a warning, and the newest checkpoint takes
- * its place for good: a job whose disk is gone goes on with nobody there. directory NULL: nothing
- * else will do: then the error is this call's, fatal, and the point stays for the next start, as
- * it does where there is no checkpoint. ZERO_NOT_FOUND: there is none, or this job has stepped
- * already. ZERO_E_CORRUPT: there is no checkpoint, and of a point not all
- * ranks have their part; nothing has changed. ZERO_E_INVALID: other blobs are attached than it has.
+ * result->recovered is 1. Where its disk fails it is tried again, at once and after a second. If
+ * that is in vain, or the point is damaged, that is a warning, and the newest checkpoint takes its
+ * place for good: a job whose disk is gone goes on with nobody there. directory NULL: nothing else
+ * will do; such a failure is ZERO_E_CORRUPT then, as it is where there is no checkpoint, fatal, and
+ * the point stays for the next start. ZERO_NOT_FOUND: there is none, or this job has stepped
+ * already. ZERO_E_CORRUPT: there is no checkpoint, and of a point not all ranks have their part;
+ * nothing has changed. ZERO_E_INVALID: other blobs are attached than it has.
  * Options mean nothing to it.
  */
 ZERO_API zero_result zero_resume(zero_ctx *z, const char *directory,

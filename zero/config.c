@@ -12,11 +12,15 @@
 
 // Variables that zero-run, launchers and tests set: known, but no keys.
 static const char *const other_variables[] = {
-    "ZERO_FAULT",    "ZERO_JOB",         "ZERO_LOCAL_RANK",  "ZERO_LOCAL_WORLD_SIZE",
-    "ZERO_OPTIONS",  "ZERO_METRICS_FD",  "ZERO_CONTROL_FD",  "ZERO_PLAN",
-    "ZERO_PLAN_FD",  "ZERO_PLAN_WORLD",  "ZERO_RANK",        "ZERO_WORLD_SIZE",
-    "ZERO_RESTARTS", "ZERO_FIRST_WORLD", "ZERO_MASTER_ADDR", "ZERO_MASTER_PORT",
-    "ZERO_SECRET",
+    "ZERO_FAULT",       "ZERO_JOB",
+    "ZERO_LOCAL_RANK",  "ZERO_LOCAL_WORLD_SIZE",
+    "ZERO_OPTIONS",     "ZERO_METRICS_FD",
+    "ZERO_CONTROL_FD",  "ZERO_PLAN",
+    "ZERO_PLAN_FD",     "ZERO_PLAN_WORLD",
+    "ZERO_RANK",        "ZERO_WORLD_SIZE",
+    "ZERO_RESTARTS",    "ZERO_FIRST_WORLD",
+    "ZERO_MASTER_ADDR", "ZERO_MASTER_PORT",
+    "ZERO_SECRET",      "ZERO_PLAN_LOCAL_WORLD",
 };
 
 // What zero_config has beside the keys: no option can set it for every context of a program.
@@ -209,10 +213,12 @@ static zero_result read_descriptor(const char *name, int *fd, struct base_error 
 
 static zero_result read_plan_mode(struct eng_config *config, struct base_error *error)
 {
-    int plan = 0, world = config->world;
+    int plan = 0, world = config->world, here = 0;
     zero_result result = read_number("ZERO_PLAN", 0, 1, &plan, error);
     if (!result)
         result = read_number("ZERO_PLAN_WORLD", 1, BOOT_WORLD_MAX, &world, error);
+    if (!result)
+        result = read_number("ZERO_PLAN_LOCAL_WORLD", 1, world, &here, error);
     if (!result)
         result = read_descriptor("ZERO_PLAN_FD", &config->plan_fd, error);
     if (!result)
@@ -223,7 +229,7 @@ static zero_result read_plan_mode(struct eng_config *config, struct base_error *
     if (config->plan) {
         config->rank = 0;
         config->world = world;
-        config->local_world = 0;
+        config->local_world = here;
         config->local_rank = -1;
     }
     if (config->plan || config->rank != 0)

@@ -177,8 +177,9 @@ static void judge(zero_ctx *z, const struct demand *demand)
 
 void eng_fit_look(zero_ctx *z)
 {
-    z->plan.fit.host_ranks = z->config.world;
-    // Whoever starts the ranks will do so where this process is.
+    // Whoever starts the ranks will do so where this process is, all of them or so many.
+    const int here = z->config.local_world;
+    z->plan.fit.host_ranks = here ? here : z->config.world;
     const struct demand demand = {
         .host = host_demand(z), .group = host_demand(z), .addresses = addresses(z)};
     base_memory_limits(&z->plan.fit.host, "");

@@ -95,7 +95,8 @@ struct eng_plan_disk {
     double disk_rate;   /**< bytes a second of reads and writes together; 0: not probed */
     double read_rate;   /**< of reads alone, */
     double latency_s;   /**< and how long a small one takes */
-    double memory_rate; /**< bytes a second that a rank's threads copy, read and written */
+    double memory_rate; /**< bytes a second that a rank's threads copy, read and written, while
+                             all of the host's do */
     struct eng_update_rate update;
     struct eng_codec_rate codec;
 };

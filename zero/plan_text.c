@@ -191,14 +191,15 @@ static void write_update(struct base_text *text, const struct eng_plan_disk *dis
                          const struct eng_expectation *expected)
 {
     char rate[32];
-    base_text_add(text, "  in memory    about %.3g s, as one rank alone copies %s a second\n",
-                  expected->memory_s, eng_human((uint64_t)disk->memory_rate, rate));
+    base_text_add(
+        text, "  in memory    about %.3g s, as a rank copies %s a second when all of the host do\n",
+        expected->memory_s, eng_human((uint64_t)disk->memory_rate, rate));
     if (disk->update.unknown)
         base_text_add(text, "  computing    not known: %s\n", disk->update.unknown);
     else
         base_text_add(text,
                       "  computing    about %.3g s, as a rank updates %s of state a second in its "
-                      "caches\n",
+                      "caches when all do\n",
                       expected->compute_s, eng_human((uint64_t)disk->update.bytes_s, rate));
 }
 
@@ -323,7 +324,10 @@ static void write_host(struct base_text *text, const struct eng_plan *plan)
     char sum[32], least[32], most[32];
     const struct eng_spread *worst = &plan->peaks[eng_plan_worst(plan)];
     const int ranks = plan->fit.host_ranks ? plan->fit.host_ranks : plan->world;
-    base_text_add(text, "the host's %d rank%s together\n", ranks, ranks > 1 ? "s" : "");
+    base_text_add(text, "the host's %d ", ranks);
+    if (ranks < plan->world)
+        base_text_add(text, "of %d ", plan->world);
+    base_text_add(text, "rank%s together\n", plan->world > 1 ? "s" : "");
     base_text_add(text, "  need         %s", eng_human(eng_plan_of_host(plan, worst->sum), sum));
     if (plan->world > 1)
         base_text_add(text, ", each from %s to %s (rank %d)", eng_human(worst->least, least),

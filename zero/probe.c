@@ -72,6 +72,7 @@ struct block {
 
 struct updating {
     const zero_ctx *z;
+    struct base_pool *pool;
     const struct eng_group *group;
     zero_dtype dtype;   // of the tensor
     bool wide_weight;   // it has weights of fp32, and so many moments:
@@ -156,7 +157,7 @@ static double best_rate(struct updating *of, int threads)
     double best = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
         const uint64_t began = base_clock_ns();
-        base_pool_run(of->z->pool, (size_t)threads, update_task, of);
+        base_pool_run(of->pool, (size_t)threads, update_task, of);
         const double rate = 1e9 * bytes / (double)(base_clock_ns() - began);
         best = rate > best ? rate : best;
     }
@@ -173,16 +174,17 @@ static const char *why_unknown(const zero_ctx *z, const struct eng_param *param)
     return z->config.streamed ? "the GPU updates" : NULL;
 }
 
-zero_result eng_probe_update(const zero_ctx *z, struct eng_update_rate *rate,
-                             struct base_error *error)
+zero_result eng_probe_update(const zero_ctx *z, struct base_pool *pool,
+                             struct eng_update_rate *rate, struct base_error *error)
 {
     const struct eng_param *param = largest_that_trains(&z->model);
-    const int threads = base_pool_threads(z->pool);
+    const int threads = base_pool_threads(pool);
     *rate = (struct eng_update_rate){.unknown = why_unknown(z, param)};
     if (!param || rate->unknown)
         return ZERO_OK;
     struct updating of = {
         .z = z,
+        .pool = pool,
         .group = &z->model.groups[param->group],
         .dtype = param->dtype,
         .wide_weight = param->dtype == ZERO_F32 || !z->config.no_masters,

@@ -20,16 +20,16 @@ size_t eng_probe_bytes(int threads);
 zero_result eng_probe_memory(struct base_pool *pool, struct coll_comm *comm, double *rate,
                              struct base_error *error);
 
-/** What an update of the host's is without memory: how many bytes of state this rank's threads
- * update a second, read and written together, of a block that stays in their caches. By the
- * optimizer, and in the types, of the tensor with the most elements of those that train. */
+/** What an update of the host's is without memory: how many bytes of state threads update a second,
+ * read and written together, of a block that stays in their caches. By the optimizer, and in the
+ * types, of the tensor with the most elements of those that train. */
 struct eng_update_rate {
     double bytes_s;
     const char *unknown; /**< bytes_s is 0, for this reason; else NULL */
 };
 
-/** Finds it, in some 20 ms. ZERO_E_NOMEM. */
-zero_result eng_probe_update(const zero_ctx *z, struct eng_update_rate *rate,
-                             struct base_error *error);
+/** Finds it for a pool's threads, in some 20 ms; pool NULL: one. ZERO_E_NOMEM. */
+zero_result eng_probe_update(const zero_ctx *z, struct base_pool *pool,
+                             struct eng_update_rate *rate, struct base_error *error);
 
 #endif

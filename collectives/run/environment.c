@@ -24,6 +24,7 @@ static const char *const own_variables[] = {
     "ZERO_METRICS_FD",
     "ZERO_PLAN",
     "ZERO_PLAN_WORLD",
+    "ZERO_PLAN_LOCAL_WORLD",
     "ZERO_PLAN_FD",
     "ZERO_CONTROL_FD",
     "ZERO_RESTARTS",
@@ -110,11 +111,11 @@ static size_t add_special(char **list, size_t *count, const struct run_job *job,
         wanted++;
     }
     if (job->plan_fd >= 0) {
-        const int world = job->options->plan_world;
         add_number(list, count, "ZERO_PLAN", 1);
-        add_number(list, count, "ZERO_PLAN_WORLD", world ? world : job->options->ranks);
+        add_number(list, count, "ZERO_PLAN_WORLD", job->options->plan_world);
+        add_number(list, count, "ZERO_PLAN_LOCAL_WORLD", job->options->plan_here);
         add_number(list, count, "ZERO_PLAN_FD", job->plan_fd);
-        wanted += 3;
+        wanted += 4;
     }
     return wanted;
 }

@@ -159,7 +159,9 @@ static zero_result parse_option(struct run_options *options, int option, const c
     zero_result result = ZERO_OK;
     switch (option) {
     case 'n':
-        return parse_ranks(options, argument, error);
+        result = parse_ranks(options, argument, error);
+        options->plan_here = options->ranks;
+        break;
     case 'o':
         return add_setting(options, argument, error);
     case 'h':
@@ -233,12 +235,26 @@ static zero_result check_restarts(struct run_options *options, struct base_error
     return ZERO_OK;
 }
 
+// What a plan is for: the ranks that would be started, or some of more.
+static zero_result check_world(struct run_options *options, struct base_error *error)
+{
+    if (options->plan_world && !options->plan)
+        return zero_fail(error, ZERO_E_INVALID, "--world is for --plan only");
+    if (!options->plan_world)
+        options->plan_world = options->ranks;
+    if (!options->plan_here)
+        options->plan_here = options->plan_world;
+    if (options->plan_here > options->plan_world)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "-n %d: so many ranks of this host, but --world %d in all",
+                         options->plan_here, options->plan_world);
+    return ZERO_OK;
+}
+
 static zero_result check(struct run_options *options, struct base_error *error)
 {
     if (options->help || options->version)
         return ZERO_OK;
-    if (options->plan_world && !options->plan)
-        return zero_fail(error, ZERO_E_INVALID, "--world is for --plan only");
     if (options->plan && options->metrics)
         return zero_fail(error, ZERO_E_INVALID, "--plan runs no step, so --metrics has no effect");
     if (options->plan && options->trace)
@@ -247,7 +263,8 @@ static zero_result check(struct run_options *options, struct base_error *error)
         return zero_fail(error, ZERO_E_INVALID, "--explain starts nothing, but there is a program");
     if (!options->explain && !*options->program)
         return zero_fail(error, ZERO_E_INVALID, "no program given");
-    return check_restarts(options, error);
+    const zero_result result = check_world(options, error);
+    return result ? result : check_restarts(options, error);
 }
 
 zero_result run_options_parse(struct run_options *options, int argc, char **argv,

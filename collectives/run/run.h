@@ -77,7 +77,8 @@ struct run_options {
     int grace_s;   /**< from a request to stop to SIGTERM, and from there to SIGKILL */
     enum run_bind bind;
     bool plan, plan_json;
-    int plan_world; /**< 0: as many as ranks */
+    int plan_world; /**< ranks to plan for, */
+    int plan_here;  /**< and how many of them are on this host */
     bool explain;
     bool help, version;
     enum run_when prefix, color;

@@ -66,6 +66,7 @@ static void wrong_options_are_one_line(void **state)
         {{"-o", "=1", "true"}, "-o takes key=value"},
         {{"-o", "a=1\nb=2", "true"}, "-o takes key=value, not 'a=1?b=2'"},
         {{"--world", "4", "true"}, "--world is for --plan only"},
+        {{"-n", "5", "--plan", "--world", "4", "true"}, "-n 5: so many ranks of this host, but"},
         {{"--plan", "--metrics", "f", "true"}, "--metrics has no effect"},
         {{"--explain", "true"}, "--explain starts nothing"},
     };
@@ -454,19 +455,24 @@ static void plans_are_printed(void **state)
 {
     (void)state;
     struct run_command run;
-    RUN_SCRIPT(
-        &run,
-        "echo talk; echo \"$ZERO_PLAN $ZERO_PLAN_WORLD $WORLD_SIZE\" >>/proc/self/fd/$ZERO_PLAN_FD",
-        "-n", "4", "--plan");
+    RUN_SCRIPT(&run,
+               "echo talk; echo \"$ZERO_PLAN $ZERO_PLAN_WORLD $ZERO_PLAN_LOCAL_WORLD $WORLD_SIZE\" "
+               ">>/proc/self/fd/$ZERO_PLAN_FD",
+               "-n", "4", "--plan");
     assert_int_equal(run.status, 0);
-    assert_string_equal(run.out, "1 4 1\n");
+    assert_string_equal(run.out, "1 4 4 1\n");
     assert_string_equal(run.err, "talk\n");
     run_command_free(&run);
-    // A program may take ZERO_PLANNED for a failure: the plan is made all the same.
-    RUN_SCRIPT(&run, "echo \"for $ZERO_PLAN_WORLD\" >>/proc/self/fd/$ZERO_PLAN_FD; exit 1", "-n",
-               "4", "--plan", "--world", "64", "--prefix", "always");
+    // Of so many ranks all are here, or those of -n. A program may take ZERO_PLANNED for a failure:
+    // the plan is made all the same.
+    const char *both = "echo \"$ZERO_PLAN_LOCAL_WORLD of $ZERO_PLAN_WORLD\" "
+                       ">>/proc/self/fd/$ZERO_PLAN_FD; exit 1";
+    RUN_SCRIPT(&run, both, "--plan", "--world", "64");
+    assert_string_equal(run.out, "64 of 64\n");
+    run_command_free(&run);
+    RUN_SCRIPT(&run, both, "-n", "4", "--plan", "--world", "64", "--prefix", "always");
     assert_int_equal(run.status, 0);
-    assert_string_equal(run.out, "for 64\n");
+    assert_string_equal(run.out, "4 of 64\n");
     assert_string_equal(run.err, "");
     run_command_free(&run);
 

@@ -36,7 +36,7 @@ grep -Eq ' in memory at once, in (2 MiB pages \((reserved|transparent)\)|4 KiB p
     grep -Eq '^  io           (uring|threads|sync), (past the cache in units of [0-9]+ bytes|through the cache: this file system has no O_DIRECT)$' "$dir/plan" &&
     grep -q '^  a step       [0-9.]* .* read and [0-9.]* .* written by all ranks: about ' "$dir/plan" &&
     grep -Eq '^  compress     auto, by [1-4] threads?: to 0\.[0-9]+ of ' "$dir/plan" &&
-    grep -Eq '^  in memory    about [0-9.e+-]+ s, as one rank alone copies [0-9.]+ .iB a second$' "$dir/plan" &&
+    grep -Eq '^  in memory    about [0-9.e+-]+ s, as a rank copies [0-9.]+ .iB a second when all of the host do$' "$dir/plan" &&
     grep -Eq '^  computing    about [0-9.e+-]+ s, as a rank updates [0-9.]+ .iB of state a ' "$dir/plan" &&
     grep -Eq '^  expected     about [0-9.e+-]+ s a step, beside forward and backward; the limit is (the disk|memory|computing|compression)$' "$dir/plan" &&
     grep -Eq '^  prefetch     4 units ahead, (enough: .* late|too few: .* prefetch_units=[0-9]+ would be enough)$' "$dir/plan" || {
@@ -55,6 +55,16 @@ grep -q '"pages": "4 KiB pages",' "$dir/plan" && grep -q '"direct_unit": 0,' "$d
 # JSON, of a world that is not there.
 "$zero_run" --plan=json --world 7 -o stage=3 -- "$@" >"$dir/plan" 2>"$dir/said"
 grep -q '"world": 7,' "$dir/plan" || { echo "no JSON:" && cat "$dir/plan" && exit 1; }
+
+# Of several hosts: what ranks that are elsewhere need is not asked of this one.
+"$zero_run" --plan=json --world 7 -n 3 -o stage=3 -- "$@" >"$dir/plan" 2>"$dir/said"
+grep -q '"ranks_here": 3,' "$dir/plan" && grep -q '"transport": "tcp",' "$dir/plan" || {
+    echo "not a plan of several hosts:" && cat "$dir/plan" "$dir/said" && exit 1
+}
+"$zero_run" --plan --world 7 -n 3 -o stage=3 -- "$@" >"$dir/plan" 2>"$dir/said"
+grep -q "^the host's 3 of 7 ranks together$" "$dir/plan" || {
+    echo "not said how many are here:" && cat "$dir/plan" "$dir/said" && exit 1
+}
 
 status=0
 "$zero_run" --plan -o memory_limit=4KiB -- "$@" >"$dir/plan" 2>"$dir/said" || status=$?

@@ -208,6 +208,31 @@ void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
         disk->found += eng_plan_of_host(&z->plan, z->plan.files[i].bytes.sum);
 }
 
+/** How many threads all ranks of this host have, as far as there are processors for them. */
+static int threads_here(const zero_ctx *z)
+{
+    const int each = z->config.cpu_threads, most = z->config.allowed_cpus;
+    const int64_t all = (int64_t)z->plan.fit.host_ranks * each;
+    return most < each ? each : all < most ? (int)all : most;
+}
+
+/** What the ranks of this host, which step at the same time, do with its memory and processors: a
+ * rank's part of it. */
+static zero_result probe_ranks(const zero_ctx *z, struct eng_plan_disk *disk,
+                               struct base_error *error)
+{
+    struct base_pool *pool;
+    zero_result r = base_pool_create(&pool, threads_here(z), error);
+    if (!r)
+        r = eng_probe_memory(pool, NULL, &disk->memory_rate, error);
+    if (!r)
+        r = eng_probe_update(z, pool, &disk->update, error);
+    disk->memory_rate /= z->plan.fit.host_ranks;
+    disk->update.bytes_s /= z->plan.fit.host_ranks;
+    base_pool_destroy(pool);
+    return r;
+}
+
 zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error)
 {
     const struct off_probe_config config = {.directory = z->config.nvme_dir,
@@ -223,9 +248,7 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
     disk->direct_unit = probe.direct_unit;
     disk->pages = r ? NULL : off_pages_text(probe.pages);
     if (!r)
-        r = eng_probe_memory(z->pool, NULL, &disk->memory_rate, error);
-    if (!r)
-        r = eng_probe_update(z, &disk->update, error);
+        r = probe_ranks(z, disk, error);
     return r ? r : eng_codec_probe(&disk->codec, error);
 }
 
