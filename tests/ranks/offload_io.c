@@ -1,12 +1,16 @@
 // State, working copies and sums in files, by whatever way the kernel moves them: the same bits as
-// in memory, past the cache and through it, and what it cuts short or puts off is counted.
+// in memory, past the cache and through it, and what it cuts short or puts off is counted. Saves
+// find damage.
 #include "base/fault.h"
-#include "tests/ranks/toy.h"
+#include "tests/ranks/saved.h"
 #include "tests/unit/temporary.h"
 
+#include <fcntl.h>
+#include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -34,6 +38,18 @@ static int tear_down(void **state)
     return 0;
 }
 
+static void configure(zero_config *config, int stage)
+{
+    config->stage = stage;
+    config->micro_batches = toy_odd.micro_batches;
+    config->log_level = ZERO_OFF;
+    config->offload_optimizer = "nvme";
+    config->offload_params = "nvme";
+    config->offload_grads = "nvme";
+    config->nvme_dir = directory.directory;
+    config->tile_bytes = 65536;
+}
+
 static bool work(struct team_rank *rank, void *user)
 {
     struct job *job = user;
@@ -41,13 +57,10 @@ static bool work(struct team_rank *rank, void *user)
     zero_statistics *stats = &job->stats[rank->rank];
     uint8_t digest[16];
     toy.dtype = ZERO_BF16;
-    rank->config.stage = 3;
     rank->config.micro_batches = toy.micro_batches;
-    rank->config.offload_optimizer = job->in_memory ? NULL : "nvme";
-    rank->config.offload_params = job->in_memory ? NULL : "nvme";
-    rank->config.offload_grads = job->in_memory ? NULL : "nvme";
-    rank->config.nvme_dir = job->in_memory ? NULL : directory.directory;
-    rank->config.tile_bytes = job->in_memory ? 0 : 65536;
+    rank->config.stage = 3;
+    if (!job->in_memory)
+        configure(&rank->config, 3);
     if (!toy_open(rank, &toy) || !toy_train(rank, &toy, STEPS))
         return false;
     TEAM_OK(rank, zero_fingerprint(rank->z, digest));
@@ -122,12 +135,62 @@ static void what_is_repeated_is_counted(void **state)
     }
 }
 
+/* ------------------------------------------------------------------ damage */
+
+// Changes a byte of every page of the latter half of a rank's state: there are tiles only.
+static bool damage(int rank)
+{
+    char pattern[128];
+    glob_t found;
+    struct stat status;
+    snprintf(pattern, sizeof pattern, "%s/*-rank-%d.slots", directory.directory, rank);
+    TEAM_CHECK(glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc == 1);
+    const int fd = open(found.gl_pathv[0], O_RDWR);
+    globfree(&found);
+    TEAM_CHECK(fd >= 0 && fstat(fd, &status) == 0);
+    for (off_t at = status.st_size / 8192 * 4096; at < status.st_size; at += 4096) {
+        char byte;
+        TEAM_CHECK(pread(fd, &byte, 1, at) == 1);
+        byte ^= 1;
+        TEAM_CHECK(pwrite(fd, &byte, 1, at) == 1);
+    }
+    close(fd);
+    return true;
+}
+
+static bool save_damage(struct team_rank *rank, void *user)
+{
+    const int victim = *(const int *)user;
+    configure(&rank->config, 2);
+    if (!toy_open(rank, &toy_odd) || !toy_train(rank, &toy_odd, 2))
+        return false;
+    TEAM_OK(rank, zero_barrier(rank->z));
+    TEAM_CHECK(rank->rank != victim || damage(victim));
+    TEAM_OK(rank, zero_barrier(rank->z));
+    zero_result r = zero_save(rank->z, directory.directory, NULL);
+    if (!r)
+        r = zero_save_wait(rank->z);
+    TEAM_FAILS(rank, r, ZERO_E_CORRUPT, "is not what was written there");
+    TEAM_FAILS(rank, zero_load(rank->z, temporary_path(&directory, "step-00000002"), NULL, NULL),
+               ZERO_NOT_FOUND, "step-00000002");
+    return true;
+}
+
+// No checkpoint is made of what has changed in the file since it was written.
+static void a_save_finds_damage(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < RANKS; victim++)
+        assert_true(team_run("threads", RANKS, save_damage, &victim));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(files_may_go_through_the_cache, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_file_is_counted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_repeated_is_counted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_save_finds_damage, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("offload_io", tests, NULL, NULL);
 }
