@@ -693,27 +693,34 @@ static zero_result check_left(struct off_slots *slots, uint64_t size, struct bas
     return result;
 }
 
+// Looks for records in a file of the right size.
+static zero_result look_again(struct off_slots *slots, struct base_error *error)
+{
+    for (size_t i = 0; i < slots->tile_count; i++)
+        slots->tiles[i].filled = true;
+    const zero_result result = find_records(slots, error);
+    return result || slots->found_count > 0 ? result : check_left(slots, slots->file_bytes, error);
+}
+
+static zero_result begin_anew(struct off_slots *slots, uint64_t size, struct base_error *error)
+{
+    zero_result result = check_left(slots, size, error);
+    if (!result) // what is left by then is not to be taken for a record
+        result = base_truncate(slots->file.fd, 0, slots->file.path, error);
+    return result ? result : allocate_file(slots, slots->file_bytes, error);
+}
+
 // Opens, locks, allocates, and looks for records.
 static zero_result prepare_file(struct off_slots *slots, const char *path, struct base_error *error)
 {
-    const struct off_file *file = &slots->file;
     uint64_t size = 0;
     zero_result result = take_file(slots, path, error);
     if (!result)
-        result = base_file_size(file->fd, &size, file->path, error);
-    if (!result && size == slots->file_bytes) {
-        for (size_t i = 0; i < slots->tile_count; i++)
-            slots->tiles[i].filled = true;
-        result = find_records(slots, error);
-        return result || slots->found_count > 0 ? result : check_left(slots, size, error);
-    }
+        result = base_file_size(slots->file.fd, &size, slots->file.path, error);
     if (!result)
-        result = check_left(slots, size, error);
-    if (!result) // what is left by then is not to be taken for a record
-        result = base_truncate(file->fd, 0, file->path, error);
-    if (!result)
-        result = allocate_file(slots, slots->file_bytes, error);
-    if (!result && slots->durable && slots->created) // its name, too
+        result =
+            size == slots->file_bytes ? look_again(slots, error) : begin_anew(slots, size, error);
+    if (!result && slots->durable && !slots->in_place) // its name, too, whoever has made it
         result = base_fsync_parent(path, error);
     return result;
 }
