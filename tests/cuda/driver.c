@@ -1,5 +1,6 @@
 #include "tests/cuda/driver.h"
 
+#include "tests/cuda/driver_inner.h"
 #include "tests/cuda/on_host.h"
 
 #include <pthread.h>
@@ -11,8 +12,6 @@
 #include <time.h>
 
 #include <cuda.h>
-
-#define EXPORTED __attribute__((visibility("default")))
 
 enum {
     MOST_ENTERED = 8,
@@ -30,23 +29,6 @@ enum {
 struct event {
     uint64_t recorded; // how often
     uint64_t reached[MOST_RECORDS];
-};
-
-enum kind { COPY, SET, KERNEL, CALL, RECORD, WAIT };
-
-struct work {
-    enum kind kind;
-    void *to;
-    const void *from;
-    size_t bytes;
-    int value;
-    const struct on_host_kernel *kernel;
-    size_t blocks;
-    void *argument; // this work's own
-    CUhostFn call;
-    void *user;
-    struct event *event;
-    uint64_t count; // of the event's
 };
 
 struct stream {
@@ -80,6 +62,8 @@ static struct {
     unsigned waits;
     const char *waited; // in this function
     uint32_t chance;
+    bool jams, jams_entering, jammed; // calls wait for the one of this thread's
+    pthread_t jammer;
     unsigned slow[CUDA_DRIVER_GPUS]; // microseconds that each MiB of a copy takes more
 } driver = {
     .mutex = PTHREAD_MUTEX_INITIALIZER,
@@ -237,6 +221,9 @@ static void *serve(void *argument)
 static CUresult outcome(const char *function)
 {
     pthread_mutex_lock(&driver.mutex);
+    const bool passes = !driver.jams_entering && strcmp(function, "cuCtxPushCurrent") == 0;
+    while (driver.jammed && !passes && !pthread_equal(driver.jammer, pthread_self()))
+        wait_for_change();
     const bool meant = driver.failing && strcmp(function, driver.failing) == 0;
     const bool fails = meant && driver.spared == 0;
     if (fails)
@@ -248,19 +235,24 @@ static CUresult outcome(const char *function)
     return status;
 }
 
-// The same of one that needs a context.
-static CUresult in_context(const char *function)
+CUresult driver_in_context(const char *function)
 {
     return current.depth > 0 ? outcome(function) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-// Gives work to a stream of the GPU entered.
-static CUresult give(const char *function, CUstream handle, const struct work *work)
+void driver_count_modules(unsigned change)
+{
+    pthread_mutex_lock(&driver.mutex);
+    driver.modules += change;
+    pthread_mutex_unlock(&driver.mutex);
+}
+
+CUresult driver_give(const char *function, CUstream handle, const struct work *work)
 {
     struct stream *stream = (struct stream *)(void *)handle;
     if (!stream || stream->gpu != entered())
         return CUDA_ERROR_INVALID_HANDLE;
-    const CUresult status = in_context(function);
+    const CUresult status = driver_in_context(function);
     if (status != CUDA_SUCCESS)
         return status;
     pthread_mutex_lock(&driver.mutex);
@@ -337,7 +329,7 @@ EXPORTED CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
     *least = LEAST_PRIORITY;
     *greatest = GREATEST_PRIORITY;
-    return in_context("cuCtxGetStreamPriorityRange");
+    return driver_in_context("cuCtxGetStreamPriorityRange");
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -352,7 +344,7 @@ EXPORTED CUresult cuMemAlloc(CUdeviceptr *memory, size_t bytes)
     *memory = 0;
     if (bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    const CUresult status = in_context("cuMemAlloc");
+    const CUresult status = driver_in_context("cuMemAlloc");
     if (status != CUDA_SUCCESS)
         return status;
     pthread_mutex_lock(&driver.mutex);
@@ -390,12 +382,26 @@ static bool is_copied(const struct memory *memory)
     return false;
 }
 
+// With everything else waiting, too.
+static void wait_for_streams(void)
+{
+    driver.jammed = true;
+    driver.jammer = pthread_self();
+    for (int i = 0; i < MOST_STREAMS; i++)
+        while (driver.streams[i] && !is_idle(driver.streams[i]))
+            wait_for_change();
+    driver.jammed = false;
+    pthread_cond_broadcast(&driver.changed);
+}
+
 EXPORTED CUresult cuMemFree(CUdeviceptr address)
 {
     void *memory = (void *)(uintptr_t)address; // NOLINT(performance-no-int-to-ptr)
     CUresult status = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver.mutex);
     count_wait("cuMemFree");
+    if (driver.jams)
+        wait_for_streams();
     for (int i = 0; i < MOST_MEMORIES; i++)
         if (driver.memories[i].address == memory) {
             if (is_copied(&driver.memories[i]))
@@ -428,7 +434,7 @@ EXPORTED CUresult cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
 {
     (void)flags;
     CUresult status =
-        memory && bytes > 0 ? in_context("cuMemHostRegister") : CUDA_ERROR_INVALID_VALUE;
+        memory && bytes > 0 ? driver_in_context("cuMemHostRegister") : CUDA_ERROR_INVALID_VALUE;
     if (status != CUDA_SUCCESS)
         return status;
     pthread_mutex_lock(&driver.mutex);
@@ -447,7 +453,7 @@ EXPORTED CUresult cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
 
 EXPORTED CUresult cuMemHostUnregister(void *memory)
 {
-    CUresult status = memory ? in_context("cuMemHostUnregister") : CUDA_ERROR_INVALID_VALUE;
+    CUresult status = memory ? driver_in_context("cuMemHostUnregister") : CUDA_ERROR_INVALID_VALUE;
     if (status != CUDA_SUCCESS)
         return status;
     pthread_mutex_lock(&driver.mutex);
@@ -489,7 +495,7 @@ EXPORTED CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, 
         .from = (void *)(uintptr_t)from, // NOLINT(performance-no-int-to-ptr)
         .bytes = bytes,
     };
-    return give("cuMemcpyAsync", stream, &copy);
+    return driver_give("cuMemcpyAsync", stream, &copy);
 }
 
 EXPORTED CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, size_t bytes,
@@ -501,7 +507,7 @@ EXPORTED CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, size_
         .value = value,
         .bytes = bytes,
     };
-    return give("cuMemsetD8Async", stream, &set);
+    return driver_give("cuMemsetD8Async", stream, &set);
 }
 
 /* ------------------------------------------------------------------ streams */
@@ -512,7 +518,7 @@ EXPORTED CUresult cuStreamCreateWithPriority(CUstream *handle, unsigned flags, i
     if (flags != CU_STREAM_NON_BLOCKING ||
         (priority != LEAST_PRIORITY && priority != GREATEST_PRIORITY))
         return CUDA_ERROR_INVALID_VALUE;
-    const CUresult status = in_context("cuStreamCreateWithPriority");
+    const CUresult status = driver_in_context("cuStreamCreateWithPriority");
     if (status != CUDA_SUCCESS)
         return status;
     struct stream *stream = calloc(1, sizeof *stream);
@@ -538,7 +544,7 @@ EXPORTED CUresult cuStreamSynchronize(CUstream handle)
     const struct stream *stream = (struct stream *)(void *)handle;
     if (!stream)
         return CUDA_ERROR_INVALID_HANDLE;
-    const CUresult status = in_context("cuStreamSynchronize");
+    const CUresult status = driver_in_context("cuStreamSynchronize");
     pthread_mutex_lock(&driver.mutex);
     count_wait("cuStreamSynchronize");
     const unsigned given = stream->given;
@@ -573,7 +579,7 @@ EXPORTED CUresult cuStreamDestroy(CUstream handle)
 EXPORTED CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *user)
 {
     const struct work call = {.kind = CALL, .call = function, .user = user};
-    return function ? give("cuLaunchHostFunc", stream, &call) : CUDA_ERROR_INVALID_VALUE;
+    return function ? driver_give("cuLaunchHostFunc", stream, &call) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ------------------------------------------------------------------ events */
@@ -583,7 +589,7 @@ EXPORTED CUresult cuEventCreate(CUevent *event, unsigned flags)
     *event = NULL;
     if (flags != CU_EVENT_DISABLE_TIMING)
         return CUDA_ERROR_INVALID_VALUE;
-    const CUresult status = in_context("cuEventCreate");
+    const CUresult status = driver_in_context("cuEventCreate");
     if (status != CUDA_SUCCESS)
         return status;
     *event = (CUevent)calloc(1, sizeof(struct event));
@@ -602,7 +608,7 @@ EXPORTED CUresult cuEventRecord(CUevent handle, CUstream stream)
     const uint64_t count = ++event->recorded;
     pthread_mutex_unlock(&driver.mutex);
     const struct work record = {.kind = RECORD, .event = event, .count = count};
-    const CUresult status = give("cuEventRecord", stream, &record);
+    const CUresult status = driver_give("cuEventRecord", stream, &record);
     pthread_mutex_lock(&driver.mutex);
     if (status != CUDA_SUCCESS)
         event->recorded--;
@@ -618,7 +624,7 @@ EXPORTED CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned fl
     pthread_mutex_lock(&driver.mutex);
     const struct work wait = {.kind = WAIT, .event = event, .count = event->recorded};
     pthread_mutex_unlock(&driver.mutex);
-    return give("cuStreamWaitEvent", stream, &wait);
+    return driver_give("cuStreamWaitEvent", stream, &wait);
 }
 
 EXPORTED CUresult cuEventQuery(CUevent handle)
@@ -626,7 +632,7 @@ EXPORTED CUresult cuEventQuery(CUevent handle)
     const struct event *event = (struct event *)(void *)handle;
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
-    const CUresult status = in_context("cuEventQuery");
+    const CUresult status = driver_in_context("cuEventQuery");
     pthread_mutex_lock(&driver.mutex);
     const bool reached = is_reached(event, event->recorded);
     pthread_mutex_unlock(&driver.mutex);
@@ -638,7 +644,7 @@ EXPORTED CUresult cuEventSynchronize(CUevent handle)
     const struct event *event = (struct event *)(void *)handle;
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
-    const CUresult status = in_context("cuEventSynchronize");
+    const CUresult status = driver_in_context("cuEventSynchronize");
     pthread_mutex_lock(&driver.mutex);
     count_wait("cuEventSynchronize");
     const uint64_t recorded = event->recorded;
@@ -666,65 +672,6 @@ EXPORTED CUresult cuEventDestroy(CUevent handle)
     return CUDA_SUCCESS;
 }
 
-/* ------------------------------------------------------------------ kernels */
-
-static void count_modules(unsigned change)
-{
-    pthread_mutex_lock(&driver.mutex);
-    driver.modules += change;
-    pthread_mutex_unlock(&driver.mutex);
-}
-
-EXPORTED CUresult cuModuleLoadData(CUmodule *module, const void *image)
-{
-    *module = NULL;
-    const CUresult status = image ? in_context("cuModuleLoadData") : CUDA_ERROR_INVALID_VALUE;
-    if (status != CUDA_SUCCESS)
-        return status;
-    *module = (CUmodule)(void *)&driver;
-    count_modules(1);
-    return CUDA_SUCCESS;
-}
-
-EXPORTED CUresult cuModuleUnload(CUmodule module)
-{
-    if (!module)
-        return CUDA_ERROR_INVALID_HANDLE;
-    count_modules(-1U);
-    return CUDA_SUCCESS;
-}
-
-EXPORTED CUresult cuModuleGetFunction(CUfunction *found, CUmodule module, const char *name)
-{
-    const struct on_host_kernel *kernel = on_host_find(name);
-    *found = (CUfunction)(void *)(uintptr_t)kernel;
-    if (!module || !kernel)
-        return CUDA_ERROR_NOT_FOUND;
-    return in_context("cuModuleGetFunction");
-}
-
-#ifndef CUDA_DRIVER_OLD
-EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigned blocks_y,
-                                 unsigned blocks_z, unsigned threads_x, unsigned threads_y,
-                                 unsigned threads_z, unsigned shared, CUstream stream,
-                                 void **arguments, void **extra)
-{
-    const struct on_host_kernel *kernel = (const struct on_host_kernel *)(const void *)function;
-    if (!kernel || !arguments || extra || shared || threads_x != kernel->threads ||
-        threads_y * threads_z != 1 || blocks_x == 0 || blocks_y * blocks_z != 1)
-        return CUDA_ERROR_INVALID_VALUE;
-    struct work launch = {.kind = KERNEL, .kernel = kernel, .blocks = blocks_x};
-    launch.argument = malloc(kernel->argument_bytes);
-    if (!launch.argument)
-        abort();
-    memcpy(launch.argument, arguments[0], kernel->argument_bytes);
-    const CUresult status = give("cuLaunchKernel", stream, &launch);
-    if (status != CUDA_SUCCESS)
-        free(launch.argument);
-    return status;
-}
-#endif
-
 /* ------------------------------------------------------------------ what tests ask */
 
 EXPORTED void cuda_driver_fail(const char *function, int status)
@@ -748,6 +695,22 @@ EXPORTED void cuda_driver_slow(int gpu, unsigned us)
     pthread_mutex_lock(&driver.mutex);
     driver.slow[gpu] = us;
     pthread_mutex_unlock(&driver.mutex);
+}
+
+EXPORTED void cuda_driver_jam(bool jams, bool entering)
+{
+    pthread_mutex_lock(&driver.mutex);
+    driver.jams = jams;
+    driver.jams_entering = entering;
+    pthread_mutex_unlock(&driver.mutex);
+}
+
+EXPORTED bool cuda_driver_jammed(void)
+{
+    pthread_mutex_lock(&driver.mutex);
+    const bool jammed = driver.jammed;
+    pthread_mutex_unlock(&driver.mutex);
+    return jammed;
 }
 
 EXPORTED unsigned cuda_driver_live(void)
@@ -778,7 +741,7 @@ EXPORTED CUresult cuMemGetInfo(size_t *free, size_t *all)
 {
     *all = (size_t)1 << 36;
     *free = *all - cuda_driver_bytes();
-    return in_context("cuMemGetInfo");
+    return driver_in_context("cuMemGetInfo");
 }
 
 EXPORTED unsigned cuda_driver_waits(const char **last)

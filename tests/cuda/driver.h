@@ -10,6 +10,7 @@
 #ifndef TESTS_CUDA_DRIVER_H
 #define TESTS_CUDA_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /** The library. */
@@ -27,6 +28,14 @@ typedef void (*cuda_driver_spare_fn)(unsigned calls);
  * it takes. */
 typedef void (*cuda_driver_slow_fn)(int gpu, unsigned us);
 #define CUDA_DRIVER_SLOW "cuda_driver_slow"
+
+/** From now on a call that frees memory waits until all streams have done what they were given, and
+ * as long as one does, all other calls wait for it, those that enter a GPU too, or not; or it does
+ * not any more. And whether one does. */
+typedef void (*cuda_driver_jam_fn)(bool jams, bool entering);
+#define CUDA_DRIVER_JAM "cuda_driver_jam"
+typedef bool (*cuda_driver_jammed_fn)(void);
+#define CUDA_DRIVER_JAMMED "cuda_driver_jammed"
 
 /** Memories, pinned ones of the host included, streams, events and modules that there are. */
 typedef unsigned (*cuda_driver_live_fn)(void);
