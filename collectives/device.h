@@ -24,8 +24,11 @@
  * A thread of each rank's watches what is under way: the transport's asynchronous errors, the
  * host's state, the deadline, and ranks that have left. Whatever it finds it aborts the
  * communicator, so that the streams go on, with nothing of use in the memory: a program that waits
- * for a stream of its own is not held by a rank that is dead. Those of a process that fail together
- * are aborted together, as NCCL wants it, which takes half a second where others are well. What
+ * for a stream of its own is not held by a rank that is dead. Nor is one in a call of the driver
+ * that waits for the whole device, such as cudaFree(), and that other calls wait for in turn; where
+ * one of these does so for longer than an operation may take, that is a failure. Communicators of a
+ * process that fail together are aborted together, as NCCL wants it, which takes half a second
+ * where others are well, and a second more where the caller itself is in a call of the driver. What
  * comes of the host's poison is in every call's result from then on. Each call is shown to the
  * other ranks: those that differ get ZERO_E_DIVERGED, which names both calls, as soon as the second
  * one is made, and a time-out names the ranks that have not come.
@@ -58,6 +61,7 @@ struct coll_device_config {
     /** Longest time for an operation from where its stream has come to it, for ranks to meet, and
      * for the end; as in coll_config. 0: the host's. */
     uint64_t timeout_ns;
+    uint64_t ending_ns; /**< the longest time for an end after a failure; 0: ten seconds */
     /** "nccl": an ncclComm_t, which is to be of the same ranks in the same order on the same
      * devices, and is otherwise left alone: what is made is beside it. NULL: none, on every rank or
      * on none. */
@@ -75,10 +79,11 @@ struct coll_device_config {
 /**
  * Joins the devices of all ranks. *Collective, ordered* over the host. *device is NULL after a
  * failure, which all ranks have, the lowest failed one's; the host is as before unless its ranks
- * could not tell each other. ZERO_E_UNSUPPORTED (no such transport in this build; its library is
- * missing or too old; there is no such device), ZERO_E_INVALID (arguments; `native` has other ranks
- * or another device), ZERO_E_DEVICE (what the transport says), ZERO_E_TIMEOUT, _NOMEM, and the
- * host's failures.
+ * could not tell each other. Where what was begun cannot be ended, *device is there for
+ * coll_device_close() alone, which says so. ZERO_E_UNSUPPORTED (no such transport in this build;
+ * its library is missing or too old; there is no such device), ZERO_E_INVALID (arguments; `native`
+ * has other ranks or another device), ZERO_E_DEVICE (what the transport says), ZERO_E_TIMEOUT,
+ * _NOMEM, and the host's failures.
  */
 zero_result coll_device_open(struct coll_device **device, const struct coll_device_config *config,
                              struct base_error *error);
@@ -112,7 +117,7 @@ zero_result coll_device_split(struct coll_device **device, struct coll_device *w
 /**
  * Leaves. Waits for what this rank has under way, and, as long as nothing fails, for the others to
  * finish it too; of a group also for what else is in its stream. After a failure only for the
- * abort, ten seconds at most: what cannot be ended then is left behind, with a word in the log, and
+ * abort, `ending_ns` at most: what cannot be ended then is left behind, with a word in the log, and
  * false is returned: coll_device_config.memory has to be left, too, for it is still in use. Whoever
  * starts something afterwards that needs this rank gets ZERO_E_PEER. Nothing of the caller's
  * streams may still wait for an operation. NULL is fine: true.
@@ -125,8 +130,10 @@ bool coll_device_close(struct coll_device *device);
 zero_result coll_device_alloc(void **memory, const char *transport,
                               const struct base_device *device, size_t bytes,
                               struct base_error *error);
-/** Frees it, when no coll_device has it any more; accepts NULL. */
-void coll_device_free(void *memory, const char *transport, const struct base_device *device);
+/** Frees it, when no coll_device has it any more; accepts NULL. ZERO_E_DEVICE: "nccl" could not,
+ * and it may still be there. */
+zero_result coll_device_free(void *memory, const char *transport, const struct base_device *device,
+                             struct base_error *error);
 
 /** Whether this build has a transport of that name. *Local.* */
 bool coll_device_has(const char *transport);

@@ -58,13 +58,14 @@ zero_result coll_device_alloc(void **memory, const char *transport,
     return found->alloc ? found->alloc(memory, bytes, error) : device->alloc(memory, bytes, error);
 }
 
-void coll_device_free(void *memory, const char *transport, const struct base_device *device)
+zero_result coll_device_free(void *memory, const char *transport, const struct base_device *device,
+                             struct base_error *error)
 {
     const struct coll_device_transport *found = find_transport(transport);
     if (memory && found && found->free)
-        found->free(memory);
-    else
-        device->free(memory);
+        return found->free(memory, error);
+    device->free(memory);
+    return ZERO_OK;
 }
 
 size_t coll_device_memory(const char *transport, int world, const struct coll_device_load *most)
@@ -117,6 +118,7 @@ static struct coll_device *allocate(const struct coll_device_config *config,
         .kind = config->device,
         .number = config->number,
         .timeout_ns = config->timeout_ns ? config->timeout_ns : host->family->timeout_ns,
+        .ending_ns = config->ending_ns ? config->ending_ns : DEVICE_ENDING_NS,
         .log = config->log,
         .compared = compared,
     };
@@ -160,11 +162,11 @@ static zero_result meet(struct coll_device *device, struct base_error *error)
     unsigned rounds = 0;
     zero_result result;
     for (;;) {
-        pthread_mutex_lock(&device->mutex);
+        pthread_mutex_lock(&device->calls);
         result = coll_failed(device->host)
                      ? coll_state(device->host, error) // and the link may be gone
                      : device->transport->ready(device->link, error);
-        pthread_mutex_unlock(&device->mutex);
+        pthread_mutex_unlock(&device->calls);
         if (result != ZERO_AGAIN)
             return result;
         for (int rank = 0; rank < device->host->world; rank++)
@@ -176,6 +178,22 @@ static zero_result meet(struct coll_device *device, struct base_error *error)
                              device->transport->name, (double)waited_ns * 1e-9);
         device_pause(&rounds);
     }
+}
+
+/** The link is there for others when there is something in it to end. */
+static zero_result make_link(struct coll_device *device, const struct coll_device_config *config,
+                             const unsigned char id[DEVICE_ID_BYTES], struct base_error *error)
+{
+    void *link = NULL;
+    pthread_mutex_lock(&device->calls);
+    const zero_result result = coll_failed(device->host)
+                                   ? coll_state(device->host, error)
+                                   : device->transport->join(&link, config, id, error);
+    pthread_mutex_lock(&device->mutex);
+    device->link = link;
+    pthread_mutex_unlock(&device->mutex);
+    pthread_mutex_unlock(&device->calls);
+    return result;
 }
 
 static zero_result join(struct coll_device *device, const struct coll_device_config *config,
@@ -195,11 +213,7 @@ static zero_result join(struct coll_device *device, const struct coll_device_con
     device_board_state(device, DEVICE_JOINING);
     result = device->kind->enter(device->number, &mine);
     if (!result) {
-        pthread_mutex_lock(&device->mutex);
-        result = coll_failed(device->host)
-                     ? coll_state(device->host, &mine)
-                     : device->transport->join(&device->link, config, id, &mine);
-        pthread_mutex_unlock(&device->mutex);
+        result = make_link(device, config, id, &mine);
         if (!result)
             result = meet(device, &mine);
         device->kind->leave();
@@ -214,11 +228,11 @@ static zero_result enroll_own(struct coll_device *device, const struct coll_devi
     zero_result result = device->kind->enter(device->number, error);
     if (result)
         return result;
-    pthread_mutex_lock(&device->mutex);
+    pthread_mutex_lock(&device->calls);
     result = coll_failed(device->host)
                  ? coll_state(device->host, error)
                  : device->transport->enroll(device->link, config->memory, config->bytes, error);
-    pthread_mutex_unlock(&device->mutex);
+    pthread_mutex_unlock(&device->calls);
     device->kind->leave();
     return result;
 }
@@ -226,13 +240,17 @@ static zero_result enroll_own(struct coll_device *device, const struct coll_devi
 /** With a link that is well and has nothing to do. */
 static void dismiss(struct coll_device *device)
 {
-    if (!device->transport->dismiss || device->kind->enter(device->number, NULL) != ZERO_OK)
+    struct base_error error = {.result = ZERO_OK};
+    if (!device->transport->dismiss)
         return;
-    pthread_mutex_lock(&device->mutex);
-    if (device->link && !coll_failed(device->host))
-        device->transport->dismiss(device->link);
-    pthread_mutex_unlock(&device->mutex);
-    device->kind->leave();
+    if (device->kind->enter(device->number, &error) == ZERO_OK) {
+        pthread_mutex_lock(&device->calls);
+        if (device->link && !coll_failed(device->host))
+            device->transport->dismiss(device->link, &error);
+        pthread_mutex_unlock(&device->calls);
+        device->kind->leave();
+    }
+    device_watch_log(device, &error);
 }
 
 /** Registers memory: where one rank has not, the others may not give theirs either. */
@@ -260,6 +278,22 @@ static zero_result enroll(struct coll_device *device, const struct coll_device_c
     return ZERO_OK;
 }
 
+/** What is there is still used, and stays as it is. */
+static void leave_behind(struct coll_device *device)
+{
+    base_logf(
+        device->log, ZERO_LOG_ERROR, "coll",
+        "%s: what rank %d has under way on %s can't be ended within %.1f s, and is left behind",
+        device->transport->name, coll_root_rank(device->host, device->host->rank), device->where,
+        (double)device->ending_ns * 1e-9);
+    device->left_behind = true;
+    if (!device->watched)
+        return;
+    pthread_mutex_lock(&device->mutex);
+    device->log = NULL; // its owner goes on
+    pthread_mutex_unlock(&device->mutex);
+}
+
 zero_result device_join(struct coll_device *device, struct coll_arena *arena,
                         const struct coll_device_config *config, struct base_error *error)
 {
@@ -284,10 +318,7 @@ bool device_discard(struct coll_device *device)
         device->kind->leave();
     }
     if (!ended) {
-        base_logf(device->log, ZERO_LOG_ERROR, "coll",
-                  "%s: what rank %d has under way on %s can't be ended, and is left behind",
-                  device->transport->name, coll_root_rank(device->host, device->host->rank),
-                  device->where);
+        leave_behind(device);
         whole->has_lost = true; // whose stream it may use
         return false;
     }
@@ -319,9 +350,7 @@ zero_result coll_device_open(struct coll_device **opened, const struct coll_devi
         result = coll_arena_create(config->host, sizeof *device->board, &arena, error);
     if (!result && device)
         result = device_join(device, arena, config, error);
-    if (result)
-        device_discard(device);
-    else
+    if (!result || (device && !device_discard(device)))
         *opened = device;
     return result;
 }
@@ -352,8 +381,7 @@ static void wait_for_others(struct coll_device *device)
     if (coll_failed(device->host) || device->kind->enter(device->number, NULL) != ZERO_OK)
         return;
     if (device->kind->event_record(device->behind, device->stream, NULL) == ZERO_OK)
-        while ((device_ending_is_on() ||
-                device->kind->event_query(device->behind, NULL) == ZERO_AGAIN) &&
+        while (device->kind->event_query(device->behind, NULL) == ZERO_AGAIN &&
                coll_progress(device->host) == ZERO_OK)
             device_pause(&rounds);
     device->kind->leave();
@@ -361,8 +389,8 @@ static void wait_for_others(struct coll_device *device)
 
 bool coll_device_close(struct coll_device *device)
 {
-    if (!device)
-        return true;
+    if (!device || device->left_behind)
+        return !device;
     wait_for_all(device);
     if (device->whole != device)
         wait_for_others(device);

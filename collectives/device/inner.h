@@ -6,12 +6,18 @@
  *   operations.c  what an operation is made of: the transport's calls
  *   order.c       tickets, events, streams
  *   board.c       what ranks show each other of their calls
- *   watch.c       the thread that sees what goes wrong, and ends what is under way
+ *   watch.c       the threads that see what goes wrong, and end what is under way
  *   ending.c      the links of a process, which end together
  *   staged.c      the transport through the host's memory
  *   nccl.c        the transport over NVIDIA's library, nccl_library.c that library
  *
- * Points of base/fault.h: device.thread (the watcher, EIO).
+ * Two threads look after what is under way. One asks the driver what is done. The other, the
+ * watcher, sees what goes wrong, and ends it; it calls nothing of the driver before that. For any
+ * call of the driver may have to wait, when another thread of the program is in one that waits for
+ * the device, such as cudaFree(), with the driver's lock: until the kernel ends that waits for a
+ * dead rank, which only the watcher can end.
+ *
+ * Points of base/fault.h: device.thread (each of the two, EIO).
  */
 #ifndef COLLECTIVES_DEVICE_INNER_H
 #define COLLECTIVES_DEVICE_INNER_H
@@ -29,22 +35,25 @@ enum {
 };
 #define DEVICE_HAS_LEFT "rank %d has left without it"
 
-/** How long an end may take. */
+/** How long an end may take, unless something else was said. */
 #define DEVICE_ENDING_NS UINT64_C(10000000000)
 
 _Static_assert(sizeof(struct coll_signature) % sizeof(uint64_t) == 0, "a call is whole words");
 
 /** Of links that end together. */
 struct device_ending {
-    void *link;
+    struct coll_device *device;
+    void *link;                 /**< NULL: there is none */
     struct device_ending *next; /**< NULL: this was the last one */
     bool has_begun, is_over;
+    bool was_in_use; /**< when it was halted somebody was in a call of it, or of the driver */
 };
 
 /**
  * What moves bytes among devices. All functions are called by a thread that has entered the device,
- * never by two at a time, and return soon; what they have begun may be in progress then, about
- * which `ready` is asked. Errors: ZERO_E_DEVICE, ZERO_E_PEER (what it says about another rank).
+ * never by two at a time but for `halt`, and return soon; what they have begun may be in progress
+ * then, about which `ready` is asked. Errors: ZERO_E_DEVICE, ZERO_E_PEER (what it says about
+ * another rank).
  */
 struct coll_device_transport {
     size_t size;        /**< sizeof(struct coll_device_transport) of the one who filled it */
@@ -61,7 +70,7 @@ struct coll_device_transport {
     /** Memory of the device entered that `enroll` takes; or ZERO_E_NOMEM. NULL: the device's own
      * will do. */
     zero_result (*alloc)(void **memory, size_t bytes, struct base_error *error);
-    void (*free)(void *memory);
+    zero_result (*free)(void *memory, struct base_error *error);
 
     /** Whether it can: loads what it needs, looks at config->native. ZERO_E_UNSUPPORTED,
      * ZERO_E_INVALID. */
@@ -72,19 +81,22 @@ struct coll_device_transport {
     zero_result (*join)(void **link, const struct coll_device_config *config,
                         const unsigned char id[DEVICE_ID_BYTES], struct base_error *error);
     /** ZERO_AGAIN while something is in progress, or what has gone wrong, be it long ago. Asked by
-     * the caller's thread until it is through, and by another one at any time. */
+     * the caller's thread until it is through, and by another one at any time: calls no driver. */
     zero_result (*ready)(void *link, struct base_error *error);
-    /** Ends everything and frees the links, whatever they are about; may take a while. No device
-     * is waited for before all have been told, but what the host does for a link may be. Of those
-     * that are entangled the thread has entered the device of one. */
-    void (*abort)(const struct device_ending *first);
+    /** Tells a link that it is over, also while another thread is in a call of it: what it has
+     * under way ends. Calls no driver and waits for no device; what the host does for the link may
+     * be waited for. NULL: it ends by itself. */
+    zero_result (*halt)(void *link, struct base_error *error);
+    /** Ends links that this thread has halted, and that nobody uses, and frees them; may take a
+     * while. Of those that are entangled the thread has entered the device of one. */
+    zero_result (*abort)(const struct device_ending *first, struct base_error *error);
 
     /** Registers memory of `alloc`, once, with a link that is ready: what it is given from now on
      * stays within. NULL: there is no such thing. */
     zero_result (*enroll)(void *link, void *memory, size_t bytes, struct base_error *error);
     /** Undoes it, if there is any, for a link that is well and has nothing under way. An abort does
      * that itself. */
-    void (*dismiss)(void *link);
+    zero_result (*dismiss)(void *link, struct base_error *error);
 
     /** What is given between these two is one launch. */
     zero_result (*begin)(void *link, struct base_error *error);
@@ -152,8 +164,7 @@ struct coll_device {
     int number;
     char where[DEVICE_WHERE_BYTES]; /**< "cuda 0" */
     char name[COLL_NAME_BYTES];     /**< in the flight recorder */
-    uint64_t timeout_ns;
-    const struct base_log *log;
+    uint64_t timeout_ns, ending_ns;
     void *memory; /**< that is registered; NULL: none is */
     size_t bytes; /**< of it */
     bool must_register;
@@ -164,15 +175,32 @@ struct coll_device {
     uint64_t *compared; /**< of every rank: operations whose calls were compared */
     struct device_operation operations[COLL_DEVICE_UNDER_WAY]; /**< number n at n modulo that */
 
-    pthread_mutex_t mutex; /**< for what follows, and calls of the transport */
+    /** For calls of the transport, and calls of the driver in order with them: held as long as
+     * those take, for ever perhaps. Before `mutex`. */
+    pthread_mutex_t calls;
+    /** For what follows. Who holds it calls neither. */
+    pthread_mutex_t mutex;
     pthread_cond_t news;
-    pthread_t watcher;
-    bool watched; /**< there is a watcher */
-    void *link;   /**< the transport's own; NULL: none, or it is being aborted */
+    pthread_t watcher, asker;
+    bool watched;   /**< there are the two */
+    unsigned there; /**< of them, in the device */
+    void *link; /**< the transport's own, changed with both mutexes; NULL: none, or it is over */
     uint64_t started, finished;
-    bool is_over; /**< nothing more is given to the transport, and nothing finishes */
-    bool aborted; /**< the watcher has done its last */
+    bool is_starting;           /**< the next one is being given */
+    uint64_t announced;         /**< the newest one whose stream tells when it has come to it */
+    uint64_t come_to;           /**< the newest one to which it is known to have come */
+    uint64_t questions;         /**< to the driver, and its answers: odd while it is asked */
+    bool is_over;               /**< nothing more is given to the transport, and nothing finishes */
+    bool aborted, through;      /**< the watcher, and the other one, have done their last */
+    bool left_behind;           /**< what was under way can't be ended */
+    const struct base_log *log; /**< NULL: none, or it is not there any more */
 };
+
+/** With the mutex: something is being given, or under way. */
+static inline bool device_is_busy(const struct coll_device *device)
+{
+    return device->is_starting || device->started > device->finished;
+}
 
 /** Of operation number `sequence`. */
 static inline struct device_operation *device_operation(struct coll_device *device,
@@ -240,12 +268,15 @@ zero_result device_order_open(struct coll_device *device, struct base_error *err
 /** False: there is still something under way. */
 bool device_order_close(struct coll_device *device);
 
-/** Counts what is done by now; with the mutex. Fails where the device does. */
+/** Counts what is done by now. Fails where the device does, and takes as long as that. */
 zero_result device_advance(struct coll_device *device);
 
+/** Tells who looks after it: the next operation is being given, or not any more. */
+void device_order_tell(struct coll_device *device, bool is_starting);
+
 /** Begins an operation, whose signature is new to all: shows it, and waits for room. Then the
- * transport is given what it is made of, with the mutex, which this takes and device_end() gives
- * back; so does an error. */
+ * transport is given what it is made of, with the mutex of calls, which this takes and device_end()
+ * gives back; so does an error. */
 zero_result device_begin(struct coll_device *device, const struct coll_signature *signature,
                          uint64_t bytes);
 
@@ -271,22 +302,20 @@ zero_result device_fail_timeout(struct coll_device *device, uint64_t sequence, u
 
 zero_result device_watch_start(struct coll_device *device, struct base_error *error);
 
-/** Ends everything: the transport is aborted, and the watcher. False: that takes too long, and it
- * still uses the device. */
+/** Ends everything: the transport is aborted, and the threads. False: that takes too long, and they
+ * still use the device. */
 bool device_watch_stop(struct coll_device *device);
+
+/** A word in the log about what is not among the results of anybody's call, if this is an error. */
+void device_watch_log(struct coll_device *device, const struct base_error *error);
 
 /* ------------------------------------------------------------------ ending.c */
 
 /** A device's link is there, or will be: those that fail later than others wait for its failure. */
 void device_ending_expect(const struct coll_device *device);
 
-/** Ends a device's link, NULL: there is none, and after a failure those of the process that fail
- * with it; returns when it is over. Expected, and not any more. */
-void device_ending_come(const struct coll_device *device, void *link);
-
-/** Whether links are being ended, and not for too long: calls of the driver may have to wait for
- * that, and whoever is in one does not see another device fail, for which it may have to wait in
- * turn. */
-bool device_ending_is_on(void);
+/** Ends a device's link, if there is one, and after a failure those of the process that fail with
+ * it; returns when it is over. Expected, and not any more. */
+void device_ending_come(struct coll_device *device);
 
 #endif

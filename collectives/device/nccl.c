@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+// How long a call may go on that was begun while its communicator was told that it is over.
+enum { SETTLING_MS = 1000 };
 
 _Static_assert(sizeof(ncclUniqueId) == DEVICE_ID_BYTES, "what is broadcast is the whole of it");
 
@@ -133,22 +137,44 @@ static zero_result nccl_ready(void *of, struct base_error *error)
     return state_of(link->comm, error);
 }
 
-/** In a group all are told before any is freed, for which its GPU has to be at rest. But each abort
+/** In a group, which nccl_abort() ends: what is aborted there is told at once, by memory that its
+ * kernels read, and freed at the group's end, for which its GPU has to be at rest. But each abort
  * waits for what its own communicator still does on the host, such as connecting ranks: that gives
  * up when it is told, unless it is in a call of the driver that waits for kernels of one whose turn
  * comes later. Whoever closes has a limit for that. */
-static void nccl_abort(const struct device_ending *first)
+static zero_result nccl_halt(void *of, struct base_error *error)
 {
-    const struct nccl_library *library = nccl_loaded();
-    library->group_start();
+    const struct link *link = of;
+    const zero_result result = done(nccl_loaded()->group_start(), "ncclGroupStart", NULL, error);
+    if (result || !link->comm)
+        return result;
+    return done(nccl_loaded()->abort(link->comm), "ncclCommAbort", NULL, error);
+}
+
+/** Until NCCL's own thread has done what it was given by somebody who did not know yet. */
+static void let_settle(const struct link *link)
+{
+    for (int i = 0; i < SETTLING_MS && state_of(link->comm, NULL) == ZERO_AGAIN; i++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+static zero_result nccl_abort(const struct device_ending *first, struct base_error *error)
+{
+    zero_result result = ZERO_OK;
     for (const struct device_ending *one = first; one; one = one->next) {
         const struct link *link = one->link;
-        if (link->comm)
-            library->abort(link->comm);
+        if (one->was_in_use && link && link->comm)
+            let_settle(link);
     }
-    library->group_end();
+    for (const struct device_ending *one = first; one; one = one->next)
+        if (one->link) {
+            const zero_result ended = done(nccl_loaded()->group_end(), "ncclGroupEnd of aborts",
+                                           NULL, result ? NULL : error);
+            result = result ? result : ended;
+        }
     for (const struct device_ending *one = first; one; one = one->next)
         base_free(one->link);
+    return result;
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -172,9 +198,9 @@ static zero_result nccl_alloc(void **memory, size_t bytes, struct base_error *er
     return done(status, call, NULL, error);
 }
 
-static void nccl_free(void *memory)
+static zero_result nccl_free(void *memory, struct base_error *error)
 {
-    nccl_loaded()->mem_free(memory);
+    return done(nccl_loaded()->mem_free(memory), "ncclMemFree", NULL, error);
 }
 
 static zero_result nccl_enroll(void *of, void *memory, size_t bytes, struct base_error *error)
@@ -190,12 +216,14 @@ static zero_result nccl_enroll(void *of, void *memory, size_t bytes, struct base
                      "NCCL_P2P_USE_CUDA_MEMCPY forbids it");
 }
 
-static void nccl_dismiss(void *of)
+static zero_result nccl_dismiss(void *of, struct base_error *error)
 {
     struct link *link = of;
-    if (link->enrolled)
-        nccl_loaded()->dismiss(link->comm, link->enrolled);
+    void *const enrolled = link->enrolled;
     link->enrolled = NULL;
+    return enrolled ? done(nccl_loaded()->dismiss(link->comm, enrolled), "ncclCommDeregister",
+                           link->comm, error)
+                    : ZERO_OK;
 }
 
 /* ------------------------------------------------------------------ operations */
@@ -282,6 +310,7 @@ const struct coll_device_transport coll_device_transport_nccl = {
     .identify = nccl_identify,
     .join = nccl_join,
     .ready = nccl_ready,
+    .halt = nccl_halt,
     .abort = nccl_abort,
     .enroll = nccl_enroll,
     .dismiss = nccl_dismiss,

@@ -37,7 +37,7 @@ static bool is_drained(struct coll_device *device)
     if (!device->behind || device->kind->event_record(device->behind, device->stream, NULL))
         return true;
     while (device->kind->event_query(device->behind, NULL) == ZERO_AGAIN) {
-        if (coll_waited(&clock) > DEVICE_ENDING_NS)
+        if (coll_waited(&clock) > device->ending_ns)
             return false;
         device_pause(&rounds);
     }
@@ -62,18 +62,24 @@ zero_result device_advance(struct coll_device *device)
 {
     struct base_error inner = {.result = ZERO_OK};
     zero_result result = ZERO_OK;
+    uint64_t next = 0;
+    pthread_mutex_lock(&device->mutex);
     // What an abort has ended has come to its events too.
-    while (!device->is_over && !device_ending_is_on() && device->finished < device->started) {
-        struct device_operation *next = device_operation(device, device->finished + 1);
-        result = device->kind->event_query(next->done, &inner);
-        if (result)
-            break;
-        control_end(device->host->family->control, next->record);
-        device->finished++;
+    while (!result && !device->is_over && device->finished < device->started) {
+        next = device->finished + 1;
+        struct device_operation *operation = device_operation(device, next);
+        pthread_mutex_unlock(&device->mutex);
+        result = device->kind->event_query(operation->done, &inner);
+        pthread_mutex_lock(&device->mutex);
+        if (result || device->is_over || device->finished + 1 != next) // another thread has seen it
+            continue;
+        control_end(device->host->family->control, operation->record);
+        device->finished = next;
     }
+    const bool fails = result < 0 && !device->is_over;
     device_board_finish(device, device->finished);
-    return result < 0 ? device_fail(device, result, device->finished + 1, "%s", inner.message)
-                      : ZERO_OK;
+    pthread_mutex_unlock(&device->mutex);
+    return fails ? device_fail(device, result, next, "%s", inner.message) : ZERO_OK;
 }
 
 /* ------------------------------------------------------------------ failures */
@@ -132,25 +138,47 @@ static zero_result wait_for_room(struct coll_device *device)
                : coll_device_wait(device, device->started + 1 - COLL_DEVICE_UNDER_WAY);
 }
 
+void device_order_tell(struct coll_device *device, bool is_starting)
+{
+    pthread_mutex_lock(&device->mutex);
+    device->is_starting = is_starting;
+    pthread_cond_broadcast(&device->news);
+    pthread_mutex_unlock(&device->mutex);
+}
+
+static zero_result announce(struct coll_device *device, uint64_t sequence, struct base_error *error)
+{
+    const zero_result result = device->kind->event_record(device_operation(device, sequence)->ready,
+                                                          device->stream, error);
+    pthread_mutex_lock(&device->mutex);
+    device->announced = result ? device->announced : sequence;
+    pthread_mutex_unlock(&device->mutex);
+    return result;
+}
+
 zero_result device_begin(struct coll_device *device, const struct coll_signature *signature,
                          uint64_t bytes)
 {
     struct base_error inner = {.result = ZERO_OK};
     const uint64_t sequence = device->started + 1;
     zero_result result = wait_for_room(device);
-    pthread_mutex_lock(&device->mutex);
+    pthread_mutex_lock(&device->calls);
     if (!result)
         result = coll_failed(device->host);
     if (!result) {
         device_board_call(device, signature, sequence);
         result = device_board_compare(device);
     }
-    if (!result && device->kind->event_record(device_operation(device, sequence)->ready,
-                                              device->stream, &inner) != ZERO_OK)
-        result = device_fail(device, inner.result, sequence, "%s", inner.message);
+    if (!result) {
+        device_order_tell(device, true);
+        if (announce(device, sequence, &inner) != ZERO_OK)
+            result = device_fail(device, inner.result, sequence, "%s", inner.message);
+        else
+            result = coll_failed(device->host); // it may have taken until then
+    }
     if (result) {
-        pthread_cond_broadcast(&device->news);
-        pthread_mutex_unlock(&device->mutex);
+        device_order_tell(device, false);
+        pthread_mutex_unlock(&device->calls);
         return result;
     }
     record(device, signature, sequence, bytes);
@@ -179,9 +207,9 @@ static zero_result settle(struct coll_device *device, uint64_t sequence)
         if (waited_ns > device->timeout_ns)
             return device_fail_timeout(device, sequence, waited_ns);
         coll_progress(device->host); // somebody may wait for that, and come here afterwards
-        pthread_mutex_unlock(&device->mutex);
+        pthread_mutex_unlock(&device->calls);
         device_pause(&rounds);
-        pthread_mutex_lock(&device->mutex);
+        pthread_mutex_lock(&device->calls);
     }
 }
 
@@ -197,12 +225,16 @@ zero_result device_end(struct coll_device *device, zero_result result,
     if (!result && device->kind->event_record(device_operation(device, sequence)->done,
                                               device->stream, &failed) != ZERO_OK)
         result = device_fail(device, failed.result, sequence, "%s", failed.message);
-    if (!result)
+    if (!result) {
+        pthread_mutex_lock(&device->mutex);
         device->started = sequence;
-    else
+        device->is_starting = false;
+        pthread_mutex_unlock(&device->mutex);
+    } else {
         coll_stop(device->host); // before the watcher frees what the host may know of it
-    pthread_cond_broadcast(&device->news);
-    pthread_mutex_unlock(&device->mutex);
+        device_order_tell(device, false);
+    }
+    pthread_mutex_unlock(&device->calls);
     if (ticket)
         *ticket = result ? 0 : sequence;
     return result;
@@ -257,8 +289,8 @@ zero_result coll_device_query(struct coll_device *device, uint64_t ticket)
     zero_result result = device->kind->enter(device->number, &inner);
     if (result)
         return device_fail(device, result, device->started, "%s", inner.message);
-    pthread_mutex_lock(&device->mutex);
     result = device_advance(device);
+    pthread_mutex_lock(&device->mutex);
     if (ticket <= device->finished)
         result = ZERO_OK;
     else if (!result && ticket > device->started)

@@ -76,7 +76,7 @@ static void wait_for_groups(const struct coll_device *whole, const struct coll_a
     struct coll_clock clock = {0};
     unsigned rounds = 0;
     while (!have_met(whole->host, arena) && coll_progress(whole->host) == ZERO_OK &&
-           coll_waited(&clock) < whole->timeout_ns + DEVICE_ENDING_NS)
+           coll_waited(&clock) < whole->timeout_ns + whole->ending_ns)
         device_pause(&rounds);
 }
 
@@ -120,6 +120,7 @@ zero_result coll_device_split(struct coll_device **opened, struct coll_device *w
         .device = whole->kind,
         .number = whole->number,
         .timeout_ns = whole->timeout_ns,
+        .ending_ns = whole->ending_ns,
         .memory = whole->memory,
         .bytes = whole->bytes,
         .must_register = whole->must_register,

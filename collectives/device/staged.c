@@ -78,14 +78,17 @@ static zero_result staged_join(void **to, const struct coll_device_config *confi
     return ZERO_OK;
 }
 
-static void staged_abort(const struct device_ending *only)
+static zero_result staged_abort(const struct device_ending *only, struct base_error *error)
 {
     struct link *link = only->link;
-    if (link->staging)
-        link->kind->stream_sync(link->stream, NULL); // which may be copying from there
+    if (!link)
+        return ZERO_OK;
+    const zero_result result = link->staging ? link->kind->stream_sync(link->stream, error)
+                                             : ZERO_OK; // which may be copying from there
     base_free(link->staging);
     base_free(link->moves);
     base_free(link);
+    return result;
 }
 
 /* ------------------------------------------------------------------ a launch */

@@ -262,7 +262,7 @@ static bool give_memory(struct device_rank *rank)
 
 static void take_memory(struct device_rank *rank)
 {
-    coll_device_free(rank->config.memory, rank->config.transport, rank->gpu);
+    coll_device_free(rank->config.memory, rank->config.transport, rank->gpu, NULL);
     rank->config.memory = NULL;
 }
 
@@ -320,7 +320,7 @@ static _Atomic int warnings;
 static void hear(void *user, zero_log_level level, const char *component, const char *message)
 {
     (void)component;
-    warnings += level == ZERO_LOG_WARN && strstr(message, user) != NULL;
+    warnings += level <= ZERO_LOG_WARN && strstr(message, user) != NULL;
 }
 
 // The last rank can't: all do without, or none goes on.
@@ -462,6 +462,79 @@ static void memory_is_registered_by_all_or_none(void **state)
         }
 }
 
+// An end that goes wrong, once it is known to nobody but the log.
+static bool ends_badly(struct device_rank *rank)
+{
+    char words[96];
+    snprintf(words, sizeof words, "nccl: rank %d on cuda %d: %s: ", rank->rank, rank->number,
+             (const char *)rank->of->user);
+    struct base_log log = {.sink = hear, .user = words, .level = ZERO_LOG_WARN};
+    rank->config.log = &log;
+    NEED(give_memory(rank) && opens_registered(rank) && warnings == 0);
+    NEED(closes(rank) && warnings == 1);
+    rank->config.log = NULL;
+    take_memory(rank);
+    return true;
+}
+
+static bool frees_what_is_none(struct device_rank *rank)
+{
+    struct base_error error = {.result = ZERO_OK};
+    NEED(give_memory(rank));
+    NEED(coll_device_free(rank, "nccl", rank->gpu, &error) == ZERO_E_DEVICE);
+    NEED(strstr(error.message, "ncclMemFree: "));
+    take_memory(rank);
+    return true;
+}
+
+static void ends_that_go_wrong(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 2; world++) {
+        assert_true(device_ranks_run(
+            &(struct device_ranks){
+                .world = world, .inject = "register=3", .bare = true, .user = "ncclCommDeregister"},
+            ends_badly));
+        assert_true(device_ranks_run(&(struct device_ranks){.world = world,
+                                                            .inject = "ending=2",
+                                                            .bare = true,
+                                                            .user = "ncclGroupEnd of aborts"},
+                                     ends_badly));
+    }
+    assert_true(device_ranks_run(
+        &(struct device_ranks){.world = 1, .bare = true, .complains = true}, frees_what_is_none));
+}
+
+// The last rank can't register, and then what has been begun does not end in time.
+static bool leaves_behind(struct device_rank *rank)
+{
+    struct base_error error = {.result = ZERO_OK};
+    struct base_log log = {.sink = hear, .user = "nccl: ", .level = ZERO_LOG_WARN};
+    rank->config.log = &log;
+    rank->config.must_register = true;
+    rank->config.ending_ns = UINT64_C(100000000);
+    NEED(give_memory(rank));
+    NEED(coll_device_open(&rank->device, &rank->config, &error) == ZERO_E_DEVICE);
+    NEED(strstr(error.message, "ncclCommRegister") && rank->device && warnings == 1);
+    NEED(!coll_device_close(rank->device)); // so its memory is left
+    rank->device = NULL;
+    usleep(600000); // it is over by then, and has said nothing to a log that may be gone
+    NEED(warnings == 1);
+    return true;
+}
+
+static void a_beginning_that_is_left_behind(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 2; world++)
+        assert_true(
+            device_ranks_run(&(struct device_ranks){.world = world,
+                                                    .inject = "register=1,ends=500,ending=2",
+                                                    .bare = true,
+                                                    .leaves = true},
+                             leaves_behind));
+}
+
 // Beneath a rank that dies: the abort ends what is registered.
 static bool dies_registered(struct device_rank *rank)
 {
@@ -546,6 +619,9 @@ static bool without_a_thread(struct device_rank *rank)
     struct coll_comm *group;
     if (rank->rank == rank->world - 1)
         NEED(base_fault_set("device.thread@1", NULL) == ZERO_OK);
+    NEED(opens_only(rank, ZERO_E_NOMEM, "no thread to watch cuda"));
+    if (rank->rank == rank->world - 1)
+        NEED(base_fault_set("device.thread@2", NULL) == ZERO_OK);
     NEED(opens_only(rank, ZERO_E_NOMEM, "no thread to watch cuda"));
     base_fault_set("", NULL);
     NEED(opens(rank) && make_group(rank, true, &group));
@@ -696,6 +772,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(two_ranks_on_one_gpu),
         cmocka_unit_test(a_communicator_of_the_program),
         cmocka_unit_test(memory_is_registered_by_all_or_none),
+        cmocka_unit_test(ends_that_go_wrong),
+        cmocka_unit_test(a_beginning_that_is_left_behind),
         cmocka_unit_test(what_is_registered_ends_with_a_dead_rank),
         cmocka_unit_test(what_is_not_to_be_had),
         cmocka_unit_test(calls_are_recorded),

@@ -2,6 +2,7 @@
 // is, and nothing is left. Over NCCL, or, if the argument says so, by the host.
 
 #include "tests/cuda/device_ranks.h"
+#include "tests/cuda/driver.h"
 #include "tests/cuda/leftovers.h"
 
 #include <pthread.h>
@@ -286,6 +287,113 @@ static void an_abort(void **state)
     assert_true(all_fail(&failure, is_aborted));
 }
 
+/* ------------------------------------------------------------------ the driver's lock */
+
+enum { WAITS_FOR_STREAM, WAITS_FOR_TICKET, STARTS_ANOTHER, STARTS_INSIDE, STUCK_WAYS };
+
+struct stuck {
+    int way; // in which the caller needs the driver meanwhile
+    bool dies;
+};
+
+struct freed {
+    struct device_rank *rank;
+    void *memory;
+};
+
+static void *free_it(void *argument)
+{
+    const struct freed *freed = argument;
+    const struct base_device *gpu = freed->rank->gpu;
+    if (gpu->enter(freed->rank->number, NULL) != ZERO_OK)
+        return NULL;
+    gpu->free(freed->memory);
+    gpu->leave();
+    return argument;
+}
+
+// All calls of the driver wait from now on, where it is the stand-in; on a GPU perhaps.
+static void await_jam(void)
+{
+    cuda_driver_jammed_fn jammed;
+    if (!cuda_driver_find(CUDA_DRIVER_JAMMED, &jammed)) {
+        usleep(100000);
+        return;
+    }
+    while (!jammed())
+        usleep(1000);
+}
+
+static void jam(bool jams, bool entering)
+{
+    cuda_driver_jam_fn function;
+    if (cuda_driver_find(CUDA_DRIVER_JAM, &function))
+        function(jams, entering);
+}
+
+static bool needs_the_driver(struct device_rank *rank, void *memory, uint64_t ticket,
+                             zero_result with)
+{
+    const struct stuck *stuck = rank->of->user;
+    if (stuck->way == WAITS_FOR_TICKET)
+        NEED(coll_device_wait(rank->device, ticket) == with);
+    if (stuck->way >= STARTS_ANOTHER) {
+        const zero_result result = exchange(rank, memory, 3, &ticket);
+        NEED(result == with);
+    }
+    return device_rank_sync(rank);
+}
+
+// A thread of the program frees memory, for which the driver waits until the GPU is at rest; so it
+// never is, for the last rank has died or stays away.
+static bool is_stuck(struct device_rank *rank)
+{
+    const struct stuck *stuck = rank->of->user;
+    const zero_result with = stuck->dies ? ZERO_E_PEER : ZERO_E_TIMEOUT;
+    const char *words = stuck->dies ? " died" : "to come";
+    struct freed freed = {.rank = rank};
+    void *memory = memory_of(rank), *through = NULL;
+    pthread_t thread;
+    uint64_t ticket;
+    NEED(first_one(rank, memory));
+    if (rank->rank == rank->world - 1) {
+        NEED(device_rank_meet(rank));
+        usleep(50000);
+        if (stuck->dies)
+            raise(SIGKILL);
+        return ends(rank, memory, with, words);
+    }
+    NEED(rank->gpu->alloc(&freed.memory, LARGE, NULL) == ZERO_OK);
+    NEED(exchange(rank, memory, 2, &ticket) == ZERO_OK);
+    NEED(coll_device_before(rank->device, ticket, rank->stream) == ZERO_OK);
+    jam(true, stuck->way != STARTS_INSIDE);
+    NEED(pthread_create(&thread, NULL, free_it, &freed) == 0);
+    await_jam();
+    NEED(device_rank_meet(rank));
+    NEED(needs_the_driver(rank, memory, ticket, with));
+    NEED(pthread_join(thread, &through) == 0 && through == &freed);
+    jam(false, false);
+    return ends(rank, memory, with, words);
+}
+
+static void a_program_that_waits_in_the_driver(void **state)
+{
+    (void)state;
+    if (transport)
+        skip(); // no kernel waits for another rank
+    for (int way = 0; way < STUCK_WAYS; way++)
+        for (int dies = 0; dies < 2; dies++) {
+            const struct stuck stuck = {way, dies};
+            const int world = 2 + way % (possible - 1);
+            assert_true(device_ranks_run(&(struct device_ranks){.world = world,
+                                                                .timeout_ns = dies ? 0 : short_ns,
+                                                                .killed = dies ? world : 0,
+                                                                .fails = true,
+                                                                .user = &stuck},
+                                         is_stuck));
+        }
+}
+
 /* ------------------------------------------------------------------ two of a process */
 
 // Beside a rank's own.
@@ -550,6 +658,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_rank_that_has_left),
         cmocka_unit_test(a_rank_that_dies),
         cmocka_unit_test(an_abort),
+        cmocka_unit_test(a_program_that_waits_in_the_driver),
         cmocka_unit_test(two_of_a_process),
         cmocka_unit_test(ranks_that_differ),
         cmocka_unit_test(arguments_that_cannot_be),

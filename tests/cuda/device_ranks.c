@@ -272,7 +272,7 @@ static bool be(struct coll_comm *comm, void *user)
     NEED(end(&self));
     if (threads)
         return true;
-    const bool good = left_nothing(run->ranks);
+    const bool good = run->ranks->leaves || left_nothing(run->ranks);
     cuda_end(); // a process that is forked does not exit()
     return good;
 }

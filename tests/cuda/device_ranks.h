@@ -23,6 +23,7 @@ struct device_ranks {
     bool complains;        /**< the double may, and where it fails too, */
     bool blameless;        /**< but not where this is set */
     bool bare;             /**< no collectives are opened */
+    bool leaves;           /**< something behind */
     const char *groups;    /**< the body runs in groups, backwards: the colour of each rank, '-' for
                                 one that is in none and leaves the body out; NULL: of all ranks */
     const void *user;

@@ -47,8 +47,9 @@ static bool set(struct nccl_faults *faults, const char *setting, size_t bytes)
         const char *name;
         unsigned *to;
     } numbers[] = {
-        {"polls", &faults->polls}, {"delay", &faults->delay_us}, {"error", &faults->error},
-        {"never", &faults->never}, {"status", &faults->status},  {"register", &faults->registers},
+        {"polls", &faults->polls},  {"delay", &faults->delay_us}, {"error", &faults->error},
+        {"never", &faults->never},  {"status", &faults->status},  {"register", &faults->registers},
+        {"ends", &faults->ends_ms}, {"ending", &faults->ending},
     };
     if (strcmp(name, "rank") == 0 || strcmp(name, "version") == 0) {
         *(name[0] == 'r' ? &faults->rank : &faults->version) = value;
@@ -669,15 +670,19 @@ static void await_rest(const struct ncclComm *comm)
     }
 }
 
-void nccl_end(struct ncclComm *first)
+ncclResult_t nccl_end(struct ncclComm *first)
 {
+    const unsigned ms = first ? first->faults.ends_ms : 0;
+    const ncclResult_t result = first ? (ncclResult_t)first->faults.ending : ncclSuccess;
     struct ncclComm *next;
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
     for (const struct ncclComm *comm = first; comm; comm = comm->ends)
         await_rest(comm);
     for (; first; first = next) {
         next = first->ends;
         retire(first);
     }
+    return result;
 }
 
 EXPORTED ncclResult_t ncclCommFinalize(ncclComm_t comm)
@@ -738,7 +743,5 @@ EXPORTED ncclResult_t ncclCommAbort(ncclComm_t comm)
     comm->ends = NULL;
     if (in_group)
         nccl_end_with_group(comm);
-    else
-        nccl_end(comm);
-    return ncclSuccess;
+    return in_group ? ncclSuccess : nccl_end(comm);
 }

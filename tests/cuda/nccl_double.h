@@ -51,7 +51,10 @@
  *     never=<n>        the rank does not come to its n-th operation
  *     rank=<r>         all this for rank r only
  *     version=<v>      what ncclGetVersion says, at once (22809)
- *     register=<n>     ncclCommRegister fails (1), or registers nothing and says so by NULL (2)
+ *     register=<n>     ncclCommRegister fails (1), or registers nothing and says so by NULL (2), or
+ *                      ncclCommDeregister fails (3)
+ *     ends=<ms>        the end of what is aborted takes so long (0), and
+ *     ending=<result>  returns this one of <nccl.h> (0)
  *
  * The environment says so too, before the first call.
  */

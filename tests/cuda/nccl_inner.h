@@ -83,7 +83,7 @@ void nccl_region_sleep(struct nccl_region *region, uint32_t bell);
 /* ------------------------------------------------------------------ communicators */
 
 struct nccl_faults {
-    unsigned polls, delay_us, error, status, never, registers;
+    unsigned polls, delay_us, error, status, never, registers, ends_ms, ending;
     int rank; // -1: all
     int version;
 };
@@ -190,7 +190,7 @@ ncclResult_t nccl_give(struct ncclComm *comm);
 bool nccl_in_group(const struct ncclComm *comm, bool *has_any);
 
 /** The end of communicators that were aborted in a group, or of one. */
-void nccl_end(struct ncclComm *first);
+ncclResult_t nccl_end(struct ncclComm *first);
 
 /** Ends it when this thread's group ends. */
 void nccl_end_with_group(struct ncclComm *comm);

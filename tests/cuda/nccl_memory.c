@@ -182,7 +182,7 @@ EXPORTED ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size
     pthread_mutex_unlock(&mutex);
     if (!is_ours) {
         result = nccl_refuse(comm, ncclInvalidArgument, "memory is registered that is not NCCL's");
-    } else if (comm->faults.registers > 0) {
+    } else if (comm->faults.registers == 1 || comm->faults.registers == 2) {
         result = comm->faults.registers == 1 ? ncclSystemError : ncclSuccess;
     } else {
         struct nccl_registration *made = registration_of(memory, bytes, false);
@@ -200,7 +200,7 @@ EXPORTED ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
         return result;
     result = deregister(comm, handle, false);
     nccl_leave(comm);
-    return result;
+    return result == ncclSuccess && comm->faults.registers == 3 ? ncclSystemError : result;
 }
 
 EXPORTED ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *at, size_t bytes,

@@ -250,8 +250,8 @@ EXPORTED ncclResult_t ncclGroupEnd(void)
     }
     struct ncclComm *const aborted = group.aborted;
     group.aborted = NULL;
-    nccl_end(aborted);
-    return result;
+    const ncclResult_t ended = nccl_end(aborted);
+    return result == ncclSuccess ? ended : result;
 }
 
 static struct nccl_operation operation_of(enum nccl_kind kind, const void *from, void *to,

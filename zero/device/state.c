@@ -300,6 +300,17 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     return r || !eng_config_moves(&z->config) ? r : device_peers_open(z, error);
 }
 
+static void free_memory(zero_ctx *z)
+{
+    struct device_state *state = z->device->state;
+    struct base_error error = {.result = ZERO_OK};
+    if (!eng_config_registers(&z->config))
+        z->device->ops->free(state->memory);
+    else if (coll_device_free(state->memory, z->config.device_transport, z->device->ops, &error))
+        base_logf(&z->log, ZERO_LOG_WARN, "core", "the GPU's memory is not freed: %s",
+                  error.message);
+}
+
 void device_state_free(zero_ctx *z)
 {
     struct eng_device *d = z->device;
@@ -312,10 +323,8 @@ void device_state_free(zero_ctx *z)
         d->ops->event_destroy(state->steps[i].judged);
     d->ops->unpin(state->pinned);
     d->ops->unpin(state->metric_memory);
-    if (!eng_config_registers(&z->config))
-        d->ops->free(state->memory);
-    else if (ended) // or what was left behind, peers included, still reads and writes it
-        coll_device_free(state->memory, z->config.device_transport, d->ops);
+    if (ended) // or what was left behind, peers included, still reads and writes it
+        free_memory(z);
     state->kernels->close(state->kernel_state);
     base_free(state->pinned);
     base_free(state->metric_memory);
