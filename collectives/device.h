@@ -118,9 +118,10 @@ zero_result coll_device_split(struct coll_device **device, struct coll_device *w
  * Leaves. Waits for what this rank has under way, and, as long as nothing fails, for the others to
  * finish it too; of a group also for what else is in its stream. After a failure only for the
  * abort, `ending_ns` at most: what cannot be ended then is left behind, with a word in the log, and
- * false is returned: coll_device_config.memory has to be left, too, for it is still in use. Whoever
- * starts something afterwards that needs this rank gets ZERO_E_PEER. Nothing of the caller's
- * streams may still wait for an operation. NULL is fine: true.
+ * false is returned: coll_device_config.memory has to be left, too, for it is still in use. So it
+ * is where a group was left behind, be it one that could not be made. Whoever starts something
+ * afterwards that needs this rank gets ZERO_E_PEER. Nothing of the caller's streams may still wait
+ * for an operation. NULL is fine: true.
  */
 bool coll_device_close(struct coll_device *device);
 

@@ -281,11 +281,12 @@ static zero_result enroll(struct coll_device *device, const struct coll_device_c
 /** What is there is still used, and stays as it is. */
 static void leave_behind(struct coll_device *device)
 {
-    base_logf(
-        device->log, ZERO_LOG_ERROR, "coll",
-        "%s: what rank %d has under way on %s can't be ended within %.1f s, and is left behind",
-        device->transport->name, coll_root_rank(device->host, device->host->rank), device->where,
-        (double)device->ending_ns * 1e-9);
+    if (!device->has_lost) // which has been told of
+        base_logf(device->log, ZERO_LOG_ERROR, "coll",
+                  "%s: what rank %d has under way on %s can't be ended within %.1f s, and is left "
+                  "behind",
+                  device->transport->name, coll_root_rank(device->host, device->host->rank),
+                  device->where, (double)device->ending_ns * 1e-9);
     device->left_behind = true;
     if (!device->watched)
         return;
@@ -307,11 +308,27 @@ zero_result device_join(struct coll_device *device, struct coll_arena *arena,
     return result;
 }
 
+/** The end of a group's link waits for what the whole and other groups have under way: here there
+ * is no limit for that, but their own. */
+static void wait_for_others(struct coll_device *device)
+{
+    unsigned rounds = 0;
+    if (coll_failed(device->host) || device->kind->enter(device->number, NULL) != ZERO_OK)
+        return;
+    if (device->kind->event_record(device->behind, device->stream, NULL) == ZERO_OK)
+        while (device->kind->event_query(device->behind, NULL) == ZERO_AGAIN &&
+               coll_progress(device->host) == ZERO_OK)
+            device_pause(&rounds);
+    device->kind->leave();
+}
+
 bool device_discard(struct coll_device *device)
 {
     if (!device)
         return true;
     struct coll_device *const whole = device->whole;
+    if (device_is_group(device) && device->board) // it may have a link
+        wait_for_others(device);
     bool ended = (!device->watched || device_watch_stop(device)) && !device->has_lost;
     if (ended && device->kind->enter(device->number, NULL) == ZERO_OK) {
         ended = device_order_close(device);
@@ -322,7 +339,7 @@ bool device_discard(struct coll_device *device)
         whole->has_lost = true; // whose stream it may use
         return false;
     }
-    if (whole != device)
+    if (device_is_group(device))
         atomic_fetch_sub(&whole->groups, 1);
     base_free(device->compared);
     base_free(device);
@@ -373,26 +390,12 @@ static void wait_for_all(struct coll_device *device)
     }
 }
 
-/** The end of a group's link waits for what the whole and other groups have under way: here there
- * is no limit for that, but their own. */
-static void wait_for_others(struct coll_device *device)
-{
-    unsigned rounds = 0;
-    if (coll_failed(device->host) || device->kind->enter(device->number, NULL) != ZERO_OK)
-        return;
-    if (device->kind->event_record(device->behind, device->stream, NULL) == ZERO_OK)
-        while (device->kind->event_query(device->behind, NULL) == ZERO_AGAIN &&
-               coll_progress(device->host) == ZERO_OK)
-            device_pause(&rounds);
-    device->kind->leave();
-}
-
 bool coll_device_close(struct coll_device *device)
 {
     if (!device || device->left_behind)
         return !device;
     wait_for_all(device);
-    if (device->whole != device)
+    if (device_is_group(device))
         wait_for_others(device);
     dismiss(device);
     device_board_state(device, DEVICE_LEFT);

@@ -50,8 +50,8 @@ struct device_ending {
 };
 
 /**
- * What moves bytes among devices. All functions are called by a thread that has entered the device,
- * never by two at a time but for `halt`, and return soon; what they have begun may be in progress
+ * What moves bytes among devices. All functions but `halt` are called by a thread that has entered
+ * the device, and never by two at a time; they return soon; what they have begun may be in progress
  * then, about which `ready` is asked. Errors: ZERO_E_DEVICE, ZERO_E_PEER (what it says about
  * another rank).
  */
@@ -202,6 +202,11 @@ static inline bool device_is_busy(const struct coll_device *device)
     return device->is_starting || device->started > device->finished;
 }
 
+static inline bool device_is_group(const struct coll_device *device)
+{
+    return device->whole != device;
+}
+
 /** Of operation number `sequence`. */
 static inline struct device_operation *device_operation(struct coll_device *device,
                                                         uint64_t sequence)
@@ -270,9 +275,6 @@ bool device_order_close(struct coll_device *device);
 
 /** Counts what is done by now. Fails where the device does, and takes as long as that. */
 zero_result device_advance(struct coll_device *device);
-
-/** Tells who looks after it: the next operation is being given, or not any more. */
-void device_order_tell(struct coll_device *device, bool is_starting);
 
 /** Begins an operation, whose signature is new to all: shows it, and waits for room. Then the
  * transport is given what it is made of, with the mutex of calls, which this takes and device_end()

@@ -14,7 +14,7 @@ static struct coll_signature signature_of(const struct coll_device *device, enum
     memset(&signature, 0, sizeof signature);
     signature.kind = kind;
     signature.number = label->number;
-    if (device->whole != device)
+    if (device_is_group(device))
         signature.first = device->whole->started;
     if (label->what)
         memcpy(signature.what, label->what, strnlen(label->what, sizeof signature.what - 1));

@@ -7,15 +7,10 @@
 
 /* ------------------------------------------------------------------ events */
 
-static bool is_group(const struct coll_device *device)
-{
-    return device->whole != device;
-}
-
 zero_result device_order_open(struct coll_device *device, struct base_error *error)
 {
     zero_result result = ZERO_OK;
-    if (is_group(device))
+    if (device_is_group(device))
         device->stream = device->whole->stream;
     else
         result = device->kind->stream_create(&device->stream, true, error);
@@ -34,6 +29,8 @@ static bool is_drained(struct coll_device *device)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
+    if (device_is_group(device) && !device->announced) // it has given the whole's stream nothing
+        return true;
     if (!device->behind || device->kind->event_record(device->behind, device->stream, NULL))
         return true;
     while (device->kind->event_query(device->behind, NULL) == ZERO_AGAIN) {
@@ -53,7 +50,7 @@ bool device_order_close(struct coll_device *device)
         device->kind->event_destroy(device->operations[i].done);
     }
     device->kind->event_destroy(device->behind);
-    if (!is_group(device))
+    if (!device_is_group(device))
         device->kind->stream_destroy(device->stream);
     return true;
 }
@@ -77,7 +74,8 @@ zero_result device_advance(struct coll_device *device)
         device->finished = next;
     }
     const bool fails = result < 0 && !device->is_over;
-    device_board_finish(device, device->finished);
+    if (!device->is_over) // else the host, whose the board is, may be gone
+        device_board_finish(device, device->finished);
     pthread_mutex_unlock(&device->mutex);
     return fails ? device_fail(device, result, next, "%s", inner.message) : ZERO_OK;
 }
@@ -87,7 +85,7 @@ zero_result device_advance(struct coll_device *device)
 int device_text_begin(const struct coll_device *device, char message[COLL_MESSAGE_BYTES])
 {
     message[0] = '\0';
-    return is_group(device)
+    return device_is_group(device)
                ? snprintf(message, COLL_MESSAGE_BYTES, "group %s: ", device->host->name)
                : 0;
 }
@@ -138,11 +136,15 @@ static zero_result wait_for_room(struct coll_device *device)
                : coll_device_wait(device, device->started + 1 - COLL_DEVICE_UNDER_WAY);
 }
 
-void device_order_tell(struct coll_device *device, bool is_starting)
+/** Tells who looks after it: the next operation is being given, or not any more. Who is busy looks
+ * by himself. */
+static void tell(struct coll_device *device, bool is_starting)
 {
     pthread_mutex_lock(&device->mutex);
+    const bool was_busy = device_is_busy(device);
     device->is_starting = is_starting;
-    pthread_cond_broadcast(&device->news);
+    if (!was_busy)
+        pthread_cond_broadcast(&device->news);
     pthread_mutex_unlock(&device->mutex);
 }
 
@@ -170,14 +172,14 @@ zero_result device_begin(struct coll_device *device, const struct coll_signature
         result = device_board_compare(device);
     }
     if (!result) {
-        device_order_tell(device, true);
+        tell(device, true);
         if (announce(device, sequence, &inner) != ZERO_OK)
             result = device_fail(device, inner.result, sequence, "%s", inner.message);
         else
             result = coll_failed(device->host); // it may have taken until then
     }
     if (result) {
-        device_order_tell(device, false);
+        tell(device, false);
         pthread_mutex_unlock(&device->calls);
         return result;
     }
@@ -232,7 +234,7 @@ zero_result device_end(struct coll_device *device, zero_result result,
         pthread_mutex_unlock(&device->mutex);
     } else {
         coll_stop(device->host); // before the watcher frees what the host may know of it
-        device_order_tell(device, false);
+        tell(device, false);
     }
     pthread_mutex_unlock(&device->calls);
     if (ticket)

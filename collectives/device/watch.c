@@ -64,12 +64,13 @@ static zero_result ask_for_start(struct coll_device *device)
     return fails ? device_fail(device, result, oldest, "%s", inner.message) : ZERO_OK;
 }
 
-/** With the mutex. */
-static void wait_a_moment(struct coll_device *device)
+/** With the mutex. Who watches looks, where there are groups, whether something else of the family
+ * has failed. */
+static void wait_a_moment(struct coll_device *device, bool watches)
 {
     if (device_is_busy(device))
         base_cond_wait_until(&device->news, &device->mutex, base_clock_ns() + LOOK_NS);
-    else if (atomic_load(&device->whole->groups) > 0)
+    else if (watches && atomic_load(&device->whole->groups) > 0)
         base_cond_wait_until(&device->news, &device->mutex, base_clock_ns() + IDLE_NS);
     else
         pthread_cond_wait(&device->news, &device->mutex);
@@ -90,7 +91,7 @@ static void *ask_driver(void *argument)
     struct coll_device *device = argument;
     const bool entered = begin(device);
     while (!device->is_over) {
-        wait_a_moment(device);
+        wait_a_moment(device, false);
         if (device->is_over || !device_is_busy(device))
             continue;
         device->questions++;
@@ -211,7 +212,7 @@ static void *watch_it(void *argument)
     struct watch watch = {0};
     const bool entered = begin(device);
     while (!device->is_over) {
-        wait_a_moment(device);
+        wait_a_moment(device, true);
         const struct sight now = {device->started, device->finished, device->come_to,
                                   device->questions};
         const bool looks = !device->is_over && device_is_busy(device);
@@ -242,8 +243,10 @@ void device_watch_log(struct coll_device *device, const struct base_error *error
     if (error->result == ZERO_OK)
         return;
     pthread_mutex_lock(&device->mutex);
-    base_logf(device->log, ZERO_LOG_WARN, "coll", "%s: rank %d on %s: %s", device->transport->name,
-              coll_root_rank(device->host, device->host->rank), device->where, error->message);
+    if (device->log) // else the host may be gone, too
+        base_logf(device->log, ZERO_LOG_WARN, "coll", "%s: rank %d on %s: %s",
+                  device->transport->name, coll_root_rank(device->host, device->host->rank),
+                  device->where, error->message);
     pthread_mutex_unlock(&device->mutex);
 }
 

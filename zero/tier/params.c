@@ -143,6 +143,23 @@ static void make_piece(const zero_ctx *z, const struct eng_piece *piece, unsigne
     base_pool_run(tasks > 1 ? z->pool : NULL, tasks, copy_some, &copies);
 }
 
+/** Copies a piece to its place in a slot. */
+static void put_piece(const zero_ctx *z, unsigned char *slot, const struct eng_piece *piece,
+                      const unsigned char *bytes)
+{
+    const size_t granule = ENG_GRANULE * eng_dtype_size(z->layout.sections[piece->section].dtype);
+    unsigned char *section = slot + z->placement.sections[piece->section].slot_offset;
+    memcpy(section + piece->first * granule, bytes, piece->granules * granule);
+}
+
+/** What is gathered first after the update is there then. */
+static void keep_piece(const zero_ctx *z, const struct eng_piece *piece, const unsigned char *bytes)
+{
+    const int slot = z->units[z->layout.sections[piece->section].unit].slot;
+    if (slot >= 0 && z->gather_slots[slot].keeps)
+        put_piece(z, z->slots + z->gather_slots[slot].offset, piece, bytes);
+}
+
 void eng_params_begin(zero_ctx *z, size_t count)
 {
     eng_strip_file_begin(z, &z->tier->params.file, count, NULL, true);
@@ -168,6 +185,7 @@ zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error)
         if (r)
             return blame(r, error);
         make_piece(z, piece, bytes);
+        keep_piece(z, piece, bytes);
     }
     return ZERO_OK;
 }
@@ -191,13 +209,8 @@ static void take_contents(void *user, size_t number, void *contents)
     const struct eng_strips *strips = &z->tier->params.file.strips;
     const struct eng_strip *strip = &strips->list[number];
     for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++) {
-        const struct eng_piece *piece = &z->tier->tiles.pieces[i];
-        const size_t granule =
-            ENG_GRANULE * eng_dtype_size(z->layout.sections[piece->section].dtype);
-        unsigned char *section = stage->slot + z->placement.sections[piece->section].slot_offset;
-        memcpy(section + piece->first * granule,
-               (const unsigned char *)contents + strips->offset_of_piece[i],
-               piece->granules * granule);
+        put_piece(z, stage->slot, &z->tier->tiles.pieces[i],
+                  (const unsigned char *)contents + strips->offset_of_piece[i]);
     }
 }
 
