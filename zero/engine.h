@@ -97,6 +97,7 @@ struct eng_gather_slot {
     uint64_t last_use; /**< counts gathers: for replacement without a trace */
     bool in_flight;
     bool staging; /**< in flight is what comes from a file; its all-gather is not started */
+    bool keeps;   /**< the update under way leaves this rank's new values there */
 };
 
 /** A gradient slot. */
@@ -501,6 +502,11 @@ zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int slot);
 zero_result eng_slot_post(zero_ctx *z, struct eng_gather_slot *slot);
 /** Completes what is under way into a slot; one whose all-gather was not started is empty then. */
 zero_result eng_slot_settle(zero_ctx *z, struct eng_gather_slot *slot);
+/** An update begins that writes parameters to a file: takes slots for the units that will be
+ * gathered first, in which it leaves this rank's new values, which need not be read then. */
+zero_result eng_slots_keep(zero_ctx *z);
+/** It has ended: what was left in them is as if it had been read. */
+void eng_slots_kept(zero_ctx *z);
 /** Completes everything under way into slots: from here on they read no peer's memory, and no file.
  */
 zero_result eng_slots_settle(zero_ctx *z);

@@ -147,3 +147,64 @@ zero_result eng_slots_settle(zero_ctx *z)
     }
     return ZERO_OK;
 }
+
+/** Whether an update makes all of a unit that is gathered: the same on all ranks. */
+static bool is_made(const zero_ctx *z, zero_unit unit)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    bool made = z->units[unit].holds == 0 && z->placement.gather.class_of_unit[unit] >= 0;
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
+        made = made && (z->io[s].trains || !z->placement.sections[s].staged);
+    return made;
+}
+
+static bool keeps(const zero_ctx *z, zero_unit unit)
+{
+    return z->units[unit].slot >= 0 && z->gather_slots[z->units[unit].slot].keeps;
+}
+
+static zero_result keep_unit(zero_ctx *z, zero_unit unit)
+{
+    int chosen;
+    const zero_result r = eng_slot_choose(z, unit, false, &chosen);
+    if (r || chosen < 0)
+        return r;
+    struct eng_gather_slot *slot = &z->gather_slots[chosen];
+    // With the version that is about to be an old one, so that the next unit takes another slot.
+    slot->unit = unit;
+    slot->version = z->units[unit].version;
+    slot->last_use = z->gathers_seen;
+    slot->keeps = true;
+    z->units[unit].slot = chosen;
+    return ZERO_OK;
+}
+
+zero_result eng_slots_keep(zero_ctx *z)
+{
+    const struct eng_trace *next = &z->step_traces.recording;
+    zero_result r = ZERO_OK;
+    int units = 0;
+    if (!z->config.params_nvme || z->config.stage != 3 || !z->replaying || eng_state_on_device(z))
+        return ZERO_OK;
+    for (size_t i = 0; !r && i < next->count && units < z->config.prefetch_units; i++) {
+        const zero_unit unit = next->gathers[i].unit;
+        if (keeps(z, unit) || !is_made(z, unit))
+            continue;
+        r = keep_unit(z, unit);
+        units++;
+    }
+    return r;
+}
+
+void eng_slots_kept(zero_ctx *z)
+{
+    for (int i = 0; i < z->placement.gather.slot_count; i++) {
+        struct eng_gather_slot *slot = &z->gather_slots[i];
+        if (!slot->keeps)
+            continue;
+        slot->keeps = false;
+        slot->version = z->version;
+        slot->in_flight = slot->staging = true; // and the moves of its strips are done
+        z->stats.gathers++;
+    }
+}

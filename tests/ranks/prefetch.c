@@ -519,6 +519,30 @@ static void a_gather_of_what_is_spoilt_fails(void **state)
     run_job(&job, gather_what_is_spoilt);
 }
 
+/** What an update has left in memory is not read from the file. */
+static bool gather_what_was_kept(struct team_rank *rank, void *user)
+{
+    const struct job *job = user;
+    if (!open_job(rank, job) || !toy_train(rank, job->toy, 3))
+        return false;
+    TEAM_CHECK(spoil_unnamed() > 0);
+    TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
+    for (zero_unit unit = 0; unit < job->setting.prefetch; unit++) {
+        TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
+    }
+    TEAM_CHECK(zero_gather(rank->z, (zero_unit)job->setting.prefetch, NULL) == ZERO_E_CORRUPT);
+    return true;
+}
+
+static void what_an_update_has_left_is_not_read(void **state)
+{
+    (void)state;
+    struct job job = {
+        .toy = &even,
+        .setting = {.world = 1, .stage = 3, .prefetch = 2, .open_units = 3, .files = true}};
+    run_job(&job, gather_what_was_kept);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -531,6 +555,7 @@ int main(void)
         cmocka_unit_test(open_units_is_the_limit),
         cmocka_unit_test(grad_units_is_the_limit),
         cmocka_unit_test(a_gather_of_what_is_spoilt_fails),
+        cmocka_unit_test(what_an_update_has_left_is_not_read),
     };
     if (!temporary_make(&directory))
         return 1;

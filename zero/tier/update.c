@@ -258,6 +258,7 @@ zero_result eng_tier_update(zero_ctx *z)
     if (eng_tier_leave_point(z, &error))
         return eng_fail_from(z, &error);
     if (!tier->updating) {
+        r = eng_slots_keep(z);
         choose_tiles(z, goes_up(z, z->updates));
         begin(z);
     }
@@ -275,6 +276,8 @@ zero_result eng_tier_update(zero_ctx *z)
     while (!r && !error.result && tier->updated < tier->chosen && !update_next_tile(z, &error))
         ;
     end(z, &error);
+    if (!r && !error.result)
+        eng_slots_kept(z);
     if (tier->chosen > 0)
         stop_clock(tier, began);
     return r ? r : error.result ? eng_fail_from(z, &error) : ZERO_OK;
