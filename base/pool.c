@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-enum { MAX_THREADS = 1024, SPINS = 2000 };
+enum { SPINS = 2000 };
 
 struct worker {
     struct base_pool *pool;
@@ -87,9 +87,9 @@ static int start_worker(struct base_pool *pool, int index)
 zero_result base_pool_create(struct base_pool **out, int threads, struct base_error *error)
 {
     *out = NULL;
-    if (threads < 1 || threads > MAX_THREADS)
+    if (threads < 1 || threads > BASE_POOL_THREADS)
         return zero_fail(error, ZERO_E_INVALID, "%d threads; 1 to %d are possible", threads,
-                         MAX_THREADS);
+                         BASE_POOL_THREADS);
     const size_t workers = (size_t)threads - 1;
     struct base_pool *pool =
         base_aligned_alloc(64, sizeof *pool + workers * sizeof pool->worker[0]);

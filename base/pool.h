@@ -11,11 +11,14 @@
 
 struct base_pool;
 
+/** The most threads a pool can have. */
+enum { BASE_POOL_THREADS = 1024 };
+
 /**
  * Starts threads - 1 threads; the caller of base_pool_run() is the last one (its index is 0).
  * threads 1 starts none. All signals are blocked in them. *Local.* On success *pool is to be
  * destroyed with base_pool_destroy(); after an error it is NULL: ZERO_E_INVALID threads not in
- * 1 .. 1024, ZERO_E_NOMEM (also where the system refuses a thread).
+ * 1 .. BASE_POOL_THREADS, ZERO_E_NOMEM (also where the system refuses a thread).
  */
 zero_result base_pool_create(struct base_pool **pool, int threads, struct base_error *error);
 

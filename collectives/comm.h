@@ -45,7 +45,7 @@ struct coll_config {
     struct coll_team *team;           /**< "threads" only */
     const struct boot_master *master; /**< "tcp" only: where rank 0 is, for the ranks to meet, */
     struct boot_mesh *mesh;           /**< or, if not NULL, their connections, which are taken over
-                                           (boot/mesh.h) */
+                                           unless this fails (boot/mesh.h) */
     uint64_t timeout_ns; /**< longest wait, also for the ranks to meet; time in which this process
                               does not run, as when the job is suspended, does not count */
     uint64_t stall_ns;   /**< "shm", "tcp": longest silence of a peer's process; 0: no limit */

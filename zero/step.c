@@ -181,8 +181,7 @@ static zero_result step_on_device(zero_ctx *z, const zero_step_args *args)
     if (r)
         return r;
     eng_step_keep(z, args);
-    if (!z->tier)
-        eng_save_hold(z);
+    eng_save_hold(z);
     r = eng_device_step(z, args);
     if (r)
         return r;

@@ -337,7 +337,7 @@ zero_result coll_net_create(struct coll_net **net, struct coll_comm *root,
     return ZERO_OK;
 }
 
-/** The mesh's sockets become the peers', or are nobody's but the mesh's again. */
+/** The mesh's sockets become the peers'. Those taken before an error are the caller's to forget. */
 static zero_result take_sockets(struct coll_net *net, const struct boot_mesh *mesh,
                                 struct base_error *error)
 {
@@ -359,10 +359,9 @@ zero_result coll_net_start(struct coll_net *net, struct boot_mesh *mesh, struct 
 {
     net->next_tick_ns = base_clock_ns() + net->tick_ns;
     zero_result result = take_sockets(net, mesh, error);
-    const int failed = result != ZERO_OK
-                           ? 0
-                           : base_thread_start(&net->thread, "net.thread", STACK_BYTES, run, net);
-    if (failed != 0)
+    const int failed =
+        result ? 0 : base_thread_start(&net->thread, "net.thread", STACK_BYTES, run, net);
+    if (failed)
         result = zero_fail_errno(error, ZERO_E_NOMEM, failed,
                                  "rank %d: a thread for its connections", net->root->rank);
     for (int rank = 0; rank < net->root->world; rank++)

@@ -221,7 +221,7 @@ static void who_cannot_go_on(void **state)
     (void)state;
     assert_int_equal(try("net.thread", 0, 1, check_reason), 1);
     assert_int_equal(try("net.thread", 2, 1, check_reason), 1);
-    assert_true(try("alloc", 1, 17, check_reason) > 0);
+    assert_true(try("alloc", 1, 25, check_reason) > 0); // the first 24 are before it calls
 }
 
 /** Some are missed until it is too late. */
@@ -237,7 +237,7 @@ static void who_dies(void **state)
         {.point = "boot.receive:econnreset", .victim = 2, .first = 1},
     };
     for (size_t i = 0; i < sizeof sweeps / sizeof *sweeps; i++)
-        begin(&sweeps[i], 5 * second);
+        begin(&sweeps[i], 20 * second);
     for (size_t i = 0; i < sizeof sweeps / sizeof *sweeps; i++)
         assert_true(end(&sweeps[i], NULL) > 0);
 }

@@ -491,7 +491,7 @@ static int compare_numbers(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/** Whether a state of this hash was looked at since the bounds were the same. */
+/** Whether no state of this hash was looked at so far; the bounds are in the hash. */
 static bool is_new(uint64_t hash)
 {
     enum { MOST = 1 << 14 };

@@ -79,6 +79,8 @@ static void *run_party(void *user)
     if (*result == ZERO_OK)
         *result = job->fn(comm, &job->errors[self->rank]);
     coll_close(comm);
+    if (sockets[1 - self->rank] >= 0) // coll_open() has failed
+        close(sockets[1 - self->rank]);
     return NULL;
 }
 

@@ -345,6 +345,31 @@ static void short_of_everything(void **state)
     assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
 }
 
+/** What a communicator could not take over is still the mesh's. */
+static void without_a_thread(void **state)
+{
+    (void)state;
+    int pair[2], sockets[2] = {-1, -1};
+    char hosts[2][BOOT_HOST_BYTES] = {"here", "there"};
+    struct boot_mesh mesh = {2, sockets, hosts, NULL};
+    const struct coll_config config = {.transport = "tcp",
+                                       .world = 2,
+                                       .job = "-",
+                                       .name = "test",
+                                       .mesh = &mesh,
+                                       .timeout_ns = second};
+    struct coll_comm *comm;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    sockets[1] = pair[0];
+    assert_int_equal(base_fault_set("net.thread@1", NULL), ZERO_OK);
+    assert_int_equal(coll_open(&comm, &config, NULL), ZERO_E_NOMEM);
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+    assert_int_equal(sockets[1], pair[0]);
+    assert_true(fcntl(pair[0], F_GETFD) >= 0);
+    close(pair[0]);
+    close(pair[1]);
+}
+
 /** A child that closes what its parent has opened: the parent goes on. */
 static bool forking_rank(struct coll_comm *comm, void *user)
 {
@@ -396,8 +421,10 @@ static void *open_alone(void *user)
                                        .mesh = &mesh,
                                        .timeout_ns = 20 * second};
     struct coll_comm *comm;
-    if (coll_open(&comm, &config, error) != ZERO_OK)
+    if (coll_open(&comm, &config, error) != ZERO_OK) {
+        close(sockets[1]);
         return NULL;
+    }
     const zero_result result = coll_barrier(comm);
     coll_state(comm, error);
     coll_close(comm);
@@ -671,6 +698,7 @@ int main(void)
         cmocka_unit_test(deaths),
         cmocka_unit_test(forks),
         cmocka_unit_test(short_of_everything),
+        cmocka_unit_test(without_a_thread),
         cmocka_unit_test(nonsense),
         cmocka_unit_test(split_nonsense),
         cmocka_unit_test(one_place_for_two_groups),

@@ -62,6 +62,14 @@ static bool makes_params(const zero_ctx *z, enum eng_access access)
     return z->config.params_nvme && (writes(access) || access == ENG_REREAD);
 }
 
+uint64_t eng_tier_put(zero_ctx *z, const struct off_tile *tile, bool changed)
+{
+    z->tier->memory[tile->number] = NULL;
+    const uint64_t waited_ns = changed ? eng_save_hold_tile(z, tile->number) : 0;
+    off_stream_put(z->tier->stream, tile, changed);
+    return waited_ns;
+}
+
 static zero_result use_tile(zero_ctx *z, const struct off_tile *tile, enum eng_access access,
                             eng_tile_fn work, void *user, struct base_error *error)
 {
@@ -74,10 +82,7 @@ static zero_result use_tile(zero_ctx *z, const struct off_tile *tile, enum eng_a
         keep_tile(z, tile->number);
     if (!r && makes_params(z, access))
         r = eng_params_make(z, tile->number, error);
-    tier->memory[tile->number] = NULL;
-    if (!r && writes(access))
-        eng_save_hold_tile(z, tile->number);
-    off_stream_put(tier->stream, tile, !r && writes(access));
+    eng_tier_put(z, tile, !r && writes(access));
     return r;
 }
 

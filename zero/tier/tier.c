@@ -212,8 +212,8 @@ void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
 static int threads_here(const zero_ctx *z)
 {
     const int each = z->config.cpu_threads, most = z->config.allowed_cpus;
-    const int64_t all = (int64_t)z->plan.fit.host_ranks * each;
-    return most < each ? each : all < most ? (int)all : most;
+    const int64_t all = (int64_t)z->plan.fit.host_ranks * each, found = all < most ? all : most;
+    return found < each ? each : found < BASE_POOL_THREADS ? (int)found : BASE_POOL_THREADS;
 }
 
 /** What the ranks of this host, which step at the same time, do with its memory and processors: a

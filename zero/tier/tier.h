@@ -129,6 +129,8 @@ zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng
 /** Ends the pass of tier->stream that `r` came of, and after an error has it count for nothing: its
  * result. */
 zero_result eng_tier_pass_end(zero_ctx *z, zero_result r, struct base_error *error);
+/** Gives a tile back; how long that waited for a save, in ns. */
+uint64_t eng_tier_put(zero_ctx *z, const struct off_tile *tile, bool changed);
 
 /** A walk to look through all tiles, those of frozen sections, too. */
 zero_result eng_tier_reread(zero_ctx *z, eng_part_fn visit, void *user, struct base_error *error);

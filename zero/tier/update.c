@@ -140,14 +140,10 @@ static zero_result update_piece(zero_ctx *z, size_t number, struct base_error *e
     return r;
 }
 
-/** Gives a tile back. What it waits for a save is no time of the update's. */
+/** Gives a tile back. What that waits for a save is no time of the update's. */
 static void put(zero_ctx *z, const struct off_tile *tile, bool changed)
 {
-    struct eng_tier *tier = z->tier;
-    tier->memory[tile->number] = NULL;
-    if (changed)
-        tier->compression.spent_ns -= eng_save_hold_tile(z, tile->number);
-    off_stream_put(tier->stream, tile, changed);
+    z->tier->compression.spent_ns -= eng_tier_put(z, tile, changed);
 }
 
 static void put_next(zero_ctx *z, bool changed)

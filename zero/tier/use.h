@@ -115,7 +115,8 @@ float *eng_tier_blocks(const zero_ctx *z, size_t section);
 
 /** A step is announced: tiles are on their way to memory from here on, those first whose sums will
  * be complete first, in every step: only where all wait for zero_step() (stage 0 with several
- * ranks) do steps alternate. With sums in a file zero_step() does all of it. Never waits. */
+ * ranks) do steps alternate; but what a save has still to read comes last, in the order in which
+ * it reads. With sums in a file zero_step() does all of it. Never waits. */
 void eng_tier_announce(zero_ctx *z);
 /** Updates tiles of an announced step, as long as the next one's sums are complete and it is in
  * memory. *Local.* Failures are fatal. */
