@@ -346,14 +346,6 @@ static bool cannot_register(struct device_rank *rank)
     return true;
 }
 
-static void tell_double(const char *settings)
-{
-    nccl_double_inject_fn function;
-    const struct base_symbol symbol = {NCCL_DOUBLE_INJECT, &function};
-    if (!base_library_find(dlopen(NCCL_DOUBLE, RTLD_NOW | RTLD_NOLOAD), &symbol, 1))
-        function(settings);
-}
-
 // All ranks, or the first alone beside the others.
 static bool make_group(struct device_rank *rank, bool alone, struct coll_comm **group)
 {
@@ -417,12 +409,12 @@ static bool group_cannot_register(struct device_rank *rank, struct coll_comm *gr
     warnings = 0;
     NEED(opens_registered(rank));
     if (told)
-        tell_double("register=1,rank=0");
+        device_ranks_inject("register=1,rank=0");
     if (rank->config.must_register)
         NEED(splits_only(rank, group, ZERO_E_DEVICE, "rank 0: group "));
     else
         NEED(splits(rank, group, rank->config.memory) && warnings == told);
-    tell_double("");
+    device_ranks_inject("");
     NEED(has_registered(rank, before + made, before + made - 1));
     NEED(works_registered(rank) && closes(rank));
     NEED(has_registered(rank, before + made, before + made));

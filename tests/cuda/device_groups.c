@@ -2,11 +2,8 @@
 // them, made and left while they go on; and what fails in one of them is everybody's. Over NCCL,
 // or, if the argument says so, by the host.
 
-#include "base/library.h"
 #include "tests/cuda/device_ranks.h"
-#include "tests/cuda/nccl_double.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -80,14 +77,6 @@ static bool works(struct device_rank *rank, const struct part *part)
 static struct part whole_of(const struct device_rank *rank)
 {
     return (struct part){rank->host, rank->device};
-}
-
-static void inject(const char *settings)
-{
-    nccl_double_inject_fn function;
-    const struct base_symbol symbol = {NCCL_DOUBLE_INJECT, &function};
-    if (!base_library_find(dlopen(NCCL_DOUBLE, RTLD_NOW | RTLD_NOLOAD), &symbol, 1))
-        function(settings);
 }
 
 /* ------------------------------------------------------------------ in turns */
@@ -275,10 +264,10 @@ static bool cannot_meet(struct device_rank *rank)
     const bool in = rank->rank < 2;
     NEED(coll_split(rank->host, in ? 0 : rank->rank == 2 ? -1 : 1, 0, &group, NULL) == ZERO_OK);
     if (in)
-        inject("polls=1000000000,rank=1");
+        device_ranks_inject("polls=1000000000,rank=1");
     NEED(splits_only(rank, rank->device, group, ZERO_E_TIMEOUT,
                      "rank 1: nccl: the ranks have not met within "));
-    inject("");
+    device_ranks_inject("");
     NEED(coll_device_split(&part.device, rank->device, group, NULL) == ZERO_OK);
     part.host = group;
     if (group)
@@ -298,6 +287,38 @@ static void a_group_that_does_not_meet(void **state)
         &(struct device_ranks){.world = DEVICE_RANKS_MOST, .host_ns = 2 * short_ns}, cannot_meet));
 }
 
+enum { REGISTERED = 100000 };
+
+// A group that does not end in time, after its host is gone; its whole is not to be ended then, and
+// the memory is left.
+static bool leaves_one_behind(struct device_rank *rank)
+{
+    struct coll_comm *group;
+    struct coll_device *device;
+    rank->config.must_register = true;
+    rank->config.ending_ns = UINT64_C(100000000);
+    rank->config.bytes = REGISTERED;
+    NEED(coll_device_alloc(&rank->config.memory, "nccl", rank->gpu, REGISTERED, NULL) == ZERO_OK);
+    NEED(coll_device_open(&rank->device, &rank->config, NULL) == ZERO_OK);
+    NEED(coll_split(rank->host, 0, 0, &group, NULL) == ZERO_OK);
+    device_ranks_inject("register=1,ends=500,ending=2");
+    NEED(coll_device_split(&device, rank->device, group, NULL) == ZERO_E_DEVICE && !device);
+    coll_close(group);
+    NEED(!coll_device_close(rank->device));
+    rank->device = NULL;
+    usleep(600000); // its threads come back, and touch nothing that is gone
+    return true;
+}
+
+static void a_group_that_is_left_behind(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 2; world++)
+        assert_true(
+            device_ranks_run(&(struct device_ranks){.world = world, .bare = true, .leaves = true},
+                             leaves_one_behind));
+}
+
 /* ------------------------------------------------------------------ failures */
 
 struct failure {
@@ -312,7 +333,7 @@ static bool cut_one(struct device_rank *rank, struct part *part)
     const struct failure *failure = rank->of->user;
     const struct part whole = whole_of(rank);
     if (failure && failure->inject && (!rank->of->host || rank->rank == 0))
-        inject(failure->inject);
+        device_ranks_inject(failure->inject);
     NEED(works(rank, &whole) && device_rank_meet(rank));
     NEED(cut(rank, rank->host, rank->rank == 0 && rank->world > 2 ? -1 : 0, part));
     return device_rank_meet(rank);
@@ -617,6 +638,7 @@ int main(int count, char **arguments)
     short_ns = doubled ? SHORT_NS : SHORT_OF_NCCL_NS;
     const struct CMUnitTest of_the_double[] = {
         cmocka_unit_test(a_group_that_does_not_meet),
+        cmocka_unit_test(a_group_that_is_left_behind),
         cmocka_unit_test(errors_of_the_transport),
         cmocka_unit_test(a_gpu_that_does_not_come_to_it),
     };

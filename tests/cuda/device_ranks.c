@@ -32,7 +32,7 @@ static void *double_function(const char *name)
     return library ? dlsym(library, name) : NULL;
 }
 
-static void inject(const char *settings)
+void device_ranks_inject(const char *settings)
 {
     void *const there = double_function(NCCL_DOUBLE_INJECT);
     nccl_double_inject_fn function;
@@ -259,7 +259,7 @@ static bool be(struct coll_comm *comm, void *user)
     const bool threads = are_threads(run->ranks);
     int count;
     if (!threads)
-        inject(run->ranks->inject);
+        device_ranks_inject(run->ranks->inject);
     NEED(self.gpu->count(&count, NULL) == ZERO_OK);
     self.number = run->ranks->transport ? 0 : self.rank % count; // what NCCL does not do
     if (!threads && self.world > count)
@@ -285,7 +285,7 @@ static bool run_all(struct run *run)
         return run_ranks_killed(ranks->world, ranks->killed - 1, be, run);
     if (!are_threads(ranks))
         return run_ranks(ranks->host ? ranks->host : "shm", ranks->world, ranks->host_ns, be, run);
-    inject(ranks->inject);
+    device_ranks_inject(ranks->inject);
     return run_ranks(ranks->host, ranks->world, ranks->host_ns, be, run) && left_nothing(ranks);
 }
 

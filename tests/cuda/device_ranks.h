@@ -65,6 +65,10 @@ bool device_rank_meet(struct device_rank *rank);
 /** Runs `body` as each rank; whether it held on all, and nothing was left. */
 bool device_ranks_run(const struct device_ranks *ranks, bool (*body)(struct device_rank *));
 
+/** Tells this process's stand-in for NCCL what is to go wrong from here on (nccl_double.h); NULL:
+ * nothing. NCCL itself does not listen. */
+void device_ranks_inject(const char *settings);
+
 /** Memory of the GPU until the rank's end; what is copied to it and from it is under way in the
  * stream. */
 void *device_rank_memory(struct device_rank *rank, size_t bytes);
