@@ -35,9 +35,9 @@ static bool finish(struct harm *harm)
     const bool stops = strstr(harm->fault, ":stop") != NULL;
     snprintf(rank, sizeof rank, stops ? "rank %d has given no sign of life" : "rank %d died",
              harm->victim);
-    // Before a call the last one is that before it; and of a rank that is stopped, its network's
-    // thread with it, others may not have heard of the last one.
-    const bool unheard = transport && stops;
+    // Before a call the last one is that before it; and of a rank whose network's thread is gone,
+    // or stopped, with it, others may not have heard of the last one.
+    const bool unheard = transport != NULL;
     const char *const called =
         unheard || strstr(harm->fault, ".post:") ? "" : harm->operation->point;
     const char *const words[] = {rank, "its last call: ", called,
