@@ -237,7 +237,7 @@ static void who_dies(void **state)
         {.point = "boot.receive:econnreset", .victim = 2, .first = 1},
     };
     for (size_t i = 0; i < sizeof sweeps / sizeof *sweeps; i++)
-        begin(&sweeps[i], 20 * second);
+        begin(&sweeps[i], 10 * second);
     for (size_t i = 0; i < sizeof sweeps / sizeof *sweeps; i++)
         assert_true(end(&sweeps[i], NULL) > 0);
 }
