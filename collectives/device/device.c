@@ -180,17 +180,17 @@ static zero_result meet(struct coll_device *device, struct base_error *error)
     }
 }
 
-/** Another rank may wait for the others until its time is over, which is longer than this rank may
- * wait in a call of the host, where that has the same time and began earlier. */
-static void wait_for_meeting(const struct coll_device *device)
+void device_wait_for_meeting(const struct coll_device *device, struct coll_comm *host,
+                             const struct coll_arena *arena)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
-    for (int rank = 0; rank < device->host->world;) {
-        const uint64_t state = atomic_load(&device_board_of(device, rank)->state);
+    for (int rank = 0; rank < host->world;) {
+        const struct device_board *board = coll_arena_peer(arena, coll_root_rank(host, rank));
+        const uint64_t state = board ? atomic_load(&board->state) : DEVICE_JOINED;
         if (state == DEVICE_JOINED || state == DEVICE_FAILED)
             rank++;
-        else if (coll_progress(device->host) == ZERO_OK &&
+        else if (coll_progress(host) == ZERO_OK &&
                  coll_waited(&clock) < device->timeout_ns + device->ending_ns)
             device_pause(&rounds);
         else
@@ -237,7 +237,7 @@ static zero_result join(struct coll_device *device, const struct coll_device_con
         device->kind->leave();
     }
     device_board_state(device, result ? DEVICE_FAILED : DEVICE_JOINED);
-    wait_for_meeting(device);
+    device_wait_for_meeting(device, device->host, device->arena);
     return agree(device->host, 0, "nothing", result < 0 ? result : ZERO_OK, &mine, error);
 }
 

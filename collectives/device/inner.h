@@ -226,6 +226,12 @@ zero_result device_make(struct coll_device **made, const struct coll_device_conf
 zero_result device_join(struct coll_device *device, struct coll_arena *arena,
                         const struct coll_device_config *config, struct base_error *error);
 
+/** Waits for ranks of the host that have boards in the arena, and have neither met the others nor
+ * failed to: another one may try until its time is over, which is longer than this rank may wait in
+ * a call of the host that has the same time and began earlier. */
+void device_wait_for_meeting(const struct coll_device *device, struct coll_comm *host,
+                             const struct coll_arena *arena);
+
 /** Frees one that has nothing under way, or whose host has failed, or that could not join; accepts
  * NULL. False: it is still used, and left behind. */
 bool device_discard(struct coll_device *device);

@@ -59,27 +59,6 @@ static zero_result agree(const struct coll_device *whole, const struct coll_comm
     return result;
 }
 
-static bool have_met(const struct coll_comm *root, const struct coll_arena *arena)
-{
-    for (int rank = 0; rank < root->world; rank++) {
-        const struct device_board *board = coll_arena_peer(arena, rank);
-        const uint64_t state = board ? atomic_load(&board->state) : DEVICE_JOINED;
-        if (state != DEVICE_JOINED && state != DEVICE_FAILED)
-            return false;
-    }
-    return true;
-}
-
-/** Ranks of other groups may meet until their time is over, not this rank's. */
-static void wait_for_groups(const struct coll_device *whole, const struct coll_arena *arena)
-{
-    struct coll_clock clock = {0};
-    unsigned rounds = 0;
-    while (!have_met(whole->host, arena) && coll_progress(whole->host) == ZERO_OK &&
-           coll_waited(&clock) < whole->timeout_ns + whole->ending_ns)
-        device_pause(&rounds);
-}
-
 /** Joins this rank's group, if it is in one. After an error the device is gone. */
 static zero_result join(const struct coll_device *whole, struct coll_device *device,
                         const struct coll_device_config *config, struct base_error *error)
@@ -95,7 +74,7 @@ static zero_result join(const struct coll_device *whole, struct coll_device *dev
             zero_fail(&mine, joined, "group %s: %s", config->host->name, group.message);
     }
     if (!result) {
-        wait_for_groups(whole, arena);
+        device_wait_for_meeting(whole, whole->host, arena); // all groups'
         result = coll_agree(whole->host, 0, NULL, joined, &mine, error);
     }
     if (result && device && device->board && !joined)

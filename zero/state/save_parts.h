@@ -43,7 +43,7 @@ static inline enum eng_save_phase eng_save_phase(const zero_ctx *z)
     return (enum eng_save_phase)atomic_load_explicit(&z->save_status.phase, memory_order_acquire);
 }
 
-/** The program was held up by a save since then. */
-void eng_save_count_blocked(zero_ctx *z, uint64_t began_ns);
+/** The program was held up by a save since then; for how many ns. */
+uint64_t eng_save_count_blocked(zero_ctx *z, uint64_t began_ns);
 
 #endif
