@@ -234,12 +234,13 @@ void *off_stream_helper(void *argument)
 
 /* ------------------------------------------------------------------ reads and writes */
 
-// A buffer for another tile: a free one, or the one that was kept before the others; NULL if there
-// is none.
+// A buffer for another tile; NULL if there is none. Of those that are kept it is the last: its
+// memory is the most likely one to be in caches, and what was kept long before is the most likely
+// one to come up soon, in passes to and fro as in passes that begin anew.
 static struct off_buffer *find_room(struct off_stream *stream)
 {
-    if (!stream->free.first && stream->kept.first)
-        off_stream_let_go(stream, stream->kept.first);
+    if (!stream->free.first && stream->kept.last)
+        off_stream_let_go(stream, stream->kept.last);
     return stream->free.first;
 }
 

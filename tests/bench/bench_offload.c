@@ -471,7 +471,8 @@ static void run_rows(struct work *work)
     work->updates = 0;
 }
 
-// Row f: second places and checksums. g: compression.
+// Row f: second places and checksums. g: compression, and d with it: as state in files is, by
+// default, where the disk is the limit.
 static void run_variants(struct work *work)
 {
     if (wants(work, 'f')) {
@@ -485,6 +486,11 @@ static void run_variants(struct work *work)
         open_state(work, &work->encoded, &eng_tile_codec);
         const double rate = row(work, "swap stream, encoded", "raw", encoded, best_mix, 1.05);
         print_possible(work, work->encoded.share, "raw", rate);
+        if (wants(work, 'd')) {
+            work->updates = 1;
+            row(work, "AdamW on disk, encoded", "serial swap", encoded, serial_swap, 2.5);
+            work->updates = 0;
+        }
         close_state(&work->encoded);
     }
 }
