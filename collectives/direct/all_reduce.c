@@ -110,11 +110,13 @@ static zero_result reduce_share(struct coll_comm *comm, const struct coll_reques
     const size_t most = coll_direct_piece(comm, request, comm->world, size);
     while (direct->at < share.count) {
         const size_t left = share.count - direct->at, count = left < most ? left : most;
+        const size_t next = left - count < most ? left - count : most;
         const size_t first = share.offset + direct->at;
         const zero_result result =
             coll_direct_view_all(comm, request, comm->world, first * size, count * size);
         if (result != ZERO_OK)
             return result;
+        coll_direct_view_ahead(comm, request, comm->world, (first + count) * size, next * size);
         reduce_piece(comm, request, first, count, everywhere);
         direct->at += count;
     }

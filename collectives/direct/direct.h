@@ -278,6 +278,12 @@ zero_result coll_direct_view(struct coll_comm *comm, const struct coll_request *
                              const struct direct_place *place, size_t first_byte, size_t bytes,
                              const void **at);
 
+/** Asks the owners for what the next view of each of the ranks 0 .. contributors-1 will show, so
+ * that it is on its way while what they show now is worked on. All of them show that: a request
+ * that waits for a piece holds up nobody by one that it has no use for yet. *Local.* */
+void coll_direct_view_ahead(struct coll_comm *comm, const struct coll_request *request,
+                            int contributors, size_t first_byte, size_t bytes);
+
 /** Copies the first `bytes` bytes of a place to `to`, which may overlap it if both are this rank's.
  * *done counts those that are there: 0 at first, kept by the caller from call to call. */
 zero_result coll_direct_fetch(struct coll_comm *comm, const struct coll_request *request, int rank,

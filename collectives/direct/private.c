@@ -265,21 +265,33 @@ void coll_direct_grant(const struct coll_comm *root, int owner, bool here)
     atomic_store(&channel_of(root, root->rank, owner, &piece)->state, here ? SERVED : IDLE);
 }
 
+/** Asks an owner for a piece. Nothing else is asked of it. */
+static void wish_for(struct coll_comm *comm, const struct coll_request *request, int rank,
+                     uint64_t address, size_t bytes)
+{
+    struct coll_comm *root = comm->family->root;
+    const int owner = coll_root_rank(comm, rank);
+    unsigned char *piece;
+    struct channel *channel = channel_of(root, root->rank, owner, &piece);
+    of(root)->wishes[owner] = (struct wish){comm, request, address, bytes};
+    channel->what = (struct direct_wish){.block = coll_direct_of(comm)->blocks[rank],
+                                         .sequence = request->sequence,
+                                         .address = address,
+                                         .bytes = bytes,
+                                         .message = coll_is_message(request)};
+    atomic_store(&channel->state, ASKED);
+    coll_direct_wake_rank(root, owner);
+}
+
 /** One step of getting a piece from its owner: asks for it, or takes it. ZERO_AGAIN: not yet. */
 static zero_result ask(struct coll_comm *comm, const struct coll_request *request, int rank,
                        uint64_t address, size_t bytes, unsigned char *to)
 {
     struct coll_comm *root = comm->family->root;
     const int owner = coll_root_rank(comm, rank);
-    const struct direct_wish what = {.block = coll_direct_of(comm)->blocks[rank],
-                                     .sequence = request->sequence,
-                                     .address = address,
-                                     .bytes = bytes,
-                                     .message = coll_is_message(request)};
     unsigned char *piece;
-    struct channel *channel = channel_of(root, root->rank, owner, &piece);
     struct wish *wish = &of(root)->wishes[owner];
-    const uint32_t state = atomic_load(&channel->state);
+    const uint32_t state = atomic_load(&channel_of(root, root->rank, owner, &piece)->state);
     if (state == ASKED || state == BUSY)
         return ZERO_AGAIN;
     const bool mine = wish->comm == comm && wish->request == request;
@@ -290,13 +302,17 @@ static zero_result ask(struct coll_comm *comm, const struct coll_request *reques
         return ZERO_OK;
     }
     // Another request comes back for the piece that it asked for.
-    if (wish->request && !mine)
-        return ZERO_AGAIN;
-    *wish = (struct wish){comm, request, address, bytes};
-    channel->what = what;
-    atomic_store(&channel->state, ASKED);
-    coll_direct_wake_rank(root, owner);
+    if (!wish->request || mine)
+        wish_for(comm, request, rank, address, bytes);
     return ZERO_AGAIN;
+}
+
+/** Whether nothing is asked of an owner, nor on its way. */
+static bool is_idle(const struct coll_comm *root, int owner)
+{
+    unsigned char *piece;
+    const uint32_t state = atomic_load(&channel_of(root, root->rank, owner, &piece)->state);
+    return !of(root)->wishes[owner].request && state != ASKED && state != BUSY;
 }
 
 bool coll_direct_took(const struct coll_comm *comm)
@@ -391,6 +407,21 @@ zero_result coll_direct_view(struct coll_comm *comm, const struct coll_request *
     if (result == ZERO_OK)
     private->end[rank] = first_byte + bytes;
     return result;
+}
+
+void coll_direct_view_ahead(struct coll_comm *comm, const struct coll_request *request,
+                            int contributors, size_t first_byte, size_t bytes)
+{
+    const struct coll_comm *root = comm->family->root;
+    if (!of(root) || !of(root)->bounces || bytes == 0)
+        return;
+    for (int rank = 0; rank < contributors; rank++) {
+        const struct direct_place *place =
+            &coll_direct_descriptor(comm, rank, request->sequence)->source;
+        if (!coll_direct_addressable(comm, rank, place) &&
+            is_idle(root, coll_root_rank(comm, rank)))
+            wish_for(comm, request, rank, place->at + first_byte, bytes);
+    }
 }
 
 void coll_direct_forget_views(struct coll_comm *comm)

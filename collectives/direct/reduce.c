@@ -223,10 +223,12 @@ zero_result coll_direct_reduce_scatter(struct coll_comm *comm, struct coll_reque
     const size_t most = coll_direct_piece(comm, request, op->contributors, size);
     while (direct->at < span->count) {
         const size_t left = span->count - direct->at, count = left < most ? left : most;
-        result = coll_direct_view_all(comm, request, op->contributors,
-                                      (span->offset + direct->at) * size, count * size);
+        const size_t next = left - count < most ? left - count : most;
+        const size_t at = (span->offset + direct->at) * size;
+        result = coll_direct_view_all(comm, request, op->contributors, at, count * size);
         if (result != ZERO_OK)
             return result;
+        coll_direct_view_ahead(comm, request, op->contributors, at + count * size, next * size);
         reduce_piece(comm, op, direct->at, count);
         direct->at += count;
     }

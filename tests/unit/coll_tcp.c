@@ -652,6 +652,82 @@ static void left_alone(void **state)
     }
 }
 
+/* ------------------------------------------------------------------ pieces ahead */
+
+/** What a rank asks of the other one, and whether it had asked for a second piece while it summed
+ * the first. */
+struct asking {
+    atomic_int asks;
+    bool ahead;
+};
+
+static struct asking askings[2];
+
+static void count_asks(struct net_header *header, unsigned char *rest, void *user)
+{
+    struct asking *asking = user;
+    (void)rest;
+    if (header->type == NET_ASK)
+        atomic_fetch_add(&asking->asks, 1);
+}
+
+static void await_second_ask(void *user, size_t first, size_t count, const void *sum)
+{
+    struct asking *asking = user;
+    (void)count;
+    (void)sum;
+    const uint64_t deadline = base_clock_ns() + 10 * second;
+    while (first == 0 && atomic_load(&asking->asks) < 2 && base_clock_ns() < deadline)
+        usleep(100);
+    if (first == 0)
+        asking->ahead = atomic_load(&asking->asks) >= 2;
+}
+
+static zero_result sum_pieces(struct coll_comm *comm, struct base_error *error)
+{
+    enum { COUNT = 300000 }; // of several pieces
+    const struct coll_span spans[2] = {{0, COUNT}, {COUNT, COUNT}};
+    float *source = calloc(2 * COUNT, sizeof *source), *sum = calloc(COUNT, sizeof *sum);
+    for (size_t i = 0; source && i < (size_t)2 * COUNT; i++)
+        source[i] = (float)(i + 1);
+    const struct coll_reduce_scatter op = {.source = source,
+                                           .dtype = ZERO_F32,
+                                           .spans = spans,
+                                           .accumulator = sum,
+                                           .contributors = 2,
+                                           .store = true,
+                                           .tile = await_second_ask,
+                                           .user = &askings[coll_rank(comm)]};
+    struct coll_request request = {0};
+    coll_reduce_scatter_start(comm, &op, &request);
+    zero_result result = coll_drain(comm, &request);
+    coll_state(comm, error);
+    for (size_t i = 0; i < COUNT && result == ZERO_OK; i++)
+        if (sum[i] != (float)(2 * (spans[coll_rank(comm)].offset + i + 1)))
+            result = zero_fail(error, ZERO_E_CORRUPT, "element %zu of the sum is wrong", i);
+    free(source);
+    free(sum);
+    return result;
+}
+
+/** The next piece of a sum is on its way while one is summed, and none is asked for twice. */
+static void next_pieces_travel_meanwhile(void **state)
+{
+    (void)state;
+    struct relayed job = {.fn = sum_pieces,
+                          .changes = {count_asks, count_asks},
+                          .users = {&askings[0], &askings[1]},
+                          .timeout_ns = 20 * second};
+    relay_run(&job);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(job.results[rank], ZERO_OK);
+        assert_true(askings[rank].ahead);
+        assert_int_equal(atomic_load(&askings[rank].asks), 3);
+    }
+}
+
+/* ------------------------------------------------------------------ noise */
+
 /** Anything at all: an error, and no harm. */
 static void noise(void **state)
 {
@@ -703,6 +779,7 @@ int main(void)
         cmocka_unit_test(split_nonsense),
         cmocka_unit_test(one_place_for_two_groups),
         cmocka_unit_test(left_alone),
+        cmocka_unit_test(next_pieces_travel_meanwhile),
         cmocka_unit_test(noise),
     };
     return cmocka_run_group_tests_name("coll_tcp", tests, NULL, NULL);
