@@ -59,6 +59,18 @@ void base_error_clear(struct base_error *error)
         *error = (struct base_error){.result = ZERO_OK};
 }
 
+zero_result base_failure_of(int32_t number, zero_result otherwise)
+{
+    switch (number) {
+#define RESULT_VALUE(name, value, text) case value:
+        ZERO_RESULT_LIST(RESULT_VALUE)
+#undef RESULT_VALUE
+        return number < 0 ? (zero_result)number : otherwise;
+    default:
+        return otherwise;
+    }
+}
+
 const char *base_result_text(zero_result result)
 {
     switch (result) {

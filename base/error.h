@@ -37,6 +37,10 @@ zero_result zero_fail_errno(struct base_error *error, zero_result result, int er
 /** Forgets the failure; error may be NULL. *Local.* */
 void base_error_clear(struct base_error *error);
 
+/** A failure that came as a number from elsewhere, as from another process: `otherwise` if it is
+ * none of zero_result's. *Local.* */
+zero_result base_failure_of(int32_t number, zero_result otherwise);
+
 /** A fixed text for a result, never NULL; for unknown values "unknown result". *Local.* */
 const char *base_result_text(zero_result result);
 

@@ -32,8 +32,8 @@ zero_result coll_agree(struct coll_comm *comm, size_t value, size_t *values, zer
         if (values)
             values[rank] = all[rank].value;
         if (all[rank].result != ZERO_OK)
-            result = zero_fail(error, (zero_result)all[rank].result, "%.*s", COLL_MESSAGE_BYTES - 1,
-                               all[rank].message);
+            result = zero_fail(error, base_failure_of(all[rank].result, ZERO_E_PEER), "%.*s",
+                               COLL_MESSAGE_BYTES - 1, all[rank].message);
     }
     base_free(all);
     return result;

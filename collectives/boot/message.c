@@ -215,6 +215,5 @@ zero_result boot_peer_failure(const struct boot_message *message, struct base_er
         return zero_fail(error, ZERO_E_PEER, "rank 0 gave up");
     memcpy(&failure, message->payload, sizeof failure);
     failure.text[sizeof failure.text - 1] = '\0';
-    const zero_result result = failure.result < 0 ? (zero_result)failure.result : ZERO_E_PEER;
-    return zero_fail(error, result, "%s", failure.text);
+    return zero_fail(error, base_failure_of(failure.result, ZERO_E_PEER), "%s", failure.text);
 }

@@ -344,6 +344,5 @@ zero_result mesh_receive(int fd, struct mesh_header *header, size_t most, uint64
         return result;
     char text[BOOT_TEXT_BYTES + 1] = "";
     mesh_receive_bytes(fd, text, header->length, deadline_ns, NULL);
-    return zero_fail(error, header->result < 0 ? (zero_result)header->result : ZERO_E_PEER, "%s",
-                     text);
+    return zero_fail(error, base_failure_of(header->result, ZERO_E_PEER), "%s", text);
 }

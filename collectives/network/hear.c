@@ -168,9 +168,10 @@ static bool hear_poison(struct coll_net *net, const struct net_peer *peer,
     char message[COLL_MESSAGE_BYTES];
     memcpy(message, poison->message, sizeof message);
     message[sizeof message - 1] = '\0';
-    if (poison->result >= 0)
+    const zero_result result = base_failure_of(poison->result, ZERO_OK);
+    if (result == ZERO_OK)
         return false;
-    coll_net_fail(net, peer->rank, (zero_result)poison->result, message);
+    coll_net_fail(net, peer->rank, result, message);
     return true;
 }
 

@@ -76,6 +76,12 @@ static void every_result_has_a_text(void **state)
     ZERO_RESULT_LIST(CHECK_TEXT)
 #undef CHECK_TEXT
     assert_string_equal(base_result_text((zero_result)-99), "unknown result");
+#define CHECK_FAILURE(name, value, text)                                                           \
+    assert_int_equal(base_failure_of(value, ZERO_E_PEER), value < 0 ? name : ZERO_E_PEER);
+    ZERO_RESULT_LIST(CHECK_FAILURE)
+#undef CHECK_FAILURE
+    assert_int_equal(base_failure_of(ZERO_E_ABORTED - 1, ZERO_E_PEER), ZERO_E_PEER);
+    assert_int_equal(base_failure_of(INT32_MIN, ZERO_OK), ZERO_OK);
 }
 
 int main(void)

@@ -479,6 +479,8 @@ static void nonsense(void **state)
         {{sizeof(struct net_received), NET_RECEIVED, 0}, {.received = {1}}},
         {{sizeof(struct net_note), NET_NOTE, 0}, {.note = {.stamp = 1}}},
         {{sizeof(struct net_poison), NET_POISON, 0}, {.poison = {.result = 0}}},
+        {{sizeof(struct net_poison), NET_POISON, 0}, {.poison = {.result = INT32_MIN}}},
+        {{sizeof(struct net_poison), NET_POISON, 0}, {.poison = {.result = ZERO_E_ABORTED - 1}}},
         {{sizeof(struct net_ask), NET_ASK, 0}, {.ask = {.bytes = 8}}},
         {{sizeof(struct net_ask), NET_ASK, 0}, {.ask = {.bytes = UINT64_MAX}}},
         {{sizeof(struct net_ask), NET_ASK, 3}, {.ask = {.bytes = 8}}},
@@ -548,6 +550,15 @@ static void endless_message(struct net_header *header, unsigned char *rest, void
     memcpy(verdict + sizeof(size_t), &result, sizeof result);
 }
 
+/** A failure that is none: "not finished yet". */
+static void no_such_result(struct net_header *header, unsigned char *rest, void *user)
+{
+    (void)user;
+    const int32_t result = ZERO_AGAIN;
+    if (verdict_in(header, rest))
+        memcpy(verdict_in(header, rest) + sizeof(size_t), &result, sizeof result);
+}
+
 static void split_nonsense(void **state)
 {
     (void)state;
@@ -557,6 +568,7 @@ static void split_nonsense(void **state)
     assert_string_equal(error.message, "rank 0: rank 1 says that its part of a group is number 64");
     assert_int_equal(run_relayed(split_once, NULL, endless_message, &error), ZERO_E_LIMIT);
     assert_int_equal(strspn(error.message, "x"), COLL_MESSAGE_BYTES - 1);
+    assert_int_equal(run_relayed(split_once, NULL, no_such_result, &error), ZERO_E_PEER);
 }
 
 /** Rank 1 leaves a group, at once or when both have met there; rank 0 goes on. */
