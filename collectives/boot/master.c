@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PORT_MAX = 65535, SLURM_PORT = 10000, SLURM_PORTS = 20000 };
+enum { SLURM_PORT = 10000, SLURM_PORTS = 20000 };
 
 static void add_source(struct boot_master *master, const char *source)
 {
@@ -115,8 +115,8 @@ static zero_result of_tensorflow(struct boot_master *master, char *const *enviro
                              colon ? (size_t)(colon - bytes) : strlen(bytes), error);
     if (!result && !master->port && colon) {
         int port = 0;
-        result =
-            boot_number(&port, "the port of task 0 in TF_CONFIG", colon + 1, 1, PORT_MAX, error);
+        result = boot_number(&port, "the port of task 0 in TF_CONFIG", colon + 1, 1, BOOT_PORT_MAX,
+                             error);
         set_port(master, port, "TF_CONFIG");
     }
     return result;
@@ -133,7 +133,7 @@ static zero_result of_variables(struct boot_master *master, char *const *environ
         result = set_address(master, address_name, address, strlen(address), error);
     if (port && !master->port && !result) {
         int number = 0;
-        result = boot_number(&number, port_name, port, 1, PORT_MAX - beyond, error);
+        result = boot_number(&number, port_name, port, 1, BOOT_PORT_MAX - beyond, error);
         char source[64];
         snprintf(source, sizeof source, "%s%s", port_name, beyond ? " + 1" : "");
         set_port(master, number + beyond, source);

@@ -19,7 +19,7 @@ static zero_result check(const struct boot_meeting *place, const struct boot_mas
                          "rank %d: the job's id or the name \"%.100s\" is too long (%d and %d "
                          "bytes fit)",
                          place->rank, place->name, BOOT_JOB_BYTES - 1, BOOT_NAME_BYTES - 1);
-    if (place->world > 1 && (!*master->address || master->port < 1 || master->port > 65535))
+    if (place->world > 1 && (!*master->address || master->port < 1 || master->port > BOOT_PORT_MAX))
         return zero_fail(error, ZERO_E_INVALID, "rank %d: rank 0 at \"%s\", port %d: nobody is",
                          place->rank, master->address, master->port);
     return ZERO_OK;
@@ -31,6 +31,7 @@ static void name_host(char host[BOOT_HOST_BYTES])
     if (gethostname(name, sizeof name - 1))
         snprintf(name, sizeof name, "unknown");
     snprintf(host, BOOT_HOST_BYTES, "%.*s", BOOT_HOST_BYTES - 1, name);
+    mesh_clean(host, BOOT_HOST_BYTES);
 }
 
 static bool allocate(struct mesh_meeting *meeting)

@@ -16,7 +16,8 @@ enum {
     BOOT_HOST_BYTES = 64,     /**< a host's name with its final zero; longer ones are cut */
     BOOT_ADDRESS_BYTES = 256, /**< rank 0's host as a launcher gives it, with its final zero */
     BOOT_SECRET_BYTES = 128,  /**< a job's secret with its final zero */
-    BOOT_MESH_MAX = 512,      /**< the most ranks that meet so: each has a socket to every other */
+    BOOT_PORT_MAX = 65535,
+    BOOT_MESH_MAX = 512, /**< the most ranks that meet so: each has a socket to every other */
 };
 
 /** Where rank 0 listens. */
@@ -61,8 +62,9 @@ struct boot_mesh {
  * On failure *mesh has no open socket and all ranks that could be told say the same.
  * ZERO_E_TIMEOUT: ranks are missing (rank 0's message names them); rank 0, or another rank, does
  * not answer. ZERO_E_INVALID: ranks disagree about the world, a rank is there twice, what listens
- * is no rank 0 of this job, an argument is out of range. ZERO_E_VERSION: rank 0 runs another
- * version of the library. ZERO_E_PEER: a rank went away meanwhile. ZERO_E_NOMEM, ZERO_E_IO.
+ * is no rank 0 of this job, or says of the ranks what can't be, an argument is out of range.
+ * ZERO_E_VERSION: rank 0 runs another version of the library. ZERO_E_PEER: a rank went away
+ * meanwhile. ZERO_E_NOMEM, ZERO_E_IO.
  */
 zero_result boot_mesh_open(struct boot_mesh *mesh, const struct boot_meeting *meeting,
                            const struct boot_master *master, struct base_error *error);

@@ -133,16 +133,22 @@ static zero_result hear_rank_0(const struct mesh_meeting *meeting, enum mesh_typ
 static zero_result learn(struct mesh_meeting *meeting, struct base_error *error)
 {
     struct boot_mesh *mesh = meeting->mesh;
-    const zero_result result =
+    zero_result result =
         hear_rank_0(meeting, MESH_TABLE, meeting->table, mesh_table_bytes(mesh->world), error);
-    for (int rank = 0; rank < mesh->world && !result; rank++) {
+    if (result)
+        return result;
+    result = mesh_check_table(meeting, error);
+    if (result) {
+        mesh_send_failure(mesh->sockets[0], result, error->message);
+        return result;
+    }
+    for (int rank = 0; rank < mesh->world; rank++) {
         if (rank == meeting->place->rank)
             continue;
         memcpy(mesh->hosts[rank], meeting->entries[rank].host, sizeof mesh->hosts[rank]);
-        mesh->hosts[rank][BOOT_HOST_BYTES - 1] = '\0';
         mesh->pids[rank] = meeting->entries[rank].pid;
     }
-    return result;
+    return ZERO_OK;
 }
 
 /* ------------------------------------------------------------------ the other guests */

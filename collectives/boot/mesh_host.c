@@ -91,15 +91,6 @@ static void refuse(struct host *host, struct caller *caller, zero_result result,
     boot_fd_close(&caller->fd);
 }
 
-// Texts come from elsewhere: they end, and are printable.
-static void clean(char *text, size_t size)
-{
-    text[size - 1] = '\0';
-    for (; *text; text++)
-        if (*text < ' ' || *text > '~')
-            *text = '?';
-}
-
 // All of it, whatever it is, so that the time taken says nothing about the secret.
 static bool same_secret(const char *a, const char *b)
 {
@@ -122,7 +113,7 @@ static bool belongs(struct host *host, struct caller *caller)
     if (strncmp(hello->job, place->job, sizeof hello->job)) {
         char bytes[BOOT_TEXT_BYTES] = "";
         struct base_text why = {bytes, sizeof bytes, 0};
-        clean(caller->said.hello.job, sizeof caller->said.hello.job);
+        mesh_clean(caller->said.hello.job, sizeof caller->said.hello.job);
         base_text_add(&why,
                       "it is of job %s, and this is job %s: give the ranks of a job the same "
                       "ZERO_JOB, and every job a port of its own",
@@ -168,7 +159,7 @@ static zero_result introduce(struct host *host, struct caller *caller, struct ba
     const struct boot_mesh *mesh = host->meeting->mesh;
     char bytes[BOOT_TEXT_BYTES] = "";
     struct base_text why = {bytes, sizeof bytes, 0};
-    clean(caller->said.hello.host, sizeof caller->said.hello.host);
+    mesh_clean(caller->said.hello.host, sizeof caller->said.hello.host);
     if (!belongs(host, caller))
         return ZERO_OK;
     if (hello->world != mesh->world) {
@@ -179,6 +170,10 @@ static zero_result introduce(struct host *host, struct caller *caller, struct ba
     }
     if (hello->rank < 1 || hello->rank >= mesh->world) {
         base_text_add(&why, "there is no rank %d of %d to wait for", hello->rank, mesh->world);
+        refuse(host, caller, ZERO_E_INVALID, bytes);
+    } else if (hello->pid < 1 || hello->port < 1 || hello->port > BOOT_PORT_MAX) {
+        base_text_add(&why, "rank %d (host %s) can't be process %d that listens at port %u",
+                      hello->rank, hello->host, hello->pid, hello->port);
         refuse(host, caller, ZERO_E_INVALID, bytes);
     } else if (mesh->sockets[hello->rank] >= 0) {
         base_text_add(&why, "rank %d is there already: process %d of host %s", hello->rank,

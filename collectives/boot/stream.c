@@ -31,6 +31,13 @@ bool mesh_is_loopback(const unsigned char address[MESH_ADDRESS_BYTES])
     return is_v4(address) ? address[sizeof mapped] == 127 : memcmp(address, v6, sizeof v6) == 0;
 }
 
+bool mesh_is_any(const unsigned char address[MESH_ADDRESS_BYTES])
+{
+    static const unsigned char none[MESH_ADDRESS_BYTES];
+    const size_t before = is_v4(address) ? sizeof mapped : 0;
+    return memcmp(address + before, none, sizeof none - before) == 0;
+}
+
 static socklen_t to_socket(struct sockaddr_storage *socket,
                            const unsigned char address[MESH_ADDRESS_BYTES], int port)
 {
@@ -345,4 +352,14 @@ zero_result mesh_receive(int fd, struct mesh_header *header, size_t most, uint64
     char text[BOOT_TEXT_BYTES + 1] = "";
     mesh_receive_bytes(fd, text, header->length, deadline_ns, NULL);
     return zero_fail(error, base_failure_of(header->result, ZERO_E_PEER), "%s", text);
+}
+
+void mesh_clean(char *text, size_t size)
+{
+    size_t at = 0;
+    text[size - 1] = '\0';
+    for (; text[at]; at++)
+        if (text[at] < ' ' || text[at] > '~')
+            text[at] = '?';
+    memset(text + at, 0, size - at);
 }

@@ -6,6 +6,7 @@
  *   mesh.c        opening and closing; arguments
  *   mesh_host.c   rank 0: listens until every rank has come, and says who is where
  *   mesh_guest.c  the other ranks: call rank 0, then each other
+ *   mesh_table.c  they check what rank 0 says of where the ranks are
  *
  * Every message is a header and as many bytes as it says; whoever receives it knows how many there
  * can be.
@@ -84,6 +85,9 @@ static inline size_t mesh_table_bytes(int world)
 /** Whether an address never leaves its host. */
 bool mesh_is_loopback(const unsigned char address[MESH_ADDRESS_BYTES]);
 
+/** Whether it is no address, but stands for any. */
+bool mesh_is_any(const unsigned char address[MESH_ADDRESS_BYTES]);
+
 /** The addresses of a socket: of this end, or of the other one. False: it has none, as a
  * connection that has ended. */
 bool mesh_address(int fd, bool other, unsigned char address[MESH_ADDRESS_BYTES], int *port);
@@ -126,6 +130,16 @@ zero_result mesh_receive_bytes(int fd, void *bytes, size_t length, uint64_t dead
  * of this rank. */
 zero_result mesh_receive(int fd, struct mesh_header *header, size_t most, uint64_t deadline_ns,
                          struct base_error *error);
+
+/** Makes a text that came from elsewhere one: it ends, nothing is behind its end, and what is not
+ * printable in ASCII is a '?'. */
+void mesh_clean(char *text, size_t size);
+
+/* ---- mesh_table.c */
+
+/** Whether the table that came is one of ranks that can be called. ZERO_E_INVALID, naming the first
+ * thing that is not as it should be. */
+zero_result mesh_check_table(const struct mesh_meeting *meeting, struct base_error *error);
 
 /* ---- mesh_host.c, mesh_guest.c */
 

@@ -1,0 +1,246 @@
+// Rank 2 of four meets an impostor that plays the other three, and damages what rank 0 says: the
+// table of all ranks, and headers. It ends in its time, well or with an error and a reason, and
+// whatever it has learned is printable; sanitizers see to the rest.
+//
+// Argument: how many sessions; more than those of CI.
+
+#include "base/clock.h"
+#include "collectives/boot/stream.h"
+#include "tests/sweep.h"
+#include "tests/unit/coll_ranks.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TOGETHER = 4, WORLD = 4, CALLED = 1, GUEST = 2, CALLER = 3 };
+
+static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
+    [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
+
+/** What rank 0 says when all are there. */
+struct said {
+    struct mesh_header header;
+    uint64_t token;
+    struct mesh_entry entries[WORLD];
+};
+
+_Static_assert(sizeof(struct said) == sizeof(struct mesh_header) + sizeof(uint64_t) +
+                                          WORLD * sizeof(struct mesh_entry),
+               "what is sent has no padding");
+
+struct session {
+    uint32_t seed, rolls;
+    bool damaged;
+    int listener, port;      /**< of rank 0, */
+    int called, called_port; /**< and of CALLED */
+    zero_result result;
+    struct base_error error;
+    bool clean; /**< what the guest has learned */
+};
+
+static uint32_t roll(struct session *session, uint32_t sides)
+{
+    return mix(session->seed, session->rolls++, TEST_PART) % sides;
+}
+
+/* ------------------------------------------------------------------ the guest */
+
+static bool is_clean(const char *text, size_t most)
+{
+    const size_t length = strnlen(text, most);
+    for (size_t i = 0; i < length; i++)
+        if (text[i] < ' ' || text[i] > '~')
+            return false;
+    return length < most;
+}
+
+static void *be_guest(void *user)
+{
+    struct session *session = user;
+    const struct boot_master master = {
+        .address = "127.0.0.1", .port = session->port, .source = "here"};
+    const struct boot_meeting meeting = {.rank = GUEST,
+                                         .world = WORLD,
+                                         .job = "fuzz",
+                                         .name = "mesh",
+                                         .deadline_ns = base_clock_ns() + UINT64_C(20000000000)};
+    struct boot_mesh mesh;
+    session->result = boot_mesh_open(&mesh, &meeting, &master, &session->error);
+    session->clean = is_clean(session->error.message, sizeof session->error.message);
+    for (int rank = 0; rank < mesh.world && session->result == ZERO_OK; rank++)
+        if (!is_clean(mesh.hosts[rank], BOOT_HOST_BYTES) || mesh.pids[rank] < 1)
+            session->clean = false;
+    boot_mesh_close(&mesh);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ the impostor */
+
+static struct said right_table(const struct session *session, const struct mesh_hello *hello)
+{
+    struct said said = {.header = {.magic = MESH_MAGIC,
+                                   .protocol = MESH_PROTOCOL,
+                                   .type = MESH_TABLE,
+                                   .length = sizeof said - sizeof said.header},
+                        .token = session->seed};
+    for (int rank = 0; rank < WORLD; rank++) {
+        struct mesh_entry *entry = &said.entries[rank];
+        memcpy(entry->address, loopback, sizeof entry->address);
+        entry->port = rank == GUEST    ? hello->port
+                      : rank == CALLED ? (uint32_t)session->called_port
+                                       : (uint32_t)rank; // nobody is to call that
+        entry->pid = hello->pid;
+        snprintf(entry->host, sizeof entry->host, "node%d", rank);
+    }
+    return said;
+}
+
+/** Some bytes of a table, but for those that lead out of this host. */
+static void damage_table(struct session *session, struct said *said)
+{
+    struct mesh_entry *entry = &said->entries[roll(session, WORLD)];
+    unsigned char *rest = (unsigned char *)&entry->port;
+    const size_t bytes = sizeof *entry - offsetof(struct mesh_entry, port);
+    static const uint32_t edges[] = {0, 1, 65535, 65536, INT32_MAX, UINT32_MAX};
+    switch (roll(session, 6)) {
+    case 0:
+        memset(entry->address, 0, sizeof entry->address);
+        return;
+    case 1:
+        entry->port = edges[roll(session, sizeof edges / sizeof *edges)];
+        return;
+    case 2:
+        entry->pid = (int32_t)edges[roll(session, sizeof edges / sizeof *edges)];
+        return;
+    case 3:
+        memset(entry->host, (int)roll(session, 256), sizeof entry->host);
+        return;
+    case 4:
+        *entry = said->entries[roll(session, WORLD)];
+        return;
+    default:
+        rest[roll(session, (uint32_t)bytes)] ^= (unsigned char)(1 + roll(session, 255));
+    }
+}
+
+static void damage(struct session *session, struct said *said)
+{
+    unsigned char *header = (unsigned char *)&said->header;
+    session->damaged = true;
+    if (roll(session, 8) == 0)
+        header[roll(session, sizeof said->header)] ^= (unsigned char)(1 + roll(session, 255));
+    for (uint32_t n = roll(session, 3); n > 0; n--)
+        damage_table(session, said);
+}
+
+static void say(int fd, enum mesh_type type)
+{
+    mesh_send(fd, type, NULL, 0, base_clock_ns() + UINT64_C(20000000000), NULL);
+}
+
+/** Introduces itself to the guest as the rank that calls it. */
+static int call_guest(const struct said *said, int port)
+{
+    const struct mesh_peer peer = {.token = said->token, .rank = CALLER};
+    const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
+    int fd;
+    if (!mesh_connect(&fd, loopback, port, deadline, NULL))
+        mesh_send(fd, MESH_PEER, &peer, sizeof peer, deadline, NULL);
+    return fd;
+}
+
+/** Plays the others until the guest is connected to all, or has hung up. */
+static void be_others(struct session *session)
+{
+    struct {
+        struct mesh_header header;
+        struct mesh_hello hello;
+    } heard;
+    const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
+    int fd = -1;
+    while (fd < 0)
+        if (mesh_accept(&fd, session->listener, NULL))
+            return;
+    if (!mesh_receive_bytes(fd, &heard, sizeof heard, deadline, NULL)) {
+        struct said said = right_table(session, &heard.hello);
+        if (session->seed > 0)
+            damage(session, &said);
+        say(fd, MESH_KNOWN);
+        send(fd, &said, sizeof said, MSG_NOSIGNAL);
+        int caller = call_guest(&said, (int)heard.hello.port);
+        if (!mesh_receive(fd, &heard.header, 0, deadline, NULL))
+            say(fd, MESH_GO);
+        boot_fd_close(&caller);
+    }
+    boot_fd_close(&fd);
+}
+
+/* ------------------------------------------------------------------ all of it */
+
+static atomic_uint next_session, failures, unharmed;
+static unsigned sessions = 300;
+
+/** Listens at a port of its own. */
+static int listen_somewhere(int *port)
+{
+    unsigned char address[MESH_ADDRESS_BYTES];
+    int listener;
+    if (mesh_listen(&listener, loopback, 0, 5, NULL) ||
+        !mesh_address(listener, false, address, port))
+        abort();
+    return listener;
+}
+
+static void run_session(struct session *session)
+{
+    pthread_t guest;
+    session->listener = listen_somewhere(&session->port);
+    session->called = listen_somewhere(&session->called_port);
+    if (pthread_create(&guest, NULL, be_guest, session) != 0)
+        abort();
+    be_others(session);
+    pthread_join(guest, NULL);
+    boot_fd_close(&session->listener);
+    boot_fd_close(&session->called);
+    const bool good = session->result == ZERO_OK;
+    if (session->result <= 0 && session->clean && (good || session->damaged) &&
+        good == !session->error.message[0]) {
+        atomic_fetch_add(&unharmed, good);
+        return;
+    }
+    fprintf(stderr, "session %u: result %d: \"%s\"\n", session->seed, session->result,
+            session->error.message);
+    atomic_fetch_add(&failures, 1);
+}
+
+static void *run_sessions(void *user)
+{
+    (void)user;
+    for (unsigned seed; (seed = atomic_fetch_add(&next_session, 1)) < sessions;) {
+        struct session session = {.seed = seed};
+        run_session(&session);
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t threads[TOGETHER];
+    if (argc > 1)
+        sessions = (unsigned)atoi(argv[1]);
+    for (int i = 0; i < TOGETHER; i++)
+        if (pthread_create(&threads[i], NULL, run_sessions, NULL) != 0)
+            return 2;
+    for (int i = 0; i < TOGETHER; i++)
+        pthread_join(threads[i], NULL);
+    printf("%u sessions, of which %u took no harm\n", sessions, atomic_load(&unharmed));
+    // If nearly all are well nothing was damaged, and if none is nothing was let through.
+    const unsigned well = atomic_load(&unharmed);
+    return atomic_load(&failures) > 0 || well == 0 || well > sessions * 3 / 4;
+}
