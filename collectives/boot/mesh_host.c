@@ -185,18 +185,6 @@ static zero_result introduce(struct host *host, struct caller *caller, struct ba
     return ZERO_OK;
 }
 
-// Takes what a caller has said so far; *whole says whether that is all, *gone that it has left.
-static void listen_to(struct caller *caller, bool *whole, bool *gone)
-{
-    const size_t size = sizeof caller->said;
-    char *rest = (char *)&caller->said + caller->used;
-    errno = base_fault("boot.receive");
-    const ssize_t moved = errno ? -1 : recv(caller->fd, rest, size - caller->used, MSG_DONTWAIT);
-    *gone = moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR);
-    caller->used += moved > 0 ? (size_t)moved : 0;
-    *whole = caller->used == size;
-}
-
 // Hears what a caller says, if it has said something or has been silent for too long.
 static zero_result hear(struct host *host, struct caller *caller, bool ready,
                         struct base_error *error)
@@ -207,7 +195,8 @@ static zero_result hear(struct host *host, struct caller *caller, bool ready,
     // What came while this process had no processor is no silence.
     const bool late = base_clock_ns() >= caller->deadline_ns;
     if (ready || late)
-        listen_to(caller, &whole, &gone);
+        whole =
+            mesh_receive_some(caller->fd, &caller->said, sizeof caller->said, &caller->used, &gone);
     if (caller->used >= sizeof *header &&
         (mesh_check(header, sizeof caller->said.hello, &heard) || header->type != MESH_HELLO ||
          header->length != sizeof caller->said.hello))

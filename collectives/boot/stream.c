@@ -298,6 +298,15 @@ zero_result mesh_receive_bytes(int fd, void *bytes, size_t length, uint64_t dead
     return ZERO_OK;
 }
 
+bool mesh_receive_some(int fd, void *bytes, size_t size, size_t *used, bool *gone)
+{
+    errno = base_fault("boot.receive");
+    const ssize_t moved = errno ? -1 : recv(fd, (char *)bytes + *used, size - *used, MSG_DONTWAIT);
+    *gone = moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR);
+    *used += moved > 0 ? (size_t)moved : 0;
+    return *used == size;
+}
+
 static struct mesh_header header_of(enum mesh_type type, zero_result result, size_t length)
 {
     return (struct mesh_header){.magic = MESH_MAGIC,

@@ -126,6 +126,10 @@ zero_result mesh_check(const struct mesh_header *header, size_t most, struct bas
 zero_result mesh_receive_bytes(int fd, void *bytes, size_t length, uint64_t deadline_ns,
                                struct base_error *error);
 
+/** Receives what there is of `size` bytes, of which *used have come before. Returns whether all are
+ * there; *gone: no more will come. */
+bool mesh_receive_some(int fd, void *bytes, size_t size, size_t *used, bool *gone);
+
 /** Receives a header, and checks it; of MESH_FAIL also what follows, which it returns as a failure
  * of this rank. */
 zero_result mesh_receive(int fd, struct mesh_header *header, size_t most, uint64_t deadline_ns,

@@ -313,23 +313,13 @@ static void damaged_greetings_do_no_harm(void **state)
     expect_all_good(&ranks);
 }
 
-// Listens in place of rank 0.
-static int usurp(const struct mesh_ranks *ranks)
-{
-    static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
-        [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
-    int listener;
-    assert_int_equal(mesh_listen(&listener, loopback, ranks->master.port, 5, NULL), ZERO_OK);
-    return listener;
-}
-
 static void a_port_in_use_is_told(void **state)
 {
     (void)state;
     struct mesh_ranks ranks;
     char port[64];
     mesh_ranks_begin(&ranks, ipv4, 500);
-    const int listener = usurp(&ranks);
+    const int listener = mesh_ranks_usurp(&ranks);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 2});
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
     mesh_ranks_end(&ranks);
@@ -339,22 +329,14 @@ static void a_port_in_use_is_told(void **state)
     close(listener);
 }
 
-static int take_call(int listener)
-{
-    int fd = -1;
-    while (fd < 0)
-        assert_int_equal(mesh_accept(&fd, listener, NULL), ZERO_OK);
-    return fd;
-}
-
 static void a_stranger_in_place_of_rank_0_is_noticed(void **state)
 {
     (void)state;
     struct mesh_ranks ranks;
     mesh_ranks_begin(&ranks, ipv4, 30000);
-    const int listener = usurp(&ranks);
+    const int listener = mesh_ranks_usurp(&ranks);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
-    const int fd = take_call(listener);
+    const int fd = mesh_ranks_take_call(listener);
     say(fd, "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", 32);
     mesh_ranks_end(&ranks);
     boot_ranks_expect(&ranks.set, 0, ZERO_E_INVALID, "it is no rank of zero", "the test");
@@ -370,9 +352,9 @@ static void a_rank_that_comes_at_a_bad_time_calls_again(void **state)
     struct mesh_ranks ranks;
     mesh_ranks_begin(&ranks, ipv4, 30000);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
-    const int listener = usurp(&ranks);
-    close(take_call(listener));
-    const int fd = take_call(listener);
+    const int listener = mesh_ranks_usurp(&ranks);
+    close(mesh_ranks_take_call(listener));
+    const int fd = mesh_ranks_take_call(listener);
     mesh_send_failure(fd, ZERO_E_TIMEOUT, "it did not introduce itself within 2 s");
     close(listener);
     close(fd);
@@ -403,9 +385,9 @@ static void hear_stranger(const void *bytes, size_t length, zero_result result, 
 {
     struct mesh_ranks ranks;
     mesh_ranks_begin(&ranks, ipv4, 30000);
-    const int listener = usurp(&ranks);
+    const int listener = mesh_ranks_usurp(&ranks);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
-    const int fd = take_call(listener);
+    const int fd = mesh_ranks_take_call(listener);
     send(fd, bytes, length, MSG_NOSIGNAL);
     mesh_ranks_end(&ranks);
     boot_ranks_expect(&ranks.set, 0, result, part, "the test");
@@ -432,110 +414,6 @@ static void what_a_stranger_says_is_short_and_shown_as_text(void **state)
     said.header.type = MESH_KNOWN;
     said.header.length = 1;
     hear_stranger(&said, sizeof said.header + 1, ZERO_E_INVALID, "it announces 1 bytes");
-}
-
-/* ------------------------------------------------------------------ tables of an impostor */
-
-struct table {
-    uint64_t token;
-    struct mesh_entry entries[4];
-};
-
-// As rank 2 of 4, process `pid`, would hear it.
-static struct table right_table(int pid)
-{
-    struct table table = {.token = 5};
-    for (int rank = 0; rank < 4; rank++) {
-        struct mesh_entry *entry = &table.entries[rank];
-        *entry = (struct mesh_entry){.address = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1},
-                                     .pid = pid + 2 - rank};
-        entry->port = rank > 0 ? 60000U + (uint32_t)rank : 0;
-        snprintf(entry->host, sizeof entry->host, "node%d", rank);
-    }
-    return table;
-}
-
-static void long_name(struct table *table)
-{
-    memset(table->entries[1].host, 'x', BOOT_HOST_BYTES);
-}
-static void terminal_name(struct table *table)
-{
-    memcpy(table->entries[0].host, "\033[2J\233", 6);
-}
-static void name_with_more(struct table *table)
-{
-    memcpy(table->entries[3].host, "node\0more", 10);
-}
-static void no_port(struct table *table)
-{
-    table->entries[3].port = 0;
-}
-static void great_port(struct table *table)
-{
-    table->entries[1].port += 65536;
-}
-static void no_process(struct table *table)
-{
-    table->entries[0].pid = -1;
-}
-static void other_process(struct table *table)
-{
-    table->entries[2].pid++;
-}
-static void no_address(struct table *table)
-{
-    memset(table->entries[1].address, 0, MESH_ADDRESS_BYTES);
-}
-static void any_address(struct table *table)
-{
-    memset(table->entries[3].address + 12, 0, 4);
-}
-static void one_place(struct table *table)
-{
-    table->entries[3].port = table->entries[1].port;
-}
-
-// What rank 2 makes of it is what it says, and what rank 0 hears.
-static void hear_table(void (*spoil)(struct table *table), const char *wrong)
-{
-    struct mesh_ranks ranks;
-    struct mesh_header header;
-    struct mesh_hello hello;
-    struct base_error told = {.result = ZERO_OK};
-    const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
-    mesh_ranks_begin(&ranks, ipv4, 30000);
-    const int listener = usurp(&ranks);
-    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 4});
-    const int fd = take_call(listener);
-    assert_int_equal(mesh_receive(fd, &header, sizeof hello, deadline, NULL), ZERO_OK);
-    assert_int_equal(mesh_receive_bytes(fd, &hello, sizeof hello, deadline, NULL), ZERO_OK);
-    struct table table = right_table(hello.pid);
-    spoil(&table);
-    mesh_send(fd, MESH_KNOWN, NULL, 0, deadline, NULL);
-    mesh_send(fd, MESH_TABLE, &table, sizeof table, deadline, NULL);
-    assert_int_equal(mesh_receive(fd, &header, 0, deadline, &told), ZERO_E_INVALID);
-    mesh_ranks_end(&ranks);
-    boot_ranks_expect(&ranks.set, 0, ZERO_E_INVALID, "what came as rank 0's table of all ranks",
-                      wrong);
-    assert_non_null(strstr(told.message, wrong));
-    close(fd);
-    close(listener);
-}
-
-static void a_table_that_cannot_be_is_refused(void **state)
-{
-    (void)state;
-    hear_table(long_name, "no printable name of rank 1's host");
-    hear_table(terminal_name, "no printable name of rank 0's host");
-    hear_table(name_with_more, "no printable name of rank 3's host");
-    hear_table(no_port, "that rank 3 (host node3) listens at port 0");
-    hear_table(great_port, "that rank 1 (host node1) listens at port 125537");
-    hear_table(no_process, "that rank 0 (host node0) is process -1");
-    hear_table(other_process, "that this rank is process ");
-    hear_table(no_address, "no address of rank 1 (host node1)");
-    hear_table(any_address, "no address of rank 3 (host node3)");
-    hear_table(one_place, "that ranks 1 and 3 listen at one port, 60001");
 }
 
 /* ------------------------------------------------------------------ ranks that fail meanwhile */
@@ -746,7 +624,6 @@ int main(void)
         cmocka_unit_test(nobody_answers_himself),
         cmocka_unit_test(a_rank_that_comes_at_a_bad_time_calls_again),
         cmocka_unit_test(what_a_stranger_says_is_short_and_shown_as_text),
-        cmocka_unit_test(a_table_that_cannot_be_is_refused),
         cmocka_unit_test(who_cannot_be_called_is_refused),
         cmocka_unit_test(only_the_missing_rank_is_let_in),
         cmocka_unit_test(who_goes_away_is_named),

@@ -126,3 +126,20 @@ int mesh_ranks_call(const struct mesh_ranks *ranks)
     }
     return fd;
 }
+
+int mesh_ranks_usurp(const struct mesh_ranks *ranks)
+{
+    static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
+        [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
+    int listener;
+    assert_int_equal(mesh_listen(&listener, loopback, ranks->master.port, 5, NULL), ZERO_OK);
+    return listener;
+}
+
+int mesh_ranks_take_call(int listener)
+{
+    int fd = -1;
+    while (fd < 0)
+        assert_int_equal(mesh_accept(&fd, listener, NULL), ZERO_OK);
+    return fd;
+}

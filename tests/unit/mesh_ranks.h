@@ -36,5 +36,9 @@ int mesh_ranks_start(struct mesh_ranks *ranks, const struct mesh_role *role);
 void mesh_ranks_end(struct mesh_ranks *ranks);
 /** A socket connected to rank 0 of the set. */
 int mesh_ranks_call(const struct mesh_ranks *ranks);
+/** Listens in place of rank 0. */
+int mesh_ranks_usurp(const struct mesh_ranks *ranks);
+/** Takes the next call. */
+int mesh_ranks_take_call(int listener);
 
 #endif
