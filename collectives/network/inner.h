@@ -135,8 +135,9 @@ uint64_t coll_net_settle(struct coll_net *net);
 
 /* ------------------------------------------------------------------ link.c */
 
-/** Reads and hears what has come. False: the connection has ended, or is broken (*failed: errno, 0
- * at its orderly end, EPROTO after nonsense, which is poison already). */
+/** Reads and hears what has come, or of very much a part. False: the connection has ended, or
+ * is broken (*failed: errno, 0 at its orderly end, EPROTO after nonsense, which is poison already).
+ */
 bool coll_net_receive(struct coll_net *net, struct net_peer *peer, int *failed);
 
 /** Sends what the peer is to be told, as far as there is room for it. False: the connection is

@@ -18,6 +18,11 @@ static size_t allowed(const char *point, size_t bytes)
 
 /* ------------------------------------------------------------------ in */
 
+/** Buffers of frames that are read of a peer in one turn: who never stops talking must not keep the
+ * thread from all others, and the rank from its lock. What this rank has asked for does not count:
+ * there is an end to it. */
+enum { MOST_BUFFERS = 16 };
+
 /** Reads once: 0 at the end, -1 and errno. */
 static ssize_t receive(const struct net_peer *peer, unsigned char *to, size_t bytes)
 {
@@ -70,16 +75,9 @@ static bool hear_buffer(struct coll_net *net, struct net_peer *peer)
     }
 }
 
-/** Reads a tail straight to where it belongs, and anything else, or what belongs nowhere, into the
- * buffer. */
-static ssize_t receive_some(struct coll_net *net, struct net_peer *peer)
+/** Reads into the buffer. */
+static ssize_t receive_buffer(struct net_peer *peer)
 {
-    unsigned char *tail = peer->tail > 0 ? coll_net_tail(net, peer) : NULL;
-    if (tail) {
-        const ssize_t got = receive(peer, tail + peer->tail_at, peer->tail - peer->tail_at);
-        peer->tail_at += got > 0 ? (size_t)got : 0;
-        return got;
-    }
     memmove(peer->in, peer->in + peer->in_begin, peer->in_end - peer->in_begin);
     peer->in_end -= peer->in_begin;
     peer->in_begin = 0;
@@ -88,11 +86,25 @@ static ssize_t receive_some(struct coll_net *net, struct net_peer *peer)
     return got;
 }
 
+/** Reads a tail straight to where it belongs, and anything else, or what belongs nowhere, into the
+ * buffer, which is counted. */
+static ssize_t receive_some(struct coll_net *net, struct net_peer *peer, int *buffers)
+{
+    unsigned char *tail = peer->tail > 0 ? coll_net_tail(net, peer) : NULL;
+    if (!tail) {
+        ++*buffers;
+        return receive_buffer(peer);
+    }
+    const ssize_t got = receive(peer, tail + peer->tail_at, peer->tail - peer->tail_at);
+    peer->tail_at += got > 0 ? (size_t)got : 0;
+    return got;
+}
+
 bool coll_net_receive(struct coll_net *net, struct net_peer *peer, int *failed)
 {
     // What has left is heard to its end, so that it sees the end too.
-    for (;;) {
-        const ssize_t got = receive_some(net, peer);
+    for (int buffers = 0; buffers < MOST_BUFFERS;) {
+        const ssize_t got = receive_some(net, peer, &buffers);
         *failed = got < 0 ? errno : 0;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return true;
@@ -104,6 +116,7 @@ bool coll_net_receive(struct coll_net *net, struct net_peer *peer, int *failed)
             return false;
         }
     }
+    return true;
 }
 
 /* ------------------------------------------------------------------ out */
