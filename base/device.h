@@ -19,6 +19,13 @@
 
 #include <stdbool.h>
 
+/** Memory of a device, in bytes. */
+struct base_device_memory {
+    size_t free, total;         /**< what an alloc() could have at most, whoever has the rest */
+    unsigned char identity[16]; /**< tells the device from all others, on whatever host, and is the
+                                     same to all its users; zeros: nothing does */
+};
+
 /** A device's operations; every function is there. Errors: ZERO_E_NOMEM, ZERO_E_DEVICE; messages
  * name the call that failed, and why. */
 struct base_device {
@@ -35,6 +42,8 @@ struct base_device {
     zero_result (*enter)(int number, struct base_error *error);
     void (*leave)(void);
 
+    /** What memory there is, as of now. Of the CPU: what this process may have of the host's. */
+    zero_result (*memory)(struct base_device_memory *memory, struct base_error *error);
     /** Memory of `bytes` bytes, uninitialised, aligned to at least 256; *memory NULL on error. */
     zero_result (*alloc)(void **memory, size_t bytes, struct base_error *error);
     /** Frees memory of alloc; accepts NULL. Nothing may be under way on it. */

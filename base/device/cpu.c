@@ -1,5 +1,6 @@
 #include "base/arena.h"
 #include "base/device.h"
+#include "base/memory_limits.h"
 
 #include <string.h>
 
@@ -21,6 +22,25 @@ static zero_result cpu_enter(int number, struct base_error *error)
 
 static void cpu_leave(void)
 {
+}
+
+static size_t least(uint64_t a, uint64_t b)
+{
+    return (size_t)(a < b ? a : b);
+}
+
+static zero_result cpu_memory(struct base_device_memory *memory, struct base_error *error)
+{
+    struct base_memory_limits limits;
+    (void)error;
+    base_memory_limits(&limits, "");
+    const uint64_t in_group = base_memory_left(limits.group_limit, limits.group_used);
+    const uint64_t addresses = base_memory_left(limits.address_limit, limits.address_used);
+    *memory = (struct base_device_memory){
+        .free = least(limits.available, least(in_group, addresses)),
+        .total = least(limits.total, least(limits.group_limit, limits.address_limit)),
+    };
+    return ZERO_OK;
 }
 
 static zero_result cpu_alloc(void **memory, size_t bytes, struct base_error *error)
@@ -100,6 +120,7 @@ const struct base_device base_device_cpu = {
     .count = cpu_count,
     .enter = cpu_enter,
     .leave = cpu_leave,
+    .memory = cpu_memory,
     .alloc = cpu_alloc,
     .free = base_free,
     .pin = cpu_pin,

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 // A call of the driver that a device's function is made of.
 static zero_result done(CUresult status, const char *call, const char *what,
@@ -75,6 +76,23 @@ static void cuda_leave(void)
 }
 
 /* ------------------------------------------------------------------ memory */
+
+static zero_result cuda_memory(struct base_device_memory *memory, struct base_error *error)
+{
+    const struct base_cuda_driver *driver = base_cuda_loaded();
+    CUdevice device;
+    CUuuid id;
+    *memory = (struct base_device_memory){0};
+    zero_result result = done(driver->context_device(&device), "cuCtxGetDevice", "", error);
+    if (!result)
+        result = done(driver->device_id(&id, device), "cuDeviceGetUuid", "", error);
+    if (!result)
+        result =
+            done(driver->memory_info(&memory->free, &memory->total), "cuMemGetInfo", "", error);
+    if (!result)
+        memcpy(memory->identity, id.bytes, sizeof memory->identity);
+    return result;
+}
 
 static zero_result cuda_alloc(void **memory, size_t bytes, struct base_error *error)
 {
@@ -196,6 +214,7 @@ const struct base_device base_device_cuda = {
     .count = cuda_count,
     .enter = cuda_enter,
     .leave = cuda_leave,
+    .memory = cuda_memory,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .pin = cuda_pin,

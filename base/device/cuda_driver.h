@@ -19,7 +19,10 @@
     X(context_retain, cuDevicePrimaryCtxRetain)                                                    \
     X(context_push, cuCtxPushCurrent)                                                              \
     X(context_pop, cuCtxPopCurrent)                                                                \
+    X(context_device, cuCtxGetDevice)                                                              \
+    X(device_id, cuDeviceGetUuid)                                                                  \
     X(priorities, cuCtxGetStreamPriorityRange)                                                     \
+    X(memory_info, cuMemGetInfo)                                                                   \
     X(alloc, cuMemAlloc)                                                                           \
     X(free, cuMemFree)                                                                             \
     X(host_register, cuMemHostRegister)                                                            \

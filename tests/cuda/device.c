@@ -113,6 +113,12 @@ static zero_result make_alloc(struct base_error *error)
     return result;
 }
 
+static zero_result look(struct base_error *error)
+{
+    struct base_device_memory there;
+    return cuda->memory(&there, error);
+}
+
 static zero_result make_stream(struct base_error *error)
 {
     void *other;
@@ -234,6 +240,9 @@ static void a_failure_names_its_call(void **state)
         {enter_0, "cuDeviceGet", "cuDeviceGet, GPU 0: not real"},
         {enter_2, "cuDevicePrimaryCtxRetain", "PrimaryCtxRetain, GPU 2: not real"},
         {enter_1, "cuCtxPushCurrent", "cuCtxPushCurrent: not real"},
+        {look, "cuCtxGetDevice", "cuCtxGetDevice: not real"},
+        {look, "cuDeviceGetUuid", "cuDeviceGetUuid: not real"},
+        {look, "cuMemGetInfo", "cuMemGetInfo: not real"},
         {make_alloc, "cuMemAlloc", "cuMemAlloc, 12345 bytes: not real (CUDA_ERROR_FAKE, 719)"},
         {pin, "cuMemHostRegister", "cuMemHostRegister, 8 bytes: not real"},
         {copy, "cuMemcpyAsync", "cuMemcpyAsync: not real"},

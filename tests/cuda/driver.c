@@ -1,11 +1,6 @@
-#include "tests/cuda/driver.h"
-
 #include "tests/cuda/driver_inner.h"
 #include "tests/cuda/on_host.h"
 
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,57 +10,11 @@
 
 enum {
     MOST_ENTERED = 8,
-    MOST_STREAMS = 64,
-    MOST_WORK = 1024,
-    MOST_MEMORIES = 256,
-    MOST_PINNED = 256,
-    MOST_RECORDS = 64, // of an event that are under way
     LEAST_PRIORITY = 0,
     GREATEST_PRIORITY = -5,
 };
 
-// Who waits for an event waits for where it was then, whatever becomes of it later, in other
-// streams perhaps: for a record of a number.
-struct event {
-    uint64_t recorded; // how often
-    uint64_t reached[MOST_RECORDS];
-};
-
-struct stream {
-    bool exists, ends;
-    int gpu;
-    pthread_t thread;
-    pthread_cond_t more;  // there is, or what it waits for has come
-    unsigned given, done; // done: begins when it is over
-    struct work work[MOST_WORK];
-};
-
-struct memory {
-    void *address;
-    size_t bytes; // whole pages
-    size_t asked; // of them
-};
-
-static struct {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed; // for the host's threads that wait: so many
-    unsigned waiting;
-    struct stream *streams[MOST_STREAMS];
-    struct memory memories[MOST_MEMORIES];
-    struct memory pinned[MOST_PINNED]; // of the host
-    unsigned events, modules;
-    unsigned working; // works that are being done: memory is open to them
-    const char *failing;
-    unsigned spared; // calls of it
-    CUresult status;
-    const char *complaint;
-    unsigned waits;
-    const char *waited; // in this function
-    uint32_t chance;
-    bool jams, jams_entering, jammed; // calls wait for the one of this thread's
-    pthread_t jammer;
-    unsigned slow[CUDA_DRIVER_GPUS]; // microseconds that each MiB of a copy takes more
-} driver = {
+struct driver driver = {
     .mutex = PTHREAD_MUTEX_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
     .chance = 1,
@@ -307,6 +256,18 @@ EXPORTED CUresult cuDevicePrimaryCtxReset(CUdevice device)
                                      : CUDA_ERROR_INVALID_DEVICE;
 }
 
+EXPORTED CUresult cuDeviceGetUuid(CUuuid *id, CUdevice device)
+{
+    *id = (CUuuid){.bytes = {'G', 'P', 'U', '-', (char)('0' + device)}};
+    return outcome("cuDeviceGetUuid");
+}
+
+EXPORTED CUresult cuCtxGetDevice(CUdevice *device)
+{
+    *device = entered();
+    return driver_in_context("cuCtxGetDevice");
+}
+
 EXPORTED CUresult cuCtxPushCurrent(CUcontext context)
 {
     const CUresult status = outcome("cuCtxPushCurrent");
@@ -339,6 +300,32 @@ static size_t page_up(size_t bytes)
     return (bytes + 4095) / 4096 * 4096;
 }
 
+size_t driver_room(int gpu)
+{
+    return driver.room[gpu] > 0 ? driver.room[gpu] : CUDA_DRIVER_ROOM;
+}
+
+size_t driver_free(int gpu)
+{
+    size_t bytes = driver_room(gpu);
+    for (int i = 0; i < MOST_MEMORIES; i++)
+        if (driver.memories[i].gpu == gpu)
+            bytes -= driver.memories[i].asked < bytes ? driver.memories[i].asked : bytes;
+    return bytes;
+}
+
+EXPORTED CUresult cuMemGetInfo(size_t *free, size_t *all)
+{
+    const CUresult status = driver_in_context("cuMemGetInfo");
+    if (status != CUDA_SUCCESS)
+        return status;
+    pthread_mutex_lock(&driver.mutex);
+    *all = driver_room(entered());
+    *free = driver_free(entered());
+    pthread_mutex_unlock(&driver.mutex);
+    return CUDA_SUCCESS;
+}
+
 EXPORTED CUresult cuMemAlloc(CUdeviceptr *memory, size_t bytes)
 {
     *memory = 0;
@@ -350,6 +337,10 @@ EXPORTED CUresult cuMemAlloc(CUdeviceptr *memory, size_t bytes)
     pthread_mutex_lock(&driver.mutex);
     int i = 0;
     count_wait("cuMemAlloc");
+    if (bytes > driver_free(entered())) {
+        pthread_mutex_unlock(&driver.mutex);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     while (i < MOST_MEMORIES && driver.memories[i].address)
         i++;
     void *made = i < MOST_MEMORIES ? mmap(NULL, page_up(bytes), PROT_READ | PROT_WRITE,
@@ -358,7 +349,7 @@ EXPORTED CUresult cuMemAlloc(CUdeviceptr *memory, size_t bytes)
     if (made == MAP_FAILED)
         abort();
     memset(made, 0xdd, page_up(bytes));
-    driver.memories[i] = (struct memory){made, page_up(bytes), bytes};
+    driver.memories[i] = (struct memory){made, page_up(bytes), bytes, entered()};
     open_memory(driver.working > 0);
     pthread_mutex_unlock(&driver.mutex);
     *memory = (CUdeviceptr)(uintptr_t)made;
@@ -446,7 +437,7 @@ EXPORTED CUresult cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
     if (i == MOST_PINNED)
         abort();
     if (status == CUDA_SUCCESS)
-        driver.pinned[i] = (struct memory){memory, bytes, bytes};
+        driver.pinned[i] = (struct memory){memory, bytes, bytes, -1};
     pthread_mutex_unlock(&driver.mutex);
     return status;
 }
@@ -670,93 +661,4 @@ EXPORTED CUresult cuEventDestroy(CUevent handle)
     pthread_mutex_unlock(&driver.mutex);
     free(event);
     return CUDA_SUCCESS;
-}
-
-/* ------------------------------------------------------------------ what tests ask */
-
-EXPORTED void cuda_driver_fail(const char *function, int status)
-{
-    pthread_mutex_lock(&driver.mutex);
-    driver.failing = function;
-    driver.spared = 0;
-    driver.status = (CUresult)status;
-    pthread_mutex_unlock(&driver.mutex);
-}
-
-EXPORTED void cuda_driver_spare(unsigned calls)
-{
-    pthread_mutex_lock(&driver.mutex);
-    driver.spared = calls;
-    pthread_mutex_unlock(&driver.mutex);
-}
-
-EXPORTED void cuda_driver_slow(int gpu, unsigned us)
-{
-    pthread_mutex_lock(&driver.mutex);
-    driver.slow[gpu] = us;
-    pthread_mutex_unlock(&driver.mutex);
-}
-
-EXPORTED void cuda_driver_jam(bool jams, bool entering)
-{
-    pthread_mutex_lock(&driver.mutex);
-    driver.jams = jams;
-    driver.jams_entering = entering;
-    pthread_mutex_unlock(&driver.mutex);
-}
-
-EXPORTED bool cuda_driver_jammed(void)
-{
-    pthread_mutex_lock(&driver.mutex);
-    const bool jammed = driver.jammed;
-    pthread_mutex_unlock(&driver.mutex);
-    return jammed;
-}
-
-EXPORTED unsigned cuda_driver_live(void)
-{
-    pthread_mutex_lock(&driver.mutex);
-    unsigned live = driver.events + driver.modules;
-    for (int i = 0; i < MOST_STREAMS; i++)
-        live += driver.streams[i] != NULL;
-    for (int i = 0; i < MOST_MEMORIES; i++)
-        live += driver.memories[i].address != NULL;
-    for (int i = 0; i < MOST_PINNED; i++)
-        live += driver.pinned[i].address != NULL;
-    pthread_mutex_unlock(&driver.mutex);
-    return live;
-}
-
-EXPORTED size_t cuda_driver_bytes(void)
-{
-    size_t bytes = 0;
-    pthread_mutex_lock(&driver.mutex);
-    for (int i = 0; i < MOST_MEMORIES; i++)
-        bytes += driver.memories[i].asked;
-    pthread_mutex_unlock(&driver.mutex);
-    return bytes;
-}
-
-EXPORTED CUresult cuMemGetInfo(size_t *free, size_t *all)
-{
-    *all = (size_t)1 << 36;
-    *free = *all - cuda_driver_bytes();
-    return driver_in_context("cuMemGetInfo");
-}
-
-EXPORTED unsigned cuda_driver_waits(const char **last)
-{
-    pthread_mutex_lock(&driver.mutex);
-    *last = driver.waited;
-    const unsigned waits = driver.waits;
-    pthread_mutex_unlock(&driver.mutex);
-    return waits;
-}
-
-EXPORTED const char *cuda_driver_complaint(void)
-{
-    pthread_mutex_lock(&driver.mutex);
-    const char *complaint = driver.complaint;
-    pthread_mutex_unlock(&driver.mutex);
-    return complaint;
 }

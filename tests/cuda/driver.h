@@ -29,6 +29,11 @@ typedef void (*cuda_driver_spare_fn)(unsigned calls);
 typedef void (*cuda_driver_slow_fn)(int gpu, unsigned us);
 #define CUDA_DRIVER_SLOW "cuda_driver_slow"
 
+/** Has this GPU have so many bytes of memory in all; 0, as at first: CUDA_DRIVER_ROOM. */
+typedef void (*cuda_driver_room_fn)(int gpu, size_t bytes);
+#define CUDA_DRIVER_SET_ROOM "cuda_driver_room"
+#define CUDA_DRIVER_ROOM ((size_t)1 << 36)
+
 /** From now on a call that frees memory waits until all streams have done what they were given, and
  * as long as one does, all other calls wait for it, those that enter a GPU too, or not; or it does
  * not any more. And whether one does. */

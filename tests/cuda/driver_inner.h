@@ -1,19 +1,36 @@
 /**
  * tests/cuda/driver_inner.h: what the files of the stand-in for NVIDIA's driver have in common:
- * driver.c has all but driver_kernels.c, which has modules, functions and their launch.
+ * driver_kernels.c has modules, functions and their launch, driver_asked.c what is told and asked
+ * of it, driver.c all else.
  */
 #ifndef TESTS_CUDA_DRIVER_INNER_H
 #define TESTS_CUDA_DRIVER_INNER_H
 
-#include <stddef.h>
+#include "tests/cuda/driver.h"
+
+#include <pthread.h>
 #include <stdint.h>
 
 #include <cuda.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 
+enum {
+    MOST_STREAMS = 64,
+    MOST_WORK = 1024,
+    MOST_MEMORIES = 256,
+    MOST_PINNED = 256,
+    MOST_RECORDS = 64, // of an event that are under way
+};
+
 struct on_host_kernel;
-struct event;
+
+// Who waits for an event waits for where it was then, whatever becomes of it later, in other
+// streams perhaps: for a record of a number.
+struct event {
+    uint64_t recorded; // how often
+    uint64_t reached[MOST_RECORDS];
+};
 
 enum kind { COPY, SET, KERNEL, CALL, RECORD, WAIT };
 
@@ -31,6 +48,49 @@ struct work {
     struct event *event;
     uint64_t count; // of the event's
 };
+
+struct stream {
+    bool exists, ends;
+    int gpu;
+    pthread_t thread;
+    pthread_cond_t more;  // there is, or what it waits for has come
+    unsigned given, done; // done: begins when it is over
+    struct work work[MOST_WORK];
+};
+
+struct memory {
+    void *address;
+    size_t bytes; // whole pages
+    size_t asked; // of them
+    int gpu;      // of the host's: none
+};
+
+struct driver {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; // for the host's threads that wait: so many
+    unsigned waiting;
+    struct stream *streams[MOST_STREAMS];
+    struct memory memories[MOST_MEMORIES];
+    struct memory pinned[MOST_PINNED]; // of the host
+    unsigned events, modules;
+    unsigned working; // works that are being done: memory is open to them
+    const char *failing;
+    unsigned spared; // calls of it
+    CUresult status;
+    const char *complaint;
+    unsigned waits;
+    const char *waited; // in this function
+    uint32_t chance;
+    bool jams, jams_entering, jammed; // calls wait for the one of this thread's
+    pthread_t jammer;
+    unsigned slow[CUDA_DRIVER_GPUS]; // microseconds that each MiB of a copy takes more
+    size_t room[CUDA_DRIVER_GPUS];   // bytes of memory; 0: CUDA_DRIVER_ROOM
+};
+extern struct driver driver;
+
+/** Bytes of a GPU's memory, and those of them that are free. With the mutex held. */
+size_t driver_room(int gpu);
+size_t driver_free(int gpu);
 
 /** What a function that needs a context returns, if it could do what it is for. */
 CUresult driver_in_context(const char *function);

@@ -2,6 +2,7 @@
 // one that tests have. The argument is one that has to be there: else it is a skip.
 #include "base/device.h"
 #include "base/fault.h"
+#include "base/memory_limits.h"
 #include "tests/unit/fake_device.h"
 
 #include <setjmp.h>
@@ -66,6 +67,24 @@ static void check_events(const struct base_device *device, void *stream)
     device->event_destroy(event);
 }
 
+// What there is, of the device that was entered: also of others of its kind, which differ from it.
+static void check_room(const struct base_device *device, int number, int count)
+{
+    struct base_device_memory memory, other;
+    static const unsigned char nothing[sizeof memory.identity];
+    assert_int_equal(device->memory(&memory, NULL), ZERO_OK);
+    assert_true(memory.total > 0 && memory.free <= memory.total);
+    assert_true(device->synchronous ||
+                memcmp(memory.identity, nothing, sizeof memory.identity) != 0);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(device->enter(i, NULL), ZERO_OK);
+        assert_int_equal(device->memory(&other, NULL), ZERO_OK);
+        device->leave();
+        assert_int_equal(memcmp(memory.identity, other.identity, sizeof memory.identity) == 0,
+                         i == number);
+    }
+}
+
 static void check_one(const struct base_device *device, bool urgent)
 {
     void *stream;
@@ -103,6 +122,7 @@ static bool keeps_the_contract(const struct base_device *device)
         assert_int_equal(device->enter(number, NULL), ZERO_OK);
         assert_int_equal(device->enter(count - 1, NULL), ZERO_OK);
         device->leave();
+        check_room(device, number, count);
         check_one(device, number % 2);
         device->leave();
     }
@@ -132,6 +152,39 @@ static void no_memory_is_an_error(void **state)
     assert_non_null(strstr(error.message, "123456"));
 }
 
+static void what_is_allocated_is_not_free(void **state)
+{
+    (void)state;
+    struct base_device_memory there;
+    struct base_error error = {.result = ZERO_OK};
+    void *memory, *more;
+    fake_device_room(1000);
+    assert_int_equal(fake_device.enter(1, NULL), ZERO_OK);
+    assert_int_equal(fake_device.alloc(&memory, 600, NULL), ZERO_OK);
+    assert_int_equal(fake_device.memory(&there, NULL), ZERO_OK);
+    assert_true(there.free == 400 && there.total == 1000);
+    assert_int_equal(fake_device.alloc(&more, 401, &error), ZERO_E_NOMEM);
+    assert_int_equal(fake_device.alloc(&more, 400, NULL), ZERO_OK);
+    fake_device.free(more);
+    fake_device.free(memory);
+    fake_device.leave();
+    fake_device_room(SIZE_MAX);
+    assert_int_equal(fake_device_live(), 0);
+}
+
+// What a process may have of the host's.
+static void memory_of_the_cpu_is_the_hosts(void **state)
+{
+    (void)state;
+    struct base_device_memory there;
+    struct base_memory_limits host;
+    base_memory_limits(&host, "");
+    assert_int_equal(base_device_cpu.memory(&there, NULL), ZERO_OK);
+    assert_true(there.total <= host.total && there.free > 0);
+    assert_true(host.group_limit == UINT64_MAX || there.total <= host.group_limit);
+    assert_true(host.address_limit == UINT64_MAX || there.total <= host.address_limit);
+}
+
 // Whether there is one of this name to be tried; if not, it says why.
 static bool is_there(const char *name)
 {
@@ -150,6 +203,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(devices_are_found_by_name),
         cmocka_unit_test(every_device_keeps_the_contract),
         cmocka_unit_test(no_memory_is_an_error),
+        cmocka_unit_test(what_is_allocated_is_not_free),
+        cmocka_unit_test(memory_of_the_cpu_is_the_hosts),
     };
     if (count > 1 && !is_there(arguments[1]))
         return SKIPPED;

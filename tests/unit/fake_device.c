@@ -37,6 +37,7 @@ struct stream {
 struct range {
     unsigned char *memory, *there;
     size_t bytes;
+    int number; // of the device
 };
 
 static struct {
@@ -49,11 +50,13 @@ static struct {
     bool working; // the thread, with the mutex given away
     const char *complaint;
     uint32_t chance;
+    size_t room; // of each device
 } fake = {
     .mutex = PTHREAD_MUTEX_INITIALIZER,
     .given = PTHREAD_COND_INITIALIZER,
     .done = PTHREAD_COND_INITIALIZER,
     .chance = 1,
+    .room = SIZE_MAX,
 };
 
 /* ------------------------------------------------------------------ mutex held */
@@ -257,19 +260,44 @@ static struct range *add(struct range *ranges, void *memory, size_t bytes)
     abort();
 }
 
+// Of the device that this thread uses.
+static size_t free_bytes(void)
+{
+    size_t used = 0;
+    for (int i = 0; i < MOST_RANGES; i++)
+        if (fake.ranges[i].memory && fake.ranges[i].number == current())
+            used += fake.ranges[i].bytes;
+    return fake.room - used;
+}
+
+static zero_result fake_memory(struct base_device_memory *memory, struct base_error *error)
+{
+    pthread_mutex_lock(&fake.mutex);
+    const zero_result result = begin("memory", error);
+    *memory = (struct base_device_memory){.free = result ? 0 : free_bytes(),
+                                          .total = result ? 0 : fake.room,
+                                          .identity = {1, (unsigned char)current()}};
+    pthread_mutex_unlock(&fake.mutex);
+    return result;
+}
+
 static zero_result fake_alloc(void **memory, size_t bytes, struct base_error *error)
 {
     *memory = NULL;
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = begin("alloc", error);
+    const size_t some = bytes > 0 ? bytes : 1;
+    zero_result result = begin("alloc", error);
+    if (!result && some > free_bytes())
+        result = zero_fail(error, ZERO_E_NOMEM, "no %zu bytes on a fake device", some);
     if (!result) {
-        const size_t some = bytes > 0 ? bytes : 1;
         void *here = mmap(NULL, some, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         unsigned char *there = malloc(some);
         if (here == MAP_FAILED || !there)
             abort();
         memset(there, 0xdd, some);
-        add(fake.ranges, here, some)->there = there;
+        struct range *made = add(fake.ranges, here, some);
+        made->there = there;
+        made->number = current();
         *memory = here;
     }
     pthread_mutex_unlock(&fake.mutex);
@@ -475,6 +503,7 @@ const struct base_device fake_device = {
     .count = fake_count,
     .enter = fake_enter,
     .leave = fake_leave,
+    .memory = fake_memory,
     .alloc = fake_alloc,
     .free = fake_free,
     .pin = fake_pin,
@@ -510,6 +539,13 @@ bool fake_device_failed(void)
     const bool failed = fake.failed;
     pthread_mutex_unlock(&fake.mutex);
     return failed;
+}
+
+void fake_device_room(size_t bytes)
+{
+    pthread_mutex_lock(&fake.mutex);
+    fake.room = bytes;
+    pthread_mutex_unlock(&fake.mutex);
 }
 
 unsigned fake_device_live(void)

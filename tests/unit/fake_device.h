@@ -26,6 +26,10 @@ void fake_device_fail(unsigned n, bool dead);
 /** Whether that operation came. */
 bool fake_device_failed(void);
 
+/** Has each device have so many bytes of memory, of which one has free what is not allocated there;
+ * SIZE_MAX, as at first: no end of them. */
+void fake_device_room(size_t bytes);
+
 /** Memories, fixed memories, streams and events that there are. */
 unsigned fake_device_live(void);
 
