@@ -139,6 +139,11 @@ zero_result coll_device_free(void *memory, const char *transport, const struct b
 /** Whether this build has a transport of that name. *Local.* */
 bool coll_device_has(const char *transport);
 
+/** Whether what it needs is here, too: loads its library. ZERO_E_UNSUPPORTED (no such transport in
+ * this build; its library is missing or too old), ZERO_E_INVALID. *Local.* */
+zero_result coll_device_ready(const char *transport, const struct base_device *device,
+                              struct base_error *error);
+
 /** The most that a rank moves by one operation. */
 struct coll_device_load {
     size_t sections;

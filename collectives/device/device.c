@@ -45,6 +45,14 @@ bool coll_device_has(const char *transport)
     return find_transport(transport) != NULL;
 }
 
+zero_result coll_device_ready(const char *transport, const struct base_device *device,
+                              struct base_error *error)
+{
+    const struct coll_device_config config = {.transport = transport, .device = device};
+    const zero_result result = check_config(&config, error);
+    return result ? result : find_transport(transport)->prepare(&config, error);
+}
+
 zero_result coll_device_alloc(void **memory, const char *transport,
                               const struct base_device *device, size_t bytes,
                               struct base_error *error)
