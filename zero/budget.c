@@ -118,6 +118,7 @@ static zero_result make_again(const zero_ctx *z, struct eng_plan *plan, struct b
     if (!r)
         r = add_ranks(z, &limits, plan, error);
     plan->fit = z->plan.fit;
+    plan->gpu_fit = z->plan.gpu_fit;
     return r ? r : eng_budget_write(z, plan, error);
 }
 
@@ -178,5 +179,22 @@ zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *
         r = add_ranks(z, &limits, &plan, error);
     *sum = plan.peaks[eng_plan_worst(&plan)].sum;
     eng_plan_free(&plan);
+    return r;
+}
+
+zero_result eng_budget_configured(const zero_ctx *z, const struct eng_config *config,
+                                  struct eng_plan *plan, struct base_error *error)
+{
+    zero_ctx *other = base_calloc(1, sizeof *other);
+    *plan = (struct eng_plan){.world = config->world};
+    if (!other)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for another plan");
+    *other = *z; // all that it owns stays z's
+    other->config = *config;
+    const struct eng_limits limits = limits_of(other, config->stage, config->shared);
+    zero_result r = eng_plan_begin(plan, config->world, error);
+    if (!r)
+        r = add_ranks(other, &limits, plan, error);
+    base_free(other);
     return r;
 }

@@ -65,10 +65,11 @@ static int64_t compress_of(const struct eng_config *config)
     return strcmp(config->compress, "on") == 0 ? ENG_COMPRESS_ON : ENG_COMPRESS_OFF;
 }
 
-/** Who updates, as the key has it. */
+/** Who updates what is offloaded, as the key has it; where nothing is, "auto" says no more than
+ * "host". */
 static int64_t updater_of(const struct eng_config *config)
 {
-    if (strcmp(config->offload_update, "auto") == 0)
+    if (config->undecided)
         return ENG_UPDATER_AUTO;
     return config->streamed ? ENG_UPDATER_DEVICE : ENG_UPDATER_HOST;
 }
@@ -259,9 +260,8 @@ static zero_result complete(zero_ctx *z, struct base_error *error)
     return r ? r : eng_policy_resolve(&z->config, &z->model, &z->scale, error);
 }
 
-/** Layout, placement and what all ranks need: the same functions whether the world is there or only
- * planned. */
-static zero_result make_plan(zero_ctx *z, struct base_error *error)
+/** The layout, before which nothing is known of what a rank needs. */
+static zero_result make_layout(zero_ctx *z, struct base_error *error)
 {
     const struct eng_config *config = &z->config;
     z->micro_count = eng_config_rounds(config);
@@ -270,16 +270,17 @@ static zero_result make_plan(zero_ctx *z, struct base_error *error)
     zero_result r = check_device(config, &z->model, error);
     if (!r)
         r = eng_layout_make(&z->layout, &z->model, config->world, config->persist_numel, error);
-    if (!r)
-        r = check_staged(config, &z->layout, error);
-    return r ? r : eng_budget_make(z, error);
+    return r ? r : check_staged(config, &z->layout, error);
 }
 
 /** Three texts, each ended by a zero: the plan for people, the plan as JSON, and why it does not
  * fit ("": it does, or nobody looked). */
 static zero_result hand_over_plan(zero_ctx *z, struct base_error *error)
 {
-    const char *const texts[] = {z->plan.text, z->plan.json, z->plan.fit.reason};
+    const bool lacks =
+        z->plan.fit.verdict != ENG_FITS_NOT && z->plan.gpu_fit.verdict == ENG_FITS_NOT;
+    const char *const texts[] = {z->plan.text, z->plan.json,
+                                 lacks ? z->plan.gpu_fit.reason : z->plan.fit.reason};
     zero_result r = ZERO_OK;
     for (int i = 0; !r && i < 3 && z->config.plan_fd >= 0; i++)
         r = base_write_all(z->config.plan_fd, texts[i], strlen(texts[i]) + 1,
@@ -350,9 +351,12 @@ static zero_result decide(zero_ctx *z)
         r = compare_model(z, &error);
     if (r)
         return error.result ? eng_fail_from(z, &error) : r;
-    r = eng_updater_decide(z, &error);
+    // The same functions whether the world is there or only planned.
+    r = make_layout(z, &error);
     if (!r)
-        r = make_plan(z, &error);
+        r = eng_updater_decide(z, &error);
+    if (!r)
+        r = eng_budget_make(z, &error);
     return error.result ? fail_alone(z, &error) : r;
 }
 

@@ -100,8 +100,9 @@ struct eng_config {
     void *native_comm;            /**< an ncclComm_t; NULL: none */
     const char *device_register;  /**< "auto", "on", "off": a literal */
     bool resident;                /**< and sums and updates there, too: */
-    const char *offload_update;   /**< "host", "device", "auto": a literal */
-    bool undecided;               /**< auto, and zero_commit() has not found out yet: as "host" */
+    const char *offload_update;   /**< "auto", "host", "device": a literal */
+    bool undecided;               /**< auto of state that is offloaded from a device, and
+                                        zero_commit() has not found out yet: as "host" */
     bool streamed;                /**< resident, but for master weights and moments: these pass
                                         through the device in every update */
     int64_t tile_bytes;
@@ -177,6 +178,9 @@ zero_result eng_config_check_reduction(const struct eng_config *config, struct b
 /** Whether ranks of a host could have one copy of the parameters at that stage, if `gather` let
  * them. */
 bool eng_config_may_share(const struct eng_config *config, int stage);
+/** Why it is the host who updates what is offloaded, whatever is faster; NULL: nothing in the
+ * configuration says so. */
+const char *eng_config_bound_updater(const struct eng_config *config);
 /** Who updates what is offloaded, where that was undecided: the device, or the host. */
 void eng_config_decide_update(struct eng_config *config, bool device);
 

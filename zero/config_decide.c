@@ -3,6 +3,7 @@
 #include "zero/config.h"
 
 #include "base/cpu.h"
+#include "collectives/device.h"
 #include "zero/config_key.h"
 
 #include <stdio.h>
@@ -46,6 +47,25 @@ bool eng_config_may_share(const struct eng_config *config, int stage)
 static bool shares(const struct eng_config *config)
 {
     return eng_config_may_share(config, config->stage) && strcmp(config->gather, "copy") != 0;
+}
+
+const char *eng_config_bound_updater(const struct eng_config *config)
+{
+    if (config->nvme)
+        return "state is in files";
+    if (config->native && config->world > 1)
+        return "reduction=native, whose bits depend on it";
+    if (strcmp(config->gather, "shared") == 0)
+        return "gather=shared";
+    if ((config->world > 1 || config->over_nccl) && !coll_device_has(config->device_transport))
+        return "this build has no NCCL";
+    return NULL;
+}
+
+// Whether the device updates what is offloaded from it, or may yet.
+static bool may_stream(const struct eng_config *config)
+{
+    return config->streamed || (config->undecided && !eng_config_bound_updater(config));
 }
 
 void eng_config_decide_update(struct eng_config *config, bool device)
@@ -165,10 +185,13 @@ static zero_result decide_device(struct eng_config *config, struct base_error *e
 }
 
 // What is offloaded passes through a GPU if there is both.
-static zero_result check_updates(const struct eng_config *config, struct base_error *error)
+static zero_result decide_updates(struct eng_config *config, struct base_error *error)
 {
     const bool offloads = config->on_device && strcmp(config->offload_optimizer, "none") != 0;
-    if (!offloads && (config->streamed || config->undecided))
+    const bool automatic = strcmp(config->offload_update, "auto") == 0;
+    config->undecided = offloads && automatic;
+    if (!offloads &&
+        (config->streamed || (automatic && eng_config_given(config, "offload_update"))))
         return zero_fail(error, ZERO_E_INVALID,
                          "offload_update=%s, but no state is offloaded from a GPU: it is for "
                          "device=cuda with offload_optimizer=host or nvme",
@@ -180,7 +203,7 @@ static zero_result check_updates(const struct eng_config *config, struct base_er
 static zero_result check_tier(const struct eng_config *config, struct base_error *error)
 {
     static const char *const keys[] = {"nvme_dir", "io", "host_bytes", "recovery"};
-    const bool tiles = config->nvme || config->streamed || config->undecided;
+    const bool tiles = config->nvme || may_stream(config);
     if (!tiles && eng_config_given(config, "tile_bytes"))
         return zero_fail(error, ZERO_E_INVALID,
                          "tile_bytes is set, but nothing is moved in tiles: it is for "
@@ -199,19 +222,18 @@ static zero_result check_tier(const struct eng_config *config, struct base_error
     return ZERO_OK;
 }
 
-static zero_result check_device_transport(struct eng_config *config, struct base_error *error)
+static zero_result check_device_transport(const struct eng_config *config, struct base_error *error)
 {
     const char *key = eng_config_given(config, "device_transport")  ? "device_transport"
                       : eng_config_given(config, "device_register") ? "device_register"
                       : config->native_comm                         ? "zero_config.native_comm"
                                                                     : NULL;
-    config->over_nccl = eng_config_given(config, "device_transport") &&
-                        strcmp(config->device_transport, "nccl") == 0;
-    if (key && !config->resident && !config->undecided)
+    const char *bound = config->undecided ? eng_config_bound_updater(config) : NULL;
+    if (key && !config->resident && !may_stream(config))
         return zero_fail(error, ZERO_E_INVALID,
-                         "%s is set, but no state is on a GPU: it is for device=cuda with "
+                         "%s is set, but no state is on a GPU%s%s: it is for device=cuda with "
                          "offload_optimizer=none, or with offload_update=device or auto",
-                         key);
+                         key, bound ? ", and the host updates it: " : "", bound ? bound : "");
     if (config->native_comm && strcmp(config->device_transport, "nccl") != 0)
         return zero_fail(error, ZERO_E_INVALID,
                          "zero_config.native_comm is set, but device_transport=%s: it is for nccl",
@@ -232,7 +254,8 @@ zero_result eng_config_decide(struct eng_config *config, struct base_error *erro
         config->online_cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
     }
     config->streamed = !strcmp(config->offload_update, "device");
-    config->undecided = !strcmp(config->offload_update, "auto");
+    config->over_nccl = eng_config_given(config, "device_transport") &&
+                        strcmp(config->device_transport, "nccl") == 0;
     config->params_nvme = !strcmp(config->offload_params, "nvme");
     config->grads_nvme = !strcmp(config->offload_grads, "nvme");
     decide_precision(config);
@@ -240,13 +263,13 @@ zero_result eng_config_decide(struct eng_config *config, struct base_error *erro
     if (!result)
         result = check_other_tiers(config, error);
     if (!result)
-        result = check_tier(config, error);
-    if (!result)
         result = decide_device(config, error);
     if (!result)
-        result = check_device_transport(config, error);
+        result = decide_updates(config, error);
     if (!result)
-        result = check_updates(config, error);
+        result = check_tier(config, error);
+    if (!result)
+        result = check_device_transport(config, error);
     if (!result)
         result = decide_gather(config, error);
     if (!result)

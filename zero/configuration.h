@@ -87,8 +87,9 @@ typedef struct zero_config {
                                    default 30, ZERO_OFF none */
     int64_t memory_limit;     /**< bytes that the ranks of a host may have together: zero_commit()
                                    fails if the plan needs more; default: what the host, the control
-                                   group and RLIMIT_AS leave (zero(7), MEMORY); ZERO_OFF: not
-                                   checked */
+                                   group and RLIMIT_AS leave (zero(7), MEMORY). What is free of a
+                                   GPU's memory limits its ranks, whatever is given here. ZERO_OFF:
+                                   neither is checked */
     const char *loss_scale;   /**< what the program multiplies its loss by, see zero_loss_scale():
                                    "dynamic" (halved by a step that is not finite, doubled by
                                    loss_scale_window clean ones in a row), a whole number from 1
@@ -176,28 +177,29 @@ typedef struct zero_config {
                             zero works set NCCL_LAUNCH_ORDER_IMPLICIT=1, before they make it;
                             without, zero_commit() warns in the log */
     const char *offload_update;  /**< with device=cuda, who updates state that is offloaded:
-                                    "host" (default): the host, which also has the sums and copies
-                                    of the parameters; "device": the GPU, where sums and parameters
+                                    "host": the host, which also has the sums and copies of the
+                                    parameters; "device": the GPU, where sums and parameters
                                     are as without offload. Master weights and moments, which only
                                     an update needs, pass through its memory then, 8 tiles of
                                     tile_bytes at a time, in both directions at once; from files
                                     zero_step() waits for them. No offload_params "nvme", no
-                                    offload_grads "nvme". "auto": zero_commit() finds out how fast
-                                    all ranks together copy to and from their GPUs, and in memory of
-                                    the host, and all take the way of which the slowest rank has the
-                                    fewer seconds: of the host the longer of gradients (or
-                                    parameters) over copies, and of state (read and written),
+                                    offload_grads "nvme". "auto" (default): the plan decides, for
+                                    all ranks, and says why. It is "host" with state in files,
+                                    reduction "native" of several ranks, gather "shared", an
+                                    optimizer of the program's own, on a GPU that has not the memory
+                                    free for what passes through it or cannot run zero's kernels,
+                                    and, of several ranks, where device_transport "nccl" was not
+                                    asked for and there is none, or ranks share a GPU; "device" where
+                                    only that has room on the GPU. Else zero_commit() finds out how
+                                    fast all ranks together copy to and from their GPUs, and in
+                                    memory of the host, and all take the way of which the slowest
+                                    rank has the fewer seconds: of the host the longer of gradients
+                                    (or parameters) over copies, and of state (read and written),
                                     gradients, their sums and parameters over memory; of the GPU
                                     state over copies, with device_transport "host" gradients, too.
-                                    The plan has the numbers. The GPU's memory, of which "device"
-                                    needs more, is not looked at, nor whether device_transport "nccl"
-                                    works, which "device" needs with several ranks: not where NCCL is
-                                    not installed, or ranks share a GPU. It is "host" with state in
-                                    files, reduction "native" of several ranks, gather "shared", an
-                                    optimizer of the program's own, or device_transport "nccl" of
-                                    several ranks, or given, in a build without NCCL; on all ranks,
-                                    where it is on one. zero_step() tells of a step when it does
-                                    with the one taken. Same bits */
+                                    A device_transport that is given has to be there, and with what
+                                    always is "host" it is an error, as tile_bytes is. zero_step()
+                                    tells of a step when it does with the one taken. Same bits */
     const char *device_register; /**< device_transport "nccl": whether the memory of a rank's GPU is
                                     NCCL's own (ncclMemAlloc) and registered with it, so that what
                                     others need is read where it is, or written where it belongs,

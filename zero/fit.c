@@ -91,8 +91,7 @@ static void consider_found(struct eng_fit *fit, const struct demand *demand)
              demand->addresses, "address space of a process (ulimit -v)");
 }
 
-/** The highest stage that the program could take as it is. */
-static int last_stage(const zero_ctx *z)
+int eng_fit_last_stage(const zero_ctx *z)
 {
     uint64_t work, gradients;
     eng_model_borrowed(&z->model, &work, &gradients);
@@ -103,7 +102,7 @@ static int last_stage(const zero_ctx *z)
 static void suggest(const zero_ctx *z, struct base_text *text)
 {
     uint64_t least = host_demand(z);
-    const int last = last_stage(z);
+    const int last = eng_fit_last_stage(z);
     char size[32];
     for (int stage = z->config.stage; stage <= last; stage++) {
         const bool shared = eng_config_may_share(&z->config, stage);
@@ -184,6 +183,7 @@ void eng_fit_look(zero_ctx *z)
         .host = host_demand(z), .group = host_demand(z), .addresses = addresses(z)};
     base_memory_limits(&z->plan.fit.host, "");
     judge(z, &demand);
+    eng_gpu_fit_look(z);
 }
 
 static void count_host(zero_ctx *z)
@@ -226,10 +226,13 @@ zero_result eng_fit_agree(zero_ctx *z)
     count_host(z);
     struct demand demand = {.host = host_demand(z), .addresses = addresses(z)};
     base_memory_limits(&z->plan.fit.host, "");
-    const zero_result r = group_demand(z, &demand.group, &error);
+    zero_result r = group_demand(z, &demand.group, &error);
     if (r)
         return error.result ? eng_fail_from(z, &error) : r;
     judge(z, &demand);
+    r = eng_gpu_fit_compare(z, &error);
+    if (r && !error.result)
+        return r;
     if (z->plan.fit.verdict == ENG_FITS_NOT)
         zero_fail(&error, disk_fits(&z->plan) ? ZERO_E_NOMEM : ZERO_E_LIMIT, "%s",
                   z->plan.fit.reason);

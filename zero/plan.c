@@ -137,7 +137,8 @@ zero_result eng_plan_begin(struct eng_plan *plan, int world, struct base_error *
 {
     *plan = (struct eng_plan){.world = world};
     plan->ranks = base_calloc((size_t)world, sizeof *plan->ranks);
-    if (!plan->ranks)
+    plan->gpu_ranks = base_calloc((size_t)world, sizeof *plan->gpu_ranks);
+    if (!plan->ranks || !plan->gpu_ranks)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the plan of %d ranks", world);
     return ZERO_OK;
 }
@@ -172,8 +173,11 @@ void eng_plan_add(struct eng_plan *plan, int rank, const struct eng_need *need, 
 {
     for (int i = 0; i < ENG_PURPOSES; i++)
         add_rank(&plan->rows[i], rank, need->rows[i], mine);
-    for (int i = 0; i < ENG_GPU_PURPOSES; i++)
+    for (int i = 0; i < ENG_GPU_PURPOSES; i++) {
         add_rank(&plan->gpu[i], rank, need->gpu[i], mine);
+        plan->gpu_ranks[rank] += need->gpu[i];
+    }
+    add_rank(&plan->gpu_total, rank, plan->gpu_ranks[rank], mine);
     add_rank(&plan->total, rank, need->total, mine);
     add_rank(&plan->saving, rank, need->saving, mine);
     add_rank(&plan->loading, rank, need->loading, mine);
@@ -296,6 +300,7 @@ zero_result eng_plan_write(struct eng_plan *plan, const struct eng_plan_facts *f
 void eng_plan_free(struct eng_plan *plan)
 {
     base_free(plan->ranks);
+    base_free(plan->gpu_ranks);
     base_free(plan->text);
     base_free(plan->json);
     memset(plan, 0, sizeof *plan);

@@ -71,7 +71,7 @@ struct eng_spread {
     int largest; /**< the first rank with the most */
 };
 
-enum eng_fits { ENG_FITS_UNCHECKED, ENG_FITS, ENG_FITS_NOT };
+enum eng_fits { ENG_FITS_UNCHECKED, ENG_FITS, ENG_FITS_NOT, ENG_FITS_UNKNOWN };
 
 /** Whether the host has what its ranks need. Bytes; UINT64_MAX: none. */
 struct eng_fit {
@@ -83,6 +83,17 @@ struct eng_fit {
     char source[256];               /**< what limits: "MemAvailable", ...; "" if nothing does */
     char reason[400];               /**< if not: needed, left, and what would help; else "" */
     struct base_memory_limits host; /**< what was found */
+};
+
+/** Whether a rank's GPU has what the ranks that share it need there, beside whatever else is there.
+ * Bytes. */
+struct eng_gpu_fit {
+    enum eng_fits verdict;
+    int ranks;            /**< that share it; where only a plan is made the one that needs most */
+    uint64_t needed;      /**< by all of these */
+    uint64_t free, total; /**< of its memory, where somebody has looked; else 0 */
+    char reason[512];     /**< if it has not: needed, free, and what would help; if nobody knows,
+                               why; else "" */
 };
 
 /** The directory of files. Where only a plan is made, what a short probe has found. */
@@ -109,12 +120,14 @@ struct eng_plan_file {
 struct eng_plan {
     struct eng_plan_disk disk;
     struct eng_spread rows[ENG_PURPOSES], total, saving, loading, peaks[ENG_PEAKS];
-    struct eng_spread gpu[ENG_GPU_PURPOSES];
+    struct eng_spread gpu[ENG_GPU_PURPOSES], gpu_total;
     struct eng_plan_file files[ENG_FILES];
     struct eng_spread in_files; /**< bytes of all of them */
-    size_t *ranks;              /**< each one's largest peak */
+    size_t *ranks;              /**< each one's largest peak, */
+    size_t *gpu_ranks;          /**< and what it has on its GPU */
     int world;
     struct eng_fit fit;
+    struct eng_gpu_fit gpu_fit; /**< with config.on_device */
     char *text, *json;
 };
 

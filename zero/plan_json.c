@@ -62,7 +62,8 @@ static json_t *describe_updater(const struct eng_plan_facts *facts)
     const bool known = eng_updater_measured(updater);
     if (!by)
         return json_null();
-    return json_pack("{s:s, s:s?, s:o, s:o, s:o, s:o}", "by", by, "reason", updater->why, "host_s",
+    return json_pack("{s:s, s:s?, s:o, s:o, s:o, s:o}", "by", by, "reason",
+                     *updater->why ? updater->why : NULL, "host_s",
                      real_or_null(known, updater->seconds.host), "device_s",
                      real_or_null(known, updater->seconds.device), "copies_bytes_s",
                      real_or_null(known, updater->rates.copies), "memory_bytes_s",
@@ -179,12 +180,17 @@ static json_t *describe_slots(const struct eng_slot_plan *slots)
     return list;
 }
 
+/** null: nobody knows, or nobody has looked. */
+static json_t *fits_or_null(enum eng_fits verdict)
+{
+    const bool known = verdict == ENG_FITS || verdict == ENG_FITS_NOT;
+    return known ? json_boolean(verdict == ENG_FITS) : json_null();
+}
+
 static json_t *describe_host(const struct eng_plan *plan)
 {
     const struct eng_fit *fit = &plan->fit;
     const enum eng_peak worst = eng_plan_worst(plan);
-    json_t *fits =
-        fit->verdict == ENG_FITS_UNCHECKED ? json_null() : json_boolean(fit->verdict == ENG_FITS);
     json_t *ranks = json_array();
     for (int r = 0; r < plan->world; r++)
         ranks = with_next(ranks, json_integer((json_int_t)plan->ranks[r]));
@@ -193,12 +199,27 @@ static json_t *describe_host(const struct eng_plan *plan)
         plan->world, "ranks_here", fit->host_ranks ? fit->host_ranks : plan->world, "rank_bytes",
         ranks, "need", (json_int_t)plan->peaks[worst].sum, "need_here",
         (json_int_t)eng_plan_of_host(plan, plan->peaks[worst].sum), "need_at",
-        eng_peak_names[worst].key, "largest_rank", plan->peaks[worst].largest, "fits", fits,
-        "limited_by", *fit->source ? fit->source : NULL, "limit",
+        eng_peak_names[worst].key, "largest_rank", plan->peaks[worst].largest, "fits",
+        fits_or_null(fit->verdict), "limited_by", *fit->source ? fit->source : NULL, "limit",
         bytes_or_null(*fit->source ? fit->limit : UINT64_MAX), "left",
         bytes_or_null(*fit->source ? fit->left : UINT64_MAX), "reason",
         *fit->reason ? fit->reason : NULL, "memory_total", bytes_or_null(fit->host.total),
         "memory_available", bytes_or_null(fit->host.available));
+}
+
+/** null: the program computes on the host. */
+static json_t *describe_gpu(const struct eng_plan *plan, const struct eng_config *config)
+{
+    const struct eng_gpu_fit *fit = &plan->gpu_fit;
+    const bool known = fit->total > 0;
+    if (!config->on_device)
+        return json_null();
+    return json_pack("{s:i, s:I, s:o, s:o, s:o, s:s?, s:o}", "ranks", fit->ranks, "need",
+                     (json_int_t)fit->needed, "memory_free",
+                     bytes_or_null(known ? fit->free : UINT64_MAX), "memory_total",
+                     bytes_or_null(known ? fit->total : UINT64_MAX), "fits",
+                     fits_or_null(fit->verdict), "reason", *fit->reason ? fit->reason : NULL,
+                     "rank_need", describe_spread(&plan->gpu_total));
 }
 
 static json_t *describe_config(const struct eng_config *config)
@@ -215,15 +236,15 @@ static json_t *describe(const struct eng_plan *plan, const struct eng_plan_facts
 {
     const struct eng_config *config = facts->config;
     return json_pack("{s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:o, s:o, s:o, s:{s:o, s:o, s:o}, "
-                     "s:o, s:o}",
+                     "s:o, s:o, s:o}",
                      "schema", "zero-plan", "version", SCHEMA_VERSION, "library", zero_version(),
                      "name", config->name, "planned_only", config->plan, "rank", config->rank,
                      "world", config->world, "stage", config->stage, "model", describe_model(facts),
                      "choices", describe_choices(facts), "memory", describe_memory(plan, facts),
                      "slots", "gathered_units", describe_slots(&facts->placement->gather),
                      "gradients", describe_slots(&facts->placement->grads), "gradient_sums",
-                     describe_slots(&facts->placement->sums), "host", describe_host(plan), "config",
-                     describe_config(config));
+                     describe_slots(&facts->placement->sums), "host", describe_host(plan), "gpu",
+                     describe_gpu(plan, config), "config", describe_config(config));
 }
 
 char *eng_plan_json(const struct eng_plan *plan, const struct eng_plan_facts *facts)

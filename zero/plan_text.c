@@ -86,14 +86,15 @@ static void write_updater(struct base_text *text, const struct eng_plan_facts *f
     if (!by)
         return;
     if (facts->config->undecided) {
-        base_text_add(text,
-                      "  update       unknown: offload_update=auto, zero_commit() finds out how "
-                      "fast GPU and host are; this is the plan of host\n");
+        base_text_add(
+            text, "  update       unknown: offload_update=auto, zero_commit() finds out "
+                  "what has room on the GPU, and how fast it and the host are; this is the plan "
+                  "of host\n");
         return;
     }
     base_text_add(text, "  update       by the %s: offload_update=%s", by,
                   facts->config->offload_update);
-    if (updater->why)
+    if (*updater->why)
         base_text_add(text, ", %s", updater->why);
     if (eng_updater_measured(updater))
         base_text_add(text,
@@ -151,6 +152,8 @@ static void write_memory(struct base_text *text, const struct eng_plan *plan,
     write_row(text, "total", "", plan->total.mine);
     for (int i = 0; config->on_device && i < ENG_GPU_PURPOSES; i++)
         write_row(text, eng_gpu_names[i].title, "gpu", plan->gpu[i].mine);
+    if (config->on_device)
+        write_row(text, "total", "gpu", plan->gpu_total.mine);
     if (eng_config_moves(config) && !strcmp(config->device_transport, "nccl"))
         base_text_add(text, "  %-34s %-6s %16s  %s\n", "NCCL's own buffers", "gpu", "unknown",
                       "before they are there, and not counted");
@@ -336,6 +339,31 @@ static void write_host(struct base_text *text, const struct eng_plan *plan)
     write_fit(text, &plan->fit);
 }
 
+/** Whether this rank's GPU has what is needed there. */
+static void write_gpu(struct base_text *text, const struct eng_plan *plan)
+{
+    const struct eng_gpu_fit *fit = &plan->gpu_fit;
+    char needed[32], least[32], most[32], free[32], total[32];
+    base_text_add(text, "the GPU of this rank\n  need         %s by %d rank%s",
+                  eng_human(fit->needed, needed), fit->ranks, fit->ranks > 1 ? "s" : "");
+    if (plan->world > 1)
+        base_text_add(text, ", each rank of all from %s to %s (rank %d)",
+                      eng_human(plan->gpu_total.least, least),
+                      eng_human(plan->gpu_total.most, most), plan->gpu_total.largest);
+    base_text_add(text, "\n");
+    if (fit->total > 0)
+        base_text_add(text, "  memory       %s free of %s\n", eng_human(fit->free, free),
+                      eng_human(fit->total, total));
+    base_text_add(text, "  fits         %s%s%s\n",
+                  fit->verdict == ENG_FITS_UNCHECKED ? "not checked: memory_limit=off"
+                  : fit->verdict == ENG_FITS         ? "yes"
+                  : fit->verdict == ENG_FITS_NOT     ? "no"
+                                                     : "unknown",
+                  *fit->reason ? ": " : "", fit->reason);
+    base_text_add(text, "  not counted  what NCCL, cuBLAS and other libraries take there, and the "
+                        "program itself\n");
+}
+
 static void write_slots(struct base_text *text, const char *what, const struct eng_slot_plan *slots)
 {
     char size[32];
@@ -358,6 +386,8 @@ char *eng_plan_text(const struct eng_plan *plan, const struct eng_plan_facts *fa
     write_memory(&text, plan, facts->config);
     write_files(&text, plan, facts);
     write_host(&text, plan);
+    if (facts->config->on_device)
+        write_gpu(&text, plan);
     base_text_add(&text, "slots\n");
     write_slots(&text, "gathered units", &facts->placement->gather);
     write_slots(&text, "gradients", &facts->placement->grads);

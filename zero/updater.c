@@ -5,6 +5,7 @@
 #include "zero/probe.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /** What an update cannot be without. */
@@ -51,36 +52,124 @@ bool eng_updater_takes_device(const struct eng_updater_seconds *seconds)
     return seconds->device < seconds->host;
 }
 
-/** Why it is the host whatever is faster; NULL: for no reason. */
-static const char *why_host(const zero_ctx *z)
+const char *eng_updater_bound(const zero_ctx *z)
 {
-    const struct eng_config *config = &z->config;
-    if (config->nvme)
-        return "state is in files";
-    if (config->native && config->world > 1)
-        return "reduction=native, whose bits depend on it";
-    if (strcmp(config->gather, "shared") == 0)
-        return "gather=shared";
     for (size_t g = 0; g < z->model.group_count; g++)
         if (z->model.groups[g].choice.own)
             return "an optimizer of the program's own";
-    if ((config->world > 1 || config->over_nccl) && !coll_device_has(config->device_transport))
-        return "this build has no NCCL";
-    return NULL;
+    return eng_config_bound_updater(&z->config);
 }
 
-/** The same on all ranks, whose settings may differ in reasons. */
-static zero_result find_reason(zero_ctx *z)
+/* ------------------------------------------------------------------ reasons */
+
+static void say(struct eng_updater *updater, const char *why)
 {
-    z->updater.why = why_host(z);
-    double forced = z->updater.why != NULL;
-    const zero_result r = z->comm ? coll_all_reduce(z->comm, &forced, 1, COLL_MAX) : ZERO_OK;
+    snprintf(updater->why, sizeof updater->why, "%s", why);
+}
+
+/** Who updates, if any rank has a reason for that, in updater->why. Collective, for settings and
+ * GPUs may differ. */
+static zero_result settle(zero_ctx *z, bool device)
+{
+    struct eng_updater *updater = &z->updater;
+    double found = *updater->why != '\0';
+    const zero_result r = z->comm ? coll_all_reduce(z->comm, &found, 1, COLL_MAX) : ZERO_OK;
     if (r)
         return eng_comm_failed(z, r);
-    if (forced > 0 && !z->updater.why)
-        z->updater.why = "another rank has a reason";
+    if (found > 0 && !*updater->why)
+        say(updater, "another rank has a reason");
+    if (found > 0)
+        eng_config_decide_update(&z->config, device);
     return ZERO_OK;
 }
+
+static zero_result settle_by_settings(zero_ctx *z)
+{
+    const char *why = eng_updater_bound(z);
+    say(&z->updater, why ? why : "");
+    return settle(z, false);
+}
+
+/** Takes what is not there for a reason; any other failure is one. */
+static zero_result say_missing(struct eng_updater *updater, zero_result result,
+                               const struct base_error *inner, struct base_error *error)
+{
+    if (result == ZERO_E_UNSUPPORTED)
+        say(updater, inner->message);
+    return result && result != ZERO_E_UNSUPPORTED ? zero_fail(error, result, "%s", inner->message)
+                                                  : ZERO_OK;
+}
+
+/** What rules the device out as it is here; a transport that was given has to work. */
+static zero_result try_device(zero_ctx *z, int ranks, struct base_error *error)
+{
+    struct eng_updater *updater = &z->updater;
+    struct base_error inner = {0};
+    zero_result r = eng_device_can_update(z, &inner);
+    if (r)
+        return say_missing(updater, r, &inner, error);
+    if (z->config.over_nccl)
+        return eng_device_can_move(z, error);
+    if (z->config.world == 1)
+        return ZERO_OK;
+    if (ranks > 1 && strcmp(z->config.device_transport, "nccl") == 0) {
+        snprintf(updater->why, sizeof updater->why,
+                 "%d ranks share GPU %d, and device_transport=nccl wants one for each", ranks,
+                 z->config.device_number);
+        return ZERO_OK;
+    }
+    r = eng_device_can_move(z, &inner);
+    return say_missing(updater, r, &inner, error);
+}
+
+/** What both ways take of the GPU, of which one has not that much. */
+static void tell_room(struct eng_updater *updater, int number, const struct eng_gpu_ways *ways)
+{
+    const struct eng_gpu_fit *fit = &ways->device;
+    char free[32], total[32], device[32], host[32];
+    snprintf(updater->why, sizeof updater->why,
+             "GPU %d has %s free of %s, and %d rank%s would need %s there if it updated, %s if the "
+             "host did",
+             number, eng_human(fit->free, free), eng_human(fit->total, total), fit->ranks,
+             fit->ranks > 1 ? "s" : "", eng_human(fit->needed, device),
+             eng_human(ways->host.needed, host));
+}
+
+/** What measuring takes of the GPU, which has room for both ways. */
+static void tell_probe(struct eng_updater *updater, int number, const struct eng_gpu_fit *fit)
+{
+    const uint64_t needed = (uint64_t)fit->ranks * eng_device_probe_bytes();
+    char free[32], probe[32];
+    if (fit->verdict == ENG_FITS_UNCHECKED || needed <= fit->free)
+        return;
+    snprintf(updater->why, sizeof updater->why,
+             "GPU %d has %s free, and finding out how fast copies are takes %s of it", number,
+             eng_human(fit->free, free), eng_human(needed, probe));
+}
+
+static zero_result settle_by_devices(zero_ctx *z, struct base_error *error)
+{
+    const int number = z->config.device_number;
+    struct eng_gpu_ways ways;
+    zero_result r = eng_gpu_fit_ways(z, &ways, error);
+    if (!r && ways.device.verdict == ENG_FITS_NOT)
+        tell_room(&z->updater, number, &ways);
+    else if (!r)
+        r = try_device(z, ways.device.ranks, error);
+    if (!r)
+        r = settle(z, false);
+    if (r || !z->config.undecided)
+        return r;
+    if (ways.host.verdict == ENG_FITS_NOT)
+        tell_room(&z->updater, number, &ways);
+    r = settle(z, true);
+    if (r || !z->config.undecided)
+        return r;
+    tell_probe(&z->updater, number, &ways.device);
+    return settle(z, false);
+}
+
+/* ------------------------------------------------------------------ measurements */
 
 /** All ranks at the same time, as in a step. */
 static zero_result measure(zero_ctx *z, struct base_error *error)
@@ -92,21 +181,10 @@ static zero_result measure(zero_ctx *z, struct base_error *error)
     return r && !error->result ? eng_comm_failed(z, r) : r;
 }
 
-zero_result eng_updater_decide(zero_ctx *z, struct base_error *error)
+static zero_result settle_by_speed(zero_ctx *z, struct base_error *error)
 {
     struct eng_updater *updater = &z->updater;
-    if (!z->config.undecided)
-        return ZERO_OK;
-    zero_result r = find_reason(z);
-    if (r)
-        return r;
-    if (updater->why) {
-        eng_config_decide_update(&z->config, false);
-        return ZERO_OK;
-    }
-    if (z->config.plan)
-        return ZERO_OK;
-    r = measure(z, error);
+    zero_result r = measure(z, error);
     if (r)
         return r;
     const struct eng_updater_work work = eng_updater_work(z);
@@ -120,8 +198,22 @@ zero_result eng_updater_decide(zero_ctx *z, struct base_error *error)
     return ZERO_OK;
 }
 
+zero_result eng_updater_decide(zero_ctx *z, struct base_error *error)
+{
+    if (!z->config.undecided)
+        return ZERO_OK;
+    zero_result r = settle_by_settings(z);
+    if (z->config.plan)
+        return r;
+    if (!r && z->config.undecided)
+        r = settle_by_devices(z, error);
+    if (!r && z->config.undecided)
+        r = settle_by_speed(z, error);
+    return r;
+}
+
 size_t eng_updater_bytes(const zero_ctx *z)
 {
-    const bool measures = strcmp(z->config.offload_update, "auto") == 0 && !z->updater.why;
-    return measures ? eng_probe_bytes(base_pool_threads(z->pool)) : 0;
+    const bool open = z->config.undecided || eng_updater_measured(&z->updater);
+    return open ? eng_probe_bytes(base_pool_threads(z->pool)) : 0;
 }

@@ -272,9 +272,10 @@ ZERO_API zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_p
  * zero_plan_json() have it, and say whether it fits; close next. ZERO_E_INVALID: no tensor, an
  * empty unit, fewer granules (1,024 elements each) than ranks; ZERO_E_DIVERGED: ranks registered
  * different models (the message says which tensor) or have other settings; ZERO_E_NOMEM: the ranks
- * of a host need more than it has (memory_limit; the message has the numbers, what limits, and what
- * would need less), before anything is allocated, but for what offload_update "auto" measures with,
- * on all ranks; or an allocation failed all the same. After an error only zero_close() is left.
+ * of a host need more than it has, or those that share a GPU more than is free there (memory_limit;
+ * the message has the numbers, what limits, and what would need less), before anything is
+ * allocated, but for what offload_update "auto" measures with, on all ranks; or an allocation
+ * failed all the same. After an error only zero_close() is left.
  */
 ZERO_API zero_result zero_commit(zero_ctx *z);
 

@@ -325,8 +325,10 @@ static bool open_job(struct team_rank *rank, const struct job *job)
     rank->config.open_units = 2;
     rank->config.prefetch_units = job->stage % 2 ? 1 : ZERO_OFF;
     rank->config.reduction = job->native ? "native" : NULL;
-    if (rank->config.device && !job->resident)
+    if (rank->config.device && !job->resident) {
         rank->config.offload_optimizer = "host";
+        rank->config.offload_update = "host";
+    }
     if (rank->config.device && job->resident)
         rank->config.device_transport = job->moves ? job->moves : "host";
     if (rank->config.device && job->streamed && !job->nvme) {

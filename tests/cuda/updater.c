@@ -1,8 +1,10 @@
 // offload_update=auto: ranks measure how fast GPU and host are, and take one way together; with the
-// bits of the host, whichever it is.
+// bits of the host, whichever it is; and whether their GPUs have room (room.h). As a program:
+// cuda.updater [no-nccl], where that library cannot be loaded.
 #include "tests/cuda/driver.h"
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
+#include "tests/cuda/room.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +44,7 @@ static bool note_and_train(struct place *place)
         TEAM_CHECK(strstr(zero_plan_text(z),
                           z->config.streamed ? "  update       by the device: offload_update=auto"
                                              : "  update       by the host: offload_update=auto"));
-        TEAM_CHECK(z->updater.why || strstr(zero_plan_json(z), "\"memory_bytes_s\": "));
+        TEAM_CHECK(*z->updater.why || strstr(zero_plan_json(z), "\"memory_bytes_s\": "));
         TEAM_CHECK(strstr(zero_plan_json(z),
                           z->config.streamed ? "\"by\": \"device\"" : "\"by\": \"host\""));
     }
@@ -97,7 +99,7 @@ static void the_device_updates_what_has_more_gradients_than_state(void **state)
     for (int world = 1; world <= 2 && job_gpu_each(world); world++) {
         const struct job job = open_job(world, 16);
         job_compare(world, &job);
-        assert_true(streamed[0] && streamed[world - 1] && !found[0].why);
+        assert_true(streamed[0] && streamed[world - 1] && !*found[0].why);
     }
 }
 
@@ -235,7 +237,7 @@ static void a_failure_of_the_device_is_told(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_host_updates_where_copies_are_slow, set_up,
@@ -250,7 +252,9 @@ int main(void)
     };
     if (!job_begin())
         return JOB_SKIPPED;
+    if (argc > 1 && strcmp(argv[1], "no-nccl") == 0)
+        return room_tests_without_nccl();
     cuda_driver_find(CUDA_DRIVER_SLOW, &slow);
     cuda_driver_find(CUDA_DRIVER_FAIL, &fail_next);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL) + room_tests();
 }

@@ -222,6 +222,25 @@ static void all_ranks_refuse_alike(void **state)
         }
 }
 
+// Without a GPU the host updates, whether a rank says so or leaves it open, and nothing is
+// measured.
+static bool one_says_who_updates(struct team_rank *rank, void *user)
+{
+    (void)user;
+    rank->config.offload_update = rank->rank == 1 ? "host" : NULL;
+    TEAM_CHECK(toy_open(rank, &toy_odd));
+    TEAM_CHECK(!strstr(zero_plan_text(rank->z), "\n  update "));
+    TEAM_CHECK(strstr(zero_plan_json(rank->z), "\"update\": null"));
+    TEAM_CHECK(rank->z->plan.peaks[ENG_PEAK_COMMIT].mine < 32 << 20);
+    return true;
+}
+
+static void who_updates_is_settled_without_a_gpu(void **state)
+{
+    (void)state;
+    assert_true(team_run("threads", 2, one_says_who_updates, NULL));
+}
+
 /* ------------------------------------------------------------------ saving */
 
 static bool refuses_to_save(struct team_rank *rank, const char *says)
@@ -496,6 +515,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_world_makes_the_plan_that_was_made_for_it),
         cmocka_unit_test(all_ranks_refuse_alike),
+        cmocka_unit_test(who_updates_is_settled_without_a_gpu),
         cmocka_unit_test(saving_must_fit),
         cmocka_unit_test(loading_must_fit),
         cmocka_unit_test(a_control_group_is_for_its_ranks),

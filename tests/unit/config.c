@@ -546,6 +546,7 @@ static void what_state_on_a_gpu_rules_out(void **state)
     refused(&user, ZERO_E_INVALID, "zero_config.native_comm is set, but device_transport=host");
     user.device_transport = NULL;
     user.offload_optimizer = "host";
+    user.offload_update = "host";
     refused(&user, ZERO_E_INVALID, "zero_config.native_comm is set, but no state is on a GPU");
     user.native_comm = NULL;
     user.device_transport = "nccl";
@@ -553,7 +554,7 @@ static void what_state_on_a_gpu_rules_out(void **state)
     user.device_transport = NULL;
     user.device_register = "auto";
     refused(&user, ZERO_E_INVALID, "device_register is set, but no state is on a GPU");
-    user.offload_optimizer = NULL;
+    user.offload_optimizer = user.offload_update = NULL;
     user.device_transport = "host";
     user.device_register = "on";
     refused(&user, ZERO_E_INVALID, "device_register=on, but device_transport=host: it is for nccl");
@@ -564,6 +565,48 @@ static void what_state_on_a_gpu_rules_out(void **state)
     user.stage = 1;
     user.gather = "shared";
     refused(&user, ZERO_E_INVALID, "gather=shared with device=cuda:1");
+}
+
+static void who_updates_is_open_where_state_is_offloaded(void **state)
+{
+    (void)state;
+    zero_config user = zero_config_default();
+    assert_string_equal(resolved(&user).offload_update, "auto");
+    assert_false(resolved(&user).undecided);
+    user.offload_optimizer = "host";
+    assert_false(resolved(&user).undecided);
+    user.device = "cuda";
+    user.offload_optimizer = NULL;
+    assert_false(resolved(&user).undecided);
+    user.offload_optimizer = "host";
+    assert_true(resolved(&user).undecided && !resolved(&user).resident);
+    user.device_transport = "host";
+    user.tile_bytes = 65536;
+    assert_true(resolved(&user).undecided);
+    // Whoever says how the device does it has to be able to have that.
+    user.stage = 1;
+    user.gather = "shared";
+    refused(&user, ZERO_E_INVALID, "tile_bytes is set, but nothing is moved in tiles");
+    user.tile_bytes = 0;
+    refused(&user, ZERO_E_INVALID,
+            "device_transport is set, but no state is on a GPU, and the host updates it: "
+            "gather=shared: it is for");
+    user.device_transport = user.gather = NULL;
+    user.reduction = "native";
+    user.device_register = "off";
+    assert_true(resolved(&user).undecided);
+    setenv("ZERO_RANK", "1", 1);
+    setenv("ZERO_WORLD_SIZE", "2", 1);
+    refused(&user, ZERO_E_INVALID,
+            "device_register is set, but no state is on a GPU, and the host "
+            "updates it: reduction=native, whose bits depend on it");
+    user.reduction = user.device_register = NULL;
+    user.offload_optimizer = "nvme";
+    user.nvme_dir = "/tmp";
+    user.tile_bytes = 65536;
+    assert_true(resolved(&user).undecided);
+    user.device_transport = "nccl";
+    refused(&user, ZERO_E_INVALID, "and the host updates it: state is in files");
 }
 
 static void the_first_start_decides_the_batch(void **state)
@@ -697,6 +740,7 @@ int main(void)
         TEST(ranks_of_several_hosts_take_tcp),
         TEST(contradictions_are_refused),
         TEST(what_state_on_a_gpu_rules_out),
+        TEST(who_updates_is_open_where_state_is_offloaded),
         TEST(the_first_start_decides_the_batch),
         TEST(a_plan_is_made_for_any_world),
         TEST(unknown_variables_are_warned_of),

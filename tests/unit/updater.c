@@ -3,6 +3,7 @@
 #include <zero/optimizer.h>
 #include <zero/zero.h>
 
+#include "base/device.h"
 #include "collectives/device.h"
 #include "zero/engine.h"
 #include "zero/probe.h"
@@ -150,11 +151,37 @@ static void the_plan_says_who_updates_and_why(void **state)
                   "  update       unknown: ", "\"reason\": null");
     expect_choice(AUTO "host\nstage=1\ngather=shared", "2",
                   "by the host: offload_update=auto, gather=shared\n", "\"by\": \"host\"");
-    expect_choice("offload_optimizer=host", "2",
+    expect_choice("offload_optimizer=host\noffload_update=host", "2",
                   "  update       by the host: offload_update=host\n", "\"host_s\": null");
+    expect_choice("offload_optimizer=host", "1", "  update       unknown: offload_update=auto",
+                  "\"by\": \"unknown\"");
+    expect_choice("offload_optimizer=nvme\nnvme_dir=/tmp", "2",
+                  "  update       by the host: offload_update=auto, state is in files\n",
+                  "\"by\": \"host\"");
+    expect_choice("device=cpu", "2", "  offload_update     auto             (default)",
+                  "\"update\": null");
     expect_choice("offload_optimizer=host\noffload_update=device", "2",
                   "  update       by the device: offload_update=device\n", "\"by\": \"device\"");
     expect_choice("offload_optimizer=none", "1", "memory, bytes of this rank", "\"update\": null");
+}
+
+// What there is of a GPU's memory is known where there is one.
+static void what_the_gpu_has_is_looked_at(void **state)
+{
+    (void)state;
+    const struct base_device *cuda = base_device_find("cuda");
+    int count;
+    const bool there = cuda && !cuda->count(&count, NULL);
+    expect_choice("stage=1", "3",
+                  there ? "\n  fits         yes\n  not counted"
+                        : "\n  fits         unknown: device=cuda: ",
+                  there ? "\"fits\": true" : "\"memory_free\": null");
+    expect_choice("stage=1", "3", "the GPU of this rank\n  need         ",
+                  "\"gpu\": {\n    \"ranks\": 1");
+    expect_choice("stage=1\nmemory_limit=off", "3",
+                  "\n  fits         not checked: memory_limit=off\n  not counted",
+                  "\"memory_free\": null");
+    expect_choice("device=cpu", "3", "\nslots\n", "\"gpu\": null");
 }
 
 // What the other way could be set with may be said.
@@ -202,6 +229,10 @@ static void what_measuring_takes_is_in_the_plan(void **state)
         const char *options;
         size_t bytes;
     } cases[] = {{AUTO "host\ncpu_threads=7\ndevice_transport=host", 224 << 20},
+                 {"offload_optimizer=host\ncpu_threads=7\ndevice_transport=host", 224 << 20},
+                 {"offload_optimizer=host\noffload_update=host\ncpu_threads=7", 0},
+                 {"device=cpu\ncpu_threads=7", 0},
+                 {"offload_optimizer=host\ndevice=cpu\ncpu_threads=7", 0},
                  {AUTO "nvme\nnvme_dir=/tmp\ncpu_threads=7", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         zero_ctx *z = plan(cases[i].options, "2");
@@ -254,6 +285,7 @@ int main(void)
         cmocka_unit_test(the_device_has_to_be_faster),
         cmocka_unit_test(a_probe_has_more_than_the_caches_of_its_threads),
         cmocka_unit_test(the_plan_says_who_updates_and_why),
+        cmocka_unit_test(what_the_gpu_has_is_looked_at),
         cmocka_unit_test(what_may_come_to_have_an_effect_is_no_error),
         cmocka_unit_test(optimizers_of_the_program_are_the_hosts),
         cmocka_unit_test(what_measuring_takes_is_in_the_plan),

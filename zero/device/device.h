@@ -1,11 +1,12 @@
 /**
  * zero/device/device.h: working copies and gradients on a device, where the program computes; what
- * of the engine is on the host calls these. Only if z->device: all but open, close, what counts
- * bytes, and what says so.
+ * of the engine is on the host calls these. Only if z->device: all but open, close, memory, what
+ * counts bytes, and what says so.
  */
 #ifndef ZERO_DEVICE_DEVICE_H
 #define ZERO_DEVICE_DEVICE_H
 
+#include "base/device.h"
 #include "base/hash.h"
 #include "offload/pages.h"
 #include "zero/layout.h"
@@ -16,6 +17,10 @@
 
 /** Finds the device, if the program computes on one. ZERO_E_UNSUPPORTED: it is not there. */
 zero_result eng_device_open(zero_ctx *z, struct base_error *error);
+/** What memory it has, also where only a plan is made. ZERO_E_UNSUPPORTED: it is not there;
+ * ZERO_E_DEVICE. */
+zero_result eng_device_memory(const zero_ctx *z, struct base_device_memory *memory,
+                              struct base_error *error);
 /** Waits for its work, and frees everything; before memory of the host is freed. */
 void eng_device_close(zero_ctx *z);
 /** Memory of the device, when that of the host is there. */
@@ -73,8 +78,15 @@ zero_result eng_device_values(zero_ctx *z);
  * device's. *Collective.* ZERO_E_DEVICE, ZERO_E_NOMEM; failures of the communicator are not in
  * `error`. */
 zero_result eng_device_probe(const zero_ctx *z, double *rate, struct base_error *error);
+/** Bytes on the device that takes, and gives back. */
+size_t eng_device_probe_bytes(void);
 
 /* ---- state.c: state on the device (eng_state_on_device()) */
+
+/** Whether state can be there, before any is: it can run the kernels; and, for several ranks, what
+ * device_transport needs is here. ZERO_E_UNSUPPORTED; ZERO_E_NOMEM, ZERO_E_DEVICE. */
+zero_result eng_device_can_update(const zero_ctx *z, struct base_error *error);
+zero_result eng_device_can_move(const zero_ctx *z, struct base_error *error);
 
 /** Bytes on the device beside the placement's, and of memory of the host, where state is there. */
 size_t eng_device_state_tables(const zero_ctx *z, const struct eng_placement *placement);

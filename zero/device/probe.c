@@ -72,6 +72,11 @@ static zero_result time_copies(const struct base_device *ops, const struct way w
     return r;
 }
 
+size_t eng_device_probe_bytes(void)
+{
+    return (size_t)WAYS * BYTES;
+}
+
 zero_result eng_device_probe(const zero_ctx *z, double *rate, struct base_error *error)
 {
     const struct base_device *ops = z->device->ops;

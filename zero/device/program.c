@@ -15,15 +15,24 @@
 
 /* ------------------------------------------------------------------ life */
 
+/** NULL: the error says so. */
+static const struct base_device *find(const struct eng_config *config, struct base_error *error)
+{
+    const struct base_device *ops = base_device_find("cuda");
+    if (!ops)
+        zero_fail(error, ZERO_E_UNSUPPORTED, "device=%s: this library was built without CUDA",
+                  config->device);
+    return ops;
+}
+
 zero_result eng_device_open(zero_ctx *z, struct base_error *error)
 {
     const struct eng_config *config = &z->config;
     if (!config->on_device || config->plan)
         return ZERO_OK;
-    const struct base_device *ops = base_device_find("cuda");
+    const struct base_device *ops = find(config, error);
     if (!ops)
-        return zero_fail(error, ZERO_E_UNSUPPORTED,
-                         "device=%s: this library was built without CUDA", config->device);
+        return ZERO_E_UNSUPPORTED;
     struct eng_device *d = base_calloc(1, sizeof *d);
     if (!d)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a device");
@@ -36,6 +45,23 @@ zero_result eng_device_open(zero_ctx *z, struct base_error *error)
         return zero_fail(error, inner.result, "device=%s: %s", config->device, inner.message);
     ops->leave();
     return ZERO_OK;
+}
+
+zero_result eng_device_memory(const zero_ctx *z, struct base_device_memory *memory,
+                              struct base_error *error)
+{
+    const struct eng_config *config = &z->config;
+    struct base_error inner = {0};
+    *memory = (struct base_device_memory){0};
+    const struct base_device *ops = find(config, error);
+    if (!ops)
+        return ZERO_E_UNSUPPORTED;
+    zero_result r = ops->enter(config->device_number, &inner);
+    if (!r) {
+        r = ops->memory(memory, &inner);
+        ops->leave();
+    }
+    return r ? zero_fail(error, r, "device=%s: %s", config->device, inner.message) : ZERO_OK;
 }
 
 static void destroy_events(const struct eng_device *d, void **events, size_t count)

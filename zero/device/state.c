@@ -153,6 +153,22 @@ size_t eng_device_once(const zero_ctx *z, const struct eng_placement *placement)
     return !z->config.resident ? 0 : bytes > gaps ? bytes : gaps;
 }
 
+/* ------------------------------------------------------------------ whether it can be there */
+
+zero_result eng_device_can_update(const zero_ctx *z, struct base_error *error)
+{
+    const struct eng_device_kernels *kernels = eng_device_kernels_find(z->device->ops->name);
+    void *state = NULL;
+    const zero_result r = kernels->open(&state, error);
+    kernels->close(state);
+    return r;
+}
+
+zero_result eng_device_can_move(const zero_ctx *z, struct base_error *error)
+{
+    return coll_device_ready(z->config.device_transport, z->device->ops, error);
+}
+
 /* ------------------------------------------------------------------ memory */
 
 /** Tells the engine where its arrays are. */

@@ -44,7 +44,7 @@ static void write_command(char *command, size_t bytes, const struct way *way, co
     static const char *const states[] = {
         [ON_GPU] = "",
         [PASSED_THROUGH] = "-o offload_optimizer=host -o offload_update=device",
-        [ON_HOST] = "-o offload_optimizer=host",
+        [ON_HOST] = "-o offload_optimizer=host -o offload_update=host",
     };
     char moved[64] = "";
     if (way->state != ON_HOST)
