@@ -292,6 +292,15 @@ static void other_results(void **state)
     assert_non_null(strstr(error.message, "2147483648 blocks"));
 }
 
+static void what_is_allocated_is_not_free(void **state)
+{
+    (void)state;
+    struct base_device_memory there;
+    assert_int_equal(cuda->memory(&there, NULL), ZERO_OK);
+    assert_int_equal(there.total, CUDA_DRIVER_ROOM);
+    assert_int_equal(there.free, CUDA_DRIVER_ROOM - 300); // of the set-up
+}
+
 /* ------------------------------------------------------------------ which of them */
 
 static int run_with_gpus(void)
@@ -304,6 +313,7 @@ static int run_with_gpus(void)
     const struct CMUnitTest tests[] = {
         {"a_failure_names_its_call", a_failure_names_its_call, set_up, tear_down, &inject},
         {"other_results", other_results, set_up, tear_down, &inject},
+        {"what_is_allocated_is_not_free", what_is_allocated_is_not_free, set_up, tear_down, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

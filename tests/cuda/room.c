@@ -129,6 +129,8 @@ static uint64_t needed(struct attempt attempt)
 static int all_have_room(void **state)
 {
     (void)state;
+    unsetenv("ZERO_PLAN");
+    unsetenv("ZERO_PLAN_FD");
     for (int gpu = 0; gpu < CUDA_DRIVER_GPUS; gpu++)
         set_room(gpu, 0);
     return 0;
@@ -309,8 +311,6 @@ static void a_plan_looks_at_the_gpu_of_one_rank(void **state)
         expect_handed_over(ends[0], missing ? "GPU 0, 1 rank at stage 0: " : "");
         zero_close(rank.z);
     }
-    unsetenv("ZERO_PLAN");
-    unsetenv("ZERO_PLAN_FD");
     close(ends[0]);
     close(ends[1]);
     assert_true(cuda_left_nothing());
