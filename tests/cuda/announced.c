@@ -237,22 +237,6 @@ static bool hand_over_behind_a_look(struct place *place, zero_unit unit)
     return true;
 }
 
-// Whether a stream ends what it was given, whatever others wait for.
-static bool gets_on(void *stream)
-{
-    void *event;
-    zero_result r = ZERO_AGAIN;
-    TEAM_CHECK(!stream || gpu->event_create(&event, NULL) == ZERO_OK);
-    TEAM_CHECK(!stream || gpu->event_record(event, stream, NULL) == ZERO_OK);
-    for (int ms = 0; stream && ms < 10000 && r == ZERO_AGAIN; ms++) {
-        usleep(1000);
-        r = gpu->event_query(event, NULL);
-    }
-    if (stream)
-        gpu->event_destroy(event);
-    return !stream || r == ZERO_OK;
-}
-
 // What the program computes next does not wait for a gradient to leave.
 static bool hand_over_beside(struct place *place, zero_unit unit)
 {
@@ -262,7 +246,7 @@ static bool hand_over_beside(struct place *place, zero_unit unit)
     TEAM_OK(rank, zero_grad_open(rank->z, unit, stream));
     TEAM_CHECK(!first || job_hold(stream ? rank->z->device->down : NULL));
     TEAM_OK(rank, zero_grad_done(rank->z, unit, stream));
-    TEAM_CHECK(gets_on(stream));
+    TEAM_CHECK(job_gets_on(stream));
     if (first)
         job_let_go(place, 0);
     return true;

@@ -122,6 +122,21 @@ void job_let_go(const struct place *place, unsigned after_us)
     held = false;
 }
 
+bool job_gets_on(void *stream)
+{
+    void *event;
+    zero_result r = ZERO_AGAIN;
+    TEAM_CHECK(!stream || gpu->event_create(&event, NULL) == ZERO_OK);
+    TEAM_CHECK(!stream || gpu->event_record(event, stream, NULL) == ZERO_OK);
+    for (int ms = 0; stream && ms < 10000 && r == ZERO_AGAIN; ms++) {
+        usleep(1000);
+        r = gpu->event_query(event, NULL);
+    }
+    if (stream)
+        gpu->event_destroy(event);
+    return !stream || r == ZERO_OK;
+}
+
 /* ------------------------------------------------------------------ a micro-batch */
 
 bool job_queue_looks(struct place *place, zero_unit unit, void *stream)

@@ -73,6 +73,8 @@ bool job_hold(void *stream);
 /** Lets all streams go on that are held, after so long: what should have waited for one has had the
  * time not to. A rank that ends lets them go, too. */
 void job_let_go(const struct place *place, unsigned after_us);
+/** Whether a stream ends what it was given, whatever others wait for. */
+bool job_gets_on(void *stream);
 /** Work of a metric: a number for each micro-batch and step. */
 void job_write_metric(void *user);
 /** Adds the weights of a unit up. */

@@ -4,6 +4,7 @@
 // through the GPU, with "files" from files.
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
+#include "zero/device/inner.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -209,6 +210,43 @@ static void no_gradient_is_written_over_that_is_still_read(void **state)
     }
 }
 
+// What adds gradients up, and updates, has not come to any of them, and the program has computed
+// all, through one slot.
+static bool compute_ahead_of_sums(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    const struct toy *toy = &place->job->toy;
+    TEAM_CHECK(job_train(place, 1));
+    TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
+    TEAM_OK(rank, zero_metric(rank->z, "number", 1));
+    TEAM_OK(rank, zero_metric(rank->z, "other", 1));
+    if (toy->ahead)
+        TEAM_OK(rank, toy_announce(rank, toy));
+    TEAM_CHECK(job_hold(place->streams[0] ? rank->z->device->own : NULL));
+    for (zero_unit u = toy->unit_count - 1; u >= 0; u--) {
+        TEAM_OK(rank, zero_grad_open(rank->z, u, place->streams[u % 2]));
+        TEAM_OK(rank, zero_grad_done(rank->z, u, place->streams[u % 2]));
+    }
+    TEAM_CHECK(job_gets_on(place->streams[0]) && job_gets_on(place->streams[1]));
+    job_let_go(place, 0);
+    TEAM_OK(rank, toy_update_on(rank, toy, place->streams[0]));
+    place->steps++;
+    return job_train(place, 1) && job_conclude(place);
+}
+
+static void nor_is_one_waited_for_that_is_elsewhere(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 4; turn++) {
+        struct job job = sole(2 + turn % 2);
+        job.releases_first = true;
+        job.toy.dtype = ZERO_BF16;
+        job.toy.ahead = job.toy.unclipped = turn / 2;
+        job.act = compute_ahead_of_sums;
+        job_compare(1, &job);
+    }
+}
+
 int main(int argc, char **argv)
 {
     files = argc > 1 && strcmp(argv[1], "files") == 0;
@@ -225,6 +263,7 @@ int main(int argc, char **argv)
     // A step with files waits for its verdict, and for them.
     const struct CMUnitTest queued[] = {
         cmocka_unit_test(no_gradient_is_written_over_that_is_still_read),
+        cmocka_unit_test(nor_is_one_waited_for_that_is_elsewhere),
     };
     if (!job_begin())
         return JOB_SKIPPED;

@@ -117,6 +117,15 @@ static bool place(zero_ctx *z, zero_unit unit, struct eng_grad_slot *slot)
     return !moves && slot->offset == before;
 }
 
+/** The event behind what has last read the buffer that is opened now. The only contribution is read
+ * until its update is done, whichever slot it was opened in; where a step was left out, the host
+ * has waited for its sums. Any other is read by what adds it up, or compares it, and by no update.
+ * Between the two kinds device_runs_refresh() waits. */
+static void *last_read(const struct eng_device *d, int slot)
+{
+    return d->state->sole ? d->shown : d->taken[slot];
+}
+
 zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays, bool again)
 {
     const struct eng_device *d = z->device;
@@ -124,9 +133,7 @@ zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays, bool agai
     const bool same = place(z, unit, &z->grad_slots[slot]) && again;
     unsigned char *gradient = z->grads + z->grad_slots[slot].offset;
     struct base_error error = {0};
-    zero_result r = d->ops->event_wait(d->taken[slot], d->stream, &error);
-    if (!r && z->config.world == 1) // the last update may have read it
-        r = d->ops->event_wait(d->shown, d->stream, &error);
+    zero_result r = d->ops->event_wait(last_read(d, slot), d->stream, &error);
     if (!r && !stays)
         r = d->ops->zero(gradient, z->placement.units[unit].grad_bytes, d->stream, &error);
     // A step may be skipped that nobody here knows of yet: no doubt is cast on the buffer in time.
