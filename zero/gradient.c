@@ -142,15 +142,14 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     u->grad_slot = taken;
     u->grad_open = true;
     z->open_grads++;
+    const bool so_far = !first && taken == u->sum_slot; // reduction=native
     if (eng_state_on_device(z)) {
-        const bool so_far = !first && taken == u->sum_slot; // reduction=native
         slot->clean = true;
         return eng_device_opened(z, unit, so_far || purpose == TO_WRITE, again);
     }
     if (z->device)
-        return first || taken != u->sum_slot ? eng_device_clear(z, unit)
-                                             : eng_device_put_back(z, unit);
-    if (first || taken != u->sum_slot)
+        return eng_device_claim(z, unit, so_far);
+    if (!so_far)
         clear(z, unit, z->grads + slot->offset, purpose, again);
     slot->clean = true;
     return z->config.paranoid ? eng_paranoid_grad_opened(z, unit, purpose == TO_WRITE) : ZERO_OK;
@@ -331,7 +330,7 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
     eng_verify_hash(z, unit, z->grads + slot->offset);
     if (eng_verifying(z))
         return r ? r : eng_prefetch_aside(z);
-    if (z->config.native)
+    if (z->config.native && !z->device)
         eng_native_add(z, unit);
     if (!r && (!z->config.native || z->micro == z->micro_count - 1))
         r = start_reductions(z, unit, z->grad_slots[u->sum_slot].offset);
@@ -410,13 +409,21 @@ static zero_result bring_down(zero_ctx *z, zero_unit unit)
     return r ? r : send_waiting(z, unit);
 }
 
-/** Where state is on the device the gradient stays there. */
-static zero_result add_up(zero_ctx *z, zero_unit unit)
+/** Whether a gradient leaves the device, whose state is the host's: with reduction=native what the
+ * last micro-batch has made a sum, and what the host looks at. */
+static bool comes_down(const zero_ctx *z)
+{
+    return !z->config.native || z->micro == z->micro_count - 1 || eng_verify_hashes(z);
+}
+
+/** The gradient stays on the device, which `adds` it up. */
+static zero_result add_up(zero_ctx *z, zero_unit unit,
+                          zero_result (*adds)(zero_ctx *z, zero_unit unit))
 {
     struct eng_grad_slot *slot = &z->grad_slots[z->units[unit].grad_slot];
     slot->open = false;
     slot->handed = z->units[unit].handed = ++z->grads_handed;
-    const zero_result r = eng_device_reduce(z, unit);
+    const zero_result r = adds(z, unit);
     return r ? r : eng_prefetch_aside(z);
 }
 
@@ -428,8 +435,10 @@ static zero_result close_gradient(zero_ctx *z, zero_unit unit)
     u->grad_handed = true;
     z->open_grads--;
     if (eng_state_on_device(z))
-        return add_up(z, unit);
-    return z->device ? bring_down(z, unit) : send_off(z, unit);
+        return add_up(z, unit, eng_device_reduce);
+    if (!z->device)
+        return send_off(z, unit);
+    return comes_down(z) ? bring_down(z, unit) : add_up(z, unit, eng_device_keep);
 }
 
 static zero_result open_zeroed(zero_ctx *z, zero_unit unit)

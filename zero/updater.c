@@ -12,7 +12,7 @@
 struct eng_updater_work eng_updater_work(const zero_ctx *z)
 {
     const struct eng_config *config = &z->config;
-    const double rounds = eng_config_rounds(config);
+    const double rounds = config->native ? 1 : eng_config_rounds(config); // that travel
     const double shares = config->stage > 0 ? config->world : 1;
     struct eng_updater_work work = {.staged = config->world > 1 &&
                                               strcmp(config->device_transport, "host") == 0};
@@ -28,8 +28,7 @@ struct eng_updater_work eng_updater_work(const zero_ctx *z)
         work.gradients += rounds * count * (double)eng_dtype_size(param->grad_dtype);
         work.params += count * (double)eng_dtype_size(param->dtype);
         // The first store, and those that add to it; then the update, at stage 0 of all ranks'.
-        work.sums += count * sizeof(float) *
-                     ((2 * (config->native ? 1 : rounds) - 1) / config->world + 1 / shares);
+        work.sums += count * sizeof(float) * ((2 * rounds - 1) / config->world + 1 / shares);
     }
     work.written = work.params / shares;
     return work;

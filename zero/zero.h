@@ -495,7 +495,8 @@ typedef struct zero_step_result {
  * step that was queued meanwhile has changed anything. The calls between steps wait for all that is
  * queued. Within a step calls wait for the GPU where bytes pass through the host: with
  * device_transport=host whatever moves some to other ranks; with offload_update=host
- * zero_grad_done(), for the gradient handed over before, and zero_step(), for the last one.
+ * zero_grad_done(), for the gradient handed over before, and zero_step(), for the last one: with
+ * reduction=native in the last micro-batch only, for what leaves the GPU then.
  *
  * ZERO_E_STATE: a unit is gathered, a gradient open, a micro-batch, gradient or metric is missing,
  * or an evaluation is under way (nothing changed). ZERO_E_INVALID: args out of range (nothing

@@ -461,17 +461,35 @@ EXPORTED CUresult cuMemHostUnregister(void *memory)
     return status;
 }
 
-// Whether a GPU reaches it by itself: it is its own, or pinned.
-static bool can_reach(CUdeviceptr address, size_t bytes)
+// Whether all these bytes are in one of some memories.
+static bool is_in(const struct memory *memories, int count, CUdeviceptr address, size_t bytes)
 {
-    for (int i = 0; i < MOST_MEMORIES + MOST_PINNED; i++) {
-        const struct memory *memory =
-            i < MOST_MEMORIES ? &driver.memories[i] : &driver.pinned[i - MOST_MEMORIES];
-        const CUdeviceptr first = (uintptr_t)memory->address;
-        if (first && address >= first && address + bytes <= first + memory->bytes)
+    for (int i = 0; i < count; i++) {
+        const CUdeviceptr first = (uintptr_t)memories[i].address;
+        if (first && address >= first && address + bytes <= first + memories[i].bytes)
             return true;
     }
     return false;
+}
+
+static bool is_of_a_gpu(CUdeviceptr address)
+{
+    return is_in(driver.memories, MOST_MEMORIES, address, 1);
+}
+
+// Whether a GPU reaches it by itself: it is its own, or pinned.
+static bool can_reach(CUdeviceptr address, size_t bytes)
+{
+    return is_in(driver.memories, MOST_MEMORIES, address, bytes) ||
+           is_in(driver.pinned, MOST_PINNED, address, bytes);
+}
+
+// Bytes of a copy between a GPU and the host.
+static void count_copied(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    const bool there = is_of_a_gpu(to), comes = is_of_a_gpu(from);
+    driver.up += there && !comes ? bytes : 0;
+    driver.down += comes && !there ? bytes : 0;
 }
 
 EXPORTED CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
@@ -479,6 +497,7 @@ EXPORTED CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, 
     pthread_mutex_lock(&driver.mutex);
     if (!can_reach(to, bytes) || !can_reach(from, bytes))
         count_wait("cuMemcpyAsync of memory that is not pinned");
+    count_copied(to, from, bytes);
     pthread_mutex_unlock(&driver.mutex);
     const struct work copy = {
         .kind = COPY,

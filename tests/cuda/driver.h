@@ -50,6 +50,10 @@ typedef unsigned (*cuda_driver_live_fn)(void);
 typedef size_t (*cuda_driver_bytes_fn)(void);
 #define CUDA_DRIVER_BYTES "cuda_driver_bytes"
 
+/** Bytes so far that copies bring to a GPU from memory of the host, and back. */
+typedef void (*cuda_driver_copied_fn)(size_t *up, size_t *down);
+#define CUDA_DRIVER_COPIED "cuda_driver_copied"
+
 /** Calls so far that a program waits in: for a stream or an event, for memory or its end, and of
  * copies from or to memory of the host that is not pinned. *last is the last one's function, or
  * NULL. */

@@ -70,6 +70,14 @@ EXPORTED size_t cuda_driver_bytes(void)
     return bytes;
 }
 
+EXPORTED void cuda_driver_copied(size_t *up, size_t *down)
+{
+    pthread_mutex_lock(&driver.mutex);
+    *up = driver.up;
+    *down = driver.down;
+    pthread_mutex_unlock(&driver.mutex);
+}
+
 EXPORTED unsigned cuda_driver_waits(const char **last)
 {
     pthread_mutex_lock(&driver.mutex);

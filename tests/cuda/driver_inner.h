@@ -79,6 +79,7 @@ struct driver {
     CUresult status;
     const char *complaint;
     unsigned waits;
+    size_t up, down;    // bytes copied to GPUs, and from them
     const char *waited; // in this function
     uint32_t chance;
     bool jams, jams_entering, jammed; // calls wait for the one of this thread's

@@ -1,6 +1,8 @@
 // A program that computes on a GPU ends in the bits of one that computes on the host, at every
 // stage and number of ranks, with state in memory of the host or in files.
+#include "tests/cuda/driver.h"
 #include "tests/cuda/job.h"
+#include "tests/cuda/leftovers.h"
 #include "tests/sweep.h"
 
 #include <setjmp.h>
@@ -105,6 +107,87 @@ static void what_is_looked_at_is_not_written_over(void **state)
     }
 }
 
+// A step whose micro-batches are computed by streams in turns, the first of which is held until the
+// second one has been given all its work.
+static bool add_behind_another_stream(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    const struct toy *toy = &place->job->toy;
+    zero_micro micro = {.struct_size = sizeof micro};
+    TEAM_CHECK(job_hold(place->streams[0]));
+    for (int i = 0; i < zero_micro_count(rank->z); i++) {
+        void *stream = place->streams[i % 2];
+        TEAM_OK(rank, zero_micro_begin(rank->z, i, &micro));
+        TEAM_OK(rank, zero_metric(rank->z, "number", 1));
+        TEAM_OK(rank, zero_metric(rank->z, "other", 1));
+        for (zero_unit unit = toy->unit_count - 1; unit >= 0; unit--) {
+            TEAM_OK(rank, zero_gather(rank->z, unit, stream));
+            TEAM_CHECK(job_queue_gradients(place, unit, &micro, stream));
+            TEAM_OK(rank, zero_release(rank->z, unit, stream));
+            TEAM_OK(rank, zero_grad_done(rank->z, unit, stream));
+        }
+        if (i == 1)
+            job_let_go(place, 50000);
+    }
+    TEAM_OK(rank, toy_update_on(rank, toy, place->streams[0]));
+    return job_conclude(place);
+}
+
+static void native_sums_are_those_of_all_streams(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 4; turn++) {
+        struct job job = job_of(1, turn % 2);
+        job.native = true;
+        job.resident = turn > 1;
+        job.toy.raw = false;
+        job.toy.micro_batches = 3;
+        job.act = add_behind_another_stream;
+        job_compare(1, &job);
+    }
+}
+
+/* ------------------------------------------------------------------ what travels */
+
+static cuda_driver_copied_fn copied; // NULL: the GPU is real
+
+// Gradients of a step leave once, but for those that are compared, and none comes back; working
+// copies come once.
+static bool count_copies(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    const zero_ctx *z = rank->z;
+    const size_t times = z->config.verify_micro ? 3 : 1;
+    const size_t metrics = 2 * (size_t)zero_micro_count(rank->z) * sizeof(float);
+    size_t gradients = 0, up = 0, down = 0, more_up = 0, more_down = 0;
+    TEAM_CHECK(job_train(place, 2));
+    if (place->streams[0] && copied)
+        copied(&up, &down);
+    TEAM_CHECK(job_train(place, 1));
+    if (place->streams[0] && copied) {
+        copied(&more_up, &more_down);
+        for (size_t u = 0; u < z->layout.unit_count; u++)
+            gradients += z->placement.units[u].grad_bytes;
+        TEAM_CHECK(more_down - down == times * gradients + metrics);
+        TEAM_CHECK(more_up - up == eng_device_params(&z->layout));
+    }
+    return job_conclude(place);
+}
+
+static void native_sums_leave_once_a_step(void **state)
+{
+    (void)state;
+    cuda_driver_find(CUDA_DRIVER_COPIED, &copied);
+    for (int turn = 0; turn < 4; turn++) {
+        struct job job = job_of(1, turn % 2);
+        job.native = true;
+        job.verify = turn > 1;
+        job.toy.micro_batches = 4;
+        job.act = count_copies;
+        job_compare(1, &job);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -114,6 +197,8 @@ int main(void)
         cmocka_unit_test(what_is_looked_at_is_not_written_over),
         cmocka_unit_test(and_with_one_gradient_on_its_way),
         cmocka_unit_test(and_with_state_in_files),
+        cmocka_unit_test(native_sums_are_those_of_all_streams),
+        cmocka_unit_test(native_sums_leave_once_a_step),
     };
     if (!job_begin())
         return JOB_SKIPPED;

@@ -41,7 +41,7 @@ static int gpus;
 
 static void *stream_of(const struct place *place, zero_unit unit)
 {
-    return place->streams[(unit + place->steps) % 2];
+    return place->streams[(unit + place->steps + place->rank->z->micro + 1) % 2];
 }
 
 /* ------------------------------------------------------------------ work */
@@ -164,8 +164,7 @@ static bool poisons(const struct place *place, zero_unit unit, const zero_micro 
     return place->job->poisoned >> micro->step & 1 && unit == 3 && micro->index == third;
 }
 
-static bool queue_gradients(struct place *place, zero_unit unit, const zero_micro *micro,
-                            void *stream)
+bool job_queue_gradients(struct place *place, zero_unit unit, const zero_micro *micro, void *stream)
 {
     const struct toy *toy = &place->job->toy;
     zero_ctx *z = place->rank->z;
@@ -195,7 +194,7 @@ static bool backward(struct place *place, zero_unit unit, const zero_micro *micr
     const bool first = toy->ahead || place->job->releases_first;
     const bool absent = toy->absent && (micro->index + (uint64_t)unit) % 3 == 0;
     TEAM_OK(rank, zero_gather(rank->z, unit, stream));
-    if (!absent && !queue_gradients(place, unit, micro, stream))
+    if (!absent && !job_queue_gradients(place, unit, micro, stream))
         return false;
     if (first)
         TEAM_OK(rank, zero_release(rank->z, unit, stream));

@@ -44,7 +44,7 @@ struct job {
 struct place {
     struct team_rank *rank;
     struct job *job;
-    void *streams[2]; /**< used in turns, unit by unit and step by step */
+    void *streams[2]; /**< used in turns, by units, micro-batches and steps */
     float *metric;    /**< two, memory of the GPU */
     int looks, steps; /**< so far */
     int meetings;     /**< of all ranks, outside of the engine */
@@ -79,6 +79,9 @@ bool job_gets_on(void *stream);
 void job_write_metric(void *user);
 /** Adds the weights of a unit up. */
 bool job_queue_looks(struct place *place, zero_unit unit, void *stream);
+/** Opens a unit's gradient, of a unit that is gathered, and computes it. */
+bool job_queue_gradients(struct place *place, zero_unit unit, const zero_micro *micro,
+                         void *stream);
 /** Micro-batches of a step, without its end; and whole steps. */
 bool job_micro_batches(struct place *place);
 bool job_train(struct place *place, int steps);

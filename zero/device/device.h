@@ -52,12 +52,13 @@ const void *eng_device_param(const zero_ctx *z, const struct eng_slice *slice);
 
 /** Gradient slots, laid out as those of the host. */
 unsigned char *eng_device_grads(const zero_ctx *z);
-/** Zeroes the gradient that is open. */
-zero_result eng_device_clear(zero_ctx *z, zero_unit unit);
-/** Makes it the sum so far, to which the host may have added. */
-zero_result eng_device_put_back(zero_ctx *z, zero_unit unit);
-/** Begins to copy it to the host. */
+/** Makes the buffer of the gradient that is open the stream's: zeros, unless it `keeps` what it
+ * has, the sum so far. */
+zero_result eng_device_claim(zero_ctx *z, zero_unit unit, bool keeps);
+/** Begins to copy it to the host; with reduction=native the sum that it was the last one of. */
 zero_result eng_device_take(zero_ctx *z, zero_unit unit);
+/** reduction=native: leaves it there, in the sum so far. */
+zero_result eng_device_keep(zero_ctx *z, zero_unit unit);
 /** Makes `next` the unit whose gradient is on its way to the host (-1: none), and returns the one
  * before. */
 zero_unit eng_device_waiting(zero_ctx *z, zero_unit next);

@@ -159,7 +159,7 @@ zero_result device_hash_gradient(const zero_ctx *z, zero_unit unit, struct base_
     if (!r)
         r = d->ops->zero(hashes + u->first_slice, u->slice_count * sizeof *hashes, d->own, error);
     if (!r)
-        r = d->state->kernels->digest(d->state->kernel_state, &digest, d->own, error);
+        r = d->kernels->digest(d->kernel_state, &digest, d->own, error);
     if (!r)
         r = d->ops->event_record(d->handed, d->own, error);
     return r ? r : d->ops->event_wait(d->handed, d->stream, error);
@@ -195,7 +195,7 @@ static zero_result add_up(const zero_ctx *z, struct base_hash128 *sums, struct b
     };
     zero_result r = d->ops->zero(digest.sums, bytes, d->own, error);
     if (!r)
-        r = d->state->kernels->digest(d->state->kernel_state, &digest, d->own, error);
+        r = d->kernels->digest(d->kernel_state, &digest, d->own, error);
     if (!r)
         r = d->ops->copy(sums, digest.sums, bytes, d->own, error);
     return r ? r : d->ops->stream_sync(d->own, error);

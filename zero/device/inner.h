@@ -81,8 +81,6 @@ struct device_metrics {
 
 /** State on the device. */
 struct device_state {
-    const struct eng_device_kernels *kernels;
-    void *kernel_state;
     unsigned char *memory; /**< NCCL's own, if it registers that */
     size_t offsets[DEVICE_PIECES + 1];
     size_t run_count;
@@ -135,6 +133,8 @@ struct eng_device {
     float *values;                /**< of metrics that are on their way, */
     int metrics[ENG_MAX_METRICS]; /**< which ones, of the micro-batch under way */
     int value_count;
+    const struct eng_device_kernels *kernels; /**< what the engine computes there; NULL: nothing */
+    void *kernel_state;
     struct device_state *state; /**< NULL: that of the host */
 };
 
@@ -200,7 +200,8 @@ bool device_peers_close(zero_ctx *z);
 
 /* ---- native.c */
 
-/** reduction=native: adds the gradient handed over to those of the rank's micro-batches before. */
+/** reduction=native: adds the gradient handed over to those of the rank's micro-batches before,
+ * which are in the unit's own slot. */
 zero_result device_native_add(const zero_ctx *z, zero_unit unit, struct base_error *error);
 /** Finds what is not finite in what this rank contributes to a unit. */
 zero_result device_native_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,

@@ -1,15 +1,16 @@
-// reduction=native where state is on the device: gradients are added up in the unit's own slot, as
-// zero/native.c does it, by the streams of the program that hand them over. So a buffer beside it
-// is free again without waiting for anything that travels.
+// reduction=native: gradients are added up on the device, in the unit's own slot, as zero/native.c
+// does it, by the streams of the program that hand them over. So a buffer beside it is free again
+// without waiting for anything that travels, to other ranks or to the host.
 
 #include "zero/device/inner.h"
 
 static zero_result add_sections(const zero_ctx *z, zero_unit unit, struct base_error *error)
 {
-    const struct device_state *state = z->device->state;
+    const struct eng_device *d = z->device;
     const struct eng_unit_layout *layout = &z->layout.units[unit];
-    unsigned char *sums = z->grads + z->grad_slots[z->units[unit].sum_slot].offset;
-    const unsigned char *values = z->grads + z->grad_slots[z->units[unit].grad_slot].offset;
+    unsigned char *grads = eng_device_grads(z);
+    unsigned char *sums = grads + z->grad_slots[z->units[unit].sum_slot].offset;
+    const unsigned char *values = grads + z->grad_slots[z->units[unit].grad_slot].offset;
     zero_result r = ZERO_OK;
     for (size_t s = layout->first_section; !r && s < layout->first_section + layout->section_count;
          s++) {
@@ -21,7 +22,7 @@ static zero_result add_sections(const zero_ctx *z, zero_unit unit, struct base_e
             .count = z->layout.sections[s].granules * ENG_GRANULE,
         };
         if (z->io[s].trains)
-            r = state->kernels->add(state->kernel_state, &addition, z->device->stream, error);
+            r = d->kernels->add(d->kernel_state, &addition, d->stream, error);
     }
     return r;
 }
@@ -41,9 +42,9 @@ zero_result device_native_add(const zero_ctx *z, zero_unit unit, struct base_err
 zero_result device_native_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
                                  void *stream, struct base_error *error)
 {
-    const struct device_state *state = z->device->state;
+    const struct eng_device *d = z->device;
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    uint64_t *bad = device_piece(z->device, DEVICE_BAD);
+    uint64_t *bad = device_piece(d, DEVICE_BAD);
     zero_result r = ZERO_OK;
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
         const struct eng_section_place *place = &z->placement.sections[s];
@@ -55,7 +56,7 @@ zero_result device_native_search(const zero_ctx *z, zero_unit unit, const unsign
             .bad = bad + s,
         };
         if (z->io[s].trains)
-            r = state->kernels->search(state->kernel_state, &search, stream, error);
+            r = d->kernels->search(d->kernel_state, &search, stream, error);
     }
     return r;
 }

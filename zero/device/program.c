@@ -3,8 +3,8 @@
 // and gradients are copied from there. Both are streams' of their own, beside what the program
 // computes; its streams wait for what they need, and nobody else does, but for memory of the host
 // that is about to be written over, and for a gradient before it travels: by then the next unit's
-// is computed. Where state is on the device there are no copies: working copies and gradients are
-// the engine's own.
+// is computed. With reduction=native it is a sum (native.c) that is copied, once a step. Where
+// state is on the device there are no copies: working copies and gradients are the engine's own.
 
 #include "zero/device/inner.h"
 #include "zero/verdict.h"
@@ -87,6 +87,8 @@ void eng_device_close(zero_ctx *z)
         d->ops->event_sync(d->valued, NULL);
         d->ops->stream_sync(d->own, NULL);
         device_state_free(z);
+        if (d->kernels)
+            d->kernels->close(d->kernel_state);
         d->ops->event_destroy(d->shown);
         d->ops->event_destroy(d->valued);
         d->ops->event_destroy(d->handed);
@@ -179,6 +181,16 @@ static zero_result pin(const zero_ctx *z, struct eng_device *d, struct base_erro
     return r;
 }
 
+/** What computes there: all of a step, or, of state of the host, what has to be added up before it
+ * leaves. */
+static zero_result make_kernels(const zero_ctx *z, struct eng_device *d, struct base_error *error)
+{
+    if (!z->config.resident && !z->config.native)
+        return ZERO_OK;
+    d->kernels = eng_device_kernels_find(d->ops->name);
+    return d->kernels->open(&d->kernel_state, error);
+}
+
 /** Working copies and gradients of the device's own, where the engine's are the host's. */
 static zero_result make_copies(const zero_ctx *z, struct eng_device *d, struct base_error *error)
 {
@@ -199,6 +211,8 @@ static zero_result make(zero_ctx *z, struct eng_device *d, struct base_error *er
 {
     zero_result r = d->ops->stream_create(&d->own, z->config.resident, error);
     d->stream = d->own; // of the rest of this call
+    if (!r)
+        r = make_kernels(z, d, error);
     if (!r)
         r = make_tables(z, d, error);
     if (!r)
@@ -438,45 +452,61 @@ unsigned char *eng_device_grads(const zero_ctx *z)
     return z->device->state ? z->grads : z->device->grads;
 }
 
-zero_result eng_device_clear(zero_ctx *z, zero_unit unit)
+zero_result eng_device_claim(zero_ctx *z, zero_unit unit, bool keeps)
 {
     const struct eng_device *d = z->device;
-    const size_t offset = z->grad_slots[z->units[unit].grad_slot].offset;
+    const int slot = z->units[unit].grad_slot;
+    unsigned char *gradient = d->grads + z->grad_slots[slot].offset;
     struct base_error error = {0};
-    // The gradient that was there is here: somebody has waited for it.
-    const zero_result r =
-        d->ops->zero(d->grads + offset, z->placement.units[unit].grad_bytes, d->stream, &error);
+    zero_result r = d->ops->event_wait(d->taken[slot], d->stream, &error);
+    if (!r && !keeps)
+        r = d->ops->zero(gradient, z->placement.units[unit].grad_bytes, d->stream, &error);
     return r ? device_failed(z, &error, "clearing a gradient") : ZERO_OK;
 }
 
-zero_result eng_device_put_back(zero_ctx *z, zero_unit unit)
+/** The slot whose gradient goes to the host: what is computed again is only looked at, and else it
+ * is the one that is reduced. */
+static int leaving(const zero_ctx *z, zero_unit unit)
+{
+    return eng_verifying(z) ? z->units[unit].grad_slot : z->units[unit].sum_slot;
+}
+
+/** Begins to copy a slot to the host. */
+static zero_result bring_down(zero_ctx *z, zero_unit unit, int slot, struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    const size_t offset = z->grad_slots[z->units[unit].grad_slot].offset;
-    struct base_error error = {0};
-    const zero_result r = d->ops->copy(d->grads + offset, z->grads + offset,
-                                       z->placement.units[unit].grad_bytes, d->stream, &error);
-    return r ? device_failed(z, &error, "copying a sum of gradients to it") : ZERO_OK;
+    const size_t offset = z->grad_slots[slot].offset;
+    zero_result r = d->ops->event_record(d->handed, d->stream, error);
+    if (!r)
+        r = d->ops->event_wait(d->handed, d->down, error);
+    // Once it is there the unit may be updated: nobody copies its parameters any more then.
+    if (!r)
+        r = d->ops->event_wait(d->lent[unit], d->down, error);
+    if (!r)
+        r = d->ops->copy(z->grads + offset, d->grads + offset, z->placement.units[unit].grad_bytes,
+                         d->down, error);
+    return r ? r : d->ops->event_record(d->taken[slot], d->down, error);
 }
 
 zero_result eng_device_take(zero_ctx *z, zero_unit unit)
 {
-    const struct eng_device *d = z->device;
-    const int slot = z->units[unit].grad_slot;
-    const size_t offset = z->grad_slots[slot].offset;
     struct base_error error = {0};
-    zero_result r = d->ops->event_record(d->handed, d->stream, &error);
+    zero_result r = ZERO_OK;
+    if (z->config.native && !eng_verifying(z))
+        r = device_native_add(z, unit, &error);
     if (!r)
-        r = d->ops->event_wait(d->handed, d->down, &error);
-    // Once it is there the unit may be updated: nobody copies its parameters any more then.
-    if (!r)
-        r = d->ops->event_wait(d->lent[unit], d->down, &error);
-    if (!r)
-        r = d->ops->copy(z->grads + offset, d->grads + offset, z->placement.units[unit].grad_bytes,
-                         d->down, &error);
-    if (!r)
-        r = d->ops->event_record(d->taken[slot], d->down, &error);
+        r = bring_down(z, unit, leaving(z, unit), &error);
     return r ? device_failed(z, &error, "copying a gradient from it") : ZERO_OK;
+}
+
+zero_result eng_device_keep(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    zero_result r = device_native_add(z, unit, &error);
+    if (!r)
+        r = d->ops->event_record(d->taken[z->units[unit].sum_slot], d->stream, &error);
+    return r ? device_failed(z, &error, "adding a gradient up") : ZERO_OK;
 }
 
 zero_unit eng_device_waiting(zero_ctx *z, zero_unit next)
@@ -493,7 +523,7 @@ bool eng_device_waits(const zero_ctx *z, zero_unit unit)
 
 zero_result eng_device_await(zero_ctx *z, zero_unit unit)
 {
-    return device_await(z, z->device->taken[z->units[unit].grad_slot], "waiting for a gradient");
+    return device_await(z, z->device->taken[leaving(z, unit)], "waiting for a gradient");
 }
 
 /* ------------------------------------------------------------------ metrics */

@@ -70,7 +70,7 @@ static zero_result clear_gaps(const zero_ctx *z, zero_unit unit, unsigned char *
         .count = first[1] - first[0],
         .buffer = gradient,
     };
-    return d->state->kernels->clear(d->state->kernel_state, &clearing, d->stream, error);
+    return d->kernels->clear(d->kernel_state, &clearing, d->stream, error);
 }
 
 /* ------------------------------------------------------------------ gradients */
@@ -167,7 +167,7 @@ static zero_result round_section(const zero_ctx *z, size_t s, unsigned char *gra
 {
     const struct eng_section *section = &z->layout.sections[s];
     const struct eng_section_place *place = &z->placement.sections[s];
-    const struct device_state *state = z->device->state;
+    const struct eng_device *d = z->device;
     if (place->comm_dtype == section->grad_dtype)
         return ZERO_OK;
     const struct eng_device_conversion conversion = {
@@ -177,7 +177,7 @@ static zero_result round_section(const zero_ctx *z, size_t s, unsigned char *gra
         .to_dtype = place->comm_dtype,
         .count = section->granules * ENG_GRANULE,
     };
-    return state->kernels->convert(state->kernel_state, &conversion, stream, error);
+    return d->kernels->convert(d->kernel_state, &conversion, stream, error);
 }
 
 zero_result device_prepare_gradient(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
@@ -227,7 +227,7 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
     };
     if (sum.granules == 0)
         return ZERO_OK;
-    return d->state->kernels->sum(d->state->kernel_state, &sum, d->own, error);
+    return d->kernels->sum(d->kernel_state, &sum, d->own, error);
 }
 
 /** Adds what the only rank contributes. */

@@ -290,14 +290,11 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     d->state = base_calloc(1, sizeof *d->state);
     if (!d->state)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a device's tables");
-    d->state->kernels = eng_device_kernels_find(d->ops->name);
     d->state->key_count = count_keys(z);
     d->state->rounds = rounds(z);
     d->state->stale = true;
     d->state->roomy = device_gradients_fit(z);
-    zero_result r = d->state->kernels->open(&d->state->kernel_state, error);
-    if (!r)
-        r = make_memory(z, error);
+    zero_result r = make_memory(z, error);
     if (!r)
         r = device_tiles_make(z, error);
     if (!r)
@@ -341,7 +338,6 @@ void device_state_free(zero_ctx *z)
     d->ops->unpin(state->metric_memory);
     if (ended) // or what was left behind, peers included, still reads and writes it
         free_memory(z);
-    state->kernels->close(state->kernel_state);
     base_free(state->pinned);
     base_free(state->metric_memory);
     base_free(state->section_runs);

@@ -67,7 +67,7 @@ static zero_result add_squares(const zero_ctx *z, struct base_error *error)
     if (d->state->squared || squares.count == 0)
         return ZERO_OK;
     d->state->squared = true;
-    return d->state->kernels->squares(d->state->kernel_state, &squares, d->own, error);
+    return d->kernels->squares(d->kernel_state, &squares, d->own, error);
 }
 
 /** Scalars and keys of an update by its number. */
@@ -148,7 +148,7 @@ static zero_result judge(const zero_ctx *z, const zero_step_args *args, bool ann
         .gate = device_piece(d, DEVICE_GATE),
         .record = record,
     };
-    return d->state->kernels->judge(d->state->kernel_state, &judgement, d->own, error);
+    return d->kernels->judge(d->kernel_state, &judgement, d->own, error);
 }
 
 /** Sends the record to the host, behind the metrics. */
@@ -179,7 +179,7 @@ zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
     };
     if (count == 0)
         return ZERO_OK;
-    return d->state->kernels->update(d->state->kernel_state, &work, d->own, error);
+    return d->kernels->update(d->kernel_state, &work, d->own, error);
 }
 
 zero_result device_update_ahead(zero_ctx *z, zero_unit unit, struct base_error *error)
