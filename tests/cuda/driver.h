@@ -34,6 +34,12 @@ typedef void (*cuda_driver_room_fn)(int gpu, size_t bytes);
 #define CUDA_DRIVER_SET_ROOM "cuda_driver_room"
 #define CUDA_DRIVER_ROOM ((size_t)1 << 36)
 
+/** Has a stream that the calling thread launches this kernel in call a function first, at the n-th
+ * launch from here on, 0: at none. Returns how many the thread has made since it asked last. */
+typedef unsigned (*cuda_driver_before_fn)(const char *kernel, unsigned launch,
+                                          void (*call)(void *user));
+#define CUDA_DRIVER_BEFORE "cuda_driver_before"
+
 /** From now on a call that frees memory waits until all streams have done what they were given, and
  * as long as one does, all other calls wait for it, those that enter a GPU too, or not; or it does
  * not any more. And whether one does. */

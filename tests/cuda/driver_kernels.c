@@ -1,3 +1,4 @@
+#include "tests/cuda/driver.h"
 #include "tests/cuda/driver_inner.h"
 #include "tests/cuda/on_host.h"
 
@@ -35,7 +36,32 @@ EXPORTED CUresult cuModuleGetFunction(CUfunction *found, CUmodule module, const 
     return driver_in_context("cuModuleGetFunction");
 }
 
+// What a thread has asked of its launches of a kernel.
+static _Thread_local struct {
+    const char *kernel;
+    unsigned made, due; // so far; the one that a call comes before
+    CUhostFn call;
+} asked;
+
+EXPORTED unsigned cuda_driver_before(const char *kernel, unsigned launch, void (*call)(void *user))
+{
+    const unsigned made = asked.made;
+    asked.kernel = kernel;
+    asked.made = 0;
+    asked.due = launch;
+    asked.call = call;
+    return made;
+}
+
 #ifndef CUDA_DRIVER_OLD
+static CUresult call_before(const struct on_host_kernel *kernel, CUstream stream)
+{
+    const struct work call = {.kind = CALL, .call = asked.call};
+    if (!asked.kernel || strcmp(asked.kernel, kernel->name) != 0 || ++asked.made != asked.due)
+        return CUDA_SUCCESS;
+    return driver_give("cuLaunchKernel", stream, &call);
+}
+
 EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigned blocks_y,
                                  unsigned blocks_z, unsigned threads_x, unsigned threads_y,
                                  unsigned threads_z, unsigned shared, CUstream stream,
@@ -50,7 +76,9 @@ EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigne
     if (!launch.argument)
         abort();
     memcpy(launch.argument, arguments[0], kernel->argument_bytes);
-    const CUresult status = driver_give("cuLaunchKernel", stream, &launch);
+    CUresult status = call_before(kernel, stream);
+    if (status == CUDA_SUCCESS)
+        status = driver_give("cuLaunchKernel", stream, &launch);
     if (status != CUDA_SUCCESS)
         free(launch.argument);
     return status;

@@ -37,6 +37,7 @@ static const struct base_device *const gpu = &base_device_cuda;
 static __typeof__(cuLaunchHostFunc) *launch;
 static cuda_driver_bytes_fn bytes_there; // NULL: the GPUs are real
 static cuda_driver_waits_fn waits_there; // likewise
+static cuda_driver_before_fn before_launch;
 static int gpus;
 
 static void *stream_of(const struct place *place, zero_unit unit)
@@ -114,6 +115,14 @@ bool job_hold(void *stream)
     return true;
 }
 
+unsigned job_hold_launch(const struct place *place, const char *kernel, unsigned number)
+{
+    if (!place->streams[0] || !before_launch)
+        return 0;
+    held = held || number > 0;
+    return before_launch(kernel, number, wait_to_be_let_go);
+}
+
 void job_let_go(const struct place *place, unsigned after_us)
 {
     if (!place->streams[0])
@@ -139,20 +148,38 @@ bool job_gets_on(void *stream)
 
 /* ------------------------------------------------------------------ a micro-batch */
 
+// Where a rank's next look adds weights up.
+static double *next_look(struct place *place)
+{
+    return &place->job->sums[place->rank->rank][place->looks++];
+}
+
+static bool queue_look(struct place *place, zero_param p, int slice, void *stream, double *sum)
+{
+    const struct toy *toy = &place->job->toy;
+    const struct work work = {
+        .toy = toy,
+        .tensor = &toy->tensors[p],
+        .weights = zero_param_ptr(place->rank->z, p, slice),
+        .sum = sum,
+    };
+    return job_queue(place, stream, look, &work);
+}
+
+bool job_queue_look(struct place *place, zero_param param, int slice, void *stream)
+{
+    TEAM_CHECK(place->looks < JOB_LOOKS);
+    return queue_look(place, param, slice, stream, next_look(place));
+}
+
 bool job_queue_looks(struct place *place, zero_unit unit, void *stream)
 {
     const struct toy *toy = &place->job->toy;
     TEAM_CHECK(place->looks < JOB_LOOKS);
-    double *sum = &place->job->sums[place->rank->rank][place->looks++];
+    double *sum = next_look(place);
     for (int p = 0; p < toy->tensor_count; p++) {
         const int slice = toy_slice_in(&toy->tensors[p], unit);
-        const struct work work = {
-            .toy = toy,
-            .tensor = &toy->tensors[p],
-            .weights = slice < 0 ? NULL : zero_param_ptr(place->rank->z, p, slice),
-            .sum = sum,
-        };
-        if (slice >= 0 && !job_queue(place, stream, look, &work))
+        if (slice >= 0 && !queue_look(place, p, slice, stream, sum))
             return false;
     }
     return true;
@@ -595,5 +622,6 @@ bool job_begin(void)
     }
     cuda_driver_find(CUDA_DRIVER_BYTES, &bytes_there);
     cuda_driver_find(CUDA_DRIVER_WAITS, &waits_there);
+    cuda_driver_find(CUDA_DRIVER_BEFORE, &before_launch);
     return true;
 }

@@ -70,6 +70,10 @@ bool job_queue(struct place *place, void *stream, void (*call)(void *user),
                const struct work *work);
 /** Holds a stream; on the host, where streams are NULL, there is nothing to hold. */
 bool job_hold(void *stream);
+/** Holds a stream before the n-th launch of this kernel that the calling thread makes from here on,
+ * 0: before none. Returns how many it has made since it asked last: 0 on the host, and of a real
+ * GPU, where nothing is held. */
+unsigned job_hold_launch(const struct place *place, const char *kernel, unsigned number);
 /** Lets all streams go on that are held, after so long: what should have waited for one has had the
  * time not to. A rank that ends lets them go, too. */
 void job_let_go(const struct place *place, unsigned after_us);
@@ -77,7 +81,8 @@ void job_let_go(const struct place *place, unsigned after_us);
 bool job_gets_on(void *stream);
 /** Work of a metric: a number for each micro-batch and step. */
 void job_write_metric(void *user);
-/** Adds the weights of a unit up. */
+/** Adds the weights of a slice up; and those of a unit. */
+bool job_queue_look(struct place *place, zero_param param, int slice, void *stream);
 bool job_queue_looks(struct place *place, zero_unit unit, void *stream);
 /** Opens a unit's gradient, of a unit that is gathered, and computes it. */
 bool job_queue_gradients(struct place *place, zero_unit unit, const zero_micro *micro,

@@ -7,6 +7,7 @@
 #include "tests/cuda/leftovers.h"
 #include "tests/ranks/saved.h"
 #include "tests/sweep.h"
+#include "zero/device/inner.h"
 
 #include <zero/optimizer.h>
 
@@ -355,6 +356,74 @@ static void a_slot_waits_for_who_looks_at_it(void **state)
     job_compare(2, &job);
 }
 
+/* ------------------------------------------------------------------ unit by unit */
+
+static const char update_kernel[] = "eng_cuda_update";
+
+// The last unit's update is held; the first one is there, and what reads the last one waits.
+static bool hand_out_early(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    const zero_unit last = place->job->toy.unit_count - 1;
+    TEAM_CHECK(job_train(place, 1));
+    job_hold_launch(place, update_kernel, 0);
+    TEAM_CHECK(job_train(place, 1));
+    const unsigned launches = job_hold_launch(place, update_kernel, 0);
+    TEAM_CHECK(job_micro_batches(place));
+    job_hold_launch(place, update_kernel, launches);
+    TEAM_OK(rank, toy_update_on(rank, &place->job->toy, place->streams[0]));
+    place->steps++;
+    TEAM_OK(rank, zero_gather(rank->z, 0, place->streams[1]));
+    TEAM_CHECK(job_queue_looks(place, 0, place->streams[1]));
+    TEAM_OK(rank, zero_release(rank->z, 0, place->streams[1]));
+    TEAM_CHECK(job_gets_on(place->streams[0]) && job_gets_on(place->streams[1]));
+    TEAM_CHECK(launches == 0 ||
+               base_device_cuda.event_query(rank->z->device->shown, NULL) == ZERO_AGAIN);
+    TEAM_OK(rank, zero_gather(rank->z, last, place->streams[0]));
+    TEAM_CHECK(job_queue_looks(place, last, place->streams[0]));
+    TEAM_OK(rank, zero_release(rank->z, last, place->streams[0]));
+    TEAM_OK(rank, zero_barrier(rank->z));
+    job_let_go(place, 20000);
+    return job_train(place, 1) && conclude(place);
+}
+
+// What persists is read without a gather, and its update is held.
+static bool read_what_persists(struct place *place)
+{
+    enum { SEVEN = 1 };
+    struct team_rank *rank = place->rank;
+    TEAM_CHECK(job_train(place, 1) && job_micro_batches(place));
+    job_hold_launch(place, update_kernel, 1);
+    TEAM_OK(rank, toy_update_on(rank, &place->job->toy, place->streams[0]));
+    place->steps++;
+    TEAM_CHECK(job_queue_look(place, SEVEN, 0, place->streams[0]));
+    TEAM_OK(rank, zero_barrier(rank->z));
+    job_let_go(place, 20000);
+    return job_train(place, 1) && conclude(place);
+}
+
+// One rank that nothing passes through updates all in one go.
+static void each_unit_is_there_when_it_is_updated(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 12; turn++) {
+        const int world = 1 + (turn < 8 ? turn / 4 : turn % 2), stage = turn % 4;
+        struct job job = resident_of(world, stage);
+        const bool at_once = !streams && (world == 1 || stage == 0);
+        if (!test_takes(turn) || !job_gpu_each(world) || (turn < 8 && at_once))
+            continue;
+        job.moves = "nccl";
+        job.toy.dtype = ZERO_BF16; // without a loss scale that the program asks for
+        job.persist = turn % 3 ? 0 : ZERO_OFF;
+        job.act = hand_out_early;
+        if (turn >= 8) {
+            job.persist = 0;
+            job.act = read_what_persists;
+        }
+        job_compare(world, &job);
+    }
+}
+
 static void take_time(void *user)
 {
     usleep(100000);
@@ -644,6 +713,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest queued[] = {
         cmocka_unit_test(a_step_waits_for_nothing),
         cmocka_unit_test(what_is_looked_at_is_not_updated),
+        cmocka_unit_test(each_unit_is_there_when_it_is_updated),
         cmocka_unit_test(nor_overwritten_by_another_rank),
         cmocka_unit_test(steps_allocate_nothing),
     };

@@ -7,7 +7,8 @@
  * working copies come on another, both beside the program's work.
  *
  * Events: `shown` is behind the last update, and so behind what has last written working copies on
- * the device, where state is there, else `lent` of a unit is behind what has last written its own;
+ * the device, where state is there; `lent` of a unit is behind what has last written its own, where
+ * state is the host's, or the update goes unit by unit, which device_updated() knows;
  * `copied` of a gather slot, and `taken` of a gradient slot, behind what has last read it; `read`
  * of a unit, behind what the program has queued with its working copy; `handed` behind what was
  * queued with a gradient that is handed over; `valued` behind metrics on their way.
@@ -84,13 +85,15 @@ struct device_state {
     unsigned char *memory; /**< NCCL's own, if it registers that */
     size_t offsets[DEVICE_PIECES + 1];
     size_t run_count;
-    bool rounds;  /**< some weights or moments are not fp32 */
-    bool stale;   /**< the runs are not those of what trains now */
-    bool sole;    /**< they have gradients instead of sums: device_sole() */
-    bool roomy;   /**< device_gradients_fit() */
-    bool squared; /**< the step's squares are in the ballot */
-    bool ahead;   /**< it is announced, and updated from the first gradient on */
+    bool rounds;   /**< some weights or moments are not fp32 */
+    bool stale;    /**< the runs are not those of what trains now */
+    bool sole;     /**< they have gradients instead of sums: device_sole() */
+    bool roomy;    /**< device_gradients_fit() */
+    bool squared;  /**< the step's squares are in the ballot */
+    bool ahead;    /**< it is announced, and updated from the first gradient on */
+    bool by_units; /**< the last update was one of unit after unit */
     size_t key_count;
+    void *persisted;       /**< event behind the update of what persists, where it is by units */
     unsigned char *pinned; /**< records, and what is prepared, of the steps under way */
     struct device_step steps[DEVICE_OPEN_STEPS];
     int open;                              /**< of them: the last ones up to z->step */
@@ -149,6 +152,16 @@ zero_result device_await(zero_ctx *z, void *event, const char *what);
 static inline void *device_piece(const struct eng_device *d, enum device_piece piece)
 {
     return d->state->memory + d->state->offsets[piece];
+}
+
+/** The event behind the last update of a unit (-1: of all that persists): from there on its working
+ * copy is the new one, and nobody reads its sums. */
+static inline void *device_updated(const zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    if (!d->state->by_units)
+        return d->shown;
+    return unit < 0 ? d->state->persisted : d->lent[unit];
 }
 
 /** What is to blame in each section, behind the record of a step's verdict; free while there is
@@ -290,8 +303,10 @@ void *device_field(const zero_ctx *z, int field, size_t section, size_t element)
  */
 void device_tiles_note(const zero_ctx *z, size_t section, size_t element, size_t run);
 void device_tiles_noted(const zero_ctx *z, size_t runs);
-/** Queues the update of all that was not updated before, and sends sections on their way. */
-zero_result device_tiles_update(zero_ctx *z);
+/** An update begins with the sections that persist, or goes on with the others. */
+void device_tiles_turn(const zero_ctx *z, bool persistent);
+/** Queues the update of all of a section that was not updated before; sections come in order. */
+zero_result device_tiles_section(const zero_ctx *z, size_t section, struct base_error *error);
 /** A section, and its sums are queued, is updated before the verdict: so are now the tiles it was
  * the last one of. */
 zero_result device_tiles_ahead(const zero_ctx *z, size_t section, struct base_error *error);

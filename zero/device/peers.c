@@ -373,7 +373,7 @@ zero_result eng_device_gather(zero_ctx *z, zero_unit unit, int slot)
     // What the slot had before may still be read, and what it gets may still be written.
     zero_result r = d->ops->event_wait(d->copied[slot], transport, &error);
     if (!r)
-        r = d->ops->event_wait(d->shown, transport, &error);
+        r = d->ops->event_wait(device_updated(z, unit), transport, &error);
     if (!r)
         r = told(z, coll_device_all_gather(state->peers, &op, &state->gathered[slot]), &error);
     if (r)

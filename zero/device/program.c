@@ -336,7 +336,7 @@ static zero_result wait_shown(zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;
     struct base_error error = {0};
-    zero_result r = d->ops->event_wait(d->shown, d->stream, &error);
+    zero_result r = d->ops->event_wait(device_updated(z, unit), d->stream, &error);
     if (!r && d->state->peers)
         r = unit < 0 ? device_arrived_persistent(z, &error) : device_arrived(z, unit, &error);
     return r ? device_failed(z, &error, "waiting for parameters") : ZERO_OK;

@@ -121,9 +121,10 @@ static bool place(zero_ctx *z, zero_unit unit, struct eng_grad_slot *slot)
  * until its update is done, whichever slot it was opened in; where a step was left out, the host
  * has waited for its sums. Any other is read by what adds it up, or compares it, and by no update.
  * Between the two kinds device_runs_refresh() waits. */
-static void *last_read(const struct eng_device *d, int slot)
+static void *last_read(const zero_ctx *z, zero_unit unit)
 {
-    return d->state->sole ? d->shown : d->taken[slot];
+    const struct eng_device *d = z->device;
+    return d->state->sole ? device_updated(z, unit) : d->taken[z->units[unit].grad_slot];
 }
 
 zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays, bool again)
@@ -133,7 +134,7 @@ zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays, bool agai
     const bool same = place(z, unit, &z->grad_slots[slot]) && again;
     unsigned char *gradient = z->grads + z->grad_slots[slot].offset;
     struct base_error error = {0};
-    zero_result r = d->ops->event_wait(last_read(d, slot), d->stream, &error);
+    zero_result r = d->ops->event_wait(last_read(z, unit), d->stream, &error);
     if (!r && !stays)
         r = d->ops->zero(gradient, z->placement.units[unit].grad_bytes, d->stream, &error);
     // A step may be skipped that nobody here knows of yet: no doubt is cast on the buffer in time.

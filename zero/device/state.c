@@ -294,7 +294,9 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     d->state->rounds = rounds(z);
     d->state->stale = true;
     d->state->roomy = device_gradients_fit(z);
-    zero_result r = make_memory(z, error);
+    zero_result r = d->ops->event_create(&d->state->persisted, error);
+    if (!r)
+        r = make_memory(z, error);
     if (!r)
         r = device_tiles_make(z, error);
     if (!r)
@@ -334,6 +336,7 @@ void device_state_free(zero_ctx *z)
     device_tiles_free(z);
     for (int i = 0; i < DEVICE_OPEN_STEPS; i++)
         d->ops->event_destroy(state->steps[i].judged);
+    d->ops->event_destroy(state->persisted);
     d->ops->unpin(state->pinned);
     d->ops->unpin(state->metric_memory);
     if (ended) // or what was left behind, peers included, still reads and writes it

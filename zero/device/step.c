@@ -210,22 +210,47 @@ static zero_result wait_for_readers(zero_ctx *z, struct base_error *error)
     return r ? r : device_quiet(z, error);
 }
 
+/** What of a section was not updated before. */
+static zero_result update_section(const zero_ctx *z, size_t s, struct base_error *error)
+{
+    const struct device_state *state = z->device->state;
+    const size_t *runs = state->section_runs;
+    if (!z->io[s].trains)
+        return ZERO_OK;
+    if (state->tiles)
+        return device_tiles_section(z, s, error);
+    return z->io[s].ahead ? ZERO_OK : device_update_runs(z, runs[s], runs[s + 1] - runs[s], error);
+}
+
+/** Who waits for the unit of a section, or for what persists, waits for no more than this. */
+static zero_result record_section(const zero_ctx *z, size_t s, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_section *section = &z->layout.sections[s];
+    if (!d->state->by_units)
+        return ZERO_OK;
+    const zero_result r = d->ops->event_record(d->lent[section->unit], d->own, error);
+    return r || !section->persistent ? r : d->ops->event_record(d->state->persisted, d->own, error);
+}
+
 /** Section by section, each sent on its way when it is updated; what persists goes first. */
 static zero_result update_sections(zero_ctx *z)
 {
     const struct eng_device *d = z->device;
-    const size_t *runs = d->state->section_runs;
     struct base_error error = {0};
     zero_result r = ZERO_OK;
-    for (int pass = 0; pass < 2; pass++)
+    for (int pass = 0; pass < 2; pass++) {
+        device_tiles_turn(z, pass == 0);
         for (size_t s = 0; !r && s < z->layout.section_count; s++) {
-            if (z->layout.sections[s].persistent != (pass == 0) || !z->io[s].trains)
+            if (z->layout.sections[s].persistent != (pass == 0))
                 continue;
-            if (!z->io[s].ahead && device_update_runs(z, runs[s], runs[s + 1] - runs[s], &error))
+            if (update_section(z, s, &error) || record_section(z, s, &error))
                 return device_failed(z, &error, "an update");
-            z->io[s].ahead = false;
-            r = eng_publish_start(z, s);
+            r = z->io[s].trains ? eng_publish_start(z, s) : ZERO_OK;
         }
+    }
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        z->io[s].ahead = false;
     if (!r && d->ops->event_record(d->shown, d->own, &error))
         return device_failed(z, &error, "an update");
     return r;
@@ -247,13 +272,14 @@ static zero_result update_all(zero_ctx *z)
     return r;
 }
 
+/** What takes its time beside the device's own memory, to pass through or to reach other ranks, is
+ * waited for unit by unit. An announced step has begun with the last one, and leaves little. */
 static zero_result update(zero_ctx *z, bool ahead)
 {
-    const struct device_state *state = z->device->state;
+    struct device_state *state = z->device->state;
+    state->by_units = !ahead && (state->tiles || (state->peers && z->config.stage > 0));
     z->version++;
-    if (state->tiles)
-        return device_tiles_update(z);
-    return ahead || (state->peers && z->config.stage > 0) ? update_sections(z) : update_all(z);
+    return ahead || state->by_units ? update_sections(z) : update_all(z);
 }
 
 zero_result eng_device_begin(zero_ctx *z)

@@ -2,8 +2,10 @@
 // update, tile by tile: in, update, out, in a stream each. Nobody waits for any of it but who looks
 // at them there; those of files are there from when they were read until they are written
 // (zero/tier/update.c). A tile always goes through the same buffer, so the runs of all updates are
-// the same. In a step that is announced a tile passes as soon as the sums are queued of all of it
-// that may be updated early, and once more with the rest, if there is any, behind the verdict.
+// the same. What persists passes first, for a step's end waits for it; of the rest, for each unit
+// only who gathers it. In a step that is announced a tile passes as soon as the sums are queued of
+// all of it that may be updated early, and once more with the rest, if there is any, behind the
+// verdict.
 
 #include "zero/device/inner.h"
 
@@ -11,6 +13,10 @@
 #include "zero/tier/tiles.h"
 
 enum { BUFFERS = 8, ALIGNMENT = 4096 };
+
+/** What of a tile passes at a time: of files all of it, else what persists first. Of that nothing
+ * is updated before the verdict. */
+enum turn { ALL, PERSISTENT, OTHERS };
 
 struct device_tiles {
     struct eng_tiles cut;
@@ -22,6 +28,8 @@ struct device_tiles {
     void *left[BUFFERS];    /**< and behind the way out of the newest tile of each buffer */
     size_t *first_run;      /**< of each piece that trains, one more at the end, */
     size_t noted;           /**< of which so many are known */
+    enum turn turn;         /**< of the newest update, */
+    size_t next;            /**< and the first tile that it has not come to */
     void *pinned;
 };
 
@@ -172,7 +180,10 @@ static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece, 
 static bool passes(const zero_ctx *z, const struct eng_piece *piece)
 {
     const struct eng_section_io *io = &z->io[piece->section];
-    return io->trains && io->ahead == z->device->state->ahead;
+    const enum turn turn = z->device->state->tiles->turn;
+    const bool persistent = z->layout.sections[piece->section].persistent;
+    return io->trains && io->ahead == z->device->state->ahead &&
+           (turn == ALL || persistent == (turn == PERSISTENT));
 }
 
 static zero_result move_tile(const zero_ctx *z, struct eng_piece_run run, bool in,
@@ -268,27 +279,23 @@ zero_result device_tiles_ahead(const zero_ctx *z, size_t section, struct base_er
     return r;
 }
 
-zero_result device_tiles_update(zero_ctx *z)
+void device_tiles_turn(const zero_ctx *z, bool persistent)
 {
-    const struct eng_device *d = z->device;
-    const struct eng_tiles *cut = &d->state->tiles->cut;
-    struct base_error error = {0};
-    size_t next = 0;
+    struct device_tiles *tiles = z->device->state->tiles;
+    if (!tiles)
+        return;
+    tiles->turn = persistent ? PERSISTENT : OTHERS;
+    tiles->next = 0;
+}
+
+zero_result device_tiles_section(const zero_ctx *z, size_t section, struct base_error *error)
+{
+    struct device_tiles *tiles = z->device->state->tiles;
+    const struct eng_piece_run run = tiles->cut.of_section[section];
+    const size_t end = run.count > 0 ? tiles->cut.pieces[run.first + run.count - 1].tile + 1 : 0;
     zero_result r = ZERO_OK;
-    for (size_t s = 0; !r && s < z->layout.section_count; s++) {
-        const struct eng_piece_run run = cut->of_section[s];
-        if (!z->io[s].trains)
-            continue;
-        const size_t end = run.count > 0 ? cut->pieces[run.first + run.count - 1].tile + 1 : 0;
-        for (; next < end; next++)
-            if (pass(z, next, &error))
-                return device_failed(z, &error, "an update of state that passes through");
-        r = eng_publish_start(z, s);
-    }
-    for (size_t s = 0; s < z->layout.section_count; s++)
-        z->io[s].ahead = false;
-    if (!r && d->ops->event_record(d->shown, d->own, &error))
-        return device_failed(z, &error, "an update");
+    for (; !r && tiles->next < end; tiles->next++)
+        r = pass(z, tiles->next, error);
     return r;
 }
 
