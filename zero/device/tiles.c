@@ -2,10 +2,10 @@
 // update, tile by tile: in, update, out, in a stream each. Nobody waits for any of it but who looks
 // at them there; those of files are there from when they were read until they are written
 // (zero/tier/update.c). A tile always goes through the same buffer, so the runs of all updates are
-// the same. What persists passes first, for a step's end waits for it; of the rest, for each unit
-// only who gathers it. In a step that is announced a tile passes as soon as the sums are queued of
-// all of it that may be updated early, and once more with the rest, if there is any, behind the
-// verdict.
+// the same. Where zero_step() does not wait for files, what persists passes first, which is waited
+// for by what comes behind the step; the rest by who gathers its units. In a step that is announced
+// a tile passes as soon as the sums are queued of all of it that may be updated early, and once
+// more with the rest, if there is any, behind the verdict.
 
 #include "zero/device/inner.h"
 
