@@ -9,7 +9,10 @@
 #     ./tests/gpu.sh sanitizers [TOOL...] [NAME...]       memcheck, racecheck, initcheck
 #     ./tests/gpu.sh benchmarks [device|announced|share|attention|largest|gpt2...]
 #
-# A program has GPU_LIMIT_S seconds (540) of its own under a sanitizer, and as a benchmark.
+# A program has GPU_LIMIT_S seconds (540) of its own under a sanitizer, and as a benchmark. With
+# GPU_SECONDS everything ends after so many, or up to 10 later; what had no time for it has failed.
+# The report is written as its lines come, to GPU_REPORT if that is given: whatever ends this script,
+# it has what was done by then.
 #
 # A machine with a GPU may have neither zero's packages nor a way to get them. On one that has them,
 # of the same architecture, `./tests/gpu.sh pack` puts them into build-gpu-packages/; copied there
@@ -19,11 +22,11 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-build=build-gpu packages=build-gpu-packages report=build-gpu/report.txt
+build=build-gpu packages=build-gpu-packages report="${GPU_REPORT:-build-gpu/report.txt}"
 steps="build tests sanitizers benchmarks"
 tools="memcheck racecheck initcheck" benchmarks="device announced share attention largest gpt2"
 needed_tests="cuda.resident_gpu cuda.gpt2_layers_gpu cuda.hello_gpu"
-limit_s="${GPU_LIMIT_S:-540}"
+limit_s="${GPU_LIMIT_S:-540}" all_s="${GPU_SECONDS:-}" began_all="$(date +%s)"
 
 step_pack() {
     mkdir -p "$packages"
@@ -39,7 +42,7 @@ use_packages() {
     [ -d "$packages" ] || return 0
     root="$PWD/$build/packages" libraries="$PWD/$build/packages/usr/lib/x86_64-linux-gnu"
     for package in "$packages"/*.deb; do
-        dpkg -x "$package" "$root"
+        dpkg -x "$package" "$root" || return 1
     done
     export PATH="$root/usr/bin:$PATH" PKG_CONFIG="$root/usr/bin/pkgconf"
     export PKG_CONFIG_SYSROOT_DIR="$root"
@@ -70,26 +73,49 @@ use_nvidia() {
     [ -n "$cublas" ] || cublas="$(nvidia cublas include)"
 }
 
+# How long what begins now may take.
+time_left() {
+    left=$limit_s
+    [ -z "$all_s" ] || left=$((began_all + all_s - $(date +%s)))
+    echo $((left < limit_s ? left : limit_s))
+}
+
+# Runs a program that may take so long.
+limited() {
+    may_s="$(time_left)" code=0
+    if [ "$may_s" -le 0 ]; then
+        echo "left out, there is no time left: $*"
+        return 1
+    fi
+    timeout --kill-after=10 "$may_s" "$@" || code=$?
+    [ $code != 124 ] && [ $code != 137 ] || echo "stopped after $may_s s: $*"
+    return $code
+}
+
 build() {
-    mkdir -p "$build"
-    use_packages
+    use_packages || return 1
     use_nvidia
     generator="Unix Makefiles"
     ! command -v ninja >/dev/null || generator=Ninja
     cmake -S . -B "$build" -G "$generator" -DCMAKE_BUILD_TYPE=Release -DZERO_CUDA=ON -DZERO_TESTS=ON \
         ${nccl:+-DNCCL_INCLUDE_DIR="$nccl"} ${cublas:+-DCUBLASLT_INCLUDE_DIR="$cublas"} \
-        >"$build/make.log" 2>&1 &&
-        cmake --build "$build" -j "$(nproc)" >>"$build/make.log" 2>&1 ||
-        { tail -n 30 "$build/make.log"; exit 1; }
+        >"$build/make.log" 2>&1 || return 1
+    limited cmake --build "$build" -j "$(nproc)" >>"$build/make.log" 2>&1
 }
 
+tell_failed_build() {
+    tail -n 30 "$build/make.log"
+    ! grep -q "equired package" "$build/make.log" || [ -d "$packages" ] ||
+        echo "what is missing can be brought along: ./tests/gpu.sh pack, where there are packages"
+    echo "== build: FAILED"
+}
+
+# What the machine has, and what was built with.
 describe() {
-    echo "zero on a GPU, $(date -u '+%Y-%m-%d %H:%M') UTC"
     git log -1 --format='commit %h, %s' 2>/dev/null || true
-    nvidia-smi --query-gpu=name,memory.total,driver_version,clocks.max.sm --format=csv,noheader
-    nvcc --version | grep release
+    nvidia-smi --query-gpu=name,memory.total,driver_version,clocks.max.sm --format=csv,noheader || true
     uname -srm
-    grep 'left out$' "$build/make.log" | sort -u
+    sed -n '/^-- zero /,/cmocka/s/^-- *//p' "$build/make.log"
 }
 
 # The parts of a step that are asked for: all it has, if none is.
@@ -120,40 +146,43 @@ has_parts() { # has_parts <those it has> [<words>]
     done
 }
 
-# Runs a program that may take limit_s.
-limited() {
-    code=0
-    timeout --kill-after=10 "$limit_s" "$@" || code=$?
-    [ $code != 124 ] && [ $code != 137 ] || echo "stopped after $limit_s s: $*"
-    return $code
-}
-
 step_build() {
     tail -n 1 "$build/make.log"
 }
 
 # What tests have left out, because there are too few GPUs, or there is none that would fail when it
-# is told to.
+# is told to; and why whole ones are skipped.
 list_left_out() { # list_left_out <log of ctest>
     awk '/^[0-9]+\/[0-9]+ Test: / { test = $3 }
          /^\[  SKIPPED \] [a-z][a-z0-9_]*$/ { print test ": skipped " $4 }
+         /^skipped: / { print test ": " $0 }
          /^left out: / { sub(/^left out: /, ""); print test ": left out: " $0 }' "$1" | sort -u
+}
+
+# Those of some tests that ctest has not come to.
+list_without_time() { # list_without_time <what ctest has said> <names>
+    said="$1"
+    shift
+    for name in "$@"; do
+        grep -q " Test *#[0-9]*: $name " "$said" || echo "left out, there is no time left: $name"
+    done
 }
 
 # Where there is a GPU, a test that finds none has failed, and so has a build that has no tests of
 # NCCL, of gpt2 or of the README's program.
 step_tests() { # step_tests [<names>]
     known="$(ctest --test-dir "$build" -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p')"
+    said="$build/ctest.log" lacks=0 failed=0
     has_parts "$known" "$@" || return 1
-    lacks=0
     [ $# -gt 0 ] || has_parts "$known" $needed_tests || lacks=1
     names="$(echo "$*" | tr ' ' '|')"
     ctest --test-dir "$build" -L '^gpu$' -R "^(${names:-.*})\$" --output-on-failure --no-tests=error \
-        >"$build/ctest.log" 2>&1
-    failed=$?
-    cat "$build/ctest.log"
+        ${all_s:+--stop-time "$(date -d "@$((began_all + all_s))" +%T)"} --output-log "$said" 2>&1 ||
+        failed=1
     list_left_out "$build/Testing/Temporary/LastTest.log"
-    [ $failed = 0 ] && [ $lacks = 0 ] && ! grep -q '\*\*\*Skipped' "$build/ctest.log"
+    without="$(list_without_time "$said" ${*:-$known})"
+    [ -z "$without" ] || echo "$without"
+    [ $failed = 0 ] && [ $lacks = 0 ] && [ -z "$without" ] && ! grep -q '\*\*\*Skipped' "$said"
 }
 
 # A test's program under a tool: one finding is a failure, and so is a test that fails; but its
@@ -163,6 +192,7 @@ sanitize() { # sanitize <tool> <program> [<arguments>]
     shift
     rm -f "$build/verdict"
     limited compute-sanitizer --tool "$tool" --error-exitcode 1 --check-exit-code no \
+        --print-limit 50 --launch-timeout 60 \
         $([ "$tool" != memcheck ] || echo --leak-check full) --target-processes all \
         sh -c 'verdict="$1"; shift; "$@"; echo $? >"$verdict"' sh "$build/verdict" "$@" </dev/null &&
         [ "$(cat "$build/verdict")" = 0 ]
@@ -222,18 +252,31 @@ step_benchmarks() { # step_benchmarks [<parts>]
     fi
     failed=0
     for part in $(parts_of "$benchmarks" "$@"); do
-        "bench_$part" || failed=1
+        "bench_$part" || { echo "-- $part: FAILED"; failed=1; }
     done
     return $failed
 }
 
 run_step() { # run_step <step> [<parts>]
     step="$1" began="$(date +%s)" result=ok
-    echo "== $*" | tee -a "$report"
+    echo "== $*"
     shift
-    "step_$step" "$@" >"$build/$step.log" 2>&1 || { result=FAILED; status=1; }
-    tee -a "$report" <"$build/$step.log"
-    echo "== $step: $result, $(($(date +%s) - began)) s" | tee -a "$report"
+    "step_$step" "$@" || { result=FAILED; status=1; }
+    echo "== $step: $result, $(($(date +%s) - began)) s"
+}
+
+# Everything that is said from here on is the report's, and shown as it comes. Nobody reads it from
+# a pipe, which what a killed test has left behind could hold open.
+begin_report() {
+    mkdir -p "$build"
+    [ $# -gt 0 ] || rm -f "$report"
+    : >>"$report"
+    tail --pid=$$ -n 0 -f "$report" &
+    shower=$!
+    trap 'sleep 1; kill $shower' EXIT
+    trap 'exit 1' HUP INT TERM
+    exec >>"$report" 2>&1
+    echo "zero on a GPU, $(date -u '+%Y-%m-%d %H:%M') UTC: ${*:-all}"
 }
 
 if [ "$*" = pack ]; then
@@ -261,9 +304,9 @@ if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
     exit 77
 fi
 
-[ $# -gt 0 ] || rm -f "$report"
-build
-describe | tee -a "$report"
+begin_report "$@"
+build || { tell_failed_build; exit 1; }
+describe
 status=0
 IFS='
 '
