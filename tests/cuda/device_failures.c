@@ -4,6 +4,7 @@
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/driver.h"
 #include "tests/cuda/leftovers.h"
+#include "tests/sweep.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -289,7 +290,7 @@ static void an_abort(void **state)
 
 /* ------------------------------------------------------------------ the driver's lock */
 
-enum { WAITS_FOR_STREAM, WAITS_FOR_TICKET, STARTS_ANOTHER, STARTS_INSIDE, STUCK_WAYS };
+enum { WAITS_FOR_STREAM, WAITS_FOR_TICKET, STARTS_ANOTHER, STARTS_INSIDE, SPLITS, STUCK_WAYS };
 
 struct stuck {
     int way; // in which the caller needs the driver meanwhile
@@ -331,16 +332,17 @@ static void jam(bool jams, bool entering)
         function(jams, entering);
 }
 
-static bool needs_the_driver(struct device_rank *rank, void *memory, uint64_t ticket,
-                             zero_result with)
+static bool needs_the_driver(struct device_rank *rank, struct coll_comm *group, void *memory,
+                             uint64_t ticket, zero_result with)
 {
     const struct stuck *stuck = rank->of->user;
+    struct coll_device *device;
     if (stuck->way == WAITS_FOR_TICKET)
         NEED(coll_device_wait(rank->device, ticket) == with);
-    if (stuck->way >= STARTS_ANOTHER) {
-        const zero_result result = exchange(rank, memory, 3, &ticket);
-        NEED(result == with);
-    }
+    if (stuck->way == STARTS_ANOTHER || stuck->way == STARTS_INSIDE)
+        NEED(exchange(rank, memory, 3, &ticket) == with);
+    if (stuck->way == SPLITS)
+        NEED(coll_device_split(&device, rank->device, group, NULL) == with && !device);
     return device_rank_sync(rank);
 }
 
@@ -352,16 +354,19 @@ static bool is_stuck(struct device_rank *rank)
     const zero_result with = stuck->dies ? ZERO_E_PEER : ZERO_E_TIMEOUT;
     const char *words = stuck->dies ? " died" : "to come";
     struct freed freed = {.rank = rank};
+    struct coll_comm *group;
     void *memory = memory_of(rank), *through = NULL;
     pthread_t thread;
     uint64_t ticket;
-    NEED(first_one(rank, memory));
+    NEED(coll_split(rank->host, 0, 0, &group, NULL) == ZERO_OK && first_one(rank, memory));
     if (rank->rank == rank->world - 1) {
         NEED(device_rank_meet(rank));
         usleep(50000);
         if (stuck->dies)
             raise(SIGKILL);
-        return ends(rank, memory, with, words);
+        NEED(ends(rank, memory, with, words));
+        coll_close(group);
+        return true;
     }
     NEED(rank->gpu->alloc(&freed.memory, LARGE, NULL) == ZERO_OK);
     NEED(exchange(rank, memory, 2, &ticket) == ZERO_OK);
@@ -370,10 +375,26 @@ static bool is_stuck(struct device_rank *rank)
     NEED(pthread_create(&thread, NULL, free_it, &freed) == 0);
     await_jam();
     NEED(device_rank_meet(rank));
-    NEED(needs_the_driver(rank, memory, ticket, with));
+    NEED(needs_the_driver(rank, group, memory, ticket, with));
     NEED(pthread_join(thread, &through) == 0 && through == &freed);
     jam(false, false);
-    return ends(rank, memory, with, words);
+    NEED(ends(rank, memory, with, words));
+    coll_close(group);
+    return true;
+}
+
+// In a group of all, backwards, or not: the last rank of that is the first.
+static bool all_are_stuck(int way, bool dies, bool grouped)
+{
+    const struct stuck stuck = {way, dies};
+    const int world = 2 + way % (possible - 1), last = grouped ? 0 : world - 1;
+    return device_ranks_run(&(struct device_ranks){.world = world,
+                                                   .groups = grouped ? "0000" : NULL,
+                                                   .timeout_ns = dies ? 0 : short_ns,
+                                                   .killed = dies ? last + 1 : 0,
+                                                   .fails = true,
+                                                   .user = &stuck},
+                            is_stuck);
 }
 
 static void a_program_that_waits_in_the_driver(void **state)
@@ -382,16 +403,10 @@ static void a_program_that_waits_in_the_driver(void **state)
     if (transport)
         skip(); // no kernel waits for another rank
     for (int way = 0; way < STUCK_WAYS; way++)
-        for (int dies = 0; dies < 2; dies++) {
-            const struct stuck stuck = {way, dies};
-            const int world = 2 + way % (possible - 1);
-            assert_true(device_ranks_run(&(struct device_ranks){.world = world,
-                                                                .timeout_ns = dies ? 0 : short_ns,
-                                                                .killed = dies ? world : 0,
-                                                                .fails = true,
-                                                                .user = &stuck},
-                                         is_stuck));
-        }
+        for (int dies = 0; dies < 2; dies++)
+            for (int grouped = 0; grouped < (way == SPLITS ? 1 : 2); grouped++)
+                if (test_takes(way + dies + grouped))
+                    assert_true(all_are_stuck(way, dies, grouped));
 }
 
 /* ------------------------------------------------------------------ two of a process */

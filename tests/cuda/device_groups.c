@@ -3,6 +3,7 @@
 // or, if the argument says so, by the host.
 
 #include "tests/cuda/device_ranks.h"
+#include "tests/cuda/leftovers.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -11,9 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <cuda.h>
+
 #include <cmocka.h>
 
-enum { SKIPPED = 77, TURNS = 30, LARGE = 300000 };
+enum { SKIPPED = 77, TURNS = 30, LARGE = 300000, PATIENCE_MS = 15000 };
 
 // NCCL takes its time for its first operation.
 #define SHORT_NS UINT64_C(1000000000)
@@ -205,6 +208,42 @@ static void groups_that_come_and_go(void **state)
 {
     (void)state;
     assert_true(everywhere((struct device_ranks){.inject = "delay=20000"}, comes_and_goes));
+}
+
+static _Atomic bool let_go; // the rank's stream
+
+static void hold(void *nothing)
+{
+    (void)nothing;
+    for (int i = 0; i < PATIENCE_MS && !let_go; i++)
+        usleep(1000);
+}
+
+// Nobody who makes a group waits for what all have called before and no GPU has come to.
+static bool splits_beside(struct device_rank *rank)
+{
+    __typeof__(cuLaunchHostFunc) *call;
+    char *memory = device_rank_memory(rank, 100);
+    struct part part;
+    uint64_t ticket;
+    let_go = false;
+    NEED(cuda_driver_find("cuLaunchHostFunc", &call));
+    NEED(call(rank->stream, hold, NULL) == CUDA_SUCCESS);
+    NEED(coll_device_after(rank->device, rank->stream) == ZERO_OK);
+    NEED(exchange(rank->device, memory, memory + 4, 2, &ticket) == ZERO_OK);
+    NEED(cut(rank, rank->host, rank->rank == 0 && rank->world > 2 ? -1 : 0, &part));
+    NEED(coll_device_query(rank->device, ticket) == ZERO_AGAIN);
+    let_go = true;
+    if (part.device)
+        NEED(works(rank, &part));
+    NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+    return leave(rank, &part);
+}
+
+static void a_whole_that_is_busy(void **state)
+{
+    (void)state;
+    assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, splits_beside));
 }
 
 // On all ranks with these words; the whole goes on.
@@ -500,20 +539,30 @@ static void a_rank_that_dies(void **state)
                                          is_killed));
 }
 
-// While groups are made: the dead one does not come.
+// While groups are made: the dead one does not come, neither to that nor, where the stream is who
+// waits, to what all have called before.
 static bool is_killed_before(struct device_rank *rank)
 {
+    const bool dies = rank->rank == rank->of->killed - 1;
+    const struct part whole = whole_of(rank);
+    char *memory = device_rank_memory(rank, 100);
     struct coll_comm *group;
     struct coll_device *device;
     struct base_error error = {.result = ZERO_OK};
+    uint64_t ticket;
     NEED(coll_split(rank->host, rank->rank % 2, 0, &group, NULL) == ZERO_OK);
+    NEED(works(rank, &whole) && device_rank_meet(rank));
+    if (!transport && !dies) {
+        NEED(exchange(rank->device, memory, memory + 4, 2, &ticket) == ZERO_OK);
+        NEED(coll_device_before(rank->device, ticket, rank->stream) == ZERO_OK);
+    }
     NEED(device_rank_meet(rank));
-    if (rank->rank == rank->of->killed - 1)
+    if (dies)
         raise(SIGKILL);
     NEED(coll_device_split(&device, rank->device, group, &error) == ZERO_E_PEER && !device);
     NEED(strstr(error.message, " died"));
     coll_close(group);
-    return true;
+    return device_rank_sync(rank);
 }
 
 static void a_rank_that_dies_before(void **state)
@@ -637,6 +686,7 @@ int main(int count, char **arguments)
     doubled = device_ranks_doubled();
     short_ns = doubled ? SHORT_NS : SHORT_OF_NCCL_NS;
     const struct CMUnitTest of_the_double[] = {
+        cmocka_unit_test(a_whole_that_is_busy),
         cmocka_unit_test(a_group_that_does_not_meet),
         cmocka_unit_test(a_group_that_is_left_behind),
         cmocka_unit_test(errors_of_the_transport),
