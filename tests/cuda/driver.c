@@ -10,6 +10,8 @@
 
 enum {
     MOST_ENTERED = 8,
+    PAGE = 4096,
+    ALIGNED = 256, // memory, as NVIDIA's is at least
     LEAST_PRIORITY = 0,
     GREATEST_PRIORITY = -5,
 };
@@ -48,13 +50,30 @@ static uint32_t any(uint32_t below)
     return (driver.chance >> 8) % below;
 }
 
+static size_t up_to(size_t bytes, size_t multiple)
+{
+    return (bytes + multiple - 1) / multiple * multiple;
+}
+
+// The pages of a GPU's memory, at whose end it lies as far as ALIGNED allows; behind them there is
+// one that stays closed.
+static size_t pages_of(const struct memory *memory, void **pages)
+{
+    const size_t used = up_to(memory->bytes, ALIGNED), bytes = up_to(used, PAGE);
+    *pages = (char *)memory->address + used - bytes;
+    return bytes;
+}
+
 static void open_memory(bool open)
 {
-    for (int i = 0; i < MOST_MEMORIES; i++)
-        if (driver.memories[i].address &&
-            mprotect(driver.memories[i].address, driver.memories[i].bytes,
-                     open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+    for (int i = 0; i < MOST_MEMORIES; i++) {
+        void *pages;
+        if (!driver.memories[i].address)
+            continue;
+        const size_t bytes = pages_of(&driver.memories[i], &pages);
+        if (mprotect(pages, bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
             abort();
+    }
 }
 
 static bool is_reached(const struct event *event, uint64_t count)
@@ -295,9 +314,15 @@ EXPORTED CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 
 /* ------------------------------------------------------------------ memory */
 
-static size_t page_up(size_t bytes)
+static struct memory make_memory(size_t bytes, int gpu)
 {
-    return (bytes + 4095) / 4096 * 4096;
+    const size_t used = up_to(bytes, ALIGNED), pages = up_to(used, PAGE);
+    char *made =
+        mmap(NULL, pages + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED || mprotect(made + pages, PAGE, PROT_NONE) != 0)
+        abort();
+    memset(made, 0xdd, pages);
+    return (struct memory){made + pages - used, bytes, gpu};
 }
 
 size_t driver_room(int gpu)
@@ -310,7 +335,7 @@ size_t driver_free(int gpu)
     size_t bytes = driver_room(gpu);
     for (int i = 0; i < MOST_MEMORIES; i++)
         if (driver.memories[i].gpu == gpu)
-            bytes -= driver.memories[i].asked < bytes ? driver.memories[i].asked : bytes;
+            bytes -= driver.memories[i].bytes < bytes ? driver.memories[i].bytes : bytes;
     return bytes;
 }
 
@@ -343,16 +368,12 @@ EXPORTED CUresult cuMemAlloc(CUdeviceptr *memory, size_t bytes)
     }
     while (i < MOST_MEMORIES && driver.memories[i].address)
         i++;
-    void *made = i < MOST_MEMORIES ? mmap(NULL, page_up(bytes), PROT_READ | PROT_WRITE,
-                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                                   : MAP_FAILED;
-    if (made == MAP_FAILED)
+    if (i == MOST_MEMORIES)
         abort();
-    memset(made, 0xdd, page_up(bytes));
-    driver.memories[i] = (struct memory){made, page_up(bytes), bytes, entered()};
+    driver.memories[i] = make_memory(bytes, entered());
+    *memory = (CUdeviceptr)(uintptr_t)driver.memories[i].address;
     open_memory(driver.working > 0);
     pthread_mutex_unlock(&driver.mutex);
-    *memory = (CUdeviceptr)(uintptr_t)made;
     return CUDA_SUCCESS;
 }
 
@@ -397,7 +418,9 @@ EXPORTED CUresult cuMemFree(CUdeviceptr address)
         if (driver.memories[i].address == memory) {
             if (is_copied(&driver.memories[i]))
                 complain("memory is freed that is still needed");
-            munmap(memory, driver.memories[i].bytes);
+            void *pages;
+            const size_t bytes = pages_of(&driver.memories[i], &pages);
+            munmap(pages, bytes + PAGE);
             driver.memories[i] = (struct memory){.address = NULL};
             status = CUDA_SUCCESS;
         }
@@ -410,12 +433,13 @@ EXPORTED CUresult cuMemFree(CUdeviceptr address)
 // The memory that is pinned at this address, or has a page of this one; NULL: none is.
 static struct memory *find_pinned(const void *address, size_t bytes)
 {
-    const uintptr_t begin = (uintptr_t)address / 4096,
-                    end = page_up((uintptr_t)address + bytes) / 4096;
+    const uintptr_t begin = (uintptr_t)address / PAGE,
+                    end = up_to((uintptr_t)address + bytes, PAGE) / PAGE;
     for (int i = 0; i < MOST_PINNED; i++) {
         struct memory *pinned = &driver.pinned[i];
         const uintptr_t first = (uintptr_t)pinned->address;
-        if (pinned->address && first / 4096 < end && page_up(first + pinned->bytes) / 4096 > begin)
+        if (pinned->address && first / PAGE < end &&
+            up_to(first + pinned->bytes, PAGE) / PAGE > begin)
             return pinned;
     }
     return NULL;
@@ -437,7 +461,7 @@ EXPORTED CUresult cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
     if (i == MOST_PINNED)
         abort();
     if (status == CUDA_SUCCESS)
-        driver.pinned[i] = (struct memory){memory, bytes, bytes, -1};
+        driver.pinned[i] = (struct memory){memory, bytes, -1};
     pthread_mutex_unlock(&driver.mutex);
     return status;
 }

@@ -2,8 +2,9 @@
  * tests/cuda/driver.h: a driver in place of NVIDIA's, for where there is no GPU: a library of the
  * same name, which a test finds before any other. Work is done late: by a thread for each stream,
  * which now and then takes its time, so that streams overtake each other wherever no event forbids
- * it. Memory of the GPUs can be reached by work only: who touches it meanwhile gets a signal. The
- * kernels are those of zero/kernels/cuda.cu, compiled for the processor (on_host.h).
+ * it. Memory of the GPUs can be reached by work only: who touches it meanwhile gets a signal, and
+ * so does work that goes beyond its end, but for the bytes up to a multiple of 256. The kernels are
+ * those of zero/kernels/cuda.cu, compiled for the processor (on_host.h).
  *
  * A test that wants more of it than a driver's functions finds these by their names, with dlsym().
  */

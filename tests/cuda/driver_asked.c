@@ -65,7 +65,7 @@ EXPORTED size_t cuda_driver_bytes(void)
     size_t bytes = 0;
     pthread_mutex_lock(&driver.mutex);
     for (int i = 0; i < MOST_MEMORIES; i++)
-        bytes += driver.memories[i].asked;
+        bytes += driver.memories[i].bytes;
     pthread_mutex_unlock(&driver.mutex);
     return bytes;
 }

@@ -60,9 +60,8 @@ struct stream {
 
 struct memory {
     void *address;
-    size_t bytes; // whole pages
-    size_t asked; // of them
-    int gpu;      // of the host's: none
+    size_t bytes;
+    int gpu; // of the host's: none
 };
 
 struct driver {
