@@ -516,9 +516,23 @@ static void count_copied(CUdeviceptr to, CUdeviceptr from, size_t bytes)
     driver.down += comes && !there ? bytes : 0;
 }
 
+// Whether it is pinned in part, as NVIDIA's driver has no copy.
+static bool is_torn(CUdeviceptr address, size_t bytes)
+{
+    for (int i = 0; i < MOST_PINNED; i++) {
+        const CUdeviceptr first = (uintptr_t)driver.pinned[i].address;
+        const CUdeviceptr end = first + driver.pinned[i].bytes;
+        if (address < end && address + bytes > first && (address < first || address + bytes > end))
+            return true;
+    }
+    return false;
+}
+
 EXPORTED CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     pthread_mutex_lock(&driver.mutex);
+    if (is_torn(to, bytes) || is_torn(from, bytes))
+        complain("a copy goes beyond memory that is pinned");
     if (!can_reach(to, bytes) || !can_reach(from, bytes))
         count_wait("cuMemcpyAsync of memory that is not pinned");
     count_copied(to, from, bytes);
