@@ -66,6 +66,7 @@ struct off_slots {
     unsigned char *record;              // one, to be read or written
     int current;                        // record whose tiles are; -1: none
     uint64_t sequence;                  // its
+    bool current_counts, older_whole;   // whether it does; and the other one is, its tiles too
     struct found {
         int number;
         uint64_t sequence, step;
@@ -196,9 +197,9 @@ static bool is_ours(const struct off_slots *slots, const struct head *head)
            memcmp(head->identity, slots->identity, sizeof head->identity) == 0;
 }
 
-static bool counts(const struct off_slots *slots, const struct head *head)
+static bool counts(const struct off_slots *slots, uint64_t step)
 {
-    return !slots->counts || slots->counts(head->step);
+    return !slots->counts || slots->counts(step);
 }
 
 // Reads record `number`; whether it is whole and ours.
@@ -235,7 +236,7 @@ static zero_result find_records(struct off_slots *slots, struct base_error *erro
         } else if (memcmp(&head, &none, sizeof head) != 0) {
             const uint64_t offset = (uint64_t)number * slots->record_bytes;
             slots->torn[slots->torn_count++] = offset;
-            if (is_ours(slots, &head) && counts(slots, &head)) {
+            if (is_ours(slots, &head) && counts(slots, head.step)) {
                 lost = true;
                 damaged = offset;
             }
@@ -297,6 +298,7 @@ zero_result off_slots_clear(struct off_slots *slots, struct base_error *error)
 
 zero_result off_slots_void_older(struct off_slots *slots, struct base_error *error)
 {
+    slots->older_whole = false;
     return slots->current < 0 ? ZERO_OK : wipe_record(slots, 1 - slots->current, error);
 }
 
@@ -344,6 +346,7 @@ zero_result off_slots_recover(struct off_slots *slots, int age, void *payload, s
     const bool newer = age > 0 || slots->current == 1 - number;
     slots->current = number;
     slots->sequence = found->sequence;
+    slots->older_whole = false;
     return newer ? wipe_record(slots, 1 - number, error) : ZERO_OK;
 }
 
@@ -386,6 +389,38 @@ static zero_result check_file(const struct off_slots *slots, struct base_error *
     return ZERO_OK;
 }
 
+// Whether tiles were written since the current record: to places of the one before.
+static bool has_changed(const struct off_slots *slots)
+{
+    for (size_t i = 0; i < slots->tile_count; i++) {
+        const struct entry *now = &slots->tiles[i].now, *next = &slots->tiles[i].next;
+        if (next->place != now->place || next->has != now->has)
+            return true;
+    }
+    return false;
+}
+
+// Where the next record goes: in place of the older one, or, where that may count and is still
+// whole, of a current one that does not.
+static int next_record(const struct off_slots *slots)
+{
+    if (slots->current < 0)
+        return 0;
+    const bool keeps = slots->older_whole && !slots->current_counts && !has_changed(slots);
+    return keeps ? slots->current : 1 - slots->current;
+}
+
+static void make_current(struct off_slots *slots, int number, uint64_t step)
+{
+    if (number != slots->current)
+        slots->older_whole = slots->current >= 0;
+    slots->current = number;
+    slots->current_counts = counts(slots, step);
+    slots->sequence++;
+    for (size_t i = 0; i < slots->tile_count; i++)
+        slots->tiles[i].now = slots->tiles[i].next;
+}
+
 zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void *payload,
                              size_t bytes, struct base_error *error)
 {
@@ -395,23 +430,21 @@ zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void 
                          bytes, slots->payload_bytes);
     if (slots->in_place)
         return zero_fail(error, ZERO_E_INVALID, "%s: a file without records", slots->file.path);
-    const int number = slots->current < 0 ? 0 : 1 - slots->current;
+    const int number = next_record(slots);
     zero_result result = check_file(slots, error);
     if (result)
         return result;
     fill_record(slots, step, payload, bytes);
     result = write_record(slots, number, bytes, error);
-    if (result)
-        return result;
-    slots->current = number;
-    slots->sequence++;
-    for (size_t i = 0; i < slots->tile_count; i++)
-        slots->tiles[i].now = slots->tiles[i].next;
-    return ZERO_OK;
+    if (!result)
+        make_current(slots, number, step);
+    return result;
 }
 
 void off_slots_abandon(struct off_slots *slots)
 {
+    if (has_changed(slots))
+        slots->older_whole = false;
     for (size_t i = 0; i < slots->tile_count; i++)
         slots->tiles[i].next = slots->tiles[i].now;
 }
@@ -670,7 +703,7 @@ static zero_result check_page(const struct off_slots *slots, uint64_t size,
                          "begin anew, or from a checkpoint",
                          slots->file.path, size < slots->file_bytes ? "cut to" : "lengthened to",
                          (uintmax_t)size, (uintmax_t)slots->file_bytes);
-    if (same || !counts(slots, &head))
+    if (same || !counts(slots, head.step))
         return ZERO_OK;
     return zero_fail(error, ZERO_E_STATE,
                      "%s: %ju bytes with a step of the same job, cut into %u tiles; now it would "

@@ -153,10 +153,12 @@ zero_result off_slots_check(const struct off_slots *slots, size_t tile, const vo
 
 /**
  * Makes what was written since the last record current, with `step` and a payload of at most the
- * config's size. All of it has been written. ZERO_E_LIMIT: the payload. ZERO_E_STATE: the file was
- * removed, or cut short, and nobody would find the record. ZERO_E_IO, ZERO_E_TIMEOUT: what was
- * current before still is, but nothing may be written any more: whether the record counts finds out
- * who opens the file next. ZERO_E_INVALID: in_place.
+ * config's size. All of it has been written. The record takes the place of the one before the
+ * current one; but where nothing was written since the current one, which does not count, it takes
+ * that one's: the one before is there until this one is whole. ZERO_E_LIMIT: the payload.
+ * ZERO_E_STATE: the file was removed, or cut short, and nobody would find the record. ZERO_E_IO,
+ * ZERO_E_TIMEOUT: what was current before still is, but nothing may be written any more: whether
+ * the record counts finds out who opens the file next. ZERO_E_INVALID: in_place.
  */
 zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void *payload,
                              size_t bytes, struct base_error *error);

@@ -190,6 +190,81 @@ static void what_does_not_count_is_no_reason(void **state)
     off_slots_close(slots, true);
 }
 
+static bool all_but_two(uint64_t step)
+{
+    return step != 2;
+}
+
+static void abandon_a_tile(struct off_slots *slots)
+{
+    off_slots_wrote(slots, 0, "", 1);
+    off_slots_abandon(slots);
+}
+
+static void write_a_tile(struct off_slots *slots)
+{
+    off_slots_wrote(slots, 0, "", 1);
+}
+
+static void void_older(struct off_slots *slots)
+{
+    ok(off_slots_void_older(slots, &failure));
+}
+
+// Where the second record does not count the third takes its place, and the first stays; unless
+// that is void, or tiles were written to its places.
+static void what_counts_is_kept(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t second, kept;
+        void (*between)(struct off_slots *slots);
+    } cases[] = {
+        {2, 1, NULL},       {2, 2, write_a_tile}, {2, 2, abandon_a_tile},
+        {2, 2, void_older}, {5, 5, NULL},
+    };
+    struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_slots *slots;
+    int recorded;
+    config.counts = all_but_two;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ok(open_slots(&slots, &config, &recorded));
+        ok(off_slots_record(slots, 1, NULL, 0, &failure));
+        ok(off_slots_record(slots, cases[i].second, NULL, 0, &failure));
+        if (cases[i].between)
+            cases[i].between(slots);
+        ok(off_slots_record(slots, 3, NULL, 0, &failure));
+        off_slots_close(slots, false);
+        ok(open_slots(&slots, &config, &recorded));
+        assert_int_equal(recorded, 2);
+        assert_int_equal(off_slots_step(slots, 0), 3);
+        assert_int_equal(off_slots_step(slots, 1), cases[i].kept);
+        off_slots_close(slots, true);
+    }
+}
+
+// A record that was taken back is no longer before the one that takes its place.
+static void what_was_taken_back_is_not_kept(void **state)
+{
+    (void)state;
+    struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_slots *slots;
+    char payload[PAYLOAD];
+    size_t bytes;
+    int recorded;
+    config.counts = all_but_two;
+    ok(open_slots(&slots, &config, &recorded));
+    ok(off_slots_record(slots, 2, NULL, 0, &failure));
+    off_slots_close(slots, false);
+    ok(open_slots(&slots, &config, &recorded));
+    ok(off_slots_recover(slots, 0, payload, &bytes, &failure));
+    ok(off_slots_record(slots, 3, NULL, 0, &failure));
+    ok(off_slots_recover(slots, 0, payload, &bytes, &failure));
+    ok(off_slots_record(slots, 3, NULL, 0, &failure));
+    off_slots_close(slots, false);
+    still_has(2);
+}
+
 static void another_identity_is_no_reason(void **state)
 {
     (void)state;
@@ -231,6 +306,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(any_record_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(damage_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_does_not_count_is_no_reason, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_counts_is_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_was_taken_back_is_not_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_identity_is_no_reason, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_child_leaves_the_file_and_its_lock, set_up, tear_down),
     };
