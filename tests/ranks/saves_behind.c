@@ -33,7 +33,7 @@ static const struct toy_tensor tensors[] = {
 };
 
 // What becomes of the save.
-enum ending { WELL, FAILED, CLOSED };
+enum ending { WELL, FAILED, CLOSED, ABORTED };
 
 struct job {
     int stage;
@@ -44,6 +44,8 @@ struct job {
     bool skips;     // a step without an update comes between
     bool writes;    // values are written twice, instead of two updates
     bool half;      // the save is in the middle when the second update begins, not at its beginning
+    bool durable;   // each step is
+    bool resumes;   // at the step that an aborted one has left
     enum ending ending;
     uint8_t digest[16]; // filled in: at the end
 };
@@ -224,6 +226,7 @@ static bool open_job(struct team_rank *rank, const struct job *job, const struct
         rank->config.io = engines[(job->stage + rank->world) % 3];
         rank->config.tile_bytes = job->tile;
         rank->config.compress = job->half ? "on" : "off";
+        rank->config.recovery = job->durable ? "durable" : "on";
     }
     if (!toy_open(rank, toy))
         return false;
@@ -254,6 +257,20 @@ static bool write_values(struct team_rank *rank)
     return true;
 }
 
+// The last rank aborts the job, whose others are about to update: none of them does, whatever the
+// save goes on with.
+static bool abort_it(struct team_rank *rank, const struct toy *toy, struct watch *watch)
+{
+    (void)zero_barrier(rank->z); // all have handed their gradients over
+    if (rank->rank == rank->world - 1)
+        zero_abort(rank->z, "for a test");
+    while (zero_barrier(rank->z) == ZERO_OK)
+        ;
+    set_gate(watch, OPEN);
+    TEAM_CHECK(toy_update(rank, toy) != ZERO_OK);
+    return true;
+}
+
 // What changes the state for the second time, where the save has got to at its gate: until that is
 // opened nothing of it waits but what is written over.
 static bool second_change(struct team_rank *rank, const struct job *job, struct watch *watch)
@@ -263,6 +280,8 @@ static bool second_change(struct team_rank *rank, const struct job *job, struct 
         return false;
     if (!job->writes && !micros(rank, &toy))
         return false;
+    if (job->ending == ABORTED)
+        return abort_it(rank, &toy, watch);
     if (job->ending == CLOSED) {
         set_gate(watch, BROKEN);
         return true;
@@ -292,6 +311,24 @@ static bool save_is_right(struct team_rank *rank, const struct job *job, const s
     return true;
 }
 
+// At the step behind the save, of which nothing is left, and on to the end.
+static bool come_back(struct team_rank *rank, struct job *job, const struct toy *toy)
+{
+    zero_load_result loaded = {.struct_size = sizeof loaded};
+    uint8_t now[16];
+    char path[SAVED_PATH];
+    saved_path(path, directory.directory, BEFORE);
+    TEAM_FAILS(rank, zero_load(rank->z, path, NULL, NULL), ZERO_NOT_FOUND, "step-");
+    TEAM_OK(rank, zero_resume(rank->z, directory.directory, NULL, &loaded));
+    TEAM_CHECK(loaded.recovered && loaded.step == BEFORE + 1);
+    if (!toy_train(rank, toy, 1 + AFTER - BEFORE))
+        return false;
+    TEAM_OK(rank, zero_fingerprint(rank->z, now));
+    if (rank->rank == 0)
+        memcpy(job->digest, now, sizeof now);
+    return true;
+}
+
 static bool work(struct team_rank *rank, void *user)
 {
     struct job *job = user;
@@ -299,7 +336,11 @@ static bool work(struct team_rank *rank, void *user)
     uint8_t digest[16], now[16];
     struct watch *watch = NULL;
     char path[SAVED_PATH];
-    if (!open_job(rank, job, &toy) || !toy_train(rank, &toy, BEFORE))
+    if (!open_job(rank, job, &toy))
+        return false;
+    if (job->resumes)
+        return come_back(rank, job, &toy);
+    if (!toy_train(rank, &toy, BEFORE))
         return false;
     TEAM_OK(rank, zero_fingerprint(rank->z, digest));
     if (!job->in_memory) {
@@ -311,7 +352,7 @@ static bool work(struct team_rank *rank, void *user)
         !(job->writes ? write_values(rank) : toy_train(rank, &toy, 1)) ||
         !second_change(rank, job, watch))
         return false;
-    if (job->ending == CLOSED)
+    if (job->ending == CLOSED || job->ending == ABORTED)
         return true;
     if (!toy_train(rank, &toy, AFTER - BEFORE) ||
         (watch && !save_is_right(rank, job, watch, digest)))
@@ -340,8 +381,13 @@ static void run_all(int world, struct job job)
     plain.in_memory = true;
     plain.announced = false;
     plain.ending = WELL;
+    plain.durable = false;
     run(world, &plain);
     run(world, &job);
+    if (job.ending == ABORTED) {
+        job.resumes = true;
+        run(world, &job);
+    }
     if (job.ending != CLOSED)
         assert_memory_equal(job.digest, plain.digest, sizeof job.digest);
 }
@@ -374,7 +420,8 @@ static void an_update_follows_what_is_read(void **state)
                 run_all(world, (struct job){.stage = stage,
                                             .tile = number % 2 ? 65536 : 196608,
                                             .params = number % 4 > 1,
-                                            .half = number / 2 % 2});
+                                            .half = number / 2 % 2,
+                                            .durable = number % 3 == 1});
         }
 }
 
@@ -425,6 +472,18 @@ static void a_job_is_closed_in_the_middle(void **state)
                     .stage = 2, .tile = 65536, .announced = true, .half = true, .ending = CLOSED});
 }
 
+// All steps that were ended are there, and no checkpoint.
+static void a_job_is_aborted_in_the_middle(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 2; world++)
+        run_all(world, (struct job){.stage = 1 + world,
+                                    .tile = 65536,
+                                    .half = true,
+                                    .durable = world > 1,
+                                    .ending = ABORTED});
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -433,6 +492,7 @@ int main(void)
         TEST(an_update_follows_what_is_read),          TEST(so_does_one_that_is_announced),
         TEST(a_step_without_an_update_is_none),        TEST(values_that_are_written_wait_too),
         TEST(nobody_waits_for_a_save_that_has_failed), TEST(a_job_is_closed_in_the_middle),
+        TEST(a_job_is_aborted_in_the_middle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
