@@ -391,6 +391,11 @@ static void a_step_over_a_point_is_told(void **state)
     run(RANKS, &saves);
     run(RANKS, &loads);
     assert_int_equal(files_left(), 0);
+    // Nothing is said where a checkpoint is newer than the point.
+    struct job newer = {.stage = 2, .steps = STEPS + 2, .in_memory = true, .saves = true};
+    left_behind(RANKS, 2);
+    run(RANKS, &newer);
+    goes_on(RANKS, 2, STEPS + 1, false, NULL);
 }
 
 // A program that can't come back, says so and ends, or only looks, has not used what was there.

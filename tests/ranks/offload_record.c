@@ -1,0 +1,173 @@
+// What a recovery point has beside tensors comes back with it; and what is recorded after it has
+// the same number on all ranks, whatever has failed on one of them.
+#include "base/fault.h"
+#include "tests/ranks/saved.h"
+#include "tests/unit/temporary.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 2, FROZEN = 1 };
+
+static struct temporary directory; // of state, and in it "saved" of checkpoints
+
+// One job, or, with its state in files, two: the second one begins when the first one has died.
+struct job {
+    bool in_files;
+    int life;
+    uint8_t digest[16]; // at the end
+};
+
+static int set_up(void **state)
+{
+    (void)state;
+    return temporary_make(&directory) && temporary_folder(&directory, "saved") ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    base_fault_set(NULL, NULL);
+    temporary_remove(&directory);
+    return 0;
+}
+
+static bool open_job(struct team_rank *rank, const struct job *job)
+{
+    rank->config.name = "record"; // another one would be another job
+    rank->config.stage = 2;
+    rank->config.micro_batches = toy_odd.micro_batches;
+    rank->config.nonfinite = ZERO_NONFINITE_SKIP;
+    rank->config.skip_limit = 3;
+    if (job->in_files) {
+        rank->config.offload_optimizer = "nvme";
+        rank->config.nvme_dir = directory.directory;
+        rank->config.tile_bytes = 65536;
+    }
+    return toy_open(rank, &toy_odd);
+}
+
+static bool die(struct team_rank *rank)
+{
+    TEAM_OK(rank, zero_barrier(rank->z));
+    zero_abort(rank->z, "for a test");
+    while (zero_barrier(rank->z) == ZERO_OK)
+        ;
+    return true;
+}
+
+static bool come_back(struct team_rank *rank, uint64_t step, bool recovered)
+{
+    zero_load_result loaded = {.struct_size = sizeof loaded};
+    TEAM_OK(rank, zero_resume(rank->z, temporary_path(&directory, "saved"), NULL, &loaded));
+    TEAM_CHECK(loaded.step == step && loaded.recovered == recovered);
+    return true;
+}
+
+/* ------------------------------------------------------------------ what is beside tensors */
+
+static bool freeze(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    uint8_t now[16];
+    if (!open_job(rank, job))
+        return false;
+    if (job->life == 0) {
+        if (!toy_train(rank, &toy_odd, 1))
+            return false;
+        TEAM_OK(rank, zero_set_frozen(rank->z, FROZEN, 1));
+        if (!toy_train(rank, &toy_odd, 1))
+            return false;
+        if (job->in_files)
+            return die(rank);
+    } else if (!come_back(rank, 2, true)) {
+        return false;
+    }
+    if (!toy_train(rank, &toy_odd, 1))
+        return false;
+    TEAM_OK(rank, zero_fingerprint(rank->z, now));
+    if (rank->rank == 0)
+        memcpy(job->digest, now, sizeof now);
+    return true;
+}
+
+static void what_is_frozen_stays_so(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= RANKS; world++) {
+        struct job whole = {.life = 0}, job = {.in_files = true};
+        assert_true(team_run("self", 1, freeze, &whole));
+        for (; job.life < 2; job.life++)
+            assert_true(team_run(team_threads(world), world, freeze, &job));
+        assert_memory_equal(job.digest, whole.digest, sizeof whole.digest);
+    }
+}
+
+static bool skip_one(struct team_rank *rank, void *user)
+{
+    struct toy bad = toy_odd;
+    const struct job *job = user;
+    zero_step_result info = {.struct_size = sizeof info};
+    bad.boost = INFINITY;
+    if (!open_job(rank, job) ||
+        !(job->life ? come_back(rank, 2, true) : toy_train(rank, &toy_odd, 1)) ||
+        !toy_train(rank, &bad, 1))
+        return false;
+    TEAM_OK(rank, zero_step_info(rank->z, &info));
+    TEAM_CHECK(info.skipped && info.skips == 1 + (uint64_t)job->life);
+    return job->life > 0 || die(rank);
+}
+
+static void skips_in_a_row_are_counted_on(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= RANKS; world++)
+        for (struct job job = {.in_files = true}; job.life < 2; job.life++)
+            assert_true(team_run(team_threads(world), world, skip_one, &job));
+}
+
+/* ------------------------------------------------------------------ numbers of records */
+
+// The second one fails to come back at the last step, on rank 1 and as often as that is tried, and
+// takes the checkpoint of the step before.
+static bool take_turns(struct team_rank *rank, void *user)
+{
+    const struct job *job = user;
+    const char *saved = temporary_path(&directory, "saved");
+    if (!open_job(rank, job))
+        return false;
+    switch (job->life) {
+    case 0:
+        return toy_train(rank, &toy_odd, 1) && saved_now(rank, saved, NULL) &&
+               toy_train(rank, &toy_odd, 1) && die(rank);
+    case 1:
+        if (rank->rank == 1)
+            TEAM_CHECK(base_fault_set("io.read@1,io.read@2,io.read@3", NULL) == ZERO_OK);
+        return come_back(rank, 1, false) && toy_train(rank, &toy_odd, 2) && die(rank);
+    default:
+        return come_back(rank, 3, true);
+    }
+}
+
+static void one_rank_that_failed_counts_as_the_others(void **state)
+{
+    (void)state;
+    for (struct job job = {.in_files = true}; job.life < 3; job.life++)
+        assert_true(team_run("shm", RANKS, take_turns, &job));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_is_frozen_stays_so),
+        TEST(skips_in_a_row_are_counted_on),
+        TEST(one_rank_that_failed_counts_as_the_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
