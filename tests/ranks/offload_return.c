@@ -419,7 +419,7 @@ static void who_ends_without_a_step_leaves_the_point(void **state)
 // One rank has recorded the first step, and the other died before: nothing is lost with it.
 static bool fail_in_the_first_record(struct team_rank *rank, void *user)
 {
-    const int victim = *(const int *)user;
+    const int victim = *(const int *)user % RANKS;
     struct job job = {.stage = 2};
     configure(&rank->config, &job);
     if (!toy_open(rank, &toy_odd))
@@ -437,17 +437,18 @@ static bool fail_in_the_first_record(struct team_rank *rank, void *user)
     return true;
 }
 
-// The next one dies when the rank without that record is ready, and before the other one is.
+// The next one dies when the rank without that record is ready, and before the other one is, in one
+// of its writes.
 static bool fail_to_forget_it(struct team_rank *rank, void *user)
 {
-    const int victim = *(const int *)user;
+    const int number = *(const int *)user, victim = number % RANKS;
     struct job job = {.stage = 2};
     configure(&rank->config, &job);
     rank->config.log_level = ZERO_OFF;
     if (!team_open(rank) || !toy_register(rank, &toy_odd))
         return false;
     if (rank->rank != victim)
-        TEAM_CHECK(base_fault_set("io.write@1", NULL) == ZERO_OK);
+        TEAM_CHECK(base_fault_set(number / RANKS ? "io.write@2" : "io.write@1", NULL) == ZERO_OK);
     TEAM_FAILS(rank, zero_commit(rank->z), ZERO_E_IO, "writing ");
     return true;
 }
@@ -455,11 +456,11 @@ static bool fail_to_forget_it(struct team_rank *rank, void *user)
 static void who_died_in_the_first_step_begins_anew(void **state)
 {
     (void)state;
-    for (int victim = 0; victim < RANKS; victim++) {
+    for (int number = 0; number < 2 * RANKS; number++) {
         struct job job = {.stage = 2, .resumes = true, .fails = ZERO_NOT_FOUND};
         job.says = "no checkpoint";
-        assert_true(team_run("shm", RANKS, fail_in_the_first_record, &victim));
-        assert_true(team_run("shm", RANKS, fail_to_forget_it, &victim));
+        assert_true(team_run("shm", RANKS, fail_in_the_first_record, &number));
+        assert_true(team_run("shm", RANKS, fail_to_forget_it, &number));
         assert_int_equal(files_left(), RANKS);
         run(RANKS, &job);
         assert_int_equal(files_left(), 0);

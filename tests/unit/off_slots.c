@@ -279,6 +279,32 @@ static void another_identity_is_no_reason(void **state)
     off_slots_close(slots, true);
 }
 
+// It is written and read in several parts.
+static void a_record_may_be_large(void **state)
+{
+    (void)state;
+    enum { LARGE = (16 << 20) + 4096 };
+    const struct off_slots_config config = config_of(as_they_were, TILES, LARGE);
+    unsigned char *written = malloc(LARGE), *found = malloc(LARGE);
+    struct off_slots *slots;
+    size_t bytes;
+    int recorded;
+    assert_true(written && found);
+    for (size_t i = 0; i < LARGE; i++)
+        written[i] = (unsigned char)(i >> 12);
+    ok(open_slots(&slots, &config, &recorded));
+    ok(off_slots_record(slots, 1, written, LARGE, &failure));
+    off_slots_close(slots, false);
+    ok(open_slots(&slots, &config, &recorded));
+    assert_int_equal(recorded, 1);
+    ok(off_slots_recover(slots, 0, found, &bytes, &failure));
+    assert_int_equal(bytes, LARGE);
+    assert_memory_equal(found, written, LARGE);
+    off_slots_close(slots, true);
+    free(written);
+    free(found);
+}
+
 static void a_child_leaves_the_file_and_its_lock(void **state)
 {
     (void)state;
@@ -309,6 +335,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_counts_is_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_was_taken_back_is_not_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_identity_is_no_reason, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_record_may_be_large, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_child_leaves_the_file_and_its_lock, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
