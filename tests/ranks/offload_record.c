@@ -36,18 +36,26 @@ static int tear_down(void **state)
     return 0;
 }
 
+static void configure(zero_config *config)
+{
+    config->name = "record"; // another one would be another job
+    config->stage = 1;
+    config->nonfinite = ZERO_NONFINITE_SKIP;
+    config->skip_limit = 3;
+}
+
+static void put_state_into_files(zero_config *config)
+{
+    config->offload_optimizer = "nvme";
+    config->nvme_dir = directory.directory;
+    config->tile_bytes = 65536;
+}
+
 static bool open_job(struct team_rank *rank, const struct job *job)
 {
-    rank->config.name = "record"; // another one would be another job
-    rank->config.stage = 2;
-    rank->config.micro_batches = toy_odd.micro_batches;
-    rank->config.nonfinite = ZERO_NONFINITE_SKIP;
-    rank->config.skip_limit = 3;
-    if (job->in_files) {
-        rank->config.offload_optimizer = "nvme";
-        rank->config.nvme_dir = directory.directory;
-        rank->config.tile_bytes = 65536;
-    }
+    configure(&rank->config);
+    if (job->in_files)
+        put_state_into_files(&rank->config);
     return toy_open(rank, &toy_odd);
 }
 
@@ -160,6 +168,64 @@ static void one_rank_that_failed_counts_as_the_others(void **state)
         assert_true(team_run("shm", RANKS, take_turns, &job));
 }
 
+/* ------------------------------------------------------------------ whose they are */
+
+static bool leave_a_step(struct team_rank *rank, void *user)
+{
+    const struct job job = {.in_files = true};
+    (void)user;
+    return open_job(rank, &job) && toy_train(rank, &toy_odd, 1) && die(rank);
+}
+
+enum { CHANGES = 6 };
+
+// What other bits come of, beside the model and the ranks.
+static void change(zero_config *config, struct toy *toy, int number)
+{
+    switch (number) {
+    case 0:
+        config->seed = 1;
+        break;
+    case 1:
+        config->stage = 2;
+        break;
+    case 2:
+        toy->micro_batches = 5;
+        break;
+    case 3:
+        config->sum_group = 2;
+        break;
+    case 4:
+        config->comm_dtype = ZERO_BF16;
+        break;
+    default:
+        config->reduction = "native";
+    }
+}
+
+static bool find_nothing(struct team_rank *rank, void *user)
+{
+    struct toy toy = toy_odd;
+    configure(&rank->config);
+    put_state_into_files(&rank->config);
+    change(&rank->config, &toy, *(const int *)user);
+    if (!toy_open(rank, &toy))
+        return false;
+    TEAM_FAILS(rank, zero_resume(rank->z, NULL, NULL, NULL), ZERO_NOT_FOUND, "no recovery point");
+    return true;
+}
+
+// Nor does it take the file away.
+static void another_configuration_is_another_job(void **state)
+{
+    (void)state;
+    assert_true(team_run("self", 1, leave_a_step, NULL));
+    for (int number = 0; number < CHANGES; number++) {
+        assert_true(team_run("self", 1, find_nothing, &number));
+        assert_int_equal(temporary_entries(&directory), 2);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -167,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_is_frozen_stays_so),
         TEST(skips_in_a_row_are_counted_on),
+        TEST(another_configuration_is_another_job),
         TEST(one_rank_that_failed_counts_as_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
