@@ -437,8 +437,7 @@ static bool fail_in_the_first_record(struct team_rank *rank, void *user)
     return true;
 }
 
-// The next one dies when the rank without that record is ready, and before the other one is, in one
-// of its writes.
+// The next one dies in a write, when the rank without that record is ready and the other is not.
 static bool fail_to_forget_it(struct team_rank *rank, void *user)
 {
     const int number = *(const int *)user, victim = number % RANKS;
@@ -449,7 +448,10 @@ static bool fail_to_forget_it(struct team_rank *rank, void *user)
         return false;
     if (rank->rank != victim)
         TEAM_CHECK(base_fault_set(number / RANKS ? "io.write@2" : "io.write@1", NULL) == ZERO_OK);
-    TEAM_FAILS(rank, zero_commit(rank->z), ZERO_E_IO, "writing ");
+    const zero_result r = zero_commit(rank->z);
+    if (!r && number >= RANKS) // the other one, too, had died before
+        return die(rank);
+    TEAM_FAILS(rank, r, ZERO_E_IO, "writing ");
     return true;
 }
 
