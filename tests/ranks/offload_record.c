@@ -168,6 +168,41 @@ static void one_rank_that_failed_counts_as_the_others(void **state)
         assert_true(team_run("shm", RANKS, take_turns, &job));
 }
 
+// The second one loads the checkpoint over the point of the first, and dies when it has written
+// some tiles: nobody takes what is left of that for the point.
+static bool load_over_it(struct team_rank *rank, void *user)
+{
+    const struct job *job = user;
+    const char *saved = temporary_path(&directory, "saved");
+    char path[SAVED_PATH];
+    saved_path(path, saved, 1);
+    if (!open_job(rank, job))
+        return false;
+    switch (job->life) {
+    case 0:
+        return toy_train(rank, &toy_odd, 1) && saved_now(rank, saved, NULL) &&
+               toy_train(rank, &toy_odd, 1) && die(rank);
+    case 1:
+        if (!saved_fault(rank, "offload.write@3"))
+            return false;
+        TEAM_FAILS(rank, zero_load(rank->z, path, NULL, NULL), ZERO_E_IO, "writing ");
+        return true;
+    default:
+        TEAM_FAILS(rank, zero_resume(rank->z, NULL, NULL, NULL), ZERO_NOT_FOUND,
+                   "no recovery point");
+        return true;
+    }
+}
+
+static void what_is_half_loaded_over_is_none(void **state)
+{
+    (void)state;
+    for (struct job job = {.in_files = true}; job.life < 3; job.life++) {
+        assert_true(team_run("threads", RANKS, load_over_it, &job));
+        base_fault_set(NULL, NULL);
+    }
+}
+
 /* ------------------------------------------------------------------ whose they are */
 
 static bool leave_a_step(struct team_rank *rank, void *user)
@@ -233,6 +268,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_is_frozen_stays_so),
         TEST(skips_in_a_row_are_counted_on),
+        TEST(what_is_half_loaded_over_is_none),
         TEST(another_configuration_is_another_job),
         TEST(one_rank_that_failed_counts_as_the_others),
     };

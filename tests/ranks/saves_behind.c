@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { BEFORE = 2, AFTER = 4, MOST_RANKS = 3, MOST_TILES = 256, MOST_WAIT_S = 30 };
+enum { BEFORE = 3, AFTER = 5, MOST_RANKS = 3, MOST_TILES = 256, MOST_WAIT_S = 30 };
 
 // Of a slice: more than two blocks of a checkpoint.
 enum { NUMEL = 70001, BLOCK_BYTES = 12 * 32768 };

@@ -90,6 +90,12 @@ static void passes_of(const struct off_engine *engine, size_t buffers, size_t fi
     assert_true(counts.found >= 6 * (buffers < TILES ? buffers / 2 : TILES));
     assert_int_equal(counts.io.bytes[OFF_WRITE] - counts.filled < counts.contents[OFF_WRITE],
                      ways[way % WAYS].encode);
+    // What is stored of a tile is all of it, or fewer pages.
+    for (size_t i = 0; i < TILES; i++) {
+        const size_t stored = off_slots_stored(tiles.slots, i);
+        assert_true(stored == tiles_bytes(i) ||
+                    off_slots_room_for(stored) < off_slots_room(tiles.slots, i));
+    }
     // Another process goes on from there, in another way.
     tiles_close(&tiles, false);
     way++;
@@ -254,7 +260,44 @@ static void an_abandoned_pass_counts_for_nothing(void **state)
     ok(tiles_check(&tiles, &failure));
 }
 
+// Buffers of a pass that reads nothing have nothing that another one may find.
+static void what_was_not_read_is_not_kept(void **state)
+{
+    (void)state;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    open_tiles(&off_engine_threads, TILES);
+    steps(3);
+    off_stream_forget(tiles.stream);
+    for (size_t i = 0; i < TILES; i++) // in other buffers than before
+        tiles.order[i] = TILES - 1 - i;
+    off_stream_begin_anew(tiles.stream, tiles.order, TILES);
+    while (!off_stream_ready(tiles.stream))
+        nanosleep(&pause, NULL);
+    ok(off_stream_end(tiles.stream, &failure));
+    ok(tiles_check(&tiles, &failure));
+}
+
 /* ------------------------------------------------------------------ what fails */
+
+// Nothing of it is kept in memory, where there is room for all.
+static void a_failed_pass_keeps_nothing(void **state)
+{
+    (void)state;
+    struct off_tile tile;
+    open_tiles(&off_engine_threads, TILES);
+    steps(3);
+    base_fault_set("offload.write@5", NULL);
+    off_stream_begin(tiles.stream, tiles.order, TILES);
+    while (off_stream_next(tiles.stream, &tile, NULL) == ZERO_OK) {
+        memset(tile.memory, 0xee, tiles_bytes(tile.number));
+        off_stream_put(tiles.stream, &tile, true);
+    }
+    assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_IO);
+    base_fault_set(NULL, NULL);
+    base_error_clear(&failure);
+    off_slots_abandon(tiles.slots);
+    ok(tiles_check(&tiles, &failure));
+}
 
 // Every n-th failure of a step, or some of them: an error, and the step before is there, in this
 // process and in the next. What can be tried again is no failure. Each in another way.
@@ -646,6 +689,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_step_before_is_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_new_beginning_can_be_taken_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_abandoned_pass_counts_for_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_was_not_read_is_not_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_failed_pass_keeps_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failed_step_leaves_the_one_before, set_up, tear_down),
         cmocka_unit_test_setup_teardown(damage_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(records_that_lie_are_found, set_up, tear_down),
