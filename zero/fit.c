@@ -202,8 +202,11 @@ static zero_result group_demand(zero_ctx *z, uint64_t *bytes, struct base_error 
     const char *host = coll_host(z->comm, z->config.rank);
     const uint64_t mine = base_hash64(group, strlen(group), base_hash64(host, strlen(host), 0));
     uint64_t *all = base_calloc(world, sizeof *all);
-    if (!all)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory to compare %zu control groups", world);
+    if (!all) { // the others wait for it
+        zero_fail(error, ZERO_E_NOMEM, "no memory to compare %zu control groups", world);
+        coll_abort(z->comm, error->result, error->message);
+        return error->result;
+    }
     zero_result r = coll_exchange(z->comm, &mine, sizeof mine, all);
     if (r)
         r = eng_comm_failed(z, r);

@@ -265,20 +265,25 @@ void coll_direct_grant(const struct coll_comm *root, int owner, bool here)
     atomic_store(&channel_of(root, root->rank, owner, &piece)->state, here ? SERVED : IDLE);
 }
 
+static struct direct_wish piece_of(const struct coll_comm *comm, const struct coll_request *request,
+                                   int rank, uint64_t address, size_t bytes)
+{
+    return (struct direct_wish){.block = coll_direct_of(comm)->blocks[rank],
+                                .sequence = request->sequence,
+                                .address = address,
+                                .bytes = bytes,
+                                .message = coll_is_message(request)};
+}
+
 /** Asks an owner for a piece. Nothing else is asked of it. */
-static void wish_for(struct coll_comm *comm, const struct coll_request *request, int rank,
-                     uint64_t address, size_t bytes)
+static void wish_for(struct coll_comm *comm, const struct coll_request *request, int owner,
+                     const struct direct_wish *what)
 {
     struct coll_comm *root = comm->family->root;
-    const int owner = coll_root_rank(comm, rank);
     unsigned char *piece;
     struct channel *channel = channel_of(root, root->rank, owner, &piece);
-    of(root)->wishes[owner] = (struct wish){comm, request, address, bytes};
-    channel->what = (struct direct_wish){.block = coll_direct_of(comm)->blocks[rank],
-                                         .sequence = request->sequence,
-                                         .address = address,
-                                         .bytes = bytes,
-                                         .message = coll_is_message(request)};
+    of(root)->wishes[owner] = (struct wish){comm, request, what->address, what->bytes};
+    channel->what = *what;
     atomic_store(&channel->state, ASKED);
     coll_direct_wake_rank(root, owner);
 }
@@ -289,6 +294,7 @@ static zero_result ask(struct coll_comm *comm, const struct coll_request *reques
 {
     struct coll_comm *root = comm->family->root;
     const int owner = coll_root_rank(comm, rank);
+    const struct direct_wish what = piece_of(comm, request, rank, address, bytes);
     unsigned char *piece;
     struct wish *wish = &of(root)->wishes[owner];
     const uint32_t state = atomic_load(&channel_of(root, root->rank, owner, &piece)->state);
@@ -303,7 +309,7 @@ static zero_result ask(struct coll_comm *comm, const struct coll_request *reques
     }
     // Another request comes back for the piece that it asked for.
     if (!wish->request || mine)
-        wish_for(comm, request, rank, address, bytes);
+        wish_for(comm, request, owner, &what);
     return ZERO_AGAIN;
 }
 
@@ -418,9 +424,12 @@ void coll_direct_view_ahead(struct coll_comm *comm, const struct coll_request *r
     for (int rank = 0; rank < contributors; rank++) {
         const struct direct_place *place =
             &coll_direct_descriptor(comm, rank, request->sequence)->source;
-        if (!coll_direct_addressable(comm, rank, place) &&
-            is_idle(root, coll_root_rank(comm, rank)))
-            wish_for(comm, request, rank, place->at + first_byte, bytes);
+        const int owner = coll_root_rank(comm, rank);
+        if (coll_direct_addressable(comm, rank, place) || !is_idle(root, owner))
+            continue;
+        const struct direct_wish what =
+            piece_of(comm, request, rank, place->at + first_byte, bytes);
+        wish_for(comm, request, owner, &what);
     }
 }
 
