@@ -131,8 +131,8 @@ typedef struct zero_config {
                                 finite. Part of the numerics; default: each gradient's own */
     const char *offload_optimizer; /**< "none" (default): master weights, moments, sums and
                                       gradients are where the program computes; "host": with
-                                      device=cuda in memory of the host, which sums and updates
-                                      (offload_update); "nvme": see zero/checkpoint.h */
+                                      device=cuda in memory of the host; who sums and updates
+                                      then says offload_update; "nvme": see zero/checkpoint.h */
     const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank */
     const char *io;                /**< nvme: "uring" (default), "threads", "sync" */
     int64_t tile_bytes; /**< nvme, and offload_update "device" or "auto": what is read, updated and

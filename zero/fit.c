@@ -233,12 +233,15 @@ zero_result eng_fit_agree(zero_ctx *z)
     if (r)
         return error.result ? eng_fail_from(z, &error) : r;
     judge(z, &demand);
-    r = eng_gpu_fit_compare(z, &error);
-    if (r && !error.result)
-        return r;
     if (z->plan.fit.verdict == ENG_FITS_NOT)
         zero_fail(&error, disk_fits(&z->plan) ? ZERO_E_NOMEM : ZERO_E_LIMIT, "%s",
                   z->plan.fit.reason);
+    struct base_error of_gpu = {0};
+    r = eng_gpu_fit_compare(z, &of_gpu);
+    if (r && !of_gpu.result)
+        return r;
+    if (of_gpu.result && !error.result)
+        error = of_gpu;
     return eng_agree(z, &error, "zero_commit");
 }
 

@@ -15,10 +15,12 @@
 /** What each rank has found of its GPU; NULL where only a plan is made: one rank stands for all. */
 typedef const struct base_device_memory *found_by_all;
 
-/** Collective: without room for what the others tell, they are told that. */
-static zero_result look(zero_ctx *z, bool looks, struct base_device_memory **all,
+/** Collective: without room for what the others tell, they are told that. A rank that `may_fail` to
+ * look is told apart all the same if it can be, for the others' sake. */
+static zero_result look(zero_ctx *z, bool may_fail, struct base_device_memory **all,
                         struct base_error *error)
 {
+    struct base_error unknown = {0};
     const size_t world = (size_t)z->config.world;
     struct base_device_memory mine = {0};
     *all = base_calloc(world, sizeof **all);
@@ -27,16 +29,19 @@ static zero_result look(zero_ctx *z, bool looks, struct base_device_memory **all
         coll_abort(z->comm, error->result, error->message);
         return error->result;
     }
-    if (looks)
-        eng_device_memory(z, &mine, error); // the others wait for it, come what may
+    eng_device_memory(z, &mine, may_fail ? &unknown : error); // the others wait, come what may
     const zero_result r = coll_exchange(z->comm, &mine, sizeof mine, *all);
     return r ? eng_comm_failed(z, r) : error->result;
 }
 
+/** One that nothing tells apart is nobody else's. */
 static bool shares(const zero_ctx *z, found_by_all all, int rank)
 {
+    static const unsigned char nothing[sizeof all->identity];
     const unsigned char *mine = all[z->config.rank].identity;
-    return memcmp(all[rank].identity, mine, sizeof all->identity) == 0;
+    const bool told = memcmp(mine, nothing, sizeof nothing) != 0;
+    return rank == z->config.rank ||
+           (told && memcmp(all[rank].identity, mine, sizeof nothing) == 0);
 }
 
 /** What the ranks that share this one's GPU need there, by a plan. */
@@ -123,6 +128,8 @@ static void suggest(const zero_ctx *z, found_by_all all, uint64_t least, struct 
         snprintf(setting, sizeof setting, "stage=%d", stage);
         add(text, &least, setting, needed_at(z, all, stage));
     }
+    if (config->native && config->world > 1) // its bits depend on who adds up
+        return;
     if (strcmp(config->offload_optimizer, "none") == 0)
         add(text, &least, "offload_optimizer=host", needed_offloaded(z, all));
     else if (config->streamed)
@@ -146,6 +153,23 @@ static void explain(const zero_ctx *z, found_by_all all, struct eng_gpu_fit *fit
 
 /* ------------------------------------------------------------------ verdicts */
 
+/** A plan that is only made is the host's way: whether the device's, which zero_commit() would take
+ * then, fits. */
+static bool fits_otherwise(const zero_ctx *z, struct eng_gpu_fit *fit)
+{
+    char host[32], device[32];
+    const uint64_t needed = z->config.undecided ? needed_by(z, NULL, true) : UINT64_MAX;
+    if (needed > fit->free)
+        return false;
+    snprintf(fit->reason, sizeof fit->reason,
+             "offload_update=%s takes the device then, which needs %s there, where %s would be "
+             "needed if the host updated",
+             z->config.offload_update, eng_human(needed, device), eng_human(fit->needed, host));
+    fit->needed = needed;
+    fit->verdict = ENG_FITS;
+    return true;
+}
+
 void eng_gpu_fit_look(zero_ctx *z)
 {
     struct eng_gpu_fit *fit = &z->plan.gpu_fit;
@@ -164,7 +188,7 @@ void eng_gpu_fit_look(zero_ctx *z)
     fit->free = there.free;
     fit->total = there.total;
     fit->verdict = fit->needed <= fit->free ? ENG_FITS : ENG_FITS_NOT;
-    if (fit->verdict == ENG_FITS_NOT)
+    if (fit->verdict == ENG_FITS_NOT && !fits_otherwise(z, fit))
         explain(z, NULL, fit);
 }
 
@@ -176,7 +200,7 @@ zero_result eng_gpu_fit_compare(zero_ctx *z, struct base_error *error)
     if (!z->config.on_device)
         return ZERO_OK;
     *fit = (struct eng_gpu_fit){.ranks = 1, .needed = z->plan.gpu_total.mine};
-    zero_result r = look(z, looks, &all, error);
+    zero_result r = look(z, !looks, &all, error);
     if (!r && looks)
         judge(z, all, &z->plan, fit);
     if (!r && fit->verdict == ENG_FITS_NOT) {
@@ -204,7 +228,7 @@ static zero_result judge_way(const zero_ctx *z, found_by_all all, bool device,
 zero_result eng_gpu_fit_ways(zero_ctx *z, struct eng_gpu_ways *ways, struct base_error *error)
 {
     struct base_device_memory *all;
-    zero_result r = look(z, true, &all, error);
+    zero_result r = look(z, false, &all, error);
     if (!r)
         r = judge_way(z, all, false, &ways->host, error);
     if (!r)

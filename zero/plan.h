@@ -85,15 +85,15 @@ struct eng_fit {
     struct base_memory_limits host; /**< what was found */
 };
 
-/** Whether a rank's GPU has what the ranks that share it need there, beside whatever else is there.
- * Bytes. */
+/** Whether a rank's GPU has what the ranks that share it need there, beside whatever else is there:
+ * as of zero_commit(). Bytes. */
 struct eng_gpu_fit {
     enum eng_fits verdict;
     int ranks;            /**< that share it; where only a plan is made the one that needs most */
     uint64_t needed;      /**< by all of these */
     uint64_t free, total; /**< of its memory, where somebody has looked; else 0 */
     char reason[512];     /**< if it has not: needed, free, and what would help; if nobody knows,
-                               why; else "" */
+                               why; if it has by what the plan does not show, by what; else "" */
 };
 
 /** The directory of files. Where only a plan is made, what a short probe has found. */

@@ -20,7 +20,7 @@
     X(context_push, cuCtxPushCurrent)                                                              \
     X(context_pop, cuCtxPopCurrent)                                                                \
     X(context_device, cuCtxGetDevice)                                                              \
-    X(device_id, cuDeviceGetUuid)                                                                  \
+    X(device_id, cuDeviceGetUuid_v2)                                                               \
     X(priorities, cuCtxGetStreamPriorityRange)                                                     \
     X(memory_info, cuMemGetInfo)                                                                   \
     X(alloc, cuMemAlloc)                                                                           \

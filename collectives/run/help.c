@@ -63,7 +63,7 @@ const char run_help[] =
     "    0   every rank ended with 0\n"
     "    N   that of the rank that failed first, in the last start; 128 + N if signal N ended it\n"
     "   64   the command line is wrong\n"
-    "   65   --plan: the plan needs more memory than this host has\n"
+    "   65   --plan: the plan needs more memory than this host, or a GPU, has\n"
     "   66   the program is not there or cannot be executed\n"
     "   69   zero-run itself is one of several processes of another launcher\n"
     "   71   the system refused a process, memory or a descriptor\n"

@@ -275,7 +275,7 @@ EXPORTED CUresult cuDevicePrimaryCtxReset(CUdevice device)
                                      : CUDA_ERROR_INVALID_DEVICE;
 }
 
-EXPORTED CUresult cuDeviceGetUuid(CUuuid *id, CUdevice device)
+EXPORTED CUresult cuDeviceGetUuid_v2(CUuuid *id, CUdevice device)
 {
     *id = (CUuuid){.bytes = {'G', 'P', 'U', '-', (char)('0' + device)}};
     return outcome("cuDeviceGetUuid");
