@@ -8,9 +8,7 @@
 static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
 {
     const struct eng_config *config = &z->config;
-    struct eng_config planned = *config;
-    planned.micro_batches = z->planned_micro_batches;
-    const bool apart = config->native && eng_config_rounds(&planned) + config->verify_micro > 1;
+    const bool apart = eng_native_adds(z);
     // One gradient more than are open comes from a device.
     const bool waits = config->on_device && !config->resident;
     const int waiting = waits && (apart || stage >= 2) ? 1 : 0;

@@ -690,6 +690,8 @@ void *eng_paranoid_grad(const zero_ctx *z, const struct eng_slice *slice);
 void eng_native_sum(const struct eng_kernels *kernels, zero_dtype dtype, void *to, const void *from,
                     size_t count);
 
+/** Whether a rank adds up micro-batches of its own, by as many as are planned for. */
+bool eng_native_adds(const zero_ctx *z);
 /** The slot for a unit's gradient: that of its sum, or, for one that overwrites (raw) in a later
  * micro-batch, a spare one of its class; -1: none is free. */
 int eng_native_slot(const zero_ctx *z, zero_unit unit, bool raw);

@@ -423,7 +423,10 @@ static zero_result add_up(zero_ctx *z, zero_unit unit,
     struct eng_grad_slot *slot = &z->grad_slots[z->units[unit].grad_slot];
     slot->open = false;
     slot->handed = z->units[unit].handed = ++z->grads_handed;
-    const zero_result r = adds(z, unit);
+    zero_result r = adds(z, unit);
+    // Nothing that travels is waited for here, and others may wait for what this rank sends.
+    if (!r && !eng_state_on_device(z) && (r = coll_progress(z->comm)) != ZERO_OK)
+        r = eng_comm_failed(z, r);
     return r ? r : eng_prefetch_aside(z);
 }
 

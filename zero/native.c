@@ -3,6 +3,13 @@
 
 #include "zero/engine.h"
 
+bool eng_native_adds(const zero_ctx *z)
+{
+    struct eng_config planned = z->config;
+    planned.micro_batches = z->planned_micro_batches;
+    return planned.native && eng_config_rounds(&planned) + planned.verify_micro > 1;
+}
+
 int eng_native_slot(const zero_ctx *z, zero_unit unit, bool raw)
 {
     const struct eng_unit *u = &z->units[unit];

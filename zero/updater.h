@@ -21,7 +21,7 @@
 /** Bytes of a rank in a step. */
 struct eng_updater_work {
     double state;     /**< moments and master weights, in and out again */
-    double gradients; /**< of all its micro-batches */
+    double gradients; /**< of all its micro-batches, as far as they travel */
     double params;    /**< working copies, all of them */
     double written;   /**< of these by this rank's update */
     double sums;      /**< of gradients: stored, read and stored by each further round of

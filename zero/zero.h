@@ -327,9 +327,10 @@ ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
  * Makes the working copy of a unit readable until the matching zero_release(). *Collective,
  * ordered.* Counted: a unit may be gathered several times and must be released as often. At
  * stages 1 to 3 it waits for the values of the last step; at stage 3 with gather=copy it copies
- * them, else it moves nothing; at stage 0 it costs nothing. With offload_params=nvme this rank's
- * part, at stage 0 everything, is read from its file, and the others' are copied. Also allowed
- * outside a micro-batch, where nothing is fetched ahead.
+ * them, else it moves nothing; at stage 0 it costs nothing. Where state passes through a GPU, or
+ * ranks send it to each other's, its stream waits for the unit's own update, at every stage. With
+ * offload_params=nvme this rank's part, at stage 0 everything, is read from its file, and the
+ * others' are copied. Also allowed outside a micro-batch, where nothing is fetched ahead.
  * ZERO_E_LIMIT: stage 3, whether or not gathers copy, or offload_params=nvme, and open_units units
  * are held already; the message names them and the key. It would come in every step again, so it is
  * fatal: what is held stays readable until zero_close(), nothing else goes on. offload_params=nvme:

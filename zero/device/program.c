@@ -185,10 +185,14 @@ static zero_result pin(const zero_ctx *z, struct eng_device *d, struct base_erro
  * leaves. */
 static zero_result make_kernels(const zero_ctx *z, struct eng_device *d, struct base_error *error)
 {
-    if (!z->config.resident && !z->config.native)
+    struct base_error inner = {0};
+    if (!z->config.resident && !eng_native_adds(z))
         return ZERO_OK;
     d->kernels = eng_device_kernels_find(d->ops->name);
-    return d->kernels->open(&d->kernel_state, error);
+    const zero_result r = d->kernels->open(&d->kernel_state, &inner);
+    return r ? zero_fail(error, r, "%s%s",
+                         z->config.resident ? "" : "reduction=native: ", inner.message)
+             : ZERO_OK;
 }
 
 /** Working copies and gradients of the device's own, where the engine's are the host's. */
