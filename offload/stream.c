@@ -378,6 +378,7 @@ zero_result off_stream_create(struct off_stream **out, const struct off_stream_c
     stream->tiles = config->tiles;
     stream->buffer_count = config->buffers;
     stream->helper_count = config->helpers;
+    stream->most_reading = config->credits[OFF_READ] + 2;
     pthread_mutex_init(&stream->mutex, NULL);
     pthread_cond_init(&stream->work, NULL);
     pthread_cond_init(&stream->chores, NULL);

@@ -91,7 +91,8 @@ struct off_stream {
     const size_t *order;
     size_t count, fetched,
         taken;                 /**< of the pass: tiles, those that have a buffer, those given out */
-    size_t reading;            /**< buffers that are read to */
+    size_t reading;            /**< buffers that are read to, */
+    size_t most_reading;       /**< of which there are so many at most */
     size_t busy;               /**< buffers on their way to READY, or from CHANGED on */
     bool asked, stop;          /**< the thread: to look what there is to do; all: to end */
     struct base_error failure; /**< the first of the pass */

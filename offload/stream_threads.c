@@ -257,7 +257,8 @@ static void start_transfer(struct off_stream *stream, struct off_buffer *buffer,
                     .user = buffer},
     };
     stream->counts.contents[direction] += off_slots_tile_bytes(stream->slots, buffer->tile);
-    // What is read to was copied from when another tile was handed out: long ago.
+    // What is read to was copied from when another tile was handed out: long ago, unless that one
+    // was put back unchanged.
     if (off_stream_await_copy(stream, buffer, &failure) ||
         off_tile_queue_submit(&stream->queue, &buffer->request, stream->codec, &failure)) {
         off_stream_give_up(stream, &failure);
@@ -265,7 +266,9 @@ static void start_transfer(struct off_stream *stream, struct off_buffer *buffer,
     }
 }
 
-// Sees to it that the next tile of the pass is on its way; false: there is no room for it yet.
+// Sees to it that the next tile of the pass is on its way; false: there is no room for it yet, or
+// enough is being read: buffers that would wait for their turn there are better ones that wait,
+// unused, to make up for what is slow.
 static bool fetch(struct off_stream *stream)
 {
     const size_t tile = stream->order[stream->fetched];
@@ -274,7 +277,8 @@ static bool fetch(struct off_stream *stream)
         off_stream_move(stream, &stream->buffers[place], OFF_READY);
         stream->counts.found++;
     } else {
-        struct off_buffer *buffer = find_room(stream);
+        struct off_buffer *buffer =
+            stream->reading < stream->most_reading ? find_room(stream) : NULL;
         if (!buffer)
             return false;
         buffer->tile = tile;
