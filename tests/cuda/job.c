@@ -115,11 +115,17 @@ bool job_hold(void *stream)
     return true;
 }
 
+bool job_holds_launches(const struct place *place)
+{
+    return place->streams[0] && before_launch;
+}
+
 unsigned job_hold_launch(const struct place *place, const char *kernel, unsigned number)
 {
-    if (!place->streams[0] || !before_launch)
+    if (!job_holds_launches(place))
         return 0;
-    held = held || number > 0;
+    if (number > 0) // otherwise others may hold, or have just let go
+        held = true;
     return before_launch(kernel, number, wait_to_be_let_go);
 }
 

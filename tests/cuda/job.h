@@ -74,6 +74,8 @@ bool job_hold(void *stream);
  * 0: before none. Returns how many it has made since it asked last: 0 on the host, and of a real
  * GPU, where nothing is held. */
 unsigned job_hold_launch(const struct place *place, const char *kernel, unsigned number);
+/** Whether it holds any, and counts them: neither on the host nor on a real GPU. */
+bool job_holds_launches(const struct place *place);
 /** Lets all streams go on that are held, after so long: what should have waited for one has had the
  * time not to. A rank that ends lets them go, too. */
 void job_let_go(const struct place *place, unsigned after_us);

@@ -369,6 +369,7 @@ static bool hand_out_early(struct place *place)
     job_hold_launch(place, update_kernel, 0);
     TEAM_CHECK(job_train(place, 1));
     const unsigned launches = job_hold_launch(place, update_kernel, 0);
+    TEAM_CHECK(launches > 0 || !job_holds_launches(place));
     TEAM_CHECK(job_micro_batches(place));
     job_hold_launch(place, update_kernel, launches);
     TEAM_OK(rank, toy_update_on(rank, &place->job->toy, place->streams[0]));
@@ -396,6 +397,7 @@ static bool read_what_persists(struct place *place)
     job_hold_launch(place, update_kernel, 1);
     TEAM_OK(rank, toy_update_on(rank, &place->job->toy, place->streams[0]));
     place->steps++;
+    TEAM_CHECK(job_hold_launch(place, update_kernel, 0) > 0 || !job_holds_launches(place));
     TEAM_CHECK(job_queue_look(place, SEVEN, 0, place->streams[0]));
     TEAM_OK(rank, zero_barrier(rank->z));
     job_let_go(place, 20000);
