@@ -165,7 +165,11 @@ static void what_is_allocated_is_not_free(void **state)
     assert_true(there.free == 400 && there.total == 1000);
     assert_int_equal(fake_device.alloc(&more, 401, &error), ZERO_E_NOMEM);
     assert_int_equal(fake_device.alloc(&more, 400, NULL), ZERO_OK);
+    fake_device_room(500); // less than there is
+    assert_int_equal(fake_device.memory(&there, NULL), ZERO_OK);
+    assert_true(there.free == 0 && there.total == 500);
     fake_device.free(more);
+    assert_int_equal(fake_device.alloc(&more, 1, NULL), ZERO_E_NOMEM);
     fake_device.free(memory);
     fake_device.leave();
     fake_device_room(SIZE_MAX);

@@ -267,7 +267,7 @@ static size_t free_bytes(void)
     for (int i = 0; i < MOST_RANGES; i++)
         if (fake.ranges[i].memory && fake.ranges[i].number == current())
             used += fake.ranges[i].bytes;
-    return fake.room - used;
+    return used < fake.room ? fake.room - used : 0; // a test may have less from here on
 }
 
 static zero_result fake_memory(struct base_device_memory *memory, struct base_error *error)
