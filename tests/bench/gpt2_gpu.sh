@@ -32,18 +32,21 @@ median() {
 ours() {
     "$programs/gpt2" --device cuda --dtype bf16 --layers $layers --heads $heads --width $width \
         --context $context --vocab $vocab --batch $batch --steps $steps --data "$texts/data.bin" \
-        --clip 1 --sample 0 | grep -v '^step [0-9] \|^step 10 ' | median
+        --clip 1 --sample 0 >"$texts/ours" || return 1
+    grep -v '^step [0-9] \|^step 10 ' "$texts/ours" | median
 }
 
 theirs() { # theirs eager|compiled
     "$python" "$here/gpt2_gpu.py" $layers $heads $width $context $vocab $batch $steps "$1" \
-        >"$texts/$1"
+        >"$texts/$1" || return 1
     sed -n 's/^attention //p' "$texts/$1" >>"$texts/$1.attention"
     median <"$texts/$1"
 }
 
 for round in 1 2 3 4 5; do
-    a="$(ours)" b="$(theirs eager)" c="$(theirs compiled)" || c=""
+    a="$(ours)" || a=""
+    b="$(theirs eager)" || b=""
+    c="$(theirs compiled)" || c=""
     if [ -z "$a" ] || [ -z "$b" ] || [ -z "$c" ]; then
         echo "$0: a run of round $round failed" >&2
         exit 1
