@@ -10,7 +10,8 @@
 #     ./tests/gpu.sh benchmarks [device|announced|share|attention|largest|gpt2...]
 #
 # A program has GPU_LIMIT_S seconds (540) of its own under a sanitizer, and as a benchmark. With
-# GPU_SECONDS everything ends after so many, or up to 10 later; what had no time for it has failed.
+# GPU_SECONDS everything, the build too, ends after so many, or up to 10 later; what had no time for
+# it has failed.
 # The report is written as its lines come, to GPU_REPORT if that is given: whatever ends this script,
 # it has what was done by then.
 #
@@ -27,6 +28,7 @@ steps="build tests sanitizers benchmarks"
 tools="memcheck racecheck initcheck" benchmarks="device announced share attention largest gpt2"
 needed_tests="cuda.resident_gpu cuda.gpt2_layers_gpu cuda.hello_gpu"
 limit_s="${GPU_LIMIT_S:-540}" all_s="${GPU_SECONDS:-}" began_all="$(date +%s)"
+child="" # what is waited for
 
 step_pack() {
     mkdir -p "$packages"
@@ -73,23 +75,43 @@ use_nvidia() {
     [ -n "$cublas" ] || cublas="$(nvidia cublas include)"
 }
 
-# How long what begins now may take.
-time_left() {
-    left=$limit_s
-    [ -z "$all_s" ] || left=$((began_all + all_s - $(date +%s)))
-    echo $((left < limit_s ? left : limit_s))
+# How long what begins now may take, by GPU_SECONDS and otherwise: 0 or less if there is no time left,
+# nothing if it may take any.
+time_left() { # time_left [<seconds>]
+    [ -n "$all_s" ] || { echo "${1:-}"; return 0; }
+    left=$((began_all + all_s - $(date +%s)))
+    [ -z "${1:-}" ] || [ "$left" -le "$1" ] || left=$1
+    echo "$left"
 }
 
-# Runs a program that may take so long.
-limited() {
-    may_s="$(time_left)" code=0
-    if [ "$may_s" -le 0 ]; then
+# Runs a program that may take so long, and reads nothing. A shell hears of a signal only when what
+# it runs has ended, but at once if it waits for something behind it.
+limited_to() { # limited_to <seconds, or nothing> <program> [<arguments>]
+    may_s="$(time_left "$1")" code=0
+    shift
+    if [ "${may_s:-1}" -le 0 ]; then
         echo "left out, there is no time left: $*"
         return 1
     fi
-    timeout --kill-after=10 "$may_s" "$@" || code=$?
+    timeout --kill-after=10 "${may_s:-0}" "$@" </dev/null &
+    child=$!
+    wait "$child" || code=$?
+    child=""
     [ $code != 124 ] && [ $code != 137 ] || echo "stopped after $may_s s: $*"
     return $code
+}
+
+limited() {
+    limited_to "$limit_s" "$@"
+}
+
+# Ends what is waited for, which has as long for that as if its time were over.
+stop() {
+    if [ -n "$child" ]; then
+        kill "$child" 2>/dev/null || true
+        wait "$child" || true
+    fi
+    exit 1
 }
 
 build() {
@@ -97,15 +119,16 @@ build() {
     use_nvidia
     generator="Unix Makefiles"
     ! command -v ninja >/dev/null || generator=Ninja
-    cmake -S . -B "$build" -G "$generator" -DCMAKE_BUILD_TYPE=Release -DZERO_CUDA=ON -DZERO_TESTS=ON \
+    limited_to "" cmake -S . -B "$build" -G "$generator" -DCMAKE_BUILD_TYPE=Release \
+        -DZERO_CUDA=ON -DZERO_TESTS=ON \
         ${nccl:+-DNCCL_INCLUDE_DIR="$nccl"} ${cublas:+-DCUBLASLT_INCLUDE_DIR="$cublas"} \
         >"$build/make.log" 2>&1 || return 1
-    limited cmake --build "$build" -j "$(nproc)" >>"$build/make.log" 2>&1
+    limited_to "" cmake --build "$build" -j "$(nproc)" >>"$build/make.log" 2>&1
 }
 
 tell_failed_build() {
-    tail -n 30 "$build/make.log"
-    ! grep -q "equired package" "$build/make.log" || [ -d "$packages" ] ||
+    tail -n 30 "$build/make.log" 2>/dev/null || true # it may not have come to that
+    ! grep -qs "equired package" "$build/make.log" || [ -d "$packages" ] ||
         echo "what is missing can be brought along: ./tests/gpu.sh pack, where there are packages"
     echo "== build: FAILED"
 }
@@ -153,6 +176,7 @@ step_build() {
 # What tests have left out, because there are too few GPUs, or there is none that would fail when it
 # is told to; and why whole ones are skipped.
 list_left_out() { # list_left_out <log of ctest>
+    [ -e "$1" ] || return 0
     awk '/^[0-9]+\/[0-9]+ Test: / { test = $3 }
          /^\[  SKIPPED \] [a-z][a-z0-9_]*$/ { print test ": skipped " $4 }
          /^skipped: / { print test ": " $0 }
@@ -169,16 +193,19 @@ list_without_time() { # list_without_time <what ctest has said> <names>
 }
 
 # Where there is a GPU, a test that finds none has failed, and so has a build that has no tests of
-# NCCL, of gpt2 or of the README's program.
+# NCCL, of gpt2 or of the README's program. ctest stops by a time of day, which is tomorrow's if it is
+# past: it has some seconds to stop by itself, but does not outlast GPU_SECONDS.
 step_tests() { # step_tests [<names>]
     known="$(ctest --test-dir "$build" -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p')"
     said="$build/ctest.log" lacks=0 failed=0
     has_parts "$known" "$@" || return 1
     [ $# -gt 0 ] || has_parts "$known" $needed_tests || lacks=1
     names="$(echo "$*" | tr ' ' '|')"
-    ctest --test-dir "$build" -L '^gpu$' -R "^(${names:-.*})\$" --output-on-failure --no-tests=error \
-        ${all_s:+--stop-time "$(date -d "@$((began_all + all_s))" +%T)"} --output-log "$said" 2>&1 ||
-        failed=1
+    : >"$said"
+    rm -f "$build/Testing/Temporary/LastTest.log"
+    limited_to "" ctest --test-dir "$build" -L '^gpu$' -R "^(${names:-.*})\$" --output-on-failure --no-tests=error \
+        ${all_s:+--stop-time "$(date -d "@$((began_all + all_s - 5))" +%T)"} \
+        --output-log "$said" 2>&1 || failed=1
     list_left_out "$build/Testing/Temporary/LastTest.log"
     without="$(list_without_time "$said" ${*:-$known})"
     [ -z "$without" ] || echo "$without"
@@ -194,7 +221,7 @@ sanitize() { # sanitize <tool> <program> [<arguments>]
     limited compute-sanitizer --tool "$tool" --error-exitcode 1 --check-exit-code no \
         --print-limit 50 --launch-timeout 60 \
         $([ "$tool" != memcheck ] || echo --leak-check full) --target-processes all \
-        sh -c 'verdict="$1"; shift; "$@"; echo $? >"$verdict"' sh "$build/verdict" "$@" </dev/null &&
+        sh -c 'verdict="$1"; shift; "$@"; echo $? >"$verdict"' sh "$build/verdict" "$@" &&
         [ "$(cat "$build/verdict")" = 0 ]
 }
 
@@ -269,12 +296,14 @@ run_step() { # run_step <step> [<parts>]
 # a pipe, which what a killed test has left behind could hold open.
 begin_report() {
     mkdir -p "$build"
+    rm -f "$build/make.log" # another build's
     [ $# -gt 0 ] || rm -f "$report"
     : >>"$report"
-    tail --pid=$$ -n 0 -f "$report" &
+    first=$(($(wc -c <"$report") + 1)) # what is there when tail begins may be more
+    tail --pid=$$ -c "+$first" -f "$report" &
     shower=$!
     trap 'sleep 1; kill $shower' EXIT
-    trap 'exit 1' HUP INT TERM
+    trap stop HUP INT TERM
     exec >>"$report" 2>&1
     echo "zero on a GPU, $(date -u '+%Y-%m-%d %H:%M') UTC: ${*:-all}"
 }
