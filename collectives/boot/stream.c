@@ -360,6 +360,7 @@ zero_result mesh_receive(int fd, struct mesh_header *header, size_t most, uint64
         return result;
     char text[BOOT_TEXT_BYTES + 1] = "";
     mesh_receive_bytes(fd, text, header->length, deadline_ns, NULL);
+    mesh_clean(text, sizeof text); // it goes to logs, and there to terminals
     return zero_fail(error, base_failure_of(header->result, ZERO_E_PEER), "%s", text);
 }
 

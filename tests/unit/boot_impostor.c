@@ -29,7 +29,7 @@ static struct table right_table(int pid)
         struct mesh_entry *entry = &table.entries[rank];
         *entry = (struct mesh_entry){.address = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1},
                                      .pid = pid + 2 - rank};
-        entry->port = rank > 0 ? 60000U + (uint32_t)rank : 0;
+        entry->port = (uint32_t)rank; // nobody is to call that
         snprintf(entry->host, sizeof entry->host, "node%d", rank);
     }
     return table;
@@ -91,7 +91,7 @@ static void deceive(struct deceived *deceived)
     mesh_ranks_begin(&deceived->ranks, ipv4, 30000);
     deceived->listener = mesh_ranks_usurp(&deceived->ranks);
     mesh_ranks_start(&deceived->ranks, &(struct mesh_role){.rank = 2, .world = 4});
-    deceived->fd = mesh_ranks_take_call(deceived->listener);
+    deceived->fd = mesh_ranks_take_call(&deceived->ranks, deceived->listener);
     assert_int_equal(mesh_receive(deceived->fd, &header, sizeof *hello, deadline, NULL), ZERO_OK);
     assert_int_equal(mesh_receive_bytes(deceived->fd, hello, sizeof *hello, deadline, NULL),
                      ZERO_OK);
@@ -136,12 +136,23 @@ static void a_table_that_cannot_be_is_refused(void **state)
     hear_table(terminal_name, "no printable name of rank 0's host");
     hear_table(name_with_more, "no printable name of rank 3's host");
     hear_table(no_port, "that rank 3 (host node3) listens at port 0");
-    hear_table(great_port, "that rank 1 (host node1) listens at port 125537");
+    hear_table(great_port, "that rank 1 (host node1) listens at port 65537");
     hear_table(no_process, "that rank 0 (host node0) is process -1");
     hear_table(other_process, "that this rank is process ");
     hear_table(no_address, "no address of rank 1 (host node1)");
     hear_table(any_address, "no address of rank 3 (host node3)");
-    hear_table(one_place, "that ranks 1 and 3 listen at one port, 60001");
+    hear_table(one_place, "that ranks 1 and 3 listen at one port, 1");
+}
+
+// A CSI of one byte.
+static void why_rank_0_gives_up_is_printable(void **state)
+{
+    (void)state;
+    struct deceived deceived;
+    deceive(&deceived);
+    mesh_send_failure(deceived.fd, ZERO_E_LIMIT, "gone\233[2J");
+    end(&deceived);
+    boot_ranks_expect(&deceived.ranks.set, 0, ZERO_E_LIMIT, "gone?[2J", NULL);
 }
 
 /* ------------------------------------------------------------------ who calls */
@@ -188,6 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_table_that_cannot_be_is_refused),
+        cmocka_unit_test(why_rank_0_gives_up_is_printable),
         cmocka_unit_test(silent_callers_hold_up_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

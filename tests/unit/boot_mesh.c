@@ -336,7 +336,7 @@ static void a_stranger_in_place_of_rank_0_is_noticed(void **state)
     mesh_ranks_begin(&ranks, ipv4, 30000);
     const int listener = mesh_ranks_usurp(&ranks);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
-    const int fd = mesh_ranks_take_call(listener);
+    const int fd = mesh_ranks_take_call(&ranks, listener);
     say(fd, "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", 32);
     mesh_ranks_end(&ranks);
     boot_ranks_expect(&ranks.set, 0, ZERO_E_INVALID, "it is no rank of zero", "the test");
@@ -353,8 +353,8 @@ static void a_rank_that_comes_at_a_bad_time_calls_again(void **state)
     mesh_ranks_begin(&ranks, ipv4, 30000);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
     const int listener = mesh_ranks_usurp(&ranks);
-    close(mesh_ranks_take_call(listener));
-    const int fd = mesh_ranks_take_call(listener);
+    close(mesh_ranks_take_call(&ranks, listener));
+    const int fd = mesh_ranks_take_call(&ranks, listener);
     mesh_send_failure(fd, ZERO_E_TIMEOUT, "it did not introduce itself within 2 s");
     close(listener);
     close(fd);
@@ -387,7 +387,7 @@ static void hear_stranger(const void *bytes, size_t length, zero_result result, 
     mesh_ranks_begin(&ranks, ipv4, 30000);
     const int listener = mesh_ranks_usurp(&ranks);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
-    const int fd = mesh_ranks_take_call(listener);
+    const int fd = mesh_ranks_take_call(&ranks, listener);
     send(fd, bytes, length, MSG_NOSIGNAL);
     mesh_ranks_end(&ranks);
     boot_ranks_expect(&ranks.set, 0, result, part, "the test");

@@ -5,6 +5,7 @@
 #include "collectives/boot/stream.h"
 #include "tests/unit/port.h"
 
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -136,10 +137,15 @@ int mesh_ranks_usurp(const struct mesh_ranks *ranks)
     return listener;
 }
 
-int mesh_ranks_take_call(int listener)
+int mesh_ranks_take_call(const struct mesh_ranks *ranks, int listener)
 {
+    struct pollfd pollfd = {.fd = listener, .events = POLLIN};
+    const uint64_t deadline = base_clock_ns() + ranks->set.patience_ns;
     int fd = -1;
-    while (fd < 0)
+    while (fd < 0) {
+        assert_true(base_clock_ns() < deadline);
+        poll(&pollfd, 1, 100);
         assert_int_equal(mesh_accept(&fd, listener, NULL), ZERO_OK);
+    }
     return fd;
 }

@@ -38,7 +38,7 @@ void mesh_ranks_end(struct mesh_ranks *ranks);
 int mesh_ranks_call(const struct mesh_ranks *ranks);
 /** Listens in place of rank 0. */
 int mesh_ranks_usurp(const struct mesh_ranks *ranks);
-/** Takes the next call. */
-int mesh_ranks_take_call(int listener);
+/** Takes the next call, which comes in the patience of the set. */
+int mesh_ranks_take_call(const struct mesh_ranks *ranks, int listener);
 
 #endif
