@@ -9,6 +9,7 @@
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -101,12 +102,16 @@ static struct said right_table(const struct session *session, const struct mesh_
     return said;
 }
 
+static void damage_byte(struct session *session, void *memory, size_t bytes)
+{
+    unsigned char *byte = (unsigned char *)memory + roll(session, (uint32_t)bytes);
+    *byte ^= (unsigned char)(1 + roll(session, 255));
+}
+
 /** Some bytes of a table, but for those that lead out of this host. */
 static void damage_table(struct session *session, struct said *said)
 {
     struct mesh_entry *entry = &said->entries[roll(session, WORLD)];
-    unsigned char *rest = (unsigned char *)&entry->port;
-    const size_t bytes = sizeof *entry - offsetof(struct mesh_entry, port);
     static const uint32_t edges[] = {0, 1, 65535, 65536, INT32_MAX, UINT32_MAX};
     switch (roll(session, 6)) {
     case 0:
@@ -125,18 +130,18 @@ static void damage_table(struct session *session, struct said *said)
         *entry = said->entries[roll(session, WORLD)];
         return;
     default:
-        rest[roll(session, (uint32_t)bytes)] ^= (unsigned char)(1 + roll(session, 255));
+        damage_byte(session, &entry->port, sizeof *entry - offsetof(struct mesh_entry, port));
     }
 }
 
 static void damage(struct session *session, struct said *said)
 {
-    unsigned char *header = (unsigned char *)&said->header;
-    session->damaged = true;
+    const struct said right = *said;
     if (roll(session, 8) == 0)
-        header[roll(session, sizeof said->header)] ^= (unsigned char)(1 + roll(session, 255));
+        damage_byte(session, &said->header, sizeof said->header);
     for (uint32_t n = roll(session, 3); n > 0; n--)
         damage_table(session, said);
+    session->damaged = memcmp(said, &right, sizeof right) != 0;
 }
 
 static void say(int fd, enum mesh_type type)
@@ -155,6 +160,19 @@ static int call_guest(const struct said *said, int port)
     return fd;
 }
 
+/** Takes the guest's call; -1: it has not called in time. */
+static int take_call(int listener, uint64_t deadline)
+{
+    struct pollfd pollfd = {.fd = listener, .events = POLLIN};
+    int fd = -1;
+    while (fd < 0 && base_clock_ns() < deadline) {
+        poll(&pollfd, 1, 100);
+        if (mesh_accept(&fd, listener, NULL))
+            break;
+    }
+    return fd;
+}
+
 /** Plays the others until the guest is connected to all, or has hung up. */
 static void be_others(struct session *session)
 {
@@ -163,10 +181,9 @@ static void be_others(struct session *session)
         struct mesh_hello hello;
     } heard;
     const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
-    int fd = -1;
-    while (fd < 0)
-        if (mesh_accept(&fd, session->listener, NULL))
-            return;
+    int fd = take_call(session->listener, deadline);
+    if (fd < 0)
+        return;
     if (!mesh_receive_bytes(fd, &heard, sizeof heard, deadline, NULL)) {
         struct said said = right_table(session, &heard.hello);
         if (session->seed > 0)
