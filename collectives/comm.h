@@ -244,9 +244,10 @@ zero_dtype coll_accumulator_dtype(zero_dtype dtype);
  * One tile of a reduce-scatter's result while it is still in cache: elements first .. first+count-1
  * of the owner's span (first relative to the span), complete for this request. first and count are
  * multiples of 1,024 but for the end of the span. Called in ascending order, from within whatever
- * call makes progress, with the floating-point environment at its default; it must not call the
- * communicator. sum is in the accumulator's type, not necessarily where the accumulator is. With a
- * sum_group: of the call with `last` only.
+ * call makes progress, with the floating-point environment at its default; it must not call any
+ * communicator of the family: pieces that were asked for ahead are kept for this request. sum is in
+ * the accumulator's type, not necessarily where the accumulator is. With a sum_group: of the call
+ * with `last` only.
  */
 typedef void (*coll_tile_fn)(void *user, size_t first, size_t count, const void *sum);
 
@@ -261,9 +262,10 @@ struct coll_contributions {
 
 /**
  * Takes a tile over, sums and all: called like the tile function, of larger tiles, before they are
- * summed, with the memory of peers as it lies there. Returns how many elements it took, `count` or
- * a multiple of 1,024: they are written to no accumulator and shown to nobody. With the rest goes
- * on what would have happened without this function. Never called with a sum_group.
+ * summed, with the memory of peers as it lies there, and under the same condition. Returns how many
+ * elements it took, `count` or a multiple of 1,024: they are written to no accumulator and shown to
+ * nobody. With the rest goes on what would have happened without this function. Never called with a
+ * sum_group.
  */
 typedef size_t (*coll_take_fn)(void *user, size_t first, size_t count,
                                const struct coll_contributions *from);

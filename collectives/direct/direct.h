@@ -280,7 +280,8 @@ zero_result coll_direct_view(struct coll_comm *comm, const struct coll_request *
 
 /** Asks the owners for what the next view of each of the ranks 0 .. contributors-1 will show, so
  * that it is on its way while what they show now is worked on. All of them show that: a request
- * that waits for a piece holds up nobody by one that it has no use for yet. *Local.* */
+ * that waits for a piece holds up nobody by one that it has no use for yet. What works on it calls
+ * no communicator of the family, whose requests might want what is kept for this one. *Local.* */
 void coll_direct_view_ahead(struct coll_comm *comm, const struct coll_request *request,
                             int contributors, size_t first_byte, size_t bytes);
 
