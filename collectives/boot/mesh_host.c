@@ -5,7 +5,6 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/fault.h"
 #include "base/text.h"
 
 #include <arpa/inet.h>
