@@ -302,6 +302,12 @@ zero_result off_slots_void_older(struct off_slots *slots, struct base_error *err
     return slots->current < 0 ? ZERO_OK : wipe_record(slots, 1 - slots->current, error);
 }
 
+zero_result off_slots_give_up(struct off_slots *slots, struct base_error *error)
+{
+    const bool lost = slots->older_whole && !slots->current_counts;
+    return lost ? off_slots_void_older(slots, error) : ZERO_OK;
+}
+
 // The entry of a tile in the record that was read. What is none is damage, whatever its checksum.
 static zero_result read_entry(const struct off_slots *slots, size_t tile, size_t payload_bytes,
                               struct entry *entry, struct base_error *error)

@@ -99,6 +99,10 @@ zero_result off_slots_clear(struct off_slots *slots, struct base_error *error);
  */
 zero_result off_slots_void_older(struct off_slots *slots, struct base_error *error);
 
+/** Before tiles are written: the same where the current record does not count, and what is written
+ * would damage one that may. Once; elsewhere nothing. */
+zero_result off_slots_give_up(struct off_slots *slots, struct base_error *error);
+
 /** The file, for reads and writes. */
 const struct off_file *off_slots_file(const struct off_slots *slots);
 

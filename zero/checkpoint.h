@@ -37,10 +37,12 @@
  * what zero_load() has loaded, is a recovery point: when the processes die, and be it in the middle
  * of the next step, or of the next zero_load(), the job that is started again on this host, or each
  * rank on its own, with the same model, configuration and number of ranks, comes back at it by
- * zero_resume(), without a checkpoint. What is attached comes back as it was when the step ended;
- * what is attached after zero_commit() has room for 64 KiB in all. With config.offload_params and
- * offload_grads working copies and sums of gradients are in further files, without names: they
- * follow from the state, and the job may come back with either of them elsewhere than before.
+ * zero_resume(), without a checkpoint; but a zero_resume() that finds that what it has loaded is
+ * not what was saved gives the point up, and then loads the one before. What is attached comes back
+ * as it was when the step ended; what is attached after zero_commit() has room for 64 KiB in all.
+ * With config.offload_params and offload_grads working copies and sums of gradients are in further
+ * files, without names: they follow from the state, and the job may come back with either of them
+ * elsewhere than before.
  *
  * The files are removed by zero_close(), unless some rank has failed or aborted, or the job was
  * asked to stop (zero_stop_requested()) and so is to be started again, or has neither come back at

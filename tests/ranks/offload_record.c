@@ -203,6 +203,48 @@ static void what_is_half_loaded_over_is_none(void **state)
     }
 }
 
+// Has 40 tiles, which is more than there are buffers.
+static const struct toy_tensor long_tensor = {.name = "long", .slices = 1, .numel = 200000};
+static const struct toy toy_long = {
+    .tensors = &long_tensor,
+    .tensor_count = 1,
+    .unit_count = 1,
+    .micro_batches = 2,
+    .dtype = ZERO_F32,
+};
+
+// The first one takes up a checkpoint whose values cannot be looked at, then the one before, and
+// dies when it has written some tiles of that: nobody takes what they are written over for a step.
+static bool load_twice_over_it(struct team_rank *rank, void *user)
+{
+    const struct job *job = user;
+    const char *saved = temporary_path(&directory, "saved");
+    configure(&rank->config);
+    put_state_into_files(&rank->config);
+    if (!toy_open(rank, &toy_long))
+        return false;
+    if (job->life > 0) {
+        TEAM_FAILS(rank, zero_resume(rank->z, NULL, NULL, NULL), ZERO_NOT_FOUND,
+                   "no recovery point");
+        return true;
+    }
+    if (!toy_train(rank, &toy_long, 1) || !saved_now(rank, saved, NULL) ||
+        !toy_train(rank, &toy_long, 1) || !saved_now(rank, saved, NULL) ||
+        !toy_train(rank, &toy_long, 1) || !saved_fault(rank, "offload.read@1,offload.write@44"))
+        return false;
+    TEAM_FAILS(rank, zero_resume(rank->z, saved, NULL, NULL), ZERO_E_CORRUPT, "writing ");
+    return true;
+}
+
+static void what_a_second_load_is_written_over_is_none(void **state)
+{
+    (void)state;
+    for (struct job job = {.in_files = true}; job.life < 2; job.life++) {
+        assert_true(team_run("self", 1, load_twice_over_it, &job));
+        base_fault_set(NULL, NULL);
+    }
+}
+
 /* ------------------------------------------------------------------ whose they are */
 
 static bool leave_a_step(struct team_rank *rank, void *user)
@@ -269,6 +311,7 @@ int main(void)
         TEST(what_is_frozen_stays_so),
         TEST(skips_in_a_row_are_counted_on),
         TEST(what_is_half_loaded_over_is_none),
+        TEST(what_a_second_load_is_written_over_is_none),
         TEST(another_configuration_is_another_job),
         TEST(one_rank_that_failed_counts_as_the_others),
     };

@@ -243,6 +243,31 @@ static void what_counts_is_kept(void **state)
     }
 }
 
+// Tiles that are written behind a record that does not count would go to the places of one that
+// does: that is void first. Behind one that counts both are kept.
+static void what_is_written_over_is_void(void **state)
+{
+    (void)state;
+    struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_slots *slots;
+    int recorded;
+    config.counts = all_but_two;
+    for (uint64_t second = 2; second <= 3; second++) {
+        ok(open_slots(&slots, &config, &recorded));
+        ok(off_slots_give_up(slots, &failure));
+        ok(off_slots_record(slots, 1, NULL, 0, &failure));
+        ok(off_slots_give_up(slots, &failure));
+        ok(off_slots_record(slots, second, NULL, 0, &failure));
+        ok(off_slots_give_up(slots, &failure));
+        write_a_tile(slots);
+        off_slots_close(slots, false);
+        ok(open_slots(&slots, &config, &recorded));
+        assert_int_equal(recorded, second == 2 ? 1 : 2);
+        assert_int_equal(off_slots_step(slots, 0), second);
+        off_slots_close(slots, true);
+    }
+}
+
 // A record that was taken back is no longer before the one that takes its place.
 static void what_was_taken_back_is_not_kept(void **state)
 {
@@ -333,6 +358,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(damage_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_does_not_count_is_no_reason, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_counts_is_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_written_over_is_void, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_was_taken_back_is_not_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_identity_is_no_reason, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_record_may_be_large, set_up, tear_down),

@@ -122,6 +122,9 @@ zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng
     zero_result r = ZERO_OK;
     if (writes(access))
         r = eng_tier_leave_point(z, error);
+    // A load that was no good has recorded a beginning, and the step is the record before it.
+    if (!r && writes(access))
+        r = off_slots_give_up(tier->slots, error);
     if (r || count == 0)
         return r;
     tier->up = true;
