@@ -33,8 +33,7 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
     };
 }
 
-/** Bytes of the transport, on every rank alike. */
-static size_t transport_bytes(const zero_ctx *z)
+size_t eng_budget_transport(const zero_ctx *z)
 {
     struct coll_counters counters = {.memory_bytes =
                                          coll_memory_needed(z->config.transport, z->config.world)};
@@ -44,10 +43,12 @@ static size_t transport_bytes(const zero_ctx *z)
 }
 
 /** `once`: bytes that are given back when all else is allocated. */
-static void count_peaks(const zero_ctx *z, int rank, size_t once, struct eng_need *need)
+static void count_peaks(const zero_ctx *z, int rank, size_t transport, size_t once,
+                        struct eng_need *need)
 {
     const size_t compared = eng_commit_bytes(z), decided = eng_updater_bytes(z);
-    const size_t before = need->rows[ENG_FOR_TRANSPORT] + (compared > decided ? compared : decided);
+    // By which devices meet is not there yet.
+    const size_t before = transport + (compared > decided ? compared : decided);
     need->peaks[ENG_PEAK_COMMIT] = before > need->total + once ? before : need->total + once;
     need->peaks[ENG_PEAK_STEP] = need->total;
     need->peaks[ENG_PEAK_SAVE] = need->total + eng_export_bytes(z, rank);
@@ -58,7 +59,7 @@ static void count_peaks(const zero_ctx *z, int rank, size_t once, struct eng_nee
 static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
                              struct eng_plan *plan, struct base_error *error)
 {
-    const size_t transport = transport_bytes(z);
+    const size_t transport = eng_budget_transport(z);
     struct eng_tier_needs tier = {.tiles = 0};
     struct eng_device_tiles_needs tiles = {.device = 0};
     for (int rank = 0; rank < z->config.world; rank++) {
@@ -92,7 +93,7 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
         eng_need_count(&need, &placement, &extra);
         need.saving = z->save ? 0 : eng_save_bytes(z, rank, &tier);
         need.loading = eng_load_bytes(z, rank);
-        count_peaks(z, rank, eng_device_once(z, &placement), &need);
+        count_peaks(z, rank, transport, eng_device_once(z, &placement), &need);
         eng_placement_free(&placement);
         eng_plan_add(plan, rank, &need, rank == z->config.rank);
     }
@@ -106,6 +107,26 @@ zero_result eng_budget_make(zero_ctx *z, struct base_error *error)
     if (!r)
         r = eng_plan_begin(&z->plan, z->config.world, error);
     return r ? r : add_ranks(z, &limits, &z->plan, error);
+}
+
+zero_result eng_budget_unmeasured(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_limits limits = limits_of(z, z->config.stage, z->config.shared);
+    struct eng_plan plan;
+    z->updater.uncounted = true;
+    zero_result r = eng_plan_begin(&plan, z->config.world, error);
+    if (!r)
+        r = add_ranks(z, &limits, &plan, error);
+    if (r) {
+        eng_plan_free(&plan);
+        return r;
+    }
+    plan.disk = z->plan.disk;
+    plan.fit = z->plan.fit;
+    plan.gpu_fit = z->plan.gpu_fit;
+    eng_plan_free(&z->plan);
+    z->plan = plan;
+    return ZERO_OK;
 }
 
 /** The plan of what is placed and of the tables that are needed now, with its text. */

@@ -292,9 +292,8 @@ static zero_result hand_over_plan(zero_ctx *z, struct base_error *error)
 static zero_result only_plan(zero_ctx *z)
 {
     struct base_error error = {0};
-    eng_fit_look(z);
-    zero_result r = ZERO_OK;
-    if (z->plan.fit.verdict != ENG_FITS_NOT)
+    zero_result r = eng_fit_look(z, &error);
+    if (!r && z->plan.fit.verdict != ENG_FITS_NOT)
         r = eng_tier_probe(z, &z->plan.disk, &error);
     if (!r)
         r = eng_budget_write(z, &z->plan, &error);

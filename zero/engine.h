@@ -407,6 +407,9 @@ size_t eng_commit_bytes(const zero_ctx *z);
 
 /** This rank's placement, and what each rank needs. */
 zero_result eng_budget_make(zero_ctx *z, struct base_error *error);
+/** Makes the plan again, before it is written, without eng_updater_bytes(), or it stays. */
+zero_result eng_budget_unmeasured(zero_ctx *z, struct base_error *error);
+size_t eng_budget_transport(const zero_ctx *z); /**< bytes, on every rank alike */
 /** Collective: makes the plan again, with the tables that are needed now, unless `error` has a
  * failure. On any rank's failure all of them keep the plan they have: see eng_agree(). */
 zero_result eng_budget_renew(zero_ctx *z, const char *call, struct base_error *error);
@@ -427,8 +430,10 @@ zero_result eng_budget_configured(const zero_ctx *z, const struct eng_config *co
 zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct base_error *error);
 /** The same of what a checkpoint takes while it is loaded. *Local.* */
 zero_result eng_fit_load(const zero_ctx *z, struct base_error *error);
-/** Fills z->plan.fit and .gpu_fit by what this process finds; waits for nobody. */
-void eng_fit_look(zero_ctx *z);
+/** Fills z->plan.fit and .gpu_fit by what this process finds; waits for nobody. What deciding who
+ * updates takes is left out of a plan that would not fit with it: it is not done then.
+ * ZERO_E_NOMEM. */
+zero_result eng_fit_look(zero_ctx *z, struct base_error *error);
 /** Collective: the same verdict on all ranks. ZERO_E_NOMEM: it does not fit; the last error says
  * on which rank and why. Nothing has been allocated. */
 zero_result eng_fit_agree(zero_ctx *z);

@@ -174,65 +174,110 @@ static void judge(zero_ctx *z, const struct demand *demand)
         explain(z, fit);
 }
 
-void eng_fit_look(zero_ctx *z)
+/** What a rank tells the others: which control group of which host limits it, and how many bytes
+ * it is about to take. */
+struct told {
+    uint64_t group, bytes;
+};
+
+static bool is_here(const zero_ctx *z, int rank)
 {
-    // Whoever starts the ranks will do so where this process is, all of them or so many.
-    const int here = z->config.local_world;
-    z->plan.fit.host_ranks = here ? here : z->config.world;
-    const struct demand demand = {
-        .host = host_demand(z), .group = host_demand(z), .addresses = addresses(z)};
-    base_memory_limits(&z->plan.fit.host, "");
-    judge(z, &demand);
-    eng_gpu_fit_look(z);
+    return strcmp(coll_host(z->comm, rank), coll_host(z->comm, z->config.rank)) == 0;
 }
 
-static void count_host(zero_ctx *z)
+static int ranks_here(const zero_ctx *z)
 {
-    const char *mine = coll_host(z->comm, z->config.rank);
-    z->plan.fit.host_ranks = 0;
+    int here = 0;
     for (int rank = 0; rank < z->config.world; rank++)
-        z->plan.fit.host_ranks += strcmp(coll_host(z->comm, rank), mine) == 0;
+        here += is_here(z, rank);
+    return here;
 }
 
-/** Who is limited by the same control group as this rank needs memory beside it. */
-static zero_result group_demand(zero_ctx *z, uint64_t *bytes, struct base_error *error)
+/** Collective; to be freed also after a failure. */
+static zero_result tell(zero_ctx *z, const char *group, uint64_t bytes, struct told **all,
+                        struct base_error *error)
 {
     const size_t world = (size_t)z->config.world;
-    const char *group = z->plan.fit.host.group;
     const char *host = coll_host(z->comm, z->config.rank);
-    const uint64_t mine = base_hash64(group, strlen(group), base_hash64(host, strlen(host), 0));
-    uint64_t *all = base_calloc(world, sizeof *all);
-    if (!all) { // the others wait for it
+    const struct told mine = {
+        .group = base_hash64(group, strlen(group), base_hash64(host, strlen(host), 0)),
+        .bytes = bytes};
+    *all = base_calloc(world, sizeof **all);
+    if (!*all) { // the others wait for it
         zero_fail(error, ZERO_E_NOMEM, "no memory to compare %zu control groups", world);
         coll_abort(z->comm, error->result, error->message);
         return error->result;
     }
-    zero_result r = coll_exchange(z->comm, &mine, sizeof mine, all);
-    if (r)
-        r = eng_comm_failed(z, r);
-    size_t others = 0;
-    *bytes = 0;
-    for (size_t rank = 0; !r && rank < world; rank++) {
-        others += all[rank] != mine;
-        *bytes += all[rank] == mine ? z->plan.ranks[rank] : 0;
+    const zero_result r = coll_exchange(z->comm, &mine, sizeof mine, *all);
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}
+
+static bool in_group(const zero_ctx *z, const struct told *all, int rank)
+{
+    return all[rank].group == all[z->config.rank].group;
+}
+
+/** Who is limited by the same control group as this rank needs memory beside it. */
+static uint64_t group_demand(zero_ctx *z, const struct told *all)
+{
+    int together = 0;
+    uint64_t bytes = 0;
+    for (int rank = 0; rank < z->config.world; rank++) {
+        together += in_group(z, all, rank);
+        bytes += in_group(z, all, rank) ? z->plan.ranks[rank] : 0;
     }
-    if (others == 0)
-        *bytes = host_demand(z);
-    z->plan.fit.group_ranks = (int)(world - others);
-    base_free(all);
+    z->plan.fit.group_ranks = together;
+    return together == z->config.world ? host_demand(z) : bytes;
+}
+
+/** By the plan there is; `all` NULL: of ranks that are not there. */
+static void judge_plan(zero_ctx *z, const struct told *all)
+{
+    const struct demand demand = {.host = host_demand(z),
+                                  .group = all ? group_demand(z, all) : host_demand(z),
+                                  .addresses = addresses(z)};
+    struct eng_fit *fit = &z->plan.fit;
+    *fit->source = *fit->reason = '\0';
+    judge(z, &demand);
+}
+
+/** What only measuring takes makes nothing not fit: it is not done where there is no room for it,
+ * and after it has been done it is given back. */
+static zero_result judge_fairly(zero_ctx *z, const struct told *all, struct base_error *error)
+{
+    judge_plan(z, all);
+    if (z->plan.fit.verdict != ENG_FITS_NOT || eng_updater_bytes(z) == 0)
+        return ZERO_OK;
+    const zero_result r = eng_budget_unmeasured(z, error);
+    if (!r)
+        judge_plan(z, all);
+    return r;
+}
+
+zero_result eng_fit_look(zero_ctx *z, struct base_error *error)
+{
+    // Whoever starts the ranks will do so where this process is, all of them or so many.
+    const int here = z->config.local_world;
+    z->plan.fit.host_ranks = here ? here : z->config.world;
+    base_memory_limits(&z->plan.fit.host, "");
+    const zero_result r = judge_fairly(z, NULL, error);
+    if (!r)
+        eng_gpu_fit_look(z);
     return r;
 }
 
 zero_result eng_fit_agree(zero_ctx *z)
 {
     struct base_error error = {0};
-    count_host(z);
-    struct demand demand = {.host = host_demand(z), .addresses = addresses(z)};
+    struct told *all;
+    z->plan.fit.host_ranks = ranks_here(z);
     base_memory_limits(&z->plan.fit.host, "");
-    zero_result r = group_demand(z, &demand.group, &error);
+    zero_result r = tell(z, z->plan.fit.host.group, 0, &all, &error);
+    if (!r)
+        judge_fairly(z, all, &error); // the others wait for what comes next, come what may
+    base_free(all);
     if (r)
         return error.result ? eng_fail_from(z, &error) : r;
-    judge(z, &demand);
     if (z->plan.fit.verdict == ENG_FITS_NOT)
         zero_fail(&error, disk_fits(&z->plan) ? ZERO_E_NOMEM : ZERO_E_LIMIT, "%s",
                   z->plan.fit.reason);
@@ -243,6 +288,48 @@ zero_result eng_fit_agree(zero_ctx *z)
     if (of_gpu.result && !error.result)
         error = of_gpu;
     return eng_agree(z, &error, "zero_commit");
+}
+
+/** What is asked for where this rank is. */
+static struct demand demand_told(const zero_ctx *z, const struct told *all)
+{
+    struct demand demand = {.addresses = all[z->config.rank].bytes};
+    for (int rank = 0; rank < z->config.world; rank++) {
+        demand.host += is_here(z, rank) ? all[rank].bytes : 0;
+        demand.group += in_group(z, all, rank) ? all[rank].bytes : 0;
+    }
+    if (z->config.team)
+        demand.addresses = demand.host;
+    return demand;
+}
+
+/** A limit that is given has to hold the transport, too, which what is found is without. */
+static void judge_before(const zero_ctx *z, const struct demand *demand, struct eng_fit *fit)
+{
+    const uint64_t given = (uint64_t)z->config.memory_limit;
+    const uint64_t used = (uint64_t)ranks_here(z) * eng_budget_transport(z);
+    if (z->config.memory_limit == 0)
+        return;
+    if (z->config.memory_limit == ENG_KEY_AUTO)
+        consider_found(fit, demand);
+    else
+        consider(fit, given, base_memory_left(given, used), demand->host, "memory_limit");
+    fit->verdict = !*fit->source || fit->needed <= fit->left ? ENG_FITS : ENG_FITS_NOT;
+}
+
+zero_result eng_fit_before(zero_ctx *z, uint64_t mine, struct eng_fit *fit,
+                           struct base_error *error)
+{
+    struct told *all;
+    *fit = (struct eng_fit){.verdict = ENG_FITS_UNCHECKED};
+    base_memory_limits(&fit->host, "");
+    const zero_result r = tell(z, fit->host.group, mine, &all, error); // limits may differ
+    if (!r) {
+        const struct demand demand = demand_told(z, all);
+        judge_before(z, &demand, fit);
+    }
+    base_free(all);
+    return r;
 }
 
 /** Whether there is that much more than is allocated, on all ranks and on this one, with which all

@@ -89,24 +89,24 @@ static zero_result settle_by_settings(zero_ctx *z)
     return settle(z, false);
 }
 
-/** Takes what is not there for a reason; any other failure is one. */
-static zero_result say_missing(struct eng_updater *updater, zero_result result,
-                               const struct base_error *inner, struct base_error *error)
+/** Whether the device can run the kernels, which the host's way has no need of: no room for them is
+ * a reason for it, too. */
+static zero_result try_kernels(zero_ctx *z, struct base_error *error)
 {
-    if (result == ZERO_E_UNSUPPORTED)
-        say(updater, inner->message);
-    return result && result != ZERO_E_UNSUPPORTED ? zero_fail(error, result, "%s", inner->message)
-                                                  : ZERO_OK;
+    struct base_error inner = {0};
+    const zero_result r = eng_device_can_update(z, &inner);
+    if (r && r != ZERO_E_UNSUPPORTED && r != ZERO_E_NOMEM)
+        return zero_fail(error, r, "%s", inner.message);
+    if (r)
+        say(&z->updater, inner.message);
+    return ZERO_OK;
 }
 
-/** What rules the device out as it is here; a transport that was given has to work. */
-static zero_result try_device(zero_ctx *z, int ranks, struct base_error *error)
+/** How ranks would move what the device updates; a transport that was given has to work. */
+static zero_result try_moves(zero_ctx *z, int ranks, struct base_error *error)
 {
     struct eng_updater *updater = &z->updater;
     struct base_error inner = {0};
-    zero_result r = eng_device_can_update(z, &inner);
-    if (r)
-        return say_missing(updater, r, &inner, error);
     if (z->config.over_nccl)
         return eng_device_can_move(z, error);
     if (z->config.world == 1)
@@ -117,8 +117,10 @@ static zero_result try_device(zero_ctx *z, int ranks, struct base_error *error)
                  z->config.device_number);
         return ZERO_OK;
     }
-    r = eng_device_can_move(z, &inner);
-    return say_missing(updater, r, &inner, error);
+    const zero_result r = eng_device_can_move(z, &inner);
+    if (r == ZERO_E_UNSUPPORTED)
+        say(updater, inner.message);
+    return r && r != ZERO_E_UNSUPPORTED ? zero_fail(error, r, "%s", inner.message) : ZERO_OK;
 }
 
 /** What both ways take of the GPU, of which one has not that much. */
@@ -134,18 +136,29 @@ static void tell_room(struct eng_updater *updater, int number, const struct eng_
              eng_human(ways->host.needed, host));
 }
 
-/** What measuring takes of the GPU, which has room for both ways. */
+/** What measuring takes of the GPU, which has room for both ways. It is given back before anything
+ * else is there, but until then the driver, too, takes some: a device that updates has to have room
+ * for both. */
 static void tell_probe(struct eng_updater *updater, int number, const struct eng_gpu_fit *fit)
 {
-    const uint64_t needed = (uint64_t)fit->ranks * eng_device_probe_bytes();
-    char free[32], probe[32];
-    if (fit->verdict == ENG_FITS_UNCHECKED || needed <= fit->free)
+    const uint64_t measured = (uint64_t)fit->ranks * eng_device_probe_bytes();
+    char free[32], needed[32], probe[32];
+    if (fit->verdict == ENG_FITS_UNCHECKED || fit->needed + measured <= fit->free)
         return;
     snprintf(updater->why, sizeof updater->why,
-             "GPU %d has %s free, and finding out how fast copies are takes %s of it", number,
-             eng_human(fit->free, free), eng_human(needed, probe));
+             "GPU %d has %s free, and %d rank%s would need %s there if it updated, beside %s to "
+             "find out how fast copies are",
+             number, eng_human(fit->free, free), fit->ranks, fit->ranks > 1 ? "s" : "",
+             eng_human(fit->needed, needed), eng_human(measured, probe));
 }
 
+static zero_result settle_by_kernels(zero_ctx *z, struct base_error *error)
+{
+    const zero_result r = try_kernels(z, error);
+    return r ? r : settle(z, false);
+}
+
+/** Looks when the kernels have been there: what the driver keeps of them is not free any more. */
 static zero_result settle_by_devices(zero_ctx *z, struct base_error *error)
 {
     const int number = z->config.device_number;
@@ -154,7 +167,7 @@ static zero_result settle_by_devices(zero_ctx *z, struct base_error *error)
     if (!r && ways.device.verdict == ENG_FITS_NOT)
         tell_room(&z->updater, number, &ways);
     else if (!r)
-        r = try_device(z, ways.device.ranks, error);
+        r = try_moves(z, ways.device.ranks, error);
     if (!r)
         r = settle(z, false);
     if (r || !z->config.undecided)
@@ -165,6 +178,28 @@ static zero_result settle_by_devices(zero_ctx *z, struct base_error *error)
     if (r || !z->config.undecided)
         return r;
     tell_probe(&z->updater, number, &ways.device);
+    return settle(z, false);
+}
+
+/** What measuring takes of the host, all its ranks at the same time. */
+static void tell_memory(struct eng_updater *updater, const struct eng_fit *fit)
+{
+    char needed[32], left[32], limit[32];
+    if (fit->verdict != ENG_FITS_NOT)
+        return;
+    snprintf(updater->why, sizeof updater->why,
+             "finding out how fast memory is takes %s of the host's, and %s are left of %s (%s)",
+             eng_human(fit->needed, needed), eng_human(fit->left, left),
+             eng_human(fit->limit, limit), fit->source);
+}
+
+static zero_result settle_by_memory(zero_ctx *z, struct base_error *error)
+{
+    struct eng_fit fit;
+    const zero_result r = eng_fit_before(z, eng_updater_bytes(z), &fit, error);
+    if (r)
+        return r;
+    tell_memory(&z->updater, &fit);
     return settle(z, false);
 }
 
@@ -205,7 +240,11 @@ zero_result eng_updater_decide(zero_ctx *z, struct base_error *error)
     if (z->config.plan)
         return r;
     if (!r && z->config.undecided)
+        r = settle_by_kernels(z, error);
+    if (!r && z->config.undecided)
         r = settle_by_devices(z, error);
+    if (!r && z->config.undecided)
+        r = settle_by_memory(z, error);
     if (!r && z->config.undecided)
         r = settle_by_speed(z, error);
     return r;
@@ -214,5 +253,5 @@ zero_result eng_updater_decide(zero_ctx *z, struct base_error *error)
 size_t eng_updater_bytes(const zero_ctx *z)
 {
     const bool open = z->config.undecided || eng_updater_measured(&z->updater);
-    return open ? eng_probe_bytes(base_pool_threads(z->pool)) : 0;
+    return open && !z->updater.uncounted ? eng_probe_bytes(base_pool_threads(z->pool)) : 0;
 }

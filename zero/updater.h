@@ -2,7 +2,8 @@
  * zero/updater.h: who updates state that is offloaded from a GPU to memory of the host, where that
  * is left to zero_commit() (offload_update=auto).
  *
- * Where only one way can be gone, or has room on every GPU, it is that. Else what each way cannot
+ * Where only one way can be gone, or has room on every GPU, it is that; where there is no room to
+ * measure, the host's. Else what each way cannot
  * be faster than is estimated: what moves between host and GPU, over what was measured both ways at
  * once, and what the host reads and writes, over what its threads copy, all ranks at the same time,
  * sums included, which one of them adds up; of what goes on side by side the longest. The same way
@@ -44,6 +45,7 @@ struct eng_updater {
     char why[512]; /**< not by seconds: for this reason; "" */
     struct eng_updater_rates rates;
     struct eng_updater_seconds seconds; /**< of the slowest rank */
+    bool uncounted; /**< the plan is without what measuring takes, with which it would not fit */
 };
 
 /** Whether there are rates and seconds. */
@@ -66,7 +68,17 @@ struct eng_updater_work eng_updater_work(const zero_ctx *z);
 /** Decides, where that is undecided and the ranks are there, with a layout that is made.
  * Collective. ZERO_E_NOMEM, ZERO_E_DEVICE; failures of others are fatal, and not in `error`. */
 zero_result eng_updater_decide(zero_ctx *z, struct base_error *error);
-/** Bytes of memory of the host that deciding takes, and gives back. */
+/** Bytes of memory of the host that deciding takes, and gives back, as the plan has them. */
 size_t eng_updater_bytes(const zero_ctx *z);
+
+/* ---- fit.c */
+
+struct eng_fit;
+
+/** Whether the host has so many bytes for this rank, and what the others ask for, before there is
+ * anything but the transport: verdict, and its numbers, of this rank. Collective. ZERO_E_NOMEM;
+ * failures of others are fatal, and not in `error`. */
+zero_result eng_fit_before(zero_ctx *z, uint64_t mine, struct eng_fit *fit,
+                           struct base_error *error);
 
 #endif

@@ -325,6 +325,13 @@ static struct memory make_memory(size_t bytes, int gpu)
     return (struct memory){made + pages - used, bytes, gpu};
 }
 
+void driver_keep(void)
+{
+    pthread_mutex_lock(&driver.mutex);
+    driver.loaded[entered()] = true;
+    pthread_mutex_unlock(&driver.mutex);
+}
+
 size_t driver_room(int gpu)
 {
     return driver.room[gpu] > 0 ? driver.room[gpu] : CUDA_DRIVER_ROOM;
@@ -332,7 +339,8 @@ size_t driver_room(int gpu)
 
 size_t driver_free(int gpu)
 {
-    size_t bytes = driver_room(gpu);
+    const size_t room = driver_room(gpu), kept = driver.loaded[gpu] ? driver.keeps : 0;
+    size_t bytes = kept < room ? room - kept : 0;
     for (int i = 0; i < MOST_MEMORIES; i++)
         if (driver.memories[i].gpu == gpu)
             bytes -= driver.memories[i].bytes < bytes ? driver.memories[i].bytes : bytes;

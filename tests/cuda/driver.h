@@ -35,6 +35,11 @@ typedef void (*cuda_driver_room_fn)(int gpu, size_t bytes);
 #define CUDA_DRIVER_SET_ROOM "cuda_driver_room"
 #define CUDA_DRIVER_ROOM ((size_t)1 << 36)
 
+/** Has each GPU keep so many bytes of it from when a module is loaded there next; 0, as at first:
+ * none. */
+typedef void (*cuda_driver_keeps_fn)(size_t bytes);
+#define CUDA_DRIVER_KEEPS "cuda_driver_keeps"
+
 /** Has a stream that the calling thread launches this kernel in call a function first, at the n-th
  * launch from here on, 0: at none. Returns how many the thread has made since it asked last. */
 typedef unsigned (*cuda_driver_before_fn)(const char *kernel, unsigned launch,

@@ -1,5 +1,7 @@
 #include "tests/cuda/driver_inner.h"
 
+#include <string.h>
+
 EXPORTED void cuda_driver_fail(const char *function, int status)
 {
     pthread_mutex_lock(&driver.mutex);
@@ -27,6 +29,14 @@ EXPORTED void cuda_driver_room(int gpu, size_t bytes)
 {
     pthread_mutex_lock(&driver.mutex);
     driver.room[gpu] = bytes;
+    pthread_mutex_unlock(&driver.mutex);
+}
+
+EXPORTED void cuda_driver_keeps(size_t bytes)
+{
+    pthread_mutex_lock(&driver.mutex);
+    driver.keeps = bytes;
+    memset(driver.loaded, 0, sizeof driver.loaded);
     pthread_mutex_unlock(&driver.mutex);
 }
 

@@ -85,6 +85,8 @@ struct driver {
     pthread_t jammer;
     unsigned slow[CUDA_DRIVER_GPUS]; // microseconds that each MiB of a copy takes more
     size_t room[CUDA_DRIVER_GPUS];   // bytes of memory; 0: CUDA_DRIVER_ROOM
+    size_t keeps;                    // of it, where a module has been loaded,
+    bool loaded[CUDA_DRIVER_GPUS];   // as here
 };
 extern struct driver driver;
 
@@ -100,5 +102,7 @@ CUresult driver_give(const char *function, CUstream handle, const struct work *w
 
 /** Counts modules that there are. */
 void driver_count_modules(unsigned change);
+/** What has been loaded here is kept. */
+void driver_keep(void);
 
 #endif

@@ -16,6 +16,7 @@ EXPORTED CUresult cuModuleLoadData(CUmodule *module, const void *image)
         return status;
     *module = (CUmodule)(void *)&module_of_all;
     driver_count_modules(1);
+    driver_keep();
     return CUDA_SUCCESS;
 }
 

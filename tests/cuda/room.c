@@ -14,9 +14,11 @@
 #include <cuda.h>
 
 enum { RANKS = 4, TEXT_BYTES = 16384, MESSAGE_BYTES = 1024, PROBE_BYTES = 32 << 20 };
+enum { MEASURED_BYTES = 256 << 20 }; // of memory, by two ranks of a thread each
 
 static cuda_driver_room_fn set_room;
 static cuda_driver_fail_fn fail_next;
+static cuda_driver_keeps_fn keep;
 
 /** A commit of `world` ranks. */
 struct attempt {
@@ -24,6 +26,7 @@ struct attempt {
     const struct toy *toy;
     int world;
     const int *gpus; /**< of the ranks; NULL: one each */
+    int limited;     /**< the first rank that has config.memory_limit; those before have none */
 };
 
 /** What each rank has come to. */
@@ -31,6 +34,8 @@ static struct outcome {
     zero_result result;
     char message[MESSAGE_BYTES], text[TEXT_BYTES];
     struct eng_gpu_fit fit;
+    struct eng_fit host_fit;
+    size_t at_commit; /**< bytes of the host's that all ranks have at most, until they have all */
     struct eng_updater updater;
     bool streamed;
 } ranks[RANKS];
@@ -51,6 +56,8 @@ static bool try_commit(struct team_rank *rank, void *user)
     rank->config.timeout_s = given.timeout_s;
     rank->config.log_level = ZERO_OFF;
     rank->config.device = device;
+    if (rank->rank < attempt->limited)
+        rank->config.memory_limit = ZERO_OFF;
     TEAM_CHECK(team_open(rank) && toy_register(rank, attempt->toy));
     outcome->result = zero_commit(rank->z);
     if (!outcome->result) // plans that are made later have what was found, too
@@ -58,6 +65,8 @@ static bool try_commit(struct team_rank *rank, void *user)
     snprintf(outcome->message, MESSAGE_BYTES, "%s", zero_last_error(rank->z));
     snprintf(outcome->text, TEXT_BYTES, "%s", zero_plan_text(rank->z));
     outcome->fit = rank->z->plan.gpu_fit;
+    outcome->host_fit = rank->z->plan.fit;
+    outcome->at_commit = rank->z->plan.peaks[ENG_PEAK_COMMIT].sum;
     outcome->updater = rank->z->updater;
     outcome->streamed = rank->z->config.streamed;
     team_close(rank);
@@ -133,6 +142,7 @@ static int all_have_room(void **state)
     unsetenv("ZERO_PLAN_FD");
     for (int gpu = 0; gpu < CUDA_DRIVER_GPUS; gpu++)
         set_room(gpu, 0);
+    keep(0);
     return 0;
 }
 
@@ -353,19 +363,75 @@ static void what_there_is_no_room_to_measure_is_not_measured(void **state)
     (void)state;
     struct attempt attempt = offloaded(1, 2, "auto");
     const uint64_t by_device = needed(offloaded(1, 2, "device"));
-    set_room(0, PROBE_BYTES - 1);
+    set_room(0, by_device + PROBE_BYTES - 1);
     commit(&attempt, ZERO_OK);
-    expect_reason(0, false, "finding out how fast copies are takes 32.0 MiB of it");
+    expect_reason(0, false, " if it updated, beside 32.0 MiB to find out how fast copies are");
     set_room(0, by_device); // and no more: the device could update
     commit(&attempt, ZERO_OK);
-    expect_reason(0, false, "finding out how fast copies are takes 32.0 MiB of it");
-    set_room(0, PROBE_BYTES);
+    expect_reason(0, false, " if it updated, beside 32.0 MiB to find out how fast copies are");
+    set_room(0, by_device + PROBE_BYTES);
     commit(&attempt, ZERO_OK);
     assert_true(!*ranks[0].updater.why && eng_updater_measured(&ranks[0].updater));
     set_room(0, PROBE_BYTES - 1);
     attempt.config.memory_limit = ZERO_OFF;
     commit(&attempt, ZERO_E_NOMEM);
     expect_words(ranks[0].message, "finding out how fast copies are: cuMemAlloc");
+}
+
+// Of several ranks together, and of all of them if one has a limit.
+static void what_the_host_has_no_memory_for_is_not_measured(void **state)
+{
+    (void)state;
+    struct attempt attempt = offloaded(2, 2, "host");
+    attempt.config.cpu_threads = 1; // 128 MiB a rank
+    commit(&attempt, ZERO_OK);
+    const uint64_t by_host = ranks[0].host_fit.needed;
+    const size_t at_commit = ranks[0].at_commit;
+    assert_true(by_host < MEASURED_BYTES);
+    attempt = offloaded(2, 2, "auto");
+    attempt.config.cpu_threads = 1;
+    commit(&attempt, ZERO_OK);
+    const size_t measured = ranks[0].at_commit;
+    assert_true(measured > MEASURED_BYTES && eng_updater_measured(&ranks[0].updater));
+    attempt.config.memory_limit = (int64_t)measured;
+    commit(&attempt, ZERO_OK);
+    assert_true(!*ranks[0].updater.why && ranks[0].at_commit == measured);
+    const uint64_t limits[] = {measured - 1, by_host};
+    for (int i = 0; i < 2; i++) {
+        attempt.config.memory_limit = (int64_t)limits[i];
+        commit(&attempt, ZERO_OK);
+        for (int r = 0; r < 2; r++) {
+            expect_reason(r, false,
+                          "finding out how fast memory is takes 256.0 MiB of the host's, and ");
+            expect_reason(r, false, " (memory_limit)");
+            assert_false(eng_updater_measured(&ranks[r].updater));
+            assert_true(ranks[r].host_fit.needed == by_host && ranks[r].at_commit == at_commit);
+        }
+    }
+    attempt.config.memory_limit = (int64_t)by_host - 1;
+    commit(&attempt, ZERO_E_NOMEM);
+    attempt.limited = 1;
+    attempt.config.memory_limit = (int64_t)by_host;
+    commit(&attempt, ZERO_OK);
+    expect_reason(0, false, "another rank has a reason");
+    expect_reason(1, false, "finding out how fast memory is takes 256.0 MiB of the host's, and ");
+}
+
+// What has been loaded stays, if not for those who have loaded it.
+static void what_the_driver_keeps_leaves_the_host_its_room(void **state)
+{
+    (void)state;
+    enum { KEPT = 1 << 20 };
+    const struct attempt attempt = offloaded(1, 2, "auto");
+    const uint64_t by_device = needed(offloaded(1, 2, "device"));
+    set_room(0, by_device + PROBE_BYTES + KEPT - 1);
+    keep(KEPT);
+    commit(&attempt, ZERO_OK);
+    expect_reason(0, false, " if it updated, beside 32.0 MiB to find out how fast copies are");
+    set_room(0, by_device + KEPT - 1);
+    keep(KEPT);
+    commit(&attempt, ZERO_OK);
+    expect_reason(0, false, "GPU 0 has ");
 }
 
 static void all_ranks_take_the_way_that_one_gpu_has_room_for(void **state)
@@ -407,6 +473,21 @@ static void a_gpu_without_code_for_it_does_not_update(void **state)
     expect_reason(0, false, "no code that this GPU and its driver can run");
 }
 
+// Of two ranks one: both have to take the host's way.
+static void a_gpu_without_room_for_the_kernels_does_not_update(void **state)
+{
+    (void)state;
+    const struct attempt attempts[] = {offloaded(1, 0, NULL), offloaded(2, 2, NULL)};
+    for (int i = 0; i < 2; i++) {
+        fail_next("cuModuleLoadData", CUDA_ERROR_OUT_OF_MEMORY);
+        commit(&attempts[i], ZERO_OK);
+        const int other = i == 1 && strstr(ranks[1].updater.why, "cuModuleLoadData") ? 0 : i;
+        expect_reason(i - other, false, "cuModuleLoadData, this library: ");
+        if (i == 1)
+            expect_reason(other, false, "another rank has a reason");
+    }
+}
+
 // Nobody has asked for it; else it has to work.
 static void the_host_updates_where_there_is_no_nccl(void **state)
 {
@@ -440,9 +521,12 @@ int room_tests(void)
         TEST(a_plan_looks_at_the_gpu_of_one_rank),
         TEST(the_host_updates_where_the_gpu_has_no_room_for_tiles),
         TEST(what_there_is_no_room_to_measure_is_not_measured),
+        TEST(what_the_host_has_no_memory_for_is_not_measured),
+        TEST(what_the_driver_keeps_leaves_the_host_its_room),
         TEST(all_ranks_take_the_way_that_one_gpu_has_room_for),
         TEST(nccl_has_a_gpu_for_each_rank),
         TEST(a_gpu_without_code_for_it_does_not_update),
+        TEST(a_gpu_without_room_for_the_kernels_does_not_update),
     };
 #undef TEST
     const struct CMUnitTest anywhere[] = {cmocka_unit_test(what_no_gpu_has_is_refused)};
@@ -450,5 +534,6 @@ int room_tests(void)
     if (!cuda_driver_find(CUDA_DRIVER_SET_ROOM, &set_room))
         return failed;
     cuda_driver_find(CUDA_DRIVER_FAIL, &fail_next);
+    cuda_driver_find(CUDA_DRIVER_KEEPS, &keep);
     return failed + cmocka_run_group_tests_name("room", tests, NULL, NULL);
 }

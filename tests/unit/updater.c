@@ -8,10 +8,12 @@
 #include "zero/engine.h"
 #include "zero/probe.h"
 
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -247,6 +249,27 @@ static void what_measuring_takes_is_in_the_plan(void **state)
     }
 }
 
+// What only measuring has no room for is not measured.
+static void a_plan_fits_without_measuring(void **state)
+{
+    (void)state;
+    uint64_t needed = 0;
+    for (int missing = 0; missing < 2; missing++) {
+        char options[128];
+        snprintf(options, sizeof options, AUTO "host\ndevice_transport=host\nmemory_limit=%" PRIu64,
+                 missing ? needed - 1 : UINT64_C(100) << 20);
+        zero_ctx *z = plan(options, "2");
+        register_model(z, 0);
+        assert_int_equal(zero_commit(z), ZERO_PLANNED);
+        needed = z->plan.fit.needed;
+        assert_int_equal(z->plan.fit.verdict, missing ? ENG_FITS_NOT : ENG_FITS);
+        assert_true(needed > 0 && needed < UINT64_C(100) << 20);
+        assert_int_equal(needed, z->plan.peaks[eng_plan_worst(&z->plan)].sum);
+        assert_non_null(strstr(zero_plan_text(z), "  update       unknown: "));
+        zero_close(z);
+    }
+}
+
 static struct eng_updater_work work_of(const char *options, const char *world)
 {
     zero_ctx *z = plan(options, world);
@@ -289,6 +312,7 @@ int main(void)
         cmocka_unit_test(what_may_come_to_have_an_effect_is_no_error),
         cmocka_unit_test(optimizers_of_the_program_are_the_hosts),
         cmocka_unit_test(what_measuring_takes_is_in_the_plan),
+        cmocka_unit_test(a_plan_fits_without_measuring),
         cmocka_unit_test(bytes_are_those_of_a_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
