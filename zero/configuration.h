@@ -176,7 +176,8 @@ typedef struct zero_config {
                             alone that moves nothing does not look at it. Programs that use it while
                             zero works set NCCL_LAUNCH_ORDER_IMPLICIT=1, before they make it;
                             without, zero_commit() warns in the log */
-    const char *offload_update;  /**< with device=cuda, who updates state that is offloaded:
+    const char
+        *offload_update;         /**< with device=cuda, who updates state that is offloaded:
                                     "host": the host, which also has the sums and copies of the
                                     parameters; "device": the GPU, where sums and parameters
                                     are as without offload. Master weights and moments, which only
@@ -197,8 +198,9 @@ typedef struct zero_config {
                                     (or parameters) over copies, and of state (read and written),
                                     gradients, their sums and parameters over memory; of the GPU
                                     state over copies, with device_transport "host" gradients, too.
-                                    A device_transport that is given has to be there, and with what
-                                    always is "host" it is an error, as tile_bytes is. zero_step()
+                                    A device_transport that is given has to be there, as NCCL of
+                                    several ranks with native_comm or device_register "on", and with
+                                    what always is "host" each is an error, as tile_bytes is. zero_step()
                                     tells of a step when it does with the one taken. Same bits */
     const char *device_register; /**< device_transport "nccl": whether the memory of a rank's GPU is
                                     NCCL's own (ncclMemAlloc) and registered with it, so that what

@@ -102,7 +102,7 @@ static zero_result try_kernels(zero_ctx *z, struct base_error *error)
     return ZERO_OK;
 }
 
-/** How ranks would move what the device updates; a transport that was given has to work. */
+/** How ranks would move what the device updates; what was given of that has to work. */
 static zero_result try_moves(zero_ctx *z, int ranks, struct base_error *error)
 {
     struct eng_updater *updater = &z->updater;
@@ -111,6 +111,8 @@ static zero_result try_moves(zero_ctx *z, int ranks, struct base_error *error)
         return eng_device_can_move(z, error);
     if (z->config.world == 1)
         return ZERO_OK;
+    if (z->config.native_comm || strcmp(z->config.device_register, "on") == 0)
+        return eng_device_can_move(z, error);
     if (ranks > 1 && strcmp(z->config.device_transport, "nccl") == 0) {
         snprintf(updater->why, sizeof updater->why,
                  "%d ranks share GPU %d, and device_transport=nccl wants one for each", ranks,

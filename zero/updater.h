@@ -3,11 +3,11 @@
  * is left to zero_commit() (offload_update=auto).
  *
  * Where only one way can be gone, or has room on every GPU, it is that; where there is no room to
- * measure, the host's. Else what each way cannot
- * be faster than is estimated: what moves between host and GPU, over what was measured both ways at
- * once, and what the host reads and writes, over what its threads copy, all ranks at the same time,
- * sums included, which one of them adds up; of what goes on side by side the longest. The same way
- * for all ranks: the one of which the slowest rank has the less. No bit depends on it.
+ * measure, the host's. Else what each way cannot be faster than is estimated: what moves between
+ * host and GPU, over what was measured both ways at once, and what the host reads and writes, over
+ * what its threads copy, all ranks at the same time, sums included, which one of them adds up; of
+ * what goes on side by side the longest. The same way for all ranks: the one of which the slowest
+ * rank has the less. No bit depends on it.
  */
 #ifndef ZERO_UPDATER_H
 #define ZERO_UPDATER_H

@@ -499,6 +499,10 @@ static void the_host_updates_where_there_is_no_nccl(void **state)
     attempt.config.device_transport = "nccl";
     commit(&attempt, ZERO_E_UNSUPPORTED);
     expect_words(ranks[1].message, "no NCCL here: ");
+    attempt.config.device_transport = NULL;
+    attempt.config.device_register = "on";
+    commit(&attempt, ZERO_E_UNSUPPORTED);
+    expect_words(ranks[1].message, "no NCCL here: ");
 }
 
 int room_tests_without_nccl(void)
