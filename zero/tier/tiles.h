@@ -21,7 +21,7 @@
  * caches where the disk is a virtual one, and fewer leave it idle: so a disk is about as fast as it
  * can be. What is in memory beyond that makes up for a disk, or an update, that is slow for a
  * while: where both take the same time, 12 tiles have come to 0.83 to 0.93 of the slower one, 24 to
- * 0.95 to 0.97, and 32 to no more.
+ * 0.91 to 0.98, and 32 to no more.
  *
  * Under way are transfers (offload/io.h), of 1 MiB at most: of larger tiles as many bytes as of
  * these, a part of a tile. Of smaller ones it is fewer bytes, and more of them would not make up
