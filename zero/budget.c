@@ -109,14 +109,20 @@ zero_result eng_budget_make(zero_ctx *z, struct base_error *error)
     return r ? r : add_ranks(z, &limits, &z->plan, error);
 }
 
+/** A plan without anybody's placement; to be freed also after a failure. */
+static zero_result plan_ranks(const zero_ctx *z, int stage, bool shared, struct eng_plan *plan,
+                              struct base_error *error)
+{
+    const struct eng_limits limits = limits_of(z, stage, shared);
+    const zero_result r = eng_plan_begin(plan, z->config.world, error);
+    return r ? r : add_ranks(z, &limits, plan, error);
+}
+
 zero_result eng_budget_unmeasured(zero_ctx *z, struct base_error *error)
 {
-    const struct eng_limits limits = limits_of(z, z->config.stage, z->config.shared);
     struct eng_plan plan;
     z->updater.uncounted = true;
-    zero_result r = eng_plan_begin(&plan, z->config.world, error);
-    if (!r)
-        r = add_ranks(z, &limits, &plan, error);
+    const zero_result r = plan_ranks(z, z->config.stage, z->config.shared, &plan, error);
     if (r) {
         eng_plan_free(&plan);
         return r;
@@ -132,10 +138,7 @@ zero_result eng_budget_unmeasured(zero_ctx *z, struct base_error *error)
 /** The plan of what is placed and of the tables that are needed now, with its text. */
 static zero_result make_again(const zero_ctx *z, struct eng_plan *plan, struct base_error *error)
 {
-    const struct eng_limits limits = limits_of(z, z->config.stage, z->config.shared);
-    zero_result r = eng_plan_begin(plan, z->config.world, error);
-    if (!r)
-        r = add_ranks(z, &limits, plan, error);
+    const zero_result r = plan_ranks(z, z->config.stage, z->config.shared, plan, error);
     plan->fit = z->plan.fit;
     plan->gpu_fit = z->plan.gpu_fit;
     return r ? r : eng_budget_write(z, plan, error);
@@ -191,11 +194,8 @@ zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct ba
 zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *sum,
                              struct base_error *error)
 {
-    const struct eng_limits limits = limits_of(z, stage, shared);
     struct eng_plan plan;
-    zero_result r = eng_plan_begin(&plan, z->config.world, error);
-    if (!r)
-        r = add_ranks(z, &limits, &plan, error);
+    const zero_result r = plan_ranks(z, stage, shared, &plan, error);
     *sum = plan.peaks[eng_plan_worst(&plan)].sum;
     eng_plan_free(&plan);
     return r;
@@ -210,10 +210,7 @@ zero_result eng_budget_configured(const zero_ctx *z, const struct eng_config *co
         return zero_fail(error, ZERO_E_NOMEM, "no memory for another plan");
     *other = *z; // all that it owns stays z's
     other->config = *config;
-    const struct eng_limits limits = limits_of(other, config->stage, config->shared);
-    zero_result r = eng_plan_begin(plan, config->world, error);
-    if (!r)
-        r = add_ranks(other, &limits, plan, error);
+    const zero_result r = plan_ranks(other, config->stage, config->shared, plan, error);
     base_free(other);
     return r;
 }
