@@ -58,30 +58,34 @@ static bool holds_up(const struct coll_comm *comm, int rank)
             coll_direct_behind(comm, rank));
 }
 
+/** Whether a rank is waited for. */
+static bool is_absent(const struct coll_comm *comm, const struct coll_request *request,
+                      enum coll_goal goal, int rank)
+{
+    if (coll_is_message(request))
+        return rank == request->op.message.peer && coll_direct_message_absent(comm, request);
+    switch (goal) {
+    case COLL_GOAL_COMPLETE:
+        return holds_up(comm, rank);
+    case COLL_GOAL_DRAINED:
+        return rank != comm->rank && coll_direct_reads(request, rank, comm->rank) &&
+               !coll_direct_consumed(comm, rank, request->sequence);
+    case COLL_GOAL_ROOM:
+        break;
+    }
+    return !coll_direct_has_room(comm, request, rank) ||
+           (!coll_direct_has_room(comm, request, comm->rank) && holds_up(comm, rank));
+}
+
 enum coll_presence coll_direct_presence(const struct coll_comm *comm,
                                         const struct coll_request *request, enum coll_goal goal,
                                         int rank)
 {
-    // A rank that leaves says so after everything else: what it says first is looked at last.
+    // A rank that leaves says so after everything else: what it says first is looked at last. What
+    // was asked of it comes for as long as it is in the family, whatever group it has left.
     const bool left = coll_direct_left(comm, rank);
-    if (coll_is_message(request))
-        return rank != request->op.message.peer || !coll_direct_message_absent(comm, request)
-                   ? COLL_PRESENT
-               : left ? COLL_LEFT
-                      : COLL_ABSENT;
-    bool absent = false;
-    switch (goal) {
-    case COLL_GOAL_COMPLETE:
-        absent = holds_up(comm, rank);
-        break;
-    case COLL_GOAL_DRAINED:
-        absent = rank != comm->rank && coll_direct_reads(request, rank, comm->rank) &&
-                 !coll_direct_consumed(comm, rank, request->sequence);
-        break;
-    case COLL_GOAL_ROOM:
-        absent = !coll_direct_has_room(comm, request, rank) ||
-                 (!coll_direct_has_room(comm, request, comm->rank) && holds_up(comm, rank));
-        break;
-    }
-    return !absent ? COLL_PRESENT : left ? COLL_LEFT : COLL_ABSENT;
+    const bool left_all = coll_direct_left(comm->family->root, coll_root_rank(comm, rank));
+    if (!is_absent(comm, request, goal, rank))
+        return COLL_PRESENT;
+    return (coll_direct_asking(comm, rank) ? left_all : left) ? COLL_LEFT : COLL_ABSENT;
 }

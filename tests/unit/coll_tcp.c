@@ -72,28 +72,39 @@ static void shown(void **state)
 
 /* ------------------------------------------------------------------ leaving */
 
+/** What is gathered, and where. */
+struct gathering {
+    size_t first; /**< bytes of rank 0, */
+    size_t rest;  /**< and of the others */
+    bool group;
+};
+
 /** Everybody gathers, and leaves as soon as its own result is there. */
 static bool early_rank(struct coll_comm *comm, void *user)
 {
-    const int me = coll_rank(comm), world = coll_world(comm);
+    const struct gathering *gathering = user;
+    const int world = coll_world(comm);
     struct coll_span spans[WORLD];
     struct coll_comm *group = comm;
     struct coll_arena *arena;
-    if (user)
-        CHECK_OK(comm, coll_split(comm, 0, -me, &group, NULL));
+    if (gathering->group)
+        CHECK_OK(comm, coll_split(comm, 0, -coll_rank(comm), &group, NULL));
     CHECK_OK(comm, coll_arena_create(comm, BLOCK, &arena, NULL));
-    for (int rank = 0; rank < world; rank++)
-        spans[rank] = (struct coll_span){(size_t)rank * BLOCK, BLOCK};
+    for (int rank = 0; rank < world; rank++) {
+        const struct coll_span *last = &spans[rank - 1];
+        spans[rank] = rank == 0 ? (struct coll_span){0, gathering->first}
+                                : (struct coll_span){last->offset + last->count, gathering->rest};
+    }
     unsigned char *all = calloc(WORLD, BLOCK), *own = coll_arena_base(arena);
     memset(own, 10 + coll_rank(group), BLOCK);
-    usleep(me == 1 ? 50000 : 0);
+    usleep(coll_rank(comm) == 1 ? 50000 : 0);
     struct coll_request request = {0};
     const struct coll_all_gather op = {.source = own, .recv = all, .spans = spans};
     CHECK_OK(comm, coll_all_gather_start(group, &op, &request));
     CHECK_OK(comm, coll_wait(group, &request));
     for (int rank = 0; rank < world; rank++)
-        CHECK(all[(size_t)rank * BLOCK] == 10 + rank &&
-              all[(size_t)rank * BLOCK + BLOCK - 1] == 10 + rank);
+        for (size_t i = 0; i < spans[rank].count; i++)
+            CHECK(all[spans[rank].offset + i] == 10 + rank);
     free(all);
     return true;
 }
@@ -101,8 +112,50 @@ static bool early_rank(struct coll_comm *comm, void *user)
 static void leaving(void **state)
 {
     (void)state;
-    on_all(WORLD, early_rank, NULL);
-    on_all(WORLD, early_rank, &(int){1});
+    on_all(WORLD, early_rank, &(struct gathering){BLOCK, BLOCK, false});
+    on_all(WORLD, early_rank, &(struct gathering){BLOCK, BLOCK, true});
+}
+
+/** Rank 0 sends to rank 1 in a group, and leaves that, or the root, too. */
+static bool sender_rank(struct coll_comm *comm, void *user)
+{
+    enum { BYTES = 100001 };
+    const bool stays = *(const bool *)user;
+    struct coll_comm *group;
+    struct coll_arena *arena;
+    CHECK_OK(comm, coll_split(comm, 0, 0, &group, NULL));
+    CHECK_OK(comm, coll_arena_create(comm, BYTES, &arena, NULL));
+    unsigned char *bytes = coll_arena_base(arena);
+    const int me = coll_rank(comm);
+    static _Thread_local struct coll_request request;
+    request = (struct coll_request){0};
+    const struct coll_message message = {bytes, BYTES, 1 - me, {0}};
+    memset(bytes, 7 - me, BYTES);
+    if (me == 0) {
+        CHECK_OK(comm, coll_send_start(group, &message, &request));
+    } else {
+        CHECK_OK(comm, coll_receive_start(group, &message, &request));
+        CHECK_OK(comm, coll_wait(group, &request));
+        CHECK(bytes[0] == 7 && memcmp(bytes, bytes + 1, BYTES - 1) == 0);
+    }
+    coll_close(group);
+    if (stays)
+        CHECK_OK(comm, coll_barrier(comm));
+    return true;
+}
+
+/** Who reads for longer than it takes to look whether somebody has left gets all of it. */
+static void leaving_slow_readers(void **state)
+{
+    (void)state;
+    assert_int_equal(base_fault_set("net.short@1+", NULL), ZERO_OK);
+    for (int group = 0; group < 2; group++)
+        assert_true(
+            run_ranks("tcp:threads", WORLD, 0, early_rank, &(struct gathering){100001, 0, group}));
+    for (int stays = 0; stays < 2; stays++)
+        assert_true(run_ranks("tcp:threads", 2, 0, sender_rank, &(bool){stays}));
+    assert_true(base_fault_fired() > 0);
+    assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
 }
 
 /** A run that waits out no time-out. */
@@ -639,6 +692,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shown),
         cmocka_unit_test(leaving),
+        cmocka_unit_test(leaving_slow_readers),
         cmocka_unit_test(leaving_at_once),
         cmocka_unit_test(leaving_after_a_failed_split),
         cmocka_unit_test(short_transfers),
