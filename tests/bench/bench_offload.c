@@ -25,17 +25,16 @@ enum { ELEMENTS = 85 * ENG_GRANULE, FIELDS = 3, TILES = 768, BUFFERS = ENG_TILES
 enum { TILE_BYTES = ELEMENTS * FIELDS * 4 };
 
 // Raw I/O moves as much, but whole blocks of each size.
-enum { LARGEST_BLOCK = 4 << 20 };
+enum { LEAST_BLOCK = 256 << 10, NEAR_TILE = 1 << 20, LARGEST_BLOCK = 4 << 20 };
 enum { RAW_WRITES = TILES * TILE_BYTES / LARGEST_BLOCK * LARGEST_BLOCK };
 enum { RAW_READS = (TILES - BUFFERS) * TILE_BYTES / LARGEST_BLOCK * LARGEST_BLOCK };
 
-// A file with tiles, and a stream over them.
+// A stream over tiles.
 struct state {
     struct off_slots *slots;
     struct off_stream *stream;
     double share; // of tiles' bytes that are written
     uint64_t step;
-    bool in_place;
 };
 
 struct work {
@@ -47,9 +46,11 @@ struct work {
     uint16_t *weight;
     unsigned char *tiles; // for updates in memory: as many as the stream has there
     int updates;          // of each tile in a pass: 0, or more where the processor is to be busy
-    int raw_fd;
-    struct raw_io *best, *plain, *serial;
-    double best_rate; // GB/s; 0: not measured
+    size_t head_bytes;    // of a state's file, before its first tile
+    int raw_fd, tiles_fd; // a file for raw I/O; the states', for that, too
+    struct raw_io *best, *block, *at_tiles, *plain, *serial;
+    double block_share; // of the best rate: what raw I/O reaches with blocks of a tile
+    double best_rate;   // GB/s; 0: not measured
     struct fio_mix fio;
 };
 
@@ -81,14 +82,11 @@ static void update_in_memory(const struct work *work)
 
 /* ------------------------------------------------------------------ what is measured */
 
-static double pass_of(struct work *work, struct state *state)
+static void pass_over(struct work *work, struct state *state, size_t count)
 {
     struct base_error error = {.result = ZERO_OK};
     struct off_tile tile;
-    const double begin = bench_now();
-    for (size_t i = 0; i < TILES; i++)
-        work->order[i] = state->step % 2 ? TILES - 1 - i : i;
-    off_stream_begin(state->stream, work->order, TILES);
+    off_stream_begin(state->stream, work->order, count);
     while (off_stream_next(state->stream, &tile, &error) == ZERO_OK) {
         if (state->step == 0)
             eng_codec_sample(tile.memory, ELEMENTS, tile.number);
@@ -97,8 +95,17 @@ static double pass_of(struct work *work, struct state *state)
     }
     if (off_stream_end(state->stream, &error) || error.result)
         fail(error.message);
+}
+
+static double pass_of(struct work *work, struct state *state)
+{
+    struct base_error error = {.result = ZERO_OK};
+    const double begin = bench_now();
+    for (size_t i = 0; i < TILES; i++)
+        work->order[i] = state->step % 2 ? TILES - 1 - i : i;
+    pass_over(work, state, TILES);
     state->step++;
-    if (!state->in_place && off_slots_record(state->slots, state->step, NULL, 0, &error))
+    if (off_slots_record(state->slots, state->step, NULL, 0, &error))
         fail(error.message);
     return bench_now() - begin;
 }
@@ -109,17 +116,40 @@ static double pass(void *user)
     return pass_of(work, &work->state);
 }
 
-// One place a tile, nothing verified.
-static double in_place(void *user)
+// Two, so that the same places as before are those of what is current.
+static double two_passes(void *user)
 {
-    struct work *work = user;
-    return pass_of(work, &work->in_place);
+    return pass(user) + pass(user);
 }
 
 static double encoded(void *user)
 {
     struct work *work = user;
     return pass_of(work, &work->encoded);
+}
+
+static double two_encoded(void *user)
+{
+    return encoded(user) + encoded(user);
+}
+
+// Of a tile's two places the one that has nothing current.
+static size_t free_place(const struct work *work, const struct state *state)
+{
+    return (off_slots_next_place(state->slots, 0) - work->head_bytes) / TILE_BYTES;
+}
+
+// One place a tile, nothing verified: in the places that the state leaves free.
+static double in_place(void *user)
+{
+    struct work *work = user;
+    const size_t place = free_place(work, &work->state);
+    const double begin = bench_now();
+    for (size_t i = 0; i < TILES; i++)
+        work->order[i] = 1 + place + 2 * (work->in_place.step % 2 ? TILES - 1 - i : i);
+    pass_over(work, &work->in_place, TILES);
+    work->in_place.step++;
+    return bench_now() - begin;
 }
 
 static double checked(double seconds)
@@ -133,6 +163,19 @@ static double best_mix(void *user)
 {
     const struct work *work = user;
     return checked(raw_io_mix(work->best));
+}
+
+// At the places of a state.
+static double tiles_mix(void *user)
+{
+    const struct work *work = user;
+    return checked(raw_io_mix(work->at_tiles));
+}
+
+static double block_mix(void *user)
+{
+    const struct work *work = user;
+    return checked(raw_io_mix(work->block));
 }
 
 static double plain_mix(void *user)
@@ -179,29 +222,39 @@ static double slower_alone(void *user)
 
 /* ------------------------------------------------------------------ set-up */
 
-// The raw file: two halves of a pass's bytes, fully written.
-static void make_raw_file(struct work *work)
-{
-    const size_t bytes = BUFFERS * TILE_BYTES / LARGEST_BLOCK * LARGEST_BLOCK;
-    work->raw_fd = open(work->raw_path, O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
-    if (work->raw_fd < 0)
-        fail("cannot create a file here");
-    unlink(work->raw_path);
-    for (size_t at = 0; at < 2 * (size_t)RAW_WRITES; at += bytes)
-        if (pwrite(work->raw_fd, work->tiles, bytes, (off_t)at) != (ssize_t)bytes)
-            fail("cannot write a file here");
-    fsync(work->raw_fd);
-}
-
 static struct raw_io *open_raw(const struct work *work, size_t block, unsigned depth, bool huge)
 {
     const struct raw_io_config config = {
         .fd = work->raw_fd,
-        .bytes = RAW_WRITES,
         .reads = RAW_READS,
+        .writes = RAW_WRITES,
+        .write_at = RAW_WRITES,
         .block = block,
         .depth = depth,
         .huge_pages = huge,
+    };
+    struct raw_io *raw = raw_io_create(&config);
+    if (!raw)
+        fail("raw I/O failed");
+    return raw;
+}
+
+// Reads a state's current tiles, and writes to the places that it leaves free.
+static struct raw_io *open_at_tiles(const struct work *work, const struct state *state,
+                                    unsigned depth)
+{
+    const size_t place = free_place(work, state);
+    const struct raw_io_config config = {
+        .fd = work->tiles_fd,
+        .reads = (size_t)(TILES - BUFFERS) * TILE_BYTES,
+        .read_at = work->head_bytes + (1 - place) * TILE_BYTES,
+        .writes = (size_t)TILES * TILE_BYTES,
+        .write_at = work->head_bytes + place * TILE_BYTES,
+        .run = TILE_BYTES,
+        .stride = (size_t)2 * TILE_BYTES,
+        .block = TILE_BYTES,
+        .depth = depth,
+        .huge_pages = true,
     };
     struct raw_io *raw = raw_io_create(&config);
     if (!raw)
@@ -223,38 +276,51 @@ static double shortest_mix(struct raw_io *raw, double so_far)
     return shortest;
 }
 
-// The block and depth with which this disk is fastest.
-static struct raw_io *find_best(const struct work *work, bool huge)
+static const unsigned depths[] = {4, 8, 16, 32, 64};
+enum { DEPTHS = sizeof depths / sizeof *depths };
+
+// Keeps the faster one of two.
+static void keep_faster(struct raw_io **best, double *shortest, struct raw_io *raw)
 {
-    static const unsigned depths[] = {4, 8, 16, 32, 64};
+    const double seconds = shortest_mix(raw, *shortest);
+    const bool faster = !*best || seconds < *shortest;
+    raw_io_destroy(faster ? *best : raw);
+    if (faster) {
+        *best = raw;
+        *shortest = seconds;
+    }
+}
+
+// The depth with which this disk is fastest, and the block of at least `least` and at most `most`
+// bytes.
+static struct raw_io *find_best(const struct work *work, size_t least, size_t most, bool huge)
+{
     struct raw_io *best = NULL;
-    size_t best_block = 0;
-    unsigned best_depth = 0;
     double shortest = 0;
-    for (size_t block = LARGEST_BLOCK >> 4; block <= LARGEST_BLOCK; block *= 2)
-        for (size_t d = 0; d < sizeof depths / sizeof *depths; d++) {
-            struct raw_io *raw = open_raw(work, block, depths[d], huge);
-            const double seconds = shortest_mix(raw, shortest);
-            if (!best || seconds < shortest) {
-                raw_io_destroy(best);
-                best = raw;
-                shortest = seconds;
-                best_block = block;
-                best_depth = depths[d];
-            } else {
-                raw_io_destroy(raw);
-            }
-        }
+    for (size_t block = least; block <= most; block *= 2)
+        for (size_t d = 0; d < DEPTHS; d++)
+            keep_faster(&best, &shortest, open_raw(work, block, depths[d], huge));
     printf("raw I/O, %s: best with %zu KiB x %u\n", huge ? "2 MiB pages" : "4 KiB pages",
-           best_block >> 10, best_depth);
+           raw_io_config(best)->block >> 10, raw_io_config(best)->depth);
     return best;
+}
+
+// The same at a state's places.
+static void find_best_at_tiles(struct work *work, const struct state *state)
+{
+    double shortest = 0;
+    raw_io_destroy(work->at_tiles);
+    work->at_tiles = NULL;
+    for (size_t d = 0; d < DEPTHS; d++)
+        keep_faster(&work->at_tiles, &shortest, open_at_tiles(work, state, depths[d]));
+    printf("raw I/O at the places of tiles: best with %u\n", raw_io_config(work->at_tiles)->depth);
 }
 
 // The same of fio.
 static void find_best_fio(struct work *work)
 {
     static const size_t blocks[] = {256 << 10, 1 << 20, 4 << 20};
-    static const unsigned depths[] = {16, 32, 64};
+    static const unsigned fio_depths[] = {16, 32, 64};
     struct fio_mix mix = {
         .fd = work->raw_fd,
         .bytes = (size_t)2 * RAW_WRITES,
@@ -265,7 +331,7 @@ static void find_best_fio(struct work *work)
     for (size_t b = 0; b < 3; b++)
         for (size_t d = 0; d < 3; d++) {
             mix.block = blocks[b];
-            mix.depth = depths[d];
+            mix.depth = fio_depths[d];
             const double seconds = checked(fio_mix(&mix));
             if (shortest == 0 || seconds < shortest) {
                 shortest = seconds;
@@ -299,29 +365,23 @@ static struct eng_piece whole = {
 static struct eng_piece_run runs[TILES];
 static const struct eng_tiles tiles = {.pieces = &whole, .of_tile = runs, .count = TILES};
 
-static void open_state(struct work *work, struct state *state, const struct off_codec *codec)
+// The file of the states, in which each tile has two places.
+static struct off_slots_config slots_config(const struct work *work)
 {
-    size_t bytes[TILES];
-    struct base_error error = {.result = ZERO_OK};
-    int recorded;
-    for (size_t i = 0; i < TILES; i++) {
+    static size_t bytes[TILES];
+    for (size_t i = 0; i < TILES; i++)
         bytes[i] = TILE_BYTES;
-        runs[i].count = 1;
-    }
-    const struct off_slots_config slots = {
-        .path = state->in_place ? work->directory : work->path,
-        .tiles = TILES,
-        .tile_bytes = bytes,
-        .in_place = state->in_place,
-        .unchecked = state->in_place,
-    };
-    if (off_slots_open(&state->slots, &slots, &recorded, &error))
-        fail(error.message);
+    return (struct off_slots_config){.path = work->path, .tiles = TILES, .tile_bytes = bytes};
+}
+
+static void open_stream(struct state *state, size_t count, const struct off_codec *codec)
+{
+    struct base_error error = {.result = ZERO_OK};
     const struct off_stream_config stream = {
         .engine = &off_engine_uring,
         .credits = {ENG_TILES_UNDER_WAY, ENG_TILES_UNDER_WAY},
         .slots = state->slots,
-        .tiles = TILES,
+        .tiles = count,
         .buffers = BUFFERS,
         .timeout_s = 60,
         .helpers = codec ? 2 : 1,
@@ -331,26 +391,110 @@ static void open_state(struct work *work, struct state *state, const struct off_
     };
     if (off_stream_create(&state->stream, &stream, &error))
         fail(error.message);
-    printf("stream%s: %d tiles of %d KiB, %d in memory, %s\n",
-           codec             ? ", encoded"
-           : state->in_place ? ", in place"
-                             : "",
-           TILES, TILE_BYTES >> 10, BUFFERS, off_pages_text(off_stream_pages(state->stream)->kind));
-    const int updates = work->updates;
-    work->updates = 0;
-    pass_of(work, state); // both places are written once
-    pass_of(work, state);
-    work->updates = updates;
-    const struct off_stream_counts counts = off_stream_counts(state->stream);
-    state->share = (double)counts.io.bytes[OFF_WRITE] / (double)counts.contents[OFF_WRITE];
-    if (codec)
-        printf("encoded: %.3f of the bytes\n", state->share);
 }
 
-static void close_state(struct state *state)
+static void open_state(const struct work *work, struct state *state, const struct off_codec *codec)
+{
+    struct base_error error = {.result = ZERO_OK};
+    const struct off_slots_config slots = slots_config(work);
+    int recorded;
+    for (size_t i = 0; i < TILES; i++)
+        runs[i].count = 1;
+    if (off_slots_open(&state->slots, &slots, &recorded, &error) ||
+        off_slots_clear(state->slots, &error))
+        fail(error.message);
+    open_stream(state, TILES, codec);
+}
+
+// A file of its own has each tile in one place; it becomes the states', whose records lie where its
+// first tile does, and whose two places are tiles here.
+static void open_in_place(struct work *work)
+{
+    static size_t bytes[1 + 2 * TILES];
+    struct base_error error = {.result = ZERO_OK};
+    const struct off_slots_config states = slots_config(work);
+    char name[64];
+    int recorded;
+    work->head_bytes = off_slots_file_bytes(&states) - (size_t)2 * TILES * TILE_BYTES;
+    bytes[0] = work->head_bytes;
+    for (size_t i = 0; i < 2 * TILES; i++)
+        bytes[1 + i] = TILE_BYTES;
+    const struct off_slots_config config = {
+        .path = work->directory,
+        .tiles = 1 + 2 * TILES,
+        .tile_bytes = bytes,
+        .in_place = true,
+        .unchecked = true,
+    };
+    if (off_slots_open(&work->in_place.slots, &config, &recorded, &error))
+        fail(error.message);
+    open_stream(&work->in_place, config.tiles, NULL);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", off_slots_file(work->in_place.slots)->fd);
+    if (linkat(AT_FDCWD, name, AT_FDCWD, work->path, AT_SYMLINK_FOLLOW) != 0)
+        fail("cannot give a file its name");
+}
+
+// Writes all places once, and says what there is.
+static void begin_state(struct work *work, struct state *state, const char *name)
+{
+    const int updates = work->updates;
+    work->updates = 0;
+    printf("stream%s: %d tiles of %d KiB, %d in memory, %s\n", name, TILES, TILE_BYTES >> 10,
+           BUFFERS, off_pages_text(off_stream_pages(state->stream)->kind));
+    pass_of(work, state);
+    pass_of(work, state);
+    const struct off_stream_counts counts = off_stream_counts(state->stream);
+    work->updates = updates;
+    state->share = (double)counts.io.bytes[OFF_WRITE] / (double)counts.contents[OFF_WRITE];
+}
+
+// A file that is written part by part.
+struct made_file {
+    int fd;
+    size_t bytes, at;
+};
+
+static int open_direct(const char *path, int flags)
+{
+    const int fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC | flags, 0600);
+    if (fd < 0)
+        fail("cannot create a file here");
+    return fd;
+}
+
+static void write_part(const struct work *work, struct made_file *file)
+{
+    const size_t left = file->bytes - file->at;
+    const size_t bytes = left < LARGEST_BLOCK ? left : LARGEST_BLOCK;
+    if (pwrite(file->fd, work->tiles, bytes, (off_t)file->at) != (ssize_t)bytes)
+        fail("cannot write a file here");
+    file->at += bytes;
+}
+
+// The file of the states, and one for raw I/O, which may write anywhere there. Files of one disk
+// differ by up to a quarter, for as long as they are there: these are written for the first time in
+// turns, and what is compared closely uses the same places of the same file.
+static void make_files(struct work *work)
+{
+    const struct off_slots_config slots = slots_config(work);
+    open_in_place(work);
+    work->tiles_fd = open_direct(work->path, 0);
+    work->raw_fd = open_direct(work->raw_path, O_CREAT | O_TRUNC);
+    unlink(work->raw_path);
+    struct made_file tiled = {work->tiles_fd, off_slots_file_bytes(&slots), 0};
+    struct made_file raw = {work->raw_fd, 2 * (size_t)RAW_WRITES, 0};
+    while (tiled.at < tiled.bytes || raw.at < raw.bytes) {
+        write_part(work, &tiled);
+        write_part(work, &raw);
+    }
+    fsync(work->tiles_fd);
+    fsync(work->raw_fd);
+}
+
+static void close_state(struct state *state, bool remove)
 {
     off_stream_destroy(state->stream);
-    off_slots_close(state->slots, true);
+    off_slots_close(state->slots, remove);
     state->stream = NULL;
     state->slots = NULL;
 }
@@ -363,21 +507,22 @@ static bool wants(const struct work *work, char letter)
 // What a pass moves, in GB: tiles that are still in memory are not read.
 static const double moved = 1e-9 * (2.0 * TILES - BUFFERS) * TILE_BYTES;
 
-static bool is_raw(bench_fn fn)
+static double amount(bench_fn fn)
 {
-    return fn == best_mix || fn == plain_mix || fn == fio;
+    const bool raw = fn == best_mix || fn == block_mix || fn == plain_mix || fn == fio;
+    const bool twice = fn == two_passes || fn == two_encoded;
+    return raw ? 1e-9 * ((double)RAW_WRITES + RAW_READS) : twice ? 2 * moved : moved;
 }
 
-// The rate of the reference.
-static double row(struct work *work, const char *name, const char *reference_name, bench_fn ours,
-                  bench_fn reference, double target)
+static struct bench_result row(struct work *work, const char *name, const char *reference_name,
+                               bench_fn ours, bench_fn reference, double target)
 {
     const struct bench_row r = {
         .name = name,
         .reference_name = reference_name,
         .unit = "GB/s",
-        .ours_amount = moved,
-        .reference_amount = is_raw(reference) ? 1e-9 * ((double)RAW_WRITES + RAW_READS) : moved,
+        .ours_amount = amount(ours),
+        .reference_amount = amount(reference),
         .ours = ours,
         .reference = reference,
         .user = work,
@@ -385,7 +530,7 @@ static double row(struct work *work, const char *name, const char *reference_nam
     };
     const struct bench_result result = bench_measure(&r);
     bench_print(&r, &result);
-    return result.reference_rate;
+    return result;
 }
 
 // What raw I/O of so much of the bytes comes to against a reference: what is possible on this disk.
@@ -416,9 +561,10 @@ static void set_up(struct work *work)
     if (!work->gradient || !work->weight || !work->tiles)
         fail("no memory");
     memset(work->tiles, 0, BUFFERS * TILE_BYTES);
-    make_raw_file(work);
+    make_files(work);
     probe_disk(work);
     open_state(work, &work->state, NULL);
+    begin_state(work, &work->state, "");
 }
 
 // Row b: what others measure of the disk.
@@ -426,35 +572,53 @@ static void run_over_fio(struct work *work)
 {
     if (fio_is_there()) {
         find_best_fio(work);
-        const double rate = row(work, "swap stream, no update", "fio", io_alone, fio, 1.7);
-        print_possible(work, 1, "fio", rate);
+        const struct bench_result result =
+            row(work, "swap stream, no update", "fio", io_alone, fio, 1.7);
+        print_possible(work, 1, "fio", result.reference_rate);
     } else {
         printf("fio is not installed: raw I/O from the same pages takes its place\n");
-        work->plain = find_best(work, false);
+        work->plain = find_best(work, LEAST_BLOCK, LARGEST_BLOCK, false);
         row(work, "swap stream, no update", "raw, 4 KiB", io_alone, plain_mix, 1.7);
     }
 }
 
-// Row a: what the disk gives.
+// What blocks of a tile are worth, in a file in which all sizes can be had.
+static void measure_blocks(struct work *work)
+{
+    work->best = find_best(work, LEAST_BLOCK, LARGEST_BLOCK, true);
+    work->block = find_best(work, NEAR_TILE, NEAR_TILE, true);
+    const struct bench_result result =
+        row(work, "raw I/O, blocks of 1 MiB", "raw, any", block_mix, best_mix, 0);
+    work->block_share = result.ratio < 1 ? result.ratio : 1;
+}
+
+// Row a: what the disk gives, with blocks of any size. At the places of tiles they can only be as
+// large as those: the target makes up for it.
 static void run_over_raw(struct work *work)
 {
-    work->best_rate = row(work, "swap stream, no update", "raw", io_alone, best_mix, 0.95);
+    find_best_at_tiles(work, &work->state);
+    const struct bench_result result = row(work, "swap stream, no update", "raw, there", two_passes,
+                                           tiles_mix, 0.95 / work->block_share);
+    printf("  over raw I/O of any block size: %.3f, target 0.95\n",
+           result.ratio * work->block_share);
+    work->best_rate = result.reference_rate / work->block_share;
 }
 
 // Row d: what others do.
 static void run_over_serial(struct work *work)
 {
     work->serial = open_raw(work, 4 << 20, 1, false);
-    const double rate = row(work, "AdamW on disk", "serial swap", pass, serial_swap, 2.5);
-    print_possible(work, 1, "serial swap", rate);
+    const struct bench_result result =
+        row(work, "AdamW on disk", "serial swap", pass, serial_swap, 2.5);
+    print_possible(work, 1, "serial swap", result.reference_rate);
 }
 
 // Rows a and b: the disk. c to e: beside updates.
 static void run_rows(struct work *work)
 {
-    if (wants(work, 'a') || wants(work, 'g'))
-        work->best = find_best(work, true);
     bench_print_header();
+    if (wants(work, 'a') || wants(work, 'g'))
+        measure_blocks(work);
     if (wants(work, 'a'))
         run_over_raw(work);
     if (wants(work, 'b'))
@@ -471,28 +635,36 @@ static void run_rows(struct work *work)
     work->updates = 0;
 }
 
-// Row f: second places and checksums. g: compression, and d with it: as state in files is, by
-// default, where the disk is the limit.
+// Row g, and d with it: as state in files is, by default, where the disk is the limit.
+static void run_encoded(struct work *work)
+{
+    close_state(&work->state, false);
+    open_state(work, &work->encoded, &eng_tile_codec);
+    begin_state(work, &work->encoded, ", encoded");
+    printf("encoded: %.3f of the bytes\n", work->encoded.share);
+    find_best_at_tiles(work, &work->encoded);
+    const struct bench_result result = row(work, "swap stream, encoded", "raw, there", two_encoded,
+                                           tiles_mix, 1.05 / work->block_share);
+    printf("  over raw I/O of any block size: %.3f, target 1.05; raw I/O of %.3g of the bytes: "
+           "%.3f\n",
+           result.ratio * work->block_share, work->encoded.share, 1 / work->encoded.share);
+    if (wants(work, 'd')) {
+        work->updates = 1;
+        row(work, "AdamW on disk, encoded", "serial swap", encoded, serial_swap, 2.5);
+        work->updates = 0;
+    }
+    close_state(&work->encoded, true);
+}
+
+// Row f: second places and checksums.
 static void run_variants(struct work *work)
 {
     if (wants(work, 'f')) {
-        work->in_place.in_place = true;
-        open_state(work, &work->in_place, NULL);
-        row(work, "two places, checksums", "in place", pass, in_place, 1 / 1.03);
-        close_state(&work->in_place);
+        in_place(work); // nothing is there to be read before
+        row(work, "two places, checksums", "in place", two_passes, in_place, 1 / 1.03);
     }
-    if (wants(work, 'g')) {
-        close_state(&work->state);
-        open_state(work, &work->encoded, &eng_tile_codec);
-        const double rate = row(work, "swap stream, encoded", "raw", encoded, best_mix, 1.05);
-        print_possible(work, work->encoded.share, "raw", rate);
-        if (wants(work, 'd')) {
-            work->updates = 1;
-            row(work, "AdamW on disk, encoded", "serial swap", encoded, serial_swap, 2.5);
-            work->updates = 0;
-        }
-        close_state(&work->encoded);
-    }
+    if (wants(work, 'g'))
+        run_encoded(work);
 }
 
 int main(int argc, char **argv)
@@ -504,14 +676,18 @@ int main(int argc, char **argv)
     set_up(&work);
     run_rows(&work);
     run_variants(&work);
-    close_state(&work.state);
+    close_state(&work.state, true);
+    close_state(&work.in_place, false);
     // Rows h, i and j: jobs.
     for (enum offload_job job = OFFLOAD_PARAMS; job <= OFFLOAD_SAVES; job++)
         if (wants(&work, (char)('h' + job)) && !offload_job_row(work.directory, job))
             fail("the job has failed");
     raw_io_destroy(work.best);
+    raw_io_destroy(work.block);
+    raw_io_destroy(work.at_tiles);
     raw_io_destroy(work.plain);
     raw_io_destroy(work.serial);
     close(work.raw_fd);
+    close(work.tiles_fd);
     return 0;
 }

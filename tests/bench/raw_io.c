@@ -4,6 +4,7 @@
 #include "tests/bench/bench.h"
 
 #include <liburing.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +45,18 @@ struct raw_io *raw_io_create(const struct raw_io_config *config)
     return NULL;
 }
 
-static void submit(struct raw_io *raw, unsigned slot, bool write, size_t offset)
+const struct raw_io_config *raw_io_config(const struct raw_io *raw)
 {
+    return &raw->config;
+}
+
+// Block that begins so many bytes behind the first one.
+static void submit(struct raw_io *raw, unsigned slot, bool write, size_t behind)
+{
+    const struct raw_io_config *config = &raw->config;
+    const size_t run = config->run > 0 ? config->run : SIZE_MAX;
+    const size_t offset =
+        (write ? config->write_at : config->read_at) + behind / run * config->stride + behind % run;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&raw->ring);
     unsigned char *memory = raw->memory + slot * raw->config.block;
     const unsigned bytes = (unsigned)raw->config.block;
@@ -80,15 +91,14 @@ static bool submit_next(struct raw_io *raw, unsigned slot, size_t left[2])
     const bool write = left[slot % 2] > 0 ? slot % 2 : !(slot % 2);
     if (left[write] == 0)
         return false;
-    const size_t of_kind = write ? config->bytes : config->reads;
-    submit(raw, slot, write, (write ? config->bytes : 0) + of_kind - left[write]);
+    submit(raw, slot, write, (write ? config->writes : config->reads) - left[write]);
     left[write] -= config->block;
     return true;
 }
 
 double raw_io_mix(struct raw_io *raw)
 {
-    size_t left[2] = {raw->config.reads, raw->config.bytes};
+    size_t left[2] = {raw->config.reads, raw->config.writes};
     unsigned under_way = 0;
     const double begin = bench_now();
     for (unsigned slot = 0; slot < raw->config.depth; slot++)
@@ -107,7 +117,7 @@ double raw_io_serial(struct raw_io *raw)
 {
     const size_t block = raw->config.block;
     const double begin = bench_now();
-    for (size_t at = 0; at < raw->config.bytes; at += block)
+    for (size_t at = 0; at < raw->config.writes; at += block)
         for (int write = 0; write < 2; write++) {
             submit(raw, 0, write, at);
             if (complete(raw) < 0)
