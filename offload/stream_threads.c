@@ -339,11 +339,14 @@ static void finish_fill(struct off_stream *stream, struct off_request *request)
         stream->next_failure = request->error;
 }
 
-// Starts everything there is to start; after a failure gives up what has not begun.
+// Starts everything there is to start; after a failure gives up what has not begun. Of tiles that
+// wait to be written the last one goes first: those that a pass finds in memory are put back all at
+// once, and the others would wait behind as many all through it, so that every tile is read to
+// memory that has left the caches.
 static void start_work(struct off_stream *stream)
 {
     while (stream->sealed.first && stream->fills_under_way == 0 && !stream->failure.result)
-        start_transfer(stream, stream->sealed.first, OFF_WRITE);
+        start_transfer(stream, stream->sealed.last, OFF_WRITE);
     while (stream->failure.result && stream->sealed.first)
         drop(stream, stream->sealed.first);
     while (stream->failure.result && stream->posted.first)
