@@ -74,7 +74,9 @@ static void arrive(struct off_shuttle *shuttle, struct wagon *wagon,
                    const struct base_error *failure)
 {
     struct off_move *move = wagon->move;
-    if (failure->result) {
+    if (failure->result && move && move->failure) {
+        *move->failure = *failure;
+    } else if (failure->result) {
         give_up(shuttle, failure);
     } else if (move) {
         shuttle->counts.moves[move->direction]++;
@@ -95,7 +97,8 @@ static void exchange(struct off_shuttle *shuttle, const struct wagon *wagon,
     const bool reads = move->direction == OFF_READ;
     shuttle->exchanging = true;
     pthread_mutex_unlock(&shuttle->mutex);
-    if (!reads || !off_slots_check(shuttle->slots, move->tile, wagon->memory, failure))
+    if (!reads || move->recorded ||
+        !off_slots_check(shuttle->slots, move->tile, wagon->memory, failure))
         move->exchange(move->user, move->tile, wagon->memory);
     if (!reads)
         off_slots_wrote(shuttle->slots, move->tile, wagon->memory,
@@ -114,6 +117,14 @@ static struct wagon *find_wagon(struct off_shuttle *shuttle)
     return NULL;
 }
 
+// Bytes that a move's tile has in the file, or will have.
+static size_t stored_bytes(const struct off_shuttle *shuttle, const struct off_move *move)
+{
+    if (move->direction == OFF_WRITE)
+        return off_slots_tile_bytes(shuttle->slots, move->tile);
+    return move->recorded ? move->recorded->stored : off_slots_stored(shuttle->slots, move->tile);
+}
+
 // Begins the next move; false: there is none, or no room for it.
 static bool begin_move(struct off_shuttle *shuttle)
 {
@@ -122,19 +133,18 @@ static bool begin_move(struct off_shuttle *shuttle)
     struct wagon *wagon = move ? find_wagon(shuttle) : NULL;
     if (!wagon)
         return false;
-    const bool reads = move->direction == OFF_READ;
     shuttle->first = move->next;
     wagon->move = move;
     wagon->taken = true;
-    if (!reads)
+    if (move->direction == OFF_WRITE)
         exchange(shuttle, wagon, &failure);
     wagon->request = (struct off_tile_request){
         .tile = move->tile,
-        .stored = reads ? off_slots_stored(shuttle->slots, move->tile)
-                        : off_slots_tile_bytes(shuttle->slots, move->tile),
+        .stored = stored_bytes(shuttle, move),
+        .recorded = move->recorded,
         .request = {.direction = move->direction, .memory = wagon->memory, .user = wagon},
     };
-    if (off_tile_queue_submit(&shuttle->queue, &wagon->request, false, &failure))
+    if (off_tile_queue_submit(&shuttle->queue, &wagon->request, move->recorded != NULL, &failure))
         arrive(shuttle, wagon, &failure);
     return true;
 }
@@ -191,7 +201,8 @@ static void check_move(const struct off_shuttle *shuttle, const struct off_move 
     if (shuttle->moving[move->tile])
         zero_fail(failure, ZERO_E_STATE, "%s: tile %zu is to be moved, and is under way already",
                   path, move->tile);
-    else if (move->direction == OFF_READ && !off_slots_has(shuttle->slots, move->tile))
+    else if (move->direction == OFF_READ && !move->recorded &&
+             !off_slots_has(shuttle->slots, move->tile))
         zero_fail(failure, ZERO_E_STATE, "%s: tile %zu is to be read and was never written", path,
                   move->tile);
 }
@@ -243,8 +254,11 @@ zero_result off_shuttle_wait(struct off_shuttle *shuttle, struct off_move *move,
                 give_up_engine(shuttle);
         shuttle->counts.waited_s += (double)(base_clock_ns() - began) * 1e-9;
     }
-    if (move->failed)
-        result = zero_fail(error, shuttle->failure.result, "%s", shuttle->failure.message);
+    if (move->failed) {
+        const bool own = move->failure && move->failure->result;
+        const struct base_error *failure = own ? move->failure : &shuttle->failure;
+        result = zero_fail(error, failure->result, "%s", failure->message);
+    }
     pthread_mutex_unlock(&shuttle->mutex);
     return result;
 }

@@ -34,9 +34,9 @@ struct off_shuttle_config {
 
 /**
  * Called once for each move, in the shuttle's thread: of a read takes the tile's contents, which
- * have been verified; of a write provides them, all off_slots_tile_bytes() bytes. Touches nothing
- * else that others may be at, and calls nothing of the shuttle. Not called for a move that fails
- * before.
+ * have been verified, or the `recorded` ones, which have not; of a write provides them, all
+ * off_slots_tile_bytes() bytes. Touches nothing else that others may be at, and calls nothing of
+ * the shuttle. Not called for a move that fails before.
  */
 typedef void (*off_move_fn)(void *user, size_t tile, void *contents);
 
@@ -47,6 +47,11 @@ struct off_move {
     size_t tile;
     off_move_fn exchange;
     void *user;
+    /** What a read is to get instead of the tile's current contents, as it is stored: encoded, if
+     * it is. The slots may do what they like with the tile meanwhile. NULL: the current ones. */
+    const struct off_contents *recorded;
+    struct base_error *failure; /**< where a failure of this move goes, which is no other's then,
+                                     unless nothing comes back; NULL: it is every later move's */
 
     bool under_way, failed; /**< the shuttle's, */
     struct off_move *next;  /**< and its list */
@@ -79,11 +84,11 @@ void off_shuttle_start(struct off_shuttle *shuttle, struct off_move *move);
 
 /**
  * Waits until a move is done. ZERO_E_IO; ZERO_E_CORRUPT: the contents are not what was written, or
- * are encoded; ZERO_E_TIMEOUT: nothing has been moved for timeout_s. After the first failure every
- * later move fails with it, and those that had not begun, and a timeout takes the place of an
- * earlier failure and has its message. A tile whose write has failed has no contents to rely on:
- * in place they are neither the old ones nor the new, and a read says so unless `unchecked`. Of
- * one that was never started: ZERO_OK.
+ * are encoded; ZERO_E_TIMEOUT: nothing has been moved for timeout_s. After the first failure that
+ * is no move's own every later move fails with it, and those that had not begun, and a timeout
+ * takes the place of an earlier failure and has its message. A tile whose write has failed has no
+ * contents to rely on: in place they are neither the old ones nor the new, and a read says so
+ * unless `unchecked`. Of one that was never started: ZERO_OK.
  */
 zero_result off_shuttle_wait(struct off_shuttle *shuttle, struct off_move *move,
                              struct base_error *error);

@@ -90,8 +90,9 @@ zero_result off_tile_queue_submit(struct off_tile_queue *queue, struct off_tile_
     snprintf(request->name, sizeof request->name, "tile %zu", tile);
     request->request.file = queue->file;
     request->request.bytes = off_slots_room_for(request->stored);
-    request->request.offset =
-        reads ? off_slots_place(queue->slots, tile) : off_slots_next_place(queue->slots, tile);
+    request->request.offset = request->recorded ? request->recorded->offset
+                              : reads           ? off_slots_place(queue->slots, tile)
+                                                : off_slots_next_place(queue->slots, tile);
     request->request.what = request->name;
     return off_io_submit(queue->io, &request->request, error);
 }

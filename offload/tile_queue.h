@@ -43,8 +43,9 @@ struct off_watch {
 
 /** A tile being moved. */
 struct off_tile_request {
-    size_t tile, stored;        /**< bytes that it has in the file, or will have */
-    struct off_request request; /**< direction, memory and user are filled in as for any */
+    size_t tile, stored;                 /**< bytes that it has in the file, or will have */
+    const struct off_contents *recorded; /**< what is read; NULL: the current contents */
+    struct off_request request;          /**< direction, memory and user are filled in as for any */
     char name[OFF_TILE_NAME_BYTES];
 };
 
@@ -62,8 +63,8 @@ zero_result off_tile_queue_create(struct off_tile_queue *queue,
 /** Place number `number` in memory; the one behind the last is where `more_bytes` are. */
 void *off_tile_queue_place(const struct off_tile_queue *queue, size_t number);
 
-/** Starts to read a tile's current contents, or to write its next ones. ZERO_E_UNSUPPORTED: it is
- * encoded, and nobody `decodes` it. */
+/** Starts to read a tile's current contents, or recorded ones, or to write its next ones.
+ * ZERO_E_UNSUPPORTED: it is encoded, and nobody `decodes` it. */
 zero_result off_tile_queue_submit(struct off_tile_queue *queue, struct off_tile_request *request,
                                   bool decodes, struct base_error *error);
 

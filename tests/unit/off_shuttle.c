@@ -271,6 +271,38 @@ static void records_make_it_current(void **state)
     end_all(1);
 }
 
+// Recorded contents can be had when others are current, or about to be.
+static void what_was_recorded_is_read(void **state)
+{
+    (void)state;
+    struct off_contents recorded[TILES];
+    open_all(&off_engine_threads, 3, false);
+    start_all(OFF_WRITE, 5);
+    end_all(1);
+    ok(off_slots_record(slots, 1, NULL, 0, &failure));
+    for (size_t i = 0; i < TILES; i++) {
+        recorded[i] = off_slots_recorded(slots, i);
+        recorded[i].checksum++; // who takes them verifies them
+    }
+    start_all(OFF_WRITE, 7);
+    end_all(1);
+    for (int newer = 1; newer <= 2; newer++) {
+        for (size_t i = 0; i < TILES; i++) {
+            cargos[i].version--;
+            cargos[i].move.recorded = &recorded[i];
+        }
+        start_all(OFF_READ, 3);
+        end_all(1);
+        for (size_t i = 0; i < TILES; i++) {
+            cargos[i].version++;
+            cargos[i].move.recorded = NULL;
+        }
+        ok(newer == 1 ? off_slots_record(slots, 2, NULL, 0, &failure) : ZERO_OK);
+    }
+    start_all(OFF_READ, 3);
+    end_all(1);
+}
+
 static void one_byte(void *user, size_t tile, void *contents)
 {
     (void)tile;
@@ -405,6 +437,40 @@ static void failures_are_told(void **state)
         for (size_t p = 0; p < sizeof points / sizeof points[0]; p++)
             if (test_takes((int)(e + p)))
                 sweep(engine, points[p].point, points[p].fails);
+}
+
+// Of moves that keep their failures one fails alone, whichever it is, and can be begun again.
+static void a_failure_may_be_a_moves_own(void **state)
+{
+    (void)state;
+    struct base_error own[TILES];
+    open_all(&off_engine_uring, 3, true);
+    start_all(OFF_WRITE, 5);
+    end_all(1);
+    base_fault_set("offload.read@4,offload.read@9", NULL);
+    for (int failed = 2, round = 0; round < 2; round++, failed = 0) {
+        for (size_t i = 0; i < TILES; i++) {
+            base_error_clear(&own[i]);
+            cargos[i].move.failure = &own[i];
+        }
+        start_all(OFF_READ, 3);
+        for (size_t i = 0; i < TILES; i++) {
+            struct base_error error = {.result = ZERO_OK};
+            const zero_result result = off_shuttle_wait(shuttle, &cargos[i].move, &error);
+            assert_int_equal(own[i].result, result);
+            if (!result) {
+                end(i);
+                continue;
+            }
+            failed--;
+            assert_int_equal(result, ZERO_E_IO);
+            assert_string_equal(error.message, own[i].message);
+            assert_int_equal(cargos[i].exchanged, 0);
+        }
+        assert_int_equal(failed, 0);
+    }
+    for (size_t i = 0; i < TILES; i++)
+        cargos[i].move.failure = NULL;
 }
 
 // A flipped bit is found by the read, which says where, and gives nothing away.
@@ -646,8 +712,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(moves_in_any_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(moves_go_through_the_cache, set_up, tear_down),
         cmocka_unit_test_setup_teardown(records_make_it_current, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_was_recorded_is_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_tile_may_be_one_byte, set_up, tear_down),
         cmocka_unit_test_setup_teardown(failures_are_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_failure_may_be_a_moves_own, set_up, tear_down),
         cmocka_unit_test_setup_teardown(damage_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(mistakes_are_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_write_is_told, set_up, tear_down),
