@@ -533,15 +533,15 @@ void off_slots_filled(struct off_slots *slots, size_t tile)
     slots->tiles[tile].filled = true;
 }
 
-static zero_result compare(const struct off_slots *slots, size_t tile,
-                           const struct off_contents *recorded, const void *stored,
-                           struct base_error *error)
+zero_result off_slots_check_recorded(const struct off_slots *slots, size_t tile,
+                                     const struct off_contents *contents, const void *stored,
+                                     struct base_error *error)
 {
-    if (slots->unchecked || base_hash64(stored, recorded->stored, tile) == recorded->checksum)
+    if (slots->unchecked || base_hash64(stored, contents->stored, tile) == contents->checksum)
         return ZERO_OK;
     return zero_fail(error, ZERO_E_CORRUPT,
                      "%s: tile %zu, %zu bytes at offset %ju, is not what was written there",
-                     slots->file.path, tile, recorded->stored, (uintmax_t)recorded->offset);
+                     slots->file.path, tile, contents->stored, (uintmax_t)contents->offset);
 }
 
 struct off_contents off_slots_recorded(const struct off_slots *slots, size_t tile)
@@ -554,16 +554,7 @@ zero_result off_slots_check(const struct off_slots *slots, size_t tile, const vo
                             struct base_error *error)
 {
     const struct off_contents recorded = off_slots_recorded(slots, tile);
-    return compare(slots, tile, &recorded, stored, error);
-}
-
-zero_result off_slots_read(const struct off_slots *slots, size_t tile,
-                           const struct off_contents *contents, void *memory,
-                           struct base_error *error)
-{
-    const zero_result result =
-        move(slots, READ, memory, round_up(contents->stored), contents->offset, error);
-    return result ? result : compare(slots, tile, contents, memory, error);
+    return off_slots_check_recorded(slots, tile, &recorded, stored, error);
 }
 
 /* ------------------------------------------------------------------ life */

@@ -44,9 +44,9 @@ struct off_slots_config {
     bool unchecked;                /**< no checksums: what is read is believed */
     bool (*counts)(uint64_t step); /**< whether anybody would come back at a record of this step;
                                         NULL: at any */
-    /** Who writes and reads records, and tiles for off_slots_read(), so that a disk that hangs is a
-     * ZERO_E_TIMEOUT; borrowed. NULL: the caller does, and waits as long as it takes, as
-     * off_slots_open() and close do in any case. */
+    /** Who writes and reads records, so that a disk that hangs is a ZERO_E_TIMEOUT; borrowed. NULL:
+     * the caller does, and waits as long as it takes, as off_slots_open() and close do in any case.
+     */
     struct off_errands *errands;
 };
 
@@ -143,12 +143,11 @@ struct off_contents {
 };
 struct off_contents off_slots_recorded(const struct off_slots *slots, size_t tile);
 
-/** Reads and verifies what is stored of them, to a multiple of 4,096. Any thread, while others do
- * what they like with the slots. ZERO_E_IO, ZERO_E_CORRUPT; ZERO_E_TIMEOUT: the memory is the
- * kernel's until the end of the errands. */
-zero_result off_slots_read(const struct off_slots *slots, size_t tile,
-                           const struct off_contents *contents, void *memory,
-                           struct base_error *error);
+/** Compares what is stored of them with what was read. Any thread, while others do what they like
+ * with the slots. ZERO_E_CORRUPT as of off_slots_check(). */
+zero_result off_slots_check_recorded(const struct off_slots *slots, size_t tile,
+                                     const struct off_contents *contents, const void *stored,
+                                     struct base_error *error);
 
 /** Compares the off_slots_stored() bytes that were read from a tile's current place.
  * ZERO_E_CORRUPT names file, offset and tile. */

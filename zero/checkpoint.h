@@ -68,10 +68,10 @@
  *
  * A disk that hangs is ZERO_E_TIMEOUT, with file, bytes, offset and seconds, when nothing has moved
  * for config.timeout_s: of tiles, of records, or of what a save reads of them, which fails that
- * save, and then the next step. Two things have no such limit, because they may take long by right:
- * zero_commit(), where it creates the files, and reads and writes of checkpoints. And a process
- * with a request at a disk that doesn't answer is kept by Linux until it does, even when it is
- * killed: zero_close() returns, but no exit does.
+ * save and all later ones of the context. Two things have no such limit, because they may take long
+ * by right: zero_commit(), where it creates the files, and reads and writes of checkpoints. And a
+ * process with a request at a disk that doesn't answer is kept by Linux until it does, even when it
+ * is killed: zero_close() returns, but no exit does.
  */
 #ifndef ZERO_CHECKPOINT_H
 #define ZERO_CHECKPOINT_H

@@ -29,7 +29,8 @@ static const struct {
     [GATHERS] = {"offload.read:hang@1", ": reads and writes have not come back " TIMEOUT_TEXT,
                  "uring"},
     [RECORDS] = {"io.write:hang@1", ".slots: writing 4096 bytes at offset ", "sync"},
-    [SAVES] = {"io.read:hang@1", ".slots: reading ", "threads"},
+    [SAVES] = {"offload.read:hang@1", ".slots: reads and writes have not come back " TIMEOUT_TEXT,
+               "uring"},
 };
 
 /** In memory where there is such a directory: what does not hang is to be in time. */
@@ -107,16 +108,18 @@ static bool gather_hangs(struct team_rank *rank, const char *fault, const char *
     return true;
 }
 
-/** The save fails, and then the next record: neither is repeated. */
+/** The save fails, and so does the next one, which reads nothing; steps go on. */
 static bool save_hangs(struct team_rank *rank, const char *fault, const char *words)
 {
+    const char *directory = temporary_path(&temporary, "saves");
     TEAM_CHECK(base_fault_set(fault, NULL) == ZERO_OK);
-    TEAM_OK(rank, zero_save(rank->z, temporary_path(&temporary, "saves"), NULL));
-    TEAM_FAILS(rank, zero_save_wait(rank->z), ZERO_E_TIMEOUT, words);
-    TEAM_CHECK(strstr(zero_last_error(rank->z), TIMEOUT_TEXT));
-    if (!micros(rank))
+    for (int i = 0; i < 2; i++) {
+        TEAM_OK(rank, zero_save(rank->z, directory, NULL));
+        TEAM_FAILS(rank, zero_save_wait(rank->z), ZERO_E_TIMEOUT, words);
+    }
+    if (!toy_train(rank, &toy_odd, 1))
         return false;
-    TEAM_FAILS(rank, toy_update(rank, &toy_odd), ZERO_E_TIMEOUT, words);
+    zero_abort(rank->z, "for a test");
     return true;
 }
 
@@ -167,7 +170,7 @@ static bool come_back(struct team_rank *rank, void *user)
         return false;
     TEAM_OK(rank, zero_resume(rank->z, NULL, NULL, &loaded));
     TEAM_CHECK(loaded.recovered && loaded.step >= STEPS - 1 &&
-               loaded.step <= (job->what == RECORDS ? STEPS : STEPS - 1));
+               loaded.step <= (job->what == RECORDS || job->what == SAVES ? STEPS : STEPS - 1));
     return saved_state(rank, job->digest[loaded.step]) &&
            toy_train(rank, &toy_odd, STEPS - (int)loaded.step) &&
            saved_state(rank, job->digest[STEPS]);

@@ -1,7 +1,7 @@
 // A save of state in files while steps go on. The second update behind it writes over what it
 // reads: each tile as soon as that has been read, and not before; the first one, and steps without
-// an update, wait for nothing. Linked with --wrap: what the save reads is let through tile by tile,
-// when the update has come so far behind it, and what is written is seen.
+// an update, wait for nothing. Linked with --wrap: what the save has read is let through tile by
+// tile, when the update has come so far behind it, and what is begun and written is seen.
 #include "base/clock.h"
 #include "base/thread.h"
 #include "tests/ranks/saved.h"
@@ -18,6 +18,9 @@
 #include <cmocka.h>
 
 enum { BEFORE = 3, AFTER = 5, MOST_RANKS = 3, MOST_TILES = 256, MOST_WAIT_S = 30 };
+
+// Tiles that a save reads at a time, of those there are here: the one it waits for, and others.
+enum { AT_A_TIME = 5 };
 
 // Of a slice: more than two blocks of a checkpoint.
 enum { NUMEL = 70001, BLOCK_BYTES = 12 * 32768 };
@@ -66,21 +69,35 @@ static struct watch {
     uint64_t place[MOST_TILES]; // of the tile that is saved
     bool over[MOST_TILES];      // that was written to since
     enum gate gate;
-    bool waits;            // at a gate that is shut
-    bool early, stuck;     // read when it had been written over; not let through in time
+    bool waits;        // at a gate that is shut
+    bool early, stuck; // read when it had been written over; not let through in time
+    bool again;        // read twice
+    bool seen[MOST_TILES];
     size_t read, followed; // so many, of which so many behind the update
 } watches[MOST_RANKS];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t news;
+static size_t begun; // reads, of all ranks
 
-zero_result __real_off_slots_read(const struct off_slots *slots, size_t tile,
-                                  const struct off_contents *contents, void *memory,
-                                  struct base_error *error);
-zero_result __wrap_off_slots_read(const struct off_slots *slots, size_t tile,
-                                  const struct off_contents *contents, void *memory,
-                                  struct base_error *error);
+void __real_off_shuttle_start(struct off_shuttle *shuttle, struct off_move *move);
+void __wrap_off_shuttle_start(struct off_shuttle *shuttle, struct off_move *move);
+zero_result __real_off_slots_check_recorded(const struct off_slots *slots, size_t tile,
+                                            const struct off_contents *contents, const void *stored,
+                                            struct base_error *error);
+zero_result __wrap_off_slots_check_recorded(const struct off_slots *slots, size_t tile,
+                                            const struct off_contents *contents, const void *stored,
+                                            struct base_error *error);
 void __real_off_slots_wrote(struct off_slots *slots, size_t tile, const void *stored, size_t bytes);
 void __wrap_off_slots_wrote(struct off_slots *slots, size_t tile, const void *stored, size_t bytes);
+
+void __wrap_off_shuttle_start(struct off_shuttle *shuttle, struct off_move *move)
+{
+    pthread_mutex_lock(&mutex);
+    begun += move->recorded != NULL;
+    pthread_cond_broadcast(&news);
+    pthread_mutex_unlock(&mutex);
+    __real_off_shuttle_start(shuttle, move);
+}
 
 static struct watch *watch_of(const struct off_slots *slots)
 {
@@ -127,9 +144,9 @@ static void wait_at_the_gate(struct watch *watch, size_t tile)
     pause_a_little();
 }
 
-zero_result __wrap_off_slots_read(const struct off_slots *slots, size_t tile,
-                                  const struct off_contents *contents, void *memory,
-                                  struct base_error *error)
+zero_result __wrap_off_slots_check_recorded(const struct off_slots *slots, size_t tile,
+                                            const struct off_contents *contents, const void *stored,
+                                            struct base_error *error)
 {
     bool breaks = false;
     pthread_mutex_lock(&mutex);
@@ -138,11 +155,13 @@ zero_result __wrap_off_slots_read(const struct off_slots *slots, size_t tile,
         wait_at_the_gate(watch, tile);
         breaks = watch->gate == BROKEN;
         watch->early = watch->early || watch->over[tile];
+        watch->again = watch->again || watch->seen[tile];
+        watch->seen[tile] = true;
         watch->read++;
     }
     pthread_mutex_unlock(&mutex);
     return breaks ? zero_fail(error, ZERO_E_IO, "tile %zu is not let through", tile)
-                  : __real_off_slots_read(slots, tile, contents, memory, error);
+                  : __real_off_slots_check_recorded(slots, tile, contents, stored, error);
 }
 
 void __wrap_off_slots_wrote(struct off_slots *slots, size_t tile, const void *stored, size_t bytes)
@@ -192,6 +211,21 @@ static bool await_the_gate(struct watch *watch)
     const bool waits = watch->waits;
     pthread_mutex_unlock(&mutex);
     TEAM_CHECK(waits);
+    return true;
+}
+
+// While the first tile is not let through all ranks' saves begin to read others, and no more.
+static bool begins_others(struct team_rank *rank)
+{
+    const uint64_t until = base_clock_ns() + MOST_WAIT_S * UINT64_C(1000000000);
+    const size_t wanted = AT_A_TIME * (size_t)rank->world;
+    pthread_mutex_lock(&mutex);
+    while (begun < wanted && base_clock_ns() < until)
+        base_cond_wait_until(&news, &mutex, until);
+    const size_t found = begun;
+    pthread_mutex_unlock(&mutex);
+    TEAM_CHECK(found == wanted);
+    TEAM_OK(rank, zero_barrier(rank->z)); // before one lets more through
     return true;
 }
 
@@ -276,7 +310,7 @@ static bool abort_it(struct team_rank *rank, const struct toy *toy, struct watch
 static bool second_change(struct team_rank *rank, const struct job *job, struct watch *watch)
 {
     const struct toy toy = toy_of(job->announced);
-    if (watch && job->half && !await_the_gate(watch))
+    if (watch && (job->half ? !await_the_gate(watch) : !begins_others(rank)))
         return false;
     if (!job->writes && !micros(rank, &toy))
         return false;
@@ -299,12 +333,13 @@ static bool save_is_right(struct team_rank *rank, const struct job *job, const s
 {
     zero_save_info info = {.struct_size = sizeof info};
     if (job->ending == FAILED) {
+        // Tiles that are on their way then may be written over: they count for nothing.
         TEAM_FAILS(rank, zero_save_wait(rank->z), ZERO_E_IO, "is not let through");
-        TEAM_CHECK(!watch->stuck && !watch->early);
+        TEAM_CHECK(!watch->stuck);
         return true;
     }
     TEAM_OK(rank, zero_save_wait(rank->z));
-    TEAM_CHECK(!watch->stuck && !watch->early && watch->read > 0);
+    TEAM_CHECK(!watch->stuck && !watch->early && !watch->again && watch->read > 0);
     TEAM_CHECK(watch->followed > 0 || watch->training < 2 * watch->distance || job->writes);
     TEAM_OK(rank, zero_save_poll(rank->z, &info));
     TEAM_CHECK(info.phase == ZERO_SAVE_COMPLETE && memcmp(info.fingerprint, digest, 16) == 0);
@@ -383,6 +418,7 @@ static void run_all(int world, struct job job)
     plain.ending = WELL;
     plain.durable = false;
     run(world, &plain);
+    begun = 0;
     run(world, &job);
     if (job.ending == ABORTED) {
         job.resumes = true;

@@ -209,7 +209,7 @@ size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *
     const size_t params = z->model.param_count, world = (size_t)z->config.world;
     const size_t room = z->config.nvme ? 0 : save ? save->room_bytes : DEFAULT_ROOM;
     const size_t saver = ckpt_saver_bytes(&load, save ? save->level : CKPT_LEVEL_DEFAULT, room);
-    return sizeof *save + saver + eng_recorded_bytes(needs) + eng_fetch_bytes(z) +
+    return sizeof *save + saver + eng_recorded_bytes(z, needs) + eng_fetch_bytes(z) +
            world * sizeof(struct eng_shard_report) +
            load.sources * (sizeof(struct ckpt_source) + sizeof(struct eng_slice *)) +
            params * ((1 + world) * sizeof(struct base_hash128) + sizeof(struct eng_named_sum)) +

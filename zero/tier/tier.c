@@ -397,8 +397,8 @@ static void end(void *user)
     off_stream_destroy(tier->stream);
     eng_params_close(&tier->params);
     eng_sums_close(&tier->sums);
+    eng_recorded_end(tier);
     off_slots_close(tier->slots, tier->remove);
-    eng_recorded_free_stuck(tier);
     eng_tiles_free(&tier->tiles);
     base_free(tier->memory);
     base_free(tier->order);

@@ -90,9 +90,9 @@ struct eng_tier {
     size_t payload_room;
     int recorded; /**< records found when the file was opened */
     struct eng_recovery recovery;
-    struct eng_params params;   /**< if working copies are in a file, too */
-    struct eng_sums sums;       /**< of gradients, if those are in a file */
-    struct eng_recorded *stuck; /**< what saves have left in reads that don't come back */
+    struct eng_params params;           /**< if working copies are in a file, too */
+    struct eng_sums sums;               /**< of gradients, if those are in a file */
+    struct eng_recorded *left_by_saves; /**< to the end: reads of theirs may not have come back */
 };
 
 /** A record's payload: its size, with what is attached at present. */
@@ -117,8 +117,8 @@ bool eng_tier_has_point(const struct eng_tier *tier);
  * ZERO_E_IO, ZERO_E_TIMEOUT. */
 zero_result eng_tier_leave_point(zero_ctx *z, struct base_error *error);
 
-/** Frees what is in tier->stuck. */
-void eng_recorded_free_stuck(struct eng_tier *tier);
+/** Waits for what is in tier->left_by_saves, and frees it. */
+void eng_recorded_end(struct eng_tier *tier);
 
 /** Calls `work` for `count` tiles of tier->order, each in memory while it is called. After an error
  * the file is what was recorded last. *Local.* ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT. */

@@ -258,6 +258,11 @@ zero_result eng_tier_update(zero_ctx *z)
         choose_tiles(z, goes_up(z, z->updates));
         begin(z);
     }
+    // All ranks publish in one order. What a save had still to read of an announced step comes
+    // last, upwards, and so some sections that are complete are published behind the last tile. An
+    // order by what is complete the ranks would have to agree on, whose saves are at different
+    // tiles; and the next step's gathers wait no longer than without a save, which reads ahead of
+    // the update.
     for (size_t i = 0; !r && !error.result && i < sections; i++) {
         const size_t s = tier->up ? i : sections - 1 - i;
         if (!z->io[s].trains)

@@ -142,7 +142,7 @@ zero_result eng_recorded_make(const zero_ctx *z, const struct eng_sources *sourc
                               struct eng_recorded **recorded, struct base_error *error);
 void eng_recorded_free(const zero_ctx *z, struct eng_recorded *recorded);
 /** Bytes that it takes; 0 where state is in memory. */
-size_t eng_recorded_bytes(const struct eng_tier_needs *needs);
+size_t eng_recorded_bytes(const zero_ctx *z, const struct eng_tier_needs *needs);
 /** From here on it is the present state. */
 void eng_recorded_begin(zero_ctx *z, struct eng_recorded *recorded);
 /** How many blocks, in the order in which a saver reads the sources, must have been read before a
