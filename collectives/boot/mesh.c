@@ -1,5 +1,5 @@
 #include "base/arena.h"
-#include "collectives/boot/stream.h"
+#include "collectives/boot/mesh_callers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,9 +44,11 @@ static bool allocate(struct mesh_meeting *meeting)
     mesh->pids = base_calloc(world, sizeof *mesh->pids);
     meeting->table = base_calloc(1, mesh_table_bytes(mesh->world));
     meeting->polls = base_calloc(1 + BOOT_CALLERS_MAX + world, sizeof *meeting->polls);
+    meeting->callers = base_calloc(1, sizeof *meeting->callers);
     for (size_t rank = 0; mesh->sockets && rank < world; rank++)
         mesh->sockets[rank] = -1;
-    return mesh->sockets && mesh->hosts && mesh->pids && meeting->table && meeting->polls;
+    return mesh->sockets && mesh->hosts && mesh->pids && meeting->table && meeting->polls &&
+           meeting->callers;
 }
 
 static zero_result meet(struct mesh_meeting *meeting, struct base_error *error)
@@ -76,6 +78,7 @@ zero_result boot_mesh_open(struct boot_mesh *mesh, const struct boot_meeting *pl
     result = meet(&meeting, error);
     base_free(meeting.table);
     base_free(meeting.polls);
+    base_free(meeting.callers);
     if (result)
         boot_mesh_close(mesh);
     return result;

@@ -1,7 +1,7 @@
 // Every rank but 0 of a meeting of several hosts: calls rank 0 until it knows this rank, hears
 // where the others are, and gets a connection to each.
 
-#include "collectives/boot/stream.h"
+#include "collectives/boot/mesh_callers.h"
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -10,26 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t hello_ns = UINT64_C(2000000000); // for another rank to introduce itself
 static const uint64_t quiet_ns = UINT64_C(5000000000); // of calls in vain
 
 enum { CALLS = 3, PAUSE_MS = 100 }; // to another guest, which listens already
-
-// Connected, but not yet introduced.
-struct caller {
-    int fd;
-    uint64_t deadline_ns;
-    size_t used; // bytes of `said` that are there
-    struct {
-        struct mesh_header header;
-        struct mesh_peer peer;
-    } said;
-};
-
-struct callers {
-    struct caller all[BOOT_CALLERS_MAX];
-    int count;
-};
 
 static uint64_t patience(const struct mesh_meeting *meeting)
 {
@@ -201,56 +184,36 @@ static zero_result call_guest(struct mesh_meeting *meeting, int rank, struct bas
 }
 
 // Whether a caller is a rank that is missing here.
-static bool is_missing(const struct mesh_meeting *meeting, const struct caller *caller)
+static bool is_missing(const struct mesh_meeting *meeting, const struct mesh_peer *peer)
 {
-    const struct mesh_header *header = &caller->said.header;
-    const struct mesh_peer *peer = &caller->said.peer;
-    return mesh_check(header, sizeof *peer, NULL) == ZERO_OK && header->type == MESH_PEER &&
-           header->length == sizeof *peer && peer->token == token_of(meeting) &&
-           peer->rank > (uint32_t)meeting->place->rank &&
+    return peer->token == token_of(meeting) && peer->rank > (uint32_t)meeting->place->rank &&
            peer->rank < (uint32_t)meeting->mesh->world && meeting->mesh->sockets[peer->rank] < 0;
 }
 
-// Hears what a caller says, if it has said something or has been silent for too long. Whoever is no
-// missing rank is hung up on.
-static void hear_caller(const struct mesh_meeting *meeting, struct caller *caller, bool ready)
+static void hang_up(void *user, struct mesh_caller *caller, zero_result result, const char *why)
 {
-    const bool late = base_clock_ns() >= caller->deadline_ns;
-    bool gone = false, whole = false;
-    if (ready || late)
-        whole =
-            mesh_receive_some(caller->fd, &caller->said, sizeof caller->said, &caller->used, &gone);
-    if (whole && is_missing(meeting, caller)) {
+    (void)result;
+    const struct mesh_meeting *meeting = user;
+    base_logf(meeting->place->log, ZERO_LOG_WARN, "coll", "rank %d hung up on a call: %s",
+              meeting->place->rank, why);
+    boot_fd_close(&caller->fd);
+}
+
+static zero_result let_in(void *user, struct mesh_caller *caller, struct base_error *error)
+{
+    (void)error;
+    struct mesh_meeting *meeting = user;
+    if (is_missing(meeting, &caller->said.peer)) {
         meeting->mesh->sockets[caller->said.peer.rank] = caller->fd;
         caller->fd = -1;
-    } else if (whole || gone || late) {
-        base_logf(meeting->place->log, ZERO_LOG_WARN, "coll",
-                  "rank %d hung up on a call that is no missing rank's", meeting->place->rank);
-        boot_fd_close(&caller->fd);
+    } else {
+        hang_up(meeting, caller, ZERO_E_INVALID, "it is no missing rank's");
     }
+    return ZERO_OK;
 }
 
-static void hear_callers(const struct mesh_meeting *meeting, struct callers *callers,
-                         const struct pollfd *polls)
-{
-    int kept = 0;
-    for (int i = 0; i < callers->count; i++) {
-        hear_caller(meeting, &callers->all[i], polls[i].revents != 0);
-        if (callers->all[i].fd >= 0)
-            callers->all[kept++] = callers->all[i];
-    }
-    callers->count = kept;
-}
-
-static zero_result accept_caller(struct callers *callers, int listener, struct base_error *error)
-{
-    struct caller *caller = &callers->all[callers->count];
-    *caller = (struct caller){.deadline_ns = base_clock_ns() + hello_ns};
-    const zero_result result = mesh_accept(&caller->fd, listener, error);
-    if (!result && caller->fd >= 0)
-        callers->count++;
-    return result;
-}
+static const struct mesh_reception reception = {
+    .type = MESH_PEER, .length = sizeof(struct mesh_peer), .introduce = let_in, .refuse = hang_up};
 
 static int count_missing(const struct mesh_meeting *meeting)
 {
@@ -262,38 +225,30 @@ static int count_missing(const struct mesh_meeting *meeting)
 
 // Waits for whatever comes next and deals with it: a call, what a caller says, or rank 0, which
 // knows who fails.
-static zero_result guest_turn(const struct mesh_meeting *meeting, struct callers *callers,
-                              int listener, struct base_error *error)
+static zero_result guest_turn(struct mesh_meeting *meeting, int listener, struct base_error *error)
 {
-    struct pollfd *polls = meeting->polls, *said = polls + 2;
-    // As long as the waiting room is full, newcomers wait outside.
-    const bool room = callers->count < BOOT_CALLERS_MAX;
-    polls[0] = (struct pollfd){.fd = room ? listener : -1, .events = POLLIN};
-    polls[1] = (struct pollfd){.fd = meeting->mesh->sockets[0], .events = POLLIN};
-    for (int i = 0; i < callers->count; i++)
-        said[i] = (struct pollfd){.fd = callers->all[i].fd, .events = POLLIN};
-    const int left = boot_time_left(patience(meeting), callers->count ? 100 : 1000);
+    struct pollfd *polls = meeting->polls;
+    const int called = mesh_callers_poll(meeting->callers, listener, polls);
+    struct pollfd *rank_0 = &polls[called];
+    *rank_0 = (struct pollfd){.fd = meeting->mesh->sockets[0], .events = POLLIN};
+    const int left = boot_time_left(patience(meeting), mesh_callers_patience(meeting->callers));
     if (left == 0)
         return zero_fail(error, ZERO_E_TIMEOUT, "%d ranks did not call this one in time",
                          count_missing(meeting));
-    if (poll(polls, 2 + (nfds_t)callers->count, left) < 0 && errno != EINTR)
+    if (poll(polls, (nfds_t)called + 1, left) < 0 && errno != EINTR)
         return zero_fail_errno(error, ZERO_E_IO, errno, "waiting for the other ranks");
-    if (polls[1].revents) // nothing but that it gives up can come now
+    if (rank_0->revents) // nothing but that it gives up can come now
         return hear_rank_0(meeting, MESH_FAIL, NULL, 0, error);
-    hear_callers(meeting, callers, said);
-    return polls[0].revents ? accept_caller(callers, listener, error) : ZERO_OK;
+    return mesh_callers_receive(meeting->callers, &reception, meeting, listener, polls, error);
 }
 
 // Waits for the calls of guests with higher numbers.
-static zero_result take_calls(const struct mesh_meeting *meeting, int listener,
-                              struct base_error *error)
+static zero_result take_calls(struct mesh_meeting *meeting, int listener, struct base_error *error)
 {
-    struct callers callers = {.count = 0};
     zero_result result = ZERO_OK;
     while (!result && count_missing(meeting) > 0)
-        result = guest_turn(meeting, &callers, listener, error);
-    for (int i = 0; i < callers.count; i++)
-        boot_fd_close(&callers.all[i].fd);
+        result = guest_turn(meeting, listener, error);
+    mesh_callers_close(meeting->callers);
     return result;
 }
 

@@ -1,9 +1,8 @@
 // Rank 0 of a meeting of several hosts: listens until every rank has come, tells each where all of
 // them are, and waits until they are connected to each other.
 
-#include "collectives/boot/stream.h"
+#include "collectives/boot/mesh_callers.h"
 
-#include "base/arena.h"
 #include "base/clock.h"
 #include "base/text.h"
 
@@ -12,26 +11,12 @@
 #include <string.h>
 #include <sys/random.h>
 
-static const uint64_t hello_ns = UINT64_C(2000000000); // to introduce oneself
 static const uint64_t busy_ns = UINT64_C(30000000000); // for a port to become free
-
-// Connected, but not yet introduced.
-struct caller {
-    int fd;
-    uint64_t deadline_ns;
-    size_t used; // bytes of `said` that are there
-    struct {
-        struct mesh_header header;
-        struct mesh_hello hello;
-    } said;
-};
 
 struct host {
     struct mesh_meeting *meeting;
     int listener;
     int missing;
-    int caller_count;
-    struct caller callers[BOOT_CALLERS_MAX];
 };
 
 static zero_result open_listener(struct host *host, uint64_t deadline_ns, struct base_error *error)
@@ -74,8 +59,9 @@ static const char *address_text(const unsigned char address[MESH_ADDRESS_BYTES],
     return v4 ? text + sizeof form - 1 : text;
 }
 
-static void refuse(struct host *host, struct caller *caller, zero_result result, const char *why)
+static void refuse(void *user, struct mesh_caller *caller, zero_result result, const char *why)
 {
+    const struct host *host = user;
     unsigned char address[MESH_ADDRESS_BYTES] = {0};
     int port = 0;
     char from[INET6_ADDRSTRLEN], bytes[BOOT_TEXT_BYTES] = "";
@@ -101,7 +87,7 @@ static bool same_secret(const char *a, const char *b)
 
 // Whether a caller is of this meeting; if not it has been dealt with. Who doesn't know the secret
 // hears of nothing else.
-static bool belongs(struct host *host, struct caller *caller)
+static bool belongs(struct host *host, struct mesh_caller *caller)
 {
     const struct boot_meeting *place = host->meeting->place;
     const struct mesh_hello *hello = &caller->said.hello;
@@ -128,7 +114,7 @@ static bool belongs(struct host *host, struct caller *caller)
     return true;
 }
 
-static void take_in(struct host *host, struct caller *caller)
+static void take_in(struct host *host, struct mesh_caller *caller)
 {
     const struct mesh_hello *hello = &caller->said.hello;
     struct boot_mesh *mesh = host->meeting->mesh;
@@ -152,8 +138,9 @@ static void take_in(struct host *host, struct caller *caller)
               hello->pid, host->missing);
 }
 
-static zero_result introduce(struct host *host, struct caller *caller, struct base_error *error)
+static zero_result introduce(void *user, struct mesh_caller *caller, struct base_error *error)
 {
+    struct host *host = user;
     const struct mesh_hello *hello = &caller->said.hello;
     const struct boot_mesh *mesh = host->meeting->mesh;
     char bytes[BOOT_TEXT_BYTES] = "";
@@ -184,55 +171,10 @@ static zero_result introduce(struct host *host, struct caller *caller, struct ba
     return ZERO_OK;
 }
 
-// Hears what a caller says, if it has said something or has been silent for too long.
-static zero_result hear(struct host *host, struct caller *caller, bool ready,
-                        struct base_error *error)
-{
-    struct base_error heard = {.result = ZERO_OK};
-    const struct mesh_header *header = &caller->said.header;
-    bool whole = false, gone = false;
-    // What came while this process had no processor is no silence.
-    const bool late = base_clock_ns() >= caller->deadline_ns;
-    if (ready || late)
-        whole =
-            mesh_receive_some(caller->fd, &caller->said, sizeof caller->said, &caller->used, &gone);
-    if (caller->used >= sizeof *header &&
-        (mesh_check(header, sizeof caller->said.hello, &heard) || header->type != MESH_HELLO ||
-         header->length != sizeof caller->said.hello))
-        refuse(host, caller, heard.result ? heard.result : ZERO_E_INVALID,
-               heard.result ? heard.message : "its first message does not introduce it");
-    else if (whole)
-        return introduce(host, caller, error);
-    else if (gone)
-        boot_fd_close(&caller->fd);
-    else if (late)
-        refuse(host, caller, ZERO_E_TIMEOUT, "it did not introduce itself within 2 s");
-    return ZERO_OK;
-}
-
-static zero_result hear_all(struct host *host, const struct pollfd *polls, struct base_error *error)
-{
-    zero_result result = ZERO_OK;
-    int kept = 0;
-    for (int i = 0; i < host->caller_count; i++) {
-        if (!result)
-            result = hear(host, &host->callers[i], polls[i].revents != 0, error);
-        if (host->callers[i].fd >= 0)
-            host->callers[kept++] = host->callers[i];
-    }
-    host->caller_count = kept;
-    return result;
-}
-
-static zero_result accept_caller(struct host *host, struct base_error *error)
-{
-    struct caller *caller = &host->callers[host->caller_count];
-    *caller = (struct caller){.deadline_ns = base_clock_ns() + hello_ns};
-    const zero_result result = mesh_accept(&caller->fd, host->listener, error);
-    if (!result && caller->fd >= 0)
-        host->caller_count++;
-    return result;
-}
+static const struct mesh_reception reception = {.type = MESH_HELLO,
+                                                .length = sizeof(struct mesh_hello),
+                                                .introduce = introduce,
+                                                .refuse = refuse};
 
 /* ------------------------------------------------------------------ until all are there */
 
@@ -260,29 +202,22 @@ static zero_result gone_away(const struct mesh_meeting *meeting, int rank, struc
 static zero_result host_turn(struct host *host, uint64_t deadline_ns, struct base_error *error)
 {
     const struct boot_mesh *mesh = host->meeting->mesh;
-    struct pollfd *polls = host->meeting->polls, *callers = polls + 1;
-    struct pollfd *ranks = callers + host->caller_count;
-    // As long as the waiting room is full, newcomers wait outside.
-    const bool room = host->caller_count < BOOT_CALLERS_MAX;
-    polls[0] = (struct pollfd){.fd = room ? host->listener : -1, .events = POLLIN};
-    for (int i = 0; i < host->caller_count; i++)
-        callers[i] = (struct pollfd){.fd = host->callers[i].fd, .events = POLLIN};
+    struct mesh_callers *callers = host->meeting->callers;
+    struct pollfd *polls = host->meeting->polls;
+    const int called = mesh_callers_poll(callers, host->listener, polls);
+    struct pollfd *ranks = polls + called;
     for (int rank = 0; rank < mesh->world; rank++)
         ranks[rank] = (struct pollfd){.fd = mesh->sockets[rank], .events = POLLIN};
 
-    const int left = boot_time_left(deadline_ns, host->caller_count ? 100 : 1000);
+    const int left = boot_time_left(deadline_ns, mesh_callers_patience(callers));
     if (left == 0)
         return fail_missing(host, error);
-    const nfds_t count = (nfds_t)(1 + host->caller_count + mesh->world);
-    if (poll(polls, count, left) < 0 && errno != EINTR)
+    if (poll(polls, (nfds_t)(called + mesh->world), left) < 0 && errno != EINTR)
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: waiting for the other ranks");
     for (int rank = 1; rank < mesh->world; rank++)
         if (mesh->sockets[rank] >= 0 && ranks[rank].revents)
             return gone_away(host->meeting, rank, error);
-    zero_result result = hear_all(host, callers, error);
-    if (!result && polls[0].revents)
-        result = accept_caller(host, error);
-    return result;
+    return mesh_callers_receive(callers, &reception, host, host->listener, polls, error);
 }
 
 /* ------------------------------------------------------------------ who is where */
@@ -385,9 +320,8 @@ static void let_go(const struct mesh_meeting *meeting)
 }
 
 // Not those who haven't said who they are.
-static void tell_failure(const struct host *host, zero_result result, const char *text)
+static void tell_failure(const struct boot_mesh *mesh, zero_result result, const char *text)
 {
-    const struct boot_mesh *mesh = host->meeting->mesh;
     for (int rank = 1; rank < mesh->world; rank++)
         if (mesh->sockets[rank] >= 0)
             mesh_send_failure(mesh->sockets[rank], result, text);
@@ -395,27 +329,21 @@ static void tell_failure(const struct host *host, zero_result result, const char
 
 zero_result mesh_host(struct mesh_meeting *meeting, struct base_error *error)
 {
-    struct host *host = base_calloc(1, sizeof *host);
-    if (!host)
-        return zero_fail(error, ZERO_E_NOMEM, "rank 0: no memory to meet %d ranks",
-                         meeting->mesh->world);
-    *host = (struct host){.meeting = meeting, .listener = -1, .missing = meeting->mesh->world - 1};
+    struct host host = {.meeting = meeting, .listener = -1, .missing = meeting->mesh->world - 1};
     struct base_error failure = {.result = ZERO_OK};
-    zero_result result = open_listener(host, meeting->place->deadline_ns, &failure);
-    while (!result && host->missing)
-        result = host_turn(host, meeting->place->deadline_ns, &failure);
+    zero_result result = open_listener(&host, meeting->place->deadline_ns, &failure);
+    while (!result && host.missing)
+        result = host_turn(&host, meeting->place->deadline_ns, &failure);
     // Closed first: a rank that hears of all may call again for its next communicator.
-    boot_fd_close(&host->listener);
+    boot_fd_close(&host.listener);
     if (!result)
         result = send_table(meeting, &failure);
     if (!result)
         result = await_ready(meeting, &failure);
     if (result)
-        tell_failure(host, result, failure.message);
+        tell_failure(meeting->mesh, result, failure.message);
     else
         let_go(meeting);
-    for (int i = 0; i < host->caller_count; i++)
-        boot_fd_close(&host->callers[i].fd);
-    base_free(host);
+    mesh_callers_close(meeting->callers);
     return result ? zero_fail(error, result, "%s", failure.message) : ZERO_OK;
 }

@@ -1,12 +1,13 @@
 /**
  * What the files of a meeting of several hosts share: messages on TCP connections.
  *
- *   master.c      where rank 0 is
- *   stream.c      addresses, connections, messages
- *   mesh.c        opening and closing; arguments
- *   mesh_host.c   rank 0: listens until every rank has come, and says who is where
- *   mesh_guest.c  the other ranks: call rank 0, then each other
- *   mesh_table.c  they check what rank 0 says of where the ranks are
+ *   master.c        where rank 0 is
+ *   stream.c        addresses, connections, messages
+ *   mesh.c          opening and closing; arguments
+ *   mesh_callers.c  who has called, but has not said who he is
+ *   mesh_host.c     rank 0: listens until every rank has come, and says who is where
+ *   mesh_guest.c    the other ranks: call rank 0, then each other
+ *   mesh_table.c    they check what rank 0 says of where the ranks are
  *
  * Every message is a header and as many bytes as it says; whoever receives it knows how many there
  * can be.
@@ -71,7 +72,8 @@ struct mesh_meeting {
     const struct boot_master *master;
     unsigned char *table;       /**< the payload of MESH_TABLE, */
     struct mesh_entry *entries; /**< and its entries */
-    struct pollfd *polls;       /**< scratch: 1 + BOOT_CALLERS_MAX + world */
+    struct mesh_callers *callers;
+    struct pollfd *polls; /**< scratch: 1 + BOOT_CALLERS_MAX + world */
 };
 
 /** Bytes of MESH_TABLE's payload. */

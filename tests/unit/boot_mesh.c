@@ -504,12 +504,22 @@ static void only_the_missing_rank_is_let_in(void **state)
     expect_hung_up(call_peer(&table.entries[1], table.token, 0));
     expect_hung_up(call_peer(&table.entries[1], table.token, 1));
     expect_hung_up(call_peer(&table.entries[1], table.token, 3));
+    // What does not begin as a rank does is not listened to any further.
+    struct mesh_header noise = {.magic = MESH_MAGIC + 1};
+    int stranger;
+    assert_int_equal(mesh_connect(&stranger, table.entries[1].address, (int)table.entries[1].port,
+                                  deadline, NULL),
+                     ZERO_OK);
+    say(stranger, &noise, sizeof noise);
+    expect_hung_up(stranger);
     close(fd);
     mesh_ranks_end(&ranks);
     for (int i = 0; i < 2; i++)
         boot_ranks_expect(&ranks.set, i, ZERO_E_PEER,
                           "rank 2 (host elsewhere, process 77) went away", NULL);
-    assert_int_equal(ranks.set.verdicts[1].refusals, 4);
+    assert_int_equal(ranks.set.verdicts[1].refusals, 5);
+    assert_non_null(strstr(ranks.set.verdicts[1].refused[3], "it is no missing rank's"));
+    assert_non_null(strstr(ranks.set.verdicts[1].refused[4], "it is no rank of zero"));
 }
 
 static void who_goes_away_is_named(void **state)
