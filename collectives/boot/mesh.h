@@ -52,7 +52,8 @@ struct boot_mesh {
  * Meets the other ranks, on whatever hosts: `meeting` as for boot_meet(), but for up to
  * BOOT_MESH_MAX ranks. Returns when all ranks have all their connections; one that rank 0 then
  * cannot tell so fails alone, and to the others its connections end. Messages are bounded and
- * checked; whoever isn't a missing rank of this job is refused and logged. Rank 0 is called until
+ * checked; whoever isn't a missing rank of this job is refused and logged. So is whoever has said
+ * nothing for 2 s, or 0.5 s where descriptors are used up, longest of all. Rank 0 is called until
  * the deadline, also where its name does not resolve, for which there is no limit but the
  * resolver's own; another rank three times. A port that is in use is waited for by rank 0 for up to
  * 30 s. *Collective.*
@@ -64,7 +65,8 @@ struct boot_mesh {
  * not answer. ZERO_E_INVALID: ranks disagree about the world, a rank is there twice, what listens
  * is no rank 0 of this job, or says of the ranks what can't be, an argument is out of range.
  * ZERO_E_VERSION: rank 0 runs another version of the library. ZERO_E_PEER: a rank went away
- * meanwhile. ZERO_E_NOMEM, ZERO_E_IO.
+ * meanwhile. ZERO_E_IO: among others, descriptors are used up by ranks; the message has the limit.
+ * ZERO_E_NOMEM.
  */
 zero_result boot_mesh_open(struct boot_mesh *mesh, const struct boot_meeting *meeting,
                            const struct boot_master *master, struct base_error *error);

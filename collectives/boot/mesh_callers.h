@@ -1,8 +1,9 @@
 /**
  * collectives/boot/mesh_callers.h: who has called a rank that listens, but has not said who he is.
  *
- * There is room for BOOT_CALLERS_MAX of them. As long as it is full newcomers wait outside, in the
- * kernel's queue.
+ * There is room for BOOT_CALLERS_MAX of them, or as many as there are descriptors for. As long as
+ * it is full newcomers wait outside, in the kernel's queue; if it is descriptors that there are
+ * none of, whoever has been here longest is hung up on sooner than else.
  */
 #ifndef COLLECTIVES_BOOT_MESH_CALLERS_H
 #define COLLECTIVES_BOOT_MESH_CALLERS_H
@@ -11,8 +12,8 @@
 
 struct mesh_caller {
     int fd;
-    uint64_t deadline_ns; /**< by which he has to have introduced himself */
-    size_t used;          /**< bytes of `said` that are there */
+    uint64_t since_ns; /**< when he was let in */
+    size_t used;       /**< bytes of `said` that are there */
     struct {
         struct mesh_header header;
         union {
@@ -35,6 +36,7 @@ struct mesh_reception {
 
 struct mesh_callers {
     int count;
+    bool crowded;                             /**< no descriptor is left for who is outside */
     struct mesh_caller all[BOOT_CALLERS_MAX]; /**< in the order in which they came */
 };
 
@@ -46,7 +48,7 @@ int mesh_callers_poll(const struct mesh_callers *callers, int listener, struct p
 int mesh_callers_patience(const struct mesh_callers *callers);
 
 /** Deals with what has come, as poll() has found it: what callers say, and one newcomer. ZERO_E_IO:
- * none can be accepted any more; what `introduce` returns. *Local.* */
+ * no newcomer can be let in, now or when others have left; what `introduce` returns. *Local.* */
 zero_result mesh_callers_receive(struct mesh_callers *callers,
                                  const struct mesh_reception *reception, void *user, int listener,
                                  const struct pollfd *polls, struct base_error *error);

@@ -110,7 +110,8 @@ zero_result mesh_connect(int *fd, const unsigned char address[MESH_ADDRESS_BYTES
 zero_result mesh_call(int *fd, const struct boot_master *master, uint64_t deadline_ns,
                       struct base_error *error);
 
-/** Accepts a connection. *fd is -1 if there is none any more. */
+/** Accepts a connection. *fd is -1 if there is none any more. ZERO_E_LIMIT: descriptors are used
+ * up; the message names the limit. ZERO_E_IO. */
 zero_result mesh_accept(int *fd, int listener, struct base_error *error);
 
 /** Sends a message. ZERO_E_PEER, ZERO_E_TIMEOUT, ZERO_E_IO. */

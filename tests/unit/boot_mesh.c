@@ -616,6 +616,75 @@ static void any_call_may_fail(void **state)
     }
 }
 
+// Rank 0 has descriptors for its listener and two more: strangers make room for rank 1.
+static void strangers_do_not_use_up_descriptors(void **state)
+{
+    (void)state;
+    enum { STRANGERS = 3 };
+    struct mesh_ranks ranks;
+    int strangers[STRANGERS];
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 2, .spare = 3});
+    for (int i = 0; i < STRANGERS; i++)
+        strangers[i] = mesh_ranks_call(&ranks);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
+    expect_all_good(&ranks);
+    for (int i = 0; i < STRANGERS; i++)
+        close(strangers[i]);
+    assert_true(ranks.set.verdicts[0].refusals >= 2);
+    assert_non_null(strstr(ranks.set.verdicts[0].refused[0], "no descriptor is left for others"));
+}
+
+// The same of another rank than 0, which has a connection to that, too.
+static void strangers_do_not_use_up_a_guests_descriptors(void **state)
+{
+    (void)state;
+    enum { STRANGERS = 3 };
+    struct mesh_ranks ranks;
+    struct mesh_header header;
+    struct {
+        uint64_t token;
+        struct mesh_entry entries[3];
+    } table;
+    int strangers[STRANGERS];
+    const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 3});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3, .spare = 4});
+    const int fd = pretend(&ranks, 2, 3);
+    assert_int_equal(mesh_receive(fd, &header, sizeof table, deadline, NULL), ZERO_OK);
+    assert_int_equal(mesh_receive_bytes(fd, &table, sizeof table, deadline, NULL), ZERO_OK);
+    const struct mesh_entry *entry = &table.entries[1];
+    for (int i = 0; i < STRANGERS; i++)
+        assert_int_equal(
+            mesh_connect(&strangers[i], entry->address, (int)entry->port, deadline, NULL), ZERO_OK);
+    const int peer = call_peer(entry, table.token, 2);
+    expect_hung_up(strangers[0]);
+    assert_int_equal(mesh_send(fd, MESH_READY, NULL, 0, deadline, NULL), ZERO_OK);
+    assert_int_equal(mesh_receive(fd, &header, 0, deadline, NULL), ZERO_OK);
+    assert_int_equal(header.type, MESH_GO); // as rank 1 is ready, too
+    close(fd);
+    close(peer);
+    for (int i = 1; i < STRANGERS; i++)
+        close(strangers[i]);
+    mesh_ranks_end(&ranks);
+}
+
+// Nobody is there whom rank 0 could hang up on.
+static void descriptors_that_ranks_need_are_an_error(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 2000);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 3, .spare = 2});
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3});
+    boot_ranks_await_arrivals(&ranks.set, 1);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3});
+    mesh_ranks_end(&ranks);
+    for (int i = 0; i < 2; i++)
+        boot_ranks_expect(&ranks.set, i, ZERO_E_IO, "descriptors (ulimit -n)", "EMFILE");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -640,6 +709,9 @@ int main(void)
         cmocka_unit_test(who_gives_up_says_why),
         cmocka_unit_test(ranks_that_cannot_reach_each_other_are_named),
         cmocka_unit_test(any_call_may_fail),
+        cmocka_unit_test(strangers_do_not_use_up_descriptors),
+        cmocka_unit_test(strangers_do_not_use_up_a_guests_descriptors),
+        cmocka_unit_test(descriptors_that_ranks_need_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -54,6 +55,17 @@ static void talk(const struct boot_mesh *mesh, int rank, struct boot_verdict *ve
     }
 }
 
+// A new descriptor is the lowest one that is free.
+static void limit_descriptors(struct boot_verdict *verdict, int spare)
+{
+    struct rlimit limit;
+    const int lowest = dup(0);
+    close(lowest);
+    check(verdict, lowest >= 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0, "limit");
+    limit.rlim_cur = (rlim_t)(lowest + spare);
+    check(verdict, setrlimit(RLIMIT_NOFILE, &limit) == 0, "limit");
+}
+
 /** Who is to be what. */
 struct player {
     const struct mesh_ranks *ranks;
@@ -70,6 +82,8 @@ static void be_rank(const void *user, struct boot_verdict *verdict)
     if (role->address)
         snprintf(master.address, sizeof master.address, "%s", role->address);
     const int before = boot_ranks_descriptors();
+    if (role->spare > 0)
+        limit_descriptors(verdict, role->spare);
     check(verdict, base_fault_set(role->fault, NULL) == ZERO_OK, "fault");
     const char *names = role->names ? role->names : "m";
     for (; *names && !verdict->error.result; names++) {

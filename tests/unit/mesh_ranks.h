@@ -26,6 +26,7 @@ struct mesh_role {
                               NULL: one called "main" */
     const char *fault;   /**< of base/fault.h; NULL: none */
     int pause_ms;        /**< before each */
+    int spare;           /**< descriptors that it can have; 0: as many as the test */
 };
 
 /** An empty set with a port and a job of its own. */
