@@ -2,7 +2,6 @@
 
 #include "zero/engine.h"
 
-#include "base/arena.h"
 #include "zero/device/bounce.h"
 
 static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
@@ -201,16 +200,12 @@ zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *
     return r;
 }
 
-zero_result eng_budget_configured(const zero_ctx *z, const struct eng_config *config,
+zero_result eng_budget_configured(zero_ctx *z, const struct eng_config *config,
                                   struct eng_plan *plan, struct base_error *error)
 {
-    zero_ctx *other = base_calloc(1, sizeof *other);
-    *plan = (struct eng_plan){.world = config->world};
-    if (!other)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for another plan");
-    *other = *z; // all that it owns stays z's
-    other->config = *config;
-    const zero_result r = plan_ranks(other, config->stage, config->shared, plan, error);
-    base_free(other);
+    const struct eng_config own = z->config;
+    z->config = *config;
+    const zero_result r = plan_ranks(z, config->stage, config->shared, plan, error);
+    z->config = own;
     return r;
 }

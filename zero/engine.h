@@ -422,9 +422,9 @@ zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct ba
  * together. */
 zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *sum,
                              struct base_error *error);
-/** The same for another configuration of this job, of the same world: what each rank needs, to be
- * freed with eng_plan_free() also after a failure. */
-zero_result eng_budget_configured(const zero_ctx *z, const struct eng_config *config,
+/** The same for another configuration of this job, of the same world, which is the context's
+ * meanwhile: what each rank needs, to be freed with eng_plan_free() also after a failure. */
+zero_result eng_budget_configured(zero_ctx *z, const struct eng_config *config,
                                   struct eng_plan *plan, struct base_error *error);
 /** ZERO_E_NOMEM if the host has not what `next` needs beyond the plan there is. *Local.* */
 zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct base_error *error);

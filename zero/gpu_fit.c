@@ -73,7 +73,7 @@ static void judge(const zero_ctx *z, found_by_all all, const struct eng_plan *pl
 /* ------------------------------------------------------------------ what would need less */
 
 /** With another configuration; UINT64_MAX: that can't be found out. */
-static uint64_t needed_with(const zero_ctx *z, found_by_all all, const struct eng_config *config)
+static uint64_t needed_with(zero_ctx *z, found_by_all all, const struct eng_config *config)
 {
     struct eng_plan plan;
     const zero_result r = eng_budget_configured(z, config, &plan, NULL);
@@ -82,7 +82,7 @@ static uint64_t needed_with(const zero_ctx *z, found_by_all all, const struct en
     return needed;
 }
 
-static uint64_t needed_at(const zero_ctx *z, found_by_all all, int stage)
+static uint64_t needed_at(zero_ctx *z, found_by_all all, int stage)
 {
     struct eng_config config = z->config;
     config.stage = stage;
@@ -90,7 +90,7 @@ static uint64_t needed_at(const zero_ctx *z, found_by_all all, int stage)
 }
 
 /** With state that is offloaded, and updated by the device or the host. */
-static uint64_t needed_by(const zero_ctx *z, found_by_all all, bool device)
+static uint64_t needed_by(zero_ctx *z, found_by_all all, bool device)
 {
     struct eng_config config = z->config;
     if (strcmp(config.offload_optimizer, "none") == 0)
@@ -102,7 +102,7 @@ static uint64_t needed_by(const zero_ctx *z, found_by_all all, bool device)
 }
 
 /** The same, of the one who takes less. */
-static uint64_t needed_offloaded(const zero_ctx *z, found_by_all all)
+static uint64_t needed_offloaded(zero_ctx *z, found_by_all all)
 {
     const uint64_t host = needed_by(z, all, false), device = needed_by(z, all, true);
     return host < device ? host : device;
@@ -119,7 +119,7 @@ static void add(struct base_text *text, uint64_t *least, const char *setting, ui
 }
 
 /** Settings that would need less, with their numbers: the mildest first. */
-static void suggest(const zero_ctx *z, found_by_all all, uint64_t least, struct base_text *text)
+static void suggest(zero_ctx *z, found_by_all all, uint64_t least, struct base_text *text)
 {
     const struct eng_config *config = &z->config;
     const int last = eng_fit_last_stage(z);
@@ -138,7 +138,7 @@ static void suggest(const zero_ctx *z, found_by_all all, uint64_t least, struct 
         add(text, &least, "offload_update=device", needed_by(z, all, true));
 }
 
-static void explain(const zero_ctx *z, found_by_all all, struct eng_gpu_fit *fit)
+static void explain(zero_ctx *z, found_by_all all, struct eng_gpu_fit *fit)
 {
     char needed[32], free[32], total[32], others[256] = "";
     suggest(z, all, fit->needed, &(struct base_text){others, sizeof others, 0});
@@ -155,7 +155,7 @@ static void explain(const zero_ctx *z, found_by_all all, struct eng_gpu_fit *fit
 
 /** A plan that is only made is the host's way: whether the device's, which zero_commit() would take
  * then, fits. */
-static bool fits_otherwise(const zero_ctx *z, struct eng_gpu_fit *fit)
+static bool fits_otherwise(zero_ctx *z, struct eng_gpu_fit *fit)
 {
     char host[32], device[32];
     const uint64_t needed = z->config.undecided ? needed_by(z, NULL, true) : UINT64_MAX;
@@ -212,8 +212,8 @@ zero_result eng_gpu_fit_compare(zero_ctx *z, struct base_error *error)
 }
 
 /** By a plan in which the device updates, or the host. */
-static zero_result judge_way(const zero_ctx *z, found_by_all all, bool device,
-                             struct eng_gpu_fit *fit, struct base_error *error)
+static zero_result judge_way(zero_ctx *z, found_by_all all, bool device, struct eng_gpu_fit *fit,
+                             struct base_error *error)
 {
     struct eng_config config = z->config;
     struct eng_plan plan;
