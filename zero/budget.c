@@ -45,7 +45,9 @@ size_t eng_budget_transport(const zero_ctx *z)
 static void count_peaks(const zero_ctx *z, int rank, size_t transport, size_t once,
                         struct eng_need *need)
 {
-    const size_t compared = eng_commit_bytes(z), decided = eng_updater_bytes(z);
+    const size_t compared = eng_commit_bytes(z), measured = eng_updater_bytes(z);
+    // What ranks compare comes before the layout, and who updates is decided beside it.
+    const size_t decided = measured > 0 ? eng_layout_bytes(&z->layout) + measured : 0;
     // By which devices meet is not there yet.
     const size_t before = transport + (compared > decided ? compared : decided);
     need->peaks[ENG_PEAK_COMMIT] = before > need->total + once ? before : need->total + once;

@@ -303,11 +303,12 @@ static struct demand demand_told(const zero_ctx *z, const struct told *all)
     return demand;
 }
 
-/** A limit that is given has to hold the transport, too, which what is found is without. */
+/** A limit that is given has to hold transport and layout, too, which what is found is without. */
 static void judge_before(const zero_ctx *z, const struct demand *demand, struct eng_fit *fit)
 {
     const uint64_t given = (uint64_t)z->config.memory_limit;
-    const uint64_t used = (uint64_t)ranks_here(z) * eng_budget_transport(z);
+    const uint64_t each = eng_budget_transport(z) + eng_layout_bytes(&z->layout);
+    const uint64_t used = (uint64_t)ranks_here(z) * each;
     if (z->config.memory_limit == 0)
         return;
     if (z->config.memory_limit == ENG_KEY_AUTO)

@@ -76,8 +76,8 @@ size_t eng_updater_bytes(const zero_ctx *z);
 struct eng_fit;
 
 /** Whether the host has so many bytes for this rank, and what the others ask for, before there is
- * anything but the transport: verdict, and its numbers, of this rank. Collective. ZERO_E_NOMEM;
- * failures of others are fatal, and not in `error`. */
+ * anything but transport and layout: verdict, and its numbers, of this rank. Collective.
+ * ZERO_E_NOMEM; failures of others are fatal, and not in `error`. */
 zero_result eng_fit_before(zero_ctx *z, uint64_t mine, struct eng_fit *fit,
                            struct base_error *error);
 
