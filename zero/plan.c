@@ -266,10 +266,15 @@ size_t eng_plan_gathered(const struct eng_plan_facts *facts)
     return units;
 }
 
+int eng_plan_ranks_here(const struct eng_plan *plan)
+{
+    return plan->fit.host_ranks ? plan->fit.host_ranks : plan->world;
+}
+
 uint64_t eng_plan_of_host(const struct eng_plan *plan, uint64_t all)
 {
-    const uint64_t world = (uint64_t)plan->world, here = (uint64_t)plan->fit.host_ranks;
-    return here == 0 || here == world ? all : (all + world - 1) / world * here;
+    const uint64_t world = (uint64_t)plan->world, here = (uint64_t)eng_plan_ranks_here(plan);
+    return here == world ? all : (all + world - 1) / world * here;
 }
 
 enum eng_peak eng_plan_worst(const struct eng_plan *plan)

@@ -79,7 +79,7 @@ struct eng_fit {
     uint64_t limit, left;           /**< what limits, and what of that is left for the ranks */
     uint64_t needed;                /**< by the ranks it limits */
     int group_ranks;                /**< in this rank's control group, */
-    int host_ranks;                 /**< and on its host; 0: all */
+    int host_ranks;                 /**< and on its host; 0: see eng_plan_ranks_here() */
     char source[256];               /**< what limits: "MemAvailable", ...; "" if nothing does */
     char reason[400];               /**< if not: needed, left, and what would help; else "" */
     struct base_memory_limits host; /**< what was found */
@@ -177,6 +177,8 @@ void eng_need_count(struct eng_need *need, const struct eng_placement *placement
 zero_result eng_plan_begin(struct eng_plan *plan, int world, struct base_error *error);
 /** Adds a rank; each once, in order. */
 void eng_plan_add(struct eng_plan *plan, int rank, const struct eng_need *need, bool mine);
+/** Ranks of this host, as far as that is known: else all. */
+int eng_plan_ranks_here(const struct eng_plan *plan);
 /** Of bytes of all ranks, those of this host's: each rank has about the same. */
 uint64_t eng_plan_of_host(const struct eng_plan *plan, uint64_t all);
 

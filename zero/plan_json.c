@@ -194,17 +194,17 @@ static json_t *describe_host(const struct eng_plan *plan)
     json_t *ranks = json_array();
     for (int r = 0; r < plan->world; r++)
         ranks = with_next(ranks, json_integer((json_int_t)plan->ranks[r]));
-    return json_pack(
-        "{s:i, s:i, s:o, s:I, s:I, s:s, s:i, s:o, s:s?, s:o, s:o, s:s?, s:o, s:o}", "ranks",
-        plan->world, "ranks_here", fit->host_ranks ? fit->host_ranks : plan->world, "rank_bytes",
-        ranks, "need", (json_int_t)plan->peaks[worst].sum, "need_here",
-        (json_int_t)eng_plan_of_host(plan, plan->peaks[worst].sum), "need_at",
-        eng_peak_names[worst].key, "largest_rank", plan->peaks[worst].largest, "fits",
-        fits_or_null(fit->verdict), "limited_by", *fit->source ? fit->source : NULL, "limit",
-        bytes_or_null(*fit->source ? fit->limit : UINT64_MAX), "left",
-        bytes_or_null(*fit->source ? fit->left : UINT64_MAX), "reason",
-        *fit->reason ? fit->reason : NULL, "memory_total", bytes_or_null(fit->host.total),
-        "memory_available", bytes_or_null(fit->host.available));
+    return json_pack("{s:i, s:i, s:o, s:I, s:I, s:s, s:i, s:o, s:s?, s:o, s:o, s:s?, s:o, s:o}",
+                     "ranks", plan->world, "ranks_here", eng_plan_ranks_here(plan), "rank_bytes",
+                     ranks, "need", (json_int_t)plan->peaks[worst].sum, "need_here",
+                     (json_int_t)eng_plan_of_host(plan, plan->peaks[worst].sum), "need_at",
+                     eng_peak_names[worst].key, "largest_rank", plan->peaks[worst].largest, "fits",
+                     fits_or_null(fit->verdict), "limited_by", *fit->source ? fit->source : NULL,
+                     "limit", bytes_or_null(*fit->source ? fit->limit : UINT64_MAX), "left",
+                     bytes_or_null(*fit->source ? fit->left : UINT64_MAX), "reason",
+                     *fit->reason ? fit->reason : NULL, "memory_total",
+                     bytes_or_null(fit->host.total), "memory_available",
+                     bytes_or_null(fit->host.available));
 }
 
 /** null: the program computes on the host. */

@@ -272,8 +272,7 @@ static void write_files(struct base_text *text, const struct eng_plan *plan,
     if (plan->disk.known)
         base_text_add(text, ": %s for all ranks%s, %s free",
                       eng_human(eng_plan_of_host(plan, plan->in_files.sum), size),
-                      plan->fit.host_ranks && plan->fit.host_ranks < plan->world ? " of this host"
-                                                                                 : "",
+                      eng_plan_ranks_here(plan) < plan->world ? " of this host" : "",
                       eng_human(plan->disk.found, left));
     base_text_add(text, "\n  tiles        %zu of at most %s, %zu of them in memory at once",
                   files->tiles, eng_human(files->tile_bytes, size), files->buffers);
@@ -326,7 +325,7 @@ static void write_host(struct base_text *text, const struct eng_plan *plan)
 {
     char sum[32], least[32], most[32];
     const struct eng_spread *worst = &plan->peaks[eng_plan_worst(plan)];
-    const int ranks = plan->fit.host_ranks ? plan->fit.host_ranks : plan->world;
+    const int ranks = eng_plan_ranks_here(plan);
     base_text_add(text, "the host's %d ", ranks);
     if (ranks < plan->world)
         base_text_add(text, "of %d ", plan->world);
