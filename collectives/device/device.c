@@ -86,18 +86,23 @@ size_t coll_device_memory(const char *transport, int world, const struct coll_de
 
 /* ------------------------------------------------------------------ beginning */
 
-/** All ranks go on, or none, with the lowest failed one's message; all have given the same value,
- * which is `what`. */
+zero_result device_agree(struct coll_comm *host, size_t value, size_t **values, zero_result result,
+                         const struct base_error *mine, struct base_error *error)
+{
+    *values = base_calloc((size_t)host->world, sizeof **values);
+    if (*values)
+        return coll_agree(host, value, *values, result, mine, error);
+    coll_fail(host, ZERO_E_NOMEM, "rank %d: no memory for %zu bytes",
+              coll_root_rank(host, host->rank), (size_t)host->world * sizeof **values);
+    return coll_state(host, error);
+}
+
+/** The same, and all have given the same value, which is `what`. */
 static zero_result agree(struct coll_comm *host, size_t value, const char *what, zero_result result,
                          const struct base_error *mine, struct base_error *error)
 {
-    size_t *values = base_calloc((size_t)host->world, sizeof *values);
-    if (!values) {
-        coll_fail(host, ZERO_E_NOMEM, "rank %d: no memory for %zu bytes",
-                  coll_root_rank(host, host->rank), (size_t)host->world * sizeof *values);
-        return coll_state(host, error);
-    }
-    result = coll_agree(host, value, values, result, mine, error);
+    size_t *values;
+    result = device_agree(host, value, &values, result, mine, error);
     for (int rank = 1; rank < host->world && !result; rank++)
         if (values[rank] != values[0])
             result = zero_fail(error, ZERO_E_INVALID,

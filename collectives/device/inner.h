@@ -226,6 +226,11 @@ zero_result device_make(struct coll_device **made, const struct coll_device_conf
 zero_result device_join(struct coll_device *device, struct coll_arena *arena,
                         const struct coll_device_config *config, struct base_error *error);
 
+/** All ranks go on, or none, as by coll_agree(), and each has told the others a number:
+ * (*values)[r] is rank r's. To be freed also after an error. *Collective, ordered.* */
+zero_result device_agree(struct coll_comm *host, size_t value, size_t **values, zero_result result,
+                         const struct base_error *mine, struct base_error *error);
+
 /** Waits for ranks of the host that have boards in the arena, and have neither met the others nor
  * failed to: another one may try until its time is over, which is longer than this rank may wait in
  * a call of the host that has the same time and began earlier. */

@@ -46,13 +46,8 @@ static zero_result agree(const struct coll_device *whole, const struct coll_comm
                          zero_result result, struct base_error *mine, struct base_error *error)
 {
     struct coll_comm *root = whole->host;
-    size_t *numbers = base_calloc((size_t)root->world, sizeof *numbers);
-    if (!numbers) {
-        coll_fail(root, ZERO_E_NOMEM, "rank %d: no memory for %zu bytes", root->rank,
-                  (size_t)root->world * sizeof *numbers);
-        return coll_state(root, error);
-    }
-    result = coll_agree(root, number_of(group), numbers, result, mine, error);
+    size_t *numbers;
+    result = device_agree(root, number_of(group), &numbers, result, mine, error);
     if (!result)
         result = coll_agree(root, 0, NULL, compare(group, numbers, mine), mine, error);
     base_free(numbers);
