@@ -1,5 +1,6 @@
 // The number of micro-batches a step, changed between steps.
 
+#include "zero/budget.h"
 #include "zero/verdict.h"
 
 #include "base/arena.h"

@@ -1,5 +1,6 @@
 // What each rank needs: the same functions whether the world is there or only planned.
 
+#include "zero/budget.h"
 #include "zero/engine.h"
 
 #include "zero/device/bounce.h"

@@ -1,3 +1,4 @@
+#include "zero/budget.h"
 #include "zero/verdict.h"
 
 #include "base/file.h"

@@ -1,5 +1,6 @@
 // Evaluations: passes without gradients, between two steps.
 
+#include "zero/budget.h"
 #include "zero/verdict.h"
 
 #include "base/arena.h"

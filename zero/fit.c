@@ -1,5 +1,6 @@
 // Whether the host has what its ranks need: all of them together, for what limits all of them.
 
+#include "zero/budget.h"
 #include "zero/engine.h"
 
 #include "base/arena.h"

@@ -1,6 +1,7 @@
 // Whether GPUs have what their ranks need: those that share one together, on whatever host they are
 // told to be.
 
+#include "zero/budget.h"
 #include "zero/engine.h"
 
 #include "base/arena.h"

@@ -1,6 +1,7 @@
 #include "zero/updater.h"
 
 #include "collectives/device.h"
+#include "zero/budget.h"
 #include "zero/engine.h"
 #include "zero/probe.h"
 

@@ -71,14 +71,4 @@ zero_result eng_updater_decide(zero_ctx *z, struct base_error *error);
 /** Bytes of memory of the host that deciding takes, and gives back, as the plan has them. */
 size_t eng_updater_bytes(const zero_ctx *z);
 
-/* ---- fit.c */
-
-struct eng_fit;
-
-/** Whether the host has so many bytes for this rank, and what the others ask for, before there is
- * anything but transport and layout: verdict, and its numbers, of this rank. Collective.
- * ZERO_E_NOMEM; failures of others are fatal, and not in `error`. */
-zero_result eng_fit_before(zero_ctx *z, uint64_t mine, struct eng_fit *fit,
-                           struct base_error *error);
-
 #endif

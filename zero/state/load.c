@@ -1,6 +1,7 @@
 // Loading: every rank reads what it holds, in place; all ranks agree before values change, and on
 // whether they have all been read.
 
+#include "zero/budget.h"
 #include "zero/state/state.h"
 #include "zero/versioned.h"
 

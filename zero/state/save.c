@@ -1,6 +1,7 @@
 // Saving: what each rank's saver does is told to all in the exchange of every step, so all ranks
 // go through the same phases at the same steps.
 
+#include "zero/budget.h"
 #include "zero/state/save_parts.h"
 #include "zero/versioned.h"
 
