@@ -157,22 +157,12 @@ static bool run_phase(struct team_rank *rank, struct job *job, enum phase phase)
     return phase != COMMIT || !first || read_plan(job, rank->z, phase);
 }
 
-/** So that a point is left to come back at. */
-static bool die(struct team_rank *rank)
-{
-    TEAM_OK(rank, zero_barrier(rank->z));
-    zero_abort(rank->z, "for a test");
-    while (zero_barrier(rank->z) == ZERO_OK)
-        ;
-    return true;
-}
-
 static bool first_job(struct team_rank *rank, struct job *job)
 {
     for (int phase = COMMIT; phase <= LOAD; phase++)
         if (!run_phase(rank, job, (enum phase)phase))
             return false;
-    return !job->way.state || die(rank);
+    return !job->way.state || team_break_off(rank); // leaves a point to come back at
 }
 
 static bool second_job(struct team_rank *rank, struct job *job)

@@ -1,8 +1,8 @@
 // What a recovery point has beside tensors comes back with it; and what is recorded after it has
 // the same number on all ranks, whatever has failed on one of them.
 #include "base/fault.h"
+#include "tests/ranks/offload_job.h"
 #include "tests/ranks/saved.h"
-#include "tests/unit/temporary.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,28 +13,12 @@
 
 enum { RANKS = 2, FROZEN = 1 };
 
-static struct temporary directory; // of state, and in it "saved" of checkpoints
-
 // One job, or, with its state in files, two: the second one begins when the first one has died.
 struct job {
     bool in_files;
     int life;
     uint8_t digest[16]; // at the end
 };
-
-static int set_up(void **state)
-{
-    (void)state;
-    return temporary_make(&directory) && temporary_folder(&directory, "saved") ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    base_fault_set(NULL, NULL);
-    temporary_remove(&directory);
-    return 0;
-}
 
 static void configure(zero_config *config)
 {
@@ -47,7 +31,7 @@ static void configure(zero_config *config)
 static void put_state_into_files(zero_config *config)
 {
     config->offload_optimizer = "nvme";
-    config->nvme_dir = directory.directory;
+    config->nvme_dir = offload_directory.directory;
     config->tile_bytes = 65536;
 }
 
@@ -59,19 +43,10 @@ static bool open_job(struct team_rank *rank, const struct job *job)
     return toy_open(rank, &toy_odd);
 }
 
-static bool die(struct team_rank *rank)
-{
-    TEAM_OK(rank, zero_barrier(rank->z));
-    zero_abort(rank->z, "for a test");
-    while (zero_barrier(rank->z) == ZERO_OK)
-        ;
-    return true;
-}
-
 static bool come_back(struct team_rank *rank, uint64_t step, bool recovered)
 {
     zero_load_result loaded = {.struct_size = sizeof loaded};
-    TEAM_OK(rank, zero_resume(rank->z, temporary_path(&directory, "saved"), NULL, &loaded));
+    TEAM_OK(rank, zero_resume(rank->z, temporary_path(&offload_directory, "saved"), NULL, &loaded));
     TEAM_CHECK(loaded.step == step && loaded.recovered == recovered);
     return true;
 }
@@ -91,7 +66,7 @@ static bool freeze(struct team_rank *rank, void *user)
         if (!toy_train(rank, &toy_odd, 1))
             return false;
         if (job->in_files)
-            return die(rank);
+            return team_break_off(rank);
     } else if (!come_back(rank, 2, true)) {
         return false;
     }
@@ -127,7 +102,7 @@ static bool skip_one(struct team_rank *rank, void *user)
         return false;
     TEAM_OK(rank, zero_step_info(rank->z, &info));
     TEAM_CHECK(info.skipped && info.skips == 1 + (uint64_t)job->life);
-    return job->life > 0 || die(rank);
+    return job->life > 0 || team_break_off(rank);
 }
 
 static void skips_in_a_row_are_counted_on(void **state)
@@ -145,17 +120,17 @@ static void skips_in_a_row_are_counted_on(void **state)
 static bool take_turns(struct team_rank *rank, void *user)
 {
     const struct job *job = user;
-    const char *saved = temporary_path(&directory, "saved");
+    const char *saved = temporary_path(&offload_directory, "saved");
     if (!open_job(rank, job))
         return false;
     switch (job->life) {
     case 0:
         return toy_train(rank, &toy_odd, 1) && saved_now(rank, saved, NULL) &&
-               toy_train(rank, &toy_odd, 1) && die(rank);
+               toy_train(rank, &toy_odd, 1) && team_break_off(rank);
     case 1:
         if (rank->rank == 1)
             TEAM_CHECK(base_fault_set("io.read@1,io.read@2,io.read@3", NULL) == ZERO_OK);
-        return come_back(rank, 1, false) && toy_train(rank, &toy_odd, 2) && die(rank);
+        return come_back(rank, 1, false) && toy_train(rank, &toy_odd, 2) && team_break_off(rank);
     default:
         return come_back(rank, 3, true);
     }
@@ -173,7 +148,7 @@ static void one_rank_that_failed_counts_as_the_others(void **state)
 static bool load_over_it(struct team_rank *rank, void *user)
 {
     const struct job *job = user;
-    const char *saved = temporary_path(&directory, "saved");
+    const char *saved = temporary_path(&offload_directory, "saved");
     char path[SAVED_PATH];
     saved_path(path, saved, 1);
     if (!open_job(rank, job))
@@ -181,7 +156,7 @@ static bool load_over_it(struct team_rank *rank, void *user)
     switch (job->life) {
     case 0:
         return toy_train(rank, &toy_odd, 1) && saved_now(rank, saved, NULL) &&
-               toy_train(rank, &toy_odd, 1) && die(rank);
+               toy_train(rank, &toy_odd, 1) && team_break_off(rank);
     case 1:
         if (!saved_fault(rank, "offload.write@3"))
             return false;
@@ -218,7 +193,7 @@ static const struct toy toy_long = {
 static bool load_twice_over_it(struct team_rank *rank, void *user)
 {
     const struct job *job = user;
-    const char *saved = temporary_path(&directory, "saved");
+    const char *saved = temporary_path(&offload_directory, "saved");
     configure(&rank->config);
     put_state_into_files(&rank->config);
     if (!toy_open(rank, &toy_long))
@@ -251,7 +226,7 @@ static bool leave_a_step(struct team_rank *rank, void *user)
 {
     const struct job job = {.in_files = true};
     (void)user;
-    return open_job(rank, &job) && toy_train(rank, &toy_odd, 1) && die(rank);
+    return open_job(rank, &job) && toy_train(rank, &toy_odd, 1) && team_break_off(rank);
 }
 
 enum { CHANGES = 6 };
@@ -299,11 +274,11 @@ static void another_configuration_is_another_job(void **state)
     assert_true(team_run("self", 1, leave_a_step, NULL));
     for (int number = 0; number < CHANGES; number++) {
         assert_true(team_run("self", 1, find_nothing, &number));
-        assert_int_equal(temporary_entries(&directory), 2);
+        assert_int_equal(temporary_entries(&offload_directory), 2);
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, offload_set_up, offload_tear_down)
 
 int main(void)
 {

@@ -91,16 +91,6 @@ static void configure(zero_config *config, struct job *job)
     config->compress = "off";
 }
 
-// A call that fails on all ranks at once, so that none of them ends well.
-static bool die(struct team_rank *rank)
-{
-    TEAM_OK(rank, zero_barrier(rank->z));
-    zero_abort(rank->z, "for a test");
-    while (zero_barrier(rank->z) == ZERO_OK)
-        ;
-    return true;
-}
-
 static bool come_back(struct team_rank *rank, const struct job *job)
 {
     const char *saved = temporary_path(&directory, "saved");
@@ -153,7 +143,7 @@ static bool work(struct team_rank *rank, void *user)
     TEAM_OK(rank, zero_fingerprint(rank->z, digest));
     if (rank->rank == 0)
         memcpy(job->digest, digest, sizeof digest);
-    return !job->dies || die(rank);
+    return !job->dies || team_break_off(rank);
 }
 
 static void run(int world, struct job *job)
@@ -450,7 +440,7 @@ static bool fail_to_forget_it(struct team_rank *rank, void *user)
         TEAM_CHECK(base_fault_set(number / RANKS ? "io.write@2" : "io.write@1", NULL) == ZERO_OK);
     const zero_result r = zero_commit(rank->z);
     if (!r && number >= RANKS) // the other one, too, had died before
-        return die(rank);
+        return team_break_off(rank);
     TEAM_FAILS(rank, r, ZERO_E_IO, "writing ");
     return true;
 }
@@ -539,7 +529,7 @@ static bool fail_while_coming_back(struct team_rank *rank, void *user)
         TEAM_CHECK(loaded.step == STEPS && loaded.recovered);
     else
         TEAM_CHECK(zero_last_error(rank->z)[0]);
-    return r || die(rank);
+    return r || team_break_off(rank);
 }
 
 // Wherever on the way, from zero_commit() to the end of zero_resume(), on whichever rank.
@@ -734,7 +724,7 @@ static bool commit_refused(struct team_rank *rank, void *user)
     if (rank->rank == 0)
         refusal->refused = r != ZERO_OK;
     if (!r)
-        return die(rank);
+        return team_break_off(rank);
     TEAM_FAILS(rank, r, refusal->result, refusal->says);
     TEAM_CHECK(!strchr(zero_last_error(rank->z), '\n'));
     return true;

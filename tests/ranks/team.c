@@ -36,6 +36,15 @@ void team_close(struct team_rank *rank)
     rank->z = NULL;
 }
 
+bool team_break_off(struct team_rank *rank)
+{
+    TEAM_OK(rank, zero_barrier(rank->z));
+    zero_abort(rank->z, "for a test");
+    while (zero_barrier(rank->z) == ZERO_OK)
+        ;
+    return true;
+}
+
 void *team_shared(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

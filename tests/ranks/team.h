@@ -47,6 +47,10 @@ bool team_open(struct team_rank *rank);
 /** Closes rank->z, which may be NULL, so that another one can be opened. */
 void team_close(struct team_rank *rank);
 
+/** In a rank function, on all ranks: a call that fails on all of them at once, so that none of them
+ * ends well. */
+bool team_break_off(struct team_rank *rank);
+
 /** Zeroed memory that forked ranks share with the caller; NULL if there is none. */
 void *team_shared(size_t bytes);
 void team_shared_free(void *memory, size_t bytes);
