@@ -6,12 +6,12 @@
 
 #include "base/clock.h"
 #include "collectives/boot/stream.h"
+#include "tests/fuzz/sessions.h"
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <poll.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TOGETHER = 4, WORLD = 4, CALLED = 1, GUEST = 2, CALLER = 3 };
+enum { WORLD = 4, CALLED = 1, GUEST = 2, CALLER = 3 };
 
 static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
     [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
@@ -200,9 +200,6 @@ static void be_others(struct session *session)
 
 /* ------------------------------------------------------------------ all of it */
 
-static atomic_uint next_session, failures, unharmed;
-static unsigned sessions = 300;
-
 /** Listens at a port of its own. */
 static int listen_somewhere(int *port)
 {
@@ -214,50 +211,29 @@ static int listen_somewhere(int *port)
     return listener;
 }
 
-static void run_session(struct session *session)
+static enum session_end run_session(unsigned seed)
 {
+    struct session session = {.seed = seed};
     pthread_t guest;
-    session->listener = listen_somewhere(&session->port);
-    session->called = listen_somewhere(&session->called_port);
-    if (pthread_create(&guest, NULL, be_guest, session) != 0)
+    session.listener = listen_somewhere(&session.port);
+    session.called = listen_somewhere(&session.called_port);
+    if (pthread_create(&guest, NULL, be_guest, &session) != 0)
         abort();
-    be_others(session);
+    be_others(&session);
     pthread_join(guest, NULL);
-    boot_fd_close(&session->listener);
-    boot_fd_close(&session->called);
-    const bool good = session->result == ZERO_OK;
-    if (session->result <= 0 && session->clean && (good || session->damaged) &&
-        good == !session->error.message[0]) {
-        atomic_fetch_add(&unharmed, good);
-        return;
-    }
-    fprintf(stderr, "session %u: result %d: \"%s\"\n", session->seed, session->result,
-            session->error.message);
-    atomic_fetch_add(&failures, 1);
-}
-
-static void *run_sessions(void *user)
-{
-    (void)user;
-    for (unsigned seed; (seed = atomic_fetch_add(&next_session, 1)) < sessions;) {
-        struct session session = {.seed = seed};
-        run_session(&session);
-    }
-    return NULL;
+    boot_fd_close(&session.listener);
+    boot_fd_close(&session.called);
+    const bool good = session.result == ZERO_OK;
+    if (session.result <= 0 && session.clean && (good || session.damaged) &&
+        good == !session.error.message[0])
+        return good ? SESSION_WELL : SESSION_HARMED;
+    fprintf(stderr, "session %u: result %d: \"%s\"\n", seed, session.result, session.error.message);
+    return SESSION_WRONG;
 }
 
 int main(int argc, char **argv)
 {
-    pthread_t threads[TOGETHER];
-    if (argc > 1)
-        sessions = (unsigned)atoi(argv[1]);
-    for (int i = 0; i < TOGETHER; i++)
-        if (pthread_create(&threads[i], NULL, run_sessions, NULL) != 0)
-            return 2;
-    for (int i = 0; i < TOGETHER; i++)
-        pthread_join(threads[i], NULL);
-    printf("%u sessions, of which %u took no harm\n", sessions, atomic_load(&unharmed));
-    // If nearly all are well nothing was damaged, and if none is nothing was let through.
-    const unsigned well = atomic_load(&unharmed);
-    return atomic_load(&failures) > 0 || well == 0 || well > sessions * 3 / 4;
+    const struct sessions sessions = {
+        .run = run_session, .count = 300, .together = 4, .most_well = 75};
+    return sessions_run(&sessions, argc, argv);
 }

@@ -4,17 +4,16 @@
 //
 // Argument: how many sessions; more than those of CI.
 
+#include "tests/fuzz/sessions.h"
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 #include "tests/unit/coll_relay.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOGETHER = 8, COUNT = 3000, ROUNDS = 4 };
+enum { COUNT = 3000, ROUNDS = 4 };
 
 /* ------------------------------------------------------------------ a session */
 
@@ -142,51 +141,42 @@ static void change(struct net_header *header, unsigned char *rest, void *user)
     }
 }
 
-static atomic_uint next_session, failures, unharmed;
-static unsigned sessions = 400;
-
-static void *run_sessions(void *user)
+static enum session_end end_of(const struct relayed *job, unsigned seed)
 {
-    (void)user;
-    for (unsigned seed; (seed = atomic_fetch_add(&next_session, 1)) < sessions;) {
-        struct damage damage[2];
-        for (uint32_t rank = 0; rank < 2; rank++)
-            damage[rank] = (struct damage){.seed = mix(seed, rank, TEST_PART),
-                                           .spared = mix(seed, rank, 11) % 150,
-                                           .every = 1 + mix(seed, rank, 12) % 30};
-        struct relayed job = {.fn = talk,
-                              .changes = {change, seed % 3 ? NULL : change},
-                              .users = {&damage[0], &damage[1]},
-                              .timeout_ns = UINT64_C(500000000)};
-        if (seed == 0) { // is left alone, and well
-            job.changes[0] = job.changes[1] = NULL;
-            job.timeout_ns = UINT64_C(20000000000);
+    bool wrong = false;
+    for (int rank = 0; rank < 2; rank++)
+        if (job->results[rank] > 0 || (seed == 0 && job->results[rank]) ||
+            (job->results[rank] && !job->errors[rank].message[0])) {
+            fprintf(stderr, "session %u, rank %d: result %d: \"%s\"\n", seed, rank,
+                    job->results[rank], job->errors[rank].message);
+            wrong = true;
         }
-        relay_run(&job);
-        for (int rank = 0; rank < 2; rank++)
-            if (job.results[rank] > 0 || (seed == 0 && job.results[rank]) ||
-                (job.results[rank] && !job.errors[rank].message[0])) {
-                fprintf(stderr, "session %u, rank %d: result %d: \"%s\"\n", seed, rank,
-                        job.results[rank], job.errors[rank].message);
-                atomic_fetch_add(&failures, 1);
-            }
-        if (job.results[0] == ZERO_OK && job.results[1] == ZERO_OK)
-            atomic_fetch_add(&unharmed, 1);
+    const bool well = job->results[0] == ZERO_OK && job->results[1] == ZERO_OK;
+    return wrong ? SESSION_WRONG : well ? SESSION_WELL : SESSION_HARMED;
+}
+
+static enum session_end run_session(unsigned seed)
+{
+    struct damage damage[2];
+    for (uint32_t rank = 0; rank < 2; rank++)
+        damage[rank] = (struct damage){.seed = mix(seed, rank, TEST_PART),
+                                       .spared = mix(seed, rank, 11) % 150,
+                                       .every = 1 + mix(seed, rank, 12) % 30};
+    struct relayed job = {.fn = talk,
+                          .changes = {change, seed % 3 ? NULL : change},
+                          .users = {&damage[0], &damage[1]},
+                          .timeout_ns = UINT64_C(500000000)};
+    if (seed == 0) { // is left alone, and well
+        job.changes[0] = job.changes[1] = NULL;
+        job.timeout_ns = UINT64_C(20000000000);
     }
-    return NULL;
+    relay_run(&job);
+    return end_of(&job, seed);
 }
 
 int main(int argc, char **argv)
 {
-    pthread_t threads[TOGETHER];
-    if (argc > 1)
-        sessions = (unsigned)atoi(argv[1]);
-    for (int i = 0; i < TOGETHER; i++)
-        if (pthread_create(&threads[i], NULL, run_sessions, NULL) != 0)
-            return 2;
-    for (int i = 0; i < TOGETHER; i++)
-        pthread_join(threads[i], NULL);
-    printf("%u sessions, of which %u took no harm\n", sessions, atomic_load(&unharmed));
-    // If nearly all are well nothing was damaged.
-    return atomic_load(&failures) > 0 || atomic_load(&unharmed) > sessions / 2;
+    const struct sessions sessions = {
+        .run = run_session, .count = 400, .together = 8, .most_well = 50};
+    return sessions_run(&sessions, argc, argv);
 }
