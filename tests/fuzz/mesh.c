@@ -173,28 +173,39 @@ static int take_call(int listener, uint64_t deadline)
     return fd;
 }
 
+/** Takes the call of a rank that introduces itself. A guest of another session may call, too, which
+ * was told a wrong port. */
+static int take_guest(int listener, struct mesh_hello *hello, uint64_t deadline)
+{
+    struct mesh_header header;
+    int fd = take_call(listener, deadline);
+    while (fd >= 0 &&
+           (mesh_receive(fd, &header, sizeof *hello, deadline, NULL) || header.type != MESH_HELLO ||
+            mesh_receive_bytes(fd, hello, sizeof *hello, deadline, NULL))) {
+        boot_fd_close(&fd);
+        fd = take_call(listener, deadline);
+    }
+    return fd;
+}
+
 /** Plays the others until the guest is connected to all, or has hung up. */
 static void be_others(struct session *session)
 {
-    struct {
-        struct mesh_header header;
-        struct mesh_hello hello;
-    } heard;
+    struct mesh_hello hello;
+    struct mesh_header header;
     const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
-    int fd = take_call(session->listener, deadline);
+    int fd = take_guest(session->listener, &hello, deadline);
     if (fd < 0)
         return;
-    if (!mesh_receive_bytes(fd, &heard, sizeof heard, deadline, NULL)) {
-        struct said said = right_table(session, &heard.hello);
-        if (session->seed > 0)
-            damage(session, &said);
-        say(fd, MESH_KNOWN);
-        send(fd, &said, sizeof said, MSG_NOSIGNAL);
-        int caller = call_guest(&said, (int)heard.hello.port);
-        if (!mesh_receive(fd, &heard.header, 0, deadline, NULL))
-            say(fd, MESH_GO);
-        boot_fd_close(&caller);
-    }
+    struct said said = right_table(session, &hello);
+    if (session->seed > 0)
+        damage(session, &said);
+    say(fd, MESH_KNOWN);
+    send(fd, &said, sizeof said, MSG_NOSIGNAL);
+    int caller = call_guest(&said, (int)hello.port);
+    if (!mesh_receive(fd, &header, 0, deadline, NULL))
+        say(fd, MESH_GO);
+    boot_fd_close(&caller);
     boot_fd_close(&fd);
 }
 
