@@ -8,9 +8,9 @@
 #include "base/cpu.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/local_update.h"
+#include "tests/bench/weights.h"
 #include "tests/ranks/team.h"
 #include "tests/unit/temporary.h"
-#include "zero/random.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -46,17 +46,6 @@ struct worker {
     float sum; // of all that was computed: zeros, of which no step makes anything else
 };
 
-// What does not compress better than a model's weights.
-static zero_result normal(void *user, const char *name, int32_t slice, uint64_t first,
-                          uint64_t count, float *out)
-{
-    const uint64_t stream = zero_random_stream(name) + (uint64_t)slice;
-    (void)user;
-    for (uint64_t i = 0; i < count; i++)
-        out[i] = 0.02f * (float)zero_random_normal(1, stream, first + i);
-    return ZERO_OK;
-}
-
 static bool commit(struct team_rank *rank, const struct meeting *meeting)
 {
     rank->config.stage = 3;
@@ -76,7 +65,7 @@ static bool commit(struct team_rank *rank, const struct meeting *meeting)
     desc.shape[0] = UNITS;
     desc.shape[1] = ELEMENTS;
     desc.unit_count = UNITS;
-    desc.fill = meeting->job == OFFLOAD_SAVES ? normal : NULL;
+    desc.fill = meeting->job == OFFLOAD_SAVES ? weights_fill : NULL;
     TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
     TEAM_OK(rank, zero_commit(rank->z));
     return true;

@@ -11,9 +11,9 @@
 #include "base/cpu.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/local_update.h"
+#include "tests/bench/weights.h"
 #include "tests/ranks/bind.h"
 #include "tests/unit/temporary.h"
-#include "zero/random.h"
 #include "zero/state/state.h"
 
 #include <fcntl.h>
@@ -64,20 +64,10 @@ static const char *only; // the rows that are asked for; NULL: all
 
 /* ------------------------------------------------------------------ the model */
 
-static zero_result normal(void *user, const char *name, int32_t slice, uint64_t first,
-                          uint64_t count, float *out)
-{
-    const uint64_t stream = zero_random_stream(name) + (uint64_t)slice;
-    (void)user;
-    for (uint64_t i = 0; i < count; i++)
-        out[i] = 0.02f * (float)zero_random_normal(1, stream, first + i);
-    return ZERO_OK;
-}
-
 static bool commit(struct team_rank *rank)
 {
     rank->config.micro_batches = 1;
-    return team_open(rank) && save_commit(rank, UNITS, UNIT_ELEMENTS, normal);
+    return team_open(rank) && save_commit(rank, UNITS, UNIT_ELEMENTS, weights_fill);
 }
 
 // Arithmetic that stays in the cache.
@@ -91,7 +81,7 @@ static void compute(struct work *work)
 static void fill_gradient(struct work *work, zero_unit unit)
 {
     float *gradient = zero_grad_ptr(work->rank->z, 0, unit);
-    normal(NULL, "gradient", unit, 0, UNIT_ELEMENTS, gradient);
+    weights_fill(NULL, "gradient", unit, 0, UNIT_ELEMENTS, gradient);
 }
 
 static bool step(struct work *work)
