@@ -52,11 +52,11 @@ struct boot_mesh {
  * Meets the other ranks, on whatever hosts: `meeting` as for boot_meet(), but for up to
  * BOOT_MESH_MAX ranks. Returns when all ranks have all their connections; one that rank 0 then
  * cannot tell so fails alone, and to the others its connections end. Messages are bounded and
- * checked; whoever isn't a missing rank of this job is refused and logged. So is whoever has said
- * nothing for 2 s, or 0.5 s where descriptors are used up, longest of all. Rank 0 is called until
- * the deadline, also where its name does not resolve, for which there is no limit but the
- * resolver's own; another rank three times. A port that is in use is waited for by rank 0 for up to
- * 30 s. *Collective.*
+ * checked; whoever isn't a missing rank of this job is refused and logged. So is whoever says
+ * nothing for 2 s, and where descriptors are used up, for 0.5 s, the one that has been silent
+ * longest. Rank 0 is called until the deadline, also where its name does not resolve, for which
+ * there is no limit but the resolver's own; another rank three times. A port that is in use is
+ * waited for by rank 0 for up to 30 s. *Collective.*
  *
  * Points of base/fault.h: boot.socket, boot.accept, boot.send, boot.receive (each call).
  *
