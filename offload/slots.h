@@ -21,7 +21,8 @@
  * come back to the one before that, whose places they would take. All *local*, one thread at a
  * time, but for the functions about one tile: different tiles may be used by different threads.
  *
- * Points of base/fault.h: slots.allocate (ENOSPC), and those of base/file.h.
+ * Points of base/fault.h: slots.allocate (ENOSPC, with half of the file reserved), and
+ * those of base/file.h.
  */
 #ifndef OFFLOAD_SLOTS_H
 #define OFFLOAD_SLOTS_H

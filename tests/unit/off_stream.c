@@ -679,6 +679,21 @@ static void what_cannot_be_opened_says_why(void **state)
     ok(tiles_open(&tiles, &config, &failure));
 }
 
+// Nor does a file that was there before keep a part of it.
+static void what_cannot_be_reserved_takes_no_room(void **state)
+{
+    (void)state;
+    const struct tiles_config config = {
+        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 2};
+    struct stat status;
+    assert_true(temporary_write(&temporary, "slots", "state of another job"));
+    base_fault_set("slots.allocate:enospc@1", NULL);
+    assert_int_equal(tiles_open(&tiles, &config, &failure), ZERO_E_LIMIT);
+    assert_int_equal(stat(config.path, &status), 0);
+    assert_int_equal(status.st_size, 0);
+    ok(tiles_open(&tiles, &config, &failure));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -702,6 +717,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(new_places_are_filled, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_is_known_before, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_opened_says_why, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_cannot_be_reserved_takes_no_room, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("off_stream", tests, NULL, NULL);
 }
