@@ -72,6 +72,42 @@ static void late_fills_come_before_contents(void **state)
     ok(tiles_check(&tiles, &failure));
 }
 
+static zero_result create_held(void **state, const struct off_engine_config *config,
+                               struct base_error *error)
+{
+    const zero_result result = off_engine_late.create(state, config, error);
+    late.never = true;
+    return result;
+}
+
+// A fill that was begun before a pass and fails in it: tiles may lie in places with a hole then.
+static void a_late_fill_that_fails_is_told(void **state)
+{
+    (void)state;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    const struct tiles_config fills = {.helpers = 1, .fill = true};
+    static struct off_engine held; // until the stream's end
+    struct off_tile tile;
+    held = off_engine_late;
+    held.create = create_held;
+    open_tiles(&fills, &held, 4);
+    while (!late.begun)
+        nanosleep(&pause, NULL);
+    off_stream_begin_anew(tiles.stream, tiles.order, 1);
+    ok(off_stream_next(tiles.stream, &tile, &failure));
+    base_fault_set("offload.write@1", NULL);
+    late.ns = 0;
+    late.never = false;
+    memset(tile.memory, 1, tiles_bytes(tile.number));
+    off_stream_put(tiles.stream, &tile, true); // it is written when all fills are done
+    assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_IO);
+    assert_non_null(strstr(failure.message, "/slots: a place for later: writing"));
+    off_slots_abandon(tiles.slots);
+    base_error_clear(&failure);
+    ok(tiles_step(&tiles, &failure));
+    ok(tiles_check(&tiles, &failure));
+}
+
 // A stream over the same slots that handles tiles in another way.
 static void stream_anew(const struct off_stream_config *config)
 {
@@ -246,6 +282,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(late_fills_come_before_contents, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_late_fill_that_fails_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_write_ends_a_pass, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_engine_ends_a_pass, set_up, tear_down),
         cmocka_unit_test_setup_teardown(helpers_may_be_late, set_up, tear_down),
