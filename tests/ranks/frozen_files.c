@@ -1,8 +1,10 @@
 // Working copies in files, of units that don't train for some steps beside others that do: strips
 // that both share are made anew whole, or not at all.
+#include "base/fault.h"
 #include "tests/ranks/team.h"
 #include "tests/ranks/toy.h"
 #include "tests/unit/temporary.h"
+#include "zero/tier/tier.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -83,6 +85,8 @@ static bool work(struct team_rank *rank, void *user)
     for (int step = 0; step < STEPS; step++)
         if (!toy_train(rank, &toy, 1) || !look(rank, job->group, false))
             return false;
+    const struct off_stream_counts update = off_stream_counts(rank->z->tier->params.file.stream);
+    TEAM_CHECK(update.contents[OFF_READ] == 0); // strips are made anew
     return true;
 }
 
@@ -94,6 +98,33 @@ static void what_does_not_train_stays(void **state)
         const int world = 1 + turn / 2 % RANKS;
         assert_true(team_run(team_threads(world), world, work, &job));
     }
+}
+
+// Of a unit of which nothing trains: what its reads come to is what its gather does.
+static bool gather_what_cannot_be_read(struct team_rank *rank, void *user)
+{
+    const struct toy toy = {.tensors = tensors,
+                            .tensor_count = 3,
+                            .unit_count = 10,
+                            .micro_batches = 1,
+                            .dtype = ZERO_BF16,
+                            .frozen = 1u << 0};
+    (void)user;
+    if (!open_job(rank, &toy))
+        return false;
+    TEAM_OK(rank, zero_gather(rank->z, 9, NULL));
+    TEAM_CHECK(base_fault_set("offload.read@1+", NULL) == ZERO_OK);
+    TEAM_CHECK(zero_gather(rank->z, 0, NULL) == ZERO_E_IO);
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "working copies of unit 0 "));
+    return true;
+}
+
+static void what_is_frozen_is_waited_for(void **state)
+{
+    (void)state;
+    const bool well = team_run("self", 1, gather_what_cannot_be_read, NULL);
+    base_fault_set(NULL, NULL);
+    assert_true(well);
 }
 
 static int set_up(void **state)
@@ -111,6 +142,9 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_does_not_train_stays)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_does_not_train_stays),
+        cmocka_unit_test(what_is_frozen_is_waited_for),
+    };
     return cmocka_run_group_tests_name("frozen_files", tests, set_up, tear_down);
 }
