@@ -38,6 +38,7 @@ static void bytes_of(const zero_ctx *z, size_t *own, size_t *all)
 static bool moved_what_it_should(const zero_ctx *z)
 {
     const struct off_shuttle_counts counts = off_shuttle_counts(z->tier->sums.file.shuttle);
+    const struct off_stream_counts update = off_stream_counts(z->tier->sums.file.stream);
     struct eng_tier_needs needs;
     struct base_error error = {0};
     size_t own, all;
@@ -52,6 +53,7 @@ static bool moved_what_it_should(const zero_ctx *z)
     TEAM_CHECK(counts.contents[OFF_WRITE] <= times * ((rounds - 1) * most + all));
     TEAM_CHECK(counts.contents[OFF_READ] <= times * (rounds - 1) * most);
     TEAM_CHECK(counts.contents[OFF_READ] > 0);
+    TEAM_CHECK(update.contents[OFF_WRITE] == 0);
     return true;
 }
 

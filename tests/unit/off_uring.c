@@ -1,5 +1,5 @@
 // What a system that does not let us use io_uring, or not for so much memory, is told about. Each
-// in a process of its own, because what it gives up does not come back.
+// in a process of its own, because what it gives up does not come back. And much memory.
 #include "base/fault.h"
 #include "offload/io.h"
 #include "offload/io/engine.h"
@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -22,8 +23,10 @@
 #include <cmocka.h>
 
 enum { SKIPPED = 77, NOBODY = 65534 };
+enum { WINDOW = 2 << 20, RANGE = 514 << 20 };
 
 static struct off_pages pages;
+static struct base_error failure;
 
 static zero_result try_to_create(struct base_error *error)
 {
@@ -134,6 +137,56 @@ static void refusals_say_why(void **state)
     in_a_child(with_faults);
 }
 
+// The same memory over and over, so that there are more addresses than the kernel takes in one
+// piece: 512 MiB.
+static unsigned char *map_windows(int memory)
+{
+    unsigned char *all = mmap(NULL, RANGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(all != MAP_FAILED);
+    for (size_t at = 0; at < RANGE; at += WINDOW)
+        assert_true(mmap(all + at, WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory,
+                         0) == all + at);
+    return all;
+}
+
+static void write_from(struct off_io *io, int file, unsigned char *memory)
+{
+    struct off_request request = {
+        .file = file, .direction = OFF_WRITE, .memory = memory, .bytes = 4096, .what = "a page"};
+    struct off_request *done;
+    assert_int_equal(off_io_submit(io, &request, &failure), ZERO_OK);
+    assert_int_equal(off_io_commit(io, &failure), ZERO_OK);
+    assert_int_equal(off_io_wait(io, UINT64_MAX, &done), ZERO_OK);
+    if (request.result)
+        fail_msg("%s", request.error.message);
+}
+
+static void much_memory_is_in_several_pieces(void **state)
+{
+    (void)state;
+    const int memory = memfd_create("memory", MFD_CLOEXEC), fd = memfd_create("file", MFD_CLOEXEC);
+    assert_true(memory >= 0 && fd >= 0 && ftruncate(memory, WINDOW) == 0);
+    unsigned char *all = map_windows(memory);
+    const struct off_range range = {.memory = all, .bytes = RANGE};
+    const struct off_io_config config = {
+        .engine = &off_engine_uring, .ranges = &range, .range_count = 1};
+    struct off_io *io;
+    int file;
+    const zero_result result = off_io_create(&io, &config, &failure);
+    if (!result) {
+        assert_int_equal(off_io_add_file(io, fd, 1, "file", &file, &failure), ZERO_OK);
+        write_from(io, file, all);
+        write_from(io, file, all + RANGE - 4096);
+    }
+    off_io_destroy(io);
+    munmap(all, RANGE);
+    close(memory);
+    close(fd);
+    if (result == ZERO_E_LIMIT) // so much may not be locked here
+        skip();
+    assert_int_equal(result, ZERO_OK);
+}
+
 static int group_set_up(void **state)
 {
     (void)state;
@@ -153,6 +206,7 @@ int main(void)
         cmocka_unit_test(too_little_locked_memory_is_a_limit),
         cmocka_unit_test(forbidden_is_unsupported),
         cmocka_unit_test(refusals_say_why),
+        cmocka_unit_test(much_memory_is_in_several_pieces),
     };
     return cmocka_run_group_tests_name("off_uring", tests, group_set_up, group_tear_down);
 }

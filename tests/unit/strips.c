@@ -141,6 +141,16 @@ static void check_groups(const struct eng_tiles *tiles)
     }
 }
 
+/** No tile has more bytes than it may, but for one that a single granule does not fit. */
+static void check_sizes(const struct eng_tiles *tiles, size_t tile_bytes)
+{
+    for (size_t t = 0; t < tiles->count; t++) {
+        const struct eng_piece_run run = tiles->of_tile[t];
+        assert_true(tiles->bytes[t] <= tile_bytes ||
+                    (run.count == 1 && tiles->pieces[run.first].granules == 1));
+    }
+}
+
 /** Each strip is in the run of its unit, and in no other's. */
 static void check_runs(const struct eng_strips *strips, const struct eng_tiles *tiles,
                        const struct eng_layout *layout)
@@ -208,6 +218,7 @@ static void every_piece_is_in_one_strip(void **state)
                 eng_tiles_make(&tiles, &layout, &placement, ZERO_F32, bytes, group, &error),
                 ZERO_OK);
             check_groups(&tiles);
+            check_sizes(&tiles, bytes);
             for (size_t i = 0; i < sizeof of_section / sizeof *of_section; i++)
                 check(&layout, &tiles, &(struct purpose){&layout, of_section[i]});
             eng_tiles_free(&tiles);
