@@ -1,6 +1,8 @@
 // offload/stream.h: what comes late, and what never does.
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/patience.h"
+#include "offload/tile_queue.h"
 #include "tests/unit/off_late.h"
 #include "tests/unit/off_tiles.h"
 #include "tests/unit/temporary.h"
@@ -162,6 +164,47 @@ static void a_stuck_write_ends_a_pass(void **state)
     }
 }
 
+// Waits a part less than all that the queue waits.
+static void almost_time_out(struct off_tile_queue *queue)
+{
+    struct off_request *done;
+    for (int part = 1; part < BASE_PATIENCE_PARTS; part++)
+        assert_int_equal(off_tile_queue_take(queue, true, &done), ZERO_AGAIN);
+}
+
+// Whatever comes back in time: the next transfer has all of the timeout for itself.
+static void patience_begins_anew(void **state)
+{
+    (void)state;
+    const unsigned credits[OFF_DIRECTIONS] = {1, 1};
+    open_tiles(&as_they_are, &off_engine_sync, 2);
+    const struct off_tile_queue_config config = {.engine = &off_engine_late,
+                                                 .slots = tiles.slots,
+                                                 .tiles = TILES,
+                                                 .places = 1,
+                                                 .transfer_bytes = 65536,
+                                                 .credits = credits,
+                                                 .timeout_s = 0.032};
+    struct off_tile_queue queue;
+    struct off_request *done;
+    ok(off_tile_queue_create(&queue, &config, &failure));
+    struct off_tile_request request = {
+        .stored = tiles_bytes(0),
+        .request = {.direction = OFF_WRITE, .memory = off_tile_queue_place(&queue, 0)}};
+    late.ns = 0;
+    for (int turn = 0; turn < 2; turn++) {
+        late.begun = false;
+        late.never = true;
+        ok(off_tile_queue_submit(&queue, &request, false, &failure));
+        almost_time_out(&queue);
+        late.never = turn > 0;
+        assert_int_equal(off_tile_queue_take(&queue, true, &done),
+                         turn > 0 ? ZERO_E_TIMEOUT : ZERO_OK);
+    }
+    off_tile_queue_end(&queue);
+    off_tile_queue_destroy(&queue);
+}
+
 // As a read or write that the kernel does not come back from.
 static zero_result commit_blocked(void *state, struct base_error *error)
 {
@@ -284,6 +327,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(late_fills_come_before_contents, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_late_fill_that_fails_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_write_ends_a_pass, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(patience_begins_anew, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_engine_ends_a_pass, set_up, tear_down),
         cmocka_unit_test_setup_teardown(helpers_may_be_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_tile_that_is_not_there_is_not_ready, set_up, tear_down),
