@@ -564,6 +564,8 @@ static void in_place_leaves_nothing(void **state)
 
 /* ------------------------------------------------------------------ what it takes */
 
+enum { LARGE = 5 << 19 };
+
 // Waits until the stream has nothing to fill any more, or has failed.
 static uint64_t await_filled(uint64_t bytes)
 {
@@ -604,6 +606,43 @@ static void new_places_are_filled(void **state)
         ok(tiles_check(&tiles, &failure));
         tiles_close(&tiles, true);
     }
+}
+
+static void all_are(const unsigned char *bytes, unsigned char value)
+{
+    assert_int_equal(bytes[0], value);
+    assert_memory_equal(bytes, bytes + 1, LARGE - 1);
+}
+
+// Of a tile that is more than what is written at a time, too, and nothing beside its second place.
+static void large_places_are_filled_whole(void **state)
+{
+    (void)state;
+    static unsigned char both[2 * LARGE];
+    const size_t bytes = LARGE;
+    const struct off_slots_config config = {
+        .path = temporary_path(&temporary, "slots"), .tiles = 1, .tile_bytes = &bytes};
+    struct off_stream_config stream = tiles_stream_config(&ways[FILLING + 1]);
+    int recorded;
+    tiles = (struct tiles){.step = 0};
+    ok(off_slots_open(&tiles.slots, &config, &recorded, &failure));
+    const off_t first = (off_t)(off_slots_fill_place(tiles.slots, 0) - LARGE);
+    const int fd = open(config.path, O_RDWR);
+    memset(both, 255, sizeof both);
+    assert_int_equal(pwrite(fd, both, sizeof both, first), sizeof both);
+    stream.engine = &off_engine_sync;
+    stream.slots = tiles.slots;
+    stream.tiles = 1;
+    stream.buffers = 2;
+    ok(off_stream_create(&tiles.stream, &stream, &failure));
+    for (int patience = 0; off_stream_counts(tiles.stream).filled < LARGE; patience++) {
+        assert_true(patience < 20000);
+        usleep(1000);
+    }
+    assert_int_equal(pread(fd, both, sizeof both, first), sizeof both);
+    close(fd);
+    all_are(both, 255);
+    all_are(both + LARGE, 0);
 }
 
 static size_t count_threads(void)
@@ -715,6 +754,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_that_ends_is_made_anew, set_up, tear_down),
         cmocka_unit_test_setup_teardown(in_place_leaves_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(new_places_are_filled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(large_places_are_filled_whole, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_is_known_before, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_opened_says_why, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_reserved_takes_no_room, set_up, tear_down),
