@@ -145,6 +145,22 @@ static void state_gains_what_is_expected(void **state)
     assert_true(rate.bytes_s > 0);
 }
 
+// The sign of second moments takes no room of its own, and that of others does.
+static void what_is_never_negative_gains(void **state)
+{
+    (void)state;
+    size_t stored[3];
+    unsigned char *was = contents_of(0, TRAINED);
+    const unsigned right = pieces[0].never_negative;
+    for (unsigned never = 0; never < 3; never++) {
+        pieces[0].never_negative = never;
+        base_free(encode(0, was, sizes[0], &stored[never]));
+    }
+    pieces[0].never_negative = right;
+    assert_true(stored[2] < stored[0] && stored[0] < stored[1]);
+    base_free(was);
+}
+
 // A room that is too small is not written behind.
 static void what_does_not_fit_is_left(void **state)
 {
@@ -276,6 +292,7 @@ int main(void)
         cmocka_unit_test(threads_are_those_of_the_host),
         cmocka_unit_test(tiles_come_back),
         cmocka_unit_test(state_gains_what_is_expected),
+        cmocka_unit_test(what_is_never_negative_gains),
         cmocka_unit_test(what_does_not_fit_is_left),
         cmocka_unit_test(lengths_that_lie_are_found),
         cmocka_unit_test(anything_may_be_decoded),
