@@ -17,6 +17,7 @@ static struct temporary temporary;
 static struct off_errands *errands;
 static struct base_error failure;
 static atomic_int under_way, made, ended;
+static atomic_int obeyed; // the order that was made last, as it is in the end
 
 static int set_up(void **state)
 {
@@ -72,6 +73,7 @@ static zero_result obey(const void *argument, struct base_error *error)
     zero_result result = alone ? order->result : ZERO_E_STATE;
     if (base_fault("obey"))
         result = ZERO_E_STATE;
+    obeyed = order->number;
     made++;
     under_way--;
     return result ? zero_fail(error, result, "order %d", order->number) : ZERO_OK;
@@ -146,6 +148,7 @@ static void what_hangs_is_told(void **state)
     base_fault_set(NULL, NULL);
     wait_for_the_end();
     assert_int_equal(made, 1);
+    assert_int_equal(obeyed, first.number); // nobody wrote over it meanwhile
 }
 
 static void an_end_that_hangs_is_told(void **state)
