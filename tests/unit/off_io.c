@@ -337,6 +337,27 @@ static void a_failure_names_its_place(void **state)
     for_every_engine(one_request_fails);
 }
 
+// All transfers of a request are under way when two of them fail.
+static void two_transfers_fail(struct rig *rig)
+{
+    struct off_request *done;
+    write_file(rig);
+    base_fault_set("offload.read:enospc@1,offload.read:eio@2", NULL);
+    submit(rig, 0, OFF_READ);
+    while (off_io_wait(rig->io, UINT64_MAX, &done) == ZERO_AGAIN)
+        ;
+    assert_int_equal(base_fault_fired(), 2);
+    base_fault_set(NULL, NULL);
+    assert_int_equal(done->result, ZERO_E_IO);
+    assert_non_null(strstr(done->error.message, "ENOSPC"));
+}
+
+static void the_first_failure_is_told(void **state)
+{
+    (void)state;
+    for_every_engine(two_transfers_fail);
+}
+
 static void truncated(struct rig *rig)
 {
     write_file(rig);
@@ -500,6 +521,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(waiting_ends_in_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(short_and_interrupted_transfers_go_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failure_names_its_place, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_first_failure_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_ends_too_soon_is_damaged, set_up, tear_down),
         cmocka_unit_test_setup_teardown(patience_ends, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_the_kernel_puts_off_is_repeated, set_up, tear_down),
