@@ -583,6 +583,33 @@ static void a_stuck_engine_is_told(void **state)
     close_all();
 }
 
+static atomic_bool exchanging, exchanged;
+
+static void give_slowly(void *user, size_t tile, void *contents)
+{
+    const struct timespec pause = {.tv_nsec = 100000000};
+    (void)user, (void)tile, (void)contents;
+    exchanging = true;
+    nanosleep(&pause, NULL);
+    exchanged = true;
+}
+
+// Who stops the shuttle gives up the memory that is just being copied from.
+static void a_stop_waits_for_what_is_exchanged(void **state)
+{
+    (void)state;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    static struct off_move move; // until the shuttle's end
+    move = (struct off_move){.direction = OFF_WRITE, .tile = 0, .exchange = give_slowly};
+    open_all(&off_engine_sync, 2, true);
+    exchanging = exchanged = false;
+    off_shuttle_start(shuttle, &move);
+    while (!exchanging)
+        nanosleep(&pause, NULL);
+    off_shuttle_stop(shuttle);
+    assert_true(exchanged);
+}
+
 // What a read brings then is nobody's: who stops the shuttle gives up the memory it was for.
 static void nothing_is_exchanged_after_stop(void **state)
 {
@@ -720,6 +747,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(mistakes_are_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_write_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_engine_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stop_waits_for_what_is_exchanged, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_is_exchanged_after_stop, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stopped_process_is_not_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(destroy_waits_for_the_kernel_alone, set_up, tear_down),
