@@ -147,6 +147,27 @@ static void encoding_can_begin_and_end(void **state)
     }
 }
 
+// What a tile's last page has behind it when it is encoded is zeros, not what was in memory there.
+static void nothing_lies_behind_encoded_tiles(void **state)
+{
+    (void)state;
+    unsigned char page[4096];
+    way = 2;
+    open_tiles(&off_engine_sync, 3);
+    steps(3);
+    const int fd = open(temporary_path(&temporary, "slots"), O_RDONLY);
+    for (size_t i = 0; i < TILES; i++) {
+        const size_t stored = off_slots_stored(tiles.slots, i), used = stored % sizeof page;
+        const uint64_t end = off_slots_place(tiles.slots, i) + stored;
+        if (stored == tiles_bytes(i))
+            continue;
+        assert_int_equal(pread(fd, page, sizeof page, (off_t)(end - used)), sizeof page);
+        for (size_t at = used; used > 0 && at < sizeof page; at++)
+            assert_int_equal(page[at], 0);
+    }
+    close(fd);
+}
+
 static void a_second_user_is_refused(void **state)
 {
     (void)state;
@@ -739,6 +760,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(passes_leave_what_was_put, set_up, tear_down),
         cmocka_unit_test_setup_teardown(passes_go_through_the_cache, set_up, tear_down),
         cmocka_unit_test_setup_teardown(encoding_can_begin_and_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nothing_lies_behind_encoded_tiles, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_second_user_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_step_before_is_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_new_beginning_can_be_taken_back, set_up, tear_down),
