@@ -229,7 +229,7 @@ static bool leave_a_step(struct team_rank *rank, void *user)
     return open_job(rank, &job) && toy_train(rank, &toy_odd, 1) && team_break_off(rank);
 }
 
-enum { CHANGES = 6 };
+enum { CHANGES = 8 };
 
 // What other bits come of, beside the model and the ranks.
 static void change(zero_config *config, struct toy *toy, int number)
@@ -249,6 +249,12 @@ static void change(zero_config *config, struct toy *toy, int number)
         break;
     case 4:
         config->comm_dtype = ZERO_BF16;
+        break;
+    case 5:
+        config->moments = "bf16";
+        break;
+    case 6:
+        config->loss_scale = "dynamic";
         break;
     default:
         config->reduction = "native";
