@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -69,6 +70,31 @@ static void kinds_are_named(void **state)
     }
 }
 
+// Pages of the process's addresses.
+static long addresses(void)
+{
+    long pages_mapped = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%ld", &pages_mapped), 1);
+    fclose(file);
+    return pages_mapped;
+}
+
+// Not even addresses that were only mapped to find some that begin at a huge page.
+static void nothing_stays(void **state)
+{
+    enum { TIMES = 64, SMALL = 4096 };
+    long before = 0;
+    for (int i = 0; i <= TIMES; i++) {
+        base_fault_set("pages.reserved@1", NULL);
+        assert_int_equal(off_pages_create(&pages, huge, &failure), ZERO_OK);
+        tear_down(state);
+        before = i > 0 ? before : addresses();
+    }
+    assert_true(addresses() - before < (long)(huge / SMALL));
+}
+
 static void too_much_is_an_error(void **state)
 {
     (void)state;
@@ -88,6 +114,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(any_size_is_whole_pages, tear_down),
         cmocka_unit_test_teardown(kinds_are_named, tear_down),
+        cmocka_unit_test_teardown(nothing_stays, tear_down),
         cmocka_unit_test_teardown(too_much_is_an_error, tear_down),
     };
     return cmocka_run_group_tests_name("off_pages", tests, NULL, NULL);
