@@ -53,6 +53,30 @@ static void every_engine_has_rates(void **state)
     }
 }
 
+static uint64_t reads_end, writes_begin;
+
+static void note(void *state, unsigned number, const struct off_transfer *transfer)
+{
+    const uint64_t end = transfer->offset + transfer->bytes;
+    if (transfer->direction == OFF_READ)
+        reads_end = end > reads_end ? end : reads_end;
+    else
+        writes_begin = transfer->offset < writes_begin ? transfer->offset : writes_begin;
+    off_engine_sync.submit(state, number, transfer);
+}
+
+// A disk may have what was just written at hand.
+static void nothing_is_read_that_is_written(void **state)
+{
+    (void)state;
+    struct off_engine noted = off_engine_sync;
+    noted.submit = note;
+    reads_end = 0;
+    writes_begin = FILE_BYTES;
+    assert_int_equal(measure(&noted, temporary.directory), ZERO_OK);
+    assert_true(reads_end > 0 && reads_end <= writes_begin && writes_begin < FILE_BYTES);
+}
+
 static void pages_are_those_that_were_got(void **state)
 {
     (void)state;
@@ -115,6 +139,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_engine_has_rates, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nothing_is_read_that_is_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pages_are_those_that_were_got, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_without_direct_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_fails_leaves_nothing, set_up, tear_down),
