@@ -604,14 +604,12 @@ static uint64_t free_bytes(int fd)
     return fstatvfs(fd, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize : 0;
 }
 
-// 0, or what is wrong: then a part may be reserved, as it is by tests.
 static int reserve(int fd, uint64_t bytes)
 {
     int failed;
     do {
         failed = base_fault("slots.allocate");
-        const uint64_t part = failed == 0 ? bytes : bytes / 2;
-        if (fallocate(fd, 0, 0, (off_t)part) != 0 && failed == 0)
+        if (fallocate(fd, 0, 0, (off_t)(failed == 0 ? bytes : bytes / 2)) != 0 && failed == 0)
             failed = errno;
     } while (failed == EINTR);
     return failed;
@@ -623,7 +621,7 @@ static zero_result allocate_file(const struct off_slots *slots, uint64_t bytes,
 {
     const struct off_file *file = &slots->file;
     const int failed = reserve(file->fd, bytes);
-    if (failed != 0)
+    if (failed != 0) // a part of it may be reserved
         base_truncate(file->fd, 0, file->path, NULL);
     if (failed == ENOSPC || failed == EFBIG || failed == EDQUOT)
         return zero_fail_errno(error, ZERO_E_LIMIT, failed,
