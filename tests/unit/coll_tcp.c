@@ -552,6 +552,28 @@ static zero_result go_on_met(struct coll_comm *comm, struct base_error *error)
     return go_on(comm, true, error);
 }
 
+/** Rank 0 sends in a group and leaves at once, before it has heard that rank 1 is there, perhaps.
+ */
+static zero_result send_and_leave(struct coll_comm *comm, struct base_error *error)
+{
+    static _Thread_local struct coll_request request;
+    static _Thread_local int number;
+    struct coll_comm *group;
+    request = (struct coll_request){0};
+    number = coll_rank(comm) == 0 ? 42 : 0;
+    const struct coll_message message = {&number, sizeof number, 1 - coll_rank(comm), {0}};
+    zero_result result = coll_split(comm, 0, coll_rank(comm), &group, error);
+    if (result == ZERO_OK)
+        result = coll_rank(comm) == 0 ? coll_send_start(group, &message, &request)
+                                      : coll_receive_start(group, &message, &request);
+    if (result == ZERO_OK && coll_rank(comm) == 1)
+        result = coll_wait(group, &request);
+    coll_state(comm, error);
+    return result == ZERO_OK && number != 42
+               ? zero_fail(error, ZERO_E_CORRUPT, "rank 1 has got %d", number)
+               : result;
+}
+
 static void first_room(struct net_header *header, unsigned char *rest, void *user)
 {
     (void)user;
@@ -604,11 +626,11 @@ static void left_alone(void **state)
     (void)state;
     static const change_fn changes[][2] = {
         {NULL, NULL}, {NULL, late_gone}, {late_meet, NULL}, {NULL, late_meet}};
-    static const party_fn parties[] = {go_on_unmet, go_on_met};
+    static const party_fn parties[] = {go_on_unmet, go_on_met, send_and_leave};
     struct base_error error;
-    for (size_t i = 0; i < 2 * sizeof changes / sizeof *changes; i++) {
-        const change_fn *change = changes[i / 2];
-        if (run_relayed(parties[i % 2], change[0], change[1], &error) != ZERO_OK)
+    for (size_t i = 0; i < 3 * sizeof changes / sizeof *changes; i++) {
+        const change_fn *change = changes[i / 3];
+        if (run_relayed(parties[i % 3], change[0], change[1], &error) != ZERO_OK)
             fail_msg("%zu: %s", i, error.message);
     }
 }
