@@ -69,9 +69,9 @@ zero_result coll_open(struct coll_comm **comm, const struct coll_config *config,
 
 /** Leaves. *Local*, never waits: peers can still read what this rank started from arenas, which
  * live until the last of them has left; who waits for something it has not started gets
- * ZERO_E_PEER. By "tcp" it waits, for the time-out at most, until they have read it: they have no
- * other way to it. Requests need not be drained. NULL is fine, and so is a communicator that
- * failed. */
+ * ZERO_E_PEER. By "tcp" it waits, for the time-out at most, until they have read it, as they have
+ * no other way to it, and then until all that it has said is where they are. Requests need not be
+ * drained. NULL is fine, and so is a communicator that failed. */
 void coll_close(struct coll_comm *comm);
 
 int coll_rank(const struct coll_comm *comm);

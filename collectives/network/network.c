@@ -9,10 +9,12 @@
 #include "collectives/network/inner.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,7 +24,8 @@ enum { STACK_BYTES = 256 * 1024, EVENTS = 64 };
 static const uint64_t longest_tick_ns = UINT64_C(1000000000);
 static const uint64_t shortest_tick_ns = UINT64_C(1000000);
 
-/** How long a rank that leaves tries to tell the others so. */
+/** How long a rank that leaves waits for the others to have heard it, when their systems have all
+ * that it said, or after a failure. */
 static const uint64_t farewell_ns = UINT64_C(1000000000);
 
 /* ------------------------------------------------------------------ deaths and silence */
@@ -189,11 +192,38 @@ static bool has_left(const struct coll_net *net)
     return true;
 }
 
+/** Whether something that was said is not yet where a peer is. Its connection closed, what it says
+ * itself before it has heard that would have its system throw the rest away. */
+static bool is_unheard(const struct coll_net *net)
+{
+    for (int rank = 0; rank < net->root->world; rank++) {
+        const struct net_peer *peer = &net->peers[rank];
+        int under_way = 0;
+        if (peer->socket < 0 || peer->ended || peer->left)
+            continue;
+        if (!peer->shut || (ioctl(peer->socket, SIOCOUTQ, &under_way) == 0 && under_way > 0))
+            return true;
+    }
+    return false;
+}
+
+/** Whether a rank that has been leaving for so long waits for nobody any more. Who hears nothing
+ * for so long that it counts as a failure, or as long as any wait may be, will not. */
+static bool gives_up(const struct coll_net *net, uint64_t waited_ns)
+{
+    const uint64_t timeout_ns = net->root->family->timeout_ns;
+    const bool is_watched = net->stall_ns > 0 && net->stall_ns < timeout_ns;
+    if (waited_ns < farewell_ns)
+        return false;
+    return coll_failed(net->root) != ZERO_OK ||
+           waited_ns >= (is_watched ? net->stall_ns : timeout_ns) || !is_unheard(net);
+}
+
 static void *run(void *argument)
 {
     struct coll_net *net = argument;
     struct epoll_event events[EVENTS];
-    uint64_t deadline_ns = 0;
+    struct coll_clock farewell = {0};
     int count = 0;
     prctl(PR_SET_NAME, "zero-net");
     for (;;) {
@@ -203,12 +233,10 @@ static void *run(void *argument)
         serve_all(net);
         int timeout_ms = wait_ms(tick_ns, coll_net_settle(net));
         const bool leaving = atomic_load(&net->phase) == NET_LEAVING;
-        const bool over = leaving && has_left(net);
+        const bool over = leaving && (has_left(net) || gives_up(net, coll_waited(&farewell)));
         pthread_mutex_unlock(&net->lock);
         wake(net);
-        if (leaving && deadline_ns == 0)
-            deadline_ns = base_clock_ns() + farewell_ns;
-        if (over || (leaving && base_clock_ns() >= deadline_ns))
+        if (over)
             return NULL;
         if (leaving)
             timeout_ms = 10;

@@ -72,8 +72,9 @@ void coll_net_withdraw(struct coll_net *net);
  * needs anything of its own sources, at most timeout_ns; not at all after a failure. *Local.* */
 void coll_net_linger(struct coll_net *net, uint64_t timeout_ns);
 
-/** This rank has left: ends the thread, which first sends what is to be sent, for a second at most.
- * *Local.* */
+/** This rank has left: ends the thread, which first sends what is to be sent, and waits until the
+ * others' systems have it: for a second at most after a failure, and else for the stall or the
+ * time-out. *Local.* */
 void coll_net_stop(struct coll_net *net);
 
 /** Closes the sockets and frees everything. The thread has ended, or is another process's, whose

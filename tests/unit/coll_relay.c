@@ -2,6 +2,8 @@
 
 #include "collectives/boot/mesh.h"
 
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +86,26 @@ static void *run_party(void *user)
     return NULL;
 }
 
+/** The second one of the pair has room for so many bytes, about. */
+static bool connect_pair(int pair[2], int room)
+{
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr *address = (struct sockaddr *)&name;
+    socklen_t length = sizeof name;
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    pair[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (room > 0)
+        setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    const bool calls = bind(listener, address, length) == 0 && listen(listener, 1) == 0 &&
+                       getsockname(listener, address, &length) == 0 &&
+                       connect(pair[0], address, length) == 0;
+    pair[1] = calls ? accept4(listener, NULL, NULL, SOCK_CLOEXEC) : -1;
+    close(listener);
+    for (int i = 0; i < 2; i++)
+        setsockopt(pair[i], IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    return pair[1] >= 0;
+}
+
 void relay_run(struct relayed *job)
 {
     int pairs[2][2];
@@ -91,7 +113,7 @@ void relay_run(struct relayed *job)
     struct relay relays[2];
     pthread_t threads[4];
     for (int rank = 0; rank < 2; rank++)
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pairs[rank]) != 0)
+        if (!connect_pair(pairs[rank], job->room))
             abort();
     for (int rank = 0; rank < 2; rank++) {
         ranks[rank] = (struct party){job, rank, pairs[rank][0]};

@@ -19,6 +19,7 @@ struct relayed {
     change_fn changes[2]; /**< of what a rank sends; NULL: none */
     void *users[2];
     uint64_t timeout_ns;
+    int room; /**< bytes that come to the one between before that reads, about; 0: many */
 
     zero_result results[2];
     struct base_error errors[2];

@@ -635,6 +635,48 @@ static void left_alone(void **state)
     }
 }
 
+/** Rank 0 has its results at once, and leaves. */
+static zero_result tell_and_leave(struct coll_comm *comm, struct base_error *error)
+{
+    static _Thread_local unsigned char bytes[64 * 1024];
+    memset(bytes, 1 + coll_rank(comm), sizeof bytes);
+    zero_result result = coll_barrier(comm);
+    if (result == ZERO_OK)
+        result = coll_broadcast(comm, bytes, sizeof bytes, 0);
+    coll_state(comm, error);
+    return result == ZERO_OK && (bytes[0] != 1 || memcmp(bytes, bytes + 1, sizeof bytes - 1) != 0)
+               ? zero_fail(error, ZERO_E_CORRUPT, "other bytes")
+               : result;
+}
+
+/** What comes behind the first counters is kept waiting for a time, in microseconds. */
+static void hold_up(struct net_header *header, unsigned char *rest, void *user)
+{
+    unsigned *time = user;
+    (void)rest;
+    if (header->type != NET_COUNTERS)
+        return;
+    usleep(*time);
+    *time = 0;
+}
+
+/** What a rank has said when it leaves comes to a peer, however late that listens, and though that
+ * says something itself meanwhile. */
+static void leaving_deaf_peers(void **state)
+{
+    (void)state;
+    unsigned times[] = {1500000, 1200000}; // longer than peers that have it all get to hear it
+    struct relayed job = {.fn = tell_and_leave,
+                          .changes = {hold_up, hold_up},
+                          .users = {&times[0], &times[1]},
+                          .timeout_ns = 20 * second,
+                          .room = 4096};
+    relay_run(&job);
+    for (int rank = 0; rank < 2; rank++)
+        if (job.results[rank] != ZERO_OK)
+            fail_msg("rank %d: %s", rank, job.errors[rank].message);
+}
+
 /* ------------------------------------------------------------------ pieces ahead */
 
 /** What a rank asks of the other one, and whether it had asked for a second piece while it summed
@@ -726,6 +768,7 @@ int main(void)
         cmocka_unit_test(split_nonsense),
         cmocka_unit_test(one_place_for_two_groups),
         cmocka_unit_test(left_alone),
+        cmocka_unit_test(leaving_deaf_peers),
         cmocka_unit_test(next_pieces_travel_meanwhile),
     };
     return cmocka_run_group_tests_name("coll_tcp", tests, NULL, NULL);
