@@ -1,15 +1,16 @@
 // How the ranks come to know of a failure, and to the same one. Who hears of one for the first time
 // tells all others at once, behind everything that it has told them before. When every living rank
 // has done so, all that anybody had done before it knew of the failure is here, and the failure
-// that the lowest of them has told of is the family's. A rank that does not answer is not waited
-// for long.
+// that the lowest of them has told of is the family's. A rank that gives no sign of life is not
+// waited for, and none for long: one that is only late ends in another failure than the rest.
 
 #include "base/clock.h"
 #include "collectives/network/inner.h"
 
 #include <stdio.h>
 
-static const uint64_t patience_ns = UINT64_C(100000000);
+// Longer than a rank may be without a processor, or suspended for a moment.
+static const uint64_t patience_ns = UINT64_C(2000000000);
 
 static void note(struct net_failure *failure, zero_result result, const char *message)
 {
@@ -46,11 +47,18 @@ const struct net_failure *coll_net_failure(struct coll_net *net)
     return &net->first;
 }
 
+/** Whether a rank lives, as far as one can see: for half the time that counts as silence. */
+static bool shows_life(const struct coll_net *net, const struct net_peer *peer)
+{
+    return net_listens(peer) &&
+           (net->stall_ns == 0 || peer->silent * net->tick_ns < net->stall_ns / 2);
+}
+
 /** Whether every living rank has told of a failure. */
 static bool all_know(const struct coll_net *net)
 {
     for (int rank = 0; rank < net->root->world; rank++)
-        if (net_listens(&net->peers[rank]) && !net->peers[rank].confirmed)
+        if (shows_life(net, &net->peers[rank]) && !net->peers[rank].confirmed)
             return false;
     return true;
 }

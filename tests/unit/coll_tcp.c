@@ -1,5 +1,5 @@
 // What is peculiar to ranks that share no memory: what they show each other, when they may leave,
-// connections that move little at a time or break, and peers whose words are changed on their way.
+// connections that move little at a time, and peers whose words are changed on their way.
 #include "base/clock.h"
 #include "base/fault.h"
 #include "collectives/boot/mesh.h"
@@ -232,128 +232,6 @@ static void short_transfers(void **state)
         assert_true(run_ranks("tcp:threads", 2, 0, shown_rank, NULL));
         assert_true(base_fault_fired() > 0);
         assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
-    }
-}
-
-static bool ends_in(struct coll_comm *comm, zero_result expected, const char *words)
-{
-    struct base_error error = {0};
-    zero_result result = ZERO_OK;
-    while (result == ZERO_OK)
-        result = coll_barrier(comm);
-    CHECK(coll_state(comm, &error) == result);
-    if (result == expected && strstr(error.message, words))
-        return true;
-    fprintf(stderr, "rank %d: %d: %s\n", coll_rank(comm), result, error.message);
-    return false;
-}
-
-static bool killed_rank(struct coll_comm *comm, void *user)
-{
-    (void)user;
-    CHECK_OK(comm, coll_barrier(comm));
-    if (coll_rank(comm) == 1)
-        kill(getpid(), SIGKILL);
-    return ends_in(comm, ZERO_E_PEER, "rank 1 died on host1; its last call: barrier #0");
-}
-
-static bool stopped_rank(struct coll_comm *comm, void *user)
-{
-    pid_t *victim = user;
-    if (coll_rank(comm) == 1)
-        *victim = getpid();
-    CHECK_OK(comm, coll_broadcast(comm, victim, sizeof *victim, 1));
-    coll_barrier(comm); // whom it ends has the number
-    if (coll_rank(comm) == 1)
-        raise(SIGSTOP);
-    const bool good = ends_in(comm, ZERO_E_TIMEOUT, coll_rank(comm) == 1 ? "" : "rank 1 has given");
-    if (coll_rank(comm) == 0) {
-        usleep(100000);
-        kill(*victim, SIGKILL);
-    }
-    return good;
-}
-
-/** Every operation that waits for others, until rank 1 dies at a point of one. */
-static bool sudden_rank(struct coll_comm *comm, void *user)
-{
-    enum { COUNT = 5000 };
-    static float source[WORLD * COUNT], result[WORLD * COUNT];
-    const int me = coll_rank(comm);
-    struct coll_span spans[WORLD], elements[WORLD];
-    for (int rank = 0; rank < WORLD; rank++) {
-        elements[rank] = (struct coll_span){(size_t)rank * COUNT, COUNT};
-        spans[rank] =
-            (struct coll_span){elements[rank].offset * sizeof(float), sizeof(float) * COUNT};
-    }
-    const struct coll_all_gather gather = {.source = source, .recv = result, .spans = spans};
-    const struct coll_reduce_scatter reduce = {.source = source,
-                                               .dtype = ZERO_F32,
-                                               .spans = elements,
-                                               .accumulator = result,
-                                               .contributors = WORLD,
-                                               .store = true};
-    const struct coll_all_reduce sum = {
-        .source = source, .result = result, .count = COUNT, .dtype = ZERO_F32};
-    const struct coll_message send = {source, sizeof source, (me + 1) % WORLD, {0}};
-    const struct coll_message receive = {result, sizeof result, (me + 2) % WORLD, {0}};
-    coll_barrier(comm);
-    if (me == 1)
-        CHECK(base_fault_set(user, NULL) == ZERO_OK);
-    for (int turn = 0; turn < 100 && coll_state(comm, NULL) == ZERO_OK; turn++) {
-        struct coll_request requests[5] = {0};
-        coll_all_gather_start(comm, &gather, &requests[0]);
-        coll_reduce_scatter_start(comm, &reduce, &requests[1]);
-        coll_drain(comm, &requests[0]);
-        coll_drain(comm, &requests[1]);
-        coll_all_reduce_start(comm, &sum, &requests[2]);
-        coll_drain(comm, &requests[2]);
-        coll_send_start(comm, &send, &requests[3]);
-        coll_receive_start(comm, &receive, &requests[4]);
-        coll_drain(comm, &requests[3]);
-        coll_drain(comm, &requests[4]);
-    }
-    return ends_in(comm, ZERO_E_PEER, "rank 1 died on host1; its last call: ");
-}
-
-static void deaths(void **state)
-{
-    (void)state;
-    static char *const points[] = {"coll.all-gather.post:kill@2",
-                                   "coll.all-gather.read:kill@5",
-                                   "coll.reduce-scatter.meet:kill@4",
-                                   "coll.reduce-scatter.done:kill@2",
-                                   "coll.all-reduce.read:kill@2",
-                                   "coll.all-reduce.done:kill@2",
-                                   "coll.send.post:kill@2",
-                                   "coll.receive.read:kill@2",
-                                   "net.send:kill@20",
-                                   "net.receive:kill@20"};
-    pid_t victim = 0;
-    if (!test_takes_transport("tcp"))
-        return;
-    for (size_t i = 0; i < sizeof points / sizeof *points; i++)
-        assert_true(run_tcp_watched(WORLD, 1, 20 * second, 0, sudden_rank, points[i]));
-    assert_true(run_tcp_watched(WORLD, 1, 20 * second, 0, killed_rank, NULL));
-    assert_true(run_tcp_watched(WORLD, 1, 20 * second, second, stopped_rank, &victim));
-}
-
-/** A connection that breaks while this rank sends, on whichever thread. */
-static bool cut_off_rank(struct coll_comm *comm, void *user)
-{
-    if (coll_rank(comm) != 0)
-        return ends_in(comm, ZERO_E_PEER, "rank 0 died on host0");
-    CHECK(base_fault_set(user, NULL) == ZERO_OK);
-    return ends_in(comm, ZERO_E_PEER, "(the connection: Connection timed out)");
-}
-
-static void broken_connections(void **state)
-{
-    (void)state;
-    for (int send = 1; send <= 20 && test_takes_transport("tcp"); send++) {
-        char fault[32];
-        snprintf(fault, sizeof fault, "net.send:etimedout@%d", send);
-        assert_true(run_ranks("tcp", 2, 0, cut_off_rank, fault));
     }
 }
 
@@ -760,8 +638,6 @@ int main(void)
         cmocka_unit_test(leaving_at_once),
         cmocka_unit_test(leaving_after_a_failed_split),
         cmocka_unit_test(short_transfers),
-        cmocka_unit_test(broken_connections),
-        cmocka_unit_test(deaths),
         cmocka_unit_test(forks),
         cmocka_unit_test(short_of_everything),
         cmocka_unit_test(without_a_thread),
