@@ -8,11 +8,9 @@
 #include <string.h>
 #include <time.h>
 
-#define COLL_POISON_READY UINT32_C(0x80000000)
-
-// A message is written in microseconds, if its writer gets a processor; who died over it will not
-// finish.
-enum { MESSAGE_YIELDS = 1000, MESSAGE_SLEEPS = 100 };
+// A message is written in microseconds, if its writer gets a processor, for which it may wait; who
+// died over it will not finish.
+enum { MESSAGE_YIELDS = 1000, MESSAGE_SLEEPS = 2000 };
 
 zero_result coll_failed(const struct coll_comm *comm)
 {

@@ -54,6 +54,8 @@ struct coll_small {
     int slot;        /**< 0 .. COLL_SMALL_SLOTS - 1 */
 };
 
+#define COLL_POISON_READY UINT32_C(0x80000000)
+
 /** The first fatal failure, where every rank of the family can see it. All zero: none. */
 struct coll_poison {
     _Atomic uint32_t state; /**< -result, and COLL_POISON_READY when the message is written */

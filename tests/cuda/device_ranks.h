@@ -17,7 +17,7 @@ struct device_ranks {
     const char *transport; /**< of the collectives; NULL: "nccl" */
     const char *inject;    /**< settings of the double; NULL: none */
     uint64_t timeout_ns;   /**< 0: the host's */
-    uint64_t host_ns;      /**< that; 0: 20 s */
+    uint64_t host_ns;      /**< that; 0: a minute */
     int killed;            /**< a rank that will be, plus one; 0: none */
     bool fails;            /**< the host's end is a failure */
     bool complains;        /**< the double may, and where it fails too, */

@@ -377,6 +377,35 @@ static void aborting(void **state)
     assert_true(run_ranks("threads", WORLD, 0, still_read_rank, &posted));
 }
 
+/** Has begun to write why the family has failed, and gets no processor for a while. */
+static void *write_late(void *user)
+{
+    struct coll_poison *poison = user;
+    usleep(400000);
+    strcpy(poison->message, "written late");
+    atomic_store(&poison->state, (uint32_t)-ZERO_E_ABORTED | COLL_POISON_READY);
+    return NULL;
+}
+
+/** Whoever asks meanwhile gets the message, and not the failure alone. */
+static void a_message_that_is_late(void **state)
+{
+    (void)state;
+    const struct coll_config config = {
+        .transport = "self", .world = 1, .job = "-", .name = "test", .timeout_ns = short_ns};
+    struct base_error error = {0};
+    struct coll_comm *comm;
+    pthread_t writer;
+    assert_int_equal(coll_open(&comm, &config, NULL), ZERO_OK);
+    struct coll_poison *poison = comm->family->poison;
+    atomic_store(&poison->state, (uint32_t)-ZERO_E_ABORTED);
+    assert_int_equal(pthread_create(&writer, NULL, write_late, poison), 0);
+    assert_int_equal(coll_state(comm, &error), ZERO_E_ABORTED);
+    assert_string_equal(error.message, "written late");
+    assert_int_equal(pthread_join(writer, NULL), 0);
+    coll_close(comm);
+}
+
 /* ------------------------------------------------------------------ arguments and memory */
 
 static bool refused_rank(struct coll_comm *comm, void *user)
@@ -728,6 +757,7 @@ int main(void)
         cmocka_unit_test(leaving),
         cmocka_unit_test(dying),
         cmocka_unit_test(aborting),
+        cmocka_unit_test(a_message_that_is_late),
         cmocka_unit_test(arguments),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(no_mapping),

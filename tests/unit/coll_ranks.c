@@ -1,6 +1,7 @@
 #include "tests/unit/coll_ranks.h"
 
 #include "collectives/boot/mesh.h"
+#include "collectives/internal.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -12,7 +13,7 @@
 
 enum { MOST_RANKS = 16 };
 
-#define DEFAULT_TIMEOUT_NS UINT64_C(20000000000)
+#define DEFAULT_TIMEOUT_NS UINT64_C(60000000000)
 
 struct rank {
     struct coll_config config;
@@ -83,13 +84,19 @@ static void disconnect_others(struct net *net, int world, int rank)
 static void *run_rank(void *argument)
 {
     struct rank *rank = argument;
+    struct coll_config config = rank->config;
     struct coll_comm *comm;
     struct base_error error = {0};
-    rank->good = coll_open(&comm, &rank->config, &error) == ZERO_OK;
-    if (!rank->good)
+    // Who is to wait for a short time only is not to meet the others in that.
+    if (config.timeout_ns < DEFAULT_TIMEOUT_NS)
+        config.timeout_ns = DEFAULT_TIMEOUT_NS;
+    rank->good = coll_open(&comm, &config, &error) == ZERO_OK;
+    if (!rank->good) {
         fprintf(stderr, "rank %d: coll_open: %s\n", rank->config.rank, error.message);
-    else
+    } else {
+        comm->family->timeout_ns = rank->config.timeout_ns;
         rank->good = rank->fn(comm, rank->user);
+    }
     coll_close(comm);
     return NULL;
 }

@@ -14,7 +14,7 @@ typedef bool (*rank_fn)(struct coll_comm *comm, void *user);
 
 /** Opens a communicator of `world` ranks, runs fn in each, closes it: threads of this process over
  * "self", "threads" and "tcp:threads", else processes. False if anything failed; the rank has said
- * what. timeout_ns 0: 20 seconds. */
+ * what. timeout_ns 0: a minute; that of the opening is never shorter. */
 bool run_ranks(const char *transport, int world, uint64_t timeout_ns, rank_fn fn, void *user);
 
 /** run_ranks() over "shm", whose rank `victim` is expected to be killed. */
