@@ -90,10 +90,10 @@ static bool early_rank(struct coll_comm *comm, void *user)
     if (gathering->group)
         CHECK_OK(comm, coll_split(comm, 0, -coll_rank(comm), &group, NULL));
     CHECK_OK(comm, coll_arena_create(comm, BLOCK, &arena, NULL));
-    for (int rank = 0; rank < world; rank++) {
+    spans[0] = (struct coll_span){0, gathering->first};
+    for (int rank = 1; rank < world; rank++) {
         const struct coll_span *last = &spans[rank - 1];
-        spans[rank] = rank == 0 ? (struct coll_span){0, gathering->first}
-                                : (struct coll_span){last->offset + last->count, gathering->rest};
+        spans[rank] = (struct coll_span){last->offset + last->count, gathering->rest};
     }
     unsigned char *all = calloc(WORLD, BLOCK), *own = coll_arena_base(arena);
     memset(own, 10 + coll_rank(group), BLOCK);
