@@ -95,9 +95,11 @@ void coll_abort(struct coll_comm *comm, zero_result result, const char *reason)
 zero_result coll_state(const struct coll_comm *comm, struct base_error *error)
 {
     const zero_result result = coll_failed(comm);
-    if (result == ZERO_OK)
-        return ZERO_OK;
-    for (int i = 0; i < MESSAGE_YIELDS + MESSAGE_SLEEPS; i++) {
+    if (result == ZERO_OK || !error)
+        return result;
+    // Who has waited in vain once does not do so again: there are many calls that say why they
+    // fail.
+    for (int i = 0; i < MESSAGE_YIELDS + MESSAGE_SLEEPS && !comm->family->unwritten; i++) {
         if (atomic_load_explicit(&comm->family->poison->state, memory_order_acquire) &
             COLL_POISON_READY)
             return zero_fail(error, result, "%s", comm->family->poison->message);
@@ -106,5 +108,6 @@ zero_result coll_state(const struct coll_comm *comm, struct base_error *error)
         else
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
+    comm->family->unwritten = true;
     return zero_fail(error, result, "%s", base_result_text(result));
 }

@@ -91,6 +91,7 @@ struct coll_family {
     struct control_rank *control; /**< NULL: nothing is recorded */
     struct coll_poison *poison;
     bool stopped;             /**< a failure was returned: nothing is worked on any more */
+    _Atomic bool unwritten;   /**< its message has not come for so long that it will not */
     int thread;               /**< the one that has opened it, and as a rule waits */
     unsigned spins;           /**< rounds of a wait before it looks at the clock, */
     uint64_t spin_ns;         /**< time from then on before it yields, */

@@ -9,8 +9,12 @@
 
 #include <stdio.h>
 
-// Longer than a rank may be without a processor, or suspended for a moment.
-static const uint64_t patience_ns = UINT64_C(2000000000);
+/** No longer than this rank may wait for anything: that would be another failure. */
+static uint64_t patience_ns(const struct coll_net *net)
+{
+    const uint64_t half_ns = net->root->family->timeout_ns / 2;
+    return half_ns < net_patience_ns ? half_ns : net_patience_ns;
+}
 
 static void note(struct net_failure *failure, zero_result result, const char *message)
 {
@@ -28,7 +32,7 @@ void coll_net_fail(struct coll_net *net, int from, zero_result result, const cha
         net->chosen_from = own;
     }
     if (net->choose_by_ns == 0)
-        net->choose_by_ns = base_clock_ns() + patience_ns;
+        net->choose_by_ns = base_clock_ns() + patience_ns(net);
     if (from < net->chosen_from && from != own) {
         note(&net->chosen, result, message);
         net->chosen_from = from;

@@ -16,6 +16,10 @@ enum {
     NET_BUFFER = 4096, /**< of each direction of a connection: some frames without their tails */
 };
 
+/** How long ranks wait for each other's word of a failure: longer than one may be without a
+ * processor, or suspended for a moment. */
+static const uint64_t net_patience_ns = UINT64_C(2000000000);
+
 /** One of this rank's blocks. */
 struct net_room {
     struct direct_block *block; /**< NULL: there was none yet */

@@ -25,8 +25,11 @@ static const uint64_t longest_tick_ns = UINT64_C(1000000000);
 static const uint64_t shortest_tick_ns = UINT64_C(1000000);
 
 /** How long a rank that leaves waits for the others to have heard it, when their systems have all
- * that it said, or after a failure. */
+ * that it said. */
 static const uint64_t farewell_ns = UINT64_C(1000000000);
+
+/** How long for those, where silence is no matter. */
+static const uint64_t longest_farewell_ns = UINT64_C(30000000000);
 
 /* ------------------------------------------------------------------ deaths and silence */
 
@@ -61,6 +64,10 @@ static void end(struct coll_net *net, struct net_peer *peer, int failed)
 {
     epoll_ctl(net->epoll, EPOLL_CTL_DEL, peer->socket, NULL);
     peer->ended = true;
+    if (peer->left && !peer->shut) { // it waits for that
+        shutdown(peer->socket, SHUT_WR);
+        peer->shut = true;
+    }
     if (peer->left || peer->lost || peer->done)
         return;
     peer->lost = true;
@@ -208,15 +215,16 @@ static bool is_unheard(const struct coll_net *net)
 }
 
 /** Whether a rank that has been leaving for so long waits for nobody any more. Who hears nothing
- * for so long that it counts as a failure, or as long as any wait may be, will not. */
+ * for so long that it counts as a failure, or as long as any wait may be, will not; after a failure
+ * who is too late to have a word in which it is. */
 static bool gives_up(const struct coll_net *net, uint64_t waited_ns)
 {
     const uint64_t timeout_ns = net->root->family->timeout_ns;
-    const bool is_watched = net->stall_ns > 0 && net->stall_ns < timeout_ns;
-    if (waited_ns < farewell_ns)
-        return false;
-    return coll_failed(net->root) != ZERO_OK ||
-           waited_ns >= (is_watched ? net->stall_ns : timeout_ns) || !is_unheard(net);
+    uint64_t most_ns = net->stall_ns > 0 ? net->stall_ns : longest_farewell_ns;
+    if (coll_failed(net->root) != ZERO_OK)
+        most_ns = net_patience_ns + farewell_ns;
+    most_ns = most_ns < timeout_ns ? most_ns : timeout_ns;
+    return waited_ns >= farewell_ns && (waited_ns >= most_ns || !is_unheard(net));
 }
 
 static void *run(void *argument)

@@ -73,8 +73,8 @@ void coll_net_withdraw(struct coll_net *net);
 void coll_net_linger(struct coll_net *net, uint64_t timeout_ns);
 
 /** This rank has left: ends the thread, which first sends what is to be sent, and waits until the
- * others' systems have it: for a second at most after a failure, and else for the stall or the
- * time-out. *Local.* */
+ * others' systems have it: for the stall at most, without one for 30 s, after a failure for 3 s,
+ * and never for longer than the time-out. *Local.* */
 void coll_net_stop(struct coll_net *net);
 
 /** Closes the sockets and frees everything. The thread has ended, or is another process's, whose

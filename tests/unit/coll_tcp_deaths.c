@@ -201,6 +201,7 @@ static void late_mourners(void **state)
         mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(board != MAP_FAILED);
     const pid_t keeper = look_after(board);
+    assert_true(keeper > 0);
     const bool good = run_tcp_watched(3, 2, 20 * second, 0, mourning_rank, board);
     if (!good)
         kill(keeper, SIGKILL);
