@@ -68,7 +68,7 @@
  *
  * A disk that hangs is ZERO_E_TIMEOUT, with file, bytes, offset and seconds, when nothing has moved
  * for config.timeout_s: of tiles, of records, or of what a save reads of them, which fails that
- * save and all later ones of the context. Two things have no such limit, because they may take long
+ * save, and zero_save() at once from then on. Two things have no such limit, because they may take long
  * by right: zero_commit(), where it creates the files, and reads and writes of checkpoints. And a
  * process with a request at a disk that doesn't answer is kept by Linux until it does, even when it
  * is killed: zero_close() returns, but no exit does.
@@ -155,9 +155,14 @@ static inline zero_save_options zero_save_options_default(void)
  * another level or room_bytes, allocates what all of them use: with the default options what the
  * plan says of zero_save. ZERO_E_NOMEM before anything is allocated if the host has not that much.
  *
+ * State on NVMe is read by a thread of its own, which the first save starts, with a queue as the
+ * steps' one has; it pins memory (4 MiB, or one tile where that is more), so a limit for that may
+ * be in the way (ZERO_E_LIMIT).
+ *
  * ZERO_E_INVALID: options, the path is too long, or names no directory; ZERO_E_STATE: inside a
- * step, a unit is gathered, or another job saves in this directory; ZERO_E_IO; ZERO_E_NOMEM. They
- * are all ranks', not fatal, and there is no new checkpoint. ZERO_E_DIVERGED: ranks gave other
+ * step, a unit is gathered, or another job saves in this directory; ZERO_E_IO; ZERO_E_NOMEM;
+ * ZERO_E_LIMIT, ZERO_E_UNSUPPORTED: of config.io; ZERO_E_TIMEOUT: a disk has hung in a save before.
+ * They are all ranks', not fatal, and there is no new checkpoint. ZERO_E_DIVERGED: ranks gave other
  * directories, options or names of blobs, or global blobs differ; fatal.
  */
 ZERO_API zero_result zero_save(zero_ctx *z, const char *directory,
@@ -189,9 +194,9 @@ ZERO_API zero_result zero_save_poll(const zero_ctx *z, zero_save_info *info);
 /**
  * Waits until the newest save is complete, on all ranks, and encodes part of it meanwhile where
  * there is a processor for that. *Collective, ordered*, between steps.
- * ZERO_OK also where there is none. ZERO_E_IO, ZERO_E_NOMEM, ZERO_E_DEVICE: it failed, on all
- * ranks, with the message of the lowest that did; there is no new checkpoint, those before it are
- * untouched, and zero_save() may be called again. ZERO_E_STATE: inside a step.
+ * ZERO_OK also where there is none. ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT, ZERO_E_NOMEM,
+ * ZERO_E_DEVICE: it failed, on all ranks, with the message of the lowest that did; there is no new
+ * checkpoint, those before it are untouched, and zero_save() may be called again. ZERO_E_STATE: inside a step.
  */
 ZERO_API zero_result zero_save_wait(zero_ctx *z);
 

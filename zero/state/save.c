@@ -179,7 +179,8 @@ static zero_result prepare_anew(zero_ctx *z, const struct plan *plan)
     const zero_result r = eng_budget_check(z, "zero_save", &error);
     if (r)
         return r;
-    prepare_saver(z, &error);
+    if (!eng_recorded_open(z, z->save->recorded, &error))
+        prepare_saver(z, &error);
     return eng_budget_renew(z, "zero_save", &error);
 }
 
@@ -483,8 +484,8 @@ static zero_result start(zero_ctx *z, const uint8_t id[16], struct base_error *e
         .path = save->path,
     };
     memcpy(target.id.checkpoint, id, sizeof target.id.checkpoint);
-    eng_recorded_begin(z, save->recorded);
-    if (save->fetch && eng_fetch_begin(z, save->fetch, error))
+    if (eng_recorded_begin(z, save->recorded, error) ||
+        (save->fetch && eng_fetch_begin(z, save->fetch, error)))
         return error->result;
     memset(save->digest.sums, 0, z->model.param_count * sizeof *save->digest.sums);
     return ckpt_saver_start(save->saver, &target, blobs, count, error);

@@ -29,9 +29,9 @@ struct place {
     struct eng_recorded *recorded;
     size_t tile;             /**< SIZE_MAX: none */
     uint64_t used;           /**< the one of longest ago goes first */
-    unsigned char *memory;   /**< when the move is done, */
-    struct off_move move;    /**< which ends here, */
-    struct base_error error; /**< and this is what has gone wrong with it */
+    unsigned char *memory;   /**< has it when the move is done */
+    struct off_move move;    /**< brings it there */
+    struct base_error error; /**< of the move alone: the shuttle's thread's until it is done */
 };
 
 struct eng_recorded {
@@ -82,14 +82,14 @@ static void place_sources(const struct eng_tier *tier, struct eng_recorded *reco
 
 /* ------------------------------------------------------------------ life */
 
-/** How many are read ahead of tiles of that size, */
+/** How many tiles of that size are read ahead. */
 static size_t tiles_ahead(size_t tile_bytes)
 {
     const size_t fit = AHEAD_BYTES / tile_bytes;
     return fit < 1 ? 1 : fit < MOST_AHEAD ? fit : MOST_AHEAD;
 }
 
-/** and how many are in memory. */
+/** How many of them have places in memory. */
 static size_t places_for(size_t tile_bytes)
 {
     return tiles_ahead(tile_bytes) + 2 + BLOCK_BYTES / tile_bytes;
@@ -152,14 +152,21 @@ zero_result eng_recorded_make(const zero_ctx *z, const struct eng_sources *sourc
     if (!recorded)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for reading tiles");
     recorded->tier = tier;
-    zero_result r = allocate(recorded, &tier->tiles, error);
+    const zero_result r = allocate(recorded, &tier->tiles, error);
     if (r)
         return r;
     place_sources(tier, recorded, sources);
-    const struct off_shuttle_config shuttle =
-        shuttle_config(z, tier->tiles.count, tier->tiles.largest);
-    r = eng_tile_codec.create(&recorded->coder, &tier->tiles, error);
-    return r ? r : off_shuttle_create(&recorded->shuttle, &shuttle, error);
+    return eng_tile_codec.create(&recorded->coder, &tier->tiles, error);
+}
+
+zero_result eng_recorded_open(const zero_ctx *z, struct eng_recorded *recorded,
+                              struct base_error *error)
+{
+    if (!recorded || recorded->shuttle)
+        return ZERO_OK;
+    const struct eng_tiles *tiles = &z->tier->tiles;
+    const struct off_shuttle_config config = shuttle_config(z, tiles->count, tiles->largest);
+    return off_shuttle_create(&recorded->shuttle, &config, error);
 }
 
 static void destroy(struct eng_recorded *recorded)
@@ -197,21 +204,27 @@ void eng_recorded_end(struct eng_tier *tier)
 
 /* ------------------------------------------------------------------ when */
 
-void eng_recorded_begin(zero_ctx *z, struct eng_recorded *recorded)
+zero_result eng_recorded_begin(zero_ctx *z, struct eng_recorded *recorded, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
     if (!recorded)
-        return;
+        return ZERO_OK;
     tier->turn = z->updates;
-    // A save that was given up may have left some on their way.
+    // A save that was given up may have left some on their way. One that was ended by a disk that
+    // hangs was the last: its memory may be the kernel's still.
     for (size_t i = 0; i < recorded->place_count; i++) {
-        off_shuttle_wait(recorded->shuttle, &recorded->places[i].move, NULL);
-        recorded->places[i].tile = SIZE_MAX;
+        struct place *place = &recorded->places[i];
+        const zero_result r = off_shuttle_wait(recorded->shuttle, &place->move, error);
+        if (r && !place->error.result)
+            return r;
+        base_error_clear(error);
+        place->tile = SIZE_MAX;
     }
     for (size_t i = 0; i < tier->tiles.count; i++)
         recorded->contents[i] = off_slots_recorded(tier->slots, i);
     recorded->newest = SIZE_MAX;
     recorded->begun = true;
+    return ZERO_OK;
 }
 
 size_t eng_recorded_blocks(const zero_ctx *z, const struct eng_recorded *recorded, size_t tile)

@@ -140,11 +140,17 @@ struct eng_recorded;
 struct eng_sources;
 zero_result eng_recorded_make(const zero_ctx *z, const struct eng_sources *sources,
                               struct eng_recorded **recorded, struct base_error *error);
+/** Takes the rest, what is touched and pinned at once, if it is not there: after somebody has
+ * looked whether there is room for it. ZERO_E_NOMEM; ZERO_E_LIMIT, ZERO_E_UNSUPPORTED: as commit's.
+ */
+zero_result eng_recorded_open(const zero_ctx *z, struct eng_recorded *recorded,
+                              struct base_error *error);
 void eng_recorded_free(const zero_ctx *z, struct eng_recorded *recorded);
 /** Bytes that it takes; 0 where state is in memory. */
 size_t eng_recorded_bytes(const zero_ctx *z, const struct eng_tier_needs *needs);
-/** From here on it is the present state. */
-void eng_recorded_begin(zero_ctx *z, struct eng_recorded *recorded);
+/** From here on it is the present state. ZERO_E_TIMEOUT: the disk has hung in a save before. */
+zero_result eng_recorded_begin(zero_ctx *z, struct eng_recorded *recorded,
+                               struct base_error *error);
 /** How many blocks, in the order in which a saver reads the sources, must have been read before a
  * tile may be given back changed: 0 where it goes to its other place, as with its first change
  * since. */
