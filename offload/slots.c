@@ -609,7 +609,9 @@ static int reserve(int fd, uint64_t bytes)
     int failed;
     do {
         failed = base_fault("slots.allocate");
-        if (fallocate(fd, 0, 0, (off_t)(failed == 0 ? bytes : bytes / 2)) != 0 && failed == 0)
+        if (failed != 0) // as a full disk leaves it
+            fallocate(fd, 0, 0, (off_t)(bytes / 2));
+        else if (fallocate(fd, 0, 0, (off_t)bytes) != 0)
             failed = errno;
     } while (failed == EINTR);
     return failed;
