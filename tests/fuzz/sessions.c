@@ -30,7 +30,7 @@ int sessions_run(const struct sessions *sessions, int argc, char **argv)
         return 2;
     for (unsigned i = 0; i < sessions->together; i++)
         if (pthread_create(&threads[i], NULL, run_some, &run) != 0)
-            return 2;
+            abort(); // those that have begun use `run`, which a return would take from them
     for (unsigned i = 0; i < sessions->together; i++)
         pthread_join(threads[i], NULL);
     const unsigned well = atomic_load(&run.ended[SESSION_WELL]);
