@@ -152,6 +152,7 @@ static void nothing_lies_behind_encoded_tiles(void **state)
 {
     (void)state;
     unsigned char page[4096];
+    size_t tails = 0;
     way = 2;
     open_tiles(&off_engine_sync, 3);
     steps(3);
@@ -159,12 +160,14 @@ static void nothing_lies_behind_encoded_tiles(void **state)
     for (size_t i = 0; i < TILES; i++) {
         const size_t stored = off_slots_stored(tiles.slots, i), used = stored % sizeof page;
         const uint64_t end = off_slots_place(tiles.slots, i) + stored;
-        if (stored == tiles_bytes(i))
+        if (stored == tiles_bytes(i) || used == 0)
             continue;
         assert_int_equal(pread(fd, page, sizeof page, (off_t)(end - used)), sizeof page);
-        for (size_t at = used; used > 0 && at < sizeof page; at++)
+        for (size_t at = used; at < sizeof page; at++)
             assert_int_equal(page[at], 0);
+        tails++;
     }
+    assert_true(tails > 0);
     close(fd);
 }
 
