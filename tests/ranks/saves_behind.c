@@ -217,11 +217,15 @@ static bool await_the_gate(struct watch *watch)
 // While the first tile is not let through all ranks' saves begin to read others, and no more.
 static bool begins_others(struct team_rank *rank)
 {
+    const struct timespec pause = {.tv_nsec = 50000000};
     const uint64_t until = base_clock_ns() + MOST_WAIT_S * UINT64_C(1000000000);
     const size_t wanted = AT_A_TIME * (size_t)rank->world;
     pthread_mutex_lock(&mutex);
     while (begun < wanted && base_clock_ns() < until)
         base_cond_wait_until(&news, &mutex, until);
+    pthread_mutex_unlock(&mutex);
+    nanosleep(&pause, NULL); // if there were more they would begin at once
+    pthread_mutex_lock(&mutex);
     const size_t found = begun;
     pthread_mutex_unlock(&mutex);
     TEAM_CHECK(found == wanted);
