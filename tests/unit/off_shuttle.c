@@ -552,6 +552,30 @@ static void a_stuck_write_is_told(void **state)
     }
 }
 
+// Nor is it a failure of the move's own, if there may be one.
+static void a_stuck_read_is_every_moves_failure(void **state)
+{
+    (void)state;
+    struct base_error own = {.result = ZERO_OK};
+    open_all(&off_engine_sync, 2, false);
+    start_all(OFF_WRITE, 5);
+    end_all(1);
+    ok(off_slots_record(slots, 1, NULL, 0, &failure));
+    const struct off_contents recorded = off_slots_recorded(slots, 0);
+    shuttle_anew(&off_engine_late, 2, 0.1);
+    late.never = late.begun = true; // of the reads the last one is held, too
+    cargos[0].move.recorded = &recorded;
+    cargos[0].move.failure = &own;
+    const zero_result result = off_shuttle_wait(shuttle, start(0, OFF_READ), &failure);
+    cargos[0].move.recorded = NULL;
+    cargos[0].move.failure = NULL;
+    assert_int_equal(result, ZERO_E_TIMEOUT);
+    assert_int_equal(own.result, ZERO_OK);
+    assert_int_equal(cargos[0].exchanged, 0);
+    assert_non_null(strstr(failure.message, ": nothing was read or written for 0.1 s, with 1"));
+    assert_int_equal(off_shuttle_wait(shuttle, start(1, OFF_READ), NULL), ZERO_E_TIMEOUT);
+}
+
 // As a read or write that the kernel does not come back from.
 static zero_result commit_blocked(void *state, struct base_error *error)
 {
@@ -746,6 +770,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(damage_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(mistakes_are_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_write_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stuck_read_is_every_moves_failure, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stuck_engine_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stop_waits_for_what_is_exchanged, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_is_exchanged_after_stop, set_up, tear_down),
