@@ -14,6 +14,7 @@
 #include "zero/tier/compress.h"
 #include "zero/tier/tiles.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,9 @@
 // A tile is w, m and v of as many elements as a job's has, and so many are in memory.
 enum { ELEMENTS = 85 * ENG_GRANULE, FIELDS = 3, TILES = 768, BUFFERS = ENG_TILES_IN_MEMORY };
 enum { TILE_BYTES = ELEMENTS * FIELDS * 4 };
+
+// Tiles of the file in place: records, and both places of each tile.
+enum { PLACES = 1 + 2 * TILES };
 
 // Raw I/O moves as much, but whole blocks of each size.
 enum { LEAST_BLOCK = 256 << 10, NEAR_TILE = 1 << 20, LARGEST_BLOCK = 4 << 20 };
@@ -57,6 +61,12 @@ struct work {
 static _Noreturn void fail(const char *what)
 {
     fprintf(stderr, "bench_offload: %s\n", what);
+    exit(1);
+}
+
+static _Noreturn void fail_errno(const char *what)
+{
+    fprintf(stderr, "bench_offload: %s: %s\n", what, strerror(errno));
     exit(1);
 }
 
@@ -222,6 +232,14 @@ static double slower_alone(void *user)
 
 /* ------------------------------------------------------------------ set-up */
 
+static struct raw_io *open_config(const struct raw_io_config *config)
+{
+    struct raw_io *raw = raw_io_create(config);
+    if (!raw)
+        fail("raw I/O failed");
+    return raw;
+}
+
 static struct raw_io *open_raw(const struct work *work, size_t block, unsigned depth, bool huge)
 {
     const struct raw_io_config config = {
@@ -233,10 +251,20 @@ static struct raw_io *open_raw(const struct work *work, size_t block, unsigned d
         .depth = depth,
         .huge_pages = huge,
     };
-    struct raw_io *raw = raw_io_create(&config);
-    if (!raw)
-        fail("raw I/O failed");
-    return raw;
+    return open_config(&config);
+}
+
+// A swap writes a block back to where it has read it.
+static struct raw_io *open_serial(const struct work *work)
+{
+    const struct raw_io_config config = {
+        .fd = work->raw_fd,
+        .reads = RAW_WRITES,
+        .writes = RAW_WRITES,
+        .block = LARGEST_BLOCK,
+        .depth = 1,
+    };
+    return open_config(&config);
 }
 
 // Reads a state's current tiles, and writes to the places that it leaves free.
@@ -256,10 +284,7 @@ static struct raw_io *open_at_tiles(const struct work *work, const struct state 
         .depth = depth,
         .huge_pages = true,
     };
-    struct raw_io *raw = raw_io_create(&config);
-    if (!raw)
-        fail("raw I/O failed");
-    return raw;
+    return open_config(&config);
 }
 
 // Of three, after one that warms up; of one, if these two are far from the shortest so far.
@@ -407,10 +432,10 @@ static void open_state(const struct work *work, struct state *state, const struc
 }
 
 // A file of its own has each tile in one place; it becomes the states', whose records lie where its
-// first tile does, and whose two places are tiles here.
+// first tile does, and whose two places are tiles here. Its stream is opened for row f alone.
 static void open_in_place(struct work *work)
 {
-    static size_t bytes[1 + 2 * TILES];
+    static size_t bytes[PLACES];
     struct base_error error = {.result = ZERO_OK};
     const struct off_slots_config states = slots_config(work);
     char name[64];
@@ -421,17 +446,17 @@ static void open_in_place(struct work *work)
         bytes[1 + i] = TILE_BYTES;
     const struct off_slots_config config = {
         .path = work->directory,
-        .tiles = 1 + 2 * TILES,
+        .tiles = PLACES,
         .tile_bytes = bytes,
         .in_place = true,
         .unchecked = true,
     };
     if (off_slots_open(&work->in_place.slots, &config, &recorded, &error))
         fail(error.message);
-    open_stream(&work->in_place, config.tiles, NULL);
     snprintf(name, sizeof name, "/proc/self/fd/%d", off_slots_file(work->in_place.slots)->fd);
+    unlink(work->path); // which a run that was interrupted has left
     if (linkat(AT_FDCWD, name, AT_FDCWD, work->path, AT_SYMLINK_FOLLOW) != 0)
-        fail("cannot give a file its name");
+        fail_errno("cannot give a file its name");
 }
 
 // Writes all places once, and says what there is.
@@ -567,7 +592,7 @@ static void set_up(struct work *work)
     begin_state(work, &work->state, "");
 }
 
-// Row b: what others measure of the disk.
+// Row b: what others measure of the disk. In a file of its own: what files differ by is in it.
 static void run_over_fio(struct work *work)
 {
     if (fio_is_there()) {
@@ -604,10 +629,10 @@ static void run_over_raw(struct work *work)
     work->best_rate = result.reference_rate / work->block_share;
 }
 
-// Row d: what others do.
+// Row d: what others do. In a file of its own, too.
 static void run_over_serial(struct work *work)
 {
-    work->serial = open_raw(work, 4 << 20, 1, false);
+    work->serial = open_serial(work);
     const struct bench_result result =
         row(work, "AdamW on disk", "serial swap", pass, serial_swap, 2.5);
     print_possible(work, 1, "serial swap", result.reference_rate);
@@ -660,8 +685,11 @@ static void run_encoded(struct work *work)
 static void run_variants(struct work *work)
 {
     if (wants(work, 'f')) {
+        open_stream(&work->in_place, PLACES, NULL);
         in_place(work); // nothing is there to be read before
         row(work, "two places, checksums", "in place", two_passes, in_place, 1 / 1.03);
+        off_stream_destroy(work->in_place.stream);
+        work->in_place.stream = NULL;
     }
     if (wants(work, 'g'))
         run_encoded(work);
