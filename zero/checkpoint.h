@@ -68,10 +68,10 @@
  *
  * A disk that hangs is ZERO_E_TIMEOUT, with file, bytes, offset and seconds, when nothing has moved
  * for config.timeout_s: of tiles, of records, or of what a save reads of them, which fails that
- * save, and zero_save() at once from then on. Two things have no such limit, because they may take long
- * by right: zero_commit(), where it creates the files, and reads and writes of checkpoints. And a
- * process with a request at a disk that doesn't answer is kept by Linux until it does, even when it
- * is killed: zero_close() returns, but no exit does.
+ * save, and zero_save() at once from then on. Two things have no such limit, because they may take
+ * long by right: zero_commit(), where it creates the files, and reads and writes of checkpoints.
+ * And a process with a request at a disk that doesn't answer is kept by Linux until it does, even
+ * when it is killed: zero_close() returns, but no exit does.
  */
 #ifndef ZERO_CHECKPOINT_H
 #define ZERO_CHECKPOINT_H
@@ -196,7 +196,8 @@ ZERO_API zero_result zero_save_poll(const zero_ctx *z, zero_save_info *info);
  * there is a processor for that. *Collective, ordered*, between steps.
  * ZERO_OK also where there is none. ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT, ZERO_E_NOMEM,
  * ZERO_E_DEVICE: it failed, on all ranks, with the message of the lowest that did; there is no new
- * checkpoint, those before it are untouched, and zero_save() may be called again. ZERO_E_STATE: inside a step.
+ * checkpoint, those before it are untouched, and zero_save() may be called again. ZERO_E_STATE:
+ * inside a step.
  */
 ZERO_API zero_result zero_save_wait(zero_ctx *z);
 
