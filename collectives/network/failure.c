@@ -12,7 +12,7 @@
 /** No longer than this rank may wait for anything: that would be another failure. */
 static uint64_t patience_ns(const struct coll_net *net)
 {
-    const uint64_t half_ns = net->root->family->timeout_ns / 2;
+    const uint64_t half_ns = net->timeout_ns / 2;
     return half_ns < net_patience_ns ? half_ns : net_patience_ns;
 }
 

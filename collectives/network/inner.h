@@ -113,6 +113,7 @@ struct coll_net {
     struct net_failure chosen; /**< and what is to be the family's here: what was told by */
     int chosen_from;           /**< the lowest rank */
     uint64_t choose_by_ns;
+    uint64_t timeout_ns; /**< of any wait */
     uint64_t tick_ns, stall_ns, next_tick_ns;
     int epoll, bell;         /**< and what interrupts its wait: an eventfd */
     _Atomic uint32_t kicked; /**< any thread: the bell rings */

@@ -219,11 +219,10 @@ static bool is_unheard(const struct coll_net *net)
  * who is too late to have a word in which it is. */
 static bool gives_up(const struct coll_net *net, uint64_t waited_ns)
 {
-    const uint64_t timeout_ns = net->root->family->timeout_ns;
     uint64_t most_ns = net->stall_ns > 0 ? net->stall_ns : longest_farewell_ns;
     if (coll_failed(net->root) != ZERO_OK)
         most_ns = net_patience_ns + farewell_ns;
-    most_ns = most_ns < timeout_ns ? most_ns : timeout_ns;
+    most_ns = most_ns < net->timeout_ns ? most_ns : net->timeout_ns;
     return waited_ns >= farewell_ns && (waited_ns >= most_ns || !is_unheard(net));
 }
 
@@ -358,8 +357,12 @@ zero_result coll_net_create(struct coll_net **net, struct coll_comm *root,
     *net = NULL;
     if (!made)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", root->name);
-    *made = (struct coll_net){
-        .root = root, .stall_ns = stall_ns, .tick_ns = tick_of(stall_ns), .epoll = -1, .bell = -1};
+    *made = (struct coll_net){.root = root,
+                              .timeout_ns = root->family->timeout_ns,
+                              .stall_ns = stall_ns,
+                              .tick_ns = tick_of(stall_ns),
+                              .epoll = -1,
+                              .bell = -1};
     pthread_mutex_init(&made->lock, NULL);
     const zero_result result = init(made, mesh, error);
     if (result != ZERO_OK) {
