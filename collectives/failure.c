@@ -99,10 +99,12 @@ zero_result coll_state(const struct coll_comm *comm, struct base_error *error)
         return result;
     // Who has waited in vain once does not do so again: there are many calls that say why they
     // fail.
-    for (int i = 0; i < MESSAGE_YIELDS + MESSAGE_SLEEPS && !comm->family->unwritten; i++) {
+    for (int i = 0;; i++) {
         if (atomic_load_explicit(&comm->family->poison->state, memory_order_acquire) &
             COLL_POISON_READY)
             return zero_fail(error, result, "%s", comm->family->poison->message);
+        if (comm->family->unwritten || i == MESSAGE_YIELDS + MESSAGE_SLEEPS)
+            break;
         if (i < MESSAGE_YIELDS)
             sched_yield();
         else
