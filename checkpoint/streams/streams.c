@@ -8,8 +8,8 @@ const struct ckpt_streams *ckpt_streams_at(int i)
 #if defined(__x86_64__)
     const struct base_cpu cpu = base_cpu_detect();
     int count = 1;
-    if (cpu.bmi2)
-        usable[count++] = &ckpt_streams_bmi2;
+    if (cpu.avx2 && cpu.bmi2)
+        usable[count++] = &ckpt_streams_avx2;
     if (cpu.avx512_vbmi)
         usable[count++] = &ckpt_streams_vbmi;
 #endif

@@ -25,6 +25,7 @@ enum kind {
     FROM_0,      // halving, from byte 0 on: 128 of them and more
     WIDE,        // every byte, some hardly ever
     FLAT,        // a hundred, all alike
+    LONG_PAIRS,  // 48, all alike, and 60 that are rare: neighbours have 17 bits together
     NOISE,       // all 256
     EVEN,        // one with 2 bits, most with 8, two with 7, four with 9
     EQUAL_BUT_1, // 192 with codes of one length, and one far more frequent
@@ -77,6 +78,8 @@ static unsigned byte_of(enum kind kind, size_t i)
         return bits % 8 ? halving(bits >> 3, 28) : bits >> 3 & 0xff;
     case FLAT:
         return bits % 100;
+    case LONG_PAIRS:
+        return bits % 300 ? bits % 48 : 48 + (bits >> 10) % 60;
     case NOISE:
         return bits & 0xff;
     case EVEN:
