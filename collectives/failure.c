@@ -58,17 +58,31 @@ void coll_death_text(const struct coll_comm *root, int rank, const char *where,
              where ? " was in" : "'s last call:", where ? where : own);
 }
 
-zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)
+static void declare(struct coll_comm *comm, zero_result result, const char *format,
+                    va_list arguments)
 {
     char message[COLL_MESSAGE_BYTES] = "";
-    va_list arguments;
-    va_start(arguments, format);
     if (comm->root_ranks)
         snprintf(message, sizeof message, "group %s: ", comm->name);
     const size_t used = strlen(message);
     vsnprintf(message + used, sizeof message - used, format, arguments);
-    va_end(arguments);
     coll_poison(comm, result, message);
+}
+
+void coll_declare(struct coll_comm *comm, zero_result result, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    declare(comm, result, format, arguments);
+    va_end(arguments);
+}
+
+zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    declare(comm, result, format, arguments);
+    va_end(arguments);
     return coll_stop(comm);
 }
 

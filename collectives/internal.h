@@ -140,13 +140,17 @@ zero_result coll_failed(const struct coll_comm *comm);
 /** The same for returning it: forgets the requests, whose memory the caller may take back now. */
 zero_result coll_stop(struct coll_comm *comm);
 
-/** Makes `result` with this message the family's failure, unless it has one, wakes everybody, and
- * stops. Returns the family's failure. */
+/** Makes `result` with this message the family's failure, unless it has one, and wakes everybody.
+ * Stops nothing: what all have come to by now can still be completed. */
+void coll_declare(struct coll_comm *comm, zero_result result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/** The same, and stops. Returns the family's failure. */
 zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** The same from another thread than the communicator's, for whoever watches over it: sets the
- * failure and wakes everybody, and stops nothing. `message` is a whole line. */
+/** coll_declare() from another thread than the communicator's, for whoever watches over it.
+ * `message` is a whole line. */
 void coll_poison(struct coll_comm *comm, zero_result result, const char *message);
 
 /** Notes the death of a rank of the root, and makes the message about it: what it has called last,

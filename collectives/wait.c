@@ -73,8 +73,8 @@ static void list_absent(const struct coll_comm *comm, const struct coll_request 
     }
 }
 
-static zero_result fail_timeout(struct coll_comm *comm, const struct coll_request *request,
-                                enum coll_goal goal, uint64_t waited_ns)
+static void declare_timeout(struct coll_comm *comm, const struct coll_request *request,
+                            enum coll_goal goal, uint64_t waited_ns)
 {
     static const char *const wanted[] = {
         [COLL_GOAL_COMPLETE] = "to come",
@@ -84,14 +84,15 @@ static zero_result fail_timeout(struct coll_comm *comm, const struct coll_reques
     char operation[COLL_TEXT_BYTES], ranks[COLL_MESSAGE_BYTES / 2] = "";
     describe(comm, request, goal, operation);
     list_absent(comm, request, goal, &(struct base_text){ranks, sizeof ranks, 0});
-    return coll_fail(comm, ZERO_E_TIMEOUT, "rank %d waited %.1f s in %s for %s %s",
-                     coll_root_rank(comm, comm->rank), (double)waited_ns * 1e-9, operation, ranks,
-                     wanted[goal]);
+    coll_declare(comm, ZERO_E_TIMEOUT, "rank %d waited %.1f s in %s for %s %s",
+                 coll_root_rank(comm, comm->rank), (double)waited_ns * 1e-9, operation, ranks,
+                 wanted[goal]);
 }
 
-/** Fails if the wait is in vain or too long. */
-static zero_result check_hope(struct coll_comm *comm, const struct coll_request *request,
-                              enum coll_goal goal, uint64_t waited_ns)
+/** Declares a failure if the wait is in vain or too long. What was waited for may have come after
+ * the last look at it, and who sent it have ended since: it is not too late for it. */
+static void check_hope(struct coll_comm *comm, const struct coll_request *request,
+                       enum coll_goal goal, uint64_t waited_ns)
 {
     char operation[COLL_TEXT_BYTES];
     const int dead =
@@ -100,19 +101,20 @@ static zero_result check_hope(struct coll_comm *comm, const struct coll_request 
         char message[COLL_MESSAGE_BYTES];
         describe(comm, request, goal, operation);
         coll_death_text(comm->family->root, dead, operation, message);
-        return coll_fail(comm, ZERO_E_PEER, "%s", message);
+        coll_declare(comm, ZERO_E_PEER, "%s", message);
+        return;
     }
     for (int rank = 0; rank < comm->world; rank++) {
         if (comm->transport->presence(comm, request, goal, rank) != COLL_LEFT)
             continue;
         describe(comm, request, goal, operation);
-        return coll_fail(comm, ZERO_E_PEER,
-                         "rank %d has closed the communicator, and rank %d waits for it in %s",
-                         coll_root_rank(comm, rank), coll_root_rank(comm, comm->rank), operation);
+        coll_declare(comm, ZERO_E_PEER,
+                     "rank %d has closed the communicator, and rank %d waits for it in %s",
+                     coll_root_rank(comm, rank), coll_root_rank(comm, comm->rank), operation);
+        return;
     }
     if (waited_ns >= comm->family->timeout_ns)
-        return fail_timeout(comm, request, goal, waited_ns);
-    return ZERO_OK;
+        declare_timeout(comm, request, goal, waited_ns);
 }
 
 uint64_t coll_waited(struct coll_clock *clock)
@@ -144,8 +146,8 @@ static bool death_in_sight(const struct coll_comm *comm)
 }
 
 /** One step of waiting: the more steps without progress, the lazier. */
-static zero_result pause_once(struct coll_comm *comm, const struct coll_request *request,
-                              enum coll_goal goal, struct waiter *waiter)
+static void pause_once(struct coll_comm *comm, const struct coll_request *request,
+                       enum coll_goal goal, struct waiter *waiter)
 {
     struct coll_family *family = comm->family;
     const unsigned round = waiter->rounds++;
@@ -157,7 +159,7 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
     if (waiter->yields == 0 && waited_ns <= family->spin_ns >> family->doubt &&
         (round < family->spins || family->spin_ns > 0)) {
         base_cpu_relax();
-        return ZERO_OK;
+        return;
     }
     if (waiter->yields == 0) {
         family->doubt += family->doubt < MOST_DOUBT;
@@ -166,9 +168,9 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
     if (waited_ns - waiter->checked_ns >= SLICE_NS || waited_ns >= family->timeout_ns ||
         death_in_sight(comm)) {
         waiter->checked_ns = waited_ns;
-        const zero_result result = check_hope(comm, request, goal, waited_ns);
-        if (result != ZERO_OK)
-            return result;
+        check_hope(comm, request, goal, waited_ns);
+        if (coll_failed(comm) != ZERO_OK)
+            return;
     }
     if (waiter->yields++ < family->yields) {
         sched_yield();
@@ -179,7 +181,6 @@ static zero_result pause_once(struct coll_comm *comm, const struct coll_request 
         comm->transport->sleep(comm, SLICE_NS);
         waiter->announced = false;
     }
-    return ZERO_OK;
 }
 
 /** Moves what can be moved in the whole family. ZERO_AGAIN: nothing could. */
@@ -217,7 +218,7 @@ zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, 
         else if (coll_failed(comm) != ZERO_OK)
             last = true;
         else
-            result = pause_once(comm, request, goal, &waiter);
+            pause_once(comm, request, goal, &waiter);
     }
     if (waiter.announced)
         comm->transport->sleep_end(comm);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "collectives/internal.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <setjmp.h>
@@ -31,6 +32,9 @@ struct board {
 };
 
 static struct board *board;
+
+/** Rank 0's, where it has another one in its place. */
+static const struct coll_transport *real_transport;
 
 static int prepare(void **state)
 {
@@ -87,6 +91,40 @@ static void a_death_is_seen_by_ranks_that_wait_for_nobody(void **state)
         for (int victim = 0; victim < world; victim++)
             assert_true(
                 run_ranks_watched(world, victim, 20000 * millisecond, 0, dying_rank, &victim));
+}
+
+/** Lets rank 1 come, pass and die between two looks of rank 0 at what it waits for. */
+static int late_look(const struct coll_comm *root)
+{
+    atomic_store(&board->ready, 1);
+    while (real_transport->dead_in_sight(root) < 0)
+        usleep(1000);
+    return real_transport->dead_in_sight(root);
+}
+
+static bool passing_rank(struct coll_comm *comm, void *user)
+{
+    (void)user;
+    if (coll_rank(comm) == 1) {
+        await(&board->ready, 1);
+        CHECK_OK(comm, coll_barrier(comm));
+        raise(SIGKILL);
+    }
+    struct coll_transport late = *comm->transport;
+    real_transport = comm->transport;
+    late.dead_in_sight = late_look;
+    comm->transport = &late;
+    const zero_result result = coll_barrier(comm);
+    comm->transport = real_transport;
+    CHECK_OK(comm, result);
+    return learns(comm, ZERO_E_PEER, "rank 1 died; its last call: barrier #0");
+}
+
+static void what_the_dead_have_come_to_is_completed(void **state)
+{
+    (void)state;
+    atomic_store(&board->ready, 0);
+    assert_true(run_ranks_watched(2, 1, 20000 * millisecond, 0, passing_rank, NULL));
 }
 
 /** Ranks 1 and 2 leave in peace; then rank 3 dies, and rank 0 has to watch it. */
@@ -300,6 +338,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_is_seen_by_ranks_that_wait_for_nobody),
+        cmocka_unit_test(what_the_dead_have_come_to_is_completed),
         cmocka_unit_test(who_has_left_is_passed_over),
         cmocka_unit_test(closing_waits_for_nothing),
         cmocka_unit_test(a_forked_child_is_no_rank),
