@@ -139,6 +139,8 @@ static bool come_back_and_train(struct team_rank *rank, const struct job *job)
     if (r != ZERO_NOT_FOUND || finished > 0)
         TEAM_OK(rank, r);
     TEAM_CHECK(loaded.step >= finished);
+    // A step that some ranks had finished, and not all, is given up, and finished anew.
+    atomic_store(&job->board->finished[rank->rank], loaded.step);
     atomic_fetch_add(&job->board->recoveries, loaded.recovered);
     return train(rank, job, loaded.step);
 }

@@ -64,10 +64,16 @@ wait "$first"
 expect 2 "$out/first"
 expect 2 "$out/second"
 
-# Each of several processes would start ranks of its own; a single one may.
+# Each of several processes would start ranks of its own; a single one may. They say so into a file
+# themselves: a launcher whose process fails may drop what others have said.
 status=0
-start 2 "$zero_run" -n 2 "$program" >"$out/got" 2>"$out/err" || status=$?
+: >"$out/err"
+start 2 sh -c '"$0" -n 2 "$1" 2>>"$2"' "$zero_run" "$program" "$out/err" >"$out/got" 2>&1 ||
+    status=$?
 [ "$status" != 0 ] || { echo "zero-run started ranks inside $name"; exit 1; }
-grep -q "zero-run: .*$name has started several processes" "$out/err" || { cat "$out/err"; exit 1; }
+grep -q "zero-run: .*$name has started several processes" "$out/err" || {
+    cat "$out/got" "$out/err"
+    exit 1
+}
 start 1 "$zero_run" -n 2 "$program" >"$out/got"
 grep -q '^\[1\] rank 1 of 2, here 1 of 2, zero-run$' "$out/got" || { cat "$out/got"; exit 1; }

@@ -185,14 +185,15 @@ static void set_gate(struct watch *watch, enum gate gate)
 }
 
 // From here on what is recorded is what is watched. Blocks begin anywhere in tiles: one that is
-// being read may have begun some tiles before.
+// being read may have begun some tiles before. Of the tiles that are read at a time the last one
+// may come first: it must not wait for what an update writes over only when the others have come.
 static struct watch *begin_watch(const struct team_rank *rank, const struct job *job)
 {
     const struct eng_tier *tier = rank->z->tier;
     struct watch *watch = &watches[rank->rank];
     pthread_mutex_lock(&mutex);
     *watch = (struct watch){.slots = tier->slots, .training = tier->tiles.training, .gate = SHUT};
-    watch->distance = 3 + (size_t)(BLOCK_BYTES / job->tile);
+    watch->distance = AT_A_TIME + (size_t)(BLOCK_BYTES / job->tile);
     if (job->announced && job->params) // groups go up, and down in each of them
         watch->distance += tier->tiles.in_group;
     watch->first_shut = job->half ? tier->tiles.training / 2 : 0;
