@@ -25,7 +25,6 @@ enum {
 // back.
 #define ASK_AGAIN_NS UINT64_C(1000000)
 
-static const size_t default_transfer = (size_t)1 << 20;
 static const size_t largest_transfer = (size_t)64 << 20;
 
 struct file {
@@ -138,7 +137,7 @@ static struct off_io *allocate(const struct off_io_config *config)
     struct off_io *io = base_calloc(1, sizeof *io);
     if (!io)
         return NULL;
-    io->transfer_bytes = config->transfer_bytes ? config->transfer_bytes : default_transfer;
+    io->transfer_bytes = config->transfer_bytes ? config->transfer_bytes : OFF_USUAL_TRANSFER;
     io->range_count = config->range_count;
     for (size_t i = 0; i < config->range_count; i++)
         io->ranges[i] = config->ranges[i];

@@ -47,9 +47,11 @@ struct off_range {
 
 enum { OFF_MAX_RANGES = 16, OFF_MAX_FILES = 16 };
 
+enum { OFF_USUAL_TRANSFER = 1 << 20 }; /**< bytes, where a config names none */
+
 struct off_io_config {
     const struct off_engine *engine;  /**< of off_engine_at() or off_engine_find() */
-    size_t transfer_bytes;            /**< a power of two, 4 KiB to 64 MiB; 0: 1 MiB */
+    size_t transfer_bytes;            /**< a power of two, 4 KiB to 64 MiB; 0: OFF_USUAL_TRANSFER */
     unsigned credits[OFF_DIRECTIONS]; /**< transfers under way, at most 1,024; 0: 16. A direction
                                            that has nothing to do lends its own to the other */
     const struct off_range *ranges;   /**< the memory all requests lie in, */

@@ -18,8 +18,8 @@ static const struct candidate {
     size_t transfer_bytes;
     unsigned credits; // of either direction
 } candidates[] = {
-    {(size_t)1 << 20, 4},
     {(size_t)1 << 20, 8},
+    {(size_t)1 << 20, 4},
     {(size_t)1 << 20, 16},
     {(size_t)4 << 20, 4},
 };

@@ -252,23 +252,33 @@ void off_stream_destroy(struct off_stream *stream)
     base_free(stream);
 }
 
+// Tiles that are written at a time, of which large ones are several transfers.
+static size_t most_writing(const struct off_stream_config *config, size_t tile_bytes)
+{
+    const size_t transfer = config->transfer_bytes ? config->transfer_bytes : OFF_USUAL_TRANSFER;
+    const size_t of_tile = tile_bytes > transfer ? (tile_bytes + transfer - 1) / transfer : 1;
+    return (config->credits[OFF_WRITE] + of_tile - 1) / of_tile;
+}
+
 // Places beside the buffers': whoever encodes or decodes needs one to do it to, of each buffer one
 // at most.
-static size_t spare_count(const struct off_stream_config *config)
+static size_t spare_count(const struct off_stream_config *config, size_t tile_bytes)
 {
-    const size_t most = coder_count(config->helpers) + (config->encode ? OFF_SPARES : 0);
+    const size_t encoded = config->encode ? OFF_SPARES + most_writing(config, tile_bytes) : 0;
+    const size_t most = coder_count(config->helpers) + encoded;
     if (!config->codec)
         return 0;
     return most < config->buffers ? most : config->buffers;
 }
 
-static struct off_tile_queue_config queue_config(const struct off_stream_config *config)
+static struct off_tile_queue_config queue_config(const struct off_stream_config *config,
+                                                 size_t spares)
 {
     return (struct off_tile_queue_config){
         .engine = config->engine,
         .slots = config->slots,
         .tiles = config->tiles,
-        .places = config->buffers + spare_count(config),
+        .places = config->buffers + spares,
         .more_bytes = config->fill ? OFF_FILL_BYTES : 0,
         .transfer_bytes = config->transfer_bytes,
         .credits = config->credits,
@@ -285,7 +295,8 @@ static const struct base_device *device_of(const struct off_stream_config *confi
 struct off_stream_memory off_stream_memory(const struct off_stream_config *config,
                                            size_t tile_bytes)
 {
-    const struct off_tile_queue_config queue = queue_config(config);
+    const size_t spares = spare_count(config, tile_bytes);
+    const struct off_tile_queue_config queue = queue_config(config, spares);
     const struct off_io_memory io = off_tile_queue_memory(&queue);
     const struct off_tile_queue_config there = {.places = config->buffers};
     const unsigned coders = coder_count(config->helpers);
@@ -294,19 +305,27 @@ struct off_stream_memory off_stream_memory(const struct off_stream_config *confi
         .buffers = off_tile_queue_pages(&queue, tile_bytes),
         .device = device_of(config) ? off_tile_queue_pages(&there, tile_bytes) : 0,
         .tables = sizeof(struct off_stream) + config->buffers * sizeof(struct off_buffer) +
-                  (spare_count(config) + 1) * sizeof(unsigned char *) +
-                  config->tiles * sizeof(int) + coders * (sizeof(struct off_helper) + codec) +
-                  io.bytes,
+                  (spares + 1) * sizeof(unsigned char *) + config->tiles * sizeof(int) +
+                  coders * (sizeof(struct off_helper) + codec) + io.bytes,
         .threads = 1 + config->helpers + io.threads,
     };
+}
+
+static size_t largest_tile(const struct off_stream_config *config)
+{
+    size_t largest = 0;
+    for (size_t i = 0; i < config->tiles; i++)
+        if (off_slots_tile_bytes(config->slots, i) > largest)
+            largest = off_slots_tile_bytes(config->slots, i);
+    return largest;
 }
 
 static zero_result make_buffers(struct off_stream *stream, const struct off_stream_config *config,
                                 struct base_error *error)
 {
-    const struct off_tile_queue_config wanted = queue_config(config);
+    const size_t spares = spare_count(config, largest_tile(config));
+    const struct off_tile_queue_config wanted = queue_config(config, spares);
     size_t place = 0;
-    const size_t spares = spare_count(config);
     stream->buffers = base_calloc(stream->buffer_count, sizeof *stream->buffers);
     stream->buffer_of = base_calloc(stream->tiles, sizeof *stream->buffer_of);
     stream->spares = base_calloc(spares + 1, sizeof *stream->spares);
@@ -358,6 +377,15 @@ static zero_result start_threads(struct off_stream *stream, struct base_error *e
                                          "cannot start a thread that reads and writes tiles");
 }
 
+// Buffers that are read to: two wait, so that one is read as soon as there is a credit for it. Of
+// few buffers some are left for what comes next.
+static size_t most_reading(const struct off_stream_config *config)
+{
+    const size_t wanted = config->credits[OFF_READ] + 2;
+    const size_t left = config->buffers - config->buffers / 4;
+    return wanted < left ? wanted : left;
+}
+
 zero_result off_stream_create(struct off_stream **out, const struct off_stream_config *config,
                               struct base_error *error)
 {
@@ -378,7 +406,7 @@ zero_result off_stream_create(struct off_stream **out, const struct off_stream_c
     stream->tiles = config->tiles;
     stream->buffer_count = config->buffers;
     stream->helper_count = config->helpers;
-    stream->most_reading = config->credits[OFF_READ] + 2;
+    stream->most_reading = most_reading(config);
     pthread_mutex_init(&stream->mutex, NULL);
     pthread_cond_init(&stream->work, NULL);
     pthread_cond_init(&stream->chores, NULL);

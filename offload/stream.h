@@ -14,8 +14,8 @@
  * With a codec tiles that gain a page by it lie encoded in the file, and only what they have there
  * is moved. What is in the file says itself which it is: encoding can be begun and ended any time.
  * Tiles change places in memory with what they are decoded from, and borrow one for what they are
- * encoded to until it is written: a codec takes a few places more than there are buffers, not as
- * many again.
+ * encoded to until it is written: a codec takes some places more than there are buffers, of many
+ * buffers not as many again.
  *
  * On a device (base/device.h) tiles go through memory of the host, where all of this is done, to
  * the device's and back, by copies in streams of their own. Nobody waits for those: work that the

@@ -13,8 +13,8 @@ enum {
     OFF_NOWHERE = -1,
     OFF_FILLS = 2,
     OFF_FILL_BYTES = 1 << 20,
-    /** For tiles that are encoded and wait until they are written: with 3 the disk waits for
-     * encoders, which wait for those. */
+    /** For tiles that are encoded and wait, beside those that are being written: with fewer a disk
+     * that tells of all it has written at once waits for encoders, which wait for these. */
     OFF_SPARES = 6,
     /** With so many there is always one on its way to or from the disk while others wait. */
     OFF_ENOUGH_BUFFERS = 8,

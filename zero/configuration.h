@@ -138,7 +138,7 @@ typedef struct zero_config {
     int64_t tile_bytes; /**< nvme, and offload_update "device" or "auto": what is read, updated and
                            written together; default 1 MiB */
     int64_t host_bytes; /**< nvme: memory of a rank for tiles, and for parameters and sums on their
-                             way; default: that of 24 tiles, of those that are being
+                             way; default: that of 32 tiles, of those that are being
                              compressed, and what the others take */
     const char *recovery;       /**< nvme: "on" (default), "durable" */
     const char *offload_params; /**< working copies: "host" (default), or "nvme": with

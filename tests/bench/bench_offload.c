@@ -56,6 +56,8 @@ struct work {
     double block_share; // of the best rate: what raw I/O reaches with blocks of a tile
     double best_rate;   // GB/s; 0: not measured
     struct fio_mix fio;
+    const char *usual_name; // what others measure of the disk, and how; NULL: not looked for
+    bench_fn usual;
 };
 
 static _Noreturn void fail(const char *what)
@@ -597,20 +599,27 @@ static void run_over_fio(struct work *work)
 {
     if (fio_is_there()) {
         find_best_fio(work);
-        const struct bench_result result =
-            row(work, "swap stream, no update", "fio", io_alone, fio, 1.7);
-        print_possible(work, 1, "fio", result.reference_rate);
+        work->usual_name = "fio";
+        work->usual = fio;
     } else {
         printf("fio is not installed: raw I/O from the same pages takes its place\n");
         work->plain = find_best(work, LEAST_BLOCK, LARGEST_BLOCK, false);
-        row(work, "swap stream, no update", "raw, 4 KiB", io_alone, plain_mix, 1.7);
+        work->usual_name = "raw, 4 KiB";
+        work->usual = plain_mix;
     }
+    const struct bench_result result =
+        row(work, "swap stream, no update", work->usual_name, io_alone, work->usual, 1.7);
+    print_possible(work, 1, work->usual_name, result.reference_rate);
 }
 
-// What blocks of a tile are worth, in a file in which all sizes can be had.
+// What blocks of a tile are worth, in a file in which all sizes can be had; all there is to be had,
+// if they are the best ones.
 static void measure_blocks(struct work *work)
 {
     work->best = find_best(work, LEAST_BLOCK, LARGEST_BLOCK, true);
+    work->block_share = 1;
+    if (raw_io_config(work->best)->block == NEAR_TILE)
+        return;
     work->block = find_best(work, NEAR_TILE, NEAR_TILE, true);
     const struct bench_result result =
         row(work, "raw I/O, blocks of 1 MiB", "raw, any", block_mix, best_mix, 0);
@@ -660,7 +669,7 @@ static void run_rows(struct work *work)
     work->updates = 0;
 }
 
-// Row g, and d with it: as state in files is, by default, where the disk is the limit.
+// Row g, and b and d with it: as state in files is, by default, where the disk is the limit.
 static void run_encoded(struct work *work)
 {
     close_state(&work->state, false);
@@ -673,6 +682,8 @@ static void run_encoded(struct work *work)
     printf("  over raw I/O of any block size: %.3f, target 1.05; raw I/O of %.3g of the bytes: "
            "%.3f\n",
            result.ratio * work->block_share, work->encoded.share, 1 / work->encoded.share);
+    if (work->usual)
+        row(work, "swap stream, encoded", work->usual_name, two_encoded, work->usual, 1.7);
     if (wants(work, 'd')) {
         work->updates = 1;
         row(work, "AdamW on disk, encoded", "serial swap", encoded, serial_swap, 2.5);

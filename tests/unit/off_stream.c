@@ -1,13 +1,10 @@
 // offload/stream.h and slots.h: passes leave what was put, a step that fails leaves the one before,
 // and what is damaged is found.
-#include "base/arena.h"
 #include "base/fault.h"
 #include "base/hash.h"
 #include "tests/sweep.h"
-#include "tests/unit/off_tiles.h"
-#include "tests/unit/temporary.h"
+#include "tests/unit/off_rig.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -17,62 +14,17 @@
 
 #include <cmocka.h>
 
-static struct temporary temporary;
-static struct base_error failure;
-static struct tiles tiles;
-static size_t way; // of ways[]
+static size_t way; // of tiles_ways[]
 
 static int set_up(void **state)
 {
-    (void)state;
     way = 0;
-    base_error_clear(&failure);
-    return temporary_make(&temporary) ? 0 : -1;
+    return rig_set_up(state);
 }
 
-static int tear_down(void **state)
+static void open_in_way(const struct off_engine *engine, size_t buffers)
 {
-    (void)state;
-    base_fault_set(NULL, NULL);
-    tiles_close(&tiles, true);
-    temporary_remove(&temporary);
-    return tiles_left_no_work() ? 0 : -1;
-}
-
-static void ok(zero_result result)
-{
-    if (result)
-        fail_msg("%s: %s", base_result_text(result), failure.message);
-}
-
-// How tiles are handled, by and by in all ways; those that fill are the last.
-static const struct tiles_config ways[] = {
-    {.helpers = 0},
-    {.helpers = 1, .encode = true},
-    {.helpers = 0, .encode = true},
-    {.helpers = 2, .encode = true, .device = true},
-    {.helpers = 2, .encode = true, .fill = true},
-    {.helpers = 1, .fill = true},
-    {.fill = true, .device = true},
-};
-
-enum { WAYS = sizeof ways / sizeof ways[0], FILLING = 4 };
-
-static void open_tiles(const struct off_engine *engine, size_t buffers)
-{
-    struct tiles_config config = ways[way % WAYS];
-    config.path = temporary_path(&temporary, "slots");
-    config.engine = engine;
-    config.buffers = buffers;
-    config.durable = buffers % 2;
-    base_error_clear(&failure);
-    ok(tiles_open(&tiles, &config, &failure));
-}
-
-static void steps(int count)
-{
-    for (int i = 0; i < count; i++)
-        ok(tiles_step(&tiles, &failure));
+    open_tiles(&tiles_ways[way % TILES_WAYS], engine, buffers);
 }
 
 /* ------------------------------------------------------------------ what works */
@@ -81,7 +33,7 @@ static void steps(int count)
 static void passes_of(const struct off_engine *engine, size_t buffers, size_t first)
 {
     way = first;
-    open_tiles(engine, buffers);
+    open_in_way(engine, buffers);
     steps(6);
     ok(tiles_check(&tiles, &failure));
     const struct off_stream_counts counts = off_stream_counts(tiles.stream);
@@ -89,7 +41,7 @@ static void passes_of(const struct off_engine *engine, size_t buffers, size_t fi
         assert_int_equal(counts.io.bytes[OFF_READ], 0);
     assert_true(counts.found >= 6 * (buffers < TILES ? buffers / 2 : TILES));
     assert_int_equal(counts.io.bytes[OFF_WRITE] - counts.filled < counts.contents[OFF_WRITE],
-                     ways[way % WAYS].encode);
+                     tiles_ways[way % TILES_WAYS].encode);
     // What is stored of a tile is all of it, or fewer pages.
     for (size_t i = 0; i < TILES; i++) {
         const size_t stored = off_slots_stored(tiles.slots, i);
@@ -99,7 +51,7 @@ static void passes_of(const struct off_engine *engine, size_t buffers, size_t fi
     // Another process goes on from there, in another way.
     tiles_close(&tiles, false);
     way++;
-    open_tiles(engine, buffers);
+    open_in_way(engine, buffers);
     assert_int_equal(tiles.step, 6);
     ok(tiles_check(&tiles, &failure));
     steps(3);
@@ -127,7 +79,7 @@ static void passes_go_through_the_cache(void **state)
     const struct off_engine *engine;
     for (size_t e = 0; (engine = off_engine_at(e)); e++) {
         base_fault_set(e % 2 ? "file.unit@1+" : "file.direct:einval@1+", NULL);
-        passes_of(engine, 3, FILLING + e);
+        passes_of(engine, 3, TILES_FILLING + e);
         assert_int_equal(base_fault_fired(), 2);
     }
 }
@@ -136,8 +88,8 @@ static void passes_go_through_the_cache(void **state)
 static void encoding_can_begin_and_end(void **state)
 {
     (void)state;
-    for (way = 1; way <= FILLING; way++) {
-        open_tiles(&off_engine_sync, 4);
+    for (way = 1; way <= TILES_FILLING; way++) {
+        open_in_way(&off_engine_sync, 4);
         for (int step = 0; step < 6; step++) {
             off_stream_encode(tiles.stream, step % 3 == 1);
             steps(1);
@@ -154,7 +106,7 @@ static void nothing_lies_behind_encoded_tiles(void **state)
     unsigned char page[4096];
     size_t tails = 0;
     way = 2;
-    open_tiles(&off_engine_sync, 3);
+    open_in_way(&off_engine_sync, 3);
     steps(3);
     const int fd = open(temporary_path(&temporary, "slots"), O_RDONLY);
     for (size_t i = 0; i < TILES; i++) {
@@ -174,7 +126,7 @@ static void nothing_lies_behind_encoded_tiles(void **state)
 static void a_second_user_is_refused(void **state)
 {
     (void)state;
-    open_tiles(&off_engine_sync, 4);
+    open_in_way(&off_engine_sync, 4);
     steps(2);
     struct tiles other;
     const struct tiles_config config = {
@@ -189,7 +141,7 @@ static void a_second_user_is_refused(void **state)
 static void the_step_before_is_there(void **state)
 {
     (void)state;
-    open_tiles(&off_engine_threads, 4);
+    open_in_way(&off_engine_threads, 4);
     steps(5);
     tiles_close(&tiles, false);
 
@@ -215,7 +167,7 @@ static void the_step_before_is_there(void **state)
     assert_int_equal(payload_bytes, 4);
     off_slots_close(slots, false);
 
-    open_tiles(&off_engine_threads, 4); // the newer one is void
+    open_in_way(&off_engine_threads, 4); // the newer one is void
     assert_int_equal(tiles.step, 4);
     ok(tiles_check(&tiles, &failure));
     steps(3);
@@ -227,7 +179,7 @@ static void the_step_before_is_there(void **state)
     ok(off_slots_open(&slots, &stranger, &recorded, &failure));
     assert_int_equal(recorded, 0);
     off_slots_close(slots, false);
-    open_tiles(&off_engine_threads, 4);
+    open_in_way(&off_engine_threads, 4);
     assert_int_equal(tiles.step, 7);
     ok(tiles_check(&tiles, &failure));
 }
@@ -236,10 +188,10 @@ static void the_step_before_is_there(void **state)
 static void a_new_beginning_can_be_taken_back(void **state)
 {
     (void)state;
-    open_tiles(&off_engine_threads, 4);
+    open_in_way(&off_engine_threads, 4);
     steps(3);
     tiles_close(&tiles, false);
-    open_tiles(&off_engine_threads, 4);
+    open_in_way(&off_engine_threads, 4);
     struct off_tile tile;
     char payload[PAYLOAD_BYTES];
     size_t payload_bytes;
@@ -257,7 +209,7 @@ static void a_new_beginning_can_be_taken_back(void **state)
     off_stream_forget(tiles.stream);
     ok(tiles_check(&tiles, &failure));
     tiles_close(&tiles, false);
-    open_tiles(&off_engine_threads, 4); // and it stays taken back
+    open_in_way(&off_engine_threads, 4); // and it stays taken back
     assert_int_equal(tiles.step, 3);
     ok(tiles_check(&tiles, &failure));
 }
@@ -266,7 +218,7 @@ static void a_new_beginning_can_be_taken_back(void **state)
 static void an_abandoned_pass_counts_for_nothing(void **state)
 {
     (void)state;
-    open_tiles(&off_engine_threads, 4);
+    open_in_way(&off_engine_threads, 4);
     steps(3);
     struct off_tile tile;
     off_stream_begin(tiles.stream, tiles.order, TILES);
@@ -280,7 +232,7 @@ static void an_abandoned_pass_counts_for_nothing(void **state)
     ok(off_slots_record(tiles.slots, 3, "ppp", 3, &failure)); // as a skipped step does
     ok(tiles_check(&tiles, &failure));
     tiles_close(&tiles, false);
-    open_tiles(&off_engine_threads, 4);
+    open_in_way(&off_engine_threads, 4);
     ok(tiles_check(&tiles, &failure));
 }
 
@@ -289,7 +241,7 @@ static void what_was_not_read_is_not_kept(void **state)
 {
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
-    open_tiles(&off_engine_threads, TILES);
+    open_in_way(&off_engine_threads, TILES);
     steps(3);
     off_stream_forget(tiles.stream);
     for (size_t i = 0; i < TILES; i++) // in other buffers than before
@@ -308,7 +260,7 @@ static void a_failed_pass_keeps_nothing(void **state)
 {
     (void)state;
     struct off_tile tile;
-    open_tiles(&off_engine_threads, TILES);
+    open_in_way(&off_engine_threads, TILES);
     steps(3);
     base_fault_set("offload.write@5", NULL);
     off_stream_begin(tiles.stream, tiles.order, TILES);
@@ -329,8 +281,8 @@ static void sweep(const struct off_engine *engine, const char *point, bool fails
 {
     int fired = 0;
     for (int n = 1;; n += TEST_STRIDE > 1 ? 1 + n : 1) {
-        way = (size_t)n % FILLING;
-        open_tiles(engine, 5);
+        way = (size_t)n % TILES_FILLING;
+        open_in_way(engine, 5);
         steps(2);
         char fault[64];
         snprintf(fault, sizeof fault, "%s@%d", point, n);
@@ -345,7 +297,7 @@ static void sweep(const struct off_engine *engine, const char *point, bool fails
         base_error_clear(&failure);
         ok(tiles_check(&tiles, &failure));
         tiles_close(&tiles, false);
-        open_tiles(engine, 5);
+        open_in_way(engine, 5);
         // A record that could not be flushed may be there nevertheless; it is whole then.
         const bool unsure = !done && strcmp(point, "io.fsync") == 0 && tiles.step == 3;
         assert_int_equal(tiles.step, done || unsure ? 3 : 2);
@@ -392,7 +344,7 @@ static void damage_is_found(void **state)
     (void)state;
     for (size_t tile = 0; tile < TILES; tile += 4) {
         way++;
-        open_tiles(&off_engine_uring, 3);
+        open_in_way(&off_engine_uring, 3);
         steps(3);
         off_stream_forget(tiles.stream);
         assert_true(tiles_flip(tiles.slots, tile, off_slots_stored(tiles.slots, tile) - 1));
@@ -439,7 +391,7 @@ static void records_that_lie_are_found(void **state)
     const struct tiles_config config = {
         .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 3};
     way = 1;
-    open_tiles(&off_engine_sync, 3);
+    open_in_way(&off_engine_sync, 3);
     steps(2);
     const size_t stored = off_slots_stored(tiles.slots, TILE);
     assert_true(stored > 4096 && stored < bytes);
@@ -481,7 +433,7 @@ static void encoded_tiles_want_a_codec(void **state)
     (void)state;
     struct off_tile tile;
     way = 1;
-    open_tiles(&off_engine_threads, 3);
+    open_in_way(&off_engine_threads, 3);
     steps(2);
     off_stream_destroy(tiles.stream);
     const struct off_stream_config config = {.engine = &off_engine_sync,
@@ -500,7 +452,7 @@ static void encoded_tiles_want_a_codec(void **state)
 static void a_file_cut_short_is_found(void **state)
 {
     (void)state;
-    open_tiles(&off_engine_uring, 3);
+    open_in_way(&off_engine_uring, 3);
     steps(3);
     assert_int_equal(truncate(temporary_path(&temporary, "slots"), 100000), 0);
     assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_CORRUPT);
@@ -516,7 +468,7 @@ static void a_file_cut_short_is_found(void **state)
     assert_int_equal(tiles_open(&tiles, &config, &failure), ZERO_E_CORRUPT);
     assert_non_null(strstr(failure.message, "/slots: was cut to 100000 of "));
     assert_int_equal(unlink(config.path), 0);
-    open_tiles(&off_engine_uring, 3);
+    open_in_way(&off_engine_uring, 3);
     assert_int_equal(tiles.step, 0);
     steps(2);
 }
@@ -525,13 +477,13 @@ static void a_file_cut_short_is_found(void **state)
 static void a_file_that_is_gone_is_told(void **state)
 {
     (void)state;
-    open_tiles(&off_engine_uring, 3);
+    open_in_way(&off_engine_uring, 3);
     steps(3);
     assert_int_equal(truncate(temporary_path(&temporary, "slots"), 100000), 0);
     assert_int_equal(off_slots_record(tiles.slots, 4, NULL, 0, &failure), ZERO_E_STATE);
     assert_non_null(strstr(failure.message, "/slots: was cut to 100000 of "));
     tiles_close(&tiles, true);
-    open_tiles(&off_engine_uring, 3);
+    open_in_way(&off_engine_uring, 3);
     steps(3);
     assert_int_equal(unlink(temporary_path(&temporary, "slots")), 0);
     assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_STATE);
@@ -553,7 +505,7 @@ static void a_file_that_ends_is_made_anew(void **state)
     struct tiles other;
     pthread_t thread;
     void *opened;
-    open_tiles(&off_engine_sync, 2);
+    open_in_way(&off_engine_sync, 2);
     steps(2);
     assert_int_equal(pthread_create(&thread, NULL, open_another, &other), 0);
     const struct timespec pause = {.tv_nsec = 100000000};
@@ -586,203 +538,28 @@ static void in_place_leaves_nothing(void **state)
     assert_int_equal(access(temporary.directory, F_OK), 0);
 }
 
-/* ------------------------------------------------------------------ what it takes */
-
-enum { LARGE = 5 << 19 };
-
-// Waits until the stream has nothing to fill any more, or has failed.
-static uint64_t await_filled(uint64_t bytes)
-{
-    const struct timespec pause = {.tv_nsec = 1000000};
-    while (off_stream_counts(tiles.stream).filled < bytes && base_fault_fired() == 0)
-        nanosleep(&pause, NULL);
-    return off_stream_counts(tiles.stream).filled;
-}
-
-// Between passes all second places are written to, and no first one.
-static void new_places_are_filled(void **state)
-{
-    (void)state;
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < TILES; i++)
-        bytes += (tiles_bytes(i) + 4095) / 4096 * 4096;
-    way = FILLING;
-    open_tiles(&off_engine_threads, 3);
-    steps(1);
-    assert_int_equal(await_filled(bytes), bytes);
-    ok(tiles_check(&tiles, &failure));
-    steps(2);
-    assert_int_equal(off_stream_counts(tiles.stream).filled, bytes);
-    ok(tiles_check(&tiles, &failure));
-    tiles_close(&tiles, true);
-    // A failure is the next pass's, and only its.
-    for (int n = 1; n <= TILES; n += TILES / 2) {
-        char fault[32];
-        snprintf(fault, sizeof fault, "offload.write@%d", n);
-        base_fault_set(fault, NULL);
-        open_tiles(&off_engine_threads, 3);
-        await_filled(bytes);
-        base_fault_set(NULL, NULL);
-        assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_IO);
-        assert_non_null(strstr(failure.message, "/slots: a place for later: writing"));
-        base_error_clear(&failure);
-        steps(3);
-        ok(tiles_check(&tiles, &failure));
-        tiles_close(&tiles, true);
-    }
-}
-
-static void all_are(const unsigned char *bytes, unsigned char value)
-{
-    assert_int_equal(bytes[0], value);
-    assert_memory_equal(bytes, bytes + 1, LARGE - 1);
-}
-
-// Of a tile that is more than what is written at a time, too, and nothing beside its second place.
-static void large_places_are_filled_whole(void **state)
-{
-    (void)state;
-    static unsigned char both[2 * LARGE];
-    const size_t bytes = LARGE;
-    const struct off_slots_config config = {
-        .path = temporary_path(&temporary, "slots"), .tiles = 1, .tile_bytes = &bytes};
-    struct off_stream_config stream = tiles_stream_config(&ways[FILLING + 1]);
-    int recorded;
-    tiles = (struct tiles){.step = 0};
-    ok(off_slots_open(&tiles.slots, &config, &recorded, &failure));
-    const off_t first = (off_t)(off_slots_fill_place(tiles.slots, 0) - LARGE);
-    const int fd = open(config.path, O_RDWR);
-    memset(both, 255, sizeof both);
-    assert_int_equal(pwrite(fd, both, sizeof both, first), sizeof both);
-    stream.engine = &off_engine_sync;
-    stream.slots = tiles.slots;
-    stream.tiles = 1;
-    stream.buffers = 2;
-    ok(off_stream_create(&tiles.stream, &stream, &failure));
-    for (int patience = 0; off_stream_counts(tiles.stream).filled < LARGE; patience++) {
-        assert_true(patience < 20000);
-        usleep(1000);
-    }
-    assert_int_equal(pread(fd, both, sizeof both, first), sizeof both);
-    close(fd);
-    all_are(both, 255);
-    all_are(both + LARGE, 0);
-}
-
-static size_t count_threads(void)
-{
-    DIR *tasks = opendir("/proc/self/task");
-    size_t count = 0;
-    while (readdir(tasks))
-        count++;
-    closedir(tasks);
-    return count;
-}
-
-// What a stream takes is what was said before, and passes take nothing more.
-static void memory_is_known_before(void **state)
-{
-    (void)state;
-    size_t largest = 0;
-    for (size_t i = 0; i < TILES; i++)
-        largest = tiles_bytes(i) > largest ? tiles_bytes(i) : largest;
-    const struct off_engine *engine;
-    for (size_t e = 0; (engine = off_engine_at(e)); e++)
-        for (way = 0; way < WAYS; way++) {
-            if (!test_takes((int)(e + way)))
-                continue;
-            const size_t threads = count_threads();
-            open_tiles(engine, 5);
-            struct off_stream_config config = tiles_stream_config(&ways[way]);
-            config.engine = engine;
-            config.buffers = 5;
-            const struct off_stream_memory memory = off_stream_memory(&config, largest);
-            assert_int_equal(memory.buffers, off_stream_pages(tiles.stream)->bytes);
-            assert_int_equal(memory.threads, count_threads() - threads);
-            assert_in_range(memory.tables, 5 * sizeof(struct off_request), 100000);
-            steps(1);
-            const uint64_t allocations = base_allocation_count();
-            steps(2);
-            ok(tiles_check(&tiles, &failure));
-            assert_int_equal(base_allocation_count(), allocations);
-            tiles_close(&tiles, true);
-        }
-}
-
-static void what_cannot_be_opened_says_why(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *fault, *words;
-        zero_result result;
-    } cases[] = {
-        {"slots.allocate:enospc@1", "bytes are needed; the file system has ", ZERO_E_LIMIT},
-        {"slots.allocate:eopnotsupp@1", "reserving", ZERO_E_UNSUPPORTED},
-        {"slots.allocate:eio@1", "EIO", ZERO_E_IO},
-        {"io.open:eacces@2", "EACCES", ZERO_E_IO},
-        {"io.lock@1", "/slots", ZERO_E_IO},
-        {"io.truncate@2", "/slots", ZERO_E_IO},
-        {"thread@1", "thread", ZERO_E_NOMEM},
-        {"pages.map:enomem@1,pages.reserved@1", "ENOMEM", ZERO_E_NOMEM},
-        {"alloc@1", "memory", ZERO_E_NOMEM},
-        {"alloc@4", "memory", ZERO_E_NOMEM},
-        {"alloc@6", "memory", ZERO_E_NOMEM},
-    };
-    const struct tiles_config config = {
-        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 2};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        base_error_clear(&failure);
-        base_fault_set(cases[i].fault, NULL);
-        assert_int_equal(tiles_open(&tiles, &config, &failure), cases[i].result);
-        base_fault_set(NULL, NULL);
-        if (!strstr(failure.message, cases[i].words))
-            fail_msg("%s: %s", cases[i].fault, failure.message);
-        unlink(temporary_path(&temporary, "slots"));
-    }
-    ok(tiles_open(&tiles, &config, &failure));
-}
-
-// Nor does a file that was there before keep a part of it.
-static void what_cannot_be_reserved_takes_no_room(void **state)
-{
-    (void)state;
-    const struct tiles_config config = {
-        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 2};
-    struct stat status;
-    assert_true(temporary_write(&temporary, "slots", "state of another job"));
-    base_fault_set("slots.allocate:enospc@1", NULL);
-    assert_int_equal(tiles_open(&tiles, &config, &failure), ZERO_E_LIMIT);
-    assert_int_equal(stat(config.path, &status), 0);
-    assert_int_equal(status.st_size, 0);
-    ok(tiles_open(&tiles, &config, &failure));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(passes_leave_what_was_put, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(passes_go_through_the_cache, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(encoding_can_begin_and_end, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(nothing_lies_behind_encoded_tiles, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_second_user_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_step_before_is_there, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_new_beginning_can_be_taken_back, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_abandoned_pass_counts_for_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_was_not_read_is_not_kept, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_failed_pass_keeps_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_failed_step_leaves_the_one_before, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(damage_is_found, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(records_that_lie_are_found, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(encoded_tiles_want_a_codec, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_cut_short_is_found, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_that_is_gone_is_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_that_ends_is_made_anew, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(in_place_leaves_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(new_places_are_filled, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(large_places_are_filled_whole, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(memory_is_known_before, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_cannot_be_opened_says_why, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_cannot_be_reserved_takes_no_room, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(passes_leave_what_was_put, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(passes_go_through_the_cache, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(encoding_can_begin_and_end, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(nothing_lies_behind_encoded_tiles, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_second_user_is_refused, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(the_step_before_is_there, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_new_beginning_can_be_taken_back, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(an_abandoned_pass_counts_for_nothing, set_up,
+                                        rig_tear_down),
+        cmocka_unit_test_setup_teardown(what_was_not_read_is_not_kept, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_failed_pass_keeps_nothing, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_failed_step_leaves_the_one_before, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(damage_is_found, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(records_that_lie_are_found, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(encoded_tiles_want_a_codec, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_file_cut_short_is_found, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_file_that_is_gone_is_told, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_file_that_ends_is_made_anew, set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(in_place_leaves_nothing, set_up, rig_tear_down),
     };
     return cmocka_run_group_tests_name("off_stream", tests, NULL, NULL);
 }

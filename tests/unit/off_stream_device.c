@@ -2,8 +2,7 @@
 // go with their contents is tried in off_stream.c.
 #include "tests/sweep.h"
 #include "tests/unit/fake_device.h"
-#include "tests/unit/off_tiles.h"
-#include "tests/unit/temporary.h"
+#include "tests/unit/off_rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,36 +11,11 @@
 
 #include <cmocka.h>
 
-static struct temporary temporary;
-static struct base_error failure;
-static struct tiles tiles;
-
-static int set_up(void **state)
-{
-    (void)state;
-    base_error_clear(&failure);
-    return temporary_make(&temporary) ? 0 : -1;
-}
-
 static int tear_down(void **state)
 {
-    (void)state;
     tiles_close(&tiles, true);
     fake_device_fail(0, false);
-    temporary_remove(&temporary);
-    return tiles_left_no_work() ? 0 : -1;
-}
-
-static void ok(zero_result result)
-{
-    if (result)
-        fail_msg("%s: %s", base_result_text(result), failure.message);
-}
-
-static void steps(int count)
-{
-    for (int i = 0; i < count; i++)
-        ok(tiles_step(&tiles, &failure));
+    return rig_tear_down(state);
 }
 
 // By and by in all ways.
@@ -150,8 +124,10 @@ static void memory_is_known_before(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_failed_device_leaves_the_step_before, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(tiles_that_are_out_are_not_taken_away, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_failed_device_leaves_the_step_before, rig_set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(tiles_that_are_out_are_not_taken_away, rig_set_up,
+                                        tear_down),
         cmocka_unit_test(memory_is_known_before),
     };
     return cmocka_run_group_tests_name("off_stream_device", tests, NULL, NULL);

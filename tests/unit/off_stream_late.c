@@ -4,8 +4,7 @@
 #include "base/patience.h"
 #include "offload/tile_queue.h"
 #include "tests/unit/off_late.h"
-#include "tests/unit/off_tiles.h"
-#include "tests/unit/temporary.h"
+#include "tests/unit/off_rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,46 +13,15 @@
 
 #include <cmocka.h>
 
-static struct temporary temporary;
-static struct base_error failure;
-static struct tiles tiles;
 static const struct tiles_config as_they_are = {.helpers = 0};
 static const struct tiles_config encoded = {.helpers = 1, .encode = true};
-
-static int set_up(void **state)
-{
-    (void)state;
-    base_error_clear(&failure);
-    return temporary_make(&temporary) ? 0 : -1;
-}
 
 static atomic_bool blocked;
 
 static int tear_down(void **state)
 {
-    (void)state;
-    base_fault_set(NULL, NULL);
     blocked = false;
-    tiles_close(&tiles, true);
-    temporary_remove(&temporary);
-    return tiles_left_no_work() ? 0 : -1;
-}
-
-static void ok(zero_result result)
-{
-    if (result)
-        fail_msg("%s: %s", base_result_text(result), failure.message);
-}
-
-static void open_tiles(const struct tiles_config *handled, const struct off_engine *engine,
-                       size_t buffers)
-{
-    struct tiles_config config = *handled;
-    config.path = temporary_path(&temporary, "slots");
-    config.engine = engine;
-    config.buffers = buffers;
-    config.durable = buffers % 2;
-    ok(tiles_open(&tiles, &config, &failure));
+    return rig_tear_down(state);
 }
 
 // A fill that is still under way when its place has contents is done before they are written.
@@ -324,13 +292,14 @@ static void a_tile_that_is_not_there_is_not_ready(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(late_fills_come_before_contents, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_late_fill_that_fails_is_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_stuck_write_ends_a_pass, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(patience_begins_anew, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_stuck_engine_ends_a_pass, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(helpers_may_be_late, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_tile_that_is_not_there_is_not_ready, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(late_fills_come_before_contents, rig_set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_late_fill_that_fails_is_told, rig_set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stuck_write_ends_a_pass, rig_set_up, tear_down),
+        cmocka_unit_test_setup_teardown(patience_begins_anew, rig_set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stuck_engine_ends_a_pass, rig_set_up, tear_down),
+        cmocka_unit_test_setup_teardown(helpers_may_be_late, rig_set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_tile_that_is_not_there_is_not_ready, rig_set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests_name("off_stream_late", tests, NULL, NULL);
 }

@@ -6,9 +6,9 @@
 
 #include <assert.h>
 
-// Beside the tiles' own queue, which keeps the disk busy, half the usual credits do for each of
-// these; one that goes in one direction alone has those of both.
-enum { LEAST_BUFFERS = 2, HELPERS = 1, CREDITS = 8 };
+// Beside the tiles' own queue, which keeps the disk busy, as many credits as that has do for each
+// of these; one that goes in one direction alone has those of both.
+enum { LEAST_BUFFERS = 2, HELPERS = 1, CREDITS = ENG_TILES_UNDER_WAY };
 
 static size_t at_once(size_t wanted, const struct eng_strips *strips)
 {

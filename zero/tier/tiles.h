@@ -17,16 +17,15 @@
 #include "zero/placement.h"
 
 /** Of a pass through tiles of the default size: how many are in memory, unless host_bytes says so,
- * and how many are being read, and written, at a time. More that are under way go past the host's
- * caches where the disk is a virtual one, and fewer leave it idle: so a disk is about as fast as it
- * can be. What is in memory beyond that makes up for a disk, or an update, that is slow for a
- * while: where both take the same time, 12 tiles have come to 0.83 to 0.93 of the slower one, 24 to
- * 0.91 to 0.98, and 32 to no more.
+ * and how many are being read, and written, at a time. Virtual disks may tell of all they have done
+ * at once, when nothing is left to do, and then wait for 0.1 to 0.2 ms: with 8 of either under way
+ * one has come to 0.98 of what it gives, with 4 to 0.95. More go past the host's caches there. What
+ * is in memory beyond that makes up for a disk, or an update, that is slow for a while.
  *
  * Under way are transfers (offload/io.h), of 1 MiB at most: of larger tiles as many bytes as of
  * these, a part of a tile. Of smaller ones it is fewer bytes, and more of them would not make up
  * for that: 64 KiB tiles were 0.6 times as fast as 256 KiB ones with 4 of either and with 12. */
-enum { ENG_TILES_IN_MEMORY = 24, ENG_TILES_UNDER_WAY = 4 };
+enum { ENG_TILES_IN_MEMORY = 32, ENG_TILES_UNDER_WAY = 8 };
 
 struct eng_piece {
     size_t section;
