@@ -77,6 +77,8 @@ static bool visit(unsigned *seed)
     size_t count;
     if (ckpt_reader_enter(store, path, &lock, &error))
         return complain("", 0, &error);
+    if (!lock) // the owner has not opened it yet: what comes from now on is not held on to
+        return true;
     const uint64_t acknowledged = atomic_load(&board->acknowledged);
     bool good = ckpt_list(store, path, &steps, &count, &error) == ZERO_OK;
     if (good && acknowledged && (count == 0 || steps[count - 1] < acknowledged))
