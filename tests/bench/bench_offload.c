@@ -679,21 +679,26 @@ static void run_rows(struct work *work)
 // Row g, and b and d with it: as state in files is, by default, where the disk is the limit.
 static void run_encoded(struct work *work)
 {
+    struct bench_result result;
     close_state(&work->state, false);
     open_state(work, &work->encoded, &eng_tile_codec);
     begin_state(work, &work->encoded, ", encoded");
     printf("encoded: %.3f of the bytes\n", work->encoded.share);
     find_best_at_tiles(work, &work->encoded);
-    const struct bench_result result = row(work, "swap stream, encoded", "raw, there", two_encoded,
-                                           tiles_mix, 1.05 / work->block_share);
+    result = row(work, "swap stream, encoded", "raw, there", two_encoded, tiles_mix,
+                 1.05 / work->block_share);
     printf("  over raw I/O of any block size: %.3f, target 1.05; raw I/O of %.3g of the bytes: "
            "%.3f\n",
            result.ratio * work->block_share, work->encoded.share, 1 / work->encoded.share);
-    if (work->usual)
-        row(work, "swap stream, encoded", work->usual_name, two_encoded, work->usual, 1.7);
+    work->best_rate = result.reference_rate / work->block_share;
+    if (work->usual) {
+        result = row(work, "swap stream, encoded", work->usual_name, two_encoded, work->usual, 1.7);
+        print_possible(work, work->encoded.share, work->usual_name, result.reference_rate);
+    }
     if (wants(work, 'd')) {
         work->updates = 1;
-        row(work, "AdamW on disk, encoded", "serial swap", encoded, serial_swap, 2.5);
+        result = row(work, "AdamW on disk, encoded", "serial swap", encoded, serial_swap, 2.5);
+        print_possible(work, work->encoded.share, "serial swap", result.reference_rate);
         work->updates = 0;
     }
     close_state(&work->encoded, true);
