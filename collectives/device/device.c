@@ -347,6 +347,7 @@ static void wait_for_others(struct coll_device *device)
     unsigned rounds = 0;
     if (coll_failed(device->host) || device->kind->enter(device->number, NULL) != ZERO_OK)
         return;
+    device->has_given = true;
     if (device->kind->event_record(device->behind, device->stream, NULL) == ZERO_OK)
         while (device->kind->event_query(device->behind, NULL) == ZERO_AGAIN &&
                coll_progress(device->host) == ZERO_OK)

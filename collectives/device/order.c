@@ -29,7 +29,7 @@ static bool is_drained(struct coll_device *device)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
-    if (device_is_group(device) && !device->announced) // it has given the whole's stream nothing
+    if (device_is_group(device) && !device->has_given)
         return true;
     if (!device->behind || device->kind->event_record(device->behind, device->stream, NULL))
         return true;
@@ -150,6 +150,7 @@ static void tell(struct coll_device *device, bool is_starting)
 
 static zero_result announce(struct coll_device *device, uint64_t sequence, struct base_error *error)
 {
+    device->has_given = true;
     const zero_result result = device->kind->event_record(device_operation(device, sequence)->ready,
                                                           device->stream, error);
     pthread_mutex_lock(&device->mutex);
@@ -257,6 +258,7 @@ static zero_result between(struct coll_device *device, void *event, void *stream
         return result;
     result = device->kind->enter(device->number, &inner);
     if (!result) {
+        device->has_given |= records;
         if (records)
             result = device->kind->event_record(event, stream, &inner);
         if (!result)

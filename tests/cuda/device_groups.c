@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cuda.h>
+#include <pthread.h>
 
 #include <cmocka.h>
 
@@ -244,6 +245,41 @@ static void a_whole_that_is_busy(void **state)
 {
     (void)state;
     assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, splits_beside));
+}
+
+static void *abort_and_let_go(void *host)
+{
+    usleep(50000);
+    coll_abort(host, ZERO_E_ABORTED, "enough");
+    usleep(50000);
+    let_go = true;
+    return NULL;
+}
+
+// A group that has done nothing waits for the whole's stream as it is left, and not to its end.
+static bool leaves_early(struct device_rank *rank)
+{
+    __typeof__(cuLaunchHostFunc) *call;
+    struct part part;
+    pthread_t thread;
+    let_go = false;
+    NEED(cut(rank, rank->host, 0, &part) && device_rank_meet(rank));
+    NEED(cuda_driver_find("cuLaunchHostFunc", &call));
+    NEED(call(rank->stream, hold, NULL) == CUDA_SUCCESS);
+    NEED(coll_device_after(rank->device, rank->stream) == ZERO_OK && device_rank_meet(rank));
+    NEED(pthread_create(&thread, NULL, abort_and_let_go, rank->host) == 0);
+    const bool left = leave(rank, &part);
+    NEED(pthread_join(thread, NULL) == 0 && left);
+    return device_rank_sync(rank) && device_rank_learns(rank, ZERO_E_ABORTED, "enough");
+}
+
+static void an_abort_while_a_group_is_left(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= possible; world++)
+        assert_true(device_ranks_run(
+            &(struct device_ranks){.world = world, .fails = true, .blameless = true},
+            leaves_early));
 }
 
 // On all ranks with these words; the whole goes on.
@@ -686,6 +722,7 @@ int main(int count, char **arguments)
     short_ns = doubled ? SHORT_NS : SHORT_OF_NCCL_NS;
     const struct CMUnitTest of_the_double[] = {
         cmocka_unit_test(a_whole_that_is_busy),
+        cmocka_unit_test(an_abort_while_a_group_is_left),
         cmocka_unit_test(a_group_that_does_not_meet),
         cmocka_unit_test(a_group_that_is_left_behind),
         cmocka_unit_test(errors_of_the_transport),
