@@ -16,7 +16,12 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 
 add_compile_definitions(_GNU_SOURCE)
-add_compile_options(-g "$<$<CONFIG:Debug>:-O1;-fno-omit-frame-pointer>")
+add_compile_options("$<$<CONFIG:Debug>:-fno-omit-frame-pointer>")
+if(ZERO_SANITIZE) # whose reports name lines, and whose tests take long
+  add_compile_options(-g1 -O2)
+else()
+  add_compile_options(-g "$<$<CONFIG:Debug>:-O1>")
+endif()
 
 # The same bits from every compiler and at every level of optimisation: no contraction of a * b + c
 # but where the source says fma().
