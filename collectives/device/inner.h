@@ -189,7 +189,7 @@ struct coll_device {
     bool is_starting;           /**< the next one is being given */
     uint64_t announced;         /**< the newest one whose stream tells when it has come to it */
     uint64_t come_to;           /**< the newest one to which it is known to have come */
-    bool has_given;             /**< of a group: something to the whole's stream */
+    bool has_given;             /**< of a group: something, be it a wait, to the whole's stream */
     uint64_t questions;         /**< to the driver, and its answers: odd while it is asked */
     bool is_over;               /**< nothing more is given to the transport, and nothing finishes */
     bool aborted, through;      /**< the watcher, and the other one, have done their last */

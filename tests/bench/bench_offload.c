@@ -542,10 +542,12 @@ static const double moved = 1e-9 * (2.0 * TILES - BUFFERS) * TILE_BYTES;
 
 static double amount(bench_fn fn)
 {
-    const bool raw = fn == best_mix || fn == block_mix || fn == plain_mix;
-    const bool twice = fn == two_passes || fn == two_encoded;
-    const double of_raw = 1e-9 * ((double)RAW_WRITES + RAW_READS);
-    return fn == fio ? FIO_RUNS * of_raw : raw ? of_raw : twice ? 2 * moved : moved;
+    const double raw = 1e-9 * ((double)RAW_WRITES + RAW_READS);
+    if (fn == fio)
+        return FIO_RUNS * raw;
+    if (fn == best_mix || fn == block_mix || fn == plain_mix)
+        return raw;
+    return fn == two_passes || fn == two_encoded ? 2 * moved : moved;
 }
 
 static struct bench_result row(struct work *work, const char *name, const char *reference_name,

@@ -5,6 +5,7 @@
 #include "tests/cuda/device_ranks.h"
 #include "tests/cuda/leftovers.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,7 +14,6 @@
 #include <unistd.h>
 
 #include <cuda.h>
-#include <pthread.h>
 
 #include <cmocka.h>
 
