@@ -145,6 +145,27 @@ static void state_gains_what_is_expected(void **state)
     assert_true(rate.bytes_s > 0);
 }
 
+// As in what training leaves, the lower bits of a sample's floats are as often 1 as 0, so that a
+// plane of them is stored.
+static void samples_are_noise_below_their_size(void **state)
+{
+    (void)state;
+    enum { FIELDS = 3, COUNT = 1 << 16, NOISE_BITS = 16, FAR = 8 * 128 }; // standard deviations
+    float *fields = base_calloc(FIELDS * COUNT, sizeof *fields);
+    assert_non_null(fields);
+    eng_codec_sample(fields, COUNT, 7);
+    for (size_t field = 0; field < FIELDS; field++)
+        for (unsigned bit = 0; bit < NOISE_BITS; bit++) {
+            uint32_t ones = 0, bits;
+            for (size_t i = 0; i < COUNT; i++) {
+                memcpy(&bits, fields + field * COUNT + i, sizeof bits);
+                ones += bits >> bit & 1;
+            }
+            assert_in_range(ones, COUNT / 2 - FAR, COUNT / 2 + FAR);
+        }
+    base_free(fields);
+}
+
 // The sign of second moments takes no room of its own, and that of others does.
 static void what_is_never_negative_gains(void **state)
 {
@@ -292,6 +313,7 @@ int main(void)
         cmocka_unit_test(threads_are_those_of_the_host),
         cmocka_unit_test(tiles_come_back),
         cmocka_unit_test(state_gains_what_is_expected),
+        cmocka_unit_test(samples_are_noise_below_their_size),
         cmocka_unit_test(what_is_never_negative_gains),
         cmocka_unit_test(what_does_not_fit_is_left),
         cmocka_unit_test(lengths_that_lie_are_found),

@@ -81,15 +81,24 @@ unsigned eng_compression_helpers(const struct eng_config *config)
 static const float sizes[] = {0.02F, 1e-4F, 1e-4F};
 enum { FIELDS = sizeof sizes / sizeof *sizes };
 
+/** From -1 to 1, mostly near 0, as the sum of two evenly distributed ones: with more bits than a
+ * float has, so that every bit below the exponent is noise, as in what training leaves. */
+static double noise(uint64_t *state)
+{
+    double sum = 0;
+    for (int i = 0; i < 2; i++) {
+        *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        sum += 0x1p-32 * (double)(uint32_t)(*state >> 32);
+    }
+    return sum - 1;
+}
+
 void eng_codec_sample(float *fields, size_t count, uint64_t seed)
 {
     uint64_t state = seed + 1;
     for (size_t i = 0; i < FIELDS * count; i++) {
-        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        const float noise = (float)(uint16_t)(state >> 48) + (float)(uint16_t)(state >> 32) -
-                            65535 + (float)(uint8_t)(state >> 24) / 256;
-        const float value = sizes[i / count] * noise / 65536;
-        fields[i] = i / count == FIELDS - 1 ? value * value : value;
+        const double value = sizes[i / count] * noise(&state);
+        fields[i] = (float)(i / count == FIELDS - 1 ? value * value : value);
     }
 }
 
