@@ -34,8 +34,8 @@ struct ckpt_streams; // streams/streams.h
 
 /**
  * Encodes a plane of CKPT_HUFFMAN_LEAST .. 65536 bytes, not all of which are the same; `out` has
- * CKPT_HUFFMAN_BOUND() bytes. Returns the bytes of the frame. 0: they would be more
- * than `most`.
+ * CKPT_HUFFMAN_BOUND() bytes. Returns the bytes of the frame. 0: they would be more than `most`, or
+ * all but a hundredth of the plane's, as far as some of its bytes show.
  */
 size_t ckpt_huffman_frame(const struct ckpt_streams *streams, const unsigned char *plane,
                           size_t count, size_t most, unsigned char *out);
