@@ -208,26 +208,22 @@ static bool is_constant(const unsigned char *bytes, size_t count)
     return memcmp(bytes, bytes + 1, count - 1) == 0;
 }
 
-// Whether a plane may gain, by its sample: not if its bytes look like evenly distributed ones, for
-// which chi-square is 255 +- 23; it is 113 more for bytes that gain a hundredth by their
-// frequencies. What a short plane gains is not worth the time for a frame.
+// Whether a plane may gain, by its sample: not if that is hardly less even than noise. What a short
+// plane gains is not worth the time for a frame.
 static bool is_promising(const unsigned char *sample, size_t count)
 {
-    enum { VALUES = 256, TALLIES = 4, EXPECTED = SAMPLE / VALUES, MOST_CHI_SQUARE = 325 };
-    uint16_t frequency[TALLIES][VALUES] = {{0}}; // so that no count waits for the one before
-    unsigned squares = 0;
+    enum { VALUES = 256, TALLIES = 4, MOST_CHI_SQUARE = 325 };
+    uint16_t tallies[TALLIES][VALUES] = {{0}}; // so that no count waits for the one before
+    uint32_t frequency[VALUES] = {0};
     if (count < SAMPLE)
         return is_constant(sample, count);
     for (size_t i = 0; i < SAMPLE; i += TALLIES)
         for (size_t t = 0; t < TALLIES; t++)
-            frequency[t][sample[i + t]]++;
-    for (size_t i = 0; i < VALUES; i++) {
-        unsigned sum = 0;
+            tallies[t][sample[i + t]]++;
+    for (size_t i = 0; i < VALUES; i++)
         for (size_t t = 0; t < TALLIES; t++)
-            sum += frequency[t][i];
-        squares += sum * sum;
-    }
-    return squares > EXPECTED * (MOST_CHI_SQUARE + SAMPLE);
+            frequency[i] += tallies[t][i];
+    return ckpt_huffman_unevenness(frequency, SAMPLE) > (uint64_t)SAMPLE * MOST_CHI_SQUARE;
 }
 
 // Which planes may gain. Noise isn't tried: that takes as long as what does gain.

@@ -36,39 +36,42 @@ static void tally(uint32_t tallies[TALLIES][BYTES], const unsigned char *bytes)
 }
 
 // Frequencies that are near enough, of one run in some. Where the run is moves on, so that it is
-// not the same part of every row of a matrix.
-static void estimate(const unsigned char *plane, size_t count, uint32_t frequency[BYTES])
+// not the same part of every row of a matrix. Returns how many bytes were counted.
+static size_t estimate(const unsigned char *plane, size_t count, uint32_t frequency[BYTES])
 {
     uint32_t tallies[TALLIES][BYTES] = {{0}};
     const size_t runs = count / RUN;
+    size_t counted = 0;
     const size_t of = count < 2 * ENOUGH              ? 1
                       : count / ENOUGH < MOST_OF_RUNS ? count / ENOUGH
                                                       : MOST_OF_RUNS;
     for (size_t k = 0; k * of < runs; k++) {
         const size_t run = k * of + (5 * k + k / of) % of;
-        if (run < runs)
+        if (run < runs) {
             tally(tallies, plane + run * RUN);
+            counted += RUN;
+        }
     }
     for (size_t byte = 0; byte < BYTES; byte++) {
         frequency[byte] = 0;
         for (size_t t = 0; t < TALLIES; t++)
             frequency[byte] += tallies[t][byte];
     }
+    return counted;
 }
 
-// Whether bytes of these frequencies gain less than a hundredth, as far as can be seen without
-// making a code. Where p is almost even, its entropy is 8 - (256 sum p^2 - 1) / (2 ln 2) bits, and
-// counting N bytes adds 255 / N to that sum: chi-square, by which sampled planes are chosen, but
-// with several times as many bytes.
-static bool is_even(const uint32_t frequency[BYTES])
+uint64_t ckpt_huffman_unevenness(const uint32_t frequency[256], uint64_t count)
 {
-    const uint64_t hundredth = 9; // the part of N^2 that 2 ln 2 * 0.08 is
-    uint64_t count = 0, squares = 0;
-    for (size_t byte = 0; byte < BYTES; byte++) {
-        count += frequency[byte];
+    uint64_t squares = 0;
+    for (size_t byte = 0; byte < BYTES; byte++)
         squares += (uint64_t)frequency[byte] * frequency[byte];
-    }
-    return BYTES * squares < count * count + count * count / hundredth + (BYTES - 1) * count;
+    return BYTES * squares - count * count;
+}
+
+// Whether they gain less than a hundredth, as far as can be seen without making a code.
+static bool is_even(const uint32_t frequency[BYTES], uint64_t count)
+{
+    return ckpt_huffman_unevenness(frequency, count) < (BYTES - 1) * count + count * count / 9;
 }
 
 // Writes the literals of a block behind room for their head, and it before them.
@@ -98,8 +101,8 @@ size_t ckpt_huffman_frame(const struct ckpt_streams *streams, const unsigned cha
 {
     uint32_t frequency[BYTES];
     struct ckpt_huffman huffman;
-    estimate(plane, count, frequency);
-    if (is_even(frequency))
+    const size_t counted = estimate(plane, count, frequency);
+    if (is_even(frequency, counted))
         return 0;
     streams->find_rare(plane, count, frequency);
     ckpt_huffman_make(&huffman, frequency);

@@ -40,6 +40,12 @@ struct ckpt_streams; // streams/streams.h
 size_t ckpt_huffman_frame(const struct ckpt_streams *streams, const unsigned char *plane,
                           size_t count, size_t most, unsigned char *out);
 
+/** Chi-square of `count` bytes of these frequencies against evenly distributed ones, `count` times:
+ * that of noise is 255 +- 23. It is a ninth of `count` more for bytes that gain a hundredth by
+ * their frequencies: close to even ones have an entropy of 8 - x / (2 ln 2) bits, where x is
+ * chi-square over `count`. */
+uint64_t ckpt_huffman_unevenness(const uint32_t frequency[256], uint64_t count);
+
 /** The best code for bytes of these frequencies, at least two of which are not 0 and whose sum is
  * below 2^20, but where codes would be too long: then one that is hardly worse. */
 void ckpt_huffman_make(struct ckpt_huffman *huffman, const uint32_t frequency[256]);
