@@ -109,6 +109,9 @@ void job_run_on_gpus(int world, struct job *job);
 void job_compare(int world, const struct job *job);
 /** A job like others of that world and stage. */
 struct job job_of(int world, int stage);
+/** Has few micro-batches in each step: whoever gives NVIDIA's driver more than about a thousand
+ * works that a stream has not begun waits, also for one that is held. */
+void job_shorten(struct job *job, int world);
 
 /** Finds GPUs, the stand-in driver's or real ones; false, and why it is a skip: there is none. */
 bool job_begin(void);

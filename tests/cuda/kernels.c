@@ -10,11 +10,6 @@
 
 enum { GROUPS = 4, RUNS = 4, GAP = 2 * ENG_GRANULE, ROOM = 24 * ENG_GRANULE };
 
-static size_t size_of(zero_dtype dtype)
-{
-    return dtype == ZERO_F32 ? 4 : 2;
-}
-
 static void widen(zero_dtype dtype, const void *from, size_t first, size_t count, float *to)
 {
     if (dtype == ZERO_BF16)
@@ -47,7 +42,7 @@ static struct eng_rule_scalars scalars_of(int turn, int group)
 
 static const uint32_t counts[] = {1, 2, 3, 4, 5, 127, 1023, 1024, 1025, 2047, 9001};
 
-// The runs of a turn, at addresses of `at`.
+// The runs of a turn, at addresses of `at`; they have the room of floats, whatever they are.
 static void lay_runs(int turn, bool rounds, const struct state *at, struct eng_device_run *runs)
 {
     static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
@@ -58,8 +53,8 @@ static void lay_runs(int turn, bool rounds, const struct state *at, struct eng_d
         const zero_dtype weight = rounds ? dtypes[(turn / 3 + (int)r) % 3] : ZERO_F32;
         const zero_dtype moment = rounds && turn % 2 ? ZERO_BF16 : ZERO_F32;
         runs[r] = (struct eng_device_run){
-            .gradient = (const unsigned char *)at->gradient + element * size_of(gradient),
-            .weight = (unsigned char *)(uintptr_t)at->weight + element * size_of(weight),
+            .gradient = at->gradient + element,
+            .weight = (float *)(uintptr_t)at->weight + element,
             .work = turn % 4 == 3 ? NULL : (uint16_t *)(uintptr_t)at->work + element,
             .first = (uint64_t)turn * ENG_GRANULE,
             .count = count,
@@ -71,8 +66,7 @@ static void lay_runs(int turn, bool rounds, const struct state *at, struct eng_d
             .work_dtype = turn % 4 == 2 ? ZERO_F16 : ZERO_BF16,
         };
         for (int k = 0; k < ENG_MAX_MOMENTS; k++)
-            runs[r].moment[k] =
-                (unsigned char *)(uintptr_t)at->moment[k] + element * size_of(moment);
+            runs[r].moment[k] = (float *)(uintptr_t)at->moment[k] + element;
         element += (count + ENG_GRANULE - 1) / ENG_GRANULE * ENG_GRANULE + GAP;
     }
     assert_true(element <= ROOM);

@@ -7,8 +7,6 @@ bool staged_make(struct staged *staged, const struct base_device *device)
     *staged = (struct staged){.device = device, .memory = base_aligned_alloc(4096, STAGED_BYTES)};
     if (!staged->memory)
         return false;
-    for (size_t i = 0; i < STAGED_BYTES; i += 4096)
-        staged->memory[i] = 0;
     return device->pin(staged->memory, STAGED_BYTES, NULL) == ZERO_OK;
 }
 
@@ -30,10 +28,14 @@ void *staged_in(struct staged *staged, void *stream, const void *there, size_t b
         return NULL;
     void *here = staged->memory + staged->used;
     staged->used += room;
+    staged->down += bytes;
     return staged->device->copy(here, there, bytes, stream, NULL) ? NULL : here;
 }
 
 bool staged_out(struct staged *staged, void *stream, void *there, const void *here, size_t bytes)
 {
-    return !staged->memory || staged->device->copy(there, here, bytes, stream, NULL) == ZERO_OK;
+    if (!staged->memory)
+        return true;
+    staged->up += bytes;
+    return staged->device->copy(there, here, bytes, stream, NULL) == ZERO_OK;
 }

@@ -1,7 +1,7 @@
 /**
- * tests/cuda/staged.h: work on memory of a GPU by functions of the host, also where that memory is
- * a real GPU's, which such functions can't touch: what they read and write is copied to memory of
- * the host before, and back afterwards, all of it in the stream.
+ * tests/cuda/staged.h: work on memory of a GPU by functions of the host, which can't touch a real
+ * one's: what they read and write is copied to memory of the host before, and back afterwards, all
+ * of it in the stream.
  */
 #ifndef TESTS_CUDA_STAGED_H
 #define TESTS_CUDA_STAGED_H
@@ -11,12 +11,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/** Pinned memory that copies go through; all zero: there is none, and functions touch memory of the
- * device as if it were the host's, which is what the stand-in driver lets them do. */
+/** Pinned memory that copies go through; all zero: there is none, nor anything to copy. */
 struct staged {
     const struct base_device *device;
     unsigned char *memory;
     size_t used;
+    size_t down, up; /**< bytes so far from the device, and back to it */
 };
 
 /** What all of a test's work may copy. */

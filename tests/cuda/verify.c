@@ -226,7 +226,8 @@ static void what_a_gradient_depends_on_is_named(void **state)
         if (!test_takes(turn) || !possible(world, stage, way))
             continue;
         struct job job = verified(world, stage, way);
-        job.toy = (struct toy){.tensors = tensors, .tensor_count = 4, .unit_count = 3, .raw = true};
+        job.toy = (struct toy){
+            .tensors = tensors, .tensor_count = 4, .unit_count = 3, .dtype = ZERO_F32, .raw = true};
         job.toy.micro_batches = (1 + turn % 3) * world;
         job.act = train_frozen;
         job_run_on_host(world, &job);
