@@ -16,6 +16,7 @@ struct raw_io {
     struct io_uring ring;
     struct off_pages pages;
     unsigned char *memory;
+    size_t places; // for a block each
     bool registered;
 };
 
@@ -25,7 +26,9 @@ struct raw_io *raw_io_create(const struct raw_io_config *config)
     if (!raw)
         return NULL;
     raw->config = *config;
-    const size_t bytes = config->block * config->depth;
+    const size_t places = config->memory / config->block;
+    raw->places = places > config->depth ? places : config->depth;
+    const size_t bytes = config->block * raw->places;
     bool good = io_uring_queue_init(2 * config->depth, &raw->ring, 0) == 0;
     if (config->huge_pages) {
         good = good && off_pages_create(&raw->pages, bytes, NULL) == ZERO_OK;
@@ -50,6 +53,14 @@ const struct raw_io_config *raw_io_config(const struct raw_io *raw)
     return &raw->config;
 }
 
+// Where a block is read to, or written from, that begins so many bytes behind the first one.
+static unsigned char *place_of(const struct raw_io *raw, unsigned slot, bool write, size_t behind)
+{
+    const size_t number = behind / raw->config.block + (write ? raw->places / 2 : 0);
+    const size_t place = raw->config.memory > 0 ? number % raw->places : slot;
+    return raw->memory + place * raw->config.block;
+}
+
 // Block that begins so many bytes behind the first one.
 static void submit(struct raw_io *raw, unsigned slot, bool write, size_t behind)
 {
@@ -58,7 +69,7 @@ static void submit(struct raw_io *raw, unsigned slot, bool write, size_t behind)
     const size_t offset =
         (write ? config->write_at : config->read_at) + behind / run * config->stride + behind % run;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&raw->ring);
-    unsigned char *memory = raw->memory + slot * raw->config.block;
+    unsigned char *memory = place_of(raw, slot, write, behind);
     const unsigned bytes = (unsigned)raw->config.block;
     if (raw->registered && write)
         io_uring_prep_write_fixed(sqe, 0, memory, bytes, offset, 0);

@@ -21,6 +21,10 @@ struct raw_io_config {
     size_t block;    /**< bytes of a transfer */
     unsigned depth;  /**< transfers under way, half of them reads */
     bool huge_pages; /**< registered ones, too; else memory as malloc() gives it */
+    /** Bytes that transfers go through in turn, if it is more than those under way: a write takes
+     * what was read half of that before, as a swap's does. 0: each takes the same block of memory
+     * again and again, which caches may hold. */
+    size_t memory;
 };
 
 /** NULL, and a message on stderr, if something failed. */
