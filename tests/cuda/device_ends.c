@@ -94,7 +94,8 @@ static bool wrong_arguments(struct device_rank *rank)
     if (rank->rank == odd)
         rank->config.number = 99;
     NEED(rank->gpu->count(&gpus, NULL) == ZERO_OK);
-    snprintf(words, sizeof words, "cuda 99: there are %d, from 0 on", gpus);
+    snprintf(words, sizeof words, "cuda 99: there %s %d, from 0 on", gpus == 1 ? "is" : "are",
+             gpus);
     NEED(opens_only(rank, ZERO_E_UNSUPPORTED, words));
     rank->config = right;
     if (rank->rank == odd)

@@ -325,22 +325,29 @@ static void await_jam(void)
         usleep(1000);
 }
 
-static void jam(bool jams, bool entering)
+// Whether it could be said.
+static bool jam(bool jams, bool entering)
 {
     cuda_driver_jam_fn function;
-    if (cuda_driver_find(CUDA_DRIVER_JAM, &function))
+    const bool there = cuda_driver_find(CUDA_DRIVER_JAM, &function);
+    if (there)
         function(jams, entering);
+    return there;
 }
 
+// A real driver's calls may wait for the one that frees memory, or not.
 static bool needs_the_driver(struct device_rank *rank, struct coll_comm *group, void *memory,
-                             uint64_t ticket, zero_result with)
+                             uint64_t ticket, zero_result with, bool jams)
 {
     const struct stuck *stuck = rank->of->user;
     struct coll_device *device;
+    zero_result result;
     if (stuck->way == WAITS_FOR_TICKET)
         NEED(coll_device_wait(rank->device, ticket) == with);
-    if (stuck->way == STARTS_ANOTHER || stuck->way == STARTS_INSIDE)
-        NEED(exchange(rank, memory, 3, &ticket) == with);
+    if (stuck->way == STARTS_ANOTHER || stuck->way == STARTS_INSIDE) {
+        result = exchange(rank, memory, 3, &ticket);
+        NEED(result == with || (!jams && result == ZERO_OK));
+    }
     if (stuck->way == SPLITS)
         NEED(coll_device_split(&device, rank->device, group, NULL) == with && !device);
     return device_rank_sync(rank);
@@ -371,11 +378,11 @@ static bool is_stuck(struct device_rank *rank)
     NEED(rank->gpu->alloc(&freed.memory, LARGE, NULL) == ZERO_OK);
     NEED(exchange(rank, memory, 2, &ticket) == ZERO_OK);
     NEED(coll_device_before(rank->device, ticket, rank->stream) == ZERO_OK);
-    jam(true, stuck->way != STARTS_INSIDE);
+    const bool jams = jam(true, stuck->way != STARTS_INSIDE);
     NEED(pthread_create(&thread, NULL, free_it, &freed) == 0);
     await_jam();
     NEED(device_rank_meet(rank));
-    NEED(needs_the_driver(rank, group, memory, ticket, with));
+    NEED(needs_the_driver(rank, group, memory, ticket, with, jams));
     NEED(pthread_join(thread, &through) == 0 && through == &freed);
     jam(false, false);
     NEED(ends(rank, memory, with, words));
