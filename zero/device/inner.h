@@ -202,6 +202,9 @@ zero_result device_reduce_after(zero_ctx *z, struct base_error *error);
 zero_result device_vote(zero_ctx *z, struct base_error *error);
 /** Everybody has all sums. */
 zero_result device_share_sums(zero_ctx *z, struct base_error *error);
+/** What the engine's own stream is given from now on begins after all that is on its way to other
+ * ranks, or from them. */
+zero_result device_peers_quiet(const zero_ctx *z, struct base_error *error);
 /** The stream of the call waits for a unit's values that other ranks have sent. */
 zero_result device_arrived(zero_ctx *z, zero_unit unit, struct base_error *error);
 zero_result device_arrived_persistent(zero_ctx *z, struct base_error *error);
@@ -255,8 +258,8 @@ void *device_table(size_t count, size_t size, struct base_error *error);
 /** Makes a table what a piece of the device's memory has, waits for it, and frees the table. */
 zero_result device_upload(const zero_ctx *z, enum device_piece piece, void *table, size_t bytes,
                           struct base_error *error);
-/** What the engine's own stream is given from now on begins after everything that the program has
- * queued so far and that reads working copies. */
+/** What the engine's own stream is given from now on begins after everything that was queued so far
+ * and that reads working copies: by the program, and to send them to other ranks. */
 zero_result device_quiet(const zero_ctx *z, struct base_error *error);
 /** Nothing of a sum is bad so far. No verdict is under way. */
 zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);

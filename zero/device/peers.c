@@ -392,6 +392,14 @@ static zero_result arrived(zero_ctx *z, size_t section, struct base_error *error
                 error);
 }
 
+zero_result device_peers_quiet(const zero_ctx *z, struct base_error *error)
+{
+    const struct device_state *state = z->device->state;
+    if (!state->peers)
+        return ZERO_OK;
+    return told(z, coll_device_before(state->peers, state->last, z->device->own), error);
+}
+
 zero_result device_arrived(zero_ctx *z, zero_unit unit, struct base_error *error)
 {
     const struct device_state *state = z->device->state;
