@@ -107,7 +107,8 @@ static void wait_to_be_let_go(void *user)
     (void)user;
     for (int turn = 0; held && !held_in_vain; turn++) {
         usleep(100);
-        held_in_vain = turn > MOST_WAITS;
+        if (turn > MOST_WAITS)
+            held_in_vain = true;
     }
 }
 

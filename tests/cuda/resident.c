@@ -474,9 +474,8 @@ static void *let_go_late(void *argument)
     return NULL;
 }
 
-// Rank 0 takes what it is sent late, and looks at the second value of three. Rank 1 sends those
-// from one place, each when the one before has arrived.
-static bool write_behind_what_is_sent(struct place *place)
+// Of three values rank 0 looks at the second.
+static bool write_three(struct place *place)
 {
     static const float values[] = {1000, 2000, 3000};
     const struct toy *toy = &place->job->toy;
@@ -484,12 +483,6 @@ static bool write_behind_what_is_sent(struct place *place)
     const zero_param large = 6;
     const zero_unit unit = toy->tensors[large].unit;
     const uint64_t last = toy->tensors[large].numel - 1;
-    const bool holds = rank->rank == 0 && place->streams[0];
-    pthread_t thread;
-    TEAM_CHECK(job_train(place, 1));
-    TEAM_OK(rank, zero_barrier(rank->z));
-    TEAM_CHECK(!holds || (job_hold(coll_device_stream(rank->z->device->state->peers)) &&
-                          pthread_create(&thread, NULL, let_go_late, place) == 0));
     for (int i = 0; i < 3; i++) {
         TEAM_OK(rank, zero_param_write(rank->z, large, 0, last, 1, &values[i]));
         if (rank->rank > 0 || i != 1)
@@ -498,8 +491,23 @@ static bool write_behind_what_is_sent(struct place *place)
         TEAM_CHECK(job_queue_looks(place, unit, place->streams[1]));
         TEAM_OK(rank, zero_release(rank->z, unit, place->streams[1]));
     }
+    return true;
+}
+
+// Rank 0 takes late what it is sent. Rank 1 sends from one place, each value when the one before
+// has arrived.
+static bool write_behind_what_is_sent(struct place *place)
+{
+    struct team_rank *rank = place->rank;
+    const bool holds = rank->rank == 0 && place->streams[0];
+    pthread_t thread;
+    TEAM_CHECK(job_train(place, 1));
+    TEAM_OK(rank, zero_barrier(rank->z));
+    TEAM_CHECK(!holds || (job_hold(coll_device_stream(rank->z->device->state->peers)) &&
+                          pthread_create(&thread, NULL, let_go_late, place) == 0));
+    const bool wrote = write_three(place);
     TEAM_CHECK(!holds || pthread_join(thread, NULL) == 0);
-    return job_train(place, 1) && conclude(place);
+    return wrote && job_train(place, 1) && conclude(place);
 }
 
 static void nor_is_what_is_being_sent(void **state)

@@ -248,9 +248,11 @@ zero_result eng_bounce_visit(zero_ctx *z, const struct eng_part *part, enum eng_
     const struct visitor visitor = {visit, user, access, error};
     struct base_error inner = {0};
     zero_result r = device_tiles_settle(z, &inner);
-    // The working copy may still be read.
+    // The working copy may still be read, and sent.
     if (!r && writes(access))
         r = device_quiet(z, &inner);
+    if (!r && writes(access))
+        r = device_peers_quiet(z, &inner);
     if (!r)
         r = visit_all(z, part, &visitor, &inner);
     z->device->ops->stream_sync(z->device->own, &inner);

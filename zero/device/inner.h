@@ -258,8 +258,8 @@ void *device_table(size_t count, size_t size, struct base_error *error);
 /** Makes a table what a piece of the device's memory has, waits for it, and frees the table. */
 zero_result device_upload(const zero_ctx *z, enum device_piece piece, void *table, size_t bytes,
                           struct base_error *error);
-/** What the engine's own stream is given from now on begins after everything that was queued so far
- * and that reads working copies: by the program, and to send them to other ranks. */
+/** What the engine's own stream is given from now on begins after everything that the program has
+ * queued so far and that reads working copies. */
 zero_result device_quiet(const zero_ctx *z, struct base_error *error);
 /** Nothing of a sum is bad so far. No verdict is under way. */
 zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);

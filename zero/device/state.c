@@ -357,7 +357,7 @@ zero_result device_quiet(const zero_ctx *z, struct base_error *error)
     zero_result r = ZERO_OK;
     for (size_t u = 0; !r && u < z->layout.unit_count; u++)
         r = d->ops->event_wait(d->read[u], d->own, error);
-    return r ? r : device_peers_quiet(z, error);
+    return r;
 }
 
 zero_result device_copy(const zero_ctx *z, void *to, const void *from, size_t bytes,
