@@ -63,6 +63,12 @@ void job_write_metric(void *user)
     free(work);
 }
 
+void job_take_time(void *user)
+{
+    usleep(100000);
+    free(user);
+}
+
 // Adds a slice's weights up.
 static void look(void *user)
 {

@@ -81,6 +81,8 @@ bool job_holds_launches(const struct place *place);
 void job_let_go(const struct place *place, unsigned after_us);
 /** Whether a stream ends what it was given, whatever others wait for. */
 bool job_gets_on(void *stream);
+/** Work that takes 0.1 s. */
+void job_take_time(void *user);
 /** Work of a metric: a number for each micro-batch and step. */
 void job_write_metric(void *user);
 /** Adds the weights of a slice up; and those of a unit. */

@@ -11,7 +11,6 @@
 
 #include <zero/optimizer.h>
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -430,102 +429,6 @@ static void each_unit_is_there_when_it_is_updated(void **state)
     }
 }
 
-static void take_time(void *user)
-{
-    usleep(100000);
-    free(user);
-}
-
-// Rank 0 looks at a unit's weights late; meanwhile one is written that rank 1 owns.
-static bool write_behind_a_look(struct place *place)
-{
-    const struct toy *toy = &place->job->toy;
-    struct team_rank *rank = place->rank;
-    const float value = 1000;
-    const zero_param large = 6;
-    const zero_unit unit = toy->tensors[large].unit;
-    if (!job_train(place, 1))
-        return false;
-    TEAM_OK(rank, zero_gather(rank->z, unit, place->streams[1]));
-    if (rank->rank == 0 && place->streams[1] &&
-        !job_queue(place, place->streams[1], take_time, &(struct work){.toy = NULL}))
-        return false;
-    if (!job_queue_looks(place, unit, place->streams[1]))
-        return false;
-    TEAM_OK(rank, zero_release(rank->z, unit, place->streams[1]));
-    TEAM_OK(rank, zero_param_write(rank->z, large, 0, toy->tensors[large].numel - 1, 1, &value));
-    return job_train(place, 1) && conclude(place);
-}
-
-static void nor_overwritten_by_another_rank(void **state)
-{
-    (void)state;
-    for (int stage = 1; stage <= 3; stage++) {
-        struct job job = resident_of(2, stage);
-        job.act = write_behind_a_look;
-        job.toy.dtype = ZERO_BF16;
-        job_compare(2, &job);
-    }
-}
-
-static void *let_go_late(void *argument)
-{
-    job_let_go(argument, 200000);
-    return NULL;
-}
-
-// Of three values rank 0 looks at the second.
-static bool write_three(struct place *place)
-{
-    static const float values[] = {1000, 2000, 3000};
-    const struct toy *toy = &place->job->toy;
-    struct team_rank *rank = place->rank;
-    const zero_param large = 6;
-    const zero_unit unit = toy->tensors[large].unit;
-    const uint64_t last = toy->tensors[large].numel - 1;
-    for (int i = 0; i < 3; i++) {
-        TEAM_OK(rank, zero_param_write(rank->z, large, 0, last, 1, &values[i]));
-        if (rank->rank > 0 || i != 1)
-            continue;
-        TEAM_OK(rank, zero_gather(rank->z, unit, place->streams[1]));
-        TEAM_CHECK(job_queue_looks(place, unit, place->streams[1]));
-        TEAM_OK(rank, zero_release(rank->z, unit, place->streams[1]));
-    }
-    return true;
-}
-
-// Rank 0 takes late what it is sent. Rank 1 sends from one place, each value when the one before
-// has arrived.
-static bool write_behind_what_is_sent(struct place *place)
-{
-    struct team_rank *rank = place->rank;
-    const bool holds = rank->rank == 0 && place->streams[0];
-    pthread_t thread;
-    TEAM_CHECK(job_train(place, 1));
-    TEAM_OK(rank, zero_barrier(rank->z));
-    TEAM_CHECK(!holds || (job_hold(coll_device_stream(rank->z->device->state->peers)) &&
-                          pthread_create(&thread, NULL, let_go_late, place) == 0));
-    const bool wrote = write_three(place);
-    TEAM_CHECK(!holds || pthread_join(thread, NULL) == 0);
-    return wrote && job_train(place, 1) && conclude(place);
-}
-
-static void nor_is_what_is_being_sent(void **state)
-{
-    (void)state;
-    if (!job_gpu_each(2))
-        skip(); // by the host it would be waited for
-    for (int stage = 1; stage <= 2; stage++) {
-        struct job job = resident_of(2, stage);
-        job.moves = "nccl";
-        job.act = write_behind_what_is_sent;
-        job.toy.dtype = ZERO_BF16;
-        job.persist = ZERO_OFF;
-        job_shorten(&job, 2);
-        job_compare(2, &job);
-    }
-}
-
 // A metric comes later than all else of its step.
 static bool give_a_metric_late(struct place *place)
 {
@@ -533,7 +436,7 @@ static bool give_a_metric_late(struct place *place)
     struct team_rank *rank = place->rank;
     double mean;
     if (!job_train(place, 1) || !job_micro_batches(place) ||
-        !job_queue(place, place->streams[1], take_time, &(struct work){.toy = NULL}) ||
+        !job_queue(place, place->streams[1], job_take_time, &(struct work){.toy = NULL}) ||
         !job_queue(place, place->streams[1], job_write_metric, &value))
         return false;
     TEAM_OK(rank, zero_metric_from(rank->z, "late", place->metric + 1, place->streams[1]));
@@ -778,8 +681,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_step_waits_for_nothing),
         cmocka_unit_test(what_is_looked_at_is_not_updated),
         cmocka_unit_test(each_unit_is_there_when_it_is_updated),
-        cmocka_unit_test(nor_overwritten_by_another_rank),
-        cmocka_unit_test(nor_is_what_is_being_sent),
         cmocka_unit_test(steps_allocate_nothing),
     };
     const struct CMUnitTest others[] = {
