@@ -48,34 +48,28 @@ static void *stream_of(const struct place *place, zero_unit unit)
 
 /* ------------------------------------------------------------------ work */
 
-static void add_gradient(void *user)
+static void add_gradient(struct work *work)
 {
-    struct work *work = user;
     toy_add_gradient(work->toy, work->tensor, &work->micro, work->factor, work->weights,
                      work->gradient);
-    free(work);
 }
 
-void job_write_metric(void *user)
+void job_write_metric(struct work *work)
 {
-    struct work *work = user;
     *(float *)work->gradient = (float)(work->micro.index * 3 + work->micro.step);
-    free(work);
 }
 
-void job_take_time(void *user)
+void job_take_time(struct work *work)
 {
+    (void)work;
     usleep(100000);
-    free(user);
 }
 
 // Adds a slice's weights up.
-static void look(void *user)
+static void look(struct work *work)
 {
-    struct work *work = user;
     for (uint64_t k = 0; k < work->tensor->numel; k++)
         *work->sum += toy_element(toy_dtype(work->toy, work->tensor), work->weights, k);
-    free(work);
 }
 
 static size_t bytes_of(zero_dtype dtype, const struct work *work)
@@ -83,24 +77,55 @@ static size_t bytes_of(zero_dtype dtype, const struct work *work)
     return (size_t)work->tensor->numel * (dtype == ZERO_F32 ? 4 : 2);
 }
 
-bool job_queue(struct place *place, void *stream, void (*call)(void *user), const struct work *work)
+static size_t gradient_bytes(const struct work *work)
 {
-    struct work *own = malloc(sizeof *own);
-    TEAM_CHECK(own);
-    *own = *work;
+    return work->tensor ? bytes_of(toy_grad_dtype(work->toy, work->tensor), work) : sizeof(float);
+}
+
+static bool stage_in(struct place *place, void *stream, struct work *work)
+{
+    const void *weights = work->weights, *gradient = work->gradient;
+    const size_t bytes = weights ? bytes_of(toy_dtype(work->toy, work->tensor), work) : 0;
+    work->weights = staged_in(&place->staged, stream, weights, bytes);
+    work->gradient = staged_in(&place->staged, stream, gradient, gradient_bytes(work));
+    return (work->weights || !weights) && (work->gradient || !gradient);
+}
+
+struct batch {
+    work_fn call;
+    int count;
+    struct work works[JOB_WORKS];
+};
+
+static void call_and_free(void *user)
+{
+    struct batch *batch = user;
+    for (int i = 0; i < batch->count; i++)
+        batch->call(&batch->works[i]);
+    free(batch);
+}
+
+bool job_queue(struct place *place, void *stream, work_fn call, const struct work *works, int count)
+{
+    void *written[JOB_WORKS];
+    if (count == 0)
+        return true;
+    struct batch *batch = count <= JOB_WORKS ? malloc(sizeof *batch) : NULL;
+    TEAM_CHECK(batch);
+    *batch = (struct batch){.call = call, .count = count};
+    memcpy(batch->works, works, (size_t)count * sizeof *works);
     if (!stream) {
-        call(own);
+        call_and_free(batch);
         return true;
     }
-    const size_t weights = work->tensor ? bytes_of(toy_dtype(work->toy, work->tensor), work) : 0;
-    const size_t gradient =
-        work->tensor ? bytes_of(toy_grad_dtype(work->toy, work->tensor), work) : sizeof(float);
-    own->weights = staged_in(&place->staged, stream, work->weights, weights);
-    own->gradient = staged_in(&place->staged, stream, work->gradient, gradient);
-    TEAM_CHECK((own->weights || !work->weights) && (own->gradient || !work->gradient));
-    const void *written = own->gradient;
-    TEAM_CHECK(launch(stream, call, own) == CUDA_SUCCESS); // which frees it, perhaps at once
-    TEAM_CHECK(!written || staged_out(&place->staged, stream, work->gradient, written, gradient));
+    for (int i = 0; i < count; i++) {
+        TEAM_CHECK(stage_in(place, stream, &batch->works[i]));
+        written[i] = batch->works[i].gradient;
+    }
+    TEAM_CHECK(launch(stream, call_and_free, batch) == CUDA_SUCCESS); // frees it, perhaps at once
+    for (int i = 0; i < count; i++)
+        TEAM_CHECK(!written[i] || staged_out(&place->staged, stream, works[i].gradient, written[i],
+                                             gradient_bytes(&works[i])));
     return true;
 }
 
@@ -172,35 +197,37 @@ static double *next_look(struct place *place)
     return &place->job->sums[place->rank->rank][place->looks++];
 }
 
-static bool queue_look(struct place *place, zero_param p, int slice, void *stream, double *sum)
+static struct work look_at(const struct place *place, zero_param p, int slice, double *sum)
 {
     const struct toy *toy = &place->job->toy;
-    const struct work work = {
+    return (struct work){
         .toy = toy,
         .tensor = &toy->tensors[p],
         .weights = zero_param_ptr(place->rank->z, p, slice),
         .sum = sum,
     };
-    return job_queue(place, stream, look, &work);
 }
 
 bool job_queue_look(struct place *place, zero_param param, int slice, void *stream)
 {
     TEAM_CHECK(place->looks < JOB_LOOKS);
-    return queue_look(place, param, slice, stream, next_look(place));
+    const struct work work = look_at(place, param, slice, next_look(place));
+    return job_queue(place, stream, look, &work, 1);
 }
 
 bool job_queue_looks(struct place *place, zero_unit unit, void *stream)
 {
+    struct work works[JOB_WORKS];
+    int count = 0;
     const struct toy *toy = &place->job->toy;
-    TEAM_CHECK(place->looks < JOB_LOOKS);
+    TEAM_CHECK(place->looks < JOB_LOOKS && toy->tensor_count <= JOB_WORKS);
     double *sum = next_look(place);
     for (int p = 0; p < toy->tensor_count; p++) {
         const int slice = toy_slice_in(&toy->tensors[p], unit);
-        if (slice >= 0 && !queue_look(place, p, slice, stream, sum))
-            return false;
+        if (slice >= 0)
+            works[count++] = look_at(place, p, slice, sum);
     }
-    return true;
+    return job_queue(place, stream, look, works, count);
 }
 
 static bool poisons(const struct place *place, zero_unit unit, const zero_micro *micro)
@@ -213,6 +240,9 @@ bool job_queue_gradients(struct place *place, zero_unit unit, const zero_micro *
 {
     const struct toy *toy = &place->job->toy;
     zero_ctx *z = place->rank->z;
+    struct work works[JOB_WORKS];
+    int count = 0;
+    TEAM_CHECK(toy->tensor_count <= JOB_WORKS);
     TEAM_OK(place->rank,
             toy->raw ? zero_grad_open_raw(z, unit, stream) : zero_grad_open(z, unit, stream));
     for (int p = 0; p < toy->tensor_count; p++) {
@@ -225,10 +255,10 @@ bool job_queue_gradients(struct place *place, zero_unit unit, const zero_micro *
             .weights = slice < 0 ? NULL : zero_param_ptr(z, p, slice),
             .gradient = slice < 0 ? NULL : zero_grad_ptr(z, p, slice),
         };
-        if (work.gradient && !job_queue(place, stream, add_gradient, &work))
-            return false;
+        if (work.gradient)
+            works[count++] = work;
     }
-    return true;
+    return job_queue(place, stream, add_gradient, works, count);
 }
 
 static bool backward(struct place *place, zero_unit unit, const zero_micro *micro)
@@ -258,7 +288,7 @@ static bool give_metrics(struct place *place, const zero_micro *micro)
     static const char *const names[] = {"number", "other"};
     for (int m = 0; m < 2; m++) {
         const struct work work = {.micro = *micro, .gradient = place->metric + m};
-        if (!job_queue(place, place->streams[m], job_write_metric, &work))
+        if (!job_queue(place, place->streams[m], job_write_metric, &work, 1))
             return false;
         TEAM_OK(place->rank,
                 zero_metric_from(place->rank->z, names[m], place->metric + m, place->streams[m]));

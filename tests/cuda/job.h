@@ -56,7 +56,7 @@ extern struct temporary job_directory;
 int job_set_up(void **state);
 int job_tear_down(void **state);
 
-/** Work of a stream; at once where that is NULL. The function frees what it gets. */
+/** Work of a stream. */
 struct work {
     const struct toy *toy;
     const struct toy_tensor *tensor;
@@ -66,8 +66,14 @@ struct work {
     void *gradient; /**< without a tensor: a float */
     double *sum;
 };
-bool job_queue(struct place *place, void *stream, void (*call)(void *user),
-               const struct work *work);
+typedef void (*work_fn)(struct work *work);
+/** What is done for a unit at once: some of the test's tensors. */
+enum { JOB_WORKS = 16 };
+/** Queues a call for each of these, up to JOB_WORKS, which are copied; without a stream they are
+ * made at once. All are one call of the driver's, whose queues take far fewer of those than of
+ * anything else. */
+bool job_queue(struct place *place, void *stream, work_fn call, const struct work *works,
+               int count);
 /** Holds a stream; on the host, where streams are NULL, there is nothing to hold. */
 bool job_hold(void *stream);
 /** Holds a stream before the n-th launch of this kernel that the calling thread makes from here on,
@@ -82,9 +88,9 @@ void job_let_go(const struct place *place, unsigned after_us);
 /** Whether a stream ends what it was given, whatever others wait for. */
 bool job_gets_on(void *stream);
 /** Work that takes 0.1 s. */
-void job_take_time(void *user);
+void job_take_time(struct work *work);
 /** Work of a metric: a number for each micro-batch and step. */
-void job_write_metric(void *user);
+void job_write_metric(struct work *work);
 /** Adds the weights of a slice up; and those of a unit. */
 bool job_queue_look(struct place *place, zero_param param, int slice, void *stream);
 bool job_queue_looks(struct place *place, zero_unit unit, void *stream);

@@ -172,16 +172,14 @@ static void set(zero_dtype dtype, void *array, uint64_t k, float value)
 }
 
 // Adds small whole numbers, or writes them. bf16 holds every sum of them.
-static void add_numbers(void *user)
+static void add_numbers(struct work *work)
 {
-    struct work *work = user;
     const zero_dtype dtype = toy_grad_dtype(work->toy, work->tensor);
     for (uint64_t k = 0; k < work->tensor->numel; k++) {
         const uint64_t number = (k * 5 + work->micro.index * 2 + work->micro.step) % 13;
         const float before = work->toy->raw ? 0 : toy_element(dtype, work->gradient, k);
         set(dtype, work->gradient, k, before + work->factor * ((float)number - 6));
     }
-    free(work);
 }
 
 static bool add_large(struct place *place);
@@ -199,6 +197,9 @@ static bool give_numbers(struct place *place, zero_unit unit, const zero_micro *
     const struct toy *toy = &place->job->toy;
     struct team_rank *rank = place->rank;
     void *stream = place->streams[(unit + (int)micro->index / rank->world + place->steps) % 2];
+    struct work works[JOB_WORKS];
+    int count = 0;
+    TEAM_CHECK(toy->tensor_count <= JOB_WORKS);
     TEAM_OK(rank, toy->raw ? zero_grad_open_raw(rank->z, unit, stream)
                            : zero_grad_open(rank->z, unit, stream));
     for (int p = 0; p < toy->tensor_count; p++) {
@@ -210,9 +211,11 @@ static bool give_numbers(struct place *place, zero_unit unit, const zero_micro *
             .factor = factor_of(place, unit, micro),
             .gradient = slice < 0 ? NULL : zero_grad_ptr(rank->z, p, slice),
         };
-        if (work.gradient && !job_queue(place, stream, add_numbers, &work))
-            return false;
+        if (work.gradient)
+            works[count++] = work;
     }
+    if (!job_queue(place, stream, add_numbers, works, count))
+        return false;
     TEAM_OK(rank, zero_grad_done(rank->z, unit, stream));
     return true;
 }

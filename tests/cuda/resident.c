@@ -436,8 +436,8 @@ static bool give_a_metric_late(struct place *place)
     struct team_rank *rank = place->rank;
     double mean;
     if (!job_train(place, 1) || !job_micro_batches(place) ||
-        !job_queue(place, place->streams[1], job_take_time, &(struct work){.toy = NULL}) ||
-        !job_queue(place, place->streams[1], job_write_metric, &value))
+        !job_queue(place, place->streams[1], job_take_time, &(struct work){.toy = NULL}, 1) ||
+        !job_queue(place, place->streams[1], job_write_metric, &value, 1))
         return false;
     TEAM_OK(rank, zero_metric_from(rank->z, "late", place->metric + 1, place->streams[1]));
     TEAM_OK(rank, toy_update_on(rank, &place->job->toy, place->streams[0]));

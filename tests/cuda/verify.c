@@ -141,15 +141,13 @@ static enum fault fault;
 static char said[2][MOST_WORDS]; // by rank 0, on the host and there
 
 /** Writes numbers, and another one at an element. */
-static void write_numbers(void *user)
+static void write_numbers(struct work *work)
 {
-    struct work *work = user;
     float *gradient = work->gradient;
     for (uint64_t k = 0; k < work->tensor->numel; k++)
         gradient[k] = (float)(work->micro.index + 1) * 0x1p-8f;
     if (work->factor != 0)
         gradient[wrong.element % work->tensor->numel] += work->factor;
-    free(work);
 }
 
 /** How large the fault is in the gradient of a slice. */
@@ -169,8 +167,11 @@ static bool write_wrongly(struct place *place, const zero_micro *micro, int loca
 {
     struct team_rank *rank = place->rank;
     const struct toy *toy = &place->job->toy;
+    TEAM_CHECK(toy->tensor_count <= JOB_WORKS);
     for (zero_unit unit = toy->unit_count - 1; unit >= 0; unit--) {
         void *stream = place->streams[(unit + local) % 2];
+        struct work works[JOB_WORKS];
+        int count = 0;
         TEAM_OK(rank, zero_grad_open_raw(rank->z, unit, stream));
         for (int p = 0; p < toy->tensor_count; p++) {
             const int slice = toy_slice_in(&toy->tensors[p], unit);
@@ -181,9 +182,11 @@ static bool write_wrongly(struct place *place, const zero_micro *micro, int loca
                 .factor = fault_of(place, p, slice, local, before),
                 .gradient = slice < 0 ? NULL : zero_grad_ptr(rank->z, p, slice),
             };
-            if (work.gradient && !job_queue(place, stream, write_numbers, &work))
-                return false;
+            if (work.gradient)
+                works[count++] = work;
         }
+        if (!job_queue(place, stream, write_numbers, works, count))
+            return false;
         TEAM_OK(rank, zero_grad_done(rank->z, unit, stream));
     }
     return true;

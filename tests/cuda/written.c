@@ -35,7 +35,7 @@ static bool write_behind_a_look(struct place *place)
         return false;
     TEAM_OK(rank, zero_gather(rank->z, unit, place->streams[1]));
     if (rank->rank == 0 && place->streams[1] &&
-        !job_queue(place, place->streams[1], job_take_time, &(struct work){.toy = NULL}))
+        !job_queue(place, place->streams[1], job_take_time, &(struct work){.toy = NULL}, 1))
         return false;
     if (!job_queue_looks(place, unit, place->streams[1]))
         return false;
