@@ -494,11 +494,11 @@ typedef struct zero_step_result {
  * waits for this step's, and for the tiles that pass through the GPU. ZERO_E_NONFINITE then comes
  * from a later call, of the second step after it at the latest or the first call between steps; no
  * step that was queued meanwhile has changed anything. The calls between steps wait for all that is
- * queued, and any call for the driver, where a stream has about a thousand works to do. Within a
- * step calls wait for the GPU where bytes pass through the host: with device_transport=host
- * whatever moves some to other ranks; with offload_update=host zero_grad_done(), for the gradient
- * handed over before, and zero_step(), for the last one: with reduction=native in the last
- * micro-batch only, for what leaves the GPU then.
+ * queued, and any call for the driver, where a stream has about a thousand copies and kernels to
+ * do, or some fifty functions of the host behind such. Within a step calls wait for the GPU where
+ * bytes pass through the host: with device_transport=host whatever moves some to other ranks; with
+ * offload_update=host zero_grad_done(), for the gradient handed over before, and zero_step(), for
+ * the last one: with reduction=native in the last micro-batch only, for what leaves the GPU then.
  *
  * ZERO_E_STATE: a unit is gathered, a gradient open, a micro-batch, gradient or metric is missing,
  * or an evaluation is under way (nothing changed). ZERO_E_INVALID: args out of range (nothing

@@ -176,6 +176,7 @@ static void *serve(void *argument)
             wake_streams(work.event);
         }
         stream->done++;
+        stream->calls -= work.behind;
         if (driver.waiting > 0)
             pthread_cond_broadcast(&driver.changed);
     }
@@ -215,6 +216,26 @@ void driver_count_modules(unsigned change)
     pthread_mutex_unlock(&driver.mutex);
 }
 
+// NVIDIA's takes any number of records and waits, and of calls that have nothing between them.
+static bool has_room(const struct stream *stream, const struct work *work)
+{
+    return stream->given - stream->done < MOST_WORK &&
+           (!work->behind || stream->calls < MOST_CALLS);
+}
+
+// With the mutex held.
+static void put(struct stream *stream, struct work work)
+{
+    work.behind = work.kind == CALL && stream->worked;
+    while (!has_room(stream, &work))
+        wait_for_change();
+    stream->work[stream->given++ % MOST_WORK] = work;
+    stream->calls += work.behind;
+    if (work.kind != RECORD && work.kind != WAIT)
+        stream->worked = work.kind != CALL;
+    pthread_cond_signal(&stream->more);
+}
+
 CUresult driver_give(const char *function, CUstream handle, const struct work *work)
 {
     struct stream *stream = (struct stream *)(void *)handle;
@@ -224,10 +245,7 @@ CUresult driver_give(const char *function, CUstream handle, const struct work *w
     if (status != CUDA_SUCCESS)
         return status;
     pthread_mutex_lock(&driver.mutex);
-    while (stream->given - stream->done == MOST_WORK)
-        wait_for_change();
-    stream->work[stream->given++ % MOST_WORK] = *work;
-    pthread_cond_signal(&stream->more);
+    put(stream, *work);
     pthread_mutex_unlock(&driver.mutex);
     return CUDA_SUCCESS;
 }

@@ -18,6 +18,7 @@
 enum {
     MOST_STREAMS = 64,
     MOST_WORK = 1024,
+    MOST_CALLS = 56, // of functions of the host that come behind other work, as NVIDIA's on an H200
     MOST_MEMORIES = 256,
     MOST_PINNED = 256,
     MOST_RECORDS = 64, // of an event that are under way
@@ -40,6 +41,7 @@ struct work {
     const void *from;
     size_t bytes;
     int value;
+    bool behind; // other work, a call: counted
     const struct on_host_kernel *kernel;
     size_t blocks;
     void *argument; // this work's own
@@ -55,6 +57,8 @@ struct stream {
     pthread_t thread;
     pthread_cond_t more;  // there is, or what it waits for has come
     unsigned given, done; // done: begins when it is over
+    unsigned calls;       // behind other work that are not done
+    bool worked;          // since the last call that was given
     struct work work[MOST_WORK];
 };
 
