@@ -95,7 +95,7 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
     {"io", ENG_KEY_CHOICE, FIELD(io), .max = 2, .choices = engines,
      .doc = "how files of state are read and written"},
     {"tile_bytes", ENG_KEY_BYTES, FIELD(tile_bytes), .min = 65536, .max = INT64_C(1) << 32,
-     .fallback = INT64_C(1) << 20, .doc = "bytes of state that are moved together"},
+     .fallback = INT64_C(2) << 20, .doc = "bytes of state that are moved together"},
     {"host_bytes", ENG_KEY_BYTES, FIELD(host_bytes), .min = 65536, .max = INT64_C(1) << 50,
      .fallback = 0, .doc = "memory of a rank for state on its way"},
     {"recovery", ENG_KEY_CHOICE, FIELD(recovery), .max = 1, .choices = recoveries,

@@ -136,9 +136,10 @@ typedef struct zero_config {
     const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank */
     const char *io;                /**< nvme: "uring" (default), "threads", "sync" */
     int64_t tile_bytes; /**< nvme, and offload_update "device" or "auto": what is read, updated and
-                           written together; default 1 MiB */
+                           written together; default 2 MiB */
     int64_t host_bytes; /**< nvme: memory of a rank for tiles, and for parameters and sums on their
-                             way; default: that of 32 tiles, of those that are being
+                             way; default: that of 16 tiles, of smaller ones of as
+                             many as have 32 MiB or of 32, of those that are being
                              compressed, and what the others take */
     const char *recovery;       /**< nvme: "on" (default), "durable" */
     const char *offload_params; /**< working copies: "host" (default), or "nvme": with

@@ -99,9 +99,9 @@ static const struct spec specs[] = {
     {"io", "uring|threads|sync", TEXT, AT(io), 0, 0, NULL,
      "how they are read and written (default uring)"},
     {"tile", "SIZE", BYTES, AT(tile_bytes), 0, 0, NULL,
-     "what is read, updated and written together, as 12MiB (default 1MiB)"},
+     "what is read, updated and written together, as 12MiB (default 2MiB)"},
     {"host-bytes", "SIZE", BYTES, AT(host_bytes), 0, 0, NULL,
-     "memory of a rank for tiles (default: that of 12, and of those being compressed)"},
+     "memory of a rank for tiles (default: that of 16, and of those being compressed)"},
     {"compress", "auto|on|off", TEXT, AT(compress), 0, 0, NULL,
      "whether tiles are written compressed (default auto: if the first steps are faster with it)"},
 };

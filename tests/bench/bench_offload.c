@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 // A tile is w, m and v of as many elements as a job's has, and so many are in memory.
-enum { ELEMENTS = 85 * ENG_GRANULE, FIELDS = 3, TILES = 768, BUFFERS = ENG_TILES_IN_MEMORY };
+enum { ELEMENTS = 170 * ENG_GRANULE, FIELDS = 3, TILES = 384, BUFFERS = ENG_TILES_IN_MEMORY };
 enum { TILE_BYTES = ELEMENTS * FIELDS * 4 };
 
 // Tiles of the file in place: records, and both places of each tile.
@@ -31,7 +31,7 @@ enum { PLACES = 1 + 2 * TILES };
 // Raw I/O moves as much, but whole blocks of each size; and through as much memory, or what it
 // moves would not come from there: of the same 4 MiB again and again some disks' hosts copy a tenth
 // more.
-enum { LEAST_BLOCK = 256 << 10, NEAR_TILE = 1 << 20, LARGEST_BLOCK = 4 << 20 };
+enum { LEAST_BLOCK = 256 << 10, NEAR_TILE = ENG_TRANSFER_BYTES, LARGEST_BLOCK = 4 << 20 };
 enum { RAW_WRITES = TILES * TILE_BYTES / LARGEST_BLOCK * LARGEST_BLOCK };
 enum { RAW_READS = (TILES - BUFFERS) * TILE_BYTES / LARGEST_BLOCK * LARGEST_BLOCK };
 enum { RAW_MEMORY = BUFFERS * NEAR_TILE };
@@ -426,6 +426,7 @@ static void open_stream(struct state *state, size_t count, const struct off_code
     struct base_error error = {.result = ZERO_OK};
     const struct off_stream_config stream = {
         .engine = &off_engine_uring,
+        .transfer_bytes = ENG_TRANSFER_BYTES,
         .credits = {ENG_TILES_UNDER_WAY, ENG_TILES_UNDER_WAY},
         .slots = state->slots,
         .tiles = count,
@@ -645,7 +646,7 @@ static void measure_blocks(struct work *work)
         return;
     work->block = find_best(work, NEAR_TILE, NEAR_TILE, true);
     const struct bench_result result =
-        row(work, "raw I/O, blocks of 1 MiB", "raw, any", block_mix, best_mix, 0);
+        row(work, "raw I/O, blocks of 2 MiB", "raw, any", block_mix, best_mix, 0);
     work->block_share = result.ratio < 1 ? result.ratio : 1;
 }
 

@@ -296,12 +296,29 @@ static void what_has_nothing_is_in_no_strip(void **state)
     eng_model_free(&model);
 }
 
+static void as_many_bytes_are_in_memory(void **state)
+{
+    static const struct {
+        size_t tile_bytes, in_memory;
+        unsigned under_way;
+    } expected[] = {
+        {65536, 32, 8},         {1 << 20, 32, 8}, {(1 << 20) + 1, 31, 7}, {3 << 19, 21, 5},
+        {(2 << 20) - 1, 16, 4}, {2 << 20, 16, 4}, {12 << 20, 16, 4},      {(size_t)1 << 32, 16, 4},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        assert_int_equal(eng_tiles_in_memory(expected[i].tile_bytes), expected[i].in_memory);
+        assert_int_equal(eng_transfers_under_way(expected[i].tile_bytes), expected[i].under_way);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_piece_is_in_one_strip),
         cmocka_unit_test(tiles_may_be_small_without_strips_being_so),
         cmocka_unit_test(what_has_nothing_is_in_no_strip),
+        cmocka_unit_test(as_many_bytes_are_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

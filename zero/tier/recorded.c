@@ -18,7 +18,7 @@
 
 /** So many tiles are on their way at most, and of large ones so many bytes: half of what steps read
  * at a time, which come first. */
-enum { MOST_AHEAD = ENG_TILES_UNDER_WAY / 2, AHEAD_BYTES = 4 << 20 };
+enum { MOST_AHEAD = 4, AHEAD_BYTES = 4 << 20 };
 
 /** What the fields of a block have in tiles, with two moments: they are read in turn, and blocks
  * begin anywhere in tiles. Where it is more tiles some are read again. */

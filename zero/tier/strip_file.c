@@ -6,9 +6,14 @@
 
 #include <assert.h>
 
-// Beside the tiles' own queue, which keeps the disk busy, as many credits as that has do for each
-// of these; one that goes in one direction alone has those of both.
-enum { LEAST_BUFFERS = 2, HELPERS = 1, CREDITS = ENG_TILES_UNDER_WAY };
+// Beside the tiles' own queue, which keeps the disk busy, as many bytes as that has under way do
+// for each of these, of transfers of the usual size; one that goes in one direction alone has the
+// credits of both.
+enum {
+    LEAST_BUFFERS = 2,
+    HELPERS = 1,
+    CREDITS = ENG_TILES_UNDER_WAY * ENG_TRANSFER_BYTES / OFF_USUAL_TRANSFER,
+};
 
 static size_t at_once(size_t wanted, const struct eng_strips *strips)
 {

@@ -39,11 +39,13 @@ zero_result eng_tier_cut(const zero_ctx *z, const struct eng_placement *placemen
 static struct off_stream_config stream_of(const struct eng_config *config,
                                           const struct eng_tiles *tiles, size_t buffers)
 {
+    const unsigned transfers = eng_transfers_under_way((size_t)config->tile_bytes);
     return (struct off_stream_config){
         .engine = off_engine_find(config->io),
         .tiles = tiles->count,
         .buffers = buffers,
-        .credits = {ENG_TILES_UNDER_WAY, ENG_TILES_UNDER_WAY},
+        .transfer_bytes = ENG_TRANSFER_BYTES,
+        .credits = {transfers, transfers},
         .timeout_s = config->timeout_s,
         .helpers = eng_compression_helpers(config),
         .codec = &eng_tile_codec,
@@ -65,7 +67,7 @@ static size_t buffers_of(const struct eng_config *config, const struct eng_tiles
                          size_t beside)
 {
     const size_t given = (size_t)config->host_bytes;
-    size_t count = given > 0 ? LEAST_BUFFERS : ENG_TILES_IN_MEMORY;
+    size_t count = given > 0 ? LEAST_BUFFERS : eng_tiles_in_memory((size_t)config->tile_bytes);
     while (given > 0 && count < tiles->count &&
            beside + memory_of(config, tiles, count + 1) <= given)
         count++;

@@ -4,6 +4,25 @@
 
 #include <string.h>
 
+/** Of small tiles. */
+enum { MOST_IN_MEMORY = 32, MOST_UNDER_WAY = 8 };
+
+static size_t as_many(size_t usual, size_t most, size_t tile_bytes)
+{
+    const size_t fit = usual * ENG_TRANSFER_BYTES / tile_bytes;
+    return fit < usual ? usual : fit < most ? fit : most;
+}
+
+size_t eng_tiles_in_memory(size_t tile_bytes)
+{
+    return as_many(ENG_TILES_IN_MEMORY, MOST_IN_MEMORY, tile_bytes);
+}
+
+unsigned eng_transfers_under_way(size_t tile_bytes)
+{
+    return (unsigned)as_many(ENG_TILES_UNDER_WAY, MOST_UNDER_WAY, tile_bytes);
+}
+
 /** Where the next piece goes; without tables pieces and tiles are only counted. */
 struct cutter {
     struct eng_tiles *tiles;
