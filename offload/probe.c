@@ -12,16 +12,14 @@ enum { MOST_TRANSFERS = 32 };
 
 static const size_t usual_bytes = (size_t)256 << 20;
 
-// What is tried: sizes and how many at a time. The first is good on most disks, and smaller
-// transfers are done sooner: another one has to be faster by more than two measurements differ.
+// What is tried: sizes and how many at a time. The first is what tiles of state are moved with, and
+// good on most disks: another one has to be faster by more than two measurements differ.
 static const struct candidate {
     size_t transfer_bytes;
     unsigned credits; // of either direction
 } candidates[] = {
-    {(size_t)1 << 20, 8},
-    {(size_t)1 << 20, 4},
-    {(size_t)1 << 20, 16},
-    {(size_t)4 << 20, 4},
+    {(size_t)2 << 20, 4},  {(size_t)1 << 20, 8}, {(size_t)1 << 20, 4},
+    {(size_t)1 << 20, 16}, {(size_t)4 << 20, 4},
 };
 
 static const double clearly = 1.05;

@@ -252,7 +252,8 @@ void device_board_state(struct coll_device *device, enum device_state state);
 /** Shows how many operations it has finished. */
 void device_board_finish(struct coll_device *device, uint64_t finished);
 
-/** Shows a call, which is the next one. */
+/** Shows a call, which is the next one. Mutex held: other hosts would see half of it if the board
+ * were shown meanwhile. */
 void device_board_call(struct coll_device *device, const struct coll_signature *signature,
                        uint64_t sequence);
 

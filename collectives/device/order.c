@@ -169,7 +169,6 @@ zero_result device_begin(struct coll_device *device, const struct coll_signature
     if (!result)
         result = coll_failed(device->host);
     if (!result) {
-        // The watcher shows the board, too, but never a part of a call.
         pthread_mutex_lock(&device->mutex);
         device_board_call(device, signature, sequence);
         pthread_mutex_unlock(&device->mutex);

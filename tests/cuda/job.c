@@ -220,7 +220,7 @@ bool job_queue_looks(struct place *place, zero_unit unit, void *stream)
     struct work works[JOB_WORKS];
     int count = 0;
     const struct toy *toy = &place->job->toy;
-    TEAM_CHECK(place->looks < JOB_LOOKS && toy->tensor_count <= JOB_WORKS);
+    TEAM_CHECK(place->looks < JOB_LOOKS);
     double *sum = next_look(place);
     for (int p = 0; p < toy->tensor_count; p++) {
         const int slice = toy_slice_in(&toy->tensors[p], unit);
@@ -242,7 +242,6 @@ bool job_queue_gradients(struct place *place, zero_unit unit, const zero_micro *
     zero_ctx *z = place->rank->z;
     struct work works[JOB_WORKS];
     int count = 0;
-    TEAM_CHECK(toy->tensor_count <= JOB_WORKS);
     TEAM_OK(place->rank,
             toy->raw ? zero_grad_open_raw(z, unit, stream) : zero_grad_open(z, unit, stream));
     for (int p = 0; p < toy->tensor_count; p++) {
@@ -407,6 +406,7 @@ static bool evaluate(struct place *place)
 
 static bool open_job(struct team_rank *rank, const struct job *job)
 {
+    TEAM_CHECK(job->toy.tensor_count <= JOB_WORKS);
     rank->config.stage = job->stage;
     rank->config.gather = job->gather;
     rank->config.persist_numel = job->persist;

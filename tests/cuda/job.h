@@ -67,7 +67,7 @@ struct work {
     double *sum;
 };
 typedef void (*work_fn)(struct work *work);
-/** What is done for a unit at once: some of the test's tensors. */
+/** What is done for a unit at once: as many as a job has tensors at most. */
 enum { JOB_WORKS = 16 };
 /** Queues a call for each of these, up to JOB_WORKS, which are copied; without a stream they are
  * made at once. All are one call of the driver's, whose queues take far fewer of those than of
