@@ -650,13 +650,13 @@ static void measure_blocks(struct work *work)
     work->block_share = result.ratio < 1 ? result.ratio : 1;
 }
 
-// Beside rows a and g: raw I/O that moves the same few blocks of memory, and no data that is not in
-// caches.
+// Rows a and g once more: over raw I/O that moves the same few blocks of memory, and writes no data
+// that is not in caches.
 static void run_over_again(struct work *work, const struct state *state, const char *name,
-                           bench_fn ours)
+                           bench_fn ours, double target)
 {
     find_best_at_tiles(work, state, 0, &work->again);
-    row(work, name, "raw, again", ours, again_mix, 0);
+    row(work, name, "raw, again", ours, again_mix, target);
 }
 
 // Row a: what the disk gives, with blocks of any size. At the places of tiles they can only be as
@@ -669,7 +669,7 @@ static void run_over_raw(struct work *work)
     printf("  over raw I/O of any block size: %.3f, target 0.95\n",
            result.ratio * work->block_share);
     work->best_rate = result.reference_rate / work->block_share;
-    run_over_again(work, &work->state, "swap stream, no update", two_passes);
+    run_over_again(work, &work->state, "swap stream, no update", two_passes, 0.95);
 }
 
 // Row d: what others do. In a file of its own, too.
@@ -718,7 +718,7 @@ static void run_encoded(struct work *work)
            "%.3f\n",
            result.ratio * work->block_share, work->encoded.share, 1 / work->encoded.share);
     work->best_rate = result.reference_rate / work->block_share;
-    run_over_again(work, &work->encoded, "swap stream, encoded", two_encoded);
+    run_over_again(work, &work->encoded, "swap stream, encoded", two_encoded, 1.05);
     if (work->usual) {
         result = row(work, "swap stream, encoded", work->usual_name, two_encoded, work->usual, 1.7);
         print_possible(work, work->encoded.share, work->usual_name, result.reference_rate);
