@@ -12,13 +12,13 @@ enum { MOST_TRANSFERS = 32 };
 
 static const size_t usual_bytes = (size_t)256 << 20;
 
-// What is tried: sizes and how many at a time. The first is what tiles of state are moved with, and
-// good on most disks: another one has to be faster by more than two measurements differ.
+// What is tried: sizes and how many at a time. The first is close to what tiles of state are moved
+// with, and good on most disks: another one has to be faster by more than two measurements differ.
 static const struct candidate {
     size_t transfer_bytes;
     unsigned credits; // of either direction
 } candidates[] = {
-    {(size_t)2 << 20, 4},  {(size_t)1 << 20, 8}, {(size_t)1 << 20, 4},
+    {(size_t)2 << 20, 8},  {(size_t)1 << 20, 8}, {(size_t)1 << 20, 4},
     {(size_t)1 << 20, 16}, {(size_t)4 << 20, 4},
 };
 

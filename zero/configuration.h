@@ -138,9 +138,10 @@ typedef struct zero_config {
     int64_t tile_bytes; /**< nvme, and offload_update "device" or "auto": what is read, updated and
                            written together; default 2 MiB */
     int64_t host_bytes; /**< nvme: memory of a rank for tiles, and for parameters and sums on their
-                             way; default: that of 16 tiles, of smaller ones of as
-                             many as have 32 MiB or of 32, of those that are being
-                             compressed, and what the others take */
+                             way; default: that of 48 tiles, of smaller ones of 32,
+                             of larger ones of as many as have 96 MiB or of 16, of
+                             those that are being compressed, and what the others
+                             take */
     const char *recovery;       /**< nvme: "on" (default), "durable" */
     const char *offload_params; /**< working copies: "host" (default), or "nvme": with
                                      offload_optimizer "nvme" and no shared gather. What does not

@@ -8,7 +8,7 @@
 set -eu
 zero_run="$1" gpt2="$2" data="$3"
 case "${4:-xl}" in
-xl) shape="--heads 25 --width 1600 --vocab 50257 --context 64" limit=6144 layer=2048 tile=1MiB ;;
+xl) shape="--heads 25 --width 1600 --vocab 50257 --context 64" limit=6144 layer=2048 tile=2MiB ;;
 small) shape="--heads 4 --width 128 --context 32" limit=256 layer=256 tile=256KiB ;;
 *) echo "usage: xl.sh <zero-run> <gpt2> <data> [small]" >&2 && exit 2 ;;
 esac

@@ -302,8 +302,8 @@ static void as_many_bytes_are_in_memory(void **state)
         size_t tile_bytes, in_memory;
         unsigned under_way;
     } expected[] = {
-        {65536, 32, 8},         {1 << 20, 32, 8}, {(1 << 20) + 1, 31, 7}, {3 << 19, 21, 5},
-        {(2 << 20) - 1, 16, 4}, {2 << 20, 16, 4}, {12 << 20, 16, 4},      {(size_t)1 << 32, 16, 4},
+        {65536, 32, 8},    {1 << 20, 32, 8},  {(2 << 20) - 1, 32, 8}, {2 << 20, 48, 12},
+        {3 << 20, 32, 12}, {6 << 20, 16, 12}, {12 << 20, 16, 12},     {(size_t)1 << 32, 16, 12},
     };
     (void)state;
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {

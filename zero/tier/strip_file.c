@@ -6,13 +6,12 @@
 
 #include <assert.h>
 
-// Beside the tiles' own queue, which keeps the disk busy, as many bytes as that has under way do
-// for each of these, of transfers of the usual size; one that goes in one direction alone has the
-// credits of both.
+// Beside the tiles' own queue, which keeps the disk busy, 8 MiB under way do for each of these, of
+// transfers of the usual size; one that goes in one direction alone has the credits of both.
 enum {
     LEAST_BUFFERS = 2,
     HELPERS = 1,
-    CREDITS = ENG_TILES_UNDER_WAY * ENG_TRANSFER_BYTES / OFF_USUAL_TRANSFER,
+    CREDITS = 8,
 };
 
 static size_t at_once(size_t wanted, const struct eng_strips *strips)

@@ -4,23 +4,20 @@
 
 #include <string.h>
 
-/** Of small tiles. */
-enum { MOST_IN_MEMORY = 32, MOST_UNDER_WAY = 8 };
-
-static size_t as_many(size_t usual, size_t most, size_t tile_bytes)
-{
-    const size_t fit = usual * ENG_TRANSFER_BYTES / tile_bytes;
-    return fit < usual ? usual : fit < most ? fit : most;
-}
+/** Of tiles that are smaller than those of the default size, and of larger ones at least. */
+enum { SMALL_IN_MEMORY = 32, SMALL_UNDER_WAY = 8, LARGE_IN_MEMORY = 16 };
 
 size_t eng_tiles_in_memory(size_t tile_bytes)
 {
-    return as_many(ENG_TILES_IN_MEMORY, MOST_IN_MEMORY, tile_bytes);
+    const size_t fit = (size_t)ENG_TILES_IN_MEMORY * ENG_TRANSFER_BYTES / tile_bytes;
+    if (tile_bytes < ENG_TRANSFER_BYTES)
+        return SMALL_IN_MEMORY;
+    return fit > LARGE_IN_MEMORY ? fit : LARGE_IN_MEMORY;
 }
 
 unsigned eng_transfers_under_way(size_t tile_bytes)
 {
-    return (unsigned)as_many(ENG_TILES_UNDER_WAY, MOST_UNDER_WAY, tile_bytes);
+    return tile_bytes < ENG_TRANSFER_BYTES ? SMALL_UNDER_WAY : ENG_TILES_UNDER_WAY;
 }
 
 /** Where the next piece goes; without tables pieces and tiles are only counted. */
