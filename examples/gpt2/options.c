@@ -101,7 +101,7 @@ static const struct spec specs[] = {
     {"tile", "SIZE", BYTES, AT(tile_bytes), 0, 0, NULL,
      "what is read, updated and written together, as 12MiB (default 2MiB)"},
     {"host-bytes", "SIZE", BYTES, AT(host_bytes), 0, 0, NULL,
-     "memory of a rank for tiles (default: that of 16, and of those being compressed)"},
+     "memory of a rank for tiles (default: that of 48, and of those being compressed)"},
     {"compress", "auto|on|off", TEXT, AT(compress), 0, 0, NULL,
      "whether tiles are written compressed (default auto: if the first steps are faster with it)"},
 };

@@ -16,7 +16,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/** So many tiles are on their way at most, and of large ones so many bytes: half of what steps read
+/** So many tiles are on their way at most, and of large ones so many bytes: less than what steps read
  * at a time, which come first. */
 enum { MOST_AHEAD = 4, AHEAD_BYTES = 4 << 20 };
 
