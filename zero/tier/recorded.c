@@ -16,8 +16,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/** So many tiles are on their way at most, and of large ones so many bytes: less than what steps read
- * at a time, which come first. */
+/** So many tiles are on their way at most, and of large ones so many bytes: less than what steps
+ * read at a time, which come first. */
 enum { MOST_AHEAD = 4, AHEAD_BYTES = 4 << 20 };
 
 /** What the fields of a block have in tiles, with two moments: they are read in turn, and blocks
