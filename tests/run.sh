@@ -11,8 +11,8 @@ build() { # build <preset>
     cmake --build --preset "$1" -j "$jobs"
 }
 
-run() { # run <preset>: more than the processors' number, because ranks wait for one another
-    ctest --preset "$1" -j "$((3 * jobs))"
+run() { # run <preset> <tests a processor>: several, because ranks wait for one another
+    ctest --preset "$1" -j "$(($2 * jobs))"
 }
 
 step_setup() {
@@ -26,10 +26,11 @@ step_format() {
     tests/abi/lengths.sh .
 }
 
-# Optimised, by gcc, with -Werror, and every test but the slow ones.
+# Optimised, by gcc, with -Werror, and every test but the slow ones. It takes more tests at a time
+# than sanitizers do, which leave less of a processor idle.
 step_ci() {
     build ci
-    run ci
+    run ci 5
 }
 
 # Of a function's paths the analyzer walks a fifth of what it would by itself: the last ones take most
@@ -45,14 +46,14 @@ step_tidy() {
 # By clang, with -Werror: its warnings are others than gcc's, and its numbers have to be the same.
 step_asan_ubsan() {
     build asan-ubsan
-    run asan-ubsan
+    run asan-ubsan 3
 }
 
 # Ranks that are threads: the tests with the label `threads`. By clang: gcc 12's runtime takes twice
 # the time.
 step_tsan() {
     build tsan
-    run tsan
+    run tsan 3
 }
 
 for step in ${@:-$all}; do
