@@ -6,12 +6,12 @@
 
 #include <assert.h>
 
-// Beside the tiles' own queue, which keeps the disk busy, 8 MiB under way do for each of these, of
-// transfers of the usual size; one that goes in one direction alone has the credits of both.
+// Beside the tiles' own queue, which keeps the disk busy, 8 MiB under way do for each of these; one
+// that goes in one direction alone has the credits of both.
 enum {
     LEAST_BUFFERS = 2,
     HELPERS = 1,
-    CREDITS = 8,
+    CREDITS = (8 << 20) / OFF_USUAL_TRANSFER,
 };
 
 static size_t at_once(size_t wanted, const struct eng_strips *strips)
