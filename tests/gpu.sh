@@ -7,11 +7,11 @@
 #     ./tests/gpu.sh build                                what each of the others begins with
 #     ./tests/gpu.sh tests [NAME...]                      tests, by their names
 #     ./tests/gpu.sh sanitizers [TOOL...] [NAME...]       memcheck, racecheck, initcheck
-#     ./tests/gpu.sh benchmarks [device|announced|share|attention|largest|gpt2...]
+#     ./tests/gpu.sh benchmarks [device|announced|share|attention|largest|gpt2|kernels...]
 #
-# A program has GPU_LIMIT_S seconds (540) of its own under a sanitizer, and as a benchmark. With
-# GPU_SECONDS everything, the build too, ends after so many, or up to 10 later; what had no time for
-# it has failed.
+# A program has GPU_LIMIT_S seconds (540) of its own under a sanitizer, and as a benchmark. The
+# comparison with PyTorch has GPU_ROUNDS rounds (5). With GPU_SECONDS everything, the build too, ends
+# after so many, or up to 10 later; what had no time for it has failed.
 # The report is written as its lines come, to GPU_REPORT if that is given: whatever ends this script,
 # it has what was done by then.
 #
@@ -25,7 +25,7 @@ cd "$(dirname "$0")/.."
 
 build=build-gpu packages=build-gpu-packages report="${GPU_REPORT:-build-gpu/report.txt}"
 steps="build tests sanitizers benchmarks"
-tools="memcheck racecheck initcheck" benchmarks="device announced share attention largest gpt2"
+tools="memcheck racecheck initcheck" benchmarks="device announced share attention largest gpt2 kernels"
 needed_tests="cuda.resident_gpu cuda.gpt2_layers_gpu cuda.hello_gpu"
 limit_s="${GPU_LIMIT_S:-540}" all_s="${GPU_SECONDS:-}" began_all="$(date +%s)"
 child="" # what is waited for
@@ -266,7 +266,14 @@ bench_largest() {
     limited tests/bench/gpt2_largest.sh "$build/bin"
 }
 bench_gpt2() {
-    [ -z "$python" ] || limited tests/bench/gpt2_gpu.sh "$build/bin" $python
+    [ -z "$python" ] || PYTHONDONTWRITEBYTECODE=1 limited $python tests/bench/gpt2_gpu.py "$build/bin" "${GPU_ROUNDS:-5}"
+}
+bench_kernels() {
+    if ! command -v ncu >/dev/null; then
+        echo "left out: there is no ncu here"
+        return 0
+    fi
+    PYTHONDONTWRITEBYTECODE=1 limited python3 tests/bench/gpt2_kernels.py "$build/bin"
 }
 
 step_benchmarks() { # step_benchmarks [<parts>]
