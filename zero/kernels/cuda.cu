@@ -5,7 +5,6 @@
 #define ENG_SCALE_INLINE INLINE
 
 #include "zero/kernels/cuda.h"
-#include "zero/kernels/tables.h"
 
 #include <cuda_fp16.h>
 
@@ -322,90 +321,160 @@ static __device__ __noinline__ void report(uint64_t *bad, uint64_t micro, uint64
               (unsigned long long)(micro << ENG_DEVICE_BAD_SHIFT | element));
 }
 
-/** Contribution k of elements i .. i+3 of what is owned. */
-INLINE void contributed(const struct eng_device_sum *s, int k, size_t i, vector x[FOUR])
+/**
+ * A thread has one lane of a granule: elements lane, lane + 16, ... It adds their squares in the
+ * order that defines the sum, in a register, and reads STRIP elements at once, so that enough bytes
+ * are under way.
+ */
+enum { STRIP = 8, LANE_STRIPS = ENG_GRANULE / ENG_SUM_LANES / STRIP };
+
+/** Element i of an array. */
+template <unsigned dtype> INLINE vector load_one(const void *from, size_t i)
 {
-    const void *source =
-        k == s->own_index ? s->own : (const unsigned char *)s->received + (size_t)k * s->stride;
-    load_any(s->dtype, source, i, FOUR, x);
-    for (unsigned j = 0; j < FOUR; j++)
-        if (s->bad && !is_finite(x[j]))
-            report(s->bad, s->number + (uint64_t)k, s->element + i + j);
+    if (dtype == ZERO_F32)
+        return ((const float *)from)[i];
+    const words bits = ((const uint16_t *)from)[i];
+    return dtype == ZERO_BF16 ? float_of(bits << 16) : from_f16((uint16_t)bits);
 }
 
-/** Elements i .. i+3 of what is owned; their sums so far, if a block was finished. */
-INLINE void sum_four(const struct eng_device_sum *s, size_t i, vector total[FOUR])
+/** The lane's elements from i on. */
+template <unsigned dtype> INLINE void load_strip(const void *from, size_t i, vector x[STRIP])
 {
-    vector block[FOUR];
-    bool stores = s->store;
+    for (unsigned j = 0; j < STRIP; j++)
+        x[j] = load_one<dtype>(from, i + j * ENG_SUM_LANES);
+}
+
+INLINE void store_strip(float *to, size_t i, const vector x[STRIP])
+{
+    for (unsigned j = 0; j < STRIP; j++)
+        to[i + j * ENG_SUM_LANES] = x[j];
+}
+
+INLINE const void *contribution(const struct eng_device_sum *s, int k)
+{
+    return k == s->own_index ? s->own : (const unsigned char *)s->received + (size_t)k * s->stride;
+}
+
+/** Rare: a contribution of a micro-batch has an element of the lane, from i on, that is not finite;
+ * the section begins at element `first`. */
+static __device__ __noinline__ void report_strip(const void *from, unsigned dtype, size_t i,
+                                                 uint64_t *bad, uint64_t micro, uint64_t first)
+{
+    for (unsigned j = 0; j < STRIP; j++) {
+        const size_t element = i + j * ENG_SUM_LANES;
+        vector x[FOUR];
+        load_any(dtype, from, element, 1, x);
+        if (!is_finite(x[0]))
+            report(bad, micro, first + element);
+    }
+}
+
+/** The lane's elements from i on; their sums so far, if a block was finished. */
+template <unsigned dtype>
+INLINE void sum_strip(const struct eng_device_sum *s, size_t i, vector total[STRIP])
+{
+    vector block[STRIP];
+    bool stores = s->store, finite = true;
     uint32_t place = (uint32_t)s->number % s->sum_group; // in its block, of the next contribution
     if (place > 0)
-        load_floats(s->block, i, FOUR, block);
+        load_strip<ZERO_F32>(s->block, i, block);
     if (!stores)
-        load_floats(s->accumulator, i, FOUR, total);
+        load_strip<ZERO_F32>(s->accumulator, i, total);
     for (int k = 0; k < s->count; k++) {
-        vector x[FOUR];
-        contributed(s, k, i, x);
-        for (int j = 0; j < FOUR; j++)
+        vector x[STRIP];
+        load_strip<dtype>(contribution(s, k), i, x);
+        for (int j = 0; j < STRIP; j++) {
+            finite = finite & is_finite(x[j]);
             block[j] = canonical(place == 0 ? x[j] : add(block[j], x[j]));
+        }
         place = place + 1 < s->sum_group && !(s->last && k == s->count - 1) ? place + 1 : 0;
         if (place > 0)
             continue;
-        for (int j = 0; j < FOUR; j++)
+        for (int j = 0; j < STRIP; j++)
             total[j] = stores ? block[j] : canonical(add(total[j], block[j]));
         stores = false;
     }
+    for (int k = 0; !finite && s->bad && k < s->count; k++) // before the sum is stored there
+        report_strip(contribution(s, k), s->dtype, i, s->bad, s->number + (uint64_t)k, s->element);
     if (!stores && s->accumulator)
-        store_floats(s->accumulator, i, FOUR, total);
+        store_strip(s->accumulator, i, total);
     if (place > 0)
-        store_floats(s->block, i, FOUR, block);
+        store_strip(s->block, i, block);
 }
 
-/** Granules of a block's tile, and the distance between them: its lanes fall on other banks. */
-enum { TILE = ENG_CUDA_TILE, SPREAD = ENG_GRANULE + ENG_SUM_LANES };
-
-/** The tile's squares: 16 threads a granule, one a lane; then one a granule. */
-INLINE void square_tile(const struct eng_device_sum *s, size_t first, const float *sums,
-                        double *lanes)
+/** Sums a lane of a granule; returns its squares. */
+template <unsigned dtype> INLINE double sum_lane(const struct eng_device_sum *s, size_t first)
 {
-    const unsigned granule = threadIdx.x / ENG_SUM_LANES, lane = threadIdx.x % ENG_SUM_LANES;
-    if (granule < TILE) {
-        double squares = 0;
-        for (unsigned i = lane; i < ENG_GRANULE; i += ENG_SUM_LANES) {
-            const double x = sums[granule * SPREAD + i];
-            squares = __fma_rn(x, x, squares);
-        }
-        lanes[threadIdx.x] = squares;
+    double squares = 0;
+    for (unsigned strip = 0; strip < LANE_STRIPS; strip++) {
+        vector total[STRIP] = {0};
+        sum_strip<dtype>(s, first + strip * STRIP * ENG_SUM_LANES, total);
+        for (int j = 0; s->squares && j < STRIP; j++)
+            squares = __fma_rn((double)total[j], (double)total[j], squares);
     }
-    __syncthreads();
-    if (threadIdx.x >= TILE || first + threadIdx.x >= s->granules)
+    return squares;
+}
+
+/** The squares of a lane of the only contribution, which stays where it is. Two strips at once. */
+template <unsigned dtype> INLINE double square_lane(const struct eng_device_sum *s, size_t first)
+{
+    double squares = 0;
+    for (unsigned strip = 0; strip < LANE_STRIPS; strip += 2) {
+        const size_t i = first + strip * STRIP * ENG_SUM_LANES, next = i + STRIP * ENG_SUM_LANES;
+        const void *from = contribution(s, 0);
+        vector x[2 * STRIP];
+        bool finite = true;
+        load_strip<dtype>(from, i, x);
+        load_strip<dtype>(from, next, x + STRIP);
+        for (int j = 0; j < 2 * STRIP; j++) {
+            finite = finite & is_finite(x[j]);
+            squares = __fma_rn((double)x[j], (double)x[j], squares);
+        }
+        if (finite || !s->bad)
+            continue;
+        report_strip(from, dtype, i, s->bad, s->number, s->element);
+        report_strip(from, dtype, next, s->bad, s->number, s->element);
+    }
+    return squares;
+}
+
+template <unsigned dtype> INLINE double take_lane(const struct eng_device_sum *s, size_t first)
+{
+    return s->accumulator || s->count > 1 ? sum_lane<dtype>(s, first)
+                                          : square_lane<dtype>(s, first);
+}
+
+/** Adds a granule's lanes, those that are 8 apart first, then 4, 2, 1. */
+INLINE void add_lanes(const struct eng_device_sum *s, size_t granule, double *lanes)
+{
+    const unsigned lane = threadIdx.x % ENG_SUM_LANES;
+    for (unsigned left = ENG_SUM_LANES / 2; left > 0; left /= 2) {
+        __syncthreads();
+        if (lane < left)
+            lanes[threadIdx.x] = __dadd_rn(lanes[threadIdx.x], lanes[threadIdx.x + left]);
+    }
+    if (lane > 0 || granule >= s->granules)
         return;
-    double *own = lanes + threadIdx.x * ENG_SUM_LANES;
-    for (unsigned left = ENG_SUM_LANES / 2; left > 0; left /= 2)
-        for (unsigned k = 0; k < left; k++)
-            own[k] = __dadd_rn(own[k], own[k + left]);
-    const bool is_nan = !(own[0] <= __longlong_as_double(0x7ff0000000000000));
-    s->squares[first + threadIdx.x] = is_nan ? __longlong_as_double(0x7ff8000000000000) : own[0];
+    const double sum = lanes[threadIdx.x];
+    const bool is_nan = !(sum <= __longlong_as_double(0x7ff0000000000000));
+    s->squares[granule] = is_nan ? __longlong_as_double(0x7ff8000000000000) : sum;
 }
 
 /** A block a tile of some granules. */
 extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS) eng_cuda_sum(struct eng_device_sum s)
 {
-    __shared__ __align__(16) float sums[TILE * SPREAD];
-    __shared__ double lanes[TILE * ENG_SUM_LANES];
-    const size_t first = (size_t)blockIdx.x * TILE;
-    for (unsigned g = 0; g < TILE; g++) {
-        const unsigned at = FOUR * threadIdx.x;
-        vector total[FOUR] = {0, 0, 0, 0};
-        if (first + g < s.granules)
-            sum_four(&s, (first + g) * ENG_GRANULE + at, total);
-        if (s.squares)
-            store_floats(sums, g * SPREAD + at, FOUR, total);
-    }
+    __shared__ double lanes[ENG_CUDA_THREADS];
+    const size_t granule = (size_t)blockIdx.x * ENG_CUDA_TILE + threadIdx.x / ENG_SUM_LANES;
+    const size_t first = granule * ENG_GRANULE + threadIdx.x % ENG_SUM_LANES;
+    double squares = 0; // of granules that are not there, too
+    if (granule < s.granules)
+        squares = s.dtype == ZERO_F32    ? take_lane<ZERO_F32>(&s, first)
+                  : s.dtype == ZERO_BF16 ? take_lane<ZERO_BF16>(&s, first)
+                                         : take_lane<ZERO_F16>(&s, first);
     if (!s.squares)
         return;
-    __syncthreads();
-    square_tile(&s, first, sums, lanes);
+    lanes[threadIdx.x] = squares;
+    add_lanes(&s, granule, lanes);
 }
 
 /* ------------------------------------------------------------------ one contribution */

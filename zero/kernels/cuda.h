@@ -7,13 +7,14 @@
 
 #include "base/exact_sum.h"
 #include "zero/kernels/device.h"
+#include "zero/kernels/tables.h"
 
 /** Threads of every block: a granule's elements, four each; and four for each granule of a digest's
  * run. */
 #define ENG_CUDA_THREADS (ENG_GRANULE / 4)
 
-/** Granules that a block of the sum takes. */
-#define ENG_CUDA_TILE 4
+/** Granules that a block of the sum takes: a thread for each of their lanes. */
+#define ENG_CUDA_TILE (ENG_CUDA_THREADS / ENG_SUM_LANES)
 
 /** Blocks of the kernel that adds squares: enough of them for every GPU there is. */
 #define ENG_CUDA_SQUARE_BLOCKS 256
