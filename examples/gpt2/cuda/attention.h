@@ -7,8 +7,6 @@
 
 #include "numbers.h"
 
-#define LOG2_E 1.4426950408889634f
-
 /** Elements of a head that a lane may have: lane, lane + 32, ... */
 #define LANE_ELEMENTS (GPT2_HEAD_MAX / GPT2_WARP)
 

@@ -157,7 +157,7 @@ static bool find_kernels(struct gpu *gpu)
     for (int dtype = 0; dtype < GPU_DTYPES; dtype++)
         for (int k = 0; k < GPU_KERNELS; k++) {
             char name[64];
-            if (dtype == GPU_F32 && k >= GPU_tile_attend)
+            if (dtype == GPU_F32 && k >= GPU_tile_delta)
                 continue;
             snprintf(name, sizeof name, "%s%s", kernels[k].name, suffixes[dtype]);
             if (!check(gpu, gpu->driver.module_function(&gpu->kernels[dtype][k], gpu->module, name),

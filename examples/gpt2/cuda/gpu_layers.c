@@ -278,7 +278,11 @@ void layers_attend_back(const struct layers *l, void *d_qkv, const void *d_out, 
     a.d_qkv = d_qkv;
     a.d_out = d_out;
     a.delta = delta;
-    run_warps(l, GPU_attend_delta, (size_t)a.windows * (size_t)a.heads * (size_t)a.length, &a);
+    const size_t rows = (size_t)a.windows * (size_t)a.heads * (size_t)a.length;
+    if (takes_tiles(l, &a))
+        run_threads(l, GPU_tile_delta, rows * packs_of(GPT2_TILE), &a);
+    else
+        run_warps(l, GPU_attend_delta, rows, &a);
     run_attention(l, GPU_attend_back_query, GPU_tile_back_query, &a);
     run_attention(l, GPU_attend_back_key, GPU_tile_back_key, &a);
 }

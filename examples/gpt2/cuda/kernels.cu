@@ -199,15 +199,23 @@ template <typename T> INLINE void bias_parts(const struct gpt2_bias_parts *b)
     store(b->parts + chunk * b->width + at, sum);
 }
 
-/** A warp adds every GPT2_WARPS-th chunk up, and the first warp their sums. */
+/** A warp adds every GPT2_WARPS-th chunk up, of which it reads GPT2_SUM_AHEAD at once, and the
+ * first warp their sums. */
 template <typename T> INLINE void sum_parts(const struct gpt2_sum_parts *s)
 {
     __shared__ float sums[GPT2_WARPS][GPT2_SUM_COLUMNS];
     const int warp = threadIdx.x / GPT2_WARP, column = blockIdx.x * GPT2_SUM_COLUMNS + lane();
     float sum = 0;
-#pragma unroll 4
-    for (int chunk = warp; chunk < s->chunks && column < s->columns; chunk += GPT2_WARPS)
-        sum += s->parts[(size_t)chunk * s->stride + column];
+    for (int first = warp; first < s->chunks; first += GPT2_SUM_AHEAD * GPT2_WARPS) {
+        float x[GPT2_SUM_AHEAD];
+        for (int i = 0; i < GPT2_SUM_AHEAD; i++) {
+            const int chunk = first + i * GPT2_WARPS;
+            const bool there = chunk < s->chunks && column < s->columns;
+            x[i] = there ? s->parts[(size_t)chunk * s->stride + column] : 0;
+        }
+        for (int i = 0; i < GPT2_SUM_AHEAD; i++)
+            sum += x[i];
+    }
     sums[warp][lane()] = sum;
     block_sync();
     if (warp > 0 || column >= s->columns)
@@ -261,23 +269,43 @@ template <typename T> INLINE void gelu_back(const struct gpt2_gelu_back *g)
 
 /* ------------------------------------------------------------------ loss */
 
+#define LOSS_WARPS (GPT2_LOSS_THREADS / GPT2_WARP)
+
+/** e^x. */
+INLINE float exp_fast(float x)
+{
+    return exp2_fast(x * LOG2_E);
+}
+
 /** The block's largest and, beside it, its sum of e^(x - largest), from those of each thread. */
 INLINE void join_softmax(float *largest, float *sum)
 {
-    __shared__ float larger[GPT2_WARPS], sums[GPT2_WARPS];
+    __shared__ float larger[LOSS_WARPS], sums[LOSS_WARPS];
     const float all = warp_max(*largest);
-    const float own = warp_sum(*sum * expf(*largest - all));
+    const float own = warp_sum(*sum * exp_fast(*largest - all));
     if (lane() == 0) {
         larger[threadIdx.x / GPT2_WARP] = all;
         sums[threadIdx.x / GPT2_WARP] = own;
     }
     block_sync();
     *largest = larger[0];
-    for (int w = 1; w < GPT2_WARPS; w++)
+    for (int w = 1; w < LOSS_WARPS; w++)
         *largest = fmaxf(*largest, larger[w]);
     *sum = 0;
-    for (int w = 0; w < GPT2_WARPS; w++)
-        *sum += sums[w] * expf(larger[w] - *largest);
+    for (int w = 0; w < LOSS_WARPS; w++)
+        *sum += sums[w] * exp_fast(larger[w] - *largest);
+}
+
+/** Adds e^(x - largest) of a pack to a thread's sum, whose largest grows with it. */
+INLINE void add_softmax(const float x[GPT2_PACK], int left, float *largest, float *sum)
+{
+    float above = *largest;
+    for (int j = 0; j < GPT2_PACK; j++)
+        above = j < left ? fmaxf(above, x[j]) : above;
+    *sum *= exp_fast(*largest - above);
+    for (int j = 0; j < GPT2_PACK; j++)
+        *sum += j < left ? exp_fast(x[j] - above) : 0;
+    *largest = above;
 }
 
 template <typename T> INLINE void loss(const struct gpt2_loss *l)
@@ -285,27 +313,22 @@ template <typename T> INLINE void loss(const struct gpt2_loss *l)
     const size_t row = blockIdx.x;
     T *logits = (T *)l->logits + row * l->stride;
     float largest = -FLOAT_MAX, sum = 0, x[GPT2_PACK];
-    for (int at = threadIdx.x * GPT2_PACK; at < l->classes; at += GPT2_THREADS * GPT2_PACK) {
+    for (int at = threadIdx.x * GPT2_PACK; at < l->classes; at += GPT2_LOSS_THREADS * GPT2_PACK) {
         load_some(logits + at, l->classes - at, x);
-        float above = largest;
-        for (int j = 0; j < GPT2_PACK; j++)
-            above = at + j < l->classes ? fmaxf(above, x[j]) : above;
-        sum *= expf(largest - above);
-        for (int j = 0; j < GPT2_PACK; j++)
-            sum += at + j < l->classes ? expf(x[j] - above) : 0;
-        largest = above;
+        add_softmax(x, l->classes - at, &largest, &sum);
     }
     const int target = l->target[row];
     const float right = load_one(logits + target);
-    join_softmax(&largest, &sum); // behind its barrier nobody reads `right` any more
+    join_softmax(&largest, &sum); // behind its barrier no thread reads `right` any more
     if (threadIdx.x == 0)
         l->loss[row] = largest + logf(sum) - right;
     if (l->scale == 0)
         return;
-    for (int at = threadIdx.x * GPT2_PACK; at < l->classes; at += GPT2_THREADS * GPT2_PACK) {
+    const float inverse = 1 / sum;
+    for (int at = threadIdx.x * GPT2_PACK; at < l->classes; at += GPT2_LOSS_THREADS * GPT2_PACK) {
         load_some(logits + at, l->classes - at, x);
         for (int j = 0; j < GPT2_PACK; j++) {
-            const float p = at + j < l->classes ? expf(x[j] - largest) / sum : 0;
+            const float p = at + j < l->classes ? exp_fast(x[j] - largest) * inverse : 0;
             x[j] = (p - (at + j == target ? 1 : 0)) * l->scale;
         }
         store(logits + at, x);

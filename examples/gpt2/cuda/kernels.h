@@ -15,12 +15,14 @@
 #define GPT2_PACK 8           /**< elements a thread takes at a time */
 #define GPT2_WARP 32          /**< threads of a warp */
 #define GPT2_THREADS 256      /**< of a block, */
-#define GPT2_TILE_THREADS 128 /**< but of attention on tensor cores */
+#define GPT2_TILE_THREADS 128 /**< but of attention on tensor cores, */
+#define GPT2_LOSS_THREADS 512 /**< and of the loss: what a GPU does at a time fits its cache */
 #define GPT2_WARPS (GPT2_THREADS / GPT2_WARP)
 #define GPT2_RARE 64        /**< rows of a token that one warp adds up */
 #define GPT2_LINE 64        /**< elements of which rows of logits are multiples */
 #define GPT2_SUM_ROWS 32    /**< rows of a partial sum */
 #define GPT2_SUM_COLUMNS 32 /**< columns that a block of sum_parts adds up */
+#define GPT2_SUM_AHEAD 16   /**< chunks that a thread of it reads at once */
 #define GPT2_TILE 64        /**< queries or keys of a tile, and the head's width there */
 #define GPT2_HEAD_MAX 256   /**< the widest head */
 
@@ -36,7 +38,7 @@
     X(sum_parts, GPT2_THREADS)                                                                     \
     X(gelu, GPT2_THREADS)                                                                          \
     X(gelu_back, GPT2_THREADS)                                                                     \
-    X(loss, GPT2_THREADS)                                                                          \
+    X(loss, GPT2_LOSS_THREADS)                                                                     \
     X(mean_loss, GPT2_THREADS)                                                                     \
     X(attend, GPT2_THREADS)                                                                        \
     X(attend_delta, GPT2_THREADS)                                                                  \
@@ -45,6 +47,7 @@
 
 /** bf16 only: heads of GPT2_TILE elements, on tensor cores. */
 #define GPT2_TILE_KERNELS(X)                                                                       \
+    X(tile_delta, GPT2_THREADS)                                                                    \
     X(tile_attend, GPT2_TILE_THREADS)                                                              \
     X(tile_back_query, GPT2_TILE_THREADS)                                                          \
     X(tile_back_key, GPT2_TILE_THREADS)
@@ -171,6 +174,7 @@ struct gpt2_attention {
 #define gpt2_attend_delta gpt2_attention
 #define gpt2_attend_back_query gpt2_attention
 #define gpt2_attend_back_key gpt2_attention
+#define gpt2_tile_delta gpt2_attention
 #define gpt2_tile_attend gpt2_attention
 #define gpt2_tile_back_query gpt2_attention
 #define gpt2_tile_back_key gpt2_attention

@@ -13,6 +13,7 @@
 
 #define INLINE static __device__ __forceinline__
 #define FLOAT_MAX 3.402823466e+38f
+#define LOG2_E 1.4426950408889634f
 
 struct bf16 {
     uint16_t bits;

@@ -23,6 +23,14 @@ WARP_CALL float shuffle_xor(float x, int mask)
     return __shfl_xor_sync(0xffffffff, x, mask);
 }
 
+/** 2^x, with an error of two units in the last place; results below 2^-126 are 0. */
+WARP_CALL float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /** bf16 to nearest even: `low` in the lower half. */
 WARP_CALL uint32_t pack_bf16(float low, float high)
 {

@@ -15,7 +15,7 @@
 
 #include <vector_functions.h>
 
-enum { MOST_THREADS = 256, LANES = 32, STACK_BYTES = 64 << 10, SLOT_BYTES = 32 };
+enum { MOST_THREADS = 512, LANES = 32, STACK_BYTES = 64 << 10, SLOT_BYTES = 32 };
 
 /* ------------------------------------------------------------------ what nvcc has built in */
 
@@ -179,6 +179,11 @@ static float shuffle_xor(float x, int mask)
     float other;
     memcpy(&other, all[threadIdx.x % LANES ^ (unsigned)mask], sizeof other);
     return other;
+}
+
+static float exp2_fast(float x)
+{
+    return exp2f(x);
 }
 
 static float __uint_as_float(uint32_t x)
