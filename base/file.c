@@ -1,13 +1,17 @@
 #include "base/file.h"
 
 #include "base/fault.h"
+#include "base/forked.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 // More than this a single call does not transfer anyway.
@@ -31,6 +35,7 @@ zero_result base_close(int *fd, const char *path, struct base_error *error)
     if (*fd < 0)
         return ZERO_OK;
     int errnum = base_fault("io.close");
+    base_forked_release(*fd);
     // Linux frees the descriptor even when interrupted: never close twice.
     if (close(*fd) != 0 && errno != EINTR && !errnum)
         errnum = errno;
@@ -208,10 +213,43 @@ zero_result base_lock(int fd, bool exclusive, const char *path, struct base_erro
             errnum = errno;
     if (errnum == EWOULDBLOCK)
         return ZERO_AGAIN;
+    if (!errnum)
+        errnum = base_forked_guard(fd);
     return errnum ? zero_fail_errno(error, ZERO_E_IO, errnum, "cannot lock '%s'", path) : ZERO_OK;
 }
 
 void base_unlock(int fd)
 {
     (void)flock(fd, LOCK_UN);
+}
+
+// The process that has locked a file, by a line of /proc/locks; 0 if the line is of another.
+static int holder_in(const char *line, const struct stat *file)
+{
+    unsigned long long inode;
+    unsigned major_number, minor_number;
+    int pid;
+    if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%llu", &pid, &major_number, &minor_number,
+               &inode) != 4 ||
+        makedev(major_number, minor_number) != file->st_dev || inode != file->st_ino)
+        return 0;
+    return pid > 0 ? pid : 0;
+}
+
+void base_lock_holder(const char *path, char text[BASE_HOLDER_BYTES])
+{
+    char line[256];
+    struct stat file;
+    int pid = 0;
+    text[0] = '\0';
+    FILE *locks = stat(path, &file) == 0 ? fopen("/proc/locks", "re") : NULL;
+    while (pid == 0 && locks && fgets(line, sizeof line, locks))
+        pid = holder_in(line, &file);
+    if (locks)
+        fclose(locks);
+    if (pid > 0)
+        snprintf(text, BASE_HOLDER_BYTES, " (process %d has locked it%s)", pid,
+                 kill(pid, 0) != 0 && errno == ESRCH
+                     ? " and has ended: a process that it has started still has it open"
+                     : "");
 }

@@ -57,12 +57,21 @@ zero_result base_fdatasync(int fd, const char *path, struct base_error *error);
 
 /**
  * flock(2), exclusive or shared, without waiting: ZERO_AGAIN (no message) if a lock is in the way.
- * It goes with the last descriptor of this open(2).
+ * It goes with this process: a child made by fork() does not get the descriptor (base/forked.h),
+ * which is to be closed by base_close().
  */
 zero_result base_lock(int fd, bool exclusive, const char *path, struct base_error *error);
 
-/** Gives it up, though a child that was forked meanwhile may have the descriptor, too. */
+/** Gives it up, also where a child made by the system call itself still has the descriptor. */
 void base_unlock(int fd);
+
+enum { BASE_HOLDER_BYTES = 128 };
+
+/**
+ * Who keeps base_lock() from a file, as the end of a message: " (process 12 has locked it)". Empty
+ * where the kernel does not say (/proc/locks), as of a process in another PID namespace. *Local.*
+ */
+void base_lock_holder(const char *path, char text[BASE_HOLDER_BYTES]);
 
 /* ------------------------------------------------------------------ names */
 

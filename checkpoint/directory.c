@@ -22,8 +22,10 @@ static zero_result take_lock(struct ckpt_directory *directory, struct base_error
     const zero_result result = store->lock(store->user, &directory->lock, path.text, true, error);
     if (result != ZERO_AGAIN)
         return result;
-    return zero_fail(error, ZERO_E_STATE, "another job saves to '%s': it has locked '%s'",
-                     directory->path, path.text);
+    char holder[BASE_HOLDER_BYTES];
+    base_lock_holder(path.text, holder);
+    return zero_fail(error, ZERO_E_STATE, "another job saves to '%s': it has locked '%s'%s",
+                     directory->path, path.text, holder);
 }
 
 // Makes a file that readers lock.

@@ -1,6 +1,7 @@
 #include "collectives/comm.h"
 
 #include "base/arena.h"
+#include "base/forked.h"
 #include "collectives/internal.h"
 
 #include <stdio.h>
@@ -68,7 +69,7 @@ static struct coll_comm *create_root(const struct coll_config *config,
 {
     struct coll_family *family = base_calloc(1, sizeof *family);
     struct coll_comm *root = coll_comm_create(transport, family, config->rank, config->world);
-    if (!root || !family) {
+    if (!root || !family || base_forked_watch()) {
         coll_comm_free(root);
         base_free(family);
         return NULL;
@@ -77,6 +78,7 @@ static struct coll_comm *create_root(const struct coll_config *config,
                                    .comms = root,
                                    .thread = (int)gettid(),
                                    .timeout_ns = config->timeout_ns,
+                                   .generation = base_generation(),
                                    .log = config->log,
                                    .control = config->control,
                                    .counters.memory_bytes = own_bytes(root->world)};

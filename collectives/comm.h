@@ -14,6 +14,9 @@
  * call returns the first of them; coll_state() has its message, which names rank, operation and
  * unit. What all ranks had come to before it is still completed, but by "tcp" not what needs bytes
  * of a rank that has failed. Memory stays mapped until coll_close().
+ *
+ * A child made by fork() has no part in its parent's communicators: there every call returns
+ * ZERO_E_STATE at once, and changes nothing that other processes see.
  */
 #ifndef ZERO_COLLECTIVES_COMM_H
 #define ZERO_COLLECTIVES_COMM_H
@@ -80,6 +83,10 @@ const char *coll_transport_name(const struct coll_comm *comm);
 
 /** The name of a rank's host; "" by a transport of one host. *Local.* */
 const char *coll_host(const struct coll_comm *comm, int rank);
+
+/** Whether this process is a child of the one that opened the communicator. *Local, from any
+ * thread.* */
+bool coll_in_child(const struct coll_comm *comm);
 
 /** The first fatal failure, ZERO_OK if none; its message is in *error if not NULL. *Local.* */
 zero_result coll_state(const struct coll_comm *comm, struct base_error *error);

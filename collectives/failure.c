@@ -2,18 +2,36 @@
 #include "collectives/internal.h"
 #include "collectives/signature.h"
 
+#include "base/forked.h"
+
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 // A message is written in microseconds, if its writer gets a processor, for which it may wait; who
 // died over it will not finish.
 enum { MESSAGE_YIELDS = 1000, MESSAGE_SLEEPS = 2000 };
 
+bool coll_in_child(const struct coll_comm *comm)
+{
+    return comm->family->generation != base_generation();
+}
+
+static zero_result refuse_child(const struct coll_comm *comm, struct base_error *error)
+{
+    return zero_fail(error, ZERO_E_STATE,
+                     "process %d was forked from rank %d's, which alone may use what it has "
+                     "opened: let the child call exec, or open a job of its own",
+                     (int)getpid(), comm->family->root->rank);
+}
+
 zero_result coll_failed(const struct coll_comm *comm)
 {
+    if (coll_in_child(comm))
+        return ZERO_E_STATE;
     // Sequentially consistent, as the sleeper's word is: one that says that it sleeps after this
     // has been set is woken, one that says so before sees it.
     const uint32_t state = atomic_load(&comm->family->poison->state);
@@ -37,6 +55,8 @@ void coll_poison(struct coll_comm *comm, zero_result result, const char *message
 {
     struct coll_poison *poison = comm->family->poison;
     uint32_t none = 0;
+    if (coll_in_child(comm)) // what is wrong with a child is no failure of its parent's
+        return;
     if (atomic_compare_exchange_strong(&poison->state, &none, (uint32_t)-result)) {
         snprintf(poison->message, sizeof poison->message, "%s", message);
         atomic_store_explicit(&poison->state, (uint32_t)-result | COLL_POISON_READY,
@@ -111,6 +131,8 @@ zero_result coll_state(const struct coll_comm *comm, struct base_error *error)
     const zero_result result = coll_failed(comm);
     if (result == ZERO_OK || !error)
         return result;
+    if (coll_in_child(comm))
+        return refuse_child(comm, error);
     // Who has waited in vain once does not do so again: there are many calls that say why they
     // fail.
     for (int i = 0;; i++) {

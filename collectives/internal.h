@@ -90,6 +90,7 @@ struct coll_family {
     const struct base_log *log;
     struct control_rank *control; /**< NULL: nothing is recorded */
     struct coll_poison *poison;
+    uint32_t generation;      /**< of the process that has opened it: no child goes on with it */
     bool stopped;             /**< a failure was returned: nothing is worked on any more */
     _Atomic bool unwritten;   /**< its message has not come for so long that it will not */
     int thread;               /**< the one that has opened it, and as a rule waits */

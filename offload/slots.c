@@ -658,10 +658,12 @@ static zero_result lock_file(const struct off_file *file, struct base_error *err
     while ((result = base_lock(file->fd, true, file->path, error)) == ZERO_AGAIN &&
            base_clock_ns() < deadline)
         nanosleep(&pause, NULL);
-    if (result == ZERO_AGAIN)
-        return zero_fail(error, ZERO_E_STATE, "%s: another process keeps its state in it",
-                         file->path);
-    return result;
+    if (result != ZERO_AGAIN)
+        return result;
+    char holder[BASE_HOLDER_BYTES];
+    base_lock_holder(file->path, holder);
+    return zero_fail(error, ZERO_E_STATE, "%s: another process keeps its state in it%s", file->path,
+                     holder);
 }
 
 // Opens the file and locks it. Whoever has ended meanwhile has removed it: then again.

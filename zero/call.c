@@ -3,11 +3,13 @@
 #include "zero/engine.h"
 
 #include "base/clock.h"
+#include "base/forked.h"
 #include "base/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /** Messages of calls that have no context: one a thread. */
 static _Thread_local struct base_error thread_error;
@@ -168,11 +170,26 @@ zero_result eng_same(zero_ctx *z, uint64_t value, const char *what)
     return r;
 }
 
+bool eng_in_child(const zero_ctx *z)
+{
+    return z->generation != base_generation();
+}
+
+static zero_result refuse_child(zero_ctx *z, const char *call)
+{
+    return eng_fail(z, ZERO_E_STATE,
+                    "%s in process %d, which was forked from rank %d's: a context is for the "
+                    "process that has opened it alone",
+                    call, (int)getpid(), z->config.rank);
+}
+
 zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
 {
     struct eng_fp_state state;
     eng_fp_enter(&state);
     z->fp_control = state.control;
+    if (eng_in_child(z))
+        return refuse_child(z, call);
     if (z->fatal)
         return z->fatal;
     const zero_result entered = z->device ? eng_device_enter(z) : ZERO_OK;

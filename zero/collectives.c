@@ -200,7 +200,7 @@ static void close_family(zero_comm *root)
 
 void zero_comm_close(zero_comm *comm)
 {
-    if (!comm)
+    if (!comm || (comm->comm && coll_in_child(comm->comm)))
         return;
     if (is_root(comm)) {
         close_family(comm);

@@ -117,7 +117,8 @@ ZERO_API zero_result zero_comm_open(zero_comm **comm, const zero_comm_config *co
  * root closes its groups, whose handles are invalid then, and gives the family's memory back;
  * closing a group leaves the others. Requests that are under way there are forgotten: they are not
  * waited for any more, and all zero before they are used again. Accepts NULL and communicators
- * after a failure.
+ * after a failure. In a child made by fork() it does nothing, and every other call there returns
+ * ZERO_E_STATE and changes nothing that the parent or a peer sees.
  */
 ZERO_API void zero_comm_close(zero_comm *comm);
 

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/fault.h"
+#include "base/forked.h"
 
 struct coll_config eng_coll_config(const struct eng_config *config)
 {
@@ -34,6 +35,10 @@ static zero_result join(zero_ctx *z, struct base_error *error)
 
 static zero_result open_context(zero_ctx *z, const zero_config *config, struct base_error *error)
 {
+    const int unwatched = base_forked_watch();
+    z->generation = base_generation();
+    if (unwatched)
+        return zero_fail_errno(error, ZERO_E_NOMEM, unwatched, "zero_open: pthread_atfork");
     zero_result r = base_fault_check_environment(error);
     if (!r)
         r = eng_config_resolve(&z->config, config, error);
@@ -87,7 +92,7 @@ zero_result zero_open(zero_ctx **out, const zero_config *config)
 
 void zero_close(zero_ctx *z)
 {
-    if (!z)
+    if (!z || eng_in_child(z)) // whose threads, locks and files are its parent's
         return;
     eng_save_close(z);
     eng_step_close(z);

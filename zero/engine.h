@@ -206,6 +206,7 @@ struct zero_ctx {
     struct base_error error;
     zero_result fatal;
     bool committed;
+    uint32_t generation; /**< of the process that has opened it: base_generation() */
     uint32_t fp_control; /**< the caller's floating-point state, during a call */
 
     struct coll_comm *comm;
@@ -299,6 +300,9 @@ static inline bool eng_state_on_device(const zero_ctx *z)
 struct coll_config eng_coll_config(const struct eng_config *config);
 
 /* ---- call.c */
+
+/** Whether this process is a child of the one that opened the context. */
+bool eng_in_child(const zero_ctx *z);
 
 /** Enters a public call: refuses after a fatal error (or before commit if asked), sets the
  * floating-point state. z is not NULL. */

@@ -20,7 +20,7 @@ void eng_stop_agree(zero_ctx *z)
 
 int32_t zero_stop_requested(zero_ctx *z)
 {
-    if (!z)
+    if (!z || eng_in_child(z))
         return 0;
     const uint64_t step = atomic_load_explicit(&z->stop.agreed, memory_order_relaxed);
     if (z->watch.area) {

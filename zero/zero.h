@@ -89,14 +89,19 @@ ZERO_API zero_result zero_open(zero_ctx **z, const zero_config *config);
  * Leaves the job and frees everything, pointers given out included. *Local*: it waits for nobody
  * beyond reads of this rank's memory that are under way, and, for twice timeout_s at most, for a
  * disk that state is on: what does not come back by then is left to it with the memory it needs,
- * and a warning in the log. Accepts NULL and contexts after an error. Not to be called by a child
- * that was forked: threads, locks and files are its parent's.
+ * and a warning in the log. Accepts NULL and contexts after an error.
  *
  * But a checkpoint that is being saved is completed first, as by zero_save_wait(): then it is
  * *collective, ordered*. After a fatal error and inside a step it is given up instead. Either
  * failure is a warning in the log; a program that wants the result calls zero_save_wait() before.
  * So is a last step on a GPU that has failed, or whose verdict other ranks would have to be asked
  * for: zero_step_wait().
+ *
+ * A child made by fork() has no part in its parent's contexts. There zero_close() does nothing, and
+ * every call that returns a result fails with ZERO_E_STATE and changes nothing that the parent or a
+ * peer sees. A child does not get the library's connections and locks either, so a rank that dies
+ * while its child (a data loader, say) lives on is noticed as soon as any other. Memory may be
+ * read: pointers given out before fork() stay valid in the child, with what they held then.
  */
 ZERO_API void zero_close(zero_ctx *z);
 

@@ -15,7 +15,7 @@ static zero_result call(struct boot_link *link, bool *answered, struct base_erro
 {
     struct sockaddr_un address;
     const socklen_t length = boot_address(&address, link);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = boot_fd_guard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank %d: a socket for the rendezvous",
                                link->rank);

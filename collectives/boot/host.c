@@ -48,7 +48,8 @@ static zero_result open_listener(struct host *host, struct base_error *error)
     const struct boot_link *link = host->link;
     struct sockaddr_un address;
     const socklen_t length = boot_address(&address, link);
-    host->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    host->listener =
+        boot_fd_guard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (host->listener < 0)
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: a socket for the rendezvous");
     if (bind(host->listener, (struct sockaddr *)&address, length)) {
@@ -79,7 +80,7 @@ static void refuse(struct host *host, struct caller *caller, zero_result result,
 static zero_result accept_caller(struct host *host, struct base_error *error)
 {
     struct caller caller = {.deadline_ns = base_clock_ns() + hello_ns};
-    caller.fd = accept4(host->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    caller.fd = boot_fd_guard(accept4(host->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (caller.fd < 0) {
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
             return ZERO_OK;

@@ -91,6 +91,10 @@ struct boot_link {
 
 /* ---- message.c */
 
+/** No child gets this new descriptor (base/forked.h). Returns fd, or -1 with errno if it is -1
+ * already, or cannot be guarded, and then is closed. */
+int boot_fd_guard(int fd);
+
 /** Closes *fd if it is open and makes it -1. */
 void boot_fd_close(int *fd);
 

@@ -1,6 +1,7 @@
 #include "collectives/boot/link.h"
 
 #include "base/clock.h"
+#include "base/forked.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -20,9 +21,20 @@ union control {
 
 void boot_fd_close(int *fd)
 {
+    base_forked_release(*fd);
     if (*fd >= 0)
         close(*fd);
     *fd = -1;
+}
+
+int boot_fd_guard(int fd)
+{
+    const int errnum = fd < 0 ? errno : base_forked_guard(fd);
+    if (fd < 0 || !errnum)
+        return fd;
+    close(fd);
+    errno = errnum;
+    return -1;
 }
 
 int boot_time_left(uint64_t deadline_ns, int most)

@@ -114,7 +114,8 @@ static bool set_option(int fd, int level, int option, int value)
 static int stream_socket(int family)
 {
     errno = base_fault("boot.socket");
-    return errno ? -1 : socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return errno ? -1
+                 : boot_fd_guard(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 // One that takes calls over both IPv4 and IPv6 if the address is any, where the kernel has both.
@@ -239,7 +240,7 @@ static zero_result fail_without_descriptor(int errnum, struct base_error *error)
 zero_result mesh_accept(int *fd, int listener, struct base_error *error)
 {
     errno = base_fault("boot.accept");
-    *fd = errno ? -1 : accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    *fd = errno ? -1 : boot_fd_guard(accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (*fd >= 0) {
         set_option(*fd, IPPROTO_TCP, TCP_NODELAY, 1);
         return ZERO_OK;

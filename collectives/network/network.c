@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/forked.h"
 #include "base/futex.h"
 #include "base/thread.h"
 #include "collectives/network/inner.h"
@@ -389,7 +390,11 @@ static zero_result take_sockets(struct coll_net *net, const struct boot_mesh *me
         // for its processes, also for those that are suspended; it has no time-out of its own
         // (TCP_USER_TIMEOUT), in which their time would count.
         setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
-        result = watch(net, socket, (uint32_t)rank, error);
+        const int errnum = base_forked_guard(socket); // so that its end is this process's
+        result = errnum
+                     ? zero_fail_errno(error, ZERO_E_NOMEM, errnum,
+                                       "rank %d: its connection to rank %d", net->root->rank, rank)
+                     : watch(net, socket, (uint32_t)rank, error);
     }
     return result;
 }
@@ -423,8 +428,10 @@ void coll_net_free(struct coll_net *net)
     if (!net)
         return;
     for (int rank = 0; rank < net->root->world && net->peers; rank++)
-        if (net->peers[rank].socket >= 0)
+        if (net->peers[rank].socket >= 0) {
+            base_forked_release(net->peers[rank].socket);
             close(net->peers[rank].socket);
+        }
     if (net->epoll >= 0)
         close(net->epoll);
     if (net->bell >= 0)

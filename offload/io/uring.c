@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/forked.h"
 #include "offload/io/engine.h"
 
 #include <errno.h>
@@ -90,6 +91,11 @@ static zero_result open_ring(struct uring_engine *engine, unsigned depth, struct
             failed = -io_uring_queue_init_params(depth + 1, &engine->ring, &params);
     }
     engine->has_ring = failed == 0;
+    // A child made by fork() would keep the ring, and with it the files that it has registered.
+    if (failed == 0)
+        failed = -io_uring_ring_dontfork(&engine->ring);
+    if (failed == 0)
+        failed = base_forked_guard(engine->ring.ring_fd);
     return failed == 0 ? ZERO_OK : refused(failed, depth, error);
 }
 
@@ -305,6 +311,7 @@ static void uring_destroy(void *state)
     if (engine->has_ring) {
         io_uring_unregister_buffers(&engine->ring);
         io_uring_unregister_files(&engine->ring);
+        base_forked_release(engine->ring.ring_fd);
         io_uring_queue_exit(&engine->ring);
     }
     if (engine->wake_fd >= 0)

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -141,6 +142,40 @@ static void broken_connections(void **state)
     }
 }
 
+/* ------------------------------------------------------------------ a child that lives on */
+
+/** Rank 1 dies and has a child, whose number is *user, that has copies of its connections. */
+static bool survived_rank(struct coll_comm *comm, void *user)
+{
+    _Atomic pid_t *child = user;
+    CHECK_OK(comm, coll_barrier(comm));
+    if (coll_rank(comm) == 1) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            pause();
+            _exit(0);
+        }
+        atomic_store(child, pid);
+        kill(getpid(), SIGKILL);
+    }
+    const uint64_t begin = base_clock_ns();
+    CHECK(ends_in(comm, ZERO_E_PEER, "rank 1 died on host1"));
+    CHECK(base_clock_ns() - begin < 2 * second);
+    return true;
+}
+
+static void a_child_keeps_no_connection(void **state)
+{
+    (void)state;
+    _Atomic pid_t *child =
+        mmap(NULL, sizeof *child, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(child != MAP_FAILED);
+    const bool good = run_tcp_watched(WORLD, 1, 20 * second, 0, survived_rank, (void *)child);
+    assert_int_equal(kill(atomic_load(child), SIGKILL), 0); // it was there all the time
+    assert_true(good);
+    munmap((void *)child, sizeof *child);
+}
+
 /* ------------------------------------------------------------------ the same failure */
 
 /** What the ranks tell the one who looks after them, and how two of them end. */
@@ -217,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deaths),
         cmocka_unit_test(broken_connections),
+        cmocka_unit_test(a_child_keeps_no_connection),
         cmocka_unit_test(late_mourners),
     };
     return cmocka_run_group_tests_name("coll_tcp_deaths", tests, NULL, NULL);
