@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 // Formats into an error that is still free; returns the message's length as stored. Names from
 // files and environments may hold anything: control characters must not break the line.
@@ -32,6 +33,38 @@ zero_result zero_fail(struct base_error *error, zero_result result, const char *
     return result;
 }
 
+void base_limit_text(int errnum, char text[BASE_LIMIT_TEXT])
+{
+    const int saved = errno;
+    struct rlimit limit;
+    text[0] = '\0';
+    if (errnum == ENFILE)
+        snprintf(text, BASE_LIMIT_TEXT,
+                 ": the host's limit of open files (the sysctl fs.file-max) is reached");
+    else if (errnum == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        snprintf(text, BASE_LIMIT_TEXT, ": the limit is %llu open files; `ulimit -n` raises it",
+                 (unsigned long long)limit.rlim_cur);
+    else if (errnum == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
+             limit.rlim_cur != RLIM_INFINITY)
+        snprintf(text, BASE_LIMIT_TEXT,
+                 ": the limit of a file, or of shared memory, is %llu bytes; `ulimit -f` raises it",
+                 (unsigned long long)limit.rlim_cur);
+    errno = saved;
+}
+
+/** Adds ": text (NAME)", and the limit behind it, to a message. */
+static void append_errno(struct base_error *error, size_t used, int errnum)
+{
+    const char *text = strerrordesc_np(errnum), *name = strerrorname_np(errnum);
+    const size_t room = sizeof error->message - used;
+    char limit[BASE_LIMIT_TEXT];
+    base_limit_text(errnum, limit);
+    if (text && name)
+        snprintf(error->message + used, room, ": %s (%s)%s", text, name, limit);
+    else
+        snprintf(error->message + used, room, ": errno %d", errnum);
+}
+
 zero_result zero_fail_errno(struct base_error *error, zero_result result, int errnum,
                             const char *format, ...)
 {
@@ -42,12 +75,7 @@ zero_result zero_fail_errno(struct base_error *error, zero_result result, int er
         const size_t used = format_message(error, format, arguments);
         va_end(arguments);
         error->result = result;
-
-        const char *text = strerrordesc_np(errnum), *name = strerrorname_np(errnum);
-        if (text && name)
-            snprintf(error->message + used, sizeof error->message - used, ": %s (%s)", text, name);
-        else
-            snprintf(error->message + used, sizeof error->message - used, ": errno %d", errnum);
+        append_errno(error, used, errnum);
     }
     errno = saved;
     return result;

@@ -28,11 +28,18 @@ zero_result zero_fail(struct base_error *error, zero_result result, const char *
     __attribute__((format(printf, 3, 4)));
 
 /**
- * The same, and appends ": No space left on device (ENOSPC)": text and name of `errnum`, its
- * number where it has no name. *Local.*
+ * Does what zero_fail() does, and appends ": No space left on device (ENOSPC)": text and name of
+ * `errnum`, its number where it has no name. Where a limit of the process or host stands behind
+ * `errnum`, the limit and the command that raises it follow (base_limit_text()). *Local.*
  */
 zero_result zero_fail_errno(struct base_error *error, zero_result result, int errnum,
                             const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+enum { BASE_LIMIT_TEXT = 128 };
+
+/** The limit behind EMFILE, ENFILE or EFBIG as ": the limit is 15 open files; `ulimit -n` raises
+ * it"; "" for other values of errnum, and where there is no limit. Keeps errno. *Local.* */
+void base_limit_text(int errnum, char text[BASE_LIMIT_TEXT]);
 
 /** Forgets the failure; error may be NULL. *Local.* */
 void base_error_clear(struct base_error *error);

@@ -2,6 +2,7 @@
 
 #include "base/fault.h"
 #include "base/forked.h"
+#include "base/size_limit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,8 +72,11 @@ static ssize_t write_once(struct transfer *t, size_t count)
         errno = errnum;
         return -1;
     }
-    return t->positioned ? pwrite(t->fd, t->data, count, (off_t)t->offset)
-                         : write(t->fd, t->data, count);
+    const struct base_size_limit limit = base_size_limit_begin();
+    const ssize_t written = t->positioned ? pwrite(t->fd, t->data, count, (off_t)t->offset)
+                                          : write(t->fd, t->data, count);
+    base_size_limit_end(&limit);
+    return written;
 }
 
 static size_t round_down(const struct transfer *t, size_t count)
@@ -175,10 +179,12 @@ zero_result base_file_size(int fd, uint64_t *size, const char *path, struct base
 
 zero_result base_truncate(int fd, uint64_t size, const char *path, struct base_error *error)
 {
+    const struct base_size_limit limit = base_size_limit_begin();
     int errnum = size > INT64_MAX ? EFBIG : base_fault("io.truncate");
     while (!errnum && ftruncate(fd, (off_t)size) != 0)
         if (errno != EINTR)
             errnum = errno;
+    base_size_limit_end(&limit);
     return errnum ? zero_fail_errno(error, ZERO_E_IO, errnum,
                                     "cannot make '%s' %" PRIu64 " bytes long", path, size)
                   : ZERO_OK;

@@ -2,7 +2,8 @@
  * base/file.h: file operations that do all of what they were asked or say what failed.
  *
  * Short transfers are continued and interrupted calls repeated. `path` is used in messages, beside
- * offset and errno. Errors are ZERO_E_IO unless said otherwise. All *local*, any thread.
+ * offset and errno. Errors are ZERO_E_IO unless said otherwise. A write beyond the limit of file
+ * sizes is such an error too, EFBIG, and no signal (base/size_limit.h). All *local*, any thread.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H

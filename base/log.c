@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/size_limit.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -41,10 +43,12 @@ void base_log_default_sink(void *user, zero_log_level level, const char *compone
         return;
     size_t end = (size_t)length < sizeof line - 1 ? (size_t)length : sizeof line - 2;
     line[end++] = '\n';
+    const struct base_size_limit limit = base_size_limit_begin();
     ssize_t written;
     do
         written = write(STDERR_FILENO, line, end);
     while (written < 0 && errno == EINTR);
+    base_size_limit_end(&limit);
 }
 
 int base_log_passes(const struct base_log *log, zero_log_level level, const char *component)

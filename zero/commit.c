@@ -2,6 +2,7 @@
 #include "zero/verdict.h"
 
 #include "base/file.h"
+#include "base/size_limit.h"
 #include "zero/config_key.h"
 
 #include <inttypes.h>
@@ -397,7 +398,10 @@ zero_result zero_commit(zero_ctx *z)
         return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_commit");
     if (!r) {
+        // The tier makes files and memory: what exceeds the limit of file sizes is an error.
+        const struct base_size_limit limit = base_size_limit_begin();
         r = commit(z);
+        base_size_limit_end(&limit);
         // A context that could not commit is good for zero_close() only.
         if (r && !z->fatal)
             z->fatal = r;

@@ -1,6 +1,7 @@
 #include "checkpoint/tool/tool.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 
 static enum tool_status status_of(zero_result result)
@@ -41,6 +42,8 @@ int main(int argc, char **argv)
     struct base_error error = {.result = ZERO_OK};
     struct tool_options options;
     bool found = false;
+    // A file that reaches the limit of file sizes is an error that is said, and no signal.
+    signal(SIGXFSZ, SIG_IGN);
     zero_result result = tool_options_parse(&options, argc, argv, &error);
     const bool usage = result != ZERO_OK;
     if (!result)

@@ -1,5 +1,6 @@
 #include "collectives/control/control.h"
 
+#include "base/size_limit.h"
 #include "collectives/boot/boot.h"
 #include "collectives/boot/environment.h"
 
@@ -38,6 +39,7 @@ zero_result control_create(struct control_segment **segment, int *fd, int world,
     const size_t bytes = control_bytes(world);
     zero_result result = ZERO_OK;
     *segment = NULL;
+    const struct base_size_limit limit = base_size_limit_begin();
     *fd = memfd_create("zero-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     // Sealed, because whoever reads behind the end of a file that has shrunk is killed.
     if (*fd < 0 || ftruncate(*fd, (off_t)bytes) ||
@@ -46,6 +48,7 @@ zero_result control_create(struct control_segment **segment, int *fd, int world,
                                  "a control segment of %zu bytes for %d ranks", bytes, world);
     else
         result = map(segment, *fd, bytes, PROT_READ | PROT_WRITE, error);
+    base_size_limit_end(&limit);
     if (!*segment) {
         if (*fd >= 0)
             close(*fd);

@@ -1,6 +1,7 @@
 #include "collectives/transport/memory.h"
 
 #include "base/fault.h"
+#include "base/size_limit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,10 +41,12 @@ zero_result coll_memory_create(const char *name, size_t bytes, int *memory,
     const int fd = memfd_create("zero", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return zero_fail_errno(error, ZERO_E_NOMEM, errno, "communicator %s: memfd_create", name);
+    const struct base_size_limit limit = base_size_limit_begin();
     const int failed = bytes > INT64_MAX                         ? EFBIG
                        : ftruncate(fd, (off_t)bytes) != 0        ? errno
                        : fcntl(fd, F_ADD_SEALS, (int)SEALS) != 0 ? errno
                                                                  : 0;
+    base_size_limit_end(&limit);
     if (failed != 0) {
         close(fd);
         return zero_fail_errno(error, ZERO_E_NOMEM, failed,

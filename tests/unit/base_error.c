@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -40,6 +41,31 @@ static void errno_is_named_and_left_alone(void **state)
     base_error_clear(&error);
     zero_fail_errno(&error, ZERO_E_IO, 9999, "x");
     assert_string_equal(error.message, "x: errno 9999");
+}
+
+static void limits_behind_an_errno_are_named(void **state)
+{
+    (void)state;
+    struct base_error error = {.result = ZERO_OK};
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit few = {.rlim_cur = 15, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    zero_fail_errno(&error, ZERO_E_IO, EMFILE, "x");
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_string_equal(error.message, "x: Too many open files (EMFILE): the limit is 15 open "
+                                       "files; `ulimit -n` raises it");
+    base_error_clear(&error);
+    zero_fail_errno(&error, ZERO_E_IO, ENFILE, "x");
+    assert_string_equal(error.message,
+                        "x: Too many open files in system (ENFILE): the host's limit "
+                        "of open files (the sysctl fs.file-max) is reached");
+    base_error_clear(&error);
+    // A file system has a limit of its own, which is none of the process's.
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    zero_fail_errno(&error, ZERO_E_IO, EFBIG, "x");
+    if (before.rlim_cur == RLIM_INFINITY)
+        assert_string_equal(error.message, "x: File too large (EFBIG)");
 }
 
 static void no_error_is_wanted(void **state)
@@ -95,6 +121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_failure_is_kept),
         cmocka_unit_test(errno_is_named_and_left_alone),
+        cmocka_unit_test(limits_behind_an_errno_are_named),
         cmocka_unit_test(no_error_is_wanted),
         cmocka_unit_test(messages_are_one_line_that_fits),
         cmocka_unit_test(every_result_has_a_text),

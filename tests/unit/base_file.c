@@ -9,7 +9,9 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/resource.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -239,6 +241,54 @@ static void a_file_is_cut_and_lengthened(void **state)
     base_close(&fd, path, NULL);
 }
 
+// In a process with a limit of file sizes, where SIGXFSZ would end it: what went wrong, 0: nothing.
+static int write_beyond_the_limit(int fd, const char *path)
+{
+    static const char data[8192];
+    const struct rlimit limit = {.rlim_cur = 4096, .rlim_max = 4096};
+    struct base_error error = {.result = ZERO_OK};
+    sigset_t signals;
+    signal(SIGXFSZ, SIG_DFL);
+    if (setrlimit(RLIMIT_FSIZE, &limit))
+        return 1;
+    if (base_pwrite_all(fd, data, sizeof data, 0, path, &error) != ZERO_E_IO ||
+        !strstr(error.message, "failed at offset 4096: File too large (EFBIG): the limit of a "
+                               "file, or of shared memory, is 4096 bytes; `ulimit -f` raises it"))
+        return 2;
+    base_error_clear(&error);
+    if (base_truncate(fd, sizeof data, path, &error) != ZERO_E_IO ||
+        !strstr(error.message, "`ulimit -f`"))
+        return 3;
+    if (base_write_all(fd, data, 1, path, NULL)) // within the limit
+        return 4;
+    // Neither does the signal wait, nor is it blocked.
+    if (sigpending(&signals) || sigismember(&signals, SIGXFSZ))
+        return 5;
+    if (pthread_sigmask(SIG_BLOCK, NULL, &signals) || sigismember(&signals, SIGXFSZ))
+        return 6;
+    // A signal of the program's, which it has blocked, stays.
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    raise(SIGXFSZ);
+    base_truncate(fd, sizeof data, path, NULL);
+    return sigpending(&signals) || !sigismember(&signals, SIGXFSZ) ? 7 : 0;
+}
+
+static void a_limit_of_file_sizes_is_an_error(void **state)
+{
+    (void)state;
+    const char *path = temporary_path(&temporary, "limited");
+    int fd = open_new(path), status = 0;
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(write_beyond_the_limit(fd, path));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    base_close(&fd, path, NULL);
+}
+
 static void locks_exclude_each_other(void **state)
 {
     (void)state;
@@ -420,6 +470,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_point_fails_on_demand, set_up, tear_down),
         cmocka_unit_test_setup_teardown(units_stay_whole, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_is_cut_and_lengthened, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_limit_of_file_sizes_is_an_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(locks_exclude_each_other, set_up, tear_down),
         cmocka_unit_test_setup_teardown(directories_are_made_listed_and_removed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(names_are_exchanged, set_up, tear_down),
