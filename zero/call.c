@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/forked.h"
 #include "base/text.h"
+#include "collectives/control/control.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -190,6 +191,7 @@ zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
     z->fp_control = state.control;
     if (eng_in_child(z))
         return refuse_child(z, call);
+    eng_watch_call(z, call, -1);
     if (z->fatal)
         return z->fatal;
     const zero_result entered = z->device ? eng_device_enter(z) : ZERO_OK;
@@ -211,6 +213,7 @@ zero_result eng_leave(zero_ctx *z, zero_result result)
     const struct eng_fp_state state = {.control = z->fp_control};
     if (z->device)
         eng_device_leave(z);
+    control_call_end(z->watch.area);
     eng_fp_leave(&state);
     return result;
 }
@@ -253,7 +256,9 @@ zero_result eng_unit_call(zero_ctx *z, const char *call, zero_unit unit, zero_st
         r = eng_check_stream(z, stream);
     if (!r)
         r = check_unit(z, call, unit);
-    if (!r)
+    if (!r) {
+        eng_watch_call(z, call, unit);
         r = act(z, unit);
+    }
     return eng_leave(z, r);
 }

@@ -354,6 +354,9 @@ zero_result eng_same(zero_ctx *z, uint64_t value, const char *what);
 /** Looks whether zero-run listens. ZERO_E_INVALID, ZERO_E_VERSION, ZERO_E_NOMEM. */
 zero_result eng_watch_open(zero_ctx *z, struct base_error *error);
 void eng_watch_close(zero_ctx *z);
+/** The program has entered `call`, which is about `unit` (-1: none). eng_leave() says that it has
+ * returned. */
+void eng_watch_call(const zero_ctx *z, const char *call, zero_unit unit);
 /** The first step is timed from here. */
 void eng_watch_start(zero_ctx *z);
 /** Ends a stretch of time: adds it to *seconds, and records it if somebody makes a trace. unit -1:

@@ -20,8 +20,33 @@ zero_result eng_watch_open(zero_ctx *z, struct base_error *error)
     return ZERO_OK;
 }
 
+void eng_watch_call(const zero_ctx *z, const char *call, zero_unit unit)
+{
+    // A look that is no call of the program's has a name of another kind.
+    if (!z->watch.area || strncmp(call, "zero_", 5) != 0)
+        return;
+    const bool in_step = z->micro >= 0 || !strcmp(call, "zero_micro_begin");
+    const enum control_moment moment = !z->committed          ? CONTROL_BEFORE_COMMIT
+                                       : z->evaluation.active ? CONTROL_IN_EVALUATION
+                                       : in_step              ? CONTROL_IN_STEP
+                                                              : CONTROL_BETWEEN;
+    struct control_call made = {
+        .step = moment == CONTROL_IN_STEP ? z->step + 1 : z->step,
+        .unit = unit < 0 ? CONTROL_NO_UNIT : (uint32_t)unit,
+        .moment = (uint32_t)moment,
+    };
+    control_copy_name(made.call, sizeof made.call, call);
+    if (unit >= 0)
+        control_copy_name(made.name, sizeof made.name, z->units[unit].name);
+    control_copy_name(made.context, sizeof made.context, z->config.name);
+    control_call_begin(z->watch.area, &made);
+}
+
 void eng_watch_close(zero_ctx *z)
 {
+    if (!z->fatal) // after a failure the call that failed tells more
+        eng_watch_call(z, "zero_close", -1);
+    control_call_end(z->watch.area);
     if (z->watch.area)
         control_reports_no_more(z->watch.area, z);
     control_detach(z->watch.segment);

@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 #define CONTROL_MAGIC UINT64_C(0x6c72746e6f72657a) /**< "zerontrl" */
-#define CONTROL_VERSION 2U
+#define CONTROL_VERSION 3U
 
 enum {
     CONTROL_LINE = 128,
@@ -98,6 +98,27 @@ struct control_status {
     struct control_metric metrics[CONTROL_METRICS];
 };
 
+/** Where in its training a rank has made a call. */
+enum control_moment {
+    CONTROL_BEFORE_COMMIT,
+    CONTROL_IN_STEP,       /**< `step` is the one under way */
+    CONTROL_IN_EVALUATION, /**< `step` steps are done */
+    CONTROL_BETWEEN,       /**< the same */
+};
+
+/** The call of the library's that a rank's program made last, in any of its contexts. Its stamp
+ * counts, and is odd while somebody writes. */
+struct control_call {
+    alignas(CONTROL_LINE) _Atomic uint64_t stamp;
+    uint64_t step;
+    uint32_t unit;    /**< CONTROL_NO_UNIT: none */
+    uint32_t moment;  /**< enum control_moment */
+    char call[32];    /**< "zero_gather" */
+    char name[24];    /**< of the unit, cut */
+    char context[24]; /**< cut */
+    char unused[24];
+};
+
 /** The area of one rank. */
 struct control_rank {
     alignas(4096) _Atomic uint64_t records; /**< begun so far */
@@ -108,6 +129,8 @@ struct control_rank {
     _Atomic uint64_t reporter;              /**< who writes the status; 0: nobody yet */
     _Atomic uint32_t listens;               /**< its program asks whether it is to stop */
     _Atomic uint64_t heard;                 /**< the step after which it was told so; 0: never */
+    _Atomic uint32_t calling;               /**< 1: `call` is under way; 0: it has returned */
+    struct control_call call;
     struct control_status status;
     struct control_record ring[CONTROL_RECORDS];
 };
@@ -192,6 +215,16 @@ void control_status_write(struct control_rank *area, const struct control_status
 /** Reads it; false if none has been written, or one is always being written. *Local*, any process.
  */
 bool control_status_read(const struct control_rank *area, struct control_status *status);
+
+/** The program of this rank makes a call: writes it, but for its stamp; loses it if another thread
+ * is writing one. `area` may be NULL. *Local*, any thread. */
+void control_call_begin(struct control_rank *area, const struct control_call *call);
+/** It has returned. `area` may be NULL. *Local*, any thread. */
+void control_call_end(struct control_rank *area);
+
+/** Reads the last call, and whether it is under way; false if there was none, or one is always
+ * being written. *Local*, any process. */
+bool control_call_read(const struct control_rank *area, struct control_call *call, bool *under_way);
 
 /* ------------------------------------------------------------------ stop.c */
 

@@ -20,6 +20,7 @@ typedef uint64_t __attribute__((may_alias)) word;
 #define PAYLOAD sizeof(uint64_t)
 
 _Static_assert(sizeof(struct control_record) == CONTROL_LINE, "a record is a line");
+_Static_assert(sizeof(struct control_call) == CONTROL_LINE, "a call is a line");
 _Static_assert(sizeof(struct control_status) % sizeof(word) == 0, "a status is whole words");
 
 static void store_words(void *to, const void *from, size_t bytes)
@@ -186,38 +187,74 @@ void control_reports_no_more(struct control_rank *area, const void *who)
                                             memory_order_relaxed);
 }
 
-void control_status_write(struct control_rank *area, const struct control_status *status)
+/** Writes what begins with a stamp that counts, unless another thread is writing it. */
+static void write_counted(_Atomic uint64_t *stamp, void *shared, const void *value, size_t size)
 {
-    struct control_status *shared = &area->status;
-    uint64_t stamp = atomic_load_explicit(&shared->stamp, memory_order_relaxed);
-    if (stamp % 2 ||
-        !atomic_compare_exchange_strong_explicit(&shared->stamp, &stamp, stamp + 1,
-                                                 memory_order_relaxed, memory_order_relaxed))
+    uint64_t seen = atomic_load_explicit(stamp, memory_order_relaxed);
+    if (seen % 2 || !atomic_compare_exchange_strong_explicit(
+                        stamp, &seen, seen + 1, memory_order_relaxed, memory_order_relaxed))
         return;
-    store_payload(shared, status, sizeof *status);
-    atomic_store_explicit(&shared->stamp, stamp + 2, memory_order_release);
+    store_payload(shared, value, size);
+    atomic_store_explicit(stamp, seen + 2, memory_order_release);
 }
 
-bool control_status_read(const struct control_rank *area, struct control_status *status)
+/** Reads it; false if it was never written, or is always being written. */
+static bool read_counted(const _Atomic uint64_t *stamp, const void *shared, void *value,
+                         size_t size)
 {
-    const struct control_status *shared = &area->status;
     for (int i = 0; i < READ_TRIES; i++) {
-        const uint64_t before = atomic_load_explicit(&shared->stamp, memory_order_acquire);
+        const uint64_t before = atomic_load_explicit(stamp, memory_order_acquire);
         if (before == 0)
             return false;
         if (before % 2) {
             base_cpu_relax();
             continue;
         }
-        load_payload(status, shared, sizeof *status);
-        if (atomic_load_explicit(&shared->stamp, memory_order_relaxed) != before)
-            continue;
-        if (status->metric_count > CONTROL_METRICS)
-            status->metric_count = CONTROL_METRICS;
-        status->context[sizeof status->context - 1] = '\0';
-        for (uint32_t m = 0; m < status->metric_count; m++)
-            status->metrics[m].name[CONTROL_NAME_BYTES - 1] = '\0';
-        return true;
+        load_payload(value, shared, size);
+        if (atomic_load_explicit(stamp, memory_order_relaxed) == before)
+            return true;
     }
     return false;
+}
+
+void control_status_write(struct control_rank *area, const struct control_status *status)
+{
+    write_counted(&area->status.stamp, &area->status, status, sizeof *status);
+}
+
+bool control_status_read(const struct control_rank *area, struct control_status *status)
+{
+    if (!read_counted(&area->status.stamp, &area->status, status, sizeof *status))
+        return false;
+    if (status->metric_count > CONTROL_METRICS)
+        status->metric_count = CONTROL_METRICS;
+    status->context[sizeof status->context - 1] = '\0';
+    for (uint32_t m = 0; m < status->metric_count; m++)
+        status->metrics[m].name[CONTROL_NAME_BYTES - 1] = '\0';
+    return true;
+}
+
+void control_call_begin(struct control_rank *area, const struct control_call *call)
+{
+    if (!area)
+        return;
+    write_counted(&area->call.stamp, &area->call, call, sizeof *call);
+    atomic_store_explicit(&area->calling, 1, memory_order_release);
+}
+
+void control_call_end(struct control_rank *area)
+{
+    if (area)
+        atomic_store_explicit(&area->calling, 0, memory_order_release);
+}
+
+bool control_call_read(const struct control_rank *area, struct control_call *call, bool *under_way)
+{
+    if (!read_counted(&area->call.stamp, &area->call, call, sizeof *call))
+        return false;
+    *under_way = atomic_load_explicit(&area->calling, memory_order_acquire) != 0;
+    call->call[sizeof call->call - 1] = '\0';
+    call->name[sizeof call->name - 1] = '\0';
+    call->context[sizeof call->context - 1] = '\0';
+    return true;
 }

@@ -148,8 +148,18 @@ static void add_unit(struct base_text *text, const struct control_record *record
         base_text_add(text, " (%s)", record->name);
 }
 
-/** "reduce-scatter #1233, unit 16 (h.3), in main" */
-static void add_operation(struct base_text *text, const struct control_record *record)
+/** ", in context "main"", where there are several; a group has fewer ranks than the job. */
+static void add_comm(struct base_text *text, const struct inquiry *inquiry, const char *name,
+                     uint32_t ranks)
+{
+    if (inquiry->count > 1)
+        base_text_add(text, ", in %s \"%s\"",
+                      ranks == (uint32_t)inquiry->world ? "context" : "group", name);
+}
+
+/** "reduce-scatter #1233, unit 16 (h.3)" */
+static void add_operation(struct base_text *text, const struct inquiry *inquiry,
+                          const struct control_record *record)
 {
     if (record->peer == CONTROL_NO_PEER)
         base_text_add(text, "%s #%" PRIu64, record->kind, record->sequence);
@@ -157,8 +167,7 @@ static void add_operation(struct base_text *text, const struct control_record *r
         base_text_add(text, "%s %s rank %u", record->kind,
                       !strcmp(record->kind, "send") ? "to" : "from", record->peer);
     add_unit(text, record);
-    base_text_add(text, "%s in %s", record->unit != CONTROL_NO_UNIT || *record->name ? "," : "",
-                  record->comm);
+    add_comm(text, inquiry, record->comm, record->ranks);
 }
 
 static bool read_record(const struct inquiry *inquiry, int rank, uint64_t number,
@@ -186,20 +195,79 @@ static uint64_t last_record(const struct inquiry *inquiry, int rank, bool *open)
     return oldest ? oldest : newest;
 }
 
-static void tell_failed(const struct inquiry *inquiry, int rank)
+/** "zero_gather(unit 3 "h.3") of step 12" */
+static void add_call(struct base_text *text, const struct inquiry *inquiry,
+                     const struct control_call *call)
+{
+    const unsigned long long step = call->step;
+    const char *plural = step == 1 ? "" : "s";
+    base_text_add(text, "%s", call->call);
+    if (call->unit != CONTROL_NO_UNIT)
+        base_text_add(text, "(unit %" PRIu32 " \"%s\")", call->unit, call->name);
+    if (call->moment == CONTROL_IN_STEP)
+        base_text_add(text, " of step %llu", step);
+    else if (call->moment == CONTROL_IN_EVALUATION)
+        base_text_add(text, " of an evaluation after %llu step%s", step, plural);
+    else if (call->moment == CONTROL_BETWEEN && step > 0)
+        base_text_add(text, " after %llu step%s", step, plural);
+    if (inquiry->count > 1)
+        base_text_add(text, ", in context \"%s\"", call->context);
+}
+
+/** ", in reduce-scatter #1233, unit 16 (h.3), for 3.1 ms" */
+static void add_under_way(struct base_text *text, const struct inquiry *inquiry,
+                          const struct control_record *record, const char *before)
+{
+    base_text_add(text, "%s", before);
+    add_operation(text, inquiry, record);
+    base_text_add(text, " for ");
+    add_duration(text, since(inquiry, record->begin_ns));
+}
+
+/** What the program of a rank did last: a call of the library's, and an operation that is under way
+ * in the call or beside the program. */
+static void tell_call(const struct inquiry *inquiry, int rank, const struct control_call *call,
+                      bool calling, const struct control_record *open)
 {
     char line[LINE_BYTES] = "";
     struct base_text text = {line, sizeof line, 0};
-    struct control_record record;
-    bool open;
-    if (!read_record(inquiry, rank, last_record(inquiry, rank, &open), &record))
-        return;
-    base_text_add(&text, "rank %d was in %s", rank, open ? "" : "no operation; its last one was ");
-    add_operation(&text, &record);
-    base_text_add(&text, open ? " for " : ", which began ");
-    add_duration(&text, since(inquiry, record.begin_ns));
-    base_text_add(&text, open ? "" : " before");
+    base_text_add(&text, "rank %d was in %s", rank,
+                  calling ? "" : "the program's own code, after ");
+    add_call(&text, inquiry, call);
+    if (open)
+        add_under_way(&text, inquiry, open, calling ? ", in " : "; under way: ");
     inquiry->line(inquiry->user, line);
+}
+
+/** The same of a program that uses communicators only. */
+static void tell_operation(const struct inquiry *inquiry, int rank,
+                           const struct control_record *record, bool open)
+{
+    char line[LINE_BYTES] = "";
+    struct base_text text = {line, sizeof line, 0};
+    base_text_add(&text, "rank %d was in ", rank);
+    if (open) {
+        add_under_way(&text, inquiry, record, "");
+    } else {
+        base_text_add(&text, "the program's own code, after ");
+        add_operation(&text, inquiry, record);
+        base_text_add(&text, ", which began ");
+        add_duration(&text, since(inquiry, record->begin_ns));
+        base_text_add(&text, " before");
+    }
+    inquiry->line(inquiry->user, line);
+}
+
+static void tell_failed(const struct inquiry *inquiry, int rank)
+{
+    struct control_record record;
+    struct control_call call;
+    bool open, calling;
+    const bool any = read_record(inquiry, rank, last_record(inquiry, rank, &open), &record);
+    if (control_call_read(&inquiry->segment->ranks[rank], &call, &calling))
+        tell_call(inquiry, rank, &call, calling, any && open ? &record : NULL);
+    else if (any)
+        tell_operation(inquiry, rank, &record, open);
 }
 
 /* ------------------------------------------------------------------ ordered operations */
@@ -263,7 +331,8 @@ static void tell_missing(const struct inquiry *inquiry, const struct comm *comm,
                       standing->unknown > 1 ? "s" : "");
     base_text_add(&text, " never posted #%" PRIu64 " %s", record.sequence, record.kind);
     add_unit(&text, &record);
-    base_text_add(&text, ", in %s; ", comm->name);
+    add_comm(&text, inquiry, comm->name, comm->ranks);
+    base_text_add(&text, "; ");
     add_ranks(&text, standing->waiting, inquiry->world);
     int waiting = 0;
     for (int rank = 0; rank < inquiry->world; rank++)
@@ -283,7 +352,7 @@ static void tell_stuck(const struct inquiry *inquiry, const struct comm *comm,
         return;
     add_ranks(&text, standing->waiting, inquiry->world);
     base_text_add(&text, " in ");
-    add_operation(&text, &record);
+    add_operation(&text, inquiry, &record);
     base_text_add(&text, " since ");
     add_duration(&text, since(inquiry, standing->begin_ns));
     base_text_add(&text, "; every rank has posted it");
@@ -306,9 +375,9 @@ static bool tell_diverged(const struct inquiry *inquiry, const struct comm *comm
         char line[LINE_BYTES] = "";
         struct base_text text = {line, sizeof line, 0};
         base_text_add(&text, "rank %d in ", standing->witness);
-        add_operation(&text, &first);
+        add_operation(&text, inquiry, &first);
         base_text_add(&text, ", but rank %d in ", rank);
-        add_operation(&text, &other);
+        add_operation(&text, inquiry, &other);
         inquiry->line(inquiry->user, line);
         return true;
     }
@@ -350,7 +419,7 @@ static void tell_messages(const struct inquiry *inquiry, const struct comm *comm
         char line[LINE_BYTES] = "";
         struct base_text text = {line, sizeof line, 0};
         base_text_add(&text, "rank %d is in ", rank);
-        add_operation(&text, &record);
+        add_operation(&text, inquiry, &record);
         base_text_add(&text, " since ");
         add_duration(&text, since(inquiry, record.begin_ns));
         inquiry->line(inquiry->user, line);
@@ -359,8 +428,9 @@ static void tell_messages(const struct inquiry *inquiry, const struct comm *comm
     if (more) {
         char line[LINE_BYTES] = "";
         struct base_text text = {line, sizeof line, 0};
-        base_text_add(&text, "and so %s %d more rank%s, in messages of %s", more > 1 ? "are" : "is",
-                      more, more > 1 ? "s" : "", comm->name);
+        base_text_add(&text, "and so %s %d more rank%s", more > 1 ? "are" : "is", more,
+                      more > 1 ? "s" : "");
+        add_comm(&text, inquiry, comm->name, comm->ranks);
         inquiry->line(inquiry->user, line);
     }
 }

@@ -16,13 +16,15 @@
 typedef void (*run_line_fn)(void *user, const char *line);
 
 /**
- * Says, from what the ranks have recorded, what rank `failed` was in (-1: no rank has failed), and
- * for each communicator in which somebody waits who never arrived where:
+ * Says, from what the ranks have recorded, which call rank `failed` (-1: no rank has failed) was in
+ * or had made last, and for each communicator in which a rank waits which ranks never arrived
+ * where:
  *
- *     rank 3 was in reduce-scatter #1233, unit 16 (h.3), in main for 3.1 ms
- *     rank 3 never posted #1234 reduce-scatter, unit 17 (h.4), in main; ranks 0-2 wait since 812 ms
+ *     rank 3 was in the program's own code, after zero_gather(unit 16 "h.3") of step 12
+ *     rank 3 never posted #1234 reduce-scatter, unit 17 (h.4); ranks 0-2 wait since 812 ms
  *
- * Says nothing if no rank has attached, or none is in an operation. now_ns is of base_clock_ns().
+ * Contexts and groups are named where there are several. Says nothing if no rank has attached, or
+ * none is in an operation. now_ns is of base_clock_ns().
  */
 void run_blame(const struct control_segment *segment, int failed, uint64_t now_ns, run_line_fn line,
                void *user);

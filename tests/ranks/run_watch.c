@@ -384,7 +384,8 @@ static void whoever_does_not_come_is_named(void **state)
     RUN(&run, "-n", "3", "-o", "timeout_s=3", "--", rank_path, "late", "2");
     assert_int_equal(run.status, 7);
     expect_part(&run, "zero-run: rank 1 never posted #");
-    expect_part(&run, ", in main; rank");
+    expect_part(&run, "; rank");
+    assert_null(strstr(run.err, "main"));
     expect_part(&run, " since ");
     assert_true(strstr(run.err, "zero-run: rank 0 was in ") ||
                 strstr(run.err, "zero-run: rank 2 was in "));
@@ -396,7 +397,7 @@ static void a_job_that_takes_too_long_is_explained(void **state)
 {
     (void)state;
     struct run_command run;
-    static const char waits[] = ", in main; rank 0 waits since ";
+    static const char waits[] = "; rank 0 waits since ";
     int seconds = 1;
     do {
         char timeout[16];
@@ -421,7 +422,9 @@ static void a_killed_rank_has_been_somewhere(void **state)
     assert_int_equal(run.status, 128 + SIGKILL);
     expect_part(&run, "zero-run: rank 1 (process ");
     expect_part(&run, ") failed first: signal SIGKILL");
-    expect_part(&run, "zero-run: rank 1 was in ");
+    expect_part(&run,
+                "zero-run: rank 1 was in the program's own code, after zero_gather(unit 0 \"");
+    expect_part(&run, "\") of step 3");
     run_command_free(&run);
 }
 
@@ -465,5 +468,6 @@ int main(int argc, char **argv)
         return 2;
     run_command_path = argv[1];
     rank_path = argv[2];
+    setenv("OMP_NUM_THREADS", "1", 1); // zero-run says what it sets itself
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,8 +103,8 @@ static void nothing_is_said_of_ranks_that_wait_for_nothing(void **state)
     assert_int_equal(line_count, 0);
     blame(1);
     assert_int_equal(line_count, 1);
-    assert_string_equal(lines[0], "rank 1 was in no operation; its last one was barrier #0 in "
-                                  "main, which began 10 ms before");
+    assert_string_equal(lines[0], "rank 1 was in the program's own code, after barrier #0, "
+                                  "which began 10 ms before");
 }
 
 static void who_never_posted_is_named(void **state)
@@ -117,12 +117,74 @@ static void who_never_posted_is_named(void **state)
         put_unit(rank, operation("reduce-scatter", 1234, (uint64_t)(812 - rank), 0), 17, "h.4");
     blame(3);
     assert_int_equal(line_count, 3);
-    assert_string_equal(lines[0],
-                        "rank 3 was in reduce-scatter #1233, unit 16 (h.3), in main for 820 ms");
-    assert_string_equal(lines[1], "rank 3 in reduce-scatter #1233, unit 16 (h.3), in main since "
-                                  "820 ms; every rank has posted it");
-    assert_string_equal(lines[2], "rank 3 never posted #1234 reduce-scatter, unit 17 (h.4), in "
-                                  "main; ranks 0-2 wait since 812 ms");
+    assert_string_equal(lines[0], "rank 3 was in reduce-scatter #1233, unit 16 (h.3) for 820 ms");
+    assert_string_equal(lines[1], "rank 3 in reduce-scatter #1233, unit 16 (h.3) since 820 ms; "
+                                  "every rank has posted it");
+    assert_string_equal(lines[2], "rank 3 never posted #1234 reduce-scatter, unit 17 (h.4); "
+                                  "ranks 0-2 wait since 812 ms");
+}
+
+/** A call of the library's on rank 0. */
+static void put_call(const char *name, enum control_moment moment, uint64_t step, uint32_t unit)
+{
+    struct control_call call = {.step = step, .unit = unit, .moment = moment};
+    control_copy_name(call.call, sizeof call.call, name);
+    control_copy_name(call.name, sizeof call.name, unit == CONTROL_NO_UNIT ? "" : "h.3");
+    control_copy_name(call.context, sizeof call.context, "main");
+    control_call_begin(&segment->ranks[0], &call);
+}
+
+static void expect_blame(const char *line)
+{
+    blame(0);
+    assert_int_equal(line_count, 1);
+    assert_string_equal(lines[0], line);
+}
+
+static void the_last_call_is_told_before_the_last_operation(void **state)
+{
+    (void)state;
+    make_segment(1);
+    put(0, operation("all-gather", 4, 3, 2));
+    put_call("zero_gather", CONTROL_IN_STEP, 12, 3);
+    expect_blame("rank 0 was in zero_gather(unit 3 \"h.3\") of step 12");
+    control_call_end(&segment->ranks[0]);
+    expect_blame("rank 0 was in the program's own code, after zero_gather(unit 3 \"h.3\") of step "
+                 "12");
+    put_call("zero_add_param", CONTROL_BEFORE_COMMIT, 0, CONTROL_NO_UNIT);
+    control_call_end(&segment->ranks[0]);
+    expect_blame("rank 0 was in the program's own code, after zero_add_param");
+    put_call("zero_save", CONTROL_BETWEEN, 1, CONTROL_NO_UNIT);
+    expect_blame("rank 0 was in zero_save after 1 step");
+    put_call("zero_release", CONTROL_IN_EVALUATION, 2, 3);
+    expect_blame("rank 0 was in zero_release(unit 3 \"h.3\") of an evaluation after 2 steps");
+}
+
+static void operations_under_way_are_told_with_the_call(void **state)
+{
+    (void)state;
+    make_segment(1);
+    put_unit(0, operation("reduce-scatter", 4, 3, 0), 2, "h.1");
+    put_call("zero_step", CONTROL_IN_STEP, 12, CONTROL_NO_UNIT);
+    blame(0);
+    assert_string_equal(lines[0], "rank 0 was in zero_step of step 12, in reduce-scatter #4, unit "
+                                  "2 (h.1) for 3.0 ms");
+    control_call_end(&segment->ranks[0]);
+    blame(0);
+    assert_string_equal(lines[0], "rank 0 was in the program's own code, after zero_step of step "
+                                  "12; under way: reduce-scatter #4, unit 2 (h.1) for 3.0 ms");
+}
+
+static void contexts_are_named_where_there_are_several(void **state)
+{
+    (void)state;
+    make_segment(1);
+    put(0, operation("barrier", 0, 9, 8));
+    struct control_record *record = operation("barrier", 0, 7, 6);
+    control_copy_name(record->comm, sizeof record->comm, "critic");
+    put(0, record);
+    put_call("zero_step", CONTROL_IN_STEP, 12, CONTROL_NO_UNIT);
+    expect_blame("rank 0 was in zero_step of step 12, in context \"main\"");
 }
 
 static void lists_of_ranks_are_short(void **state)
@@ -136,7 +198,7 @@ static void lists_of_ranks_are_short(void **state)
     }
     blame(-1);
     assert_int_equal(line_count, 1);
-    assert_string_equal(lines[0], "ranks 0,3,4,10-60 never posted #8 all-gather, in main; ranks "
+    assert_string_equal(lines[0], "ranks 0,3,4,10-60 never posted #8 all-gather; ranks "
                                   "1,2,5-9,61-69 wait since 15.0 s");
 }
 
@@ -147,8 +209,7 @@ static void one_waits_for_all_others(void **state)
     put(1, operation("barrier", 0, 1, 0));
     blame(-1);
     assert_int_equal(line_count, 1);
-    assert_string_equal(lines[0],
-                        "ranks 0,2 never posted #0 barrier, in main; rank 1 waits since 1.0 ms");
+    assert_string_equal(lines[0], "ranks 0,2 never posted #0 barrier; rank 1 waits since 1.0 ms");
 }
 
 static void whoever_never_attached_is_named(void **state)
@@ -172,8 +233,7 @@ static void operations_that_all_posted_are_told(void **state)
         put(rank, operation("all-to-all", 5, 300, rank == 2 ? 0 : 299));
     blame(-1);
     assert_int_equal(line_count, 1);
-    assert_string_equal(lines[0],
-                        "rank 2 in all-to-all #5 in main since 300 ms; every rank has posted it");
+    assert_string_equal(lines[0], "rank 2 in all-to-all #5 since 300 ms; every rank has posted it");
 }
 
 static void ranks_in_different_operations_are_told(void **state)
@@ -184,16 +244,16 @@ static void ranks_in_different_operations_are_told(void **state)
         put_unit(rank, operation(rank == 1 ? "barrier" : "all-gather", 5, 300, 0), 7, "h.1");
     blame(-1);
     assert_int_equal(line_count, 1);
-    assert_string_equal(lines[0], "rank 0 in all-gather #5, unit 7 (h.1), in main, but rank 1 in "
-                                  "barrier #5, unit 7 (h.1), in main");
+    assert_string_equal(lines[0], "rank 0 in all-gather #5, unit 7 (h.1), but rank 1 in "
+                                  "barrier #5, unit 7 (h.1)");
     free_segment(state);
     make_segment(4); // the last rank has not come
     for (int rank = 0; rank < 3; rank++)
         put_unit(rank, operation("all-gather", 5, 300, 0), rank == 2 ? 8 : 7, "");
     blame(-1);
     assert_int_equal(line_count, 1);
-    assert_string_equal(lines[0], "rank 0 in all-gather #5, unit 7, in main, but rank 2 in "
-                                  "all-gather #5, unit 8, in main");
+    assert_string_equal(lines[0], "rank 0 in all-gather #5, unit 7, but rank 2 in "
+                                  "all-gather #5, unit 8");
 }
 
 static void groups_are_told_apart(void **state)
@@ -215,9 +275,10 @@ static void groups_are_told_apart(void **state)
     blame(-1);
     assert_int_equal(line_count, 2);
     assert_string_equal(lines[0], "1 rank without any operation there never posted #3 barrier, in "
-                                  "main/0; rank 0 waits since 100 ms");
+                                  "group \"main/0\"; rank 0 waits since 100 ms");
     assert_string_equal(lines[1],
-                        "rank 3 never posted #3 barrier, in main/0; rank 1 waits since 100 ms");
+                        "rank 3 never posted #3 barrier, in group \"main/0\"; rank 1 waits since "
+                        "100 ms");
 }
 
 static void a_second_communicator_of_a_name_starts_anew(void **state)
@@ -232,10 +293,8 @@ static void a_second_communicator_of_a_name_starts_anew(void **state)
     put(0, operation("all-gather", 1, 40, 0));
     blame(-1);
     assert_int_equal(line_count, 2);
-    assert_string_equal(lines[0],
-                        "rank 1 in exchange #0 in main since 50 ms; every rank has posted it");
-    assert_string_equal(lines[1],
-                        "rank 1 never posted #1 all-gather, in main; rank 0 waits since 40 ms");
+    assert_string_equal(lines[0], "rank 1 in exchange #0 since 50 ms; every rank has posted it");
+    assert_string_equal(lines[1], "rank 1 never posted #1 all-gather; rank 0 waits since 40 ms");
 }
 
 static void messages_name_the_other_side(void **state)
@@ -253,9 +312,9 @@ static void messages_name_the_other_side(void **state)
     }
     blame(5);
     assert_int_equal(line_count, 3);
-    assert_string_equal(lines[0], "rank 0 is in receive from rank 5, unit 2, in main since 1.0 ms");
-    assert_string_equal(lines[1], "rank 1 is in send to rank 5 in main since 2.0 ms");
-    assert_string_equal(lines[2], "and so are 3 more ranks, in messages of main");
+    assert_string_equal(lines[0], "rank 0 is in receive from rank 5, unit 2 since 1.0 ms");
+    assert_string_equal(lines[1], "rank 1 is in send to rank 5 since 2.0 ms");
+    assert_string_equal(lines[2], "and so are 3 more ranks");
 }
 
 static void garbage_is_no_blame(void **state)
@@ -267,8 +326,7 @@ static void garbage_is_no_blame(void **state)
     put(1, operation("barrier", 0, 1, 0));
     blame(0);
     assert_int_equal(line_count, 1);
-    assert_string_equal(lines[0],
-                        "rank 0 never posted #0 barrier, in main; rank 1 waits since 1.0 ms");
+    assert_string_equal(lines[0], "rank 0 never posted #0 barrier; rank 1 waits since 1.0 ms");
 }
 
 /* ------------------------------------------------------------------ progress */
@@ -619,6 +677,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_SEGMENT(nothing_is_said_of_ranks_that_wait_for_nothing),
         WITH_SEGMENT(who_never_posted_is_named),
+        WITH_SEGMENT(the_last_call_is_told_before_the_last_operation),
+        WITH_SEGMENT(operations_under_way_are_told_with_the_call),
+        WITH_SEGMENT(contexts_are_named_where_there_are_several),
         WITH_SEGMENT(lists_of_ranks_are_short),
         WITH_SEGMENT(one_waits_for_all_others),
         WITH_SEGMENT(whoever_never_attached_is_named),
