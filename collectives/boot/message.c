@@ -166,11 +166,12 @@ static zero_result check(const struct boot_message *message, size_t bytes, const
                          header->protocol, BOOT_PROTOCOL);
     if (in->msg_flags & MSG_TRUNC || !boot_message_valid(message, bytes))
         return zero_fail(error, ZERO_E_INVALID, "a message whose length is not what it says");
-    if (in->msg_flags & MSG_CTRUNC || (uint32_t)came != header->fds)
-        return zero_fail(error, ZERO_E_IO,
-                         "%d of %u descriptors arrived: the limit of open files (ulimit -n) is "
-                         "too low",
-                         came, header->fds);
+    if (in->msg_flags & MSG_CTRUNC || (uint32_t)came != header->fds) {
+        char limit[BASE_LIMIT_TEXT];
+        base_limit_text(EMFILE, limit);
+        return zero_fail(error, ZERO_E_IO, "%d of %u descriptors arrived%s", came, header->fds,
+                         limit);
+    }
     return ZERO_OK;
 }
 

@@ -8,7 +8,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 _Static_assert(sizeof(struct mesh_header) == 24, "the header has no padding");
@@ -225,18 +224,6 @@ zero_result mesh_call(int *fd, const struct boot_master *master, uint64_t deadli
     return *fd < 0 ? zero_fail(error, ZERO_E_IO, "%s", last.message) : ZERO_OK;
 }
 
-static zero_result fail_without_descriptor(int errnum, struct base_error *error)
-{
-    struct rlimit limit;
-    if (errnum == ENFILE || getrlimit(RLIMIT_NOFILE, &limit))
-        return zero_fail_errno(error, ZERO_E_LIMIT, errnum,
-                               "accepting a rank, within the system's limit (fs.file-max)");
-    return zero_fail_errno(error, ZERO_E_LIMIT, errnum,
-                           "accepting a rank, within this process's limit of %llu descriptors "
-                           "(ulimit -n)",
-                           (unsigned long long)limit.rlim_cur);
-}
-
 zero_result mesh_accept(int *fd, int listener, struct base_error *error)
 {
     errno = base_fault("boot.accept");
@@ -247,7 +234,7 @@ zero_result mesh_accept(int *fd, int listener, struct base_error *error)
     }
     // What is wrong with a connection that has not been accepted yet is reported here as well.
     if (errno == EMFILE || errno == ENFILE)
-        return fail_without_descriptor(errno, error);
+        return zero_fail_errno(error, ZERO_E_LIMIT, errno, "accepting a rank");
     if (errno != ENOMEM && errno != ENOBUFS)
         return ZERO_OK;
     return zero_fail_errno(error, ZERO_E_IO, errno, "accepting a rank");

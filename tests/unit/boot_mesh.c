@@ -682,7 +682,7 @@ static void descriptors_that_ranks_need_are_an_error(void **state)
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3});
     mesh_ranks_end(&ranks);
     for (int i = 0; i < 2; i++)
-        boot_ranks_expect(&ranks.set, i, ZERO_E_IO, "descriptors (ulimit -n)", "EMFILE");
+        boot_ranks_expect(&ranks.set, i, ZERO_E_IO, "open files; `ulimit -n`", "EMFILE");
 }
 
 int main(void)
