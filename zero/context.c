@@ -57,8 +57,10 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
         r = eng_device_open(z, error);
     if (!r)
         r = eng_watch_open(z, error);
+    eng_watch_call(z, "zero_open", -1);
     if (!r)
         r = join(z, error);
+    control_call_end(z->watch.area);
     if (!r)
         base_logf(&z->log, ZERO_LOG_INFO, "core",
                   "rank %d of %d, stage %d, transport %s, gather %s, reduction %s", z->config.rank,
@@ -96,6 +98,8 @@ void zero_close(zero_ctx *z)
         return;
     eng_save_close(z);
     eng_step_close(z);
+    if (z->comm && !z->fatal) // after a failure the call that failed tells more
+        eng_watch_call(z, "zero_close", -1);
     eng_bounce_free(z);
     eng_device_close(z);
     eng_tier_close(z);

@@ -44,8 +44,6 @@ void eng_watch_call(const zero_ctx *z, const char *call, zero_unit unit)
 
 void eng_watch_close(zero_ctx *z)
 {
-    if (!z->fatal) // after a failure the call that failed tells more
-        eng_watch_call(z, "zero_close", -1);
     control_call_end(z->watch.area);
     if (z->watch.area)
         control_reports_no_more(z->watch.area, z);
