@@ -246,6 +246,12 @@ zero_result run_bind_check(const struct run_binding *binding, struct base_error 
                      "machine; --explain shows what it would be there");
 }
 
+int run_bind_cores(const struct run_binding *binding, int rank)
+{
+    const struct run_share *share = &binding->shares[rank];
+    return share->cores > share->together ? share->cores / share->together : 1;
+}
+
 bool run_bind_apply(const struct run_binding *binding, int rank)
 {
     if (!binding)

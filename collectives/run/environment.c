@@ -30,11 +30,21 @@ static const char *const own_variables[] = {
     "ZERO_RESTARTS",
     "ZERO_FIRST_WORLD",
 };
-enum { OWN_VARIABLES = sizeof own_variables / sizeof *own_variables };
+enum { OWN_VARIABLES = sizeof own_variables / sizeof *own_variables, HABITS = 3 };
 
-static bool inherited(const char *entry)
+// A rank that writes to a pseudo-terminal must not take it for one that shows colours, unless
+// zero-run's own output is one.
+static bool is_dumb(const struct run_job *job)
+{
+    return job->piped && job->options->pty != RUN_NEVER && !job->out.watched &&
+           job->options->color != RUN_ALWAYS;
+}
+
+static bool inherited(const struct run_job *job, const char *entry)
 {
     const size_t length = strcspn(entry, "=");
+    if (is_dumb(job) && !strncmp(entry, "TERM=", 5))
+        return false;
     for (size_t i = 0; i < OWN_VARIABLES; i++)
         if (strlen(own_variables[i]) == length && !memcmp(own_variables[i], entry, length))
             return false;
@@ -120,19 +130,34 @@ static size_t add_special(char **list, size_t *count, const struct run_job *job,
     return wanted;
 }
 
+// What a rank is to compute with, and how its terminal shows.
+static size_t add_habits(char **list, size_t *count, const struct run_job *job, int rank)
+{
+    const int threads = run_threads_of(&job->cores, job->binding, job->count, rank);
+    const bool dumb = is_dumb(job), colors = dumb && !getenv("NO_COLOR");
+    if (threads)
+        add_number(list, count, "OMP_NUM_THREADS", threads);
+    if (dumb)
+        add(list, count, "TERM", "dumb");
+    if (colors)
+        add(list, count, "NO_COLOR", "1");
+    return (size_t)(threads > 0) + (size_t)dumb + (size_t)colors;
+}
+
 char **run_environment_make(const struct run_job *job, int rank)
 {
     size_t outer = 0, count = 0, wanted = 0;
     while (environ && environ[outer])
         outer++;
-    char **list = base_calloc(outer + OWN_VARIABLES + 1, sizeof *list);
+    char **list = base_calloc(outer + OWN_VARIABLES + HABITS + 1, sizeof *list);
     if (!list)
         return NULL;
     wanted += add_place(list, &count, job, rank);
     wanted += add_options(list, &count, job);
     wanted += add_special(list, &count, job, rank);
+    wanted += add_habits(list, &count, job, rank);
     for (size_t i = 0; i < outer; i++) {
-        if (!inherited(environ[i]))
+        if (!inherited(job, environ[i]))
             continue;
         wanted++;
         list[count] = base_strdup(environ[i]);

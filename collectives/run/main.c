@@ -40,6 +40,11 @@ static enum run_status explain(const struct run_options *options)
     const zero_result bound = run_bind_open(&binding, options->bind, options->ranks, &bind_error);
     if (!bound && options->bind != RUN_BIND_NONE)
         run_bind_explain(binding, &text);
+    struct run_cores cores;
+    run_threads_count(&cores);
+    base_text_add(&text, "threads      ");
+    run_threads_text(&cores, binding, options->ranks, &text);
+    base_text_add(&text, "\n");
     run_bind_close(binding);
     enum run_status status = print(bytes);
     if (bound)
@@ -47,29 +52,9 @@ static enum run_status explain(const struct run_options *options)
     return status ? status : error.result == ZERO_E_INVALID ? RUN_ENVIRONMENT : RUN_OK;
 }
 
-static zero_result open_logs(struct run_job *job, struct base_error *error)
-{
-    const char *dir = job->options->log_dir;
-    if (!dir)
-        return ZERO_OK;
-    if (mkdir(dir, 0777) && errno != EEXIST)
-        return zero_fail_errno(error, ZERO_E_IO, errno, "cannot create '%.200s'", dir);
-    for (int i = 0; i < job->slots; i++) {
-        char path[4096];
-        const int length = snprintf(path, sizeof path, "%s/rank-%d.log", dir, i);
-        if (length < 0 || (size_t)length >= sizeof path)
-            return zero_fail(error, ZERO_E_INVALID, "--log-dir: the path is too long");
-        const zero_result result = base_open(&job->ranks[i].log_fd, path,
-                                             O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666, error);
-        if (result)
-            return result;
-    }
-    return ZERO_OK;
-}
-
 static zero_result open_files(struct run_job *job, struct base_error *error)
 {
-    zero_result result = open_logs(job, error);
+    zero_result result = run_files_open_logs(job, error);
     if (!result && job->options->metrics)
         result = run_metrics_open(&job->metrics, job->options->metrics, error);
     return result ? result : run_watch_open_trace(job, error);
@@ -114,12 +99,15 @@ static zero_result job_init(struct run_job *job, const struct run_options *optio
                             .failed_rank = -1};
     init_sinks(job);
     // One rank whose lines need no number keeps zero-run's own output, a terminal perhaps.
-    job->piped = count > 1 || options->log_dir || options->prefix == RUN_ALWAYS;
+    job->piped = count > 1 || options->log_dir || options->prefix == RUN_ALWAYS ||
+                 (options->pty == RUN_ALWAYS && !options->plan);
+    run_threads_count(&job->cores);
     job->ranks = base_calloc((size_t)count, sizeof *job->ranks);
     if (!job->ranks)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for %d ranks", count);
     for (int i = 0; i < count; i++) {
         job->ranks[i].number = i;
+        job->ranks[i].hidden = options->shown && !options->shown[i];
         job->ranks[i].pidfd = job->ranks[i].log_fd = -1;
         job->ranks[i].streams[0].fd = job->ranks[i].streams[1].fd = -1;
     }
@@ -177,6 +165,10 @@ static enum run_status prepare(struct run_job *job, const struct run_options *op
         run_choose_token(job, error) || run_guardian_start(&job->guardian, job->token, error) ||
         run_supervise_begin(job, error) || run_watch_begin(job, error))
         return RUN_SYSTEM;
+    if (run_files_make_directory(options, error))
+        return RUN_CANNOT_CREATE;
+    if (run_files_check(options, error))
+        return RUN_USAGE;
     if (open_files(job, error))
         return RUN_CANNOT_CREATE;
     if (run_bind_open(&job->binding, options->bind, job->count, error))
@@ -192,6 +184,8 @@ static enum run_status prepare(struct run_job *job, const struct run_options *op
 // Starts the ranks once, and sees to them until none is left.
 static enum run_status start(struct run_job *job, struct base_error *error)
 {
+    if (job->err.watched && job->count > 1 && job->options->status != RUN_NEVER)
+        run_threads_say(job);
     const enum run_status status = run_spawn(job, error);
     if (status) {
         job->stopping = true;

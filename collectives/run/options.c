@@ -16,6 +16,8 @@ enum long_option {
     OPTION_METRICS,
     OPTION_PREFIX,
     OPTION_COLOR,
+    OPTION_PTY,
+    OPTION_ONLY,
     OPTION_TIMEOUT,
     OPTION_GRACE,
     OPTION_MAX_RESTARTS,
@@ -35,6 +37,8 @@ static const struct option long_options[] = {
     {"metrics", required_argument, NULL, OPTION_METRICS},
     {"prefix", required_argument, NULL, OPTION_PREFIX},
     {"color", required_argument, NULL, OPTION_COLOR},
+    {"pty", required_argument, NULL, OPTION_PTY},
+    {"only", required_argument, NULL, OPTION_ONLY},
     {"timeout", required_argument, NULL, OPTION_TIMEOUT},
     {"grace", required_argument, NULL, OPTION_GRACE},
     {"max-restarts", required_argument, NULL, OPTION_MAX_RESTARTS},
@@ -181,6 +185,11 @@ static zero_result parse_option(struct run_options *options, int option, const c
         return parse_when("--prefix", argument, &options->prefix, error);
     case OPTION_COLOR:
         return parse_when("--color", argument, &options->color, error);
+    case OPTION_PTY:
+        return parse_when("--pty", argument, &options->pty, error);
+    case OPTION_ONLY:
+        options->only = argument;
+        break;
     case OPTION_TIMEOUT:
         return parse_time("--timeout", argument, 1, &options->timeout_s, error);
     case OPTION_GRACE:
@@ -251,6 +260,20 @@ static zero_result check_world(struct run_options *options, struct base_error *e
     return ZERO_OK;
 }
 
+// Whose output is shown: known when -n is.
+static zero_result check_only(struct run_options *options, struct base_error *error)
+{
+    if (!options->only)
+        return ZERO_OK;
+    if (options->plan || options->explain)
+        return zero_fail(error, ZERO_E_INVALID, "%s starts no ranks, so --only has no effect",
+                         options->plan ? "--plan" : "--explain");
+    options->shown = base_calloc((size_t)options->ranks, sizeof *options->shown);
+    if (!options->shown)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for --only");
+    return run_only_parse(options->only, options->ranks, options->shown, error);
+}
+
 static zero_result check(struct run_options *options, struct base_error *error)
 {
     if (options->help || options->version)
@@ -263,8 +286,10 @@ static zero_result check(struct run_options *options, struct base_error *error)
         return zero_fail(error, ZERO_E_INVALID, "--explain starts nothing, but there is a program");
     if (!options->explain && !*options->program)
         return zero_fail(error, ZERO_E_INVALID, "no program given");
-    const zero_result result = check_world(options, error);
-    return result ? result : check_restarts(options, error);
+    zero_result result = check_world(options, error);
+    if (!result)
+        result = check_restarts(options, error);
+    return result ? result : check_only(options, error);
 }
 
 zero_result run_options_parse(struct run_options *options, int argc, char **argv,
@@ -295,5 +320,7 @@ zero_result run_options_parse(struct run_options *options, int argc, char **argv
 void run_options_free(struct run_options *options)
 {
     base_free(options->settings);
+    base_free(options->shown);
     options->settings = NULL;
+    options->shown = NULL;
 }

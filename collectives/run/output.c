@@ -141,10 +141,14 @@ void run_sink_free(struct run_sink *sink)
 // One line, its newline included unless it has none.
 static void pass_line(struct run_stream *stream, const char *line, size_t length)
 {
-    run_sink_add(stream->sink, stream->prefix, strlen(stream->prefix));
-    run_sink_add(stream->sink, line, length);
-    if (line[length - 1] != '\n')
-        run_sink_add(stream->sink, "\n", 1);
+    const bool waits =
+        !stream->hidden && stream->join && run_join_take(stream->join, stream, line, length);
+    if (!stream->hidden && !waits) {
+        run_sink_add(stream->sink, stream->prefix, strlen(stream->prefix));
+        run_sink_add(stream->sink, line, length);
+        if (line[length - 1] != '\n')
+            run_sink_add(stream->sink, "\n", 1);
+    }
     run_tail_add(stream->tail, stream->number, line, length, stream->sink->number,
                  stream->sink->shown);
 }

@@ -17,6 +17,15 @@ void run_describe_end(const siginfo_t *end, char *text, size_t size)
         snprintf(text, size, "signal %d", end->si_status);
 }
 
+const char *run_describe_errno(int errnum, char text[RUN_ERRNO_TEXT])
+{
+    char limit[BASE_LIMIT_TEXT];
+    base_limit_text(errnum, limit);
+    snprintf(text, RUN_ERRNO_TEXT, "%s (%s)%s", strerrordesc_np(errnum), strerrorname_np(errnum),
+             limit);
+    return text;
+}
+
 // Who may have sent a SIGKILL that zero-run has not sent.
 static const char *describe_kill(struct run_job *job)
 {
@@ -50,7 +59,7 @@ static bool in_sight(const struct run_job *job, const struct run_tail *tail)
 static void say_last_lines(struct run_job *job, const struct run_rank *rank)
 {
     const struct run_tail_line *line;
-    if (in_sight(job, &rank->tail))
+    if (!rank->hidden && in_sight(job, &rank->tail))
         return;
     run_say(job, "the last lines of rank %d:", rank->number);
     for (int i = 0; (line = run_tail_line(&rank->tail, i)); i++) {
@@ -72,6 +81,7 @@ static void say_who_left(struct run_job *job)
 void run_report_first(struct run_job *job, const struct run_rank *rank)
 {
     char how[128];
+    run_join_show(&job->join, UINT64_MAX);
     run_describe_end(&rank->end, how, sizeof how);
     const bool killed = rank->end.si_code != CLD_EXITED && rank->end.si_status == SIGKILL;
     // The second signal makes zero-run kill, a deadline too.

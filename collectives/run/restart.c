@@ -169,6 +169,7 @@ static void clear(struct run_rank *rank)
     rank->tail = (struct run_tail){.count = 0};
     rank->end = (siginfo_t){.si_code = 0};
     rank->ended = false;
+    rank->stopped = 0;
 }
 
 zero_result run_restart_prepare(struct run_job *job, struct base_error *error)

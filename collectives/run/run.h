@@ -6,15 +6,21 @@
  *   options.c      the command line
  *   help.c         --help
  *   environment.c  what the ranks are told
+ *   threads.c      how many threads a rank is to compute with
+ *   files.c        the files that zero-run writes: logs, and whether two of them are one
  *   spawn.c        from a command to running processes
  *   bind.c         which CPUs and memory a rank may use, by hwloc's topology
  *   guardian.c     the process that ends the ranks if zero-run is killed
  *   orphans.c      what ranks have left behind
  *   output.c       lines of ranks, on their way to a terminal or file
+ *   terminal.c     the pseudo-terminal that a rank has for standard output
+ *   join.c         warnings that several ranks give alike
+ *   only.c         --only: whose output is shown
  *   tail.c         the last lines of a rank
  *   metrics.c      --metrics: rank 0's lines on their way to the file
  *   supervise.c    the loop: exits, output, deadlines
  *   signals.c      what zero-run passes on to the ranks
+ *   stopped.c      ranks that a signal has stopped
  *   oom.c          whether the kernel has killed for lack of memory
  *   report.c       what became of a rank, in words and as an exit status
  *   plan.c         --plan
@@ -81,7 +87,9 @@ struct run_options {
     int plan_here;  /**< and how many of them are on this host */
     bool explain;
     bool help, version;
-    enum run_when prefix, color;
+    enum run_when prefix, color, pty;
+    const char *only;     /**< the list of --only; NULL: all */
+    unsigned char *shown; /**< of each rank, whether its output is; NULL: all */
     enum run_when status; /**< never: no status at all; always: --status has a time */
     int status_s;         /**< between two status lines that are not redrawn */
     const char *trace;    /**< NULL: none */
@@ -96,6 +104,13 @@ struct run_options {
 zero_result run_options_parse(struct run_options *options, int argc, char **argv,
                               struct base_error *error);
 void run_options_free(struct run_options *options);
+
+/* ------------------------------------------------------------------ only.c */
+
+/** Reads a list such as "0,4-7" of ranks below `ranks` and marks them in shown[]. ZERO_E_INVALID
+ * (what is wrong). */
+zero_result run_only_parse(const char *list, int ranks, unsigned char *shown,
+                           struct base_error *error);
 
 /* ------------------------------------------------------------------ help.c */
 
@@ -150,9 +165,14 @@ struct run_sink {
     bool color;
 };
 
-/** One pipe from a rank. */
+struct run_join;
+
+/** One pipe or pseudo-terminal from a rank. */
 struct run_stream {
     int fd; /**< -1: closed */
+    int rank;
+    bool hidden;           /**< --only: it goes to the log only */
+    struct run_join *join; /**< where its warnings wait for those of other ranks; NULL: nowhere */
     struct run_sink *sink;
     int *log_fd;     /**< shared by both streams of a rank; -1: none, or it failed */
     int *log_errno;  /**< why it failed */
@@ -186,6 +206,44 @@ void run_stream_read(struct run_stream *stream);
 void run_stream_flush(struct run_stream *stream);
 /** The same, and closes the stream. */
 void run_stream_close(struct run_stream *stream);
+
+/* ------------------------------------------------------------------ terminal.c */
+
+/** Opens a pseudo-terminal that passes bytes on as they are: ends[0] reads without blocking what is
+ * written to ends[1]. It has the size of the terminal `like` less `columns`, if that is one. False:
+ * errno says why not, and both ends are -1. */
+bool run_terminal_open(int ends[2], int like, int columns);
+
+/* ------------------------------------------------------------------ join.c */
+
+enum {
+    RUN_JOIN_WARNINGS = 16,  /**< that wait at a time */
+    RUN_JOIN_MS = 300,       /**< how long each does after the last rank that has given it, */
+    RUN_JOIN_MOST_MS = 3000, /**< and at most */
+};
+
+/** Warnings of the library's that wait until every rank has given them, or no more has for
+ * RUN_JOIN_MS. */
+struct run_join {
+    int ranks; /**< of this start */
+    struct run_warning {
+        char *text;                     /**< behind "zero[rank] ", with its newline; NULL: none */
+        unsigned char *given;           /**< by each rank */
+        int count;                      /**< of ranks that gave it */
+        uint64_t first_ns;              /**< when the first one did */
+        uint64_t due_ns;                /**< when it is shown at the latest */
+        const struct run_stream *first; /**< of the rank that gave it first */
+    } warnings[RUN_JOIN_WARNINGS];
+};
+
+/** Takes a line of a rank's standard error; false: it is no such warning, or there is no memory,
+ * and the caller shows it. */
+bool run_join_take(struct run_join *join, const struct run_stream *stream, const char *line,
+                   size_t length);
+/** When the next one is to be shown; UINT64_MAX: none waits. */
+uint64_t run_join_due(const struct run_join *join);
+/** Shows those that are due at now_ns; UINT64_MAX: all. */
+void run_join_show(struct run_join *join, uint64_t now_ns);
 
 /* ------------------------------------------------------------------ metrics.c */
 
@@ -300,6 +358,8 @@ struct run_restarts {
 
 /* ------------------------------------------------------------------ the job */
 
+struct run_binding;
+
 struct run_rank {
     int number;
     pid_t pid; /**< also of its process group; 0: not started */
@@ -310,6 +370,14 @@ struct run_rank {
     struct run_tail tail;
     int log_fd;
     int log_errno;
+    bool hidden; /**< --only: its output is not shown */
+    int stopped; /**< the signal that has stopped it; 0: it runs, or zero-run has stopped it */
+};
+
+/** What there is to compute with. */
+struct run_cores {
+    int count; /**< of the CPUs that zero-run may use, at least 1 */
+    int quota; /**< CPUs that its control groups let it keep busy; 0: they set no limit */
 };
 
 struct run_job {
@@ -324,6 +392,10 @@ struct run_job {
     int plan_fd; /**< -1: none */
     bool piped;  /**< output comes through pipes */
     struct run_sink out, err;
+    struct run_join join;
+    bool no_pty; /**< that a rank has a pipe instead of a pseudo-terminal has been said */
+    struct run_cores cores;
+    bool told_threads;
     bool one_sink; /**< both are the same file: `err` has everything, in its order */
     rlim_t files;  /**< the limit of open files zero-run was started with: the ranks' */
     struct run_guardian guardian;
@@ -336,6 +408,7 @@ struct run_job {
     int exits;           /**< epoll over the pidfds: in the order in which ranks ended */
     struct pollfd *polls;
 
+    bool ignored_size;   /**< SIGXFSZ was ignored when zero-run was started: the ranks' too */
     bool ignored_pipe;   /**< SIGPIPE was ignored when zero-run was started: the ranks' too */
     bool ignored_hangup; /**< the same of SIGHUP: a closed terminal is no reason to stop */
 
@@ -367,9 +440,35 @@ void run_say(struct run_job *job, const char *format, ...) __attribute__((format
 char **run_environment_make(const struct run_job *job, int rank);
 void run_environment_free(char **environment);
 
-/* ---- bind.c */
+/* ---- threads.c */
 
-struct run_binding;
+/** Finds the cores. */
+void run_threads_count(struct run_cores *cores);
+/** The OMP_NUM_THREADS that zero-run gives a rank of `ranks`: its cores over the ranks that share
+ * them, at least 1; 0: none, as zero-run's environment has one. `binding` may be NULL. */
+int run_threads_of(const struct run_cores *cores, const struct run_binding *binding, int ranks,
+                   int rank);
+/** What ranks get, in words: "OMP_NUM_THREADS=4 for each rank (8 cores, 2 ranks)". */
+void run_threads_text(const struct run_cores *cores, const struct run_binding *binding, int ranks,
+                      struct base_text *text);
+/** Says that, once a job. */
+void run_threads_say(struct run_job *job);
+
+/* ---- files.c */
+
+/** Makes the log directory. ZERO_E_IO. */
+zero_result run_files_make_directory(const struct run_options *options, struct base_error *error);
+/** ZERO_E_INVALID: two of the files that zero-run would write or read are one, and which. */
+zero_result run_files_check(const struct run_options *options, struct base_error *error);
+/** Opens the logs, and removes those of ranks that this job does not have. ZERO_E_IO. */
+zero_result run_files_open_logs(struct run_job *job, struct base_error *error);
+
+/* ---- stopped.c */
+
+/** Looks which ranks a signal has stopped, and says so of each once. */
+void run_stopped_look(struct run_job *job);
+
+/* ---- bind.c */
 
 /** Reads the topology and deals its cores out; *binding is NULL if `bind` comes to none.
  * ZERO_E_IO: the topology cannot be read, ZERO_E_NOMEM. */
@@ -378,6 +477,8 @@ zero_result run_bind_open(struct run_binding **binding, enum run_bind bind, int 
 /** ZERO_E_UNSUPPORTED: the topology is another machine's (HWLOC_XMLFILE, HWLOC_SYNTHETIC), so that
  * nothing can be bound. */
 zero_result run_bind_check(const struct run_binding *binding, struct base_error *error);
+/** Cores of a rank over the ranks that have exactly these, at least 1. */
+int run_bind_cores(const struct run_binding *binding, int rank);
 /** Binds the calling process to what rank `rank` has got; false: errno says why not. */
 bool run_bind_apply(const struct run_binding *binding, int rank);
 /** Who has got what, as a table. */
@@ -447,6 +548,9 @@ struct run_rank *run_first_to_end(struct run_job *job);
 void run_report_first(struct run_job *job, const struct run_rank *rank);
 /** Says after which step the ranks stopped, if they have been told to. */
 void run_report_stop(struct run_job *job);
+/** An errno in words: "No space left on device (ENOSPC)", with the limit behind it. */
+enum { RUN_ERRNO_TEXT = 256 };
+const char *run_describe_errno(int errnum, char text[RUN_ERRNO_TEXT]);
 /** How a process ended, in words. */
 void run_describe_end(const siginfo_t *end, char *text, size_t size);
 /** Its status, 128 + signal if a signal ended it. */

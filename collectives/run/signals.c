@@ -34,14 +34,16 @@ static void choose(struct run_job *job, sigset_t *chosen)
 
 zero_result run_signals_begin(struct run_job *job, struct base_error *error)
 {
-    struct sigaction ignore = {.sa_handler = SIG_IGN}, plain = {.sa_handler = SIG_DFL}, before;
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, plain = {.sa_handler = SIG_DFL};
+    struct sigaction before, before_size;
     sigset_t chosen;
     choose(job, &chosen);
     // Whoever ignores SIGCHLD is never told how a child has ended.
     if (sigprocmask(SIG_BLOCK, &chosen, &job->saved_mask) || sigaction(SIGPIPE, &ignore, &before) ||
-        sigaction(SIGCHLD, &plain, NULL))
+        sigaction(SIGXFSZ, &ignore, &before_size) || sigaction(SIGCHLD, &plain, NULL))
         return zero_fail_errno(error, ZERO_E_IO, errno, "blocking signals");
     job->ignored_pipe = before.sa_handler == SIG_IGN;
+    job->ignored_size = before_size.sa_handler == SIG_IGN;
     job->signals = signalfd(-1, &chosen, SFD_CLOEXEC | SFD_NONBLOCK);
     if (job->signals < 0)
         return zero_fail_errno(error, ZERO_E_IO, errno, "watching signals");
@@ -98,6 +100,7 @@ static void suspend(struct run_job *job)
 static void look_at_children(struct run_job *job)
 {
     run_orphans_reap(job);
+    run_stopped_look(job);
     if (job->guardian.pid > 0 && waitpid(job->guardian.pid, NULL, WNOHANG) > 0) {
         job->guardian.pid = 0;
         run_say(job, "the guardian process has been killed: if zero-run is killed too, what the "

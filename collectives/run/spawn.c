@@ -44,16 +44,44 @@ static void plumbing_close(struct plumbing *pipes)
     }
 }
 
-static bool plumbing_open(struct plumbing *pipes, bool piped)
+static bool open_pipe(int ends[2])
+{
+    return pipe2(ends, O_CLOEXEC) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0;
+}
+
+static bool has_prefix(const struct run_job *job)
+{
+    const enum run_when prefix = job->options->prefix;
+    return prefix == RUN_ALWAYS || (prefix == RUN_AUTO && job->slots > 1);
+}
+
+// Standard output: a pseudo-terminal, or without one a pipe, which is said once. What a program
+// writes to the pipe comes in blocks.
+static bool open_output(struct run_job *job, int rank, int ends[2])
+{
+    char text[RUN_ERRNO_TEXT];
+    if (job->options->pty == RUN_NEVER || job->plan_fd >= 0)
+        return open_pipe(ends);
+    const int columns = has_prefix(job) ? snprintf(text, sizeof text, "[%d] ", rank) : 0;
+    if (run_terminal_open(ends, job->out.fd, columns))
+        return true;
+    if (job->options->pty == RUN_ALWAYS || !open_pipe(ends))
+        return false;
+    if (!job->no_pty)
+        run_say(job,
+                "no pseudo-terminal for rank %d: %s; it writes to a pipe, so its lines may "
+                "come late (--pty)",
+                rank, run_describe_errno(errno, text));
+    job->no_pty = true;
+    return true;
+}
+
+static bool plumbing_open(struct run_job *job, int rank, struct plumbing *pipes)
 {
     *pipes = (struct plumbing){{-1, -1}, {-1, -1}, {-1, -1}};
     if (pipe2(pipes->status, O_CLOEXEC))
         return false;
-    if (!piped)
-        return true;
-    return pipe2(pipes->out, O_CLOEXEC) == 0 && pipe2(pipes->err, O_CLOEXEC) == 0 &&
-           fcntl(pipes->out[0], F_SETFL, O_NONBLOCK) == 0 &&
-           fcntl(pipes->err[0], F_SETFL, O_NONBLOCK) == 0;
+    return !job->piped || (open_output(job, rank, pipes->out) && open_pipe(pipes->err));
 }
 
 // Standard input: zero-run's for rank 0, unless reading it would stop a background process group.
@@ -88,14 +116,24 @@ static bool child_limits(const struct run_job *job)
     return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
+// What zero-run ignores is the program's to decide again, unless it was ignored before. A rank that
+// has zero-run's own terminal is in the terminal's background: it may write there also if the
+// terminal is set to stop such processes (`stty tostop`).
+static bool child_signals(const struct run_job *job)
+{
+    struct sigaction plain = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
+    const bool terminal = !job->piped && (job->out.terminal || job->err.terminal);
+    return (job->ignored_pipe || sigaction(SIGPIPE, &plain, NULL) == 0) &&
+           (job->ignored_size || sigaction(SIGXFSZ, &plain, NULL) == 0) &&
+           (!terminal || sigaction(SIGTTOU, &ignore, NULL) == 0) &&
+           sigprocmask(SIG_SETMASK, &job->saved_mask, NULL) == 0;
+}
+
 static bool child_setup(const struct run_job *job, int rank, const struct plumbing *pipes)
 {
-    struct sigaction plain = {.sa_handler = SIG_DFL};
     return setpgid(0, 0) == 0 && child_input(rank) && child_output(job, pipes) &&
            child_inherits(rank == 0 ? job->metrics.output : -1) && child_inherits(job->plan_fd) &&
-           child_inherits(job->watch.fd) &&
-           (job->ignored_pipe || sigaction(SIGPIPE, &plain, NULL) == 0) &&
-           sigprocmask(SIG_SETMASK, &job->saved_mask, NULL) == 0;
+           child_inherits(job->watch.fd) && child_signals(job);
 }
 
 static _Noreturn void child_main(const struct run_job *job, int rank, pid_t parent,
@@ -179,8 +217,7 @@ static void make_prefix(const struct run_sink *sink, int rank, char *prefix, siz
 static bool open_streams(struct run_job *job, struct run_rank *rank, struct plumbing *pipes)
 {
     int *ends[2] = {&pipes->out[0], &pipes->err[0]};
-    const enum run_when prefix = job->options->prefix;
-    const bool prefixed = prefix == RUN_ALWAYS || (prefix == RUN_AUTO && job->slots > 1);
+    const bool prefixed = has_prefix(job);
     for (int i = 0; i < 2 && job->piped; i++) {
         struct run_stream *stream = &rank->streams[i];
         stream->line = base_calloc(RUN_LINE_BYTES, 1);
@@ -188,6 +225,9 @@ static bool open_streams(struct run_job *job, struct run_rank *rank, struct plum
             return false;
         stream->sink = i == 1 || job->plan_fd >= 0 || job->one_sink ? &job->err : &job->out;
         stream->number = i;
+        stream->rank = rank->number;
+        stream->hidden = rank->hidden;
+        stream->join = i == 1 && job->slots > 1 ? &job->join : NULL;
         stream->lines = prefixed || job->slots > 1;
         stream->tail = &rank->tail;
         stream->log_fd = &rank->log_fd;
@@ -207,7 +247,7 @@ static enum run_status spawn_rank(struct run_job *job, struct run_rank *rank,
     struct plumbing pipes;
     char **environment = run_environment_make(job, rank->number);
     const pid_t parent = getpid();
-    if (!plumbing_open(&pipes, job->piped) || !environment) {
+    if (!plumbing_open(job, rank->number, &pipes) || !environment) {
         zero_fail_errno(error, ZERO_E_IO, errno, "cannot start rank %d", rank->number);
         goto out;
     }
@@ -260,6 +300,7 @@ enum run_status run_spawn(struct run_job *job, struct base_error *error)
         zero_fail_errno(error, ZERO_E_IO, errno, "a port for the job");
         return RUN_SYSTEM;
     }
+    job->join.ranks = job->count;
     for (int i = 0; i < job->count; i++) {
         const enum run_status status = spawn_rank(job, &job->ranks[i], error);
         if (status)

@@ -98,8 +98,9 @@ static void check_trace(struct run_job *job)
     if (!failed || job->watch.told_trace)
         return;
     job->watch.told_trace = true;
-    run_say(job, "cannot write the trace: %s (%s); the job goes on without it",
-            strerrordesc_np(failed), strerrorname_np(failed));
+    char text[RUN_ERRNO_TEXT];
+    run_say(job, "cannot write the trace: %s; the job goes on without it",
+            run_describe_errno(failed, text));
 }
 
 bool run_watch_trace_lost(const struct run_job *job)
@@ -154,6 +155,7 @@ static void show_status(struct run_job *job, uint64_t now)
     }
     run_progress_text(&watch->progress, &text);
     if (!watch->redraws) {
+        run_threads_say(job);
         run_say(job, "%s", bytes);
         return;
     }

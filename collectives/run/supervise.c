@@ -178,33 +178,35 @@ static bool nobody_reads(const struct run_job *job, const struct run_sink *sink)
 
 static void check_logs(struct run_job *job)
 {
+    char text[RUN_ERRNO_TEXT];
     for (int i = 0; i < job->slots; i++) {
         struct run_rank *rank = &job->ranks[i];
         if (!rank->log_errno || rank->log_fd < 0)
             continue;
-        run_say(job, "cannot write the log of rank %d: %s (%s); the job goes on without it", i,
-                strerrordesc_np(rank->log_errno), strerrorname_np(rank->log_errno));
+        run_say(job, "cannot write the log of rank %d: %s; the job goes on without it", i,
+                run_describe_errno(rank->log_errno, text));
         close(rank->log_fd);
         rank->log_fd = -1;
     }
     if (job->metrics.failed && !job->metrics.told) {
         job->metrics.told = true;
-        run_say(job, "cannot write the metrics: %s (%s); the job goes on without them",
-                strerrordesc_np(job->metrics.failed), strerrorname_np(job->metrics.failed));
+        run_say(job, "cannot write the metrics: %s; the job goes on without them",
+                run_describe_errno(job->metrics.failed, text));
     }
 }
 
 static void check_sinks(struct run_job *job)
 {
     struct run_sink *sinks[2] = {&job->out, &job->err};
+    char text[RUN_ERRNO_TEXT];
     const char *const names[2] = {"output", job->one_sink ? "output and error" : "error"};
     for (int i = 0; i < 2; i++) {
         if (!sinks[i]->failed || job->told_sink[i])
             continue;
         job->told_sink[i] = true;
         const bool useless = nobody_reads(job, sinks[i]);
-        run_say(job, "cannot write to standard %s: %s (%s)%s", names[i],
-                strerrordesc_np(sinks[i]->failed), strerrorname_np(sinks[i]->failed),
+        run_say(job, "cannot write to standard %s: %s%s", names[i],
+                run_describe_errno(sinks[i]->failed, text),
                 useless ? "; stopping the job" : "; its output is lost");
         if (!useless)
             continue;
@@ -215,7 +217,8 @@ static void check_sinks(struct run_job *job)
 
 static int poll_timeout(const struct run_job *job)
 {
-    const uint64_t due[] = {job->timeout_ns, job->ask_ns, job->kill_ns, run_watch_due(job)};
+    const uint64_t due[] = {job->timeout_ns, job->ask_ns, job->kill_ns, run_watch_due(job),
+                            run_join_due(&job->join)};
     const uint64_t now = base_clock_ns();
     uint64_t next = UINT64_MAX;
     for (size_t i = 0; i < sizeof due / sizeof *due; i++)
@@ -325,6 +328,7 @@ static void finish(struct run_job *job)
         for (int s = 0; s < STREAMS; s++)
             if (job->ranks[i].streams[s].line)
                 run_stream_close(&job->ranks[i].streams[s]);
+    run_join_show(&job->join, UINT64_MAX);
     run_metrics_disconnect(&job->metrics);
     // Last, for a number that has been reaped may become a stranger's.
     run_guardian_end(&job->guardian);
@@ -371,6 +375,7 @@ void run_supervise(struct run_job *job)
         collect_exits(job);
         run_signals_take(job);
         check_deadlines(job);
+        run_join_show(&job->join, base_clock_ns());
         run_watch_update(job);
     }
     finish(job);

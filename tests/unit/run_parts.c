@@ -373,6 +373,93 @@ static void waits_grow_up_to_a_minute(void **state)
     assert_int_equal(run_restart_wait_s(1, 10000), 60);
 }
 
+/* ------------------------------------------------------------------ threads.c */
+
+static void cores_are_shared_by_ranks(void **state)
+{
+    (void)state;
+    static const struct {
+        struct run_cores cores;
+        int ranks, threads;
+    } cases[] = {
+        {{32, 0}, 1, 32}, {{32, 0}, 2, 16}, {{32, 0}, 5, 6},    {{3, 0}, 4, 1},  {{1, 0}, 64, 1},
+        {{64, 8}, 2, 4},  {{64, 8}, 16, 1}, {{64, 100}, 4, 16}, {{96, 1}, 1, 1},
+    };
+    unsetenv("OMP_NUM_THREADS");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(run_threads_of(&cases[i].cores, NULL, cases[i].ranks, 0),
+                         cases[i].threads);
+    setenv("OMP_NUM_THREADS", "", 1); // it is the user's also without a value
+    assert_int_equal(run_threads_of(&cases[0].cores, NULL, 1, 0), 0);
+    unsetenv("OMP_NUM_THREADS");
+    struct run_cores own;
+    run_threads_count(&own);
+    assert_true(own.count >= 1 && own.count <= sysconf(_SC_NPROCESSORS_CONF) && own.quota >= 0);
+}
+
+/* ------------------------------------------------------------------ join.c */
+
+enum { GIVERS = 3 };
+
+static struct run_sink sink;
+
+// What the sink has got, since the last time.
+static const char *taken(void)
+{
+    static char text[1024];
+    snprintf(text, sizeof text, "%.*s", (int)sink.used, sink.bytes ? sink.bytes + sink.start : "");
+    run_sink_free(&sink);
+    sink = (struct run_sink){.fd = -1};
+    return text;
+}
+
+static bool give(struct run_join *join, int rank, const char *text)
+{
+    static struct run_stream streams[GIVERS];
+    char line[128];
+    streams[rank] = (struct run_stream){.rank = rank, .sink = &sink, .prefix = "[1] "};
+    streams[rank].prefix[1] = (char)('0' + rank);
+    snprintf(line, sizeof line, "zero[%d] %s\n", rank, text);
+    return run_join_take(join, &streams[rank], line, strlen(line));
+}
+
+static void equal_warnings_wait_for_each_other(void **state)
+{
+    (void)state;
+    struct run_join join = {.ranks = GIVERS};
+    sink = (struct run_sink){.fd = -1};
+    assert_true(run_join_due(&join) == UINT64_MAX);
+    assert_false(give(&join, 0, "info core: a"));
+    assert_true(give(&join, 0, "warn core: a"));
+    assert_true(give(&join, 2, "warn core: b"));
+    assert_true(give(&join, 1, "warn core: a"));
+    assert_string_equal(taken(), "");
+    assert_true(give(&join, 2, "warn core: a")); // the last one
+    assert_string_equal(taken(), "[0-2] zero warn core: a (3 ranks)\n");
+    run_join_show(&join, run_join_due(&join) - 1);
+    assert_string_equal(taken(), "");
+    run_join_show(&join, run_join_due(&join));
+    assert_string_equal(taken(), "[2] zero[2] warn core: b\n");
+    assert_true(run_join_due(&join) == UINT64_MAX);
+    // Once more from the same rank is another one.
+    assert_true(give(&join, 0, "warn core: a"));
+    assert_true(give(&join, 2, "warn core: a"));
+    assert_true(give(&join, 2, "warn core: a"));
+    assert_string_equal(taken(), "[0,2] zero warn core: a (2 ranks)\n");
+    run_join_show(&join, UINT64_MAX);
+    assert_string_equal(taken(), "[2] zero[2] warn core: a\n");
+    // With too many at a time the oldest does not wait any longer.
+    for (int i = 0; i <= RUN_JOIN_WARNINGS; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "warn core: %d", i);
+        assert_true(give(&join, 1, text));
+    }
+    assert_string_equal(taken(), "[1] zero[1] warn core: 0\n");
+    run_join_show(&join, UINT64_MAX);
+    assert_int_equal(strncmp(taken(), "[1] zero[1] warn core: 1\n[1] zero[1] warn core: 2\n", 50),
+                     0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +473,8 @@ int main(void)
         cmocka_unit_test(only_the_jobs_processes_are_killed),
         cmocka_unit_test(a_guardian_ends_what_it_was_told_of),
         cmocka_unit_test(waits_grow_up_to_a_minute),
+        cmocka_unit_test(cores_are_shared_by_ranks),
+        cmocka_unit_test(equal_warnings_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
