@@ -154,6 +154,29 @@ static zero_result add_setting(struct run_options *options, const char *setting,
     return ZERO_OK;
 }
 
+// What is about zero-run's own output.
+static zero_result parse_shown(struct run_options *options, int option, const char *argument,
+                               struct base_error *error)
+{
+    switch (option) {
+    case OPTION_PREFIX:
+        return parse_when("--prefix", argument, &options->prefix, error);
+    case OPTION_COLOR:
+        return parse_when("--color", argument, &options->color, error);
+    case OPTION_PTY:
+        return parse_when("--pty", argument, &options->pty, error);
+    case OPTION_ONLY:
+        options->only = argument;
+        break;
+    case OPTION_STATUS:
+        options->status = strcmp(argument, "off") ? RUN_ALWAYS : RUN_NEVER;
+        if (options->status == RUN_ALWAYS)
+            return parse_time("--status", argument, 1, &options->status_s, error);
+        break;
+    }
+    return ZERO_OK;
+}
+
 static zero_result parse_option(struct run_options *options, int option, const char *argument,
                                 struct base_error *error)
 {
@@ -181,15 +204,6 @@ static zero_result parse_option(struct run_options *options, int option, const c
     case OPTION_METRICS:
         options->metrics = argument;
         break;
-    case OPTION_PREFIX:
-        return parse_when("--prefix", argument, &options->prefix, error);
-    case OPTION_COLOR:
-        return parse_when("--color", argument, &options->color, error);
-    case OPTION_PTY:
-        return parse_when("--pty", argument, &options->pty, error);
-    case OPTION_ONLY:
-        options->only = argument;
-        break;
     case OPTION_TIMEOUT:
         return parse_time("--timeout", argument, 1, &options->timeout_s, error);
     case OPTION_GRACE:
@@ -199,11 +213,6 @@ static zero_result parse_option(struct run_options *options, int option, const c
                             error);
     case OPTION_BACKOFF:
         return parse_time("--backoff", argument, 0, &options->backoff_s, error);
-    case OPTION_STATUS:
-        options->status = strcmp(argument, "off") ? RUN_ALWAYS : RUN_NEVER;
-        if (options->status == RUN_ALWAYS)
-            return parse_time("--status", argument, 1, &options->status_s, error);
-        break;
     case OPTION_TRACE:
         options->trace = argument;
         break;
@@ -221,6 +230,8 @@ static zero_result parse_option(struct run_options *options, int option, const c
     case OPTION_VERSION:
         options->version = true;
         break;
+    default:
+        return parse_shown(options, option, argument, error);
     }
     return result;
 }

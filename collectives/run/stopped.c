@@ -27,26 +27,27 @@ static void say_stopped(struct run_job *job, const struct run_rank *rank)
             (int)rank->pid);
 }
 
-static void look(struct run_job *job, struct run_rank *rank)
+static struct run_rank *find(struct run_job *job, pid_t pid)
+{
+    for (int i = 0; i < job->count; i++)
+        if (job->ranks[i].pid == pid)
+            return &job->ranks[i];
+    return NULL;
+}
+
+void run_stopped_look(struct run_job *job)
 {
     siginfo_t change = {.si_pid = 0};
-    while (waitid(P_PID, (id_t)rank->pid, &change, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
-           change.si_pid != 0) {
-        if (change.si_code == CLD_STOPPED) {
+    while (waitid(P_ALL, 0, &change, WSTOPPED | WCONTINUED | WNOHANG) == 0 && change.si_pid != 0) {
+        struct run_rank *rank = find(job, change.si_pid);
+        if (rank && change.si_code == CLD_STOPPED) {
             rank->stopped = change.si_status;
             say_stopped(job, rank);
-        } else if (change.si_code == CLD_CONTINUED) {
+        } else if (rank && change.si_code == CLD_CONTINUED) {
             if (rank->stopped && !job->stopping)
                 run_say(job, "rank %d goes on", rank->number);
             rank->stopped = 0;
         }
         change.si_pid = 0;
     }
-}
-
-void run_stopped_look(struct run_job *job)
-{
-    for (int i = 0; i < job->count; i++)
-        if (job->ranks[i].pid && !job->ranks[i].ended)
-            look(job, &job->ranks[i]);
 }
