@@ -37,12 +37,8 @@ struct use {
     struct identity is;
 };
 
-// Terminals, /dev/null and others take what several writers write.
-static void identify_status(struct identity *is, const struct stat *status)
+static void set(struct identity *is, const struct stat *status)
 {
-    *is = (struct identity){.inode = 0};
-    if (!S_ISREG(status->st_mode) && !S_ISFIFO(status->st_mode))
-        return;
     is->device = status->st_dev;
     is->inode = status->st_ino;
 }
@@ -52,7 +48,9 @@ static void identify(struct identity *is, const char *path)
     struct stat status;
     *is = (struct identity){.inode = 0};
     if (stat(path, &status) == 0) {
-        identify_status(is, &status);
+        // A terminal, /dev/null and other devices take what several writers write.
+        if (S_ISREG(status.st_mode) || S_ISFIFO(status.st_mode))
+            set(is, &status);
         return;
     }
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -61,8 +59,7 @@ static void identify(struct identity *is, const char *path)
     if (snprintf(directory, sizeof directory, "%.*s", length, slash ? path : ".") >= PATH_MAX ||
         strlen(name) >= sizeof is->name || stat(directory, &status))
         return; // opening it says what is wrong
-    is->device = status.st_dev;
-    is->inode = status.st_ino;
+    set(is, &status);
     strcpy(is->name, name);
 }
 
@@ -82,8 +79,9 @@ static void use_standard(struct use *use, int fd, const char *name)
 {
     struct stat status;
     snprintf(use->what, sizeof use->what, "standard %s", name);
-    if (fstat(fd, &status) == 0)
-        identify_status(&use->is, &status);
+    // Lines of metrics may go among others into a pipe, by the name /dev/stdout.
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
+        set(&use->is, &status);
 }
 
 static zero_result log_path(char path[PATH_MAX], const char *dir, int rank,
@@ -192,5 +190,8 @@ zero_result run_files_open_logs(struct run_job *job, struct base_error *error)
             return result;
     }
     struct stale stale = {.dir = dir, .ranks = job->slots};
-    return base_list(dir, remove_stale, &stale, error);
+    struct base_error left = {.result = ZERO_OK};
+    if (base_list(dir, remove_stale, &stale, &left))
+        run_say(job, "logs of an earlier job may be left: %s", left.message);
+    return ZERO_OK;
 }

@@ -57,31 +57,38 @@ static bool has_prefix(const struct run_job *job)
 
 // Standard output: a pseudo-terminal, or without one a pipe, which is said once. What a program
 // writes to the pipe comes in blocks.
-static bool open_output(struct run_job *job, int rank, int ends[2])
+static bool open_output(struct run_job *job, int rank, int ends[2], struct base_error *error)
 {
-    char text[RUN_ERRNO_TEXT];
+    char prefix[32], text[RUN_ERRNO_TEXT];
     if (job->options->pty == RUN_NEVER || job->plan_fd >= 0)
         return open_pipe(ends);
-    const int columns = has_prefix(job) ? snprintf(text, sizeof text, "[%d] ", rank) : 0;
+    const int columns = has_prefix(job) ? snprintf(prefix, sizeof prefix, "[%d] ", rank) : 0;
     if (run_terminal_open(ends, job->out.fd, columns))
         return true;
-    if (job->options->pty == RUN_ALWAYS || !open_pipe(ends))
+    const int reason = errno;
+    if (job->options->pty == RUN_ALWAYS) {
+        zero_fail_errno(error, ZERO_E_IO, reason, "no pseudo-terminal for rank %d (--pty always)",
+                        rank);
+        return false;
+    }
+    if (!open_pipe(ends))
         return false;
     if (!job->no_pty)
         run_say(job,
-                "no pseudo-terminal for rank %d: %s; it writes to a pipe, so its lines may "
-                "come late (--pty)",
-                rank, run_describe_errno(errno, text));
+                "no pseudo-terminal for rank %d: %s; it writes to a pipe, so its lines may come "
+                "late (--pty never: ranks have pipes)",
+                rank, run_describe_errno(reason, text));
     job->no_pty = true;
     return true;
 }
 
-static bool plumbing_open(struct run_job *job, int rank, struct plumbing *pipes)
+static bool plumbing_open(struct run_job *job, int rank, struct plumbing *pipes,
+                          struct base_error *error)
 {
     *pipes = (struct plumbing){{-1, -1}, {-1, -1}, {-1, -1}};
     if (pipe2(pipes->status, O_CLOEXEC))
         return false;
-    return !job->piped || (open_output(job, rank, pipes->out) && open_pipe(pipes->err));
+    return !job->piped || (open_output(job, rank, pipes->out, error) && open_pipe(pipes->err));
 }
 
 // Standard input: zero-run's for rank 0, unless reading it would stop a background process group.
@@ -247,7 +254,7 @@ static enum run_status spawn_rank(struct run_job *job, struct run_rank *rank,
     struct plumbing pipes;
     char **environment = run_environment_make(job, rank->number);
     const pid_t parent = getpid();
-    if (!plumbing_open(job, rank->number, &pipes) || !environment) {
+    if (!plumbing_open(job, rank->number, &pipes, error) || !environment) {
         zero_fail_errno(error, ZERO_E_IO, errno, "cannot start rank %d", rank->number);
         goto out;
     }

@@ -95,6 +95,32 @@ static void a_rank_has_a_terminal_unless_it_is_to_have_none(void **state)
     unsetenv("TERM");
 }
 
+// Where none is to be had, as in a container without /dev/pts.
+static void without_a_terminal_there_is_a_pipe(void **state)
+{
+    (void)state;
+    struct run_command run;
+    static const char hidden[] = "exec unshare -rm sh -c 'mount -t tmpfs none /dev/pts || exit 99; "
+                                 "exec \"$0\" \"$@\"' \"$Z\" ";
+    char script[512];
+    snprintf(script, sizeof script, "%s-n 2 --prefix never sh -c 'test -t 1 || echo none'", hidden);
+    run_shell(&run, script);
+    const bool allowed = run.status == 0;
+    if (allowed) {
+        assert_string_equal(run.out, "none\nnone\n");
+        run_command_expect_line(&run, 0, "no pseudo-terminal for rank 0: ", "--pty never");
+        snprintf(script, sizeof script, "%s-n 2 --pty always true", hidden);
+        run_shell(&run, script);
+        run_command_expect_line(&run, 71, "no pseudo-terminal for rank 0 (--pty always): ", NULL);
+        snprintf(script, sizeof script, "%s-n 2 --pty never true", hidden);
+        run_shell(&run, script);
+        assert_string_equal(run.err, "");
+    }
+    run_command_free(&run);
+    if (!allowed)
+        skip();
+}
+
 static void much_output_comes_whole(void **state)
 {
     (void)state;
@@ -257,6 +283,9 @@ static void one_file_has_one_use(void **state)
     run_command_expect_line(&run, 64, "--metrics ", "and standard output are the same file");
     run_shell(&run, "\"$Z\" --trace \"$D/file\" true <\"$D/file\"");
     run_command_expect_line(&run, 64, "--trace ", "and standard input are the same file");
+    run_shell(&run, "\"$Z\" --metrics /dev/stdout echo a | cat");
+    assert_string_equal(run.out, "a\n");
+    run_command_free(&run);
     RUN(&run, "--metrics", "/dev/null", "--trace", "/dev/null", "true");
     assert_int_equal(run.status, 0);
     run_command_free(&run);
@@ -476,6 +505,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(printed_lines_come_at_once),
         cmocka_unit_test(killed_ranks_lose_no_line),
         cmocka_unit_test(a_rank_has_a_terminal_unless_it_is_to_have_none),
+        cmocka_unit_test(without_a_terminal_there_is_a_pipe),
         cmocka_unit_test(much_output_comes_whole),
         cmocka_unit_test(only_some_ranks_are_shown),
         cmocka_unit_test(lists_of_ranks_are_checked),
