@@ -224,8 +224,8 @@ static void add_under_way(struct base_text *text, const struct inquiry *inquiry,
     add_duration(text, since(inquiry, record->begin_ns));
 }
 
-/** What the program of a rank did last: a call of the library's, and an operation that is under way
- * in the call or beside the program. */
+/** Tells the last call that a rank's program made, and the operation that is under way in the call
+ * or beside the program. */
 static void tell_call(const struct inquiry *inquiry, int rank, const struct control_call *call,
                       bool calling, const struct control_record *open)
 {
@@ -239,7 +239,7 @@ static void tell_call(const struct inquiry *inquiry, int rank, const struct cont
     inquiry->line(inquiry->user, line);
 }
 
-/** The same of a program that uses communicators only. */
+/** Tells the operation that a program was in, or had begun last, if it uses communicators only. */
 static void tell_operation(const struct inquiry *inquiry, int rank,
                            const struct control_record *record, bool open)
 {

@@ -24,7 +24,7 @@ zero_result run_files_make_directory(const struct run_options *options, struct b
 
 /* ------------------------------------------------------------------ one file, two uses */
 
-// What a file is known by: its inode, or where it is to be made. All zero: it stands for none.
+// Two paths lead to one file if their identities are equal. All zero: no file is meant.
 struct identity {
     dev_t device;
     ino_t inode;         // of the file; of its directory if it is not there yet,

@@ -37,7 +37,7 @@ bool run_terminal_open(int ends[2], int like, int columns)
     ends[1] = -1;
     if (ends[0] < 0)
         return false;
-    // Of the same terminal in any mount namespace, and without a path that has to be there.
+    // This opens the other end without its path, which another mount namespace may lack.
     if (unlockpt(ends[0]) == 0)
         ends[1] = ioctl(ends[0], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (ends[1] >= 0 && make_raw(ends[1])) {

@@ -95,7 +95,7 @@ static void a_rank_has_a_terminal_unless_it_is_to_have_none(void **state)
     unsetenv("TERM");
 }
 
-// Where none is to be had, as in a container without /dev/pts.
+// A container without /dev/pts has no pseudo-terminals.
 static void without_a_terminal_there_is_a_pipe(void **state)
 {
     (void)state;
@@ -234,7 +234,7 @@ static void what_is_no_equal_warning_is_shown_as_it_comes(void **state)
         snprintf(line, sizeof line, "[%d] zero[%d] warn core: out", rank, rank);
         assert_int_equal(run_command_lines(run.out, line), 1);
     }
-    // However the ranks' turns were, nothing is lost.
+    // In whatever order the ranks wrote, every warning is there.
     const int joined = count_parts(run.err, "warn core: again (2 ranks)");
     assert_int_equal(count_parts(run.err, "warn core: again") + joined, 4);
     run_command_free(&run);
@@ -474,7 +474,7 @@ static void ranks_are_told_how_many_threads(void **state)
     snprintf(wanted, sizeof wanted, "%d\n", threads);
     assert_string_equal(run.out, wanted);
     run_command_free(&run);
-    // Each has at least one; with one core of its own it has just that.
+    // A rank has at least one thread, however few cores there are.
     RUN_SCRIPT(&run, "echo $OMP_NUM_THREADS", "-n", "300", "--only", "7", "--prefix", "never");
     assert_string_equal(run.out, cores < 600 ? "1\n" : run.out);
     run_command_free(&run);

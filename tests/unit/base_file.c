@@ -241,7 +241,8 @@ static void a_file_is_cut_and_lengthened(void **state)
     base_close(&fd, path, NULL);
 }
 
-// In a process with a limit of file sizes, where SIGXFSZ would end it: what went wrong, 0: nothing.
+// Writes under a limit of file sizes, in a process that SIGXFSZ would end. Returns 0, or the number
+// of the check that failed.
 static int write_beyond_the_limit(int fd, const char *path)
 {
     static const char data[8192];
