@@ -34,6 +34,8 @@
  *    is none, a request that is under way) are such a failure too, ZERO_E_INVALID: this rank will
  *    be missed by the others. What leaves everything as it was: comm NULL, for which every call
  *    returns ZERO_E_INVALID; and what the calls below say so of.
+ *  - A child made by fork() has no part in its parent's communicators: there every call returns
+ *    ZERO_E_STATE and changes nothing that the parent or a peer sees.
  *  - A family is used by one thread at a time (zero_comm_abort() by any); families are independent.
  *  - Sums are made in rank order, 0 + 1, then + 2, ..., in fp32 for f32, bf16 and f16, else in the
  *    dtype itself, and rounded once at the end: the same bits on every rank, in every run, by every
@@ -117,8 +119,7 @@ ZERO_API zero_result zero_comm_open(zero_comm **comm, const zero_comm_config *co
  * root closes its groups, whose handles are invalid then, and gives the family's memory back;
  * closing a group leaves the others. Requests that are under way there are forgotten: they are not
  * waited for any more, and all zero before they are used again. Accepts NULL and communicators
- * after a failure. In a child made by fork() it does nothing, and every other call there returns
- * ZERO_E_STATE and changes nothing that the parent or a peer sees.
+ * after a failure. In a child made by fork() it does nothing.
  */
 ZERO_API void zero_comm_close(zero_comm *comm);
 

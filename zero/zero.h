@@ -38,6 +38,11 @@
  *    and ZERO_OFF "none"; hyper-parameters and step arguments are literal.
  *  - Threads: one context may be used by one thread at a time; contexts are independent.
  *    zero_abort(), zero_stop_requested() and zero_request_stop() may be called from any thread.
+ *  - A child made by fork() has no part in its parent's contexts: there every call that returns a
+ *    result fails with ZERO_E_STATE and changes nothing that the parent or a peer sees. A child
+ * does not get the library's connections and locks either, so the death of a rank whose child (a
+ * data loader, say) lives on is noticed as soon as any other. Memory may be read: pointers given
+ * out before fork() stay valid in the child, with what they held then.
  *  - The library never aborts, exits or prints. A log callback gets warnings, and every fatal error
  *    once; the default one writes warnings to standard error (set `log_level` to ZERO_OFF to
  *    silence it) and leaves errors to the program, which gets them as results.
@@ -97,11 +102,7 @@ ZERO_API zero_result zero_open(zero_ctx **z, const zero_config *config);
  * So is a last step on a GPU that has failed, or whose verdict other ranks would have to be asked
  * for: zero_step_wait().
  *
- * A child made by fork() has no part in its parent's contexts. There zero_close() does nothing, and
- * every call that returns a result fails with ZERO_E_STATE and changes nothing that the parent or a
- * peer sees. A child does not get the library's connections and locks either, so a rank that dies
- * while its child (a data loader, say) lives on is noticed as soon as any other. Memory may be
- * read: pointers given out before fork() stay valid in the child, with what they held then.
+ * In a child made by fork() it does nothing.
  */
 ZERO_API void zero_close(zero_ctx *z);
 
