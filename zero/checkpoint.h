@@ -102,8 +102,10 @@ typedef enum zero_scope {
  * ranks as this one; if not, it is left as it is, and zero_load_result.rank_blobs says so: what a
  * rank has to know must then follow from (seed, step, micro-batch), as zero(7) recommends anyway.
  *
- * ZERO_E_INVALID: name, scope, memory; ZERO_E_STATE: inside a step; ZERO_E_LIMIT: a 65th (nothing
- * changed); ZERO_E_NOMEM.
+ * A global blob's bytes are in zero_fingerprint(): attach what decides the future, and not a clock
+ * or a path. ZERO_E_INVALID: name, scope, memory; ZERO_E_STATE: inside a step; ZERO_E_LIMIT: a 65th
+ * (nothing changed); ZERO_E_NOMEM. A refusal before zero_commit() is remembered, which then fails
+ * with it.
  */
 ZERO_API zero_result zero_attach(zero_ctx *z, const char *name, void *memory, uint64_t bytes,
                                  zero_scope scope);
@@ -188,6 +190,14 @@ typedef struct zero_save_info {
     uint8_t fingerprint[16]; /**< zero_fingerprint() of the step; zeros until complete */
 } zero_save_info;
 
+static inline zero_save_info zero_save_info_default(void)
+{
+    zero_save_info info;
+    memset(&info, 0, sizeof info);
+    info.struct_size = (uint32_t)sizeof info;
+    return info;
+}
+
 /** *Local*, any thread: how the newest save is getting on; info->struct_size set by the caller. */
 ZERO_API zero_result zero_save_poll(const zero_ctx *z, zero_save_info *info);
 
@@ -234,6 +244,14 @@ typedef struct zero_load_result {
     uint64_t read_bytes; /**< by this rank, from shards */
     double seconds;
 } zero_load_result;
+
+static inline zero_load_result zero_load_result_default(void)
+{
+    zero_load_result result;
+    memset(&result, 0, sizeof result);
+    result.struct_size = (uint32_t)sizeof result;
+    return result;
+}
 
 /**
  * Loads exactly this checkpoint: `path` is DIR/step-<n>, n with at least eight digits. *Collective,

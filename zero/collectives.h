@@ -69,6 +69,13 @@ typedef struct zero_request {
     uint64_t opaque[32];
 } zero_request;
 
+static inline zero_request zero_request_default(void)
+{
+    zero_request request;
+    memset(&request, 0, sizeof request);
+    return request;
+}
+
 /**
  * How to meet: fields of zero_config, and as there what the environment or `zero-run -o` says of
  * transport, timeout_s, stall_s, log_level and log wins. Every field's zero is its default.

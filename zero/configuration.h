@@ -46,8 +46,11 @@ typedef struct zero_config {
                                    else 2; ZERO_OFF none */
     int32_t open_units;       /**< units a rank may hold open at once; default 4 */
     int32_t grad_units;       /**< gradients a rank may hold open or in flight at once at stages
-                                   2, 3; default 4; 1 works. reduction=native: those of one
-                                   size that may be open raw at once after a first micro-batch */
+                                   2, 3; default 4; 1 is enough for a program that opens one at a
+                                   time, 2 where one stays open beside them (tied weights: the unit
+                                   of an embedding that is the classifier, too). reduction=native:
+                                   those of one size that may be open raw at once after a first
+                                   micro-batch */
     int32_t cpu_threads;      /**< threads of the update and of copies to and from borrow and
                                    grad, this one included, which does all else; default 1 */
     int64_t persist_numel;    /**< stage 3 and offload_params=nvme: slices of at most so many
@@ -105,7 +108,13 @@ typedef struct zero_config {
                                     at addresses that fault before and afterwards, and are others
                                     the next time; zero_param_ptr() is NULL as at stage 3, a raw
                                     gradient is NaN until it is written; open_units and grad_units
-                                    are limits at every stage. Buffers of the caller's are as ever.
+                                    are limits at every stage. Around each slice as many addresses
+                                    fault as its whole tensor has, so that one slice too far is
+                                    found too; in the slice's own pages weights beside it are NaN,
+                                    and a gradient that was written beside it is ZERO_E_CORRUPT in
+                                    zero_grad_done(), fatal. A line on standard error, unless
+                                    log_level is ZERO_OFF, names the tensor of a fault; then SIGSEGV
+                                    does what it did without. Buffers of the caller's are as ever.
                                     Same bits; default 0 */
     int32_t verify_micro;      /**< 1: each step has one more local micro-batch, in which a rank
                                     computes again the first one of the next rank (one rank: its

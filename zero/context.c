@@ -170,6 +170,13 @@ void zero_team_free(zero_team *team)
     coll_team_free((struct coll_team *)team);
 }
 
+/** A registration has failed: zero_commit() will, too. */
+static zero_result refuse(zero_ctx *z, const struct base_error *error)
+{
+    eng_remember_refusal(z, error);
+    return eng_fail_from(z, error);
+}
+
 zero_result zero_add_optimizer(zero_ctx *z, const zero_optimizer_desc *desc)
 {
     if (!z)
@@ -177,7 +184,7 @@ zero_result zero_add_optimizer(zero_ctx *z, const zero_optimizer_desc *desc)
     struct base_error error = {0};
     zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_add_optimizer");
     if (!r && eng_model_add_optimizer(&z->model, desc, &error))
-        r = eng_fail_from(z, &error);
+        r = refuse(z, &error);
     return eng_leave(z, r);
 }
 
@@ -188,7 +195,7 @@ zero_result zero_add_group(zero_ctx *z, zero_group *group, const zero_group_desc
     struct base_error error = {0};
     zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_add_group");
     if (!r && eng_model_add_group(&z->model, group, desc, &error))
-        r = eng_fail_from(z, &error);
+        r = refuse(z, &error);
     return eng_leave(z, r);
 }
 
@@ -199,7 +206,7 @@ zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_param_desc
     struct base_error error = {0};
     zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_add_param");
     if (!r && eng_model_add_param(&z->model, param, desc, &error))
-        r = eng_fail_from(z, &error);
+        r = refuse(z, &error);
     return eng_leave(z, r);
 }
 

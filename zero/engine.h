@@ -15,9 +15,10 @@
  *   gather.c, gradient.c, micro.c    the calls of a micro-batch
  *   evaluation.c             passes without gradients, between steps
  *   frozen.c                 what is not updated at present
+ *   unit.c                   the calls of a unit, several at once
  *   borrow.c                 working copies and gradients in the caller's memory
  *   verify.c                 micro-batches that are computed twice
- *   paranoid.c               windows that enforce when what may be touched
+ *   paranoid.c, paranoid_fault.c    windows that enforce when what may be touched, and say so
  *   device/                  working copies and gradients on a device, where the program computes
  *   native.c                 micro-batches added up before they travel
  *   prefetch.c, publish.c    working copies on their way before they are asked for
@@ -78,7 +79,8 @@ struct eng_section_io {
     size_t section;
     bool trains;      /**< some tensor of it is updated: it is reduced and published */
     uint64_t version; /**< of the parameters, when a value of it changed last, */
-    uint64_t lent;    /**< and when it was copied to where the program has it last */
+    uint64_t lent;    /**< and when it was copied to where the program has it last, */
+    uint64_t shown;   /**< or to a window that is always open */
     int round;        /**< local micro-batch of the reduction */
     struct coll_request gather[2];
     struct coll_request reduce;
@@ -131,10 +133,11 @@ struct eng_traces {
 /** Addresses through which the program sees parameters or gradients where that is enforced: see
  * paranoid.c. */
 struct eng_windows {
+    bool gradients;
     unsigned char *base;
-    size_t bytes;    /**< of the windows of all units that have the same turn */
-    size_t *offsets; /**< of each unit's among them, and the end */
-    uint8_t *turns;  /**< whose turn it is, for each unit */
+    size_t bytes;    /**< of all windows, and of what lies between them */
+    size_t *offsets; /**< of each slice's first window */
+    uint8_t *turns;  /**< which of its windows is open, or was last, for each unit */
 };
 
 struct eng_metric {
@@ -207,6 +210,8 @@ struct zero_ctx {
     zero_result fatal;
     bool committed;
     uint32_t generation; /**< of the process that has opened it: base_generation() */
+    struct base_error
+        refused;         /**< the first registration that was refused: zero_commit() says so */
     uint32_t fp_control; /**< the caller's floating-point state, during a call */
 
     struct coll_comm *comm;
@@ -407,6 +412,9 @@ void *eng_nowhere(zero_ctx *z);
 float *eng_own_blocks(const zero_ctx *z, size_t section);
 
 /* ---- commit.c */
+
+/** Keeps the failure of a registration for zero_commit(), unless there was one before. */
+void eng_remember_refusal(zero_ctx *z, const struct base_error *error);
 
 /** Bytes that zero_commit() uses beside layout and transport before the rows are allocated. */
 size_t eng_commit_bytes(const zero_ctx *z);
@@ -636,15 +644,28 @@ void eng_paranoid_free(zero_ctx *z);
 size_t eng_paranoid_tables(const zero_ctx *z);
 /** Bytes of addresses that windows have, open or not. */
 size_t eng_paranoid_addresses(const zero_ctx *z);
+/** If a fault at `address` is one of a window, says what was touched. Calls nothing that allocates
+ * or locks. */
+bool eng_paranoid_describe(const zero_ctx *z, const void *address, char *message, size_t bytes);
 /** Opens a window with what is gathered; closes it. */
 zero_result eng_paranoid_gathered(zero_ctx *z, zero_unit unit);
 zero_result eng_paranoid_released(zero_ctx *z, zero_unit unit);
 /** Opens a window with what the gradient's slot has, or with NaN; copies it back and closes it. */
 zero_result eng_paranoid_grad_opened(zero_ctx *z, zero_unit unit, bool raw);
 zero_result eng_paranoid_grad_done(zero_ctx *z, zero_unit unit);
+/** Values of what persists may have changed: copies them to its windows. */
+zero_result eng_paranoid_renew(zero_ctx *z);
 /** A slice in the open window. */
 const void *eng_paranoid_param(const zero_ctx *z, const struct eng_slice *slice);
 void *eng_paranoid_grad(const zero_ctx *z, const struct eng_slice *slice);
+
+/* ---- paranoid_fault.c */
+
+/** From here on a fault in this context's windows is described on standard error before it has its
+ * effect; until eng_paranoid_unwatch(), which does nothing unless it was watched. ZERO_E_LIMIT,
+ * ZERO_E_IO. */
+zero_result eng_paranoid_watch(zero_ctx *z, struct base_error *error);
+void eng_paranoid_unwatch(const zero_ctx *z);
 
 /* ---- native.c */
 

@@ -142,5 +142,5 @@ const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
     const void *borrowed = eng_borrowed(z, slice);
     if (borrowed)
         return borrowed;
-    return windowed && z->config.paranoid ? eng_paranoid_param(z, slice) : eng_gathered(z, slice);
+    return z->config.paranoid ? eng_paranoid_param(z, slice) : eng_gathered(z, slice);
 }

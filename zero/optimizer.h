@@ -76,7 +76,7 @@ static inline zero_optimizer_desc zero_optimizer_default(void)
  * leave decay at ZERO_DECAY_DEFAULT, for what weight_decay means is the optimizer's to say.
  *
  * ZERO_E_INVALID: a field is out of range, prepare or update is NULL, or the name is taken;
- * ZERO_E_STATE after commit; ZERO_E_NOMEM.
+ * ZERO_E_STATE after commit; ZERO_E_NOMEM. A refusal is remembered: zero_commit() fails with it.
  */
 ZERO_API zero_result zero_add_optimizer(zero_ctx *z, const zero_optimizer_desc *desc);
 

@@ -95,15 +95,27 @@ static void unit_buffers(struct eng_placement *placement, const struct eng_layou
         place->slot_offset = sizes->gather_bytes;
         if (place->residence == ENG_SHARDED)
             sizes->gather_bytes += bytes;
-        place->window_offset = sizes->window_bytes;
-        if (place->windowed && limits->paranoid)
-            sizes->window_bytes += bytes;
-        place->grad_window_offset = sizes->grad_window_bytes;
-        if (!section->frozen && limits->paranoid)
-            sizes->grad_window_bytes += section->granules * granule_bytes(section->grad_dtype);
         place->sum_offset = sizes->sum_bytes;
         if (!section->frozen && limits->sums_in_file)
             sizes->sum_bytes += place->state_granules * granule_bytes(ZERO_F32);
+    }
+}
+
+/** Adds up the windows of a unit's slices. */
+static void unit_windows(struct eng_placement *placement, const struct eng_layout *layout, size_t u)
+{
+    const struct eng_unit_layout *unit = &layout->units[u];
+    for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++) {
+        const struct eng_slice *slice = &layout->slices[i];
+        const struct eng_section *section = &layout->sections[slice->section];
+        const size_t bytes = eng_window_bytes(slice->numel * eng_dtype_size(section->dtype));
+        if (section->persistent)
+            placement->windows_bytes += bytes;
+        else
+            placement->units[u].window_bytes += bytes;
+        if (!section->frozen)
+            placement->units[u].grad_window_bytes +=
+                eng_window_bytes(slice->numel * eng_dtype_size(section->grad_dtype));
     }
 }
 
@@ -126,7 +138,7 @@ static size_t open_windows(const struct eng_placement *placement, size_t unit_co
         }
         if (largest == 0)
             break;
-        total += (size_t)(alike < left ? alike : left) * ((largest + 4095) / 4096 * 4096);
+        total += (size_t)(alike < left ? alike : left) * largest;
         left -= alike;
         below = largest;
     }
@@ -192,12 +204,14 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
         placement->blocks_bytes = placement->own_sums_bytes;
     for (size_t u = 0; u < layout->unit_count; u++) {
         unit_buffers(placement, layout, u, limits);
+        if (limits->paranoid)
+            unit_windows(placement, layout, u);
         classify(&placement->gather, u, placement->units[u].gather_bytes);
         classify(&placement->grads, u, placement->units[u].grad_bytes);
         classify(&placement->sums, u, (limits->blocks ? 2 : 1) * placement->units[u].sum_bytes);
     }
     if (limits->paranoid)
-        placement->windows_bytes =
+        placement->windows_bytes +=
             open_windows(placement, layout->unit_count, false, limits->open_units) +
             open_windows(placement, layout->unit_count, true, limits->grad_units);
     count_slots(&placement->gather, limits->open_units + limits->prefetch_units, 0,

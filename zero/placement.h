@@ -23,6 +23,8 @@
 
 #include "zero/layout.h"
 
+#include <unistd.h>
+
 /** Units whose buffers are of similar size (within a power of two) share slots. */
 struct eng_slot_class {
     size_t bytes; /**< of one slot: the class's largest unit */
@@ -65,9 +67,7 @@ struct eng_section_place {
     zero_dtype comm_dtype; /**< in which its gradient travels */
     size_t comm_offset;    /**< byte in a gradient slot: of what travels, */
     size_t grad_offset;    /**< and of what the program writes: the same if the dtypes are */
-    size_t window_offset;  /**< byte in the unit's window of what is gathered, if there are any, */
-    size_t grad_window_offset; /**< and in that of its gradient */
-    size_t sum_offset;         /**< byte in a slot for sums, of state_first */
+    size_t sum_offset;     /**< byte in a slot for sums, of state_first */
     bool master;    /**< it has fp32 weights: masters, or an f32 working copy, which is its own */
     size_t moments; /**< element of state_first in moments, of the first one */
     size_t masters; /**< element of state_first in masters; 16-bit dtypes with masters only */
@@ -80,12 +80,25 @@ static inline bool eng_apart(const struct eng_section *section,
     return place->master && section->dtype != ZERO_F32;
 }
 
+/** Paranoid: bytes of a slice's window up to its end, which is aligned for vectors, */
+static inline size_t eng_window_kept(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/** and those of the pages at whose end it lies. */
+static inline size_t eng_window_bytes(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (eng_window_kept(bytes) + page - 1) / page * page;
+}
+
 /** How large a unit's buffers are. */
 struct eng_unit_place {
     size_t gather_bytes; /**< of its sharded sections */
     size_t grad_bytes;
     size_t sum_bytes;         /**< of this rank's sums, if those are in a file; so many of blocks */
-    size_t window_bytes;      /**< paranoid: of its windowed sections, else 0, */
+    size_t window_bytes;      /**< paranoid: pages of windows of its windowed sections, else 0, */
     size_t grad_window_bytes; /**< and of its gradients as the program writes them */
 };
 
@@ -113,8 +126,8 @@ struct eng_placement {
     struct eng_section_place *sections;       /**< parallel to the layout's */
     struct eng_unit_place *units;             /**< parallel to the layout's */
     struct eng_slot_plan gather, grads, sums; /**< sums: if those are in a file */
-    /** Paranoid: of as many units and gradients as may be open at once, in whole pages, with room
-     * for tensors in buffers of the caller's, too. */
+    /** Paranoid: of what persists, and of as many units and gradients as may be open at once, in
+     * whole pages, with room for tensors in buffers of the caller's, too. */
     size_t windows_bytes;
     size_t params_bytes; /**< of the arena */
     size_t params_part;  /**< of it, what counts as this rank's: the ranks of a host add up */

@@ -119,6 +119,8 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything)
     for (size_t s = 0; !r && !z->device && s < z->layout.section_count; s++)
         if (z->layout.sections[s].persistent)
             eng_borrow_section(z, s);
+    if (!r && z->config.paranoid)
+        r = eng_paranoid_renew(z);
     if (!r && z->device)
         r = eng_device_renew(z);
     // Between steps no stream was given that what comes next could be ordered behind.

@@ -13,6 +13,7 @@
  *                     zero_micro_begin
  *                     forward:  zero_gather, zero_param_ptr, zero_release      a unit at a time
  *                     backward: the same, and zero_grad_open, zero_grad_ptr, zero_grad_done
+ *                     (or zero_unit_ptrs and zero_unit_done, which are several of these at once)
  *                     zero_metric
  *                 zero_step, zero_step_info            (zero_step_ahead before the last backward,
  *                                                       or zero_skip_step instead of zero_step)
@@ -184,6 +185,13 @@ typedef struct zero_hyper {
     double lr, beta1, beta2, eps, weight_decay;
 } zero_hyper;
 
+/** What AdamW's authors and PyTorch take: 1e-3, 0.9, 0.999, 1e-8, 0.01. */
+static inline zero_hyper zero_hyper_default(void)
+{
+    const zero_hyper hyper = {1e-3, 0.9, 0.999, 1e-8, 0.01};
+    return hyper;
+}
+
 /**
  * Gives first values: writes `count` fp32 values of slice `slice` of the parameter called `name`,
  * elements first .. first+count-1, to out. Must be a pure function of its arguments: at every
@@ -210,8 +218,10 @@ typedef struct zero_param_desc {
     void *fill_user;
     void *borrow; /**< stages 0 to 2, without offload_params=nvme: the caller's buffer for the
                        working copy (whole, row-major, of type dtype; may be `data`), which
-                       zero_gather() copies to it once an update; zero_param_ptr() is there. Lives
-                       until zero_close(); only read it */
+                       zero_gather() copies to it once an update; zero_param_ptr() is there. What
+                       was copied stays there behind zero_release() and zero_step(): after a step
+                       it is one update old until the next gather, or zero_refresh(). Lives until
+                       zero_close(); only read it */
     void *grad;   /**< stages 0, 1: the caller's buffer for the gradient (whole, row-major, of type
                        grad_dtype), zeros at first, into which kernels add at any time;
                        zero_grad_ptr() is there. zero_grad_done() takes what is there and zeroes
@@ -240,20 +250,10 @@ static inline zero_param_desc zero_param_default(void)
     return desc;
 }
 
-/** A tensor of one dimension and type fp32 in unit 0, and its first values (NULL: zeros). */
-static inline zero_param_desc zero_param_vector(const char *name, uint64_t numel, const float *data)
-{
-    zero_param_desc desc = zero_param_default();
-    desc.name = name;
-    desc.ndim = 1;
-    desc.shape[0] = numel;
-    desc.data = data;
-    return desc;
-}
-
 /** Adds a group before commit; *group (may be NULL) receives its id. *Local*, the same on every
  * rank. desc NULL: defaults, as is the one group of a model to which none was added.
- * ZERO_E_INVALID, ZERO_E_STATE after commit, ZERO_E_NOMEM. */
+ * ZERO_E_INVALID, ZERO_E_STATE after commit, ZERO_E_NOMEM. A refusal is remembered, see
+ * zero_add_param(). */
 ZERO_API zero_result zero_add_group(zero_ctx *z, zero_group *group, const zero_group_desc *desc);
 
 /**
@@ -264,8 +264,11 @@ ZERO_API zero_result zero_add_group(zero_ctx *z, zero_group *group, const zero_g
  * registered once; its unit is simply open while others are. Units are numbered densely: commit
  * refuses a unit without a tensor.
  *
+ * A table of tensors, or a stacked one, takes fewer lines with <zero/tensors.h>.
+ *
  * ZERO_E_INVALID a field is out of range, borrow or grad are not for this stage or not aligned to
- * the type, or the name is taken; ZERO_E_STATE after commit; ZERO_E_NOMEM.
+ * the type, or the name is taken; ZERO_E_STATE after commit; ZERO_E_NOMEM. A refusal is remembered:
+ * zero_commit() fails with the first one, so that calls before it may go unchecked.
  */
 ZERO_API zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_param_desc *desc);
 
@@ -276,12 +279,13 @@ ZERO_API zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_p
  *
  * ZERO_PLANNED: the environment asked for the plan only (zero-run --plan); zero_plan_text() and
  * zero_plan_json() have it, and say whether it fits; close next. ZERO_E_INVALID: no tensor, an
- * empty unit, fewer granules (1,024 elements each) than ranks; ZERO_E_DIVERGED: ranks registered
- * different models (the message says which tensor) or have other settings; ZERO_E_NOMEM: the ranks
- * of a host need more than it has, or those that share a GPU more than is free there (memory_limit;
- * the message has the numbers, what limits, and what would need less), before anything is
- * allocated, but for what offload_update "auto" measures with, on all ranks; or an allocation
- * failed all the same. After an error only zero_close() is left.
+ * empty unit, fewer granules (1,024 elements each) than ranks, or, with the result and message of
+ * the first of them, a tensor, group, optimizer or blob was refused before; ZERO_E_DIVERGED: ranks
+ * registered different models (the message says which tensor) or have other settings; ZERO_E_NOMEM:
+ * the ranks of a host need more than it has, or those that share a GPU more than is free there
+ * (memory_limit; the message has the numbers, what limits, and what would need less), before
+ * anything is allocated, but for what offload_update "auto" measures with, on all ranks; or an
+ * allocation failed all the same. After an error only zero_close() is left.
  */
 ZERO_API zero_result zero_commit(zero_ctx *z);
 
@@ -311,6 +315,14 @@ typedef struct zero_micro {
     uint64_t index; /**< the micro-batch to compute, 0 .. V-1; its data are a function of (seed,
                          step, index) */
 } zero_micro;
+
+static inline zero_micro zero_micro_default(void)
+{
+    zero_micro micro;
+    memset(&micro, 0, sizeof micro);
+    micro.struct_size = (uint32_t)sizeof micro;
+    return micro;
+}
 
 /** *Local*: V, micro-batches a step over all ranks, see zero_set_micro_batches(); between
  * zero_eval_begin() and zero_eval_end() those of the evaluation. */
@@ -349,13 +361,13 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
 
 /**
  * The working copy of a slice (0 unless stacked): shape and dtype as registered, row-major,
- * aligned to 2 KiB (but for `borrow`), read-only. *Local.* Current from zero_gather() of its unit
- * to zero_release(); slices of at most persist_numel elements are so from commit to close, but for
- * the time inside zero_step(), zero_import() and zero_param_write(). In a step that is announced
- * (zero_step_ahead()) nothing else is readable once its gradient was handed over. NULL if param or
- * slice does not exist, or at stage 3 or with offload_params=nvme if the unit is not gathered and
- * the slice is not that small; after a fatal error then memory of the slice's size with no values
- * of it.
+ * aligned to 2 KiB (but for `borrow`; with paranoid=1 to 64 bytes), read-only. *Local.* Current
+ * from zero_gather() of its unit to zero_release(); slices of at most persist_numel elements are so
+ * from commit to close, but for the time inside zero_step(), zero_import() and zero_param_write().
+ * In a step that is announced (zero_step_ahead()) nothing else is readable once its gradient was
+ * handed over. NULL if param or slice does not exist, or at stage 3 or with offload_params=nvme if
+ * the unit is not gathered and the slice is not that small; after a fatal error then memory of the
+ * slice's size with no values of it.
  *
  * With gather=shared all ranks of the host read the same memory, whose owners write it while this
  * rank is inside one of these calls, or, in a step that is announced, after zero_grad_done():
@@ -488,6 +500,14 @@ typedef struct zero_step_result {
     uint64_t skips;    /**< steps in a row that were not finite, up to this one; zero_skip_step()
                             neither counts nor ends the row */
 } zero_step_result;
+
+static inline zero_step_result zero_step_result_default(void)
+{
+    zero_step_result result;
+    memset(&result, 0, sizeof result);
+    result.struct_size = (uint32_t)sizeof result;
+    return result;
+}
 
 /**
  * Ends the step: waits for the gradients, computes the norm, agrees, clips, updates, and sends the
@@ -628,11 +648,12 @@ ZERO_API zero_result zero_eval_end(zero_ctx *z);
  * 128 bits that decide the future: master weights (the working copy where there are none) and
  * moments of every tensor, by name; step, updates, V, sum_group, seed, the last hyper-parameters,
  * each group's optimizer and decay, which groups are frozen, the loss scale and its clean steps if
- * there is one. The same at every world size, stage, transport, way of gathering and prefetch depth
- * (but for reduction=native: the same world size, and where GPUs sum the same device_transport).
- * Two runs of one program and configuration (comm_dtype, reduction and each grad_dtype are not in
- * it) are the same run if their fingerprints are. *Collective.* digest: 16 bytes, printed in order
- * as hex. ZERO_E_STATE: inside a step or an evaluation.
+ * there is one; and the bytes of every blob that is attached as ZERO_GLOBAL. The same at every
+ * world size, stage, transport, way of gathering and prefetch depth (but for reduction=native: the
+ * same world size, and where GPUs sum the same device_transport). Two runs of one program and
+ * configuration (comm_dtype, reduction and each grad_dtype are not in it) are the same run if their
+ * fingerprints are. *Collective.* digest: 16 bytes, printed in order as hex. ZERO_E_STATE: inside a
+ * step or an evaluation.
  */
 ZERO_API zero_result zero_fingerprint(zero_ctx *z, uint8_t digest[16]);
 
@@ -744,11 +765,21 @@ typedef struct zero_statistics {
                                put off: the rest was asked for again */
 } zero_statistics;
 
+static inline zero_statistics zero_statistics_default(void)
+{
+    zero_statistics stats;
+    memset(&stats, 0, sizeof stats);
+    stats.struct_size = (uint32_t)sizeof stats;
+    return stats;
+}
+
 /** *Local*; stats->struct_size set by the caller. */
 ZERO_API zero_result zero_stats(const zero_ctx *z, zero_statistics *stats);
 
 #ifdef __cplusplus
 }
 #endif
+
+#include <zero/tensors.h>
 
 #endif

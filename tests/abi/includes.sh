@@ -24,7 +24,7 @@ trap 'rm -f "$seen"' EXIT
 trap 'exit 1' HUP INT TERM
 
 vocabulary='zero/(types|random)\.h'
-public='zero/(zero|collectives|types|random)\.h'
+public='zero/(zero|trainer|collectives|types|random)\.h'
 path='[a-z0-9_/]+\.(h|cu)'
 name='[a-z0-9_]+\.h'
 

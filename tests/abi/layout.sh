@@ -23,8 +23,10 @@ awk '/^typedef struct .*{$/ { inside = 1 }
     sed 's/;//g; s/$/;/' >>"$dir/structs.c"
 clang -std=c11 -I"$root" -Xclang -fdump-record-layouts -fsyntax-only "$dir/structs.c" |
     sed -n 's/^ *\([0-9][0-9]*\) |   \([a-z].*\) \([a-z_0-9]*\)$/\1 \3: \2/p
-            s/^ *0 | struct \(zero_[a-z_]*\)$/\1/p' |
-    awk 'NF == 1 { struct = $1; next } { print struct "." $2, $1, substr($0, index($0, $3)) }' \
+            s/^ *0 | struct \(zero_[a-z_]*\)$/\1/p
+            s/^ *0 | [a-z].*$/other/p' |
+    awk 'NF == 1 { struct = $1; next }
+         struct != "other" { print struct "." $2, $1, substr($0, index($0, $3)) }' \
         >"$dir/layout"
 grep -ohE '\bZERO_[A-Z0-9_]+ = -?[0-9]+|X\(ZERO_[A-Z_]+, -?[0-9]+' "$@" |
     sed 's/^X(//; s/,//' >>"$dir/layout"

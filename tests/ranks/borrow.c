@@ -482,6 +482,14 @@ static bool refuse(struct team_rank *rank, void *user)
         desc.grad = (unsigned char *)buffers.grad[0] + 1;
         TEAM_CHECK(zero_add_param(rank->z, NULL, &desc) == ZERO_E_INVALID);
         TEAM_CHECK(strstr(zero_last_error(rank->z), stage < 2 ? "aligned" : "gradient buffer at"));
+        // What was refused is not forgotten: nothing can be registered in its place.
+        desc.grad = NULL;
+        TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
+        TEAM_CHECK(zero_commit(rank->z) == ZERO_E_INVALID);
+        TEAM_CHECK(strstr(zero_last_error(rank->z), stage < 3 ? "aligned" : "at stage 3"));
+        team_close(rank);
+        if (!team_open(rank))
+            return false;
         desc.grad = stage < 2 ? buffers.grad[0] : NULL;
         desc.borrow = stage < 3 ? buffers.work[0] : NULL;
         TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));

@@ -132,7 +132,8 @@ static bool go_on_unchecked(const struct team_rank *rank)
             const float *weight = zero_param_ptr(z, t, s);
             float *gradient = zero_grad_ptr(z, t, s);
             TEAM_CHECK(weight && gradient);
-            TEAM_CHECK((uintptr_t)weight % 2048 == 0 && (uintptr_t)gradient % 2048 == 0);
+            const uintptr_t aligned = rank->config.paranoid ? 64 : 2048;
+            TEAM_CHECK((uintptr_t)weight % aligned == 0 && (uintptr_t)gradient % aligned == 0);
             for (uint64_t i = 0; i < tensor->numel; i++)
                 gradient[i] += weight[i];
             zero_grad_done(z, tensor->unit + s, NULL);

@@ -21,7 +21,7 @@
 enum { WORLD = 2, STEPS = 2 };
 
 /** Elements of a layer, and of the two small tensors of a layer, one of which stays resident. */
-enum { TENSORS = 4, LAYER = 256 * 1024, SMALL = 2000, TINY = 500 };
+enum { TENSORS = 4, LAYER = 256 * 1024, SMALL = 2000, TINY = 500, PAGE = 4096 };
 
 struct job {
     struct toy_tensor tensors[TENSORS];
@@ -184,8 +184,11 @@ static bool measure_job(struct team_rank *rank, void *user)
         return false;
     TEAM_OK(rank, zero_stats(rank->z, &stats));
     job->more[r] = stats.allocated_bytes - job->plan[r];
-    if (job->paranoid) // windows have memory while they are open
+    // Windows have memory while they are open: always those of what persists, a page each.
+    if (job->paranoid)
         job->plan[r] -= planned(rank->z, "windows");
+    if (job->paranoid && !job->borrow)
+        job->plan[r] += (size_t)job->tensors[TENSORS - 1].slices * PAGE;
     job->gathered[r] = planned(rank->z, "gathered units");
     job->slots[r] = job->gathered[r] + planned(rank->z, "gradients ");
     return true;

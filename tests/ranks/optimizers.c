@@ -239,8 +239,14 @@ static bool refuse(struct team_rank *rank, void *user)
         return false;
     TEAM_CHECK(zero_add_optimizer(NULL, &own) == ZERO_E_INVALID);
     TEAM_OK(rank, zero_add_optimizer(rank->z, &own));
-    if (!refuses(rank, &own, "there is one of that name") || !refuses_groups(rank) ||
-        !toy_register(rank, &toy))
+    if (!refuses(rank, &own, "there is one of that name") || !refuses_groups(rank))
+        return false;
+    // Commit would fail with what was refused first: a context without refusals goes on.
+    team_close(rank);
+    if (!team_open(rank))
+        return false;
+    TEAM_OK(rank, zero_add_optimizer(rank->z, &own));
+    if (!toy_register(rank, &toy))
         return false;
     TEAM_OK(rank, zero_commit(rank->z));
     TEAM_CHECK(zero_add_optimizer(rank->z, &own) == ZERO_E_STATE);

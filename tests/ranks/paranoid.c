@@ -46,10 +46,11 @@ static bool train(struct team_rank *rank, void *user)
     rank->config.paranoid = job->paranoid;
     if (!toy_open(rank, &job->toy))
         return false;
-    // One unit and one gradient: five granules each, in whole pages.
+    // What persists, a page each; one unit and one gradient: five granules each, in whole pages.
     const struct toy_tensor *largest = &job->toy.tensors[PARAM];
-    const size_t of_f32 = 20480, of_half = 12288;
-    const size_t windows = (toy_dtype(&job->toy, largest) == ZERO_F32 ? of_f32 : of_half) +
+    const size_t of_f32 = 20480, of_half = 12288, persistent = 5 * 4096;
+    const size_t windows = persistent +
+                           (toy_dtype(&job->toy, largest) == ZERO_F32 ? of_f32 : of_half) +
                            (toy_grad_dtype(&job->toy, largest) == ZERO_F32 ? of_f32 : of_half);
     TEAM_CHECK(windows_bytes(rank->z) == (job->paranoid ? windows : 0));
     if (!toy_train(rank, &job->toy, STEPS))
@@ -112,6 +113,7 @@ static void so_it_has_where_micro_batches_are_added_up_first(void **state)
 /* ------------------------------------------------------------------ wrong ones */
 
 static volatile float sink;
+static char said[4096];
 
 static const float *weights(zero_ctx *z)
 {
@@ -191,16 +193,68 @@ static bool writes_behind_a_gradient(zero_ctx *z)
     return true;
 }
 
-/** Runs it in a process of its own; the status wait() has, or -1. */
+/* A stacked tensor as a trainer's loop over layers has it: three slices of 1,500 elements from unit
+ * 1 on, beside two that persist. */
+enum { STACKED = 8, FIRST_UNIT = 1, SLICE = 1500, BELOW = 2, BELOW_SIZE = 1023 };
+
+static bool adds_to_a_slice(zero_ctx *z)
+{
+    const float *w = zero_gather(z, FIRST_UNIT + 1, NULL) ? NULL : zero_param_ptr(z, STACKED, 1);
+    sink = w ? w[1 * SLICE + SLICE - 1] : 0;
+    return w != NULL;
+}
+
+static bool adds_twice_to_a_slice(zero_ctx *z)
+{
+    const float *w = zero_gather(z, FIRST_UNIT + 2, NULL) ? NULL : zero_param_ptr(z, STACKED, 2);
+    sink = w ? w[2 * SLICE + SLICE - 1] : 0;
+    return w != NULL;
+}
+
+static bool adds_nothing_to_a_base(zero_ctx *z)
+{
+    const float *w = zero_gather(z, FIRST_UNIT + 2, NULL) ? NULL : zero_param_base(z, STACKED, 2);
+    sink = w ? w[0] : 0;
+    return w != NULL;
+}
+
+static bool adds_to_a_gradient(zero_ctx *z)
+{
+    float *g = zero_micro_begin(z, 0, NULL) || zero_grad_open(z, FIRST_UNIT + 1, NULL)
+                   ? NULL
+                   : zero_grad_ptr(z, STACKED, 1);
+    if (g)
+        g[SLICE + SLICE - 1] += 1;
+    return g != NULL;
+}
+
+static bool reads_behind_what_persists(zero_ctx *z)
+{
+    const float *w = zero_param_ptr(z, BELOW, 0);
+    sink = w[BELOW_SIZE + 1];
+    return true;
+}
+
+static bool writes_what_persists(zero_ctx *z)
+{
+    ((float *)(uintptr_t)zero_param_ptr(z, BELOW, 0))[3] = 1;
+    return true;
+}
+
+/** Runs it in a process of its own; the status wait() has, or -1. What it says is in `said`. */
 static int run_wrong(bool (*wrong)(zero_ctx *z), int stage, bool paranoid)
 {
-    int status = -1;
+    int status = -1, ends[2];
+    memset(said, 0, sizeof said);
     fflush(NULL);
+    if (pipe(ends))
+        return -1;
     const pid_t child = fork();
     if (child == 0) {
         const struct rlimit none = {0};
         setrlimit(RLIMIT_CORE, &none);
         signal(SIGSEGV, SIG_DFL); // a sanitizer's would make another status of it
+        dup2(ends[1], STDERR_FILENO);
         struct toy toy = toy_odd;
         struct team_rank rank = {.world = 1, .config = zero_config_default()};
         rank.config.world = 1;
@@ -209,16 +263,24 @@ static int run_wrong(bool (*wrong)(zero_ctx *z), int stage, bool paranoid)
         rank.config.paranoid = paranoid;
         _exit(toy_open(&rank, &toy) && wrong(rank.z) ? 0 : 1);
     }
+    close(ends[1]);
+    for (size_t had = 0, more = 1; child > 0 && more > 0 && had < sizeof said - 1; had += more) {
+        const ssize_t got = read(ends[0], said + had, sizeof said - 1 - had);
+        more = got > 0 ? (size_t)got : 0;
+    }
+    close(ends[0]);
     if (child > 0)
         waitpid(child, &status, 0);
     return status;
 }
 
-static void expect_fault(const char *name, bool (*wrong)(zero_ctx *z), int stage)
+static void expect_fault(const char *name, bool (*wrong)(zero_ctx *z), int stage, const char *says)
 {
     const int status = run_wrong(wrong, stage, true);
     if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV)
         fail_msg("%s, stage %d: wait status 0x%x", name, stage, (unsigned)status);
+    if (!strstr(said, "zero: paranoid: rank 0: ") || !strstr(said, says))
+        fail_msg("%s, stage %d, does not say \"%s\" but: %s", name, stage, says, said);
 }
 
 static void a_wrong_program_faults(void **state)
@@ -227,16 +289,23 @@ static void a_wrong_program_faults(void **state)
     static const struct {
         const char *name;
         bool (*wrong)(zero_ctx *z);
+        const char *says;
     } programs[] = {
-        {"reads after release", reads_after_release},
-        {"keeps an address", keeps_an_address},
-        {"writes parameters", writes_parameters},
-        {"writes after done", writes_after_done},
-        {"reads a closed gradient", reads_a_closed_gradient},
+        {"reads after release", reads_after_release, "weights of tensor large, slice 0 of 1"},
+        {"keeps an address", keeps_an_address, "an earlier time"},
+        {"writes parameters", writes_parameters, "written, and weights are read-only"},
+        {"writes after done", writes_after_done, "the gradient of tensor large, slice 0 of 1"},
+        {"reads a closed gradient", reads_a_closed_gradient, "its gradient is not open"},
+        {"adds to a slice", adds_to_a_slice, "element 2999 was touched, and it has 1500: the next"},
+        {"adds twice", adds_twice_to_a_slice, "tensor stacked, slice 2 of 3, unit 3"},
+        {"adds nothing to a base", adds_nothing_to_a_base, "3000 elements before it was touched"},
+        {"adds to a gradient", adds_to_a_gradient, "the gradient of tensor stacked, slice 1 of 3"},
+        {"reads behind what persists", reads_behind_what_persists, "element 1024 was touched"},
+        {"writes what persists", writes_what_persists, "tensor below, slice 0 of 1, unit 1"},
     };
     for (int stage = 0; stage <= 3; stage++)
         for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
-            expect_fault(programs[i].name, programs[i].wrong, stage);
+            expect_fault(programs[i].name, programs[i].wrong, stage, programs[i].says);
     // What makes it worth its while: at stage 0 nothing of it shows by itself.
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         assert_int_equal(run_wrong(programs[i].wrong, 0, false), 0);
@@ -247,8 +316,9 @@ static void a_window_ends_with_its_unit(void **state)
 {
     (void)state;
     for (int stage = 0; stage <= 3; stage++) {
-        expect_fault("reads behind parameters", reads_behind_parameters, stage);
-        expect_fault("writes behind a gradient", writes_behind_a_gradient, stage);
+        expect_fault("reads behind parameters", reads_behind_parameters, stage, "5120");
+        expect_fault("writes behind a gradient", writes_behind_a_gradient, stage,
+                     "and it has 5000");
     }
 }
 
@@ -281,7 +351,7 @@ static void addresses_are_given_as_at_stage_3(void **state)
         for (int turn = 0; turn < 4; turn++) {
             assert_true(gathered(z));
             seen[turn] = weights(z);
-            assert_int_equal((uintptr_t)seen[turn] % 2048, 0);
+            assert_int_equal((uintptr_t)seen[turn] % 64, 0);
             for (int before = 0; before < turn; before++)
                 assert_ptr_not_equal(seen[turn], seen[before]);
             for (uint64_t k = 0; k < 5000; k++)
@@ -347,6 +417,28 @@ static void what_a_raw_gradient_leaves_out_is_named(void **state)
     }
 }
 
+/** A page is the least that can fault: what is added within one, beside a slice, is found when the
+ * gradient is handed over; weights there are no numbers. */
+static void what_lies_beside_a_slice_is_no_value(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++)
+        for (int behind = 0; behind < 2; behind++) {
+            struct team_rank rank;
+            zero_ctx *z = open_paranoid(&rank, stage);
+            const float *seven = zero_param_ptr(z, 1, 0);
+            assert_true(seven[behind ? 7 : -1] != seven[behind ? 7 : -1]);
+            assert_int_equal(zero_micro_begin(z, 0, NULL), ZERO_OK);
+            assert_int_equal(zero_grad_open(z, 0, NULL), ZERO_OK);
+            ((float *)zero_grad_ptr(z, 1, 0))[behind ? 7 : -1] += 1;
+            assert_int_equal(zero_grad_done(z, 0, NULL), ZERO_E_CORRUPT);
+            assert_non_null(
+                strstr(zero_last_error(z), behind ? "written behind" : "written before"));
+            assert_non_null(strstr(zero_last_error(z), "tensor seven, slice 0"));
+            zero_close(z);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +449,7 @@ int main(void)
         cmocka_unit_test(addresses_are_given_as_at_stage_3),
         cmocka_unit_test(limits_hold_at_every_stage),
         cmocka_unit_test(what_a_raw_gradient_leaves_out_is_named),
+        cmocka_unit_test(what_lies_beside_a_slice_is_no_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

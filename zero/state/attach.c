@@ -113,7 +113,7 @@ zero_result zero_attach(zero_ctx *z, const char *name, void *memory, uint64_t by
     if (!z)
         return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_ANY_PHASE, "zero_attach");
-    if (!r)
-        r = attach(z, name, memory, bytes, scope);
+    if (!r && (r = attach(z, name, memory, bytes, scope)) != ZERO_OK && !z->committed)
+        eng_remember_refusal(z, &z->error);
     return eng_leave(z, r);
 }

@@ -1,0 +1,144 @@
+/**
+ * zero/trainer.h: what a training program does with results and output, all of it inline. Not part
+ * of <zero/zero.h>: the library itself never prints or exits, and a program that wants neither
+ * leaves this header out. C11 and C++11.
+ *
+ *     zero_ctx *z = zero_trainer_open(V);           joins the job; only rank 0 prints from here on
+ *     zero_add_tensor(z, ...) ...
+ *     zero_check(z, zero_commit(z));
+ *     for (step = 1; step <= steps; step++) {
+ *         zero_micro micro = zero_micro_default();
+ *         for (int i = 0; i < zero_micro_count(z); i++) {
+ *             zero_check(z, zero_micro_begin(z, i, &micro));
+ *             ...                                   zero_unit_ptrs, zero_unit_done
+ *             zero_metric(z, "loss", loss);
+ *         }
+ *         zero_trainer_step(z, hyper, 1.0 / V, 0);
+ *         printf("loss %f norm %f\n", zero_trainer_mean(z, "loss"), zero_trainer_norm(z));
+ *     }
+ *     zero_trainer_close(z);                        prints the fingerprint
+ */
+#ifndef ZERO_TRAINER_H
+#define ZERO_TRAINER_H
+
+#include <zero/zero.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/** What zero_trainer_status() says of errors that another start does not cure. */
+#define ZERO_EXIT_CONFIGURATION 78
+
+/** *Local.* What a program that ends because of `result` exits with: 0 if it is no error, 78 for
+ * what the next start would meet again (a configuration, a call or a file that can't be right:
+ * zero-run does not start the job again then), else 1. */
+static inline int zero_trainer_status(zero_result result)
+{
+    if (result >= 0)
+        return 0;
+    return result == ZERO_E_INVALID || result == ZERO_E_STATE || result == ZERO_E_UNSUPPORTED ||
+                   result == ZERO_E_VERSION
+               ? ZERO_EXIT_CONFIGURATION
+               : 1;
+}
+
+/**
+ * Goes on if `result` is no error; ZERO_AGAIN and ZERO_NOT_FOUND are none. Else tells the other
+ * ranks (zero_abort()), prints the last error of z (NULL: of this thread's zero_open()) on standard
+ * error, and exits with zero_trainer_status(). ZERO_PLANNED, by zero-run --plan, exits with 0.
+ * Returns `result`.
+ */
+static inline zero_result zero_check(zero_ctx *z, zero_result result)
+{
+    if (result == ZERO_PLANNED)
+        exit(0);
+    if (result < 0) {
+        const char *message = zero_last_error(z);
+        fflush(stdout);
+        fprintf(stderr, "zero: %s\n", message[0] ? message : zero_result_text(result));
+        zero_abort(z, message[0] ? message : zero_result_text(result));
+        exit(zero_trainer_status(result));
+    }
+    return result;
+}
+
+/** Sends what ranks other than 0 print on standard output to /dev/null from here on; standard error
+ * stays. *Local.* */
+static inline void zero_only_root_prints(const zero_ctx *z)
+{
+    if (zero_rank(z) > 0 && !freopen("/dev/null", "w", stdout))
+        fprintf(stderr, "zero: rank %d can't open /dev/null\n", (int)zero_rank(z));
+}
+
+/** zero_open() with V micro-batches a step over all ranks, then zero_only_root_prints(). Exits on
+ * failure. *Collective.* To be called before anything is printed. */
+static inline zero_ctx *zero_trainer_open(int32_t micro_batches)
+{
+    zero_config config = zero_config_default();
+    zero_ctx *z = NULL;
+    config.micro_batches = micro_batches;
+    const zero_result result = zero_open(&z, &config);
+    zero_check(z, result);
+    zero_only_root_prints(z);
+    return z;
+}
+
+/** zero_step() of a program with one group, whose gradient is the sum of all micro-batches times
+ * `scale` (1.0 / V makes a mean of means), clipped to max_norm (0: not); exits on failure.
+ * *Collective, ordered.* */
+static inline void zero_trainer_step(zero_ctx *z, zero_hyper hyper, double scale, double max_norm)
+{
+    const zero_step_args args = zero_step_args_for(&hyper, 1, scale, max_norm);
+    zero_check(z, zero_step(z, &args, NULL));
+}
+
+/** The mean of a metric over the micro-batches of the last step or evaluation; exits if there is
+ * none. *Local*, and the same on all ranks. */
+static inline double zero_trainer_mean(zero_ctx *z, const char *name)
+{
+    double mean = 0;
+    if (zero_metric_mean(z, name, &mean)) {
+        fprintf(stderr, "zero: there is no metric %s of a step or an evaluation that ended\n",
+                name);
+        exit(ZERO_EXIT_CONFIGURATION);
+    }
+    return mean;
+}
+
+/** The last step's gradient norm before clipping (zero_step_result); exits before the first step.
+ * *Local*, and the same on all ranks. With state on a GPU behind zero_step_wait(). */
+static inline double zero_trainer_norm(zero_ctx *z)
+{
+    zero_step_result info = zero_step_result_default();
+    zero_check(z, zero_step_info(z, &info));
+    return info.norm;
+}
+
+/** The fingerprint as 32 hexadecimal digits and a zero; exits on failure. *Collective*, between
+ * steps. */
+static inline void zero_fingerprint_text(zero_ctx *z, char text[33])
+{
+    uint8_t digest[16] = {0};
+    zero_check(z, zero_fingerprint(z, digest));
+    for (int i = 0; i < 16; i++)
+        snprintf(text + 2 * i, 3, "%02x", digest[i]);
+}
+
+/** Rank 0 prints "fingerprint <32 digits>" on standard output; exits on failure. *Collective*,
+ * between steps. */
+static inline void zero_print_fingerprint(zero_ctx *z)
+{
+    char text[33];
+    zero_fingerprint_text(z, text);
+    if (zero_rank(z) == 0)
+        printf("fingerprint %s\n", text);
+}
+
+/** zero_print_fingerprint(), then zero_close(). *Collective*, between steps. */
+static inline void zero_trainer_close(zero_ctx *z)
+{
+    zero_print_fingerprint(z);
+    zero_close(z);
+}
+
+#endif
