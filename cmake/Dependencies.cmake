@@ -13,14 +13,19 @@ pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing>=2.3)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2.1)
 
 # zero_find_for(<option> <result> <prefix> <module>): looks for the module that something optional
-# needs, and says in <result> whether that is built.
+# needs, and says in <result> whether that is built. What an earlier configuration has found is in
+# the cache, and does not switch anything on.
 function(zero_find_for option result prefix module)
   if(${option} STREQUAL "AUTO")
     pkg_check_modules(${prefix} IMPORTED_TARGET GLOBAL ${module})
   elseif(${option})
     pkg_check_modules(${prefix} REQUIRED IMPORTED_TARGET GLOBAL ${module})
   endif()
-  set(${result} ${${prefix}_FOUND} PARENT_SCOPE)
+  if(${option} AND ${prefix}_FOUND)
+    set(${result} ON PARENT_SCOPE)
+  else()
+    set(${result} OFF PARENT_SCOPE)
+  endif()
   set(${prefix}_VERSION ${${prefix}_VERSION} PARENT_SCOPE)
 endfunction()
 

@@ -1,6 +1,6 @@
 // plain.c: learns to write as a text does, character by character. One process, nothing but libm:
 //
-//     plain FILE [STEPS [EVERY]]          prints the loss of every EVERY-th step
+//     plain FILE [STEPS [EVERY]]          prints loss and gradient norm of every EVERY-th step
 //
 // The model predicts a character from the CONTEXT before it (Bengio et al. 2003): their embeddings,
 // side by side, go through a linear map, LAYERS layers h + tanh(h W + b), and a softmax.
@@ -228,17 +228,18 @@ static void first_weights(struct model *model)
     }
 }
 
-// Scales a gradient that is longer than max_norm down to it.
-static void clip(struct model *model)
+// Scales a gradient that is longer than max_norm down to it; returns how long it was.
+static double clip(struct model *model)
 {
     double squares = 0;
     for (int t = 0; t < TENSORS; t++)
         for (size_t i = 0; i < numel(t); i++)
             squares += (double)model->gradient[t][i] * (double)model->gradient[t][i];
-    const double scale = fmin(1, max_norm / (sqrt(squares) + 1e-6));
+    const double norm = sqrt(squares), scale = fmin(1, max_norm / (norm + 1e-6));
     for (int t = 0; t < TENSORS; t++)
         for (size_t i = 0; i < numel(t); i++)
             model->gradient[t][i] *= (float)scale;
+    return norm;
 }
 
 // One update by AdamW (Loshchilov, Hutter 2019).
@@ -271,10 +272,10 @@ static void train(struct model *model, const struct text *text, int steps, int e
             loss += forward(model, &batch) / MICRO_BATCHES;
             backward(model, &batch);
         }
-        clip(model);
+        const double norm = clip(model);
         adamw(model, step, lr);
         if (step % every == 0)
-            printf("step %d loss %.12f\n", step, loss);
+            printf("step %d loss %.12f norm %.9f\n", step, loss, norm);
     }
 }
 

@@ -6,11 +6,10 @@
 // The model predicts a character from the CONTEXT before it (Bengio et al. 2003): their embeddings,
 // side by side, go through a linear map, LAYERS layers h + tanh(h W + b), and a softmax.
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zero/zero.h>
+#include <zero/trainer.h>
 
 enum {
     VOCAB = 128, // ASCII
@@ -75,36 +74,6 @@ static void fail(const char *what)
 {
     fprintf(stderr, "%s\n", what);
     exit(1);
-}
-
-static void check(zero_result result)
-{
-    if (result == ZERO_PLANNED) // by zero-run --plan
-        exit(0);
-    if (result)
-        fail(zero_last_error(z));
-}
-
-// Brings in the weights of a unit, and in backward opens its gradient.
-static void open_unit(struct model *model, int unit, bool backwards)
-{
-    check(zero_gather(z, unit, NULL));
-    if (backwards)
-        check(zero_grad_open(z, unit, NULL));
-    for (int t = 0; t < TENSORS; t++) {
-        const int slice = unit - tensors[t].unit;
-        if (slice >= 0 && slice < tensors[t].slices) {
-            model->weight[t] = (float *)zero_param_ptr(z, t, slice);
-            model->gradient[t] = zero_grad_ptr(z, t, slice);
-        }
-    }
-}
-
-static void close_unit(int unit, bool backwards)
-{
-    if (backwards)
-        check(zero_grad_done(z, unit, NULL));
-    check(zero_release(z, unit, NULL));
 }
 
 // ------------------------------------------------------------------ data
@@ -191,28 +160,28 @@ static double softmax(float *p, const unsigned char *next)
 static double forward(struct model *model, const struct batch *batch)
 {
     float *const *weight = model->weight;
-    open_unit(model, 0, false);
+    zero_unit_ptrs(z, 0, model->weight, NULL, NULL);
     for (int b = 0; b < BATCH; b++)
         for (int c = 0; c < CONTEXT; c++)
             memcpy(model->input + b * INPUT + c * EMBED,
                    weight[EMBEDDING] + batch->context[b][c] * EMBED, EMBED * sizeof(float));
     linear(model->hidden[0], model->input, weight[IN_WEIGHT], weight[IN_BIAS], INPUT, WIDTH);
-    close_unit(0, false);
+    zero_unit_done(z, 0, NULL);
     for (int l = 0; l < LAYERS; l++) {
-        open_unit(model, 1 + l, false);
-        const float *w = weight[HIDDEN_WEIGHT];
-        const float *bias = weight[HIDDEN_BIAS];
+        zero_unit_ptrs(z, 1 + l, model->weight, NULL, NULL);
+        const float *w = weight[HIDDEN_WEIGHT] + l * WIDTH * WIDTH;
+        const float *bias = weight[HIDDEN_BIAS] + l * WIDTH;
         linear(model->bent[l], model->hidden[l], w, bias, WIDTH, WIDTH);
         for (int i = 0; i < BATCH * WIDTH; i++) {
             model->bent[l][i] = tanhf(model->bent[l][i]);
             model->hidden[l + 1][i] = model->hidden[l][i] + model->bent[l][i];
         }
-        close_unit(1 + l, false);
+        zero_unit_done(z, 1 + l, NULL);
     }
-    open_unit(model, 1 + LAYERS, false);
+    zero_unit_ptrs(z, 1 + LAYERS, model->weight, NULL, NULL);
     linear(model->probability, model->hidden[LAYERS], weight[OUT_WEIGHT], weight[OUT_BIAS], WIDTH,
            VOCAB);
-    close_unit(1 + LAYERS, false);
+    zero_unit_done(z, 1 + LAYERS, NULL);
     return softmax(model->probability, batch->next);
 }
 
@@ -225,23 +194,23 @@ static void backward(struct model *model, const struct batch *batch)
     for (int i = 0; i < BATCH * VOCAB; i++)
         d_logits[i] = (model->probability[i] - (i % VOCAB == batch->next[i / VOCAB])) /
                       (BATCH * MICRO_BATCHES);
-    open_unit(model, 1 + LAYERS, true);
+    zero_unit_ptrs(z, 1 + LAYERS, model->weight, model->gradient, NULL);
     linear_backward(d_hidden, gradient[OUT_WEIGHT], gradient[OUT_BIAS], d_logits,
                     model->hidden[LAYERS], weight[OUT_WEIGHT], WIDTH, VOCAB);
-    close_unit(1 + LAYERS, true);
+    zero_unit_done(z, 1 + LAYERS, NULL);
     for (int l = LAYERS - 1; l >= 0; l--) {
-        open_unit(model, 1 + l, true);
-        const float *w = weight[HIDDEN_WEIGHT];
-        float *dw = gradient[HIDDEN_WEIGHT];
-        float *dbias = gradient[HIDDEN_BIAS];
+        zero_unit_ptrs(z, 1 + l, model->weight, model->gradient, NULL);
+        const float *w = weight[HIDDEN_WEIGHT] + l * WIDTH * WIDTH;
+        float *dw = gradient[HIDDEN_WEIGHT] + l * WIDTH * WIDTH;
+        float *dbias = gradient[HIDDEN_BIAS] + l * WIDTH;
         for (int i = 0; i < BATCH * WIDTH; i++)
             d_bent[i] = d_hidden[i] * (1 - model->bent[l][i] * model->bent[l][i]);
         linear_backward(d_through, dw, dbias, d_bent, model->hidden[l], w, WIDTH, WIDTH);
         for (int i = 0; i < BATCH * WIDTH; i++)
             d_hidden[i] += d_through[i];
-        close_unit(1 + l, true);
+        zero_unit_done(z, 1 + l, NULL);
     }
-    open_unit(model, 0, true);
+    zero_unit_ptrs(z, 0, model->weight, model->gradient, NULL);
     linear_backward(d_input, gradient[IN_WEIGHT], gradient[IN_BIAS], d_hidden, model->input,
                     weight[IN_WEIGHT], INPUT, WIDTH);
     for (int b = 0; b < BATCH; b++)
@@ -249,7 +218,7 @@ static void backward(struct model *model, const struct batch *batch)
             for (int e = 0; e < EMBED; e++)
                 gradient[EMBEDDING][batch->context[b][c] * EMBED + e] +=
                     d_input[b * INPUT + c * EMBED + e];
-    close_unit(0, true);
+    zero_unit_done(z, 0, NULL);
 }
 
 // ------------------------------------------------------------------ training
@@ -280,19 +249,18 @@ static void train(struct model *model, const struct text *text, int steps, int e
     struct batch batch;
     for (int step = 1; step <= steps; step++) {
         const double lr = peak_lr * fmin(1, step / 10.0);
-        double loss = 0;
         for (int i = 0; i < zero_micro_count(z); i++) {
-            zero_micro micro = {.struct_size = sizeof micro};
-            check(zero_micro_begin(z, i, &micro));
+            zero_micro micro = zero_micro_default();
+            zero_check(z, zero_micro_begin(z, i, &micro));
             load_batch(&batch, text, micro.step * MICRO_BATCHES + micro.index);
-            check(zero_metric(z, "loss", forward(model, &batch)));
+            zero_metric(z, "loss", forward(model, &batch));
             backward(model, &batch);
         }
         const zero_hyper hyper = {lr, beta1, beta2, eps, decay};
-        const zero_step_args args = zero_step_args_for(&hyper, 1, 1.0, max_norm);
-        check(zero_step(z, &args, NULL));
-        if (step % every == 0 && zero_rank(z) == 0 && !zero_metric_mean(z, "loss", &loss))
-            printf("step %d loss %.12f\n", step, loss);
+        zero_trainer_step(z, hyper, 1.0, max_norm);
+        if (step % every == 0)
+            printf("step %d loss %.12f norm %.9f\n", step, zero_trainer_mean(z, "loss"),
+                   zero_trainer_norm(z));
     }
 }
 
@@ -303,25 +271,16 @@ int main(int argc, char **argv)
         fail("usage: FILE [STEPS [EVERY]]");
     const struct text text = load_text(argv[1]);
     const int steps = argc > 2 ? atoi(argv[2]) : 1000, every = argc > 3 ? atoi(argv[3]) : 100;
+    z = zero_trainer_open(MICRO_BATCHES);
     first_weights(&model);
-    const zero_config config = {.struct_size = sizeof config, .micro_batches = MICRO_BATCHES};
-    check(zero_open(&z, &config));
-    for (int t = 0; t < TENSORS; t++) {
-        zero_param_desc desc = zero_param_default();
-        desc.name = tensors[t].name;
-        desc.unit = tensors[t].unit;
-        desc.unit_count = tensors[t].slices;
-        desc.ndim = 2;
-        desc.shape[0] = (uint64_t)tensors[t].slices;
-        desc.shape[1] = numel(t) / desc.shape[0];
-        desc.data = model.weight[t];
-        check(zero_add_param(z, NULL, &desc));
-    }
-    check(zero_commit(z));
+    for (int t = 0; t < TENSORS; t++)
+        zero_add_tensor(z, tensors[t].name, numel(t), tensors[t].unit, tensors[t].slices,
+                        model.weight[t]);
+    zero_check(z, zero_commit(z));
     for (int t = 0; t < TENSORS; t++)
         free(model.weight[t]);
     train(&model, &text, steps, every);
-    zero_close(z);
+    zero_trainer_close(z);
     free(text.character);
     return 0;
 }

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zero/zero.h>
+#include <zero/trainer.h>
 
 enum {
     VOCAB = 128, // ASCII
@@ -236,27 +236,20 @@ static void train(struct model *model, const struct text *text, int steps, int e
     struct batch batch;
     for (int step = 1; step <= steps; step++) {
         const double lr = peak_lr * fmin(1, step / 10.0);
-        double loss = 0;
         for (int i = 0; i < zero_micro_count(z); i++) {
-            zero_micro m = {.struct_size = sizeof m};
-            if (zero_micro_begin(z, i, &m) || zero_gather(z, 0, NULL) || zero_grad_open(z, 0, NULL))
-                fail(zero_last_error(z));
-            for (int t = 0; t < TENSORS; t++) {
-                model->weight[t] = (float *)zero_param_ptr(z, t, 0);
-                model->gradient[t] = zero_grad_ptr(z, t, 0);
-            }
-            load_batch(&batch, text, m.step * MICRO_BATCHES + m.index);
+            zero_micro micro = zero_micro_default();
+            zero_check(z, zero_micro_begin(z, i, &micro));
+            load_batch(&batch, text, micro.step * MICRO_BATCHES + micro.index);
+            zero_unit_ptrs(z, 0, model->weight, model->gradient, NULL);
             zero_metric(z, "loss", forward(model, &batch));
             backward(model, &batch);
-            zero_grad_done(z, 0, NULL);
-            zero_release(z, 0, NULL);
+            zero_unit_done(z, 0, NULL);
         }
         const zero_hyper hyper = {lr, beta1, beta2, eps, decay};
-        const zero_step_args args = zero_step_args_for(&hyper, 1, 1.0, max_norm);
-        if (zero_step(z, &args, NULL))
-            fail(zero_last_error(z));
-        if (step % every == 0 && zero_rank(z) == 0 && !zero_metric_mean(z, "loss", &loss))
-            printf("step %d loss %.12f\n", step, loss);
+        zero_trainer_step(z, hyper, 1.0, max_norm);
+        if (step % every == 0)
+            printf("step %d loss %.12f norm %.9f\n", step, zero_trainer_mean(z, "loss"),
+                   zero_trainer_norm(z));
     }
 }
 
@@ -267,19 +260,15 @@ int main(int argc, char **argv)
         fail("usage: FILE [STEPS [EVERY]]");
     const struct text text = load_text(argv[1]);
     const int steps = argc > 2 ? atoi(argv[2]) : 1000, every = argc > 3 ? atoi(argv[3]) : 100;
+    z = zero_trainer_open(MICRO_BATCHES);
     first_weights(&model);
-    const zero_config config = {.struct_size = sizeof config, .micro_batches = MICRO_BATCHES};
-    zero_result r = zero_open(&z, &config);
-    for (int t = 0; t < TENSORS && !r; t++) {
-        const zero_param_desc desc = zero_param_vector(tensors[t].name, numel(t), model.weight[t]);
-        r = zero_add_param(z, NULL, &desc);
-    }
-    if (r || zero_commit(z))
-        fail(zero_last_error(z));
+    for (int t = 0; t < TENSORS; t++)
+        zero_add_tensor(z, tensors[t].name, numel(t), 0, 1, model.weight[t]);
+    zero_check(z, zero_commit(z));
     for (int t = 0; t < TENSORS; t++)
         free(model.weight[t]);
     train(&model, &text, steps, every);
-    zero_close(z);
+    zero_trainer_close(z);
     free(text.character);
     return 0;
 }

@@ -1,12 +1,14 @@
-// examples/adopt: what its trainers lose, step by step. With zero it is the same to the last digit
-// printed at every number of ranks and stage, and close to what the plain one loses.
-// Arguments: zero-run, the programs of plain.c, sharded01.c and sharded.c, a text to learn.
+// examples/adopt: what its trainers lose, and how long their gradients are, step by step. With zero
+// both are the same to the last digit printed at every number of ranks and stage, and close to
+// those of the plain one. Arguments: zero-run, the programs of plain.c, sharded01.c and sharded.c,
+// a text to learn.
 #include "gpt2_command.h"
 #include "tests/sweep.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +18,17 @@
 enum { STEPS = 12 };
 
 // AdamW's arithmetic is fp64 rounded to fp32 in the plain trainer, fp32 in zero: weights differ by
-// roundings, and losses of 12 steps by 1e-8 of their value.
-static const double tolerance = 1e-7;
+// roundings, and in 12 steps losses by 1e-8 of their value, and norms of gradients by 1e-7.
+static const double loss_tolerance = 1e-7, norm_tolerance = 2e-6;
 
 static const char *runner, *plain, *sharded01, *sharded, *text;
 
-static void train(double loss[STEPS], const char *command)
+/** What a trainer prints of its steps. */
+struct curve {
+    double loss[STEPS], norm[STEPS];
+};
+
+static void train(struct curve *curve, const char *command)
 {
     static char output[COMMAND_OUTPUT_BYTES];
     const int code = command_run(output, "%s '%s' %d 1", command, text, STEPS);
@@ -29,56 +36,63 @@ static void train(double loss[STEPS], const char *command)
         fail_msg("%s: exit code %d: %s", command, code, output);
     const char *line = output;
     for (int n = 1; n <= STEPS; n++) {
-        char key[32];
-        snprintf(key, sizeof key, "step %d loss ", n);
-        line = strstr(line, key);
-        if (!line)
+        char format[64];
+        snprintf(format, sizeof format, "step %d loss %%lf norm %%lf", n);
+        line = strstr(line, "step ");
+        if (!line || sscanf(line, format, &curve->loss[n - 1], &curve->norm[n - 1]) != 2)
             fail_msg("%s: no step %d: %s", command, n, output);
-        loss[n - 1] = strtod(line + strlen(key), NULL);
+        line += strlen("step ");
     }
 }
 
-static void compare(const double expected[STEPS], const char *program, int world, int stage,
+static void compare(const struct curve *expected, const char *program, int world, int stage,
                     const char *gather)
 {
     char command[8192];
-    double loss[STEPS];
+    struct curve curve;
     snprintf(command, sizeof command, "'%s' -n %d -o stage=%d -o gather=%s -- '%s'", runner, world,
              stage, gather, program);
-    train(loss, command);
-    for (int n = 1; n <= STEPS; n++)
-        if (loss[n - 1] != expected[n - 1])
-            fail_msg("%s: step %d: loss %.12f instead of %.12f", command, n, loss[n - 1],
-                     expected[n - 1]);
+    train(&curve, command);
+    for (int n = 0; n < STEPS; n++)
+        if (curve.loss[n] != expected->loss[n] || curve.norm[n] != expected->norm[n])
+            fail_msg("%s: step %d: loss %.12f norm %.9f instead of %.12f and %.9f", command, n + 1,
+                     curve.loss[n], curve.norm[n], expected->loss[n], expected->norm[n]);
+}
+
+/** Whether a is b but for roundings. */
+static bool near(double a, double b, double tolerance)
+{
+    return fabs(a - b) <= tolerance * b;
 }
 
 static void test_losses(void **state)
 {
     (void)state;
     char command[4096];
-    double loss[STEPS], expected[STEPS];
+    struct curve expected, first;
     snprintf(command, sizeof command, "'%s'", plain);
-    train(loss, command);
+    train(&first, command);
     snprintf(command, sizeof command, "'%s'", sharded01);
-    train(expected, command);
-    // Before the first update everything is the same.
-    assert_true(expected[0] == loss[0]);
-    for (int n = 2; n <= STEPS; n++)
-        if (!(fabs(expected[n - 1] - loss[n - 1]) <= tolerance * loss[n - 1]))
-            fail_msg("step %d: loss %.12f, but %.12f of the plain trainer", n, expected[n - 1],
-                     loss[n - 1]);
-    assert_true(loss[STEPS - 1] < 0.9 * loss[0]);
+    train(&expected, command);
+    // Before the first update everything is the same; a wrong scale would show in the norm.
+    assert_true(expected.loss[0] == first.loss[0]);
+    for (int n = 0; n < STEPS; n++)
+        if (!near(expected.loss[n], first.loss[n], loss_tolerance) ||
+            !near(expected.norm[n], first.norm[n], norm_tolerance))
+            fail_msg("step %d: loss %.12f norm %.9f, but %.12f and %.9f of the plain trainer",
+                     n + 1, expected.loss[n], expected.norm[n], first.loss[n], first.norm[n]);
+    assert_true(first.loss[STEPS - 1] < 0.9 * first.loss[0]);
 
     for (int world = 1; world <= 3; world++)
         for (int stage = 0; stage <= 3; stage++) {
             if (!test_takes(world - 1 + stage))
                 continue;
             if (stage <= 1)
-                compare(expected, sharded01, world, stage, "auto");
-            compare(expected, sharded, world, stage, "auto");
+                compare(&expected, sharded01, world, stage, "auto");
+            compare(&expected, sharded, world, stage, "auto");
         }
-    compare(expected, sharded01, 2, 1, "copy");
-    compare(expected, sharded, 3, 3, "copy");
+    compare(&expected, sharded01, 2, 1, "copy");
+    compare(&expected, sharded, 3, 3, "copy");
 }
 
 int main(int argc, char **argv)
