@@ -88,9 +88,11 @@ ZERO_API void *zero_grad_base(zero_ctx *z, zero_param param, int32_t slice);
  * Each is the address of an array of pointers, one a tensor in order of registration, or of a
  * struct of such pointers: `float *weight[TENSORS]` as well as `struct { float *wte, *wpe; ... }`.
  * Of every tensor with a slice in the unit the pointer becomes the base of that slice,
- * zero_param_base() or zero_grad_base(), the gradient's of a frozen tensor NULL; the others stay. A
- * unit of nothing but frozen tensors has no gradient to be opened, and that is no error here.
- * Parameters are read-only, whatever the pointer's type says.
+ * zero_param_base() or zero_grad_base(), the gradient's of a frozen tensor NULL; the others stay.
+ * A tensor has one pointer there: a program that has two of its slices open at once takes the first
+ * one's address before it asks for the second's. A unit of nothing but frozen tensors has no
+ * gradient to be opened, and that is no error here. Parameters are read-only, whatever the
+ * pointer's type says.
  *
  * Returns what zero_gather() or zero_grad_open() does; ZERO_E_INVALID also: params and grads are
  * both NULL. If the gradient can't be opened, the unit is not gathered either. After an error the
