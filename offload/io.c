@@ -52,7 +52,7 @@ struct list {
 };
 
 struct off_io {
-    const struct off_engine *engine;
+    struct off_io_use use;
     void *state;
     size_t transfer_bytes;
     struct off_range ranges[OFF_MAX_RANGES];
@@ -158,6 +158,11 @@ static struct off_io *allocate(const struct off_io_config *config)
     return io;
 }
 
+const struct off_io_use *off_io_use(const struct off_io *io)
+{
+    return &io->use;
+}
+
 zero_result off_io_create(struct off_io **out, const struct off_io_config *config,
                           struct base_error *error)
 {
@@ -173,8 +178,7 @@ zero_result off_io_create(struct off_io **out, const struct off_io_config *confi
         .ranges = io->ranges,
         .range_count = io->range_count,
     };
-    io->engine = config->engine;
-    result = io->engine->create(&io->state, &wanted, error);
+    result = off_engine_create(config->engine, &wanted, &io->use, &io->state, error);
     if (result) {
         off_io_destroy(io);
         return result;
@@ -188,7 +192,7 @@ zero_result off_io_add_file(struct off_io *io, int fd, size_t unit, const char *
 {
     if (io->file_count == OFF_MAX_FILES)
         return zero_fail(error, ZERO_E_LIMIT, "%s: more than %d files", path, OFF_MAX_FILES);
-    const zero_result result = io->engine->add_file(io->state, fd, path, error);
+    const zero_result result = io->use.engine->add_file(io->state, fd, path, error);
     if (result)
         return result;
     *file = io->file_count++;
@@ -201,7 +205,7 @@ void off_io_destroy(struct off_io *io)
     if (!io)
         return;
     if (io->state)
-        io->engine->destroy(io->state);
+        io->use.engine->destroy(io->state);
     base_free(io->parts);
     base_free(io->spare);
     base_free(io);
@@ -248,7 +252,7 @@ zero_result off_io_submit(struct off_io *io, struct off_request *request, struct
 
 static void hand_to_engine(struct off_io *io, unsigned number)
 {
-    io->engine->submit(io->state, number, &io->parts[number].transfer);
+    io->use.engine->submit(io->state, number, &io->parts[number].transfer);
     io->uncommitted = true;
 }
 
@@ -403,7 +407,7 @@ zero_result off_io_commit(struct off_io *io, struct base_error *error)
         return ZERO_OK;
     io->uncommitted = false;
     io->counts.commits++;
-    const zero_result result = io->engine->commit(io->state, &failure);
+    const zero_result result = io->use.engine->commit(io->state, &failure);
     if (!result)
         io->beginning.fruitless = 0;
     return judge(io, result, &failure, error);
@@ -526,8 +530,8 @@ static bool reap(struct off_io *io, uint64_t deadline_ns)
     size_t count = 0;
     if (off_io_commit(io, NULL) || is_idle(io))
         return io->done.first != NULL;
-    const zero_result result =
-        io->engine->reap(io->state, end_of_wait(io, deadline_ns), done, AT_ONCE, &count, &failure);
+    const zero_result result = io->use.engine->reap(io->state, end_of_wait(io, deadline_ns), done,
+                                                    AT_ONCE, &count, &failure);
     for (size_t i = 0; i < count; i++)
         complete(io, done[i]);
     if (count > 0)
@@ -561,7 +565,7 @@ zero_result off_io_poll(struct off_io *io, struct off_request **done)
 
 void off_io_wake(struct off_io *io)
 {
-    io->engine->wake(io->state);
+    io->use.engine->wake(io->state);
 }
 
 size_t off_io_pending(const struct off_io *io)

@@ -96,13 +96,14 @@ struct off_io_memory {
     unsigned threads; /**< the engine's */
 };
 
-/** What a queue with this config takes. Pure. */
+/** What a queue with this config takes; with an engine that has choices, at most. Pure. */
 struct off_io_memory off_io_memory(const struct off_io_config *config);
 
 /**
  * Creates a queue. *Local.* ZERO_E_INVALID: the config; ZERO_E_NOMEM; ZERO_E_UNSUPPORTED: the
- * kernel doesn't have this engine, or doesn't let us use it; ZERO_E_LIMIT: it has, but not for so
- * much memory. The message says which setting is in the way. *io is NULL then.
+ * kernel doesn't have this engine, or doesn't let us use it; ZERO_E_LIMIT: it has, but a limit of
+ * locked memory or of open files is too low. The message says which setting is in the way, and what
+ * to do. *io is NULL then. An engine with choices fails only as the last of them does.
  */
 zero_result off_io_create(struct off_io **io, const struct off_io_config *config,
                           struct base_error *error);
@@ -125,6 +126,16 @@ zero_result off_io_submit(struct off_io *io, struct off_request *request, struct
  * every request that was not done yet comes back with this failure.
  */
 zero_result off_io_commit(struct off_io *io, struct base_error *error);
+
+/** The engine of a queue, and the error for which the choice before it was passed over: all zero
+ * where there was none. */
+struct off_io_use {
+    const struct off_engine *engine;
+    struct base_error passed;
+};
+
+/** What a queue uses; the queue's. */
+const struct off_io_use *off_io_use(const struct off_io *io);
 
 /** A request that is done; ZERO_AGAIN: none is, yet. Never waits. */
 zero_result off_io_poll(struct off_io *io, struct off_request **done);

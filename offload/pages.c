@@ -3,10 +3,14 @@
 #include "base/fault.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 // Of Linux 5.14 and 6.1; older headers lack them.
 #ifndef MADV_POPULATE_WRITE
@@ -121,6 +125,18 @@ zero_result off_pages_create(struct off_pages *pages, size_t bytes, struct base_
     }
     pages->kind = pages->huge_bytes == pages->bytes ? OFF_PAGES_TRANSPARENT : OFF_PAGES_PLAIN;
     return ZERO_OK;
+}
+
+uint64_t off_lock_limit(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {{.effective = 0}};
+    struct rlimit limit;
+    if (syscall(SYS_capget, &header, data) == 0 && (data[0].effective >> CAP_IPC_LOCK & 1) != 0)
+        return UINT64_MAX;
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return UINT64_MAX;
+    return limit.rlim_cur;
 }
 
 const char *off_pages_text(enum off_page_kind kind)

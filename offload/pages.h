@@ -26,6 +26,10 @@ struct off_pages {
 /** At least `bytes` bytes, near the calling thread. ZERO_E_NOMEM: all of *pages is zero. */
 zero_result off_pages_create(struct off_pages *pages, size_t bytes, struct base_error *error);
 
+/** Bytes that all processes of this user together may lock, and so register with io_uring;
+ * UINT64_MAX: as many as there are. *Local.* */
+uint64_t off_lock_limit(void);
+
 /** "2 MiB pages (reserved)" and the like. */
 const char *off_pages_text(enum off_page_kind kind);
 

@@ -40,6 +40,7 @@ struct prober {
     size_t bytes;
     uint64_t stretch_ns;
     struct off_io *io;
+    struct off_io_use use;
     int number; // of the file in the queue
     struct off_request requests[2 * MOST_TRANSFERS];
     size_t at[OFF_DIRECTIONS]; // where the next request begins
@@ -110,6 +111,8 @@ static zero_result measure(struct prober *prober, const unsigned count[OFF_DIREC
     if (!result)
         result = keep_busy(prober, count, bytes, error);
     *rate = (double)prober->moved / ((double)(base_clock_ns() - begin) * 1e-9);
+    if (prober->io)
+        prober->use = *off_io_use(prober->io);
     off_io_destroy(prober->io);
     return result;
 }
@@ -194,6 +197,7 @@ zero_result off_probe(struct off_probe *probe, const struct off_probe_config *co
         result = measure_all(prober, probe, error);
     probe->pages = prober->pages.kind;
     probe->direct_unit = prober->file.direct_unit;
+    probe->use = prober->use;
     if (result)
         *probe = (struct off_probe){.mixed_rate = 0};
     off_pages_destroy(&prober->pages);

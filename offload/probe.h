@@ -22,6 +22,7 @@ struct off_probe {
     unsigned credits[OFF_DIRECTIONS];
     enum off_page_kind pages; /**< of the memory that was used, */
     size_t direct_unit;       /**< and of the file: off_file's */
+    struct off_io_use use;    /**< of the last queue */
 };
 
 /**

@@ -285,6 +285,11 @@ const struct off_pages *off_shuttle_pages(const struct off_shuttle *shuttle)
     return &shuttle->queue.pages;
 }
 
+const struct off_io_use *off_shuttle_io(const struct off_shuttle *shuttle)
+{
+    return off_io_use(shuttle->queue.io);
+}
+
 /* ------------------------------------------------------------------ life */
 
 void off_shuttle_stop(struct off_shuttle *shuttle)

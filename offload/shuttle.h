@@ -101,6 +101,9 @@ struct off_shuttle_counts off_shuttle_counts(const struct off_shuttle *shuttle);
 /** The memory it uses, as it was got. */
 const struct off_pages *off_shuttle_pages(const struct off_shuttle *shuttle);
 
+/** The engine it uses. The shuttle's. */
+const struct off_io_use *off_shuttle_io(const struct off_shuttle *shuttle);
+
 /** Nothing is exchanged from here on, nor begun: what is under way is moved for nobody. *Local*;
  * accepts NULL. Only destroy follows. */
 void off_shuttle_stop(struct off_shuttle *shuttle);

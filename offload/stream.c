@@ -207,6 +207,11 @@ const struct off_pages *off_stream_pages(const struct off_stream *stream)
     return &stream->queue.pages;
 }
 
+const struct off_io_use *off_stream_io(const struct off_stream *stream)
+{
+    return off_io_use(stream->queue.io);
+}
+
 /* ------------------------------------------------------------------ life */
 
 static void stop_threads(struct off_stream *stream)

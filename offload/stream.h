@@ -137,6 +137,9 @@ struct off_stream_counts off_stream_counts(const struct off_stream *stream);
 /** The memory it uses, as it was got. */
 const struct off_pages *off_stream_pages(const struct off_stream *stream);
 
+/** The engine it uses. The stream's. */
+const struct off_io_use *off_stream_io(const struct off_stream *stream);
+
 /** Ends the thread and frees everything; accepts NULL. */
 void off_stream_destroy(struct off_stream *stream);
 

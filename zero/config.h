@@ -89,7 +89,7 @@ struct eng_config {
     bool params_nvme;              /**< with .nvme only: working copies are in a file, */
     bool grads_nvme;               /**< sums of gradients are */
     char nvme_dir[ENG_VALUE_BYTES];
-    const char *io;       /**< "uring", "threads", "sync": a literal */
+    const char *io;       /**< "auto" or an engine of offload/io/: a literal */
     const char *recovery; /**< "on", "durable": a literal */
     const char *compress; /**< "auto", "on", "off": a literal */
     char device[ENG_VALUE_BYTES];

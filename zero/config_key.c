@@ -24,7 +24,7 @@ static const char *const tiers[] = {"host", "nvme", NULL};
 static const char *const device_transports[] = {"nccl", "host", NULL};
 static const char *const registers[] = {"auto", "on", "off", NULL};
 static const char *const updaters[] = {"auto", "host", "device", NULL};
-static const char *const engines[] = {"uring", "threads", "sync", NULL};
+static const char *const engines[] = {"auto", "uring", "uring-plain", "threads", "sync", NULL};
 static const char *const recoveries[] = {"on", "durable", NULL};
 static const char *const compressions[] = {"auto", "on", "off", NULL};
 static const char *const levels[] = {"off", "error", "warn", "info", "debug", "trace", NULL};
@@ -92,7 +92,7 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
     {"offload_optimizer", ENG_KEY_CHOICE, FIELD(offload_optimizer), .max = 2,
      .choices = state_tiers, .doc = "where the optimizer's state is"},
     {"nvme_dir", ENG_KEY_TEXT, FIELD(nvme_dir), .doc = "directory of what is on NVMe"},
-    {"io", ENG_KEY_CHOICE, FIELD(io), .max = 2, .choices = engines,
+    {"io", ENG_KEY_CHOICE, FIELD(io), .max = 4, .choices = engines,
      .doc = "how files of state are read and written"},
     {"tile_bytes", ENG_KEY_BYTES, FIELD(tile_bytes), .min = 65536, .max = INT64_C(1) << 32,
      .fallback = INT64_C(2) << 20, .doc = "bytes of state that are moved together"},

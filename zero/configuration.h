@@ -143,7 +143,10 @@ typedef struct zero_config {
                                       device=cuda in memory of the host; who sums and updates
                                       then says offload_update; "nvme": see zero/checkpoint.h */
     const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank */
-    const char *io;                /**< nvme: "uring" (default), "threads", "sync" */
+    const char *io;                /**< nvme: "auto" (default): the first of "uring",
+                                      "uring-plain", "threads" that the system lets each rank
+                                      have; the plan says which, and why. One that is named, or
+                                      "sync", is binding: ZERO_E_UNSUPPORTED, ZERO_E_LIMIT */
     int64_t tile_bytes; /**< nvme, and offload_update "device" or "auto": what is read, updated and
                            written together; default 2 MiB */
     int64_t host_bytes; /**< nvme: memory of a rank for tiles, and for parameters and sums on their

@@ -100,14 +100,19 @@ struct eng_gpu_fit {
 struct eng_plan_disk {
     uint64_t found; /**< bytes that are free, or in files that are used again */
     bool known;
-    const char *pages;  /**< of memory for tiles, as they were got; NULL: not known yet */
-    bool opened;        /**< a file there was: it is known how they are read and written, */
-    size_t direct_unit; /**< off_file's */
-    double disk_rate;   /**< bytes a second of reads and writes together; 0: not probed */
-    double read_rate;   /**< of reads alone, */
-    double latency_s;   /**< and how long a small one takes */
-    double memory_rate; /**< bytes a second that a rank's threads copy, read and written, while
-                             all of the host's do */
+    const char *pages;       /**< of memory for tiles, as they were got; NULL: not known yet */
+    const char *engine;      /**< what reads and writes, as in the configuration; NULL: not known
+                                  yet */
+    char engine_passed[512]; /**< why io=auto passed over the one before it; "" if it did not */
+    char engine_ranks[96];   /**< how many ranks have which engine; "" if all have this one */
+    uint64_t lock_limit;     /**< bytes that this user may lock; UINT64_MAX: any. Of plans only */
+    bool opened;             /**< a file there was: it is known how they are read and written, */
+    size_t direct_unit;      /**< off_file's */
+    double disk_rate;        /**< bytes a second of reads and writes together; 0: not probed */
+    double read_rate;        /**< of reads alone, */
+    double latency_s;        /**< and how long a small one takes */
+    double memory_rate;      /**< bytes a second that a rank's threads copy, read and written, while
+                                  all of the host's do */
     struct eng_update_rate update;
     struct eng_codec_rate codec;
 };

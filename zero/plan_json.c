@@ -143,13 +143,14 @@ static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan
     if (!facts->config->nvme)
         return json_null();
     json_t *object = json_pack(
-        "{s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:o, s:s, s:s, s:i}", "bytes",
+        "{s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:s?, s:s?, s:o, s:s, s:s, s:i}", "bytes",
         describe_spread(&plan->in_files), "files", describe_each_file(plan), "directory",
         facts->config->nvme_dir, "found",
         plan->disk.known ? bytes_or_null(plan->disk.found) : json_null(), "tiles",
         (json_int_t)files->tiles, "tile_bytes", (json_int_t)files->tile_bytes, "buffers",
-        (json_int_t)files->buffers, "pages", plan->disk.pages, "io", facts->config->io,
-        "direct_unit",
+        (json_int_t)files->buffers, "pages", plan->disk.pages, "io", facts->config->io, "engine",
+        plan->disk.engine, "engine_passed",
+        *plan->disk.engine_passed ? plan->disk.engine_passed : NULL, "direct_unit",
         plan->disk.opened ? bytes_or_null(cached ? 0 : plan->disk.direct_unit) : json_null(),
         "recovery", facts->config->recovery, "compress", facts->config->compress, "helpers",
         (int)eng_compression_helpers(facts->config));

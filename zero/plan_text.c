@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "offload/file.h"
 #include "zero/kernels/kernels.h"
+#include "zero/tier/tier.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -255,13 +256,36 @@ static void write_expectation(struct base_text *text, const struct eng_plan *pla
                   expected.step_s, eng_limit_names[expected.limit].title);
 }
 
+/** What moves it, and why not something better. */
+static void write_io(struct base_text *text, const struct eng_plan *plan,
+                     const struct eng_config *config)
+{
+    const struct eng_plan_disk *disk = &plan->disk;
+    const bool registers = disk->engine && strncmp(disk->engine, "uring", 6) == 0;
+    char access[OFF_ACCESS_BYTES], needed[32], limit[32];
+    base_text_add(text, "  io           %s", disk->engine ? disk->engine : config->io);
+    if (disk->opened)
+        base_text_add(text, ", %s", off_access_text(disk->direct_unit, access));
+    base_text_add(text, "\n");
+    if (*disk->engine_passed)
+        base_text_add(text, "  io=auto      has nothing better: %s\n", disk->engine_passed);
+    if (*disk->engine_ranks)
+        base_text_add(text, "  io of ranks  %s\n", disk->engine_ranks);
+    if (config->plan && registers && eng_tier_registers(plan) > disk->lock_limit)
+        base_text_add(text,
+                      "  locking      %s by this host's ranks, of which a user may lock %s "
+                      "(ulimit -l): not all of them will have it\n",
+                      eng_human(eng_tier_registers(plan), needed),
+                      eng_human(disk->lock_limit, limit));
+}
+
 /** State in files: how much, where, and by what it moves. */
 static void write_files(struct base_text *text, const struct eng_plan *plan,
                         const struct eng_plan_facts *facts)
 {
     const struct eng_config *config = facts->config;
     const struct eng_plan_files *files = &facts->files;
-    char size[32], left[32], access[OFF_ACCESS_BYTES];
+    char size[32], left[32];
     if (!config->nvme)
         return;
     base_text_add(text, "on NVMe, bytes of this rank\n");
@@ -278,10 +302,8 @@ static void write_files(struct base_text *text, const struct eng_plan *plan,
                   files->tiles, eng_human(files->tile_bytes, size), files->buffers);
     if (plan->disk.pages)
         base_text_add(text, ", in %s", plan->disk.pages);
-    base_text_add(text, "\n  io           %s", config->io);
-    if (plan->disk.opened)
-        base_text_add(text, ", %s", off_access_text(plan->disk.direct_unit, access));
     base_text_add(text, "\n");
+    write_io(text, plan, config);
     write_compression(text, plan, config);
     write_expectation(text, plan, config);
     write_prefetch(text, plan, facts);

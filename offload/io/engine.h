@@ -39,6 +39,9 @@ struct off_engine_config {
 struct off_engine {
     size_t size;      /**< sizeof(struct off_engine) */
     const char *name; /**< as in the configuration */
+    /** NULL: it is an engine. Else it stands for the first of these that can be created, has no
+     * functions of its own but memory, and a NULL behind the last. */
+    const struct off_engine *const *choices;
 
     /** What it takes for `depth` transfers under way. Pure. */
     struct off_io_memory (*memory)(unsigned depth);
@@ -64,7 +67,9 @@ struct off_engine {
     void (*destroy)(void *state);
 };
 
+extern const struct off_engine off_engine_auto; /**< not one of off_engine_at() */
 extern const struct off_engine off_engine_uring;
+extern const struct off_engine off_engine_uring_plain;
 extern const struct off_engine off_engine_threads;
 extern const struct off_engine off_engine_sync;
 
@@ -74,7 +79,13 @@ int off_transfer_now(const struct off_transfer *transfer);
 /** Engine number `index` of this build, the one to prefer first; NULL beyond the last. *Local.* */
 const struct off_engine *off_engine_at(size_t index);
 
-/** The engine called `name`; NULL if there is none. *Local.* */
+/** The engine called `name`, "auto" included; NULL if there is none. *Local.* */
 const struct off_engine *off_engine_find(const char *name);
+
+/** Creates an engine, or the first choice that can be created, and says in *use which. Errors as
+ * off_io_create() has them; *state is NULL then. *Local.* */
+zero_result off_engine_create(const struct off_engine *engine,
+                              const struct off_engine_config *config, struct off_io_use *use,
+                              void **state, struct base_error *error);
 
 #endif

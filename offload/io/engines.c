@@ -4,8 +4,36 @@
 
 static const struct off_engine *const engines[] = {
     &off_engine_uring,
+    &off_engine_uring_plain,
     &off_engine_threads,
     &off_engine_sync,
+};
+
+// The last one asks the system for nothing but threads.
+static const struct off_engine *const choices[] = {
+    &off_engine_uring,
+    &off_engine_uring_plain,
+    &off_engine_threads,
+    NULL,
+};
+
+// What the one that takes most takes: which one it will be shows when a queue is created.
+static struct off_io_memory auto_memory(unsigned depth)
+{
+    struct off_io_memory most = {.bytes = 0};
+    for (size_t i = 0; choices[i]; i++) {
+        const struct off_io_memory memory = choices[i]->memory(depth);
+        most.bytes = memory.bytes > most.bytes ? memory.bytes : most.bytes;
+        most.threads = memory.threads > most.threads ? memory.threads : most.threads;
+    }
+    return most;
+}
+
+const struct off_engine off_engine_auto = {
+    .size = sizeof(struct off_engine),
+    .name = "auto",
+    .choices = choices,
+    .memory = auto_memory,
 };
 
 const struct off_engine *off_engine_at(size_t index)
@@ -19,5 +47,46 @@ const struct off_engine *off_engine_find(const char *name)
     for (size_t i = 0; (engine = off_engine_at(i)); i++)
         if (strcmp(engine->name, name) == 0)
             return engine;
-    return NULL;
+    return strcmp(name, off_engine_auto.name) == 0 ? &off_engine_auto : NULL;
+}
+
+static bool may_do_without(zero_result result)
+{
+    return result == ZERO_E_UNSUPPORTED || result == ZERO_E_LIMIT;
+}
+
+// What the configuration names is refused with the way out.
+static zero_result create_named(const struct off_engine *engine,
+                                const struct off_engine_config *config, void **state,
+                                struct base_error *error)
+{
+    struct base_error refusal = {.result = ZERO_OK};
+    const zero_result result = engine->create(state, config, &refusal);
+    if (!result)
+        return ZERO_OK;
+    return zero_fail(error, result, "io=%s: %s%s", engine->name, refusal.message,
+                     may_do_without(result)
+                         ? "; io=auto takes what there is, io=threads needs no io_uring"
+                         : "");
+}
+
+zero_result off_engine_create(const struct off_engine *engine,
+                              const struct off_engine_config *config, struct off_io_use *use,
+                              void **state, struct base_error *error)
+{
+    zero_result result = ZERO_E_UNSUPPORTED;
+    *use = (struct off_io_use){.engine = engine};
+    if (!engine->choices)
+        return create_named(engine, config, state, error);
+    for (size_t i = 0; engine->choices[i]; i++) {
+        struct base_error refusal = {.result = ZERO_OK};
+        use->engine = engine->choices[i];
+        result = use->engine->create(state, config, &refusal);
+        if (!result)
+            return ZERO_OK;
+        use->passed = refusal;
+        if (!may_do_without(result))
+            break;
+    }
+    return zero_fail(error, result, "%s", use->passed.message);
 }

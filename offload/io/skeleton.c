@@ -36,7 +36,8 @@ static zero_result skeleton_create(void **state, const struct off_engine_config 
 {
     // Everything is allocated here. What the system does not have, or does not allow, is
     // ZERO_E_UNSUPPORTED, and what it has too little of ZERO_E_LIMIT: the message names the setting
-    // to change, because the user has asked for this engine and gets no other one.
+    // to change. It is an error where the engine was asked for by its name; the choices of "auto"
+    // (engines.c) go on to the next one after it, and the plan shows it.
     struct skeleton_engine *engine = base_calloc(1, sizeof *engine);
     *state = engine;
     if (!engine)

@@ -1,8 +1,10 @@
 /*
- * io_uring: one ring, its memory and files registered, so that the kernel neither looks up nor pins
- * anything for a transfer. What the kernel has of the flags that leave its work to the thread that
- * waits (SINGLE_ISSUER, DEFER_TASKRUN: Linux 6.0, 6.1) is used. A read of an eventfd is always
- * under way: writing to it wakes the waiting thread.
+ * io_uring, as two engines. `uring` registers memory and files with its ring, so that the kernel
+ * neither looks up nor pins anything for a transfer; what the kernel has of the flags that leave
+ * its work to the thread that waits (SINGLE_ISSUER, DEFER_TASKRUN: Linux 6.0, 6.1) is used.
+ * `uring-plain` registers nothing, so the limit of locked memory does not count, and makes no call
+ * of io_uring_register(2): Linux 5.6 has all it needs. A read of an eventfd is always under way:
+ * writing to it wakes the waiting thread.
  */
 #include "base/arena.h"
 #include "base/clock.h"
@@ -12,7 +14,9 @@
 
 #include <errno.h>
 #include <liburing.h>
+#include <stdio.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -23,6 +27,7 @@ static const size_t piece_bytes = (size_t)512 << 20;
 
 struct uring_engine {
     struct io_uring ring;
+    bool registers; // memory and files
     bool has_ring;
     bool enabled;  // the thread that uses it has come
     bool watching; // the eventfd is being read
@@ -55,48 +60,87 @@ static zero_result broken(int errnum, const char *call, struct base_error *error
     return zero_fail_errno(error, ZERO_E_IO, errnum, "io_uring: %s", call);
 }
 
-static zero_result refused(int errnum, unsigned depth, struct base_error *error)
+static zero_result refused(int errnum, const char *call, struct base_error *error)
 {
-    if (errnum == EPERM)
+    struct rlimit limit = {.rlim_cur = 0};
+    switch (errnum) {
+    case EPERM:
+    case EACCES:
         return zero_fail_errno(error, ZERO_E_UNSUPPORTED, errnum,
                                "io_uring is forbidden here (sysctl kernel.io_uring_disabled, or a "
-                               "container's seccomp profile)");
-    if (errnum == ENOSYS)
-        return zero_fail_errno(error, ZERO_E_UNSUPPORTED, errnum, "this kernel has no io_uring");
-    if (errnum == ENOMEM)
+                               "container's seccomp profile): %s",
+                               call);
+    case ENOSYS:
+        return zero_fail_errno(error, ZERO_E_UNSUPPORTED, errnum,
+                               "this kernel has no io_uring, or a container's seccomp profile "
+                               "hides it: %s",
+                               call);
+    case ENOMEM:
+        getrlimit(RLIMIT_MEMLOCK, &limit);
         return zero_fail_errno(error, ZERO_E_LIMIT, errnum,
-                               "io_uring: no memory for a ring of %u transfers; the limit is that "
-                               "of locked memory (ulimit -l)",
-                               depth);
-    return zero_fail_errno(error, ZERO_E_UNSUPPORTED, errnum, "io_uring: a ring of %u transfers",
-                           depth);
+                               "io_uring: %s: all processes of a user together may lock %llu KiB "
+                               "(ulimit -l; LimitMEMLOCK= of a systemd unit)",
+                               call, (unsigned long long)limit.rlim_cur >> 10);
+    case EMFILE:
+    case ENFILE:
+        return zero_fail_errno(error, ZERO_E_LIMIT, errnum, "io_uring: %s", call);
+    case EINVAL:
+        return zero_fail_errno(error, ZERO_E_UNSUPPORTED, errnum,
+                               "io_uring: this kernel is too old for it: %s", call);
+    default:
+        return zero_fail_errno(error, ZERO_E_IO, errnum, "io_uring: %s", call);
+    }
 }
 
-// With as many of the flags as this kernel knows.
-static zero_result open_ring(struct uring_engine *engine, unsigned depth, struct base_error *error)
+// With as many of the flags as this kernel knows; 0, or what is wrong.
+static int set_up_ring(struct uring_engine *engine, unsigned depth)
 {
-    static const unsigned flags[] = {
-        IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
-        IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER,
+    // Disabled: it is the thread that enables it that a ring with one issuer belongs to.
+    static const unsigned registering[] = {
+        IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER |
+            IORING_SETUP_DEFER_TASKRUN,
+        IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER,
+        IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL,
+        IORING_SETUP_R_DISABLED,
+    };
+    static const unsigned plain[] = {
+        IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN,
         IORING_SETUP_SUBMIT_ALL,
         0,
     };
+    const unsigned *flags = engine->registers ? registering : plain;
+    const size_t count = engine->registers ? sizeof registering / sizeof registering[0]
+                                           : sizeof plain / sizeof plain[0];
     int failed = base_fault("offload.uring");
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0] && (i == 0 || failed == EINVAL); i++) {
-        struct io_uring_params params = {
-            // Disabled: it is the thread that enables it that a ring with one issuer belongs to.
-            .flags = flags[i] | IORING_SETUP_R_DISABLED,
-        };
+    for (size_t i = 0; i < count && (i == 0 || failed == EINVAL); i++) {
+        struct io_uring_params params = {.flags = flags[i]};
         if (failed == 0 || i > 0)
             failed = -io_uring_queue_init_params(depth + 1, &engine->ring, &params);
     }
     engine->has_ring = failed == 0;
+    return failed;
+}
+
+static zero_result open_ring(struct uring_engine *engine, unsigned depth, struct base_error *error)
+{
+    char call[64];
+    snprintf(call, sizeof call, "a ring of %u transfers", depth);
+    int failed = set_up_ring(engine, depth);
     // A child made by fork() would keep the ring, and with it the files that it has registered.
     if (failed == 0)
         failed = -io_uring_ring_dontfork(&engine->ring);
     if (failed == 0)
         failed = base_forked_guard(engine->ring.ring_fd);
-    return failed == 0 ? ZERO_OK : refused(failed, depth, error);
+    if (failed != 0)
+        return refused(failed, call, error);
+    // The feature that came with reads and writes of a single piece of memory.
+    if (!(engine->ring.features & IORING_FEAT_RW_CUR_POS))
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "io_uring: this kernel reads and writes lists of memory only (Linux 5.6 "
+                         "is new enough)");
+    // A filter of calls may let rings be made and not be used. EBADFD: it is not enabled yet.
+    const int entered = -io_uring_get_events(&engine->ring);
+    return entered == 0 || entered == EBADFD ? ZERO_OK : refused(entered, "entering it", error);
 }
 
 // All memory, in pieces that the kernel takes.
@@ -120,39 +164,42 @@ static zero_result register_memory(struct uring_engine *engine,
                                              .iov_len = left < piece_bytes ? left : piece_bytes};
         }
     }
+    char call[64];
+    snprintf(call, sizeof call, "registering %zu bytes of memory", total);
     int failed = base_fault("offload.register");
     if (failed == 0 && count > 0)
         failed = -io_uring_register_buffers(&engine->ring, pieces, count);
-    if (failed == 0)
-        return ZERO_OK;
-    return zero_fail_errno(error, failed == ENOMEM || failed == EPERM ? ZERO_E_LIMIT : ZERO_E_IO,
-                           failed,
-                           "io_uring: cannot register %zu bytes of memory; the limit of locked "
-                           "memory (ulimit -l) must allow for them",
-                           total);
+    return failed == 0 ? ZERO_OK : refused(failed, call, error);
+}
+
+// A table of files to fill in later: Linux 5.19 has such.
+static zero_result register_files(struct uring_engine *engine, struct base_error *error)
+{
+    const int failed = -io_uring_register_files_sparse(&engine->ring, OFF_MAX_FILES);
+    return failed == 0 ? ZERO_OK : refused(failed, "registering a table of files", error);
 }
 
 static void uring_destroy(void *state);
 
-static zero_result uring_create(void **state, const struct off_engine_config *config,
-                                struct base_error *error)
+static zero_result create(void **state, const struct off_engine_config *config, bool registers,
+                          struct base_error *error)
 {
     *state = NULL;
     struct uring_engine *engine = base_calloc(1, sizeof *engine);
     if (!engine)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for an io_uring");
+    engine->registers = registers;
+    engine->enabled = !registers;
     engine->wake_fd = eventfd(0, EFD_CLOEXEC);
     zero_result result = ZERO_OK;
     if (engine->wake_fd < 0)
-        result = zero_fail_errno(error, ZERO_E_NOMEM, errno, "io_uring: eventfd");
+        result = refused(errno, "eventfd", error);
     if (!result)
         result = open_ring(engine, config->depth, error);
-    if (!result)
+    if (!result && registers)
         result = register_memory(engine, config, error);
-    if (!result && io_uring_register_files_sparse(&engine->ring, OFF_MAX_FILES) != 0)
-        result = zero_fail(error, ZERO_E_UNSUPPORTED,
-                           "io_uring: this kernel has no tables of files to fill in later (Linux "
-                           "5.19 has)");
+    if (!result && registers)
+        result = register_files(engine, error);
     if (result) {
         uring_destroy(engine);
         return result;
@@ -161,9 +208,23 @@ static zero_result uring_create(void **state, const struct off_engine_config *co
     return ZERO_OK;
 }
 
+static zero_result uring_create(void **state, const struct off_engine_config *config,
+                                struct base_error *error)
+{
+    return create(state, config, true, error);
+}
+
+static zero_result plain_create(void **state, const struct off_engine_config *config,
+                                struct base_error *error)
+{
+    return create(state, config, false, error);
+}
+
 static zero_result uring_add_file(void *state, int fd, const char *path, struct base_error *error)
 {
     struct uring_engine *engine = state;
+    if (!engine->registers)
+        return ZERO_OK;
     const int changed =
         io_uring_register_files_update(&engine->ring, (unsigned)engine->file_count, &fd, 1);
     if (changed != 1)
@@ -173,10 +234,19 @@ static zero_result uring_add_file(void *state, int fd, const char *path, struct 
     return ZERO_OK;
 }
 
-static void uring_submit(void *state, unsigned number, const struct off_transfer *transfer)
+static void prepare_plain(struct io_uring_sqe *sqe, const struct off_transfer *transfer)
 {
-    struct uring_engine *engine = state;
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&engine->ring); // there is one for each number
+    if (transfer->direction == OFF_READ)
+        io_uring_prep_read(sqe, transfer->fd, transfer->memory, (unsigned)transfer->bytes,
+                           transfer->offset);
+    else
+        io_uring_prep_write(sqe, transfer->fd, transfer->memory, (unsigned)transfer->bytes,
+                            transfer->offset);
+}
+
+static void prepare_registered(const struct uring_engine *engine, struct io_uring_sqe *sqe,
+                               const struct off_transfer *transfer)
+{
     const size_t inside =
         (size_t)((unsigned char *)transfer->memory - engine->range[transfer->range]);
     const int piece = engine->first_piece[transfer->range] + (int)(inside / piece_bytes);
@@ -187,6 +257,16 @@ static void uring_submit(void *state, unsigned number, const struct off_transfer
         io_uring_prep_write_fixed(sqe, transfer->file, transfer->memory, (unsigned)transfer->bytes,
                                   transfer->offset, piece);
     io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+}
+
+static void uring_submit(void *state, unsigned number, const struct off_transfer *transfer)
+{
+    struct uring_engine *engine = state;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&engine->ring); // there is one for each number
+    if (engine->registers)
+        prepare_registered(engine, sqe, transfer);
+    else
+        prepare_plain(sqe, transfer);
     io_uring_sqe_set_data64(sqe, number);
     engine->under_way++;
 }
@@ -308,9 +388,11 @@ static void uring_destroy(void *state)
         return;
     if (engine->has_ring)
         drain(engine);
-    if (engine->has_ring) {
+    if (engine->has_ring && engine->registers) {
         io_uring_unregister_buffers(&engine->ring);
         io_uring_unregister_files(&engine->ring);
+    }
+    if (engine->has_ring) {
         base_forked_release(engine->ring.ring_fd);
         io_uring_queue_exit(&engine->ring);
     }
@@ -324,6 +406,19 @@ const struct off_engine off_engine_uring = {
     .name = "uring",
     .memory = uring_memory,
     .create = uring_create,
+    .add_file = uring_add_file,
+    .submit = uring_submit,
+    .commit = uring_commit,
+    .reap = uring_reap,
+    .wake = uring_wake,
+    .destroy = uring_destroy,
+};
+
+const struct off_engine off_engine_uring_plain = {
+    .size = sizeof(struct off_engine),
+    .name = "uring-plain",
+    .memory = uring_memory,
+    .create = plain_create,
     .add_file = uring_add_file,
     .submit = uring_submit,
     .commit = uring_commit,

@@ -190,6 +190,8 @@ void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
     disk->known = false;
     if (z->tier && z->tier->stream)
         disk->pages = off_pages_text(off_stream_pages(z->tier->stream)->kind);
+    if (z->tier)
+        eng_tier_disk_io(z->tier, disk);
     if (z->tier && z->tier->slots) {
         disk->opened = true;
         disk->direct_unit = off_slots_file(z->tier->slots)->direct_unit;
@@ -235,14 +237,31 @@ static zero_result probe_ranks(const zero_ctx *z, struct eng_plan_disk *disk,
     return r;
 }
 
+/** The probe may register more memory than ranks with few tiles: that is no limit of theirs. */
+static zero_result probe_disk(const zero_ctx *z, uint64_t lock_limit, struct off_probe *probe,
+                              struct base_error *error)
+{
+    struct off_probe_config config = {.directory = z->config.nvme_dir,
+                                      .engine = off_engine_find(z->config.io)};
+    const bool fits = eng_tier_registers(&z->plan) <= lock_limit;
+    struct base_error refusal = {.result = ZERO_OK};
+    const zero_result r = off_probe(probe, &config, &refusal);
+    if (r == ZERO_E_LIMIT && fits && config.engine == &off_engine_uring) {
+        config.engine = &off_engine_uring_plain;
+        return off_probe(probe, &config, error);
+    }
+    return r ? zero_fail(error, r, "%s", refusal.message) : ZERO_OK;
+}
+
 zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error)
 {
-    const struct off_probe_config config = {.directory = z->config.nvme_dir,
-                                            .engine = off_engine_find(z->config.io)};
     struct off_probe probe;
     if (!z->config.nvme)
         return ZERO_OK;
-    zero_result r = off_probe(&probe, &config, error);
+    disk->lock_limit = off_lock_limit();
+    zero_result r = probe_disk(z, disk->lock_limit, &probe, error);
+    if (!r)
+        eng_plan_disk_io(disk, &probe.use);
     disk->disk_rate = probe.mixed_rate;
     disk->read_rate = probe.read_rate;
     disk->latency_s = probe.latency_s;

@@ -8,6 +8,7 @@
  *   compress.c   whether they are
  *   pass.c       tiles one after the other: to look, to change
  *   update.c     and to update them
+ *   io_use.c     which engine moves them, and why
  *   others.c     files that this job takes nothing from
  *   record.c     recovery points: what a finished step leaves, and how a job comes back at it
  *   recorded.c   what was recorded, read behind the next steps, and what those wait for: for
@@ -64,6 +65,9 @@ enum {
                                one is another job */
 };
 
+/** Engines that ranks may have, numbered as off_engine_at() does. */
+enum { ENG_IO_NONE = -1, ENG_IO_ENGINES = 4 };
+
 struct eng_tier {
     uint64_t job; /**< hash of what it is, at commit */
     char path[ENG_TIER_PATH];
@@ -93,7 +97,19 @@ struct eng_tier {
     struct eng_params params;           /**< if working copies are in a file, too */
     struct eng_sums sums;               /**< of gradients, if those are in a file */
     struct eng_recorded *left_by_saves; /**< to the end: reads of theirs may not have come back */
+    int engine_ranks[ENG_IO_ENGINES];   /**< how many ranks have each engine */
 };
+
+/** The number of the engine that moves this rank's files; where several do, of the one that comes
+ * last in off_engine_at(). ENG_IO_NONE: this rank has no files. */
+int eng_tier_io(const struct eng_tier *tier);
+
+/** Tells the plan of it, and of the other ranks'. */
+void eng_tier_disk_io(const struct eng_tier *tier, struct eng_plan_disk *disk);
+void eng_plan_disk_io(struct eng_plan_disk *disk, const struct off_io_use *use);
+
+/** Bytes that the ranks of this host would register with io_uring together, and so lock. */
+uint64_t eng_tier_registers(const struct eng_plan *plan);
 
 /** A record's payload: its size, with what is attached at present. */
 size_t eng_payload_bytes(const zero_ctx *z);

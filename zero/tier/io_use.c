@@ -1,0 +1,76 @@
+// Which engine moves what is in files, and why not a better one.
+
+#include "offload/io/engine.h"
+#include "zero/plan.h"
+#include "zero/tier/tier.h"
+
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(ENG_IO_ENGINES >= 4, "each engine of offload/io/engine.h has a place");
+
+/** Its number among the engines, the better ones first. */
+static int number_of(const struct off_engine *engine)
+{
+    int number = 0;
+    while (off_engine_at((size_t)number) != engine)
+        number++;
+    return number;
+}
+
+/** Of two queues, that with the lesser engine; either may be NULL. */
+static const struct off_io_use *lesser(const struct off_io_use *one, const struct off_io_use *other)
+{
+    if (!one || !other)
+        return one ? one : other;
+    return number_of(other->engine) > number_of(one->engine) ? other : one;
+}
+
+static const struct off_io_use *of_strips(const struct eng_strip_file *file)
+{
+    return lesser(file->stream ? off_stream_io(file->stream) : NULL,
+                  file->shuttle ? off_shuttle_io(file->shuttle) : NULL);
+}
+
+/** The least engine of this rank's queues; NULL: it has none. */
+static const struct off_io_use *of_rank(const struct eng_tier *tier)
+{
+    const struct off_io_use *use = tier->stream ? off_stream_io(tier->stream) : NULL;
+    return lesser(lesser(use, of_strips(&tier->params.file)), of_strips(&tier->sums.file));
+}
+
+int eng_tier_io(const struct eng_tier *tier)
+{
+    const struct off_io_use *use = of_rank(tier);
+    return use ? number_of(use->engine) : ENG_IO_NONE;
+}
+
+void eng_tier_disk_io(const struct eng_tier *tier, struct eng_plan_disk *disk)
+{
+    const struct off_io_use *use = of_rank(tier);
+    if (!use)
+        return;
+    eng_plan_disk_io(disk, use);
+    disk->engine_ranks[0] = '\0';
+    int kinds = 0, used = 0;
+    for (int i = 0; i < ENG_IO_ENGINES; i++)
+        kinds += tier->engine_ranks[i] > 0;
+    for (int i = 0; kinds > 1 && i < ENG_IO_ENGINES; i++)
+        if (tier->engine_ranks[i] > 0)
+            used += snprintf(disk->engine_ranks + used, sizeof disk->engine_ranks - (size_t)used,
+                             "%s%d %s", used > 0 ? ", " : "", tier->engine_ranks[i],
+                             off_engine_at((size_t)i)->name);
+}
+
+void eng_plan_disk_io(struct eng_plan_disk *disk, const struct off_io_use *use)
+{
+    disk->engine = use->engine->name;
+    snprintf(disk->engine_passed, sizeof disk->engine_passed, "%s", use->passed.message);
+}
+
+uint64_t eng_tier_registers(const struct eng_plan *plan)
+{
+    return eng_plan_of_host(plan, plan->rows[ENG_FOR_TILES].sum +
+                                      plan->rows[ENG_FOR_PARAM_STRIPS].sum +
+                                      plan->rows[ENG_FOR_SUM_STRIPS].sum);
+}
