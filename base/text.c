@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,4 +14,14 @@ void base_text_add(struct base_text *text, const char *format, ...)
     va_end(arguments);
     if (wanted > 0)
         text->used += strlen(text->bytes + text->used);
+}
+
+const char *base_shape_text(const uint64_t *shape, int ndim, char out[BASE_SHAPE_BYTES])
+{
+    struct base_text text = {out, BASE_SHAPE_BYTES, 0};
+    base_text_add(&text, "(");
+    for (int i = 0; i < ndim; i++)
+        base_text_add(&text, "%s%" PRIu64, i > 0 ? ", " : "", shape[i]);
+    base_text_add(&text, ndim == 1 ? ",)" : ")");
+    return out;
 }

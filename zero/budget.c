@@ -146,7 +146,7 @@ static zero_result make_again(const zero_ctx *z, struct eng_plan *plan, struct b
     return r ? r : eng_budget_write(z, plan, error);
 }
 
-zero_result eng_budget_check(zero_ctx *z, const char *call, struct base_error *error)
+zero_result eng_budget_check(const zero_ctx *z, struct base_error *error)
 {
     const struct eng_limits limits = limits_of(z, z->config.stage, z->config.shared);
     struct eng_plan next = {0};
@@ -154,7 +154,7 @@ zero_result eng_budget_check(zero_ctx *z, const char *call, struct base_error *e
         !add_ranks(z, &limits, &next, error))
         eng_fit_more(z, &next, error);
     eng_plan_free(&next);
-    return eng_agree(z, error, call);
+    return error->result;
 }
 
 zero_result eng_budget_renew(zero_ctx *z, const char *call, struct base_error *error)

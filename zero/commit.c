@@ -140,40 +140,11 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
     return r;
 }
 
-/** Ranks whose models differ are told at which tensor. */
-static zero_result compare_model(zero_ctx *z, struct base_error *error)
-{
-    const size_t world = (size_t)z->config.world, params = z->model.param_count;
-    uint64_t *mine = base_calloc(params, sizeof *mine);
-    uint64_t *all = base_calloc(params * world, sizeof *all);
-    zero_result r = ZERO_OK;
-    if (!mine || !all) {
-        r = zero_fail(error, ZERO_E_NOMEM, "no memory to compare %zu tensors", params);
-        goto out;
-    }
-    for (size_t p = 0; p < params; p++)
-        mine[p] = eng_model_param_hash(&z->model, p);
-    r = coll_exchange(z->comm, mine, params * sizeof *mine, all);
-    if (r)
-        r = eng_comm_failed(z, r);
-    for (size_t i = params; !r && i < params * world; i++)
-        if (all[i] != all[i % params])
-            r = zero_fail(error, ZERO_E_DIVERGED,
-                          "ranks 0 and %zu differ in tensor %zu (%s here): name, shape, dtype, "
-                          "grad_dtype, unit, or group with its optimizer",
-                          i / params, i % params, z->model.params[i % params].name);
-out:
-    base_free(mine);
-    base_free(all);
-    return r;
-}
-
 /** What ranks use to compare. */
 size_t eng_commit_bytes(const zero_ctx *z)
 {
-    const size_t world = (size_t)z->config.world;
-    const size_t models = (1 + world) * z->model.param_count * sizeof(uint64_t);
-    const size_t settings = world * sizeof(struct declaration);
+    const size_t models = eng_compare_model_bytes(z);
+    const size_t settings = (size_t)z->config.world * sizeof(struct declaration);
     return models > settings ? models : settings;
 }
 
@@ -357,7 +328,7 @@ static zero_result decide(zero_ctx *z)
         return fail_alone(z, &error);
     zero_result r = z->comm ? compare_settings(z, &error) : ZERO_OK;
     if (!r && z->comm)
-        r = compare_model(z, &error);
+        r = eng_compare_model(z, &error);
     if (r)
         return error.result ? eng_fail_from(z, &error) : r;
     // The same functions whether the world is there or only planned.

@@ -419,6 +419,14 @@ void eng_remember_refusal(zero_ctx *z, const struct base_error *error);
 /** Bytes that zero_commit() uses beside layout and transport before the rows are allocated. */
 size_t eng_commit_bytes(const zero_ctx *z);
 
+/* ---- compare_model.c */
+
+/** Collective. ZERO_E_DIVERGED: some rank has registered another model, and the message says what
+ * of which tensor differs; ZERO_E_NOMEM. */
+zero_result eng_compare_model(zero_ctx *z, struct base_error *error);
+/** Bytes that takes. */
+size_t eng_compare_model_bytes(const zero_ctx *z);
+
 /* ---- transfer.c */
 
 /** Bytes that zero_export() and zero_import() use on a rank beside the rows; those of a file's

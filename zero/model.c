@@ -309,6 +309,18 @@ zero_param eng_model_find(const struct eng_model *model, const char *name)
     return -1;
 }
 
+const char *eng_decay_name(const struct eng_group *group)
+{
+    switch (group->choice.decay) {
+    case ZERO_DECAY_L2:
+        return "l2";
+    case ZERO_DECAY_DECOUPLED:
+        return "decoupled";
+    default:
+        return "own";
+    }
+}
+
 uint64_t eng_model_param_hash(const struct eng_model *model, size_t p)
 {
     const struct eng_param *param = &model->params[p];

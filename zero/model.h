@@ -72,6 +72,9 @@ zero_result eng_model_complete(struct eng_model *model, struct base_error *error
 /** The tensor called `name`, -1 if there is none. */
 zero_param eng_model_find(const struct eng_model *model, const char *name);
 
+/** What a group's weight decay is called in files. */
+const char *eng_decay_name(const struct eng_group *group);
+
 /** Hash of everything about tensor p that ranks must agree on. */
 uint64_t eng_model_param_hash(const struct eng_model *model, size_t p);
 

@@ -2,6 +2,7 @@
 #include "zero/engine.h"
 
 #include "base/arena.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -170,12 +171,12 @@ static zero_result match_tensors(const zero_ctx *z, struct import *job, const ch
         bool same = found->ndim == param->ndim;
         for (int i = 0; same && i < param->ndim; i++)
             same = found->shape[i] == param->shape[i];
+        char there[BASE_SHAPE_BYTES], here[BASE_SHAPE_BYTES];
         if (!same)
             return zero_fail(error, ZERO_E_INVALID,
-                             "%s: %s has another shape: %d dimensions, %llu elements, instead of "
-                             "%d and %zu",
-                             path, param->name, found->ndim, (unsigned long long)found->count,
-                             param->ndim, param->slice_numel * (size_t)param->slice_count);
+                             "%s: %s has another shape: %s there, %s in this model", path,
+                             param->name, base_shape_text(found->shape, found->ndim, there),
+                             base_shape_text(param->shape, param->ndim, here));
         job->tensors[p] = found;
     }
     return ZERO_OK;

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/bfloat16.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -89,10 +90,12 @@ static zero_result check_tensor(const struct import *job, const struct ckpt_tabl
     bool same = found->ndim == tensor->ndim;
     for (int d = 0; same && d < tensor->ndim; d++)
         same = found->shape[d] == tensor->shape[d];
+    char there[BASE_SHAPE_BYTES], here[BASE_SHAPE_BYTES];
     if (!same)
         return zero_fail(error, ZERO_E_INVALID,
-                         "'%.200s': tensor '%.80s' has another shape than %s", path, name,
-                         tool_shape(tensor).text);
+                         "'%.200s': tensor '%.80s' has another shape than %s: %s", path, name,
+                         base_shape_text(tensor->shape, tensor->ndim, here),
+                         base_shape_text(found->shape, found->ndim, there));
     if (found->dtype == CKPT_OTHER || (!job->like && found->dtype != tensor->field[field]))
         return zero_fail(error, ZERO_E_INVALID, "'%.200s': tensor '%.80s' is not %s", path, name,
                          job->like ? "f32, bf16 or f16" : tool_dtype(tensor->field[field]));

@@ -249,6 +249,7 @@ static bool refuses_to_save(struct team_rank *rank, const char *says)
     TEAM_OK(rank, zero_fingerprint(rank->z, before));
     TEAM_CHECK(zero_save(rank->z, directory.directory, NULL) == ZERO_E_NOMEM);
     TEAM_CHECK(strstr(zero_last_error(rank->z), says));
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "are room_bytes of zero_save_options"));
     TEAM_CHECK(rank->z->plan.saving.sum > 0); // as before: none of it is allocated
     TEAM_OK(rank, zero_fingerprint(rank->z, after));
     TEAM_CHECK(memcmp(before, after, sizeof before) == 0);

@@ -20,18 +20,6 @@ enum ckpt_dtype eng_ckpt_dtype(zero_dtype dtype)
     }
 }
 
-const char *eng_decay_name(const struct eng_group *group)
-{
-    switch (group->choice.decay) {
-    case ZERO_DECAY_L2:
-        return "l2";
-    case ZERO_DECAY_DECOUPLED:
-        return "decoupled";
-    default:
-        return "own";
-    }
-}
-
 static const char *now_text(char text[32])
 {
     const time_t now = time(NULL);

@@ -1,8 +1,10 @@
 #include "zero/state/state.h"
 
 #include "base/arena.h"
+#include "base/text.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /** What is compared, and where to say what differs. */
@@ -169,15 +171,31 @@ static bool same_shape(const struct ckpt_table_tensor *saved, const struct eng_p
     return true;
 }
 
-/** Why a tensor of the model can't be loaded; NULL: it can. */
-static const char *why_not(const struct comparison *c, size_t p, size_t found)
+enum { WHY_BYTES = 2 * BASE_SHAPE_BYTES + 64 };
+
+static const char *say_shapes(const struct ckpt_table_tensor *saved, const struct eng_param *mine,
+                              char out[WHY_BYTES])
+{
+    char there[BASE_SHAPE_BYTES], here[BASE_SHAPE_BYTES];
+    base_shape_text(saved->shape, saved->ndim, there);
+    base_shape_text(mine->shape, mine->ndim, here);
+    if (strcmp(there, here) != 0)
+        snprintf(out, WHY_BYTES, "has another shape in it: %s, and %s here", there, here);
+    else
+        snprintf(out, WHY_BYTES, "has another shape in it: %s in %" PRIu64 " units, and in %d here",
+                 there, saved->slices, mine->slice_count);
+    return out;
+}
+
+/** Why a tensor of the model can't be loaded, perhaps in `out`; NULL: it can. */
+static const char *why_not(const struct comparison *c, size_t p, size_t found, char out[WHY_BYTES])
 {
     const struct eng_param *mine = &c->z->model.params[p];
     if (found == SIZE_MAX)
         return "is not in it";
     const struct ckpt_table_tensor *saved = &c->manifest->tensors[found];
     if (!same_shape(saved, mine))
-        return "has another shape in it";
+        return say_shapes(saved, mine, out);
     if (saved->trains == mine->frozen)
         return saved->trains ? "trains in it, and is frozen here"
                              : "is frozen in it, and trains here";
@@ -194,7 +212,8 @@ static zero_result match_tensor(const struct comparison *c, size_t p, struct eng
 {
     const struct eng_param *mine = &c->z->model.params[p];
     const size_t found = ckpt_manifest_find(c->manifest, mine->name);
-    const char *why = why_not(c, p, found);
+    char out[WHY_BYTES];
+    const char *why = why_not(c, p, found, out);
     match->tensor[p] = why ? SIZE_MAX : found;
     match->missing += why != NULL;
     if (why && !c->options->partial)

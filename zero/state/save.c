@@ -2,6 +2,7 @@
 // go through the same phases at the same steps.
 
 #include "zero/budget.h"
+#include "zero/plan.h"
 #include "zero/state/save_parts.h"
 #include "zero/versioned.h"
 
@@ -164,6 +165,22 @@ static void release(zero_ctx *z)
     z->save = NULL;
 }
 
+/** Where memory is short: how much of it is for copies, which the caller decides. */
+static void tell_room(const zero_ctx *z, struct base_error *error)
+{
+    const struct base_error short_of = *error;
+    const size_t room = z->save && !z->tier ? z->save->room_bytes : 0;
+    const uint64_t state = eng_save_load(z, z->config.rank).bytes;
+    char size[32];
+    if (short_of.result != ZERO_E_NOMEM || room == 0)
+        return;
+    base_error_clear(error);
+    zero_fail(error, ZERO_E_NOMEM,
+              "%s; %s of it on rank %d are room_bytes of zero_save_options: a smaller number, or "
+              "ZERO_OFF, needs less",
+              short_of.message, eng_human(state < room ? state : room, size), z->config.rank);
+}
+
 /** The first save, or other options: there must be memory for it before any is touched. */
 static zero_result prepare_anew(zero_ctx *z, const struct plan *plan)
 {
@@ -176,11 +193,14 @@ static zero_result prepare_anew(zero_ctx *z, const struct plan *plan)
         z->save->level = plan->level;
         z->save->room_bytes = plan->room_bytes;
     }
-    const zero_result r = eng_budget_check(z, "zero_save", &error);
+    eng_budget_check(z, &error);
+    tell_room(z, &error);
+    const zero_result r = eng_agree(z, &error, "zero_save");
     if (r)
         return r;
     if (!eng_recorded_open(z, z->save->recorded, &error))
         prepare_saver(z, &error);
+    tell_room(z, &error);
     return eng_budget_renew(z, "zero_save", &error);
 }
 
@@ -193,6 +213,7 @@ static zero_result prepare(zero_ctx *z, const struct plan *plan)
     zero_result r;
     if (save && save->saver && save->level == plan->level && save->room_bytes == plan->room_bytes) {
         prepare_saver(z, &error);
+        tell_room(z, &error);
         r = eng_agree(z, &error, "zero_save");
     } else {
         r = prepare_anew(z, plan);

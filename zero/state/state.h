@@ -132,8 +132,6 @@ zero_result eng_describe(const zero_ctx *z, const struct eng_moment *moment,
                          struct ckpt_manifest *manifest, struct base_error *error);
 /** What of it is beside tensors and groups, without the fingerprint. Pure. */
 struct ckpt_state eng_describe_state(const zero_ctx *z, const struct eng_moment *moment);
-/** What a group's weight decay is called in files. */
-const char *eng_decay_name(const struct eng_group *group);
 /** A dtype as files call it. */
 enum ckpt_dtype eng_ckpt_dtype(zero_dtype dtype);
 
