@@ -143,13 +143,16 @@ static bool is_binary(const char *path)
 // A file that was named, or (`found`) met in a directory, where only text is wanted.
 static bool add_file(const struct loader *loader, const char *path, bool found)
 {
-    if (found && is_binary(path))
+    if (found && is_binary(path)) {
+        loader->data->binaries++;
         return true;
+    }
     struct content content;
     bool added = read_file(loader, path, &content);
     if (added && content.size == 0 && !found)
         added = refuse(loader->reason, "%s is empty", path);
     const bool skipped = found && content.size > 0 && memchr(content.bytes, 0, content.size);
+    loader->data->zeros += skipped;
     if (added && !skipped) {
         added = is_binary(path) ? add_tokens(loader, path, &content)
                                 : add_bytes(loader, path, &content);
@@ -217,6 +220,20 @@ static bool add_path(const struct loader *loader, const char *path)
     return added;
 }
 
+static bool too_few(const struct data *data, int context, struct reason *reason)
+{
+    char binaries[128] = "", zeros[96] = "";
+    if (data->binaries > 0)
+        snprintf(binaries, sizeof binaries,
+                 "; .bin files of directories are left out, %zu here: name them (--data DIR/*.bin)",
+                 data->binaries);
+    if (data->zeros > 0)
+        snprintf(zeros, sizeof zeros, "; files with a zero byte are left out, %zu here",
+                 data->zeros);
+    return refuse(reason, "the data has %zu tokens, but a context of %d needs %d at least%s%s",
+                  data->count, context, context + 1, binaries, zeros);
+}
+
 bool data_load(struct data *data, const char *const *paths, int count, int vocab, int context,
                struct reason *reason)
 {
@@ -226,8 +243,7 @@ bool data_load(struct data *data, const char *const *paths, int count, int vocab
         if (!add_path(&loader, paths[i]))
             return false;
     if (data->count <= (size_t)context)
-        return refuse(reason, "the data has %zu tokens, but a context of %d needs %d at least",
-                      data->count, context, context + 1);
+        return too_few(data, context, reason);
     return true;
 }
 

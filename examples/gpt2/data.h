@@ -16,7 +16,8 @@ struct data {
     size_t count;
     size_t room;
     size_t files;
-    size_t held; /**< tokens behind these that are kept for evaluation */
+    size_t held;            /**< tokens behind these that are kept for evaluation */
+    size_t binaries, zeros; /**< files of directories that were left out: .bin, with a zero byte */
 };
 
 /**

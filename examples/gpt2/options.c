@@ -428,7 +428,8 @@ void options_help(const char *program)
     }
     printf("  %-34s this text\n  %-34s the version of the library\n\n", "--help", "--version");
     printf("Data: a directory is read file by file, names sorted, with those below it; hidden\n"
-           "entries, links, .bin files and files with a zero byte are left out. A .bin file has\n"
+           "entries, links, .bin files and files with a zero byte are left out. A .bin file is read\n"
+           "where it is named, as by --data DIR/*.bin, and has\n"
            "bare 16-bit tokens (little-endian, as nanoGPT writes them) or llm.c's header of 256\n"
            "32-bit integers before them.\n\n"
            "Of an option given twice the last one counts. The first line of output is a command\n"

@@ -192,6 +192,14 @@ static void test_refusals(void **state)
     assert_refused("pipe", 256, 2, "neither a file nor a directory");
     mkdir(path_of("nothing"), 0755);
     assert_refused("nothing", 256, 2, "0 tokens");
+    // Files that a directory is read without are counted, and the way to have them is named.
+    assert_int_equal(mkdir(path_of("binaries"), 0700), 0);
+    write_file("binaries/a.bin", "abcdefgh", 8);
+    write_file("binaries/b.bin", "abcdefgh", 8);
+    write_file("binaries/zero", "a\0b", 3);
+    assert_refused("binaries", 256, 2, "left out, 2 here");
+    assert_refused("binaries", 256, 2, "--data DIR/*.bin");
+    assert_refused("binaries", 256, 2, "left out, 1 here");
 }
 
 // The last tenth is kept for evaluation, or one window of it.
