@@ -44,9 +44,11 @@
  * does not get the library's connections and locks either, so the death of a rank whose child (a
  * data loader, say) lives on is noticed as soon as any other. Memory may be read: pointers given
  * out before fork() stay valid in the child, with what they held then.
- *  - The library never aborts, exits or prints. A log callback gets warnings, and every fatal error
- *    once; the default one writes warnings to standard error (set `log_level` to ZERO_OFF to
- *    silence it) and leaves errors to the program, which gets them as results.
+ *  - The library never aborts, exits or prints. What a call returns as an error is the program's to
+ *    show, by zero_last_error(), and the default log does not show it again: it writes to standard
+ *    error what no call returns, such as a save that failed behind the steps (set `log_level` to
+ *    ZERO_OFF to silence it). A log callback of the program's gets each fatal error, too, once, at
+ *    ZERO_LOG_ERROR: one that writes where the program shows errors leaves that level out.
  */
 #ifndef ZERO_H
 #define ZERO_H

@@ -34,6 +34,7 @@ struct load {
     bool changed;         /**< values of this context have begun to change */
     bool recovered;       /**< it is no checkpoint, but the recovery point on NVMe */
     int32_t damaged;      /**< newer ones that were passed over */
+    const char *next;     /**< what is tried after the last one of these; NULL: there is none */
 };
 
 static const struct ckpt_manifest *manifest_of(const struct load *job)
@@ -542,11 +543,13 @@ static zero_result load_newest(zero_ctx *z, struct load *job, struct candidates 
         if (r)
             return r;
         if (!found)
-            return nothing_good(z, job);
+            return nothing_good(z, job); // which returns the last failure
+        if (job->next)
+            base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s; trying %s", z->error.message, job->next);
         r = load_one(z, job);
         if (!is_damage(z, job, r))
             return r;
-        base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s; trying the one before", z->error.message);
+        job->next = "the one before";
         job->damaged++;
         close_job(job);
     }
@@ -589,7 +592,7 @@ static zero_result recover(zero_ctx *z, struct load *job, bool *done)
         job->recovered = true;
     if (*done)
         return r;
-    base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s; trying checkpoints", z->error.message);
+    job->next = "checkpoints";
     job->damaged++;
     return ZERO_OK;
 }

@@ -277,7 +277,8 @@ static zero_result fail_save(zero_ctx *z, const struct base_error *mine)
     if (save->directory)
         ckpt_cancel(save->directory);
     enter_phase(z, SAVE_FAILED);
-    base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s", save->error.message);
+    if (!save->returned)
+        base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s", save->error.message);
     return ZERO_OK;
 }
 
@@ -404,6 +405,7 @@ zero_result eng_save_finish(zero_ctx *z)
 
 void eng_save_close(zero_ctx *z)
 {
+    const bool told = z->fatal != ZERO_OK; // a call has returned why
     if (under_way(z)) {
         zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_close");
         if (!r)
@@ -412,8 +414,9 @@ void eng_save_close(zero_ctx *z)
     }
     // After an error, and in the middle of a step, nobody waits for the others.
     if (under_way(z))
-        base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "the save of step %llu in %s is given up: %s",
-                  (unsigned long long)z->save->moment.step, z->save->path, z->error.message);
+        base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "the save of step %llu in %s is given up%s%s",
+                  (unsigned long long)z->save->moment.step, z->save->path, told ? "" : ": ",
+                  told ? "" : z->error.message);
     release(z);
 }
 
@@ -621,8 +624,11 @@ zero_result zero_save(zero_ctx *z, const char *directory, const zero_save_option
 static zero_result wait_for_save(zero_ctx *z)
 {
     zero_result r = eng_outside(z, "zero_save_wait");
-    if (!r)
+    if (!r && z->save) {
+        z->save->returned = true;
         r = eng_save_finish(z);
+        z->save->returned = false;
+    }
     if (r || eng_save_phase(z) != SAVE_FAILED)
         return r;
     z->error = z->save->error;

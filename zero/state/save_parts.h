@@ -35,6 +35,7 @@ struct eng_save {
     struct ckpt_manifest manifest; /**< rank 0's, of the save under way */
     struct base_error pruning;     /**< rank 0: what went wrong after the commit */
     struct base_error error;       /**< of a save that failed, the same on all ranks */
+    bool returned;                 /**< the call under way returns such a failure */
     uint8_t fingerprint[16];
 };
 
