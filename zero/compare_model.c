@@ -90,30 +90,26 @@ static bool find_difference(struct difference *out, const struct identity *a,
            numbers_differ(out, "nesterov", a->nesterov, b->nesterov);
 }
 
-/** Collective: all ranks have found tensor p of this rank to be another one than rank 0's. */
+/** Collective: all ranks have found that tensor p of this rank is another one than rank 0's. */
 static zero_result tell_difference(zero_ctx *z, size_t p, size_t rank, struct base_error *error)
 {
     const struct identity mine = identity_of(&z->model, p);
-    struct identity *all = base_calloc((size_t)z->config.world, sizeof *all);
+    struct identity first = mine, other = mine;
     struct difference difference;
-    if (!all)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory to compare a tensor of %d ranks",
-                         z->config.world);
-    zero_result r = coll_exchange(z->comm, &mine, sizeof mine, all);
+    zero_result r = coll_broadcast(z->comm, &first, sizeof first, 0);
+    if (!r)
+        r = coll_broadcast(z->comm, &other, sizeof other, (int)rank);
     if (r)
-        r = eng_comm_failed(z, r);
-    else if (find_difference(&difference, &all[0], &all[rank]))
-        r = zero_fail(error, ZERO_E_DIVERGED,
-                      "ranks 0 and %zu differ in tensor %zu (%s here): its %s is %s on rank 0, and "
-                      "%s on rank %zu",
-                      rank, p, z->model.params[p].name, difference.what, difference.values[0],
-                      difference.values[1], rank);
-    else
-        r = zero_fail(error, ZERO_E_DIVERGED,
-                      "ranks 0 and %zu differ in tensor %zu (%s here): its name, behind %d bytes",
-                      rank, p, z->model.params[p].name, NAME_BYTES - 1);
-    base_free(all);
-    return r;
+        return eng_comm_failed(z, r);
+    if (find_difference(&difference, &first, &other))
+        return zero_fail(error, ZERO_E_DIVERGED,
+                         "ranks 0 and %zu differ in tensor %zu (%s here): its %s is %s on rank 0, "
+                         "and %s on rank %zu",
+                         rank, p, z->model.params[p].name, difference.what, difference.values[0],
+                         difference.values[1], rank);
+    return zero_fail(error, ZERO_E_DIVERGED,
+                     "ranks 0 and %zu differ in tensor %zu (%s here): its name, behind %d bytes",
+                     rank, p, z->model.params[p].name, NAME_BYTES - 1);
 }
 
 /* ------------------------------------------------------------------ comparing */
@@ -144,6 +140,5 @@ out:
 
 size_t eng_compare_model_bytes(const zero_ctx *z)
 {
-    const size_t world = (size_t)z->config.world;
-    return (1 + world) * z->model.param_count * sizeof(uint64_t) + world * sizeof(struct identity);
+    return (1 + (size_t)z->config.world) * z->model.param_count * sizeof(uint64_t);
 }

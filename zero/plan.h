@@ -104,6 +104,7 @@ struct eng_plan_disk {
     const char *engine;      /**< what reads and writes, as in the configuration; NULL: not known
                                   yet */
     char engine_passed[512]; /**< why io=auto passed over the one before it; "" if it did not */
+    int passed_rank;         /**< on which rank; -1: on this one */
     char engine_ranks[96];   /**< how many ranks have which engine; "" if all have this one */
     uint64_t lock_limit;     /**< bytes that this user may lock; UINT64_MAX: any. Of plans only */
     bool opened;             /**< a file there was: it is known how they are read and written, */

@@ -267,8 +267,12 @@ static void write_io(struct base_text *text, const struct eng_plan *plan,
     if (disk->opened)
         base_text_add(text, ", %s", off_access_text(disk->direct_unit, access));
     base_text_add(text, "\n");
-    if (*disk->engine_passed)
-        base_text_add(text, "  io=auto      has nothing better: %s\n", disk->engine_passed);
+    if (*disk->engine_passed) {
+        base_text_add(text, "  io=auto      has nothing better");
+        if (disk->passed_rank >= 0)
+            base_text_add(text, " on rank %d", disk->passed_rank);
+        base_text_add(text, ": %s\n", disk->engine_passed);
+    }
     if (*disk->engine_ranks)
         base_text_add(text, "  io of ranks  %s\n", disk->engine_ranks);
     if (config->plan && registers && eng_tier_registers(plan) > disk->lock_limit)

@@ -1,5 +1,6 @@
 // Which engine moves what is in files, and why not a better one.
 
+#include "base/arena.h"
 #include "offload/io/engine.h"
 #include "zero/plan.h"
 #include "zero/tier/tier.h"
@@ -39,10 +40,38 @@ static const struct off_io_use *of_rank(const struct eng_tier *tier)
     return lesser(lesser(use, of_strips(&tier->params.file)), of_strips(&tier->sums.file));
 }
 
-int eng_tier_io(const struct eng_tier *tier)
+/** Counts the ranks with each engine, and finds the first with the least. */
+static void count_ranks(struct eng_tier *tier, const int64_t *all, int world)
 {
+    tier->passed_rank = 0;
+    for (int rank = 0; rank < world; rank++) {
+        if (all[rank] >= 0 && all[rank] < ENG_IO_ENGINES)
+            tier->engine_ranks[all[rank]]++;
+        if (all[rank] > all[tier->passed_rank])
+            tier->passed_rank = rank;
+    }
+}
+
+zero_result eng_tier_share_io(zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
     const struct off_io_use *use = of_rank(tier);
-    return use ? number_of(use->engine) : ENG_IO_NONE;
+    const int64_t mine = use ? number_of(use->engine) : ENG_IO_NONE;
+    int64_t *all = base_calloc((size_t)z->config.world, sizeof *all);
+    if (!all)
+        return eng_fail(z, ZERO_E_NOMEM, "no memory to compare the engines of %d ranks",
+                        z->config.world);
+    zero_result r = eng_exchange(z, &mine, sizeof mine, all);
+    if (!r)
+        count_ranks(tier, all, z->config.world);
+    if (!r && all[tier->passed_rank] > 0) {
+        if (z->config.rank == tier->passed_rank)
+            tier->passed = use->passed;
+        r = coll_broadcast(z->comm, &tier->passed, sizeof tier->passed, tier->passed_rank);
+        r = r ? eng_comm_failed(z, r) : ZERO_OK;
+    }
+    base_free(all);
+    return r;
 }
 
 void eng_tier_disk_io(const struct eng_tier *tier, struct eng_plan_disk *disk)
@@ -51,6 +80,10 @@ void eng_tier_disk_io(const struct eng_tier *tier, struct eng_plan_disk *disk)
     if (!use)
         return;
     eng_plan_disk_io(disk, use);
+    if (!*use->passed.message) {
+        snprintf(disk->engine_passed, sizeof disk->engine_passed, "%s", tier->passed.message);
+        disk->passed_rank = tier->passed_rank;
+    }
     disk->engine_ranks[0] = '\0';
     int kinds = 0, used = 0;
     for (int i = 0; i < ENG_IO_ENGINES; i++)
@@ -65,6 +98,7 @@ void eng_tier_disk_io(const struct eng_tier *tier, struct eng_plan_disk *disk)
 void eng_plan_disk_io(struct eng_plan_disk *disk, const struct off_io_use *use)
 {
     disk->engine = use->engine->name;
+    disk->passed_rank = -1;
     snprintf(disk->engine_passed, sizeof disk->engine_passed, "%s", use->passed.message);
 }
 

@@ -144,12 +144,11 @@ zero_result eng_tier_record_beginning(zero_ctx *z)
 /** A rank's records, the newest first, by their numbers. */
 struct finding {
     uint64_t count, number[2];
-    int64_t engine; /**< eng_tier_io() */
 };
 
 static struct finding look(const struct eng_tier *tier)
 {
-    struct finding found = {.count = (uint64_t)tier->recorded, .engine = eng_tier_io(tier)};
+    struct finding found = {.count = (uint64_t)tier->recorded};
     for (int age = 0; age < tier->recorded; age++)
         found.number[age] = off_slots_step(tier->slots, age);
     return found;
@@ -334,13 +333,6 @@ static void begin_behind(zero_ctx *z, const struct finding *all, struct base_err
     go_back(tier, error);
 }
 
-static void count_engines(struct eng_tier *tier, const struct finding *all, int world)
-{
-    for (int r = 0; r < world; r++)
-        if (all[r].engine >= 0 && all[r].engine < ENG_IO_ENGINES)
-            tier->engine_ranks[all[r].engine]++;
-}
-
 zero_result eng_tier_meet(zero_ctx *z)
 {
     struct eng_tier *tier = z->tier;
@@ -356,7 +348,6 @@ zero_result eng_tier_meet(zero_ctx *z)
     zero_result r = eng_exchange(z, &mine, sizeof mine, all);
     if (r)
         goto out;
-    count_engines(tier, all, world);
     recovery->found = common_record(all, world, false, &number);
     if (!recovery->found && is_broken(all, world)) {
         r = keep_pieces(z, all);

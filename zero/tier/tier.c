@@ -246,11 +246,18 @@ static zero_result probe_disk(const zero_ctx *z, uint64_t lock_limit, struct off
     const bool fits = eng_tier_registers(&z->plan) <= lock_limit;
     struct base_error refusal = {.result = ZERO_OK};
     const zero_result r = off_probe(probe, &config, &refusal);
-    if (r == ZERO_E_LIMIT && fits && config.engine == &off_engine_uring) {
-        config.engine = &off_engine_uring_plain;
-        return off_probe(probe, &config, error);
-    }
-    return r ? zero_fail(error, r, "%s", refusal.message) : ZERO_OK;
+    char needed[32];
+    if (!r)
+        return ZERO_OK;
+    if (r != ZERO_E_LIMIT || config.engine != &off_engine_uring)
+        return zero_fail(error, r, "%s", refusal.message);
+    if (!fits)
+        return zero_fail(error, r, "%s (the ranks of this host would register %s)", refusal.message,
+                         eng_human(eng_tier_registers(&z->plan), needed));
+    config.engine = &off_engine_uring_plain;
+    const zero_result again = off_probe(probe, &config, error);
+    probe->use.engine = &off_engine_uring;
+    return again;
 }
 
 zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error)
@@ -405,9 +412,11 @@ zero_result eng_tier_open(zero_ctx *z)
              !open_slots(z, tier, &error) && !open_stream(z, tier, &error) &&
              !eng_params_open(z, &error))
         eng_sums_open(z, &error);
-    const zero_result r = eng_agree_on_file(z, &error, "zero_commit");
+    zero_result r = eng_agree_on_file(z, &error, "zero_commit");
     if (!r && z->config.rank == 0)
         eng_tier_tell_others(z);
+    if (!r)
+        r = eng_tier_share_io(z);
     return r ? r : eng_tier_meet(z);
 }
 

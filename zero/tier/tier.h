@@ -98,13 +98,14 @@ struct eng_tier {
     struct eng_sums sums;               /**< of gradients, if those are in a file */
     struct eng_recorded *left_by_saves; /**< to the end: reads of theirs may not have come back */
     int engine_ranks[ENG_IO_ENGINES];   /**< how many ranks have each engine */
+    int passed_rank;                    /**< the first rank with the least one, */
+    struct base_error passed;           /**< and why it has no better one */
 };
 
-/** The number of the engine that moves this rank's files; where several do, of the one that comes
- * last in off_engine_at(). ENG_IO_NONE: this rank has no files. */
-int eng_tier_io(const struct eng_tier *tier);
+/** Tells all ranks which engine moves whose files. Collective. ZERO_E_NOMEM. */
+zero_result eng_tier_share_io(zero_ctx *z);
 
-/** Tells the plan of it, and of the other ranks'. */
+/** Tells the plan of it. */
 void eng_tier_disk_io(const struct eng_tier *tier, struct eng_plan_disk *disk);
 void eng_plan_disk_io(struct eng_plan_disk *disk, const struct off_io_use *use);
 
