@@ -427,16 +427,17 @@ void options_help(const char *program)
         putchar('\n');
     }
     printf("  %-34s this text\n  %-34s the version of the library\n\n", "--help", "--version");
-    printf("Data: a directory is read file by file, names sorted, with those below it; hidden\n"
-           "entries, links, .bin files and files with a zero byte are left out. A .bin file is read\n"
-           "where it is named, as by --data DIR/*.bin, and has\n"
-           "bare 16-bit tokens (little-endian, as nanoGPT writes them) or llm.c's header of 256\n"
-           "32-bit integers before them.\n\n"
-           "Of an option given twice the last one counts. The first line of output is a command\n"
-           "that repeats the run, under the same zero-run: what its -o sets is not in it.\n\n"
-           "Exit codes: 0 success; 1 the run failed (a file, memory, another rank), with the\n"
-           "reason in one line on standard error; 2 the command line is wrong, 78 the library\n"
-           "refuses a value of the configuration, likewise.\n");
+    printf(
+        "Data: a directory is read file by file, names sorted, with those below it; hidden\n"
+        "entries, links, .bin files and files with a zero byte are left out. A .bin file is read\n"
+        "where it is named, as by --data DIR/*.bin, and has\n"
+        "bare 16-bit tokens (little-endian, as nanoGPT writes them) or llm.c's header of 256\n"
+        "32-bit integers before them.\n\n"
+        "Of an option given twice the last one counts. The first line of output is a command\n"
+        "that repeats the run, under the same zero-run: what its -o sets is not in it.\n\n"
+        "Exit codes: 0 success; 1 the run failed (a file, memory, another rank), with the\n"
+        "reason in one line on standard error; 2 the command line is wrong, 78 the library\n"
+        "refuses a value of the configuration, likewise.\n");
 }
 
 static bool is_plain(char c)

@@ -386,7 +386,8 @@ static void test_what_is_refused(void **state)
     tool_expect(64, "import --like $D --edited $T/f $T/b", "no effect");
     tool_expect(66, "import --like $T/none $T/f $T/b", "zero-ckpt: ");
     write_file(names, 2, "a", "b");
-    tool_expect(64, "import --like $D $T/f $T/b", "tensor 'tensor.1' has another shape than (2, 7): (");
+    tool_expect(64, "import --like $D $T/f $T/b",
+                "tensor 'tensor.1' has another shape than (2, 7): (");
     write_file(names, 1, "zero.manifest", "{}");
     tool_expect(65, "import $T/f $T/b", "/f: zero.manifest'");
     tool_expect(66, "import $T/none $T/b", "No such file");
