@@ -65,7 +65,7 @@ zero_result eng_tier_share_io(zero_ctx *z)
     if (!r)
         count_ranks(tier, all, z->config.world);
     if (!r && all[tier->passed_rank] > 0) {
-        if (z->config.rank == tier->passed_rank)
+        if (use && z->config.rank == tier->passed_rank)
             tier->passed = use->passed;
         r = coll_broadcast(z->comm, &tier->passed, sizeof tier->passed, tier->passed_rank);
         r = r ? eng_comm_failed(z, r) : ZERO_OK;
