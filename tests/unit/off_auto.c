@@ -130,8 +130,8 @@ static int with_few_descriptors(void)
     if (setrlimit(RLIMIT_NOFILE, &few) != 0)
         return 2;
     // A table of more files than a process may have open is refused.
-    return least >= 12 || expect_engine("uring-plain", "(ulimit -n)") ||
-           expect_refusal("uring", ZERO_E_LIMIT, "(ulimit -n)");
+    return least >= 12 || expect_engine("uring-plain", "ulimit -n") ||
+           expect_refusal("uring", ZERO_E_LIMIT, "ulimit -n");
 }
 
 static int with_no_descriptor(void)
@@ -141,7 +141,7 @@ static int with_no_descriptor(void)
     close(last);
     if (setrlimit(RLIMIT_NOFILE, &none) != 0)
         return 2;
-    return expect_engine("threads", "(ulimit -n)");
+    return expect_engine("threads", "ulimit -n");
 }
 
 struct forbidden {
