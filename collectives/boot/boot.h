@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -70,6 +71,10 @@ void boot_explain(char *const *environment, char *text, size_t size);
  * variables leave it open; ZERO_E_INVALID: malformed variables. The message names them. *Local.*
  */
 zero_result boot_check_alone(char *const *environment, struct base_error *error);
+
+/** Whether processes of this host can call each other at the loopback's address, that of IPv4 or of
+ * IPv6: AF_INET, AF_INET6. *Local.* */
+bool boot_has_loopback(int family);
 
 /* ------------------------------------------------------------------ rendezvous */
 

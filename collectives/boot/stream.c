@@ -90,14 +90,37 @@ static int resolve(const char *name, int flags, struct addrinfo **list)
     return getaddrinfo(name, NULL, &hints, list);
 }
 
+// A socket may be bound where no route leads, in a network whose loopback was never up; and with a
+// route elsewhere one without that address may call it.
+bool boot_has_loopback(int family)
+{
+    const unsigned char v4[MESH_ADDRESS_BYTES] = {[10] = 0xff, 0xff, 127, 0, 0, 1};
+    const unsigned char v6[MESH_ADDRESS_BYTES] = {[MESH_ADDRESS_BYTES - 1] = 1};
+    struct sockaddr_storage name;
+    const socklen_t length = to_socket(&name, family == AF_INET6 ? v6 : v4, 0);
+    int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool there = fd >= 0 && bind(fd, (struct sockaddr *)&name, length) == 0;
+    to_socket(&name, family == AF_INET6 ? v6 : v4, 9); // discard; nothing is sent
+    there = there && connect(fd, (struct sockaddr *)&name, length) == 0;
+    boot_fd_close(&fd);
+    return there;
+}
+
+// What "localhost" is here: IPv4's loopback, or IPv6's where the host does not have that.
+static const char *loopback_of_host(void)
+{
+    return boot_has_loopback(AF_INET) || !boot_has_loopback(AF_INET6) ? "127.0.0.1" : "::1";
+}
+
 bool mesh_names_loopback(const struct boot_master *master,
                          unsigned char address[MESH_ADDRESS_BYTES])
 {
     const bool local = strcmp(master->address, "localhost") == 0;
     struct addrinfo *list;
     int port;
-    const bool found = resolve(local ? "127.0.0.1" : master->address, AI_NUMERICHOST, &list) == 0 &&
-                       from_socket(list->ai_addr, address, &port) && mesh_is_loopback(address);
+    const bool found =
+        resolve(local ? loopback_of_host() : master->address, AI_NUMERICHOST, &list) == 0 &&
+        from_socket(list->ai_addr, address, &port) && mesh_is_loopback(address);
     if (list)
         freeaddrinfo(list);
     return found;
@@ -138,6 +161,12 @@ zero_result mesh_listen(int *fd, const unsigned char address[MESH_ADDRESS_BYTES]
 {
     struct sockaddr_storage name;
     socklen_t length;
+    *fd = -1;
+    if (mesh_is_loopback(address) && !boot_has_loopback(is_v4(address) ? AF_INET : AF_INET6))
+        return zero_fail(error, ZERO_E_IO,
+                         "listening at port %d of the loopback, whose %s address this host does "
+                         "not have: give it one (\"ip link set lo up\"), or take transport=shm",
+                         port, is_v4(address) ? "IPv4" : "IPv6");
     *fd = listening_socket(address, &name, &length, port);
     if (*fd < 0)
         return zero_fail_errno(error, ZERO_E_IO, errno, "a socket to meet the other ranks");
@@ -208,7 +237,8 @@ zero_result mesh_call(int *fd, const struct boot_master *master, uint64_t deadli
 {
     *fd = -1;
     struct addrinfo *list;
-    const int missing = resolve(master->address, 0, &list);
+    const bool local = strcmp(master->address, "localhost") == 0;
+    const int missing = resolve(local ? loopback_of_host() : master->address, 0, &list);
     if (missing)
         return zero_fail(error, ZERO_E_IO, "its address: %s",
                          missing == EAI_SYSTEM ? strerror(errno) : gai_strerror(missing));

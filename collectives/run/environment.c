@@ -81,7 +81,7 @@ static size_t add_place(char **list, size_t *count, const struct run_job *job, i
         add_number(list, count, ranks[i], rank);
         add_number(list, count, worlds[i], world);
     }
-    add(list, count, "MASTER_ADDR", "127.0.0.1");
+    add(list, count, "MASTER_ADDR", job->master_address);
     add_number(list, count, "MASTER_PORT", job->master_port);
     add(list, count, "ZERO_JOB", job->token);
     add_number(list, count, "ZERO_RESTARTS", job->restarts.count);

@@ -259,6 +259,7 @@ struct run_job {
     int running;
     char token[33]; /**< ZERO_JOB */
     int master_port;
+    const char *master_address; /**< a literal */
     struct run_metrics metrics;
     int plan_fd; /**< -1: none */
     bool piped;  /**< output comes through pipes */

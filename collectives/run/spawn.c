@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "collectives/boot/boot.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -27,6 +28,8 @@ struct child_failure {
 struct plumbing {
     int out[2], err[2], status[2];
 };
+
+enum { SOME_PORT = 29500 }; // torchrun's
 
 static void close_fd(int *fd)
 {
@@ -279,17 +282,35 @@ out:
     return status;
 }
 
-// A port of this host that nobody uses at the moment.
-static bool choose_port(struct run_job *job)
+// A port of the loopback that is free at the moment; 0: there is none.
+static int free_port(int family)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const bool good = fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0 &&
-                      getsockname(fd, (struct sockaddr *)&address, &size) == 0;
-    job->master_port = ntohs(address.sin_port);
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    const bool older = family == AF_INET;
+    struct sockaddr *address = older ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6;
+    socklen_t size = older ? sizeof v4 : sizeof v6;
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool good = fd >= 0 && boot_has_loopback(family) && bind(fd, address, size) == 0 &&
+                      getsockname(fd, address, &size) == 0;
     close_fd(&fd);
-    return good;
+    return good ? ntohs(older ? v4.sin_port : v6.sin6_port) : 0;
+}
+
+// Where ranks that go by tcp are to meet: at the loopback's IPv4 address, or else that of IPv6.
+// Most ranks share memory and need neither, so a host that has none is no error here; a rank that
+// does need one says so.
+static void choose_port(struct run_job *job)
+{
+    job->master_address = "127.0.0.1";
+    job->master_port = free_port(AF_INET);
+    if (job->master_port)
+        return;
+    job->master_port = free_port(AF_INET6);
+    if (job->master_port)
+        job->master_address = "::1";
+    else
+        job->master_port = SOME_PORT;
 }
 
 zero_result run_choose_token(struct run_job *job, struct base_error *error)
@@ -303,10 +324,7 @@ zero_result run_choose_token(struct run_job *job, struct base_error *error)
 
 enum run_status run_spawn(struct run_job *job, struct base_error *error)
 {
-    if (!choose_port(job)) {
-        zero_fail_errno(error, ZERO_E_IO, errno, "a port for the job");
-        return RUN_SYSTEM;
-    }
+    choose_port(job);
     job->join.ranks = job->count;
     for (int i = 0; i < job->count; i++) {
         const enum run_status status = spawn_rank(job, &job->ranks[i], error);

@@ -28,20 +28,24 @@ static bool write_text(const char *path, const char *text)
 }
 
 // In a user namespace of its own a process is root.
-static bool become_root(void)
+static bool become_root(int kinds)
 {
     char users[32], groups[32];
     snprintf(users, sizeof users, "0 %u 1", (unsigned)geteuid());
     snprintf(groups, sizeof groups, "0 %u 1", (unsigned)getegid());
-    return unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 &&
-           write_text("/proc/self/setgroups", "deny") && write_text("/proc/self/uid_map", users) &&
-           write_text("/proc/self/gid_map", groups);
+    return unshare(CLONE_NEWUSER | kinds) == 0 && write_text("/proc/self/setgroups", "deny") &&
+           write_text("/proc/self/uid_map", users) && write_text("/proc/self/gid_map", groups);
+}
+
+bool mounts_namespace(int kinds, char why[MOUNTS_WHY])
+{
+    return unshare(kinds) == 0 || become_root(kinds) || lacks(why, "no namespace of its own");
 }
 
 bool mounts_begin(char why[MOUNTS_WHY])
 {
-    if (unshare(CLONE_NEWNS) != 0 && !become_root())
-        return lacks(why, "no namespace for mounts");
+    if (!mounts_namespace(CLONE_NEWNS, why))
+        return false;
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
         return lacks(why, "no private mounts");
     return true;

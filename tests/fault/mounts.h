@@ -12,6 +12,10 @@
 /** Room for a reason. */
 enum { MOUNTS_WHY = 160 };
 
+/** Gives this process, which has one thread, namespaces of its own, `kinds` as of unshare(2); as
+ * root of a user namespace if it is nobody special. */
+bool mounts_namespace(int kinds, char why[MOUNTS_WHY]);
+
 /** Gives this process, which has one thread, a place for mounts of its own; as root of a user
  * namespace if it is nobody special. */
 bool mounts_begin(char why[MOUNTS_WHY]);
