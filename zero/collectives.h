@@ -112,11 +112,11 @@ static inline zero_comm_config zero_comm_config_default(void)
  * timeout_s. config NULL: all defaults; it and its strings are copied.
  *
  * On failure *comm is NULL and zero_comm_error(NULL) has this thread's message. ZERO_E_INVALID a
- * field or variable is out of range, launchers disagree, or ranks do; ZERO_E_UNSUPPORTED a
- * variable asks for what the transport has not; ZERO_E_TIMEOUT ranks are missing (the message says
- * which); ZERO_E_PEER a rank went away meanwhile; ZERO_E_VERSION a rank uses another version of the
- * library; ZERO_E_NOMEM; ZERO_E_IO. ZERO_PLANNED: `zero-run --plan` has started this process,
- * alone, and there is nobody to join.
+ * field or variable is out of range, launchers disagree or say too little, or ranks disagree;
+ * ZERO_E_UNSUPPORTED a variable asks for what the transport has not; ZERO_E_TIMEOUT ranks are
+ * missing (the message says which); ZERO_E_PEER a rank went away meanwhile; ZERO_E_VERSION a rank
+ * uses another version of the library; ZERO_E_NOMEM; ZERO_E_IO. ZERO_PLANNED: `zero-run --plan` has
+ * started this process, alone, and there is nobody to join.
  */
 ZERO_API zero_result zero_comm_open(zero_comm **comm, const zero_comm_config *config);
 

@@ -253,6 +253,18 @@ static zero_result place_from_struct(struct eng_config *config, const zero_confi
     return ZERO_OK;
 }
 
+// Ranks of several hosts of which it is not known how many are here can meet at an address only.
+static zero_result check_address(const struct boot_place *place, struct base_error *error)
+{
+    struct boot_master master;
+    struct base_error why = {.result = ZERO_OK};
+    if (!boot_place_is_apart(place) || place->local_world ||
+        boot_find_master(&master, environ, &why) == ZERO_OK)
+        return ZERO_OK;
+    return zero_fail(error, why.result, "%s: the ranks are on %d hosts, but %s", place->source,
+                     place->hosts, why.message);
+}
+
 static zero_result place_from_launcher(struct eng_config *config, const zero_config *user,
                                        struct base_error *error)
 {
@@ -261,7 +273,9 @@ static zero_result place_from_launcher(struct eng_config *config, const zero_con
                          "zero_config.%s is set, but .world is 0: give rank and world",
                          user->rank ? "rank" : "team");
     struct boot_place place;
-    const zero_result result = boot_discover(&place, environ, error);
+    zero_result result = boot_discover(&place, environ, error);
+    if (!result)
+        result = check_address(&place, error);
     if (result)
         return result;
     if (place.world > BOOT_WORLD_MAX)

@@ -80,16 +80,16 @@ typedef void *zero_stream;  /**< a cudaStream_t; NULL on the CPU */
 
 /**
  * Joins the job. *Collective.* Rank and world: config->world and rank if world > 0, else from the
- * environment of zero-run, torchrun, mpirun, srun and others; without any, one rank. Waits for the
- * other ranks at most timeout_s.
+ * environment of zero-run, torchrun, mpirun, srun and others (zero(7), Launchers); without any, one
+ * rank. Waits for the other ranks at most timeout_s.
  *
  * On success *z is a context to be closed by zero_close(). On failure *z is NULL and
  * zero_last_error(NULL) has this thread's message. config NULL: all defaults. The struct and its
  * strings are copied.
  *
- * ZERO_E_INVALID a field, environment variable or option is out of range or unknown, or two
- * launchers disagree; ZERO_E_UNSUPPORTED what the transport has not, as gather=shared with tcp;
- * ZERO_E_TIMEOUT ranks are missing (the message says which); ZERO_E_NOMEM; ZERO_E_IO.
+ * ZERO_E_INVALID a field, environment variable or option is out of range or unknown, two launchers
+ * disagree, or one says that this process is one of several and not which; ZERO_E_UNSUPPORTED what
+ * the transport has not, as gather=shared with tcp; ZERO_E_TIMEOUT ranks are missing (the message says which); ZERO_E_NOMEM; ZERO_E_IO.
  */
 ZERO_API zero_result zero_open(zero_ctx **z, const zero_config *config);
 

@@ -32,6 +32,7 @@ struct boot_place {
     int world;
     int local_rank;           /**< among the ranks of its host; -1: the launcher doesn't say */
     int local_world;          /**< ranks of its host; 0: the launcher doesn't say */
+    int hosts;                /**< of the job; 0: the launcher doesn't say */
     char launcher[32];        /**< "zero-run", "torchrun", "Open MPI", ...; "none": one process */
     char source[96];          /**< the variables that rank and world came from, "" if none */
     char job[BOOT_JOB_BYTES]; /**< the same on all ranks of the job, another one for every other
@@ -40,16 +41,21 @@ struct boot_place {
 
 /**
  * Finds the place in `environment` ("NAME=value" strings, a NULL at the end: environ), innermost
- * launcher first: ZERO_RANK with ZERO_WORLD_SIZE; RANK, WORLD_SIZE and LOCAL_RANK (torchrun);
- * OMPI_COMM_WORLD_*; PMI_*; HOROVOD_*; JSM_*; a Slurm step; TF_CONFIG; none: rank 0 of 1.
+ * launcher first: ZERO_RANK with ZERO_WORLD_SIZE; RANK, WORLD_SIZE and LOCAL_RANK (torchrun,
+ * DeepSpeed, Azure ML); OMPI_COMM_WORLD_*; MV2_COMM_WORLD_*; PMI_*; PALS_RANKID with PMI_*;
+ * FLUX_*; HOROVOD_*; JSM_*; a Slurm step; TF_CONFIG; PET_* of one process a pod; none: rank 0 of 1.
  *
  * ZERO_E_INVALID, naming the variables and their values: a number is malformed or out of range, a
- * family is incomplete, two families disagree without one being known to run inside the other, or
- * there are only variables that count nodes instead of processes. *place is undefined then.
- * *Local.*
+ * family is incomplete, two families disagree without one being known to run inside the other,
+ * there are only variables that count nodes instead of processes, or a variable of some launcher
+ * says that this process is one of many, and none which. *place is undefined then. *Local.*
  */
 zero_result boot_discover(struct boot_place *place, char *const *environment,
                           struct base_error *error);
+
+/** Whether the launcher says that some ranks are on other hosts; if it is not known where they are,
+ * false. *Local.* */
+bool boot_place_is_apart(const struct boot_place *place);
 
 /**
  * The id of the job for a process whose rank and world were given by its program instead of the

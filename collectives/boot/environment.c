@@ -39,3 +39,11 @@ void boot_text_add_variable(struct base_text *text, const char *name, const char
     shown[length] = '\0';
     base_text_add(text, "%s=%s%s", name, shown, value[length] ? "..." : "");
 }
+
+void boot_text_list_variable(struct base_text *text, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    base_text_add(text, "%s", text->used ? ", " : "");
+    boot_text_add_variable(text, name, value);
+}

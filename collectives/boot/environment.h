@@ -25,4 +25,7 @@ zero_result boot_number(int *number, const char *name, const char *value, int mi
 /** Adds `name=value`, with at most 60 bytes of the value, whatever isn't printable as '?'. */
 void boot_text_add_variable(struct base_text *text, const char *name, const char *value);
 
+/** Adds it to a list of such variables, with a comma between them; nothing if `value` is NULL. */
+void boot_text_list_variable(struct base_text *text, const char *name, const char *value);
+
 #endif

@@ -7,10 +7,19 @@
 
 #include "base/hash.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { SLURM_PORT = 10000, SLURM_PORTS = 20000 };
+enum {
+    SLURM_PORT = 10000,
+    SLURM_PORTS = 20000,
+    LSF_PORT = 10000,
+    LSF_PORTS = 1000,
+    AZURE_PORT = 6105,
+    AZURE_ONLY_PORT = 54965,
+    SAGEMAKER_PORT = 7777,
+};
 
 static void add_source(struct boot_master *master, const char *source)
 {
@@ -141,6 +150,84 @@ static zero_result of_variables(struct boot_master *master, char *const *environ
     return result;
 }
 
+// An address without a port of ours, and the port that users of its platform take.
+static zero_result of_platform(struct boot_master *master, const char *name, const char *address,
+                               size_t length, int port, struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    if (!*master->address)
+        result = set_address(master, name, address, length, error);
+    if (!result && !master->port)
+        set_port(master, port, name);
+    return result;
+}
+
+// AZ_BATCH_MASTER_NODE has a port too, the batch service's own. Jobs of one host have the other.
+static zero_result of_azure(struct boot_master *master, char *const *environment,
+                            struct base_error *error)
+{
+    const char *batch = boot_variable(environment, "AZ_BATCH_MASTER_NODE");
+    const char *only = boot_variable(environment, "AZ_BATCHAI_MPI_MASTER_NODE");
+    if (batch) {
+        const char *colon = strrchr(batch, ':');
+        return of_platform(master, "AZ_BATCH_MASTER_NODE", batch,
+                           colon ? (size_t)(colon - batch) : strlen(batch), AZURE_PORT, error);
+    }
+    return only ? of_platform(master, "AZ_BATCHAI_MPI_MASTER_NODE", only, strlen(only),
+                              AZURE_ONLY_PORT, error)
+                : ZERO_OK;
+}
+
+static zero_result of_sagemaker(struct boot_master *master, char *const *environment,
+                                struct base_error *error)
+{
+    const char *hosts = boot_variable(environment, "SM_HOSTS");
+    json_t *list = hosts ? json_loads(hosts, 0, NULL) : NULL;
+    const char *first = json_string_value(json_array_get(list, 0));
+    const zero_result result =
+        first ? of_platform(master, "SM_HOSTS", first, strlen(first), SAGEMAKER_PORT, error)
+              : ZERO_OK;
+    json_decref(list);
+    return result;
+}
+
+// The first host that jsrun starts ranks on: LSF's list has the one of the batch script before it.
+static size_t second_line(const char *path, char *host, size_t size)
+{
+    FILE *file = fopen(path, "re");
+    const bool there = file && fgets(host, (int)size, file) && fgets(host, (int)size, file);
+    if (file)
+        fclose(file);
+    return there ? strcspn(host, " \t\r\n") : 0;
+}
+
+static zero_result of_lsf(struct boot_master *master, char *const *environment,
+                          struct base_error *error)
+{
+    const char *path = boot_variable(environment, "LSB_DJOB_RANKFILE");
+    const char *job = boot_variable(environment, "LSB_JOBID");
+    char host[BOOT_ADDRESS_BYTES] = "";
+    const size_t digits = job ? strlen(job) : 0;
+    int number = 0;
+    if (!path || !digits || !boot_variable(environment, "JSM_NAMESPACE_RANK") ||
+        boot_number(&number, "LSB_JOBID", digits > 3 ? job + digits - 3 : job, 0, LSF_PORTS - 1,
+                    NULL))
+        return ZERO_OK;
+    const size_t length = second_line(path, host, sizeof host);
+    return length ? of_platform(master, "LSB_DJOB_RANKFILE, LSB_JOBID", host, length,
+                                LSF_PORT + number, error)
+                  : ZERO_OK;
+}
+
+static zero_result of_platforms(struct boot_master *master, char *const *environment,
+                                struct base_error *error)
+{
+    zero_result result = of_azure(master, environment, error);
+    if (!result)
+        result = of_sagemaker(master, environment, error);
+    return result ? result : of_lsf(master, environment, error);
+}
+
 static zero_result read_secret(struct boot_master *master, char *const *environment,
                                struct base_error *error)
 {
@@ -163,9 +250,13 @@ zero_result boot_find_master(struct boot_master *master, char *const *environmen
     if (!result)
         result = of_variables(master, environment, "MASTER_ADDR", "MASTER_PORT", 1, error);
     if (!result)
+        result = of_variables(master, environment, "PET_MASTER_ADDR", "PET_MASTER_PORT", 1, error);
+    if (!result)
         result = of_slurm(master, environment, error);
     if (!result)
         result = of_tensorflow(master, environment, error);
+    if (!result)
+        result = of_platforms(master, environment, error);
     if (!result)
         result = read_secret(master, environment, error);
     if (!result && (!*master->address || !master->port))

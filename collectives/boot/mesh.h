@@ -31,9 +31,12 @@ struct boot_master {
 
 /**
  * Finds in `environment` where rank 0 is: ZERO_MASTER_ADDR and ZERO_MASTER_PORT; MASTER_ADDR, and
- * the port after MASTER_PORT, which torchrun itself listens at; a Slurm step: the first host of its
- * list, and a port made of the numbers of job and step; TF_CONFIG: the address of task 0. Either
- * of the first two may stand beside what another source says. ZERO_SECRET is the job's secret.
+ * the port after MASTER_PORT, which torchrun itself listens at; PET_MASTER_ADDR and PET_MASTER_PORT
+ * in the same way; a Slurm step: the first host of its list, and a port made of the numbers of job
+ * and step; TF_CONFIG: the address of task 0; Azure's batch service (port 6105; 54965 on one host);
+ * SageMaker: the first of SM_HOSTS, port 7777; jsrun: the second line of LSB_DJOB_RANKFILE, port
+ * 10000 + LSB_JOBID % 1000. Address and port are each of the
+ * first source that has one. ZERO_SECRET is the job's secret.
  * ZERO_E_INVALID, naming what is malformed or missing. *Local.*
  */
 zero_result boot_find_master(struct boot_master *master, char *const *environment,

@@ -502,6 +502,15 @@ static void ranks_of_several_hosts_take_tcp(void **state)
     user.gather = "shared";
     refused(&user, ZERO_E_UNSUPPORTED, "gather=shared with transport=tcp");
 
+    // Without an address only ranks of one host can find out that they are.
+    unsetenv("LOCAL_WORLD_SIZE");
+    unsetenv("MASTER_ADDR");
+    setenv("AZUREML_NODE_COUNT", "2", 1);
+    refused(NULL, ZERO_E_INVALID,
+            "RANK=2, WORLD_SIZE=3: the ranks are on 2 hosts, but no variable says where rank 0 is");
+    unsetenv("AZUREML_NODE_COUNT");
+    setenv("MASTER_ADDR", "node1", 1);
+
     // Ranks of one host take it only if they are told to.
     setenv("LOCAL_RANK", "2", 1);
     setenv("LOCAL_WORLD_SIZE", "3", 1);
