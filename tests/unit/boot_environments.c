@@ -360,35 +360,37 @@ static void parts_of_jobs_are_refused(void **state)
 /* ------------------------------------------------------------------ alone */
 
 // What is left of a launcher, or says that there is one process, is harmless.
-static const char *const lonely[] = {
-    "HOME=/root TERM=xterm",
-    "SLURM_JOB_ID=77 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=4 SLURM_NNODES=2 "
-    "SLURM_JOB_NUM_NODES=2 SLURM_TASKS_PER_NODE=2(x2)",
-    "SLURM_ARRAY_TASK_ID=3 SLURM_ARRAY_TASK_COUNT=9 SLURM_JOB_ID=77 SLURM_PROCID=0",
-    "KUBERNETES_SERVICE_HOST=10.96.0.1 KUBERNETES_PORT=tcp://10.96.0.1:443 HOSTNAME=train-0",
-    "MASTER_ADDR=localhost MASTER_PORT=29500",
-    "NODE_RANK=0",
-    "NODE_RANK=worker NNODES=some",
-    "NNODES=1 NODE_RANK=0",
-    "AZUREML_RUN_ID=r AZUREML_NODE_COUNT=1 AZUREML_CR_NODE_RANK=0 AZ_BATCH_HOST_LIST=10.0.0.4",
-    "AWS_BATCH_JOB_NUM_NODES=1 AWS_BATCH_JOB_NODE_INDEX=0",
-    "AWS_BATCH_JOB_ID=1 AWS_BATCH_JOB_ARRAY_INDEX=3",
-    "SM_HOSTS=[\"algo-1\"] SM_CURRENT_HOST=algo-1 SM_NUM_GPUS=8",
-    "PET_NNODES=1 PET_NODE_RANK=0 PET_NPROC_PER_NODE=1 JOB_COMPLETION_INDEX=0",
-    "VC_TASK_INDEX=0 VC_TRAIN_NUM=1 VC_TRAIN_HOSTS=t-0",
-    "VC_BUILD_NUM=1234",
-    "SKYPILOT_NODE_RANK=0 SKYPILOT_NUM_NODES=1",
-    "TPU_WORKER_ID=0 TPU_WORKER_HOSTNAMES=localhost",
-    "DMLC_TASK_ID=0 DMLC_NUM_WORKER=1",
-    "PBS_JOBID=1.head PBS_NODEFILE=/var/spool/pbs/1 PBS_NODENUM=0 PBS_TASKNUM=1",
-    "LSB_JOBID=3 LSB_DJOB_NUMPROC=8 LSB_JOBINDEX=2",
-    "FLUX_URI=local:///run/flux/local FLUX_ENCLOSING_ID=f1",
-    "I_MPI_ROOT=/opt/intel MPI_HOME=/usr OMPI_MCA_btl=tcp,self PMIX_INSTALL_PREFIX=/usr",
-    "HOROVOD_TIMELINE=/tmp/t HOROVOD_FUSION_THRESHOLD=1",
-    "SLURM_JOB_ID=7 SLURM_STEP_ID=4 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 PMIX_RANK=0",
-    "RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 JOB_COMPLETION_INDEX=3",
-    "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_NODE_RANK=2 SLURM_JOB_ID=7 "
-    "SLURM_STEP_ID=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2",
+static const struct {
+    const char *variables;
+} lonely[] = {
+    {"HOME=/root TERM=xterm"},
+    {"SLURM_JOB_ID=77 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=4 SLURM_NNODES=2 "
+     "SLURM_JOB_NUM_NODES=2 SLURM_TASKS_PER_NODE=2(x2)"},
+    {"SLURM_ARRAY_TASK_ID=3 SLURM_ARRAY_TASK_COUNT=9 SLURM_JOB_ID=77 SLURM_PROCID=0"},
+    {"KUBERNETES_SERVICE_HOST=10.96.0.1 KUBERNETES_PORT=tcp://10.96.0.1:443 HOSTNAME=train-0"},
+    {"MASTER_ADDR=localhost MASTER_PORT=29500"},
+    {"NODE_RANK=0"},
+    {"NODE_RANK=worker NNODES=some"},
+    {"NNODES=1 NODE_RANK=0"},
+    {"AZUREML_RUN_ID=r AZUREML_NODE_COUNT=1 AZUREML_CR_NODE_RANK=0 AZ_BATCH_HOST_LIST=10.0.0.4"},
+    {"AWS_BATCH_JOB_NUM_NODES=1 AWS_BATCH_JOB_NODE_INDEX=0"},
+    {"AWS_BATCH_JOB_ID=1 AWS_BATCH_JOB_ARRAY_INDEX=3"},
+    {"SM_HOSTS=[\"algo-1\"] SM_CURRENT_HOST=algo-1 SM_NUM_GPUS=8"},
+    {"PET_NNODES=1 PET_NODE_RANK=0 PET_NPROC_PER_NODE=1 JOB_COMPLETION_INDEX=0"},
+    {"VC_TASK_INDEX=0 VC_TRAIN_NUM=1 VC_TRAIN_HOSTS=t-0"},
+    {"VC_BUILD_NUM=1234"},
+    {"SKYPILOT_NODE_RANK=0 SKYPILOT_NUM_NODES=1"},
+    {"TPU_WORKER_ID=0 TPU_WORKER_HOSTNAMES=localhost"},
+    {"DMLC_TASK_ID=0 DMLC_NUM_WORKER=1"},
+    {"PBS_JOBID=1.head PBS_NODEFILE=/var/spool/pbs/1 PBS_NODENUM=0 PBS_TASKNUM=1"},
+    {"LSB_JOBID=3 LSB_DJOB_NUMPROC=8 LSB_JOBINDEX=2"},
+    {"FLUX_URI=local:///run/flux/local FLUX_ENCLOSING_ID=f1"},
+    {"I_MPI_ROOT=/opt/intel MPI_HOME=/usr OMPI_MCA_btl=tcp,self PMIX_INSTALL_PREFIX=/usr"},
+    {"HOROVOD_TIMELINE=/tmp/t HOROVOD_FUSION_THRESHOLD=1"},
+    {"SLURM_JOB_ID=7 SLURM_STEP_ID=4 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 PMIX_RANK=0"},
+    {"RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 JOB_COMPLETION_INDEX=3"},
+    {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_NODE_RANK=2 SLURM_JOB_ID=7 "
+     "SLURM_STEP_ID=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2"},
 };
 
 static void the_only_process_runs(void **state)
@@ -398,10 +400,10 @@ static void the_only_process_runs(void **state)
         struct environment made;
         struct boot_place place;
         struct base_error error = {.result = ZERO_OK};
-        if (boot_discover(&place, environment_of(&made, lonely[i]), &error))
-            fail_msg("%s: %s", lonely[i], error.message);
+        if (boot_discover(&place, environment_of(&made, lonely[i].variables), &error))
+            fail_msg("%s: %s", lonely[i].variables, error.message);
         if (place.rank != 0 || place.world != 1)
-            fail_msg("%s: rank %d of %d", lonely[i], place.rank, place.world);
+            fail_msg("%s: rank %d of %d", lonely[i].variables, place.rank, place.world);
     }
 }
 
