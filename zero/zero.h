@@ -89,7 +89,8 @@ typedef void *zero_stream;  /**< a cudaStream_t; NULL on the CPU */
  *
  * ZERO_E_INVALID a field, environment variable or option is out of range or unknown, two launchers
  * disagree, or one says that this process is one of several and not which; ZERO_E_UNSUPPORTED what
- * the transport has not, as gather=shared with tcp; ZERO_E_TIMEOUT ranks are missing (the message says which); ZERO_E_NOMEM; ZERO_E_IO.
+ * the transport has not, as gather=shared with tcp;
+ * ZERO_E_TIMEOUT ranks are missing (the message says which); ZERO_E_NOMEM; ZERO_E_IO.
  */
 ZERO_API zero_result zero_open(zero_ctx **z, const zero_config *config);
 

@@ -325,12 +325,12 @@ static void explain_place(struct base_text *text, const struct boot_place *place
     base_text_add(text, "job          %s\n", place->job);
 }
 
-static void explain_address(struct base_text *text, char *const *environment, const char *beside)
+static void explain_address(struct base_text *text, char *const *environment)
 {
     struct boot_master master;
     struct base_error error = {.result = ZERO_OK};
     if (boot_find_master(&master, environment, &error))
-        base_text_add(text, "rank 0 is at unknown: %s%s\n", beside, error.message);
+        base_text_add(text, "rank 0 is at unknown: %s\n", error.message);
     else
         base_text_add(text, "rank 0 is at port %d of %s, from %s\n", master.port, master.address,
                       master.source);
@@ -340,10 +340,16 @@ static void explain_address(struct base_text *text, char *const *environment, co
 static void explain_master(struct base_text *text, const struct boot_place *place,
                            char *const *environment)
 {
-    if (place->world == 1 || (place->local_world && place->local_world == place->world))
+    struct boot_master master;
+    if (place->local_world == place->world)
         return;
-    explain_address(text, environment,
-                    boot_place_is_apart(place) ? "" : "all ranks must be on this host, for ");
+    if (place->local_world || boot_place_is_apart(place) ||
+        !boot_find_master(&master, environment, NULL) || *master.address)
+        explain_address(text, environment);
+    else
+        base_text_add(text,
+                      "rank 0 is at unknown: only ranks of this host can meet; set MASTER_ADDR "
+                      "and MASTER_PORT if there are others\n");
 }
 
 // What a launcher of this host's ranks can know of it.
@@ -359,7 +365,7 @@ static void explain_host(struct base_text *text, const struct boot_nodes *nodes,
     base_text_add(text, ", ranks of each ");
     add_number(text, nodes->processes, 1);
     base_text_add(text, ", from %s\n", nodes->source);
-    explain_address(text, environment, "");
+    explain_address(text, environment);
 }
 
 static void explain_unused(struct base_text *text, const struct survey *survey,
