@@ -523,6 +523,17 @@ static void places_are_explained(void **state)
     run_command_free(&run);
     unsetenv("OMPI_COMM_WORLD_RANK");
     unsetenv("OMPI_COMM_WORLD_SIZE");
+
+    // A part of a job that does not know which must not start ranks either.
+    setenv("PALS_RANKID", "3", 1);
+    RUN(&run, "-n", "2", "true");
+    run_command_expect_line(&run, 69, "PALS_RANKID=3", "set ZERO_RANK and ZERO_WORLD_SIZE");
+    RUN(&run, "--explain");
+    assert_int_equal(run.status, 0);
+    assert_non_null(
+        strstr(run.out, "error        PALS_RANKID=3: PALS has started this process as"));
+    run_command_free(&run);
+    unsetenv("PALS_RANKID");
 }
 
 int main(int argc, char **argv)

@@ -476,6 +476,17 @@ static void the_launcher_gives_the_place(void **state)
     refused(NULL, ZERO_E_INVALID, "disagree");
 }
 
+static void a_part_of_a_job_is_no_job(void **state)
+{
+    (void)state;
+    setenv("AWS_BATCH_JOB_NUM_NODES", "2", 1);
+    refused(NULL, ZERO_E_INVALID, "AWS_BATCH_JOB_NUM_NODES=2");
+    setenv("PMIX_RANK", "1", 1);
+    setenv("ZERO_RANK", "0", 1);
+    setenv("ZERO_WORLD_SIZE", "1", 1);
+    assert_int_equal(resolved(NULL).world, 1);
+}
+
 static void ranks_of_several_hosts_take_tcp(void **state)
 {
     (void)state;
@@ -746,6 +757,7 @@ int main(void)
         TEST(bad_variables_are_refused),
         TEST(bad_options_are_refused),
         TEST(the_launcher_gives_the_place),
+        TEST(a_part_of_a_job_is_no_job),
         TEST(ranks_of_several_hosts_take_tcp),
         TEST(contradictions_are_refused),
         TEST(what_state_on_a_gpu_rules_out),
