@@ -21,6 +21,7 @@ static const char *const other_variables[] = {
     "ZERO_RESTARTS",    "ZERO_FIRST_WORLD",
     "ZERO_MASTER_ADDR", "ZERO_MASTER_PORT",
     "ZERO_SECRET",      "ZERO_PLAN_LOCAL_WORLD",
+    "ZERO_STOP_SIGNAL",
 };
 
 // What zero_config has beside the keys: no option can set it for every context of a program.

@@ -1,5 +1,6 @@
 #include "zero/device/bounce.h"
 #include "zero/engine.h"
+#include "zero/stop.h"
 #include "zero/versioned.h"
 
 #include "base/arena.h"
@@ -41,6 +42,8 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
         return zero_fail_errno(error, ZERO_E_NOMEM, unwatched, "zero_open: pthread_atfork");
     zero_result r = base_fault_check_environment(error);
     if (!r)
+        r = eng_stop_check(error);
+    if (!r)
         r = eng_config_resolve(&z->config, config, error);
     if (r)
         return r;
@@ -61,17 +64,19 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
     if (!r)
         r = join(z, error);
     control_call_end(z->watch.area);
-    if (!r)
-        base_logf(&z->log, ZERO_LOG_INFO, "core",
-                  "rank %d of %d, stage %d, transport %s, gather %s, reduction %s", z->config.rank,
-                  z->config.world, z->config.stage,
-                  z->comm ? coll_transport_name(z->comm) : "none (plan)",
-                  z->config.stage == 0  ? "none"
-                  : !z->config.shared   ? "copy"
-                  : z->config.undecided ? "undecided"
-                                        : "shared",
-                  z->config.reduction);
-    return r;
+    if (r)
+        return r;
+    eng_stop_open(z);
+    base_logf(&z->log, ZERO_LOG_INFO, "core",
+              "rank %d of %d, stage %d, transport %s, gather %s, reduction %s", z->config.rank,
+              z->config.world, z->config.stage,
+              z->comm ? coll_transport_name(z->comm) : "none (plan)",
+              z->config.stage == 0  ? "none"
+              : !z->config.shared   ? "copy"
+              : z->config.undecided ? "undecided"
+                                    : "shared",
+              z->config.reduction);
+    return ZERO_OK;
 }
 
 zero_result zero_open(zero_ctx **out, const zero_config *config)
@@ -105,6 +110,7 @@ void zero_close(zero_ctx *z)
     eng_tier_close(z);
     coll_close(z->comm);
     eng_watch_close(z);
+    eng_stop_close(z);
     eng_memory_free(z);
     base_pool_destroy(z->pool);
     eng_plan_free(&z->plan);

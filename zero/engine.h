@@ -25,7 +25,7 @@
  *   slots.c, trace.c, section.c    where gathered units live; the order of gathers; all-gathers
  *   memory.c                 allocates the placement; where a section's bytes are
  *   call.c                   entering and leaving a call, failures
- *   stop.c                   requests to stop
+ *   stop.h                   stop.c, stop_signals.c: requests to stop, and signals that are some
  *   watch.c                  what zero-run sees of all this
  *   budget.h                 budget.c, fit.c, gpu_fit.c: what ranks need; whether hosts and GPUs
  *                            have that
@@ -156,6 +156,7 @@ struct eng_evaluation {
     bool active;
     int total, count;          /**< its micro-batches, over all ranks and of each */
     int room;                  /**< micro-batches of a rank there is memory for */
+    bool listens;              /**< the program of some rank does: requests to stop are learned */
     unsigned char *mine, *all; /**< what the ranks exchange at its end; see evaluation.c */
 };
 
@@ -190,8 +191,11 @@ struct eng_watch {
 
 /** A request to stop. Any thread and signal handlers come here. */
 struct eng_stop {
-    _Atomic uint32_t asked;  /**< by this rank's program */
-    _Atomic uint64_t agreed; /**< the step after which all ranks know; 0: there is no request */
+    _Atomic uint32_t asked;   /**< by this rank's program */
+    _Atomic uint32_t listens; /**< 1: the program has called zero_stop_requested() */
+    _Atomic uint64_t agreed;  /**< one more than the steps that were finished when all ranks learned
+                                   of it; 0: there is no request */
+    bool counted;             /**< among the contexts of its process */
 };
 
 /** What zero_save_poll() tells, from any thread. */
@@ -375,13 +379,6 @@ void eng_watch_step(zero_ctx *z, uint64_t begin_ns);
 /** An evaluation begins, and has ended: its time is no step's. */
 void eng_watch_evaluation_begin(zero_ctx *z);
 void eng_watch_evaluation_end(zero_ctx *z);
-
-/* ---- stop.c */
-
-/** Whether this rank knows of a request to stop. */
-bool eng_stop_asked(const zero_ctx *z);
-/** A step has ended in which some rank knew of one. */
-void eng_stop_agree(zero_ctx *z);
 
 /* ---- memory.c */
 
@@ -782,5 +779,8 @@ double *eng_evaluation_metrics(const zero_ctx *z);
 /** Bytes of that memory, which grows with the largest evaluation so far. */
 size_t eng_evaluation_bytes(const zero_ctx *z);
 void eng_evaluation_free(zero_ctx *z);
+/** Between two micro-batches of an evaluation, and at its end: learns of requests to stop, if some
+ * rank's program listens. Collective, ordered. */
+zero_result eng_evaluation_listen(zero_ctx *z);
 
 #endif

@@ -1,6 +1,7 @@
 // Evaluations: passes without gradients, between two steps.
 
 #include "zero/budget.h"
+#include "zero/stop.h"
 #include "zero/verdict.h"
 
 #include "base/arena.h"
@@ -36,10 +37,33 @@ static int first_other(const zero_ctx *z, const unsigned char *all, size_t strid
     return 0;
 }
 
-/** Ranks whose evaluations differ in size would meet in the wrong collectives. */
-static zero_result compare_counts(zero_ctx *z, int32_t count)
+/** What a rank tells the others at the beginning. */
+struct opening {
+    uint64_t count;   /**< micro-batches */
+    uint32_t stop;    /**< it knows of a request to stop */
+    uint32_t listens; /**< its program listens to such requests */
+};
+
+/** Takes in what all ranks have said beside the count. */
+static void hear_opening(zero_ctx *z)
 {
-    const uint64_t mine = (uint64_t)count;
+    bool stop = false;
+    z->evaluation.listens = false;
+    for (int rank = 0; rank < z->config.world; rank++) {
+        struct opening opening;
+        memcpy(&opening, z->verdict_all + (size_t)rank * sizeof opening, sizeof opening);
+        stop = stop || opening.stop;
+        z->evaluation.listens = z->evaluation.listens || opening.listens;
+    }
+    if (stop)
+        eng_stop_agree(z);
+}
+
+/** Ranks whose evaluations differ in size would meet in the wrong collectives. */
+static zero_result open_together(zero_ctx *z, int32_t count)
+{
+    const struct opening mine = {
+        .count = (uint64_t)count, .stop = eng_stop_asked(z), .listens = eng_stop_listens(z)};
     uint64_t values[2];
     const zero_result r = eng_exchange(z, &mine, sizeof mine, z->verdict_all);
     if (r)
@@ -49,7 +73,34 @@ static zero_result compare_counts(zero_ctx *z, int32_t count)
         return eng_fail_agreed(z, ZERO_E_DIVERGED,
                                "ranks 0 and %d begin evaluations of %llu and %llu micro-batches",
                                other, (unsigned long long)values[0], (unsigned long long)values[1]);
+    hear_opening(z);
     return ZERO_OK;
+}
+
+/** Whether this is true on some rank. Collective, ordered. */
+static zero_result on_any(zero_ctx *z, bool mine, bool *any)
+{
+    const uint32_t word = mine;
+    const zero_result r = eng_exchange(z, &word, sizeof word, z->verdict_all);
+    *any = false;
+    for (int rank = 0; !r && rank < z->config.world; rank++) {
+        uint32_t other;
+        memcpy(&other, z->verdict_all + (size_t)rank * sizeof other, sizeof other);
+        *any = *any || other;
+    }
+    return r;
+}
+
+zero_result eng_evaluation_listen(zero_ctx *z)
+{
+    bool stop;
+    // What all ranks know need not be asked for again.
+    if (!z->evaluation.listens || eng_stop_agreed(z))
+        return ZERO_OK;
+    const zero_result r = on_any(z, eng_stop_asked(z), &stop);
+    if (!r && stop)
+        eng_stop_agree(z);
+    return r;
 }
 
 /** Bytes of a rank's part. */
@@ -100,7 +151,7 @@ static zero_result begin(zero_ctx *z, int32_t count)
     zero_result r = eng_between_steps(z, "zero_eval_begin");
     const int world = z->config.world, each = count / world + (count % world > 0);
     if (!r)
-        r = compare_counts(z, count);
+        r = open_together(z, count);
     if (!r)
         r = make_room(z, each);
     if (r)
@@ -131,23 +182,44 @@ static zero_result average(zero_ctx *z)
     return ZERO_OK;
 }
 
+/** The program is told to stop, so that it may leave before all micro-batches: if one rank has, no
+ * rank has means. */
+static zero_result leave(zero_ctx *z, bool *left)
+{
+    const bool last = z->micro == z->evaluation.count - 1;
+    const int given = z->metric_next;
+    // What is missing of the micro-batch under way is not wanted.
+    z->metric_next = z->metrics.count;
+    const zero_result r = eng_micro_check(z, "zero_eval_end");
+    z->metric_next = given;
+    return r ? r : on_any(z, !last || given < z->metrics.count, left);
+}
+
 static zero_result end(zero_ctx *z)
 {
+    bool left = false;
     if (!z->evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "zero_eval_end without zero_eval_begin");
-    if (z->micro != z->evaluation.count - 1)
-        return eng_fail(z, ZERO_E_STATE, "zero_eval_end after %d of %d micro-batches", z->micro + 1,
-                        z->evaluation.count);
-    zero_result r = eng_micro_check(z, "zero_eval_end");
-    if (!r)
+    zero_result r = ZERO_OK;
+    if (eng_stop_agreed(z))
+        r = leave(z, &left);
+    else if (z->micro != z->evaluation.count - 1)
+        r = eng_fail(z, ZERO_E_STATE, "zero_eval_end after %d of %d micro-batches", z->micro + 1,
+                     z->evaluation.count);
+    else
+        r = eng_micro_check(z, "zero_eval_end");
+    if (!r && !left)
         r = average(z);
+    if (!r && !left)
+        r = eng_evaluation_listen(z);
     if (r)
         return r;
-    eng_metric_evaluation_line(z);
+    if (!left)
+        eng_metric_evaluation_line(z);
     eng_watch_evaluation_end(z);
     z->evaluation.active = false;
     z->micro = -1;
-    return ZERO_OK;
+    return left ? ZERO_AGAIN : ZERO_OK;
 }
 
 zero_result zero_eval_begin(zero_ctx *z, int32_t count)

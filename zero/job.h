@@ -2,12 +2,16 @@
  * zero/job.h: a job that is asked to stop before its end, or starts again after a failure. Part of
  * <zero/zero.h>, which includes it.
  *
- * Batch systems and clouds take machines back: they send SIGTERM and wait a while. zero-run tells
- * the ranks of it through the library, and all of them learn it after the same step:
+ * Batch systems and clouds take machines back: they send SIGTERM and wait a while. Some send it to
+ * the launcher, some to one rank, some to every process of the job. The library takes it, and all
+ * ranks learn of it after the same step:
  *
+ *     zero_stop_on_signals(NULL);                     first of all
+ *     zero_open, zero_commit, zero_resume ...
  *     for (; step < steps && !zero_stop_requested(z); step++)
  *         run_step(z);
- *     save what is to go on later, and exit with 0
+ *     zero_save, if it has stopped before the end; zero_save_wait, zero_close
+ *     return step < steps ? ZERO_EXIT_STOPPED : 0;
  */
 #ifndef ZERO_JOB_H
 #define ZERO_JOB_H
@@ -18,16 +22,45 @@
 extern "C" {
 #endif
 
+/** What a program exits with that has stopped because it was asked to, and has more to do: start it
+ * again. zero-run exits with it too. */
+#define ZERO_EXIT_STOPPED 75
+
 /**
- * Whether the job is to stop: 1 from the end of the step on in which some rank knew of a request,
- * after the same zero_step() or zero_skip_step() on every rank and never before; then for ever. 0
- * before, and for NULL. *Local*, any thread.
+ * Says that this program listens. From now on the first of these signals asks the job to stop, on
+ * whichever rank it comes, with zero-run and without: SIGTERM, SIGINT, those that the environment
+ * variable ZERO_STOP_SIGNAL lists, and those that `signals` lists, such as "USR1,HUP" (of ALRM,
+ * HUP, INT, PWR, QUIT, TERM, USR1, USR2, XCPU; NULL: none more). *Local*, any thread; each rank
+ * says it for itself. Best before zero_open(): then a signal counts that comes while ranks meet,
+ * commit or resume, and they stop after their first step. Without this call a rank listens from its
+ * first zero_stop_requested() on.
  *
- * Requests come from zero-run, when it gets SIGTERM or its first SIGINT, or --timeout has passed,
- * and from zero_request_stop(). zero-run asks only programs that have called this at least once:
- * until a rank has, the signal goes to the ranks at once. It goes to them, too, if they have not
- * ended after --grace. Where ranks have been told and all exit with 0, zero-run says after which
- * step they stopped and exits with 75.
+ * The library takes a signal only where it has its ordinary effect (SIG_DFL). One that is ignored
+ * stays ignored, as with nohup(1); one for which the program has a handler stays the program's, and
+ * that handler may call zero_request_stop(). A second signal has its ordinary effect, which is to
+ * end the process: another one of them, or the same one more than half a second after the first (at
+ * once, if it comes from a terminal's keyboard). So has SIGTERM from zero-run after --grace, and
+ * any signal to a child that the process has forked. zero_close() of the process's last context
+ * gives the signals back, where the program has not taken them since. It does not if the job was
+ * asked to stop: a signal that comes while the program ends may be that request's own.
+ *
+ * ZERO_E_INVALID: `signals` or the variable has something else; ZERO_E_STATE: the program has a
+ * handler for one of `signals`. Nothing has changed; zero_last_error(NULL) has the message.
+ */
+ZERO_API zero_result zero_stop_on_signals(const char *signals);
+
+/**
+ * Whether the job is to stop: 1 when all ranks have learned that some rank knows of a request, then
+ * for ever; 0 before, and for NULL. They learn it at the same place, and never in between: at the
+ * end of zero_step() or zero_skip_step(), and, of evaluations of a program that listens, in
+ * zero_eval_begin(), zero_eval_end(), and every zero_micro_begin() between them but the first.
+ * *Local*, any thread.
+ *
+ * Requests are signals, see zero_stop_on_signals(); they come from zero-run, when it gets such a
+ * signal or --timeout has passed, and from zero_request_stop(). zero-run asks only programs that
+ * listen: until a rank does, the signal goes to the ranks at once. SIGTERM goes to them, too, if
+ * they have not ended after --grace. Where ranks have been told and all exit with ZERO_EXIT_STOPPED
+ * or 0, zero-run says after which step they stopped and exits with 75.
  *
  * Each context agrees by its own steps: a program that has several asks one of them.
  */
@@ -36,8 +69,9 @@ ZERO_API int32_t zero_stop_requested(zero_ctx *z);
 /**
  * Asks all ranks to stop, as zero-run does: for programs that learn by themselves that their time
  * is up. On any rank, or on several; known to all after the step under way, or the next one if this
- * rank's has come to its end already. Cannot be taken back. Does nothing for NULL. *Local*, any
- * thread, and in a signal handler too (async-signal-safe), as long as the context is open.
+ * rank's has come to its end already; in an evaluation sooner, see zero_stop_requested(). Cannot be
+ * taken back. Does nothing for NULL. *Local*, any thread, and in a signal handler too
+ * (async-signal-safe), as long as the context is open.
  */
 ZERO_API void zero_request_stop(zero_ctx *z);
 

@@ -99,6 +99,8 @@ static zero_result micro_begin(zero_ctx *z, int32_t i)
         return eng_fail(z, ZERO_E_STATE, "micro-batch %d begun, but %d of %d were begun so far", i,
                         z->micro + 1, eng_micro_count(z));
     zero_result r = eng_micro_check(z, "zero_micro_begin");
+    if (!r && z->evaluation.active && i > 0)
+        r = eng_evaluation_listen(z);
     if (r)
         return r;
     z->micro = i;

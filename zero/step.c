@@ -1,3 +1,4 @@
+#include "zero/stop.h"
 #include "zero/verdict.h"
 #include "zero/versioned.h"
 

@@ -1,4 +1,5 @@
 #include "zero/verdict.h"
+#include "zero/stop.h"
 
 #include "base/arena.h"
 

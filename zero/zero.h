@@ -336,11 +336,11 @@ ZERO_API int32_t zero_micro_count(const zero_ctx *z);
 
 /**
  * Begins local micro-batch i (0 .. zero_micro_count-1, ascending) and says which one it is.
- * *Collective, ordered*; waits for nobody, but with offload_params=nvme for ranks that still read a
- * buffer it takes. micro may be NULL, else micro->struct_size is set by
- * the caller. ZERO_E_STATE: out of order, a unit or gradient is still open, or a unit's gradient
- * was not handed over (but in an evaluation), or a metric not given, in the micro-batch before (the
- * message names it).
+ * *Collective, ordered*; waits for no rank, but in an evaluation of a program that listens (see
+ * zero_eval_begin()), and with offload_params=nvme for ranks that still read a buffer it takes.
+ * micro may be NULL, else micro->struct_size is set by the caller. ZERO_E_STATE: out of order, a
+ * unit or gradient is still open, or a unit's gradient was not handed over (but in an evaluation),
+ * or a metric not given, in the micro-batch before (the message names it).
  */
 ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro);
 
@@ -624,6 +624,10 @@ ZERO_API zero_result zero_grad_norm(zero_ctx *z, double scale, double *norm);
  *     }
  *     zero_eval_end(z);                           zero_metric_mean: over all `count`
  *
+ * A program that listens, see zero_stop_requested(), may learn in the middle that the job is to
+ * stop, on all ranks before the same micro-batch; for that zero_micro_begin() waits for the ranks,
+ * from the second one on. It may leave the loop then, on all ranks at the same place, or go on.
+ *
  * Micro-batch l is computed by rank l mod world, so its metrics and their means do not depend on
  * the number of ranks; micro.counts is 0 in the duplicates of a last round that is not full.
  * Evaluations have an order of gathers of their own that is replayed ahead (where there is a
@@ -642,6 +646,9 @@ ZERO_API zero_result zero_eval_begin(zero_ctx *z, int32_t count);
  * every rank. *Collective, ordered*; waits for the ranks. zero-run's metrics file gets a line with
  * "eval", the number of micro-batches, beside the step and the means; its time counts for no step.
  *
+ * ZERO_AGAIN: the job is to stop, and some rank has left the evaluation before its end: it is over,
+ * without means or a line; zero_metric_mean() has those of before. Only where zero_stop_requested()
+ * says so.
  * ZERO_E_STATE: there is none, a unit is gathered, or a micro-batch or metric is missing; nothing
  * changed. ZERO_E_DIVERGED: ranks gave different metrics; fatal.
  */

@@ -9,6 +9,7 @@
  *   segment.c    creating it, and checking and mapping it in a rank
  *   record.c     the flight recorder's and the status's writers and readers
  *   stop.c       a request to stop, and who has heard it
+ *   signal_list.c  lists of signals that are such a request
  *
  * What is shared is read and written through these two only. Readers must expect anything in it: a
  * rank may have written over its area by mistake, or have died at any instruction.
@@ -20,6 +21,7 @@
 
 #include "base/error.h"
 
+#include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -27,13 +29,17 @@
 #include <stdint.h>
 
 #define CONTROL_MAGIC UINT64_C(0x6c72746e6f72657a) /**< "zerontrl" */
-#define CONTROL_VERSION 3U
+#define CONTROL_VERSION 4U
+
+/** Signals besides SIGTERM and SIGINT that ask a job to stop: of zero-run, and of its ranks. */
+#define CONTROL_STOP_VARIABLE "ZERO_STOP_SIGNAL"
 
 enum {
     CONTROL_LINE = 128,
     CONTROL_RECORDS = 4096, /**< of a rank, a power of two: the newest ones are kept */
     CONTROL_METRICS = 16,
     CONTROL_NAME_BYTES = 32,
+    CONTROL_LIST_BYTES = 64, /**< of any list of signals */
 };
 
 /** What a record is about: an operation of a communicator, or a stretch of time of the engine. */
@@ -128,8 +134,9 @@ struct control_rank {
     _Atomic uint32_t lost;                  /**< one more than that rank's number, a moment later */
     _Atomic uint64_t reporter;              /**< who writes the status; 0: nobody yet */
     _Atomic uint32_t listens;               /**< its program asks whether it is to stop */
-    _Atomic uint64_t heard;                 /**< the step after which it was told so; 0: never */
-    _Atomic uint32_t calling;               /**< 1: `call` is under way; 0: it has returned */
+    _Atomic uint64_t heard;   /**< one more than the steps it had finished when it was told to stop;
+                                   0: never */
+    _Atomic uint32_t calling; /**< 1: `call` is under way; 0: it has returned */
     struct control_call call;
     struct control_status status;
     struct control_record ring[CONTROL_RECORDS];
@@ -144,6 +151,7 @@ struct control_segment {
     _Atomic uint32_t trace; /**< 1: somebody reads every record: ends and engine stretches are worth
                                  their time. Does not change */
     _Atomic uint32_t stop;  /**< 1: the ranks are to agree on a step to stop after */
+    _Atomic uint32_t insists; /**< 1: zero-run sends signals that are to end the ranks */
     struct control_rank ranks[];
 };
 
@@ -166,6 +174,10 @@ zero_result control_create(struct control_segment **segment, int *fd, int world,
  * ZERO_E_VERSION: another version of zero-run. ZERO_E_NOMEM. *Local*, a rank. */
 zero_result control_attach(struct control_segment **segment, int rank, int world,
                            struct base_error *error);
+
+/** The same for a process that has no context yet: only maps it. *Local*, a rank. */
+zero_result control_map(struct control_segment **segment, int rank, int world,
+                        struct base_error *error);
 
 /** Unmaps it; accepts NULL. *Local.* */
 void control_detach(struct control_segment *segment);
@@ -233,15 +245,36 @@ void control_stop(struct control_segment *segment);
 /** Whether they are asked to; `segment` may be NULL. *Local*, any thread, any process. */
 bool control_stopping(const struct control_segment *segment);
 
+/** From now on signals that zero-run sends to the ranks are to end them: they are no requests.
+ * *Local*, zero-run. */
+void control_insist(struct control_segment *segment);
+/** Whether that is so; `segment` may be NULL. *Local*, any thread, any process, and in a signal
+ * handler too. */
+bool control_insists(const struct control_segment *segment);
+
 /** The program of this rank asks whether it is to stop, from now on. *Local*, any thread. */
 void control_listen(struct control_rank *area);
+/** Whether it does. *Local*, any process. */
+bool control_rank_listens(const struct control_rank *area);
 /** Whether that of any rank does. *Local*, any process. */
 bool control_listens(const struct control_segment *segment);
 
-/** Notes that this rank's program has been told to stop after step `step`, from 1. *Local*, any
- * thread. */
+/** Notes that this rank's program has been told to stop after `step` steps. *Local*, any thread. */
 void control_hear(struct control_rank *area, uint64_t step);
-/** The step, of the first rank that has been told; 0: none has. *Local*, any process. */
+/** Whether a rank's program has been told. *Local*, any process. */
+bool control_rank_heard(const struct control_rank *area);
+/** One more than the step, of the first rank that has been told; 0: none has. *Local*, any process.
+ */
 uint64_t control_heard(const struct control_segment *segment);
+
+/* ------------------------------------------------------------------ signal_list.c */
+
+/** Adds the signals of a list, such as "USR1,HUP", to a set. ZERO_E_INVALID: something else is in
+ * the list, or nothing; *set is as before, and the message says that `what` does not take it.
+ * *Local.* */
+zero_result control_read_signals(sigset_t *set, const char *list, const char *what,
+                                 struct base_error *error);
+/** Writes a set as such a list; "" if it is empty. *Local.* */
+void control_show_signals(const sigset_t *set, char list[CONTROL_LIST_BYTES]);
 
 #endif

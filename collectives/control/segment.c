@@ -124,12 +124,11 @@ static zero_result map_rank(struct control_segment **segment, int fd, size_t byt
         return ZERO_E_NOMEM;
     }
     touch(area);
-    atomic_store_explicit(&area->pid, (uint32_t)getpid(), memory_order_relaxed);
     return ZERO_OK;
 }
 
-zero_result control_attach(struct control_segment **segment, int rank, int world,
-                           struct base_error *error)
+zero_result control_map(struct control_segment **segment, int rank, int world,
+                        struct base_error *error)
 {
     *segment = NULL;
     const char *text = getenv(VARIABLE);
@@ -149,6 +148,16 @@ zero_result control_attach(struct control_segment **segment, int rank, int world
     result = map_rank(segment, fd, head.bytes, rank, error);
     if (result == ZERO_OK)
         fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return result;
+}
+
+zero_result control_attach(struct control_segment **segment, int rank, int world,
+                           struct base_error *error)
+{
+    const zero_result result = control_map(segment, rank, world, error);
+    if (*segment)
+        atomic_store_explicit(&(*segment)->ranks[rank].pid, (uint32_t)getpid(),
+                              memory_order_relaxed);
     return result;
 }
 

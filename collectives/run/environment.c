@@ -29,6 +29,7 @@ static const char *const own_variables[] = {
     "ZERO_CONTROL_FD",
     "ZERO_RESTARTS",
     "ZERO_FIRST_WORLD",
+    "ZERO_STOP_SIGNAL",
 };
 enum { OWN_VARIABLES = sizeof own_variables / sizeof *own_variables, HABITS = 3 };
 
@@ -112,6 +113,12 @@ static size_t add_options(char **list, size_t *count, const struct run_job *job)
 static size_t add_special(char **list, size_t *count, const struct run_job *job, int rank)
 {
     size_t wanted = 0;
+    char signals[CONTROL_LIST_BYTES];
+    control_show_signals(&job->options->stop_signals, signals);
+    if (*signals) {
+        add(list, count, CONTROL_STOP_VARIABLE, signals);
+        wanted++;
+    }
     if (job->metrics.output >= 0 && rank == 0) {
         add_number(list, count, "ZERO_METRICS_FD", job->metrics.output);
         wanted++;

@@ -41,7 +41,7 @@ struct run_rank *run_first_to_end(struct run_job *job)
     // It may also have become another program, and will not end soon.
     bool exiting = false;
     for (int look = 0; look < LOOKS && !rank->ended && !exiting; look++) {
-        exiting = is_exiting(rank->pid);
+        exiting = is_exiting(rank->heir ? rank->heir : rank->pid);
         if (poll(&end, 1, exiting ? FREEING_MS : LOOK_MS) == 1)
             return rank;
     }

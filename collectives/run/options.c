@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "collectives/boot/boot.h"
+#include "collectives/control/control.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -20,6 +21,7 @@ enum long_option {
     OPTION_ONLY,
     OPTION_TIMEOUT,
     OPTION_GRACE,
+    OPTION_STOP_SIGNAL,
     OPTION_MAX_RESTARTS,
     OPTION_BACKOFF,
     OPTION_STATUS,
@@ -41,6 +43,7 @@ static const struct option long_options[] = {
     {"only", required_argument, NULL, OPTION_ONLY},
     {"timeout", required_argument, NULL, OPTION_TIMEOUT},
     {"grace", required_argument, NULL, OPTION_GRACE},
+    {"stop-signal", required_argument, NULL, OPTION_STOP_SIGNAL},
     {"max-restarts", required_argument, NULL, OPTION_MAX_RESTARTS},
     {"backoff", required_argument, NULL, OPTION_BACKOFF},
     {"status", required_argument, NULL, OPTION_STATUS},
@@ -208,6 +211,8 @@ static zero_result parse_option(struct run_options *options, int option, const c
         return parse_time("--timeout", argument, 1, &options->timeout_s, error);
     case OPTION_GRACE:
         return parse_time("--grace", argument, 0, &options->grace_s, error);
+    case OPTION_STOP_SIGNAL:
+        return control_read_signals(&options->stop_signals, argument, "--stop-signal", error);
     case OPTION_MAX_RESTARTS:
         return parse_number("--max-restarts", argument, 0, MOST_RESTARTS, &options->restarts,
                             error);
@@ -308,9 +313,14 @@ zero_result run_options_parse(struct run_options *options, int argc, char **argv
 {
     *options = (struct run_options){
         .ranks = 1, .least = 1, .restarts = -1, .backoff_s = -1, .grace_s = 30, .status_s = 30};
+    const char *signals = getenv(CONTROL_STOP_VARIABLE);
     zero_result result = ZERO_OK;
     int option;
     opterr = 0;
+    sigemptyset(&options->stop_signals);
+    if (signals && *signals)
+        result =
+            control_read_signals(&options->stop_signals, signals, CONTROL_STOP_VARIABLE, error);
     // '+': options end at the program; ':': a missing argument is told from an unknown option.
     while (!result && (option = getopt_long(argc, argv, "+:n:o:h", long_options, NULL)) != -1) {
         const char *given = argv[optind - 1];

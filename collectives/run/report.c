@@ -78,18 +78,29 @@ static void say_who_left(struct run_job *job)
         run_say(job, "rank %d had ended before with exit code 0, in the middle of the job", lost);
 }
 
+// The signal of zero-run's by which a rank has ended, or because of which it may have; 0: none.
+static int own_signal(const struct run_job *job, const siginfo_t *end)
+{
+    if (end->si_code != CLD_EXITED && sigismember(&job->sent, end->si_status) == 1)
+        return end->si_status;
+    return job->ended_by;
+}
+
 void run_report_first(struct run_job *job, const struct run_rank *rank)
 {
-    char how[128];
+    char how[128], others[64] = "";
     run_join_show(&job->join, UINT64_MAX);
     run_describe_end(&rank->end, how, sizeof how);
-    const bool killed = rank->end.si_code != CLD_EXITED && rank->end.si_status == SIGKILL;
-    // The second signal makes zero-run kill, a deadline too.
-    const bool own = job->stop_signals > 1 || job->kill_ns == UINT64_MAX - 1;
-    const char *hint = killed && !own ? describe_kill(job) : "";
-    char others[64] = "";
     if (job->running > 0)
         snprintf(others, sizeof others, "; stopping the other%s", job->running > 1 ? "s" : "");
+    const int own = own_signal(job, &rank->end);
+    if (own) {
+        run_say(job, "rank %d (process %d) ended: %s, after zero-run had sent SIG%s%s",
+                rank->number, (int)rank->pid, how, sigabbrev_np(own), others);
+        return;
+    }
+    const bool killed = rank->end.si_code != CLD_EXITED && rank->end.si_status == SIGKILL;
+    const char *hint = killed ? describe_kill(job) : "";
     run_say(job, "rank %d (process %d) failed%s: %s%s%s", rank->number, (int)rank->pid,
             job->count > 1 ? " first" : "", how, hint, others);
     say_who_left(job);
@@ -102,21 +113,41 @@ int run_end_status(const siginfo_t *end)
     return end->si_code == CLD_EXITED ? end->si_status : 128 + end->si_status;
 }
 
-// The step after which the ranks stopped because they were told to; 0: they were not, or one has
-// failed or been killed.
+// Whether a shell has been ended by a request to stop after its program had stopped and ended.
+static bool was_shell(const struct run_job *job, const struct run_rank *rank)
+{
+    const struct control_rank *area = &job->watch.segment->ranks[rank->number];
+    return rank->end.si_code != CLD_EXITED && run_signals_asked(job, rank->end.si_status) &&
+           !rank->heir && control_pid(area) != (uint32_t)rank->pid;
+}
+
+bool run_ended_well(const struct run_job *job, const struct run_rank *rank)
+{
+    const int status = run_end_status(&rank->end);
+    const struct control_segment *segment = job->watch.segment;
+    if (status == 0)
+        return true;
+    return segment && control_rank_heard(&segment->ranks[rank->number]) &&
+           ((rank->end.si_code == CLD_EXITED && status == RUN_STOPPED) || was_shell(job, rank));
+}
+
+// One more than the step after which the ranks stopped because they were told to; 0: they were not,
+// or one has failed or been killed.
 static uint64_t stopped_after(const struct run_job *job)
 {
     for (int i = 0; i < job->count; i++)
-        if (!job->ranks[i].ended || run_end_status(&job->ranks[i].end) != 0)
+        if (!job->ranks[i].ended || !job->ranks[i].well)
             return 0;
     return job->watch.segment ? control_heard(job->watch.segment) : 0;
 }
 
 void run_report_stop(struct run_job *job)
 {
-    const uint64_t step = stopped_after(job);
-    if (step)
-        run_say(job, "stopped on request after step %llu", (unsigned long long)step);
+    const uint64_t after = stopped_after(job);
+    if (after == 1)
+        run_say(job, "stopped on request before the first step");
+    else if (after)
+        run_say(job, "stopped on request after step %llu", (unsigned long long)after - 1);
 }
 
 int run_job_status(const struct run_job *job)

@@ -170,6 +170,7 @@ static void clear(struct run_rank *rank)
     rank->end = (siginfo_t){.si_code = 0};
     rank->ended = false;
     rank->stopped = 0;
+    rank->heir = 0;
 }
 
 zero_result run_restart_prepare(struct run_job *job, struct base_error *error)
@@ -182,6 +183,8 @@ zero_result run_restart_prepare(struct run_job *job, struct base_error *error)
         clear(&job->ranks[i]);
     job->count = count;
     job->stopping = false;
+    job->ended_by = 0;
+    sigemptyset(&job->sent);
     job->failed_rank = -1;
     job->kill_ns = job->ask_ns = UINT64_MAX;
     // Whoever should be left of the start before knows another token, and meets nobody.

@@ -76,11 +76,12 @@ enum run_bind { RUN_BIND_NONE, RUN_BIND_CORE, RUN_BIND_NUMA, RUN_BIND_AUTO };
 
 struct run_options {
     int ranks;
-    int least;     /**< ranks to go on with: fewer than `ranks` with -n MIN:MAX */
-    int restarts;  /**< at most; -1: not given */
-    int backoff_s; /**< before a second restart without progress; -1: not given */
-    int timeout_s; /**< 0: none */
-    int grace_s;   /**< from a request to stop to SIGTERM, and from there to SIGKILL */
+    int least;             /**< ranks to go on with: fewer than `ranks` with -n MIN:MAX */
+    int restarts;          /**< at most; -1: not given */
+    int backoff_s;         /**< before a second restart without progress; -1: not given */
+    int timeout_s;         /**< 0: none */
+    int grace_s;           /**< from a request to stop to SIGTERM, and from there to SIGKILL */
+    sigset_t stop_signals; /**< besides SIGTERM and SIGINT: they ask the job to stop */
     enum run_bind bind;
     bool plan, plan_json;
     int plan_world; /**< ranks to plan for, */
@@ -235,7 +236,9 @@ struct run_rank {
     int number;
     pid_t pid; /**< also of its process group; 0: not started */
     int pidfd;
+    pid_t heir; /**< the program, whose shell `pid` was: see run_orphans_succeed(); 0: none */
     bool ended;
+    bool well;                    /**< it ended as run_ended_well() says */
     siginfo_t end;                /**< how, if ended */
     struct run_stream streams[2]; /**< of standard output and standard error */
     struct run_tail tail;
@@ -293,6 +296,8 @@ struct run_job {
     uint64_t ask_ns;     /**< when ranks that were asked to stop get SIGTERM; UINT64_MAX: never */
     uint64_t kill_ns;    /**< when ranks that don't stop are killed; UINT64_MAX: never */
     bool stopping;       /**< the ranks have been told to end */
+    sigset_t sent;       /**< signals that the ranks of this start have got from zero-run, */
+    int ended_by;        /**< and the last of them that was to end them; 0: none */
     bool timed_out;
     bool told_sink[2];  /**< that standard output, standard error cannot be written */
     bool unread;        /**< nobody reads one of them */
@@ -363,6 +368,10 @@ void run_bind_close(struct run_binding *binding);
 void run_orphans_adopt(void);
 /** Takes note of those that have ended. */
 void run_orphans_reap(const struct run_job *job);
+/** Whether the rank goes on although its process has ended: that was a shell around the program,
+ * and a signal has ended it that the program, which listens, takes as a request to stop. The
+ * program's process is the rank from then on. */
+bool run_orphans_succeed(struct run_job *job, struct run_rank *rank);
 /** Kills those that are there, and what they leave behind, until none is. The ranks have ended. */
 void run_orphans_end(const struct run_job *job);
 
@@ -370,6 +379,11 @@ void run_orphans_end(const struct run_job *job);
 
 /** Blocks the signals zero-run passes on or is told by, and makes job->signals. ZERO_E_IO. */
 zero_result run_signals_begin(struct run_job *job, struct base_error *error);
+/** Whether a signal asks the job to stop. */
+bool run_signals_ask(const struct run_job *job, int number);
+/** Whether a signal that a rank has got may have been such a request: it is none that zero-run has
+ * sent to the ranks. */
+bool run_signals_asked(const struct run_job *job, int number);
 /** Does what the signals that have come ask for. */
 void run_signals_take(struct run_job *job);
 /** Sends a signal to a rank and what it has started. */
@@ -416,7 +430,10 @@ struct run_rank *run_first_to_end(struct run_job *job);
 
 /* ---- report.c */
 
-/** Says which rank failed first, how, why perhaps, and what it wrote last. */
+/** Whether a rank has ended well: with 0, or as a program does that was told to stop. */
+bool run_ended_well(const struct run_job *job, const struct run_rank *rank);
+/** Says which rank failed first, how, why perhaps, and what it wrote last; of one that zero-run
+ * itself has ended only that. */
 void run_report_first(struct run_job *job, const struct run_rank *rank);
 /** Says after which step the ranks stopped, if they have been told to. */
 void run_report_stop(struct run_job *job);

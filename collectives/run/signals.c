@@ -16,18 +16,31 @@
 // What zero-run passes on; SIGTSTP as SIGSTOP, which nobody can ignore.
 static const int passed[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
+bool run_signals_ask(const struct run_job *job, int number)
+{
+    return number == SIGTERM || number == SIGINT ||
+           sigismember(&job->options->stop_signals, number) == 1;
+}
+
+bool run_signals_asked(const struct run_job *job, int number)
+{
+    return run_signals_ask(job, number) && sigismember(&job->sent, number) != 1;
+}
+
 // Those that zero-run was started with as ignored, as nohup does, are ignored by it and its ranks.
 static void choose(struct run_job *job, sigset_t *chosen)
 {
     struct sigaction before;
     sigemptyset(chosen);
-    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
-        if (sigaction(passed[i], NULL, &before))
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+        sigaddset(chosen, passed[i]);
+    sigorset(chosen, chosen, &job->options->stop_signals);
+    for (int number = 1; number < NSIG; number++) {
+        if (sigismember(chosen, number) != 1 || sigaction(number, NULL, &before) ||
+            before.sa_handler != SIG_IGN)
             continue;
-        if (before.sa_handler != SIG_IGN)
-            sigaddset(chosen, passed[i]);
-        else if (passed[i] == SIGHUP)
-            job->ignored_hangup = true;
+        sigdelset(chosen, number);
+        job->ignored_hangup = job->ignored_hangup || number == SIGHUP;
     }
     sigaddset(chosen, SIGCHLD);
 }
@@ -62,6 +75,7 @@ void run_signals_send_one(const struct run_rank *rank, int number)
 
 void run_signals_send(struct run_job *job, int number)
 {
+    sigaddset(&job->sent, number);
     for (int i = 0; i < job->count; i++)
         if (!job->ranks[i].ended)
             run_signals_send_one(&job->ranks[i], number);
@@ -118,7 +132,7 @@ static void pass_stop(struct run_job *job, int number)
         run_say(job, "SIG%s: the job is not started again", sigabbrev_np(number));
         return;
     }
-    if ((number == SIGTERM || number == SIGINT) && run_ask(job)) {
+    if (run_signals_ask(job, number) && run_ask(job)) {
         run_say(job,
                 "SIG%s: asking the ranks to stop after this step; in %d s they get SIGTERM (once "
                 "more kills them)",
@@ -160,13 +174,13 @@ static void take(struct run_job *job, const struct signalfd_siginfo *got)
     case SIGTSTP:
         suspend(job);
         break;
-    case SIGUSR1:
-    case SIGUSR2:
     case SIGCONT:
         run_signals_send(job, number);
         break;
     default:
-        if (!is_echo(job, got))
+        if ((number == SIGUSR1 || number == SIGUSR2) && !run_signals_ask(job, number))
+            run_signals_send(job, number);
+        else if (!is_echo(job, got))
             pass_stop(job, number);
     }
 }

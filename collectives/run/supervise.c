@@ -43,6 +43,7 @@ zero_result run_supervise_begin(struct run_job *job, struct base_error *error)
 // The ranks are not reaped before the job's end, so their numbers are nobody else's.
 void run_kill(struct run_job *job)
 {
+    job->ended_by = SIGKILL;
     for (int i = 0; i < job->count; i++)
         run_signals_send_one(&job->ranks[i], SIGKILL);
 }
@@ -58,8 +59,12 @@ bool run_ask(struct run_job *job)
     if (!segment || job->stopping)
         return false;
     control_stop(segment);
-    if (!control_listens(segment) || job->options->grace_s == 0)
+    if (!control_listens(segment))
         return false;
+    if (job->options->grace_s == 0) {
+        control_insist(segment);
+        return false;
+    }
     if (job->ask_ns == UINT64_MAX)
         job->ask_ns = run_after_grace(job);
     return true;
@@ -69,6 +74,9 @@ static void terminate(struct run_job *job)
 {
     job->ask_ns = UINT64_MAX;
     job->kill_ns = run_after_grace(job);
+    if (job->watch.segment)
+        control_insist(job->watch.segment);
+    job->ended_by = SIGTERM;
     run_signals_send(job, SIGTERM);
     run_signals_send(job, SIGCONT); // a suspended process would not see it
 }
@@ -102,13 +110,14 @@ static void rank_ended(struct run_job *job, struct run_rank *rank)
     // Not reaped: see run_kill().
     if (rank->ended ||
         waitid(P_PIDFD, (id_t)rank->pidfd, &rank->end, WEXITED | WNOWAIT | WNOHANG) ||
-        rank->end.si_pid == 0)
+        rank->end.si_pid == 0 || (!job->stopping && run_orphans_succeed(job, rank)))
         return;
     epoll_ctl(job->exits, EPOLL_CTL_DEL, rank->pidfd, NULL);
     rank->ended = true;
     job->running--;
     drain_streams(rank);
-    if (run_end_status(&rank->end) == 0 || job->stopping)
+    rank->well = run_ended_well(job, rank);
+    if (rank->well || job->stopping)
         return;
     struct run_rank *first = run_first_to_end(job);
     if (first)
@@ -150,6 +159,7 @@ static void time_out(struct run_job *job)
 static void insist(struct run_job *job)
 {
     run_say(job, "the ranks have not stopped in %d s (--grace): SIGTERM", job->options->grace_s);
+    run_watch_blame(job, -1);
     // After a time-out none of their ends is a failure; after a signal that decides the status.
     if (job->timed_out)
         run_stop(job);
@@ -166,8 +176,16 @@ static void check_deadlines(struct run_job *job)
         insist(job);
     if (now >= job->kill_ns) {
         job->kill_ns = UINT64_MAX - 1; // once
+        job->ended_by = SIGKILL;
         run_signals_send(job, SIGKILL);
     }
+}
+
+// Ranks that have a while to stop need no reader for that. A closed terminal may be a request.
+static bool is_asked(struct run_job *job, const struct run_sink *sink)
+{
+    const bool hangup = sink->failed == EIO && run_signals_ask(job, SIGHUP);
+    return job->ask_ns != UINT64_MAX || (hangup && run_ask(job));
 }
 
 // A reader has gone, or a terminal has been closed; nohup's wish is respected.
@@ -205,13 +223,17 @@ static void check_sinks(struct run_job *job)
             continue;
         job->told_sink[i] = true;
         const bool useless = nobody_reads(job, sinks[i]);
+        const bool asked = useless && is_asked(job, sinks[i]);
         run_say(job, "cannot write to standard %s: %s%s", names[i],
                 run_describe_errno(sinks[i]->failed, text),
-                useless ? "; stopping the job" : "; its output is lost");
+                asked     ? "; the ranks are asked to stop"
+                : useless ? "; stopping the job"
+                          : "; its output is lost");
         if (!useless)
             continue;
         job->unread = true;
-        run_stop(job);
+        if (!asked)
+            run_stop(job);
     }
 }
 

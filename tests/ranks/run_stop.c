@@ -140,6 +140,19 @@ static void ranks_that_do_not_stop_are_signalled(void **state)
     assert_true(base_clock_s() - asked > 0.9);
     assert_int_equal(run.status, 143);
     assert_non_null(strstr(run.err, "the ranks have not stopped in 1 s (--grace): SIGTERM"));
+    assert_non_null(strstr(run.err, "ended: signal SIGTERM, after zero-run had sent SIGTERM"));
+    assert_null(strstr(run.err, "failed"));
+    run_command_free(&run);
+
+    // A shell that waits for the program changes nothing about that.
+    snprintf(script, sizeof script, "%s deaf 100000 1; exit $?", rank_path);
+    START_SCRIPT(&run, script, "-n", "2", "--grace", "1");
+    run_await_output(&run, listening);
+    kill(run.pid, SIGTERM);
+    run_command_finish(&run);
+    assert_int_equal(run.status, 143);
+    assert_true(stopped_after(&run) == 0);
+    assert_null(strstr(run.err, "failed"));
     run_command_free(&run);
 
     // Killed, if they don't heed that either.
@@ -152,6 +165,7 @@ static void ranks_that_do_not_stop_are_signalled(void **state)
     assert_true(base_clock_s() - asked > 1.9);
     assert_int_equal(run.status, 137);
     assert_null(strstr(run.err, "out of memory"));
+    assert_null(strstr(run.err, "failed"));
     run_command_free(&run);
 }
 

@@ -89,7 +89,9 @@ static bool train(struct team_rank *rank, void *user)
     rank->config.stage = job->stage;
     rank->config.gather = job->gather;
     TEAM_CHECK(bind_rank(rank->rank) && syscalls_prepare(&why));
-    if (!toy_open(rank, &job->toy) || !toy_train(rank, &job->toy, WARM_UP))
+    // The first zero_stop_requested() takes signals.
+    if (!toy_open(rank, &job->toy) || !toy_train(rank, &job->toy, WARM_UP) ||
+        zero_stop_requested(rank->z))
         return false;
     for (int s = 0; s < STEPS; s++) {
         begin_together(job, rank->rank, s);

@@ -7,6 +7,7 @@
 #include "offload/probe.h"
 #include "zero/device/device.h"
 #include "zero/probe.h"
+#include "zero/stop.h"
 #include "zero/tier/codec.h"
 
 #include <inttypes.h>
@@ -448,8 +449,7 @@ void eng_tier_close(zero_ctx *z)
         return;
     // A rank that was told nothing yet of how another one has ended has not ended well either, and
     // a job that was asked to stop is to be started again.
-    const bool stopped = atomic_load_explicit(&z->stop.agreed, memory_order_relaxed) != 0;
-    const bool well = !z->fatal && !coll_state(z->comm, NULL) && !stopped;
+    const bool well = !z->fatal && !coll_state(z->comm, NULL) && !eng_stop_agreed(z);
     // What has never been a job's state is nothing to come back at; but a point of the job before
     // that this one has neither come back at nor written over is its only copy.
     tier->remove = z->committed ? well && !eng_tier_has_point(tier) : tier->recorded == 0;

@@ -1,0 +1,33 @@
+/**
+ * Requests to stop (stop.c), and signals that are such requests (stop_signals.c).
+ */
+#ifndef ZERO_STOP_H
+#define ZERO_STOP_H
+
+#include "zero/engine.h"
+
+/* ---- stop.c */
+
+/** Whether this rank knows of a request to stop. */
+bool eng_stop_asked(const zero_ctx *z);
+/** Whether this rank's program listens to requests. */
+bool eng_stop_listens(const zero_ctx *z);
+/** All ranks have learned at this place that some rank knows of one. */
+void eng_stop_agree(zero_ctx *z);
+/** Whether they have. */
+bool eng_stop_agreed(const zero_ctx *z);
+
+/* ---- stop_signals.c */
+
+/** Listens to the usual signals from now on, unless this process does already. Any thread. */
+void eng_stop_listen(void);
+/** Whether this process listens; whether one of the signals has come. Any thread. */
+bool eng_stop_listening(void);
+bool eng_stop_signalled(void);
+/** ZERO_E_INVALID: the variable that adds signals is malformed. */
+zero_result eng_stop_check(struct base_error *error);
+/** A context is open; it is closed: with the last one of the process listening ends. */
+void eng_stop_open(zero_ctx *z);
+void eng_stop_close(zero_ctx *z);
+
+#endif
