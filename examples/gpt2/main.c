@@ -18,6 +18,7 @@ struct job {
     pthread_mutex_t gate;
     atomic_bool failed;
     atomic_bool refused; // the library calls something wrong that it was given
+    atomic_bool stopped; // the job was asked to, and has more to do
 };
 
 // One of them.
@@ -33,7 +34,7 @@ static zero_result evaluate(struct trainer *t, uint64_t step)
     const zero_result result = trainer_evaluate(t, &loss);
     if (result == ZERO_OK)
         report_evaluation(t, step, loss);
-    return result;
+    return result == ZERO_AGAIN ? ZERO_OK : result; // left, to stop
 }
 
 // Whether something that is done every `every` steps is due.
@@ -50,7 +51,8 @@ static zero_result step(struct trainer *t)
     if (result)
         return result;
     report_step(t, &step);
-    if (is_due(o->eval, step.step))
+    // What takes long is for a job that goes on.
+    if (is_due(o->eval, step.step) && !zero_stop_requested(t->z))
         result = evaluate(t, step.step);
     if (result == ZERO_OK && is_due(o->fingerprint, step.step) && step.step < (uint64_t)o->steps)
         result = report_fingerprint(t, step.step);
@@ -72,6 +74,8 @@ static zero_result conclude(struct trainer *t, uint64_t n)
 {
     const struct options *o = t->options;
     const bool whole = n >= (uint64_t)o->steps; // not asked to stop before
+    if (!whole)
+        report_stop(t, n);
     zero_result result = report_summary(t);
     if (result == ZERO_OK && whole)
         result = sample_print(t);
@@ -108,6 +112,8 @@ static void rank_run(const struct rank *rank)
     }
     if (result == ZERO_OK)
         result = conclude(&trainer, n);
+    if (result == ZERO_OK && n < (uint64_t)job->options.steps)
+        atomic_store(&job->stopped, true);
     if (result != ZERO_OK && result != ZERO_PLANNED)
         complain(job, trainer_failure(&trainer));
     if (result == ZERO_E_INVALID)
@@ -171,10 +177,13 @@ static int run(struct job *job)
     else
         rank_run(&(struct rank){.job = job, .place = {NULL, o->ranks, 0}});
     data_free(&job->data);
+    const bool stopped = atomic_load(&job->stopped) && !atomic_load(&job->failed);
     if (fflush(stdout) != 0 || ferror(stdout))
         complain(job, "cannot write to standard output");
     if (atomic_load(&job->refused))
         return EXIT_CONFIG;
+    if (stopped) // the terminal may have been closed: that can be why
+        return EXIT_STOPPED;
     return atomic_load(&job->failed) ? EXIT_FAILED : EXIT_OK;
 }
 
@@ -182,12 +191,19 @@ int main(int argc, char **argv)
 {
     blas_prepare(argv);
     setvbuf(stdout, NULL, _IOLBF, 0);
+    // From here on SIGTERM and SIGINT mean: save after this step.
+    const bool listens = zero_stop_on_signals(NULL) == ZERO_OK;
     struct job job = {.gate = PTHREAD_MUTEX_INITIALIZER};
     struct reason reason;
     int code = EXIT_OK;
     switch (options_parse(&job.options, argc, argv, &reason)) {
     case REQUEST_TRAIN:
-        code = run(&job);
+        if (listens)
+            code = run(&job);
+        else {
+            fprintf(stderr, "gpt2: %s\n", zero_last_error(NULL));
+            code = EXIT_CONFIG;
+        }
         break;
     case REQUEST_HELP:
         options_help(job.options.program);

@@ -437,7 +437,9 @@ void options_help(const char *program)
         "that repeats the run, under the same zero-run: what its -o sets is not in it.\n\n"
         "Exit codes: 0 success; 1 the run failed (a file, memory, another rank), with the\n"
         "reason in one line on standard error; 2 the command line is wrong, 78 the library\n"
-        "refuses a value of the configuration, likewise.\n");
+        "refuses a value of the configuration, likewise. 75: SIGTERM, SIGINT, a signal of\n"
+        "ZERO_STOP_SIGNAL, or zero-run has asked for a stop: after the step under way it was\n"
+        "saved, if there is --checkpoint; --resume auto goes on. A second signal ends it.\n");
 }
 
 static bool is_plain(char c)

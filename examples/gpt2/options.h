@@ -10,7 +10,13 @@
 #include <stdbool.h>
 
 /** Exit codes, as --help documents them. After 2 and 78 zero-run does not try again. */
-enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CONFIG = 78 };
+enum exit_code {
+    EXIT_OK = 0,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2,
+    EXIT_STOPPED = 75, // it was asked to stop: start it again
+    EXIT_CONFIG = 78,
+};
 
 enum device_choice { DEVICE_CPU, DEVICE_CUDA };
 enum dtype_choice { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };

@@ -23,6 +23,13 @@ void report_evaluation(const struct trainer *trainer, uint64_t step, double loss
         printf("evaluation step %" PRIu64 " loss %.6f\n", step, loss);
 }
 
+void report_stop(const struct trainer *trainer, uint64_t step)
+{
+    if (zero_rank(trainer->z) == 0)
+        printf("stopped on request after step %" PRIu64 "%s\n", step,
+               trainer->options->checkpoint ? "" : ": nothing is saved without --checkpoint");
+}
+
 zero_result report_fingerprint(struct trainer *trainer, uint64_t step)
 {
     uint8_t digest[16];

@@ -415,7 +415,10 @@ zero_result trainer_evaluate(struct trainer *trainer, double *loss)
     const size_t count = (windows + batch - 1) / batch;
     zero_result result =
         zero_eval_begin(trainer->z, count < EVALUATED_MOST ? (int32_t)count : EVALUATED_MOST);
-    for (int i = 0; result == ZERO_OK && i < zero_micro_count(trainer->z); i++)
+    // All ranks leave before the same micro-batch.
+    for (int i = 0;
+         result == ZERO_OK && i < zero_micro_count(trainer->z) && !zero_stop_requested(trainer->z);
+         i++)
         result = evaluate_micro(trainer, i);
     if (result == ZERO_OK)
         result = zero_eval_end(trainer->z);

@@ -65,7 +65,7 @@ zero_result trainer_import(struct trainer *trainer);
 zero_result trainer_step(struct trainer *trainer, struct step_report *report);
 
 /** The mean loss over at most EVALUATED_MOST micro-batches of the data held back; training goes on
- * as without it. *Collective.* */
+ * as without it. ZERO_AGAIN: the job is to stop, and there is none. *Collective.* */
 zero_result trainer_evaluate(struct trainer *trainer, double *loss);
 
 /** Forward only, outside of a step: the logits of the last of `length` tokens. *Collective.* */
