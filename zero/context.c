@@ -1,5 +1,6 @@
 #include "zero/device/bounce.h"
 #include "zero/engine.h"
+#include "zero/outcome.h"
 #include "zero/stop.h"
 #include "zero/versioned.h"
 
@@ -88,6 +89,7 @@ zero_result zero_open(zero_ctx **out, const zero_config *config)
     zero_ctx *z = base_calloc(1, sizeof *z);
     if (!z)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a context");
+    eng_outcome_open(&z->outcome);
     const zero_result r = open_context(z, config, error);
     if (r) {
         zero_close(z);
@@ -118,6 +120,7 @@ void zero_close(zero_ctx *z)
     eng_layout_free(&z->layout);
     eng_model_free(&z->model);
     base_free(z->blobs);
+    eng_outcome_close(&z->outcome);
     base_free(z);
 }
 

@@ -11,6 +11,7 @@
  *   ahead.c                  a step that is announced: updated while its sums are in cache
  *   verdict.h                verdict.c, policy.c, metric.c: agree on a step; what if gradients are
  *                            not finite; means of metrics
+ *   outcome.h                outcome.c: whether what an update has made is finite
  *   update.c, values.c       update; write master weights
  *   gather.c, gradient.c, micro.c    the calls of a micro-batch
  *   evaluation.c             passes without gradients, between steps
@@ -50,6 +51,8 @@
 #include "zero/plan.h"
 #include "zero/tier/use.h"
 #include "zero/updater.h"
+
+#include <pthread.h>
 
 #define ENG_MAX_METRICS 16
 #define ENG_METRIC_NAME 32
@@ -166,6 +169,23 @@ struct eng_bad {
     uint64_t param, slice, element;
 };
 
+/** The first value that an update has made and that is not finite, ordered by its fields. */
+struct eng_wrong {
+    uint64_t param; /**< UINT64_MAX: none */
+    uint64_t slice, element;
+    uint32_t field; /**< see outcome.h */
+    float value;    /**< of a working copy: its weight */
+};
+
+/** What updates have made; threads of the pool add to it. */
+struct eng_outcome {
+    pthread_mutex_t lock;
+    struct eng_wrong first;
+    bool large;     /**< the update under way has made a value that is large, or not finite */
+    bool doubtful;  /**< and it may be the latter: ranks ask each other when it is over */
+    uint64_t small; /**< version of the parameters of which no weight or moment is large */
+};
+
 /** A run of elements of one slice and one owner that one task updates. */
 struct eng_segment {
     const struct eng_slice *slice;
@@ -274,6 +294,7 @@ struct zero_ctx {
     struct base_exact_sum squares; /**< of this rank's sums, granule by granule */
     bool squares_overflow;
     struct eng_bad bad;
+    struct eng_outcome outcome;
     unsigned char *verdict_mine, *verdict_all;
     zero_hyper *hyper;          /**< of the last step, one a group */
     union eng_scalars *scalars; /**< of the step under way, one a group */
@@ -713,10 +734,13 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything);
 /** Updates every unit with z->scalars and publishes it. A failure meanwhile leaves nothing half
  * updated on this rank, where state is in memory: it only stops the publishing. */
 zero_result eng_update_all(zero_ctx *z);
+/** Looks at elements of a slice, from element `first` of its section on, of which an update has
+ * raised an alarm. *Local*, any thread. */
+void eng_outcome_look(zero_ctx *z, const struct eng_slice *slice, size_t first, size_t count);
 /** Updates some of a section's segments, dealt out over the pool's threads. */
 void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count);
 /** Updates a run of elements. */
-void eng_update_segment(const zero_ctx *z, const struct eng_segment *segment);
+void eng_update_segment(zero_ctx *z, const struct eng_segment *segment);
 /** The same with the sum of contributions as gradient, whose squares are added to the step's, as
  * far as sums are finite: returns how many elements. Where io->sums of its section. */
 size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
@@ -737,7 +761,7 @@ struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *se
 uint64_t eng_rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint64_t purpose,
                           uint64_t update);
 /** Updates a segment that has no master weights or bf16 moments. */
-void eng_update_rounded(const zero_ctx *z, const struct eng_segment *segment);
+void eng_update_rounded(zero_ctx *z, const struct eng_segment *segment);
 zero_result eng_segments_make(zero_ctx *z);
 struct eng_tiles;
 size_t eng_segments_bytes(const zero_ctx *z, const struct eng_tiles *tiles, int stage, int rank);

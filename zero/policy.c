@@ -1,8 +1,10 @@
 // What gradients lead to that are not finite: an error or a skip, and another loss scale.
 
+#include "zero/outcome.h"
 #include "zero/verdict.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 /* ------------------------------------------------------------------ at commit */
@@ -68,7 +70,12 @@ zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model
 static void describe(const zero_ctx *z, char *text, size_t size)
 {
     const zero_step_result *bad = &z->result;
-    if (bad->bad_param < 0)
+    if (isfinite(bad->norm))
+        snprintf(text, size,
+                 "every gradient is finite, but their norm, scaled and clipped, is %g, and an "
+                 "update can take %g at most: more may overflow fp32, where it is squared",
+                 bad->norm * bad->clip, eng_norm_most(z));
+    else if (bad->bad_param < 0)
         snprintf(text, size, "every gradient is finite, but their sum overflows");
     else
         snprintf(text, size,

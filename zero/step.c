@@ -1,9 +1,11 @@
+#include "zero/outcome.h"
 #include "zero/stop.h"
 #include "zero/verdict.h"
 #include "zero/versioned.h"
 
 #include "base/clock.h"
 
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 
@@ -22,8 +24,16 @@ static zero_result check_args(zero_ctx *z, const char *call, const zero_step_arg
     if (args->hyper_stride < sizeof(zero_hyper) || args->hyper_stride % sizeof(double))
         return eng_fail(z, ZERO_E_INVALID, "hyper_stride is %llu: set it to sizeof(zero_hyper)",
                         (unsigned long long)args->hyper_stride);
-    if (!isfinite(args->scale))
-        return eng_fail(z, ZERO_E_INVALID, "%s with scale %g", call, args->scale);
+    if (!(fabs(args->scale) <= FLT_MAX))
+        return eng_fail(z, ZERO_E_INVALID,
+                        "%s with scale %g: gradients are multiplied by it in fp32, which holds %g "
+                        "at most",
+                        call, args->scale, (double)FLT_MAX);
+    if (args->scale != 0 && (float)(args->scale / z->scale.value) == 0)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "%s with scale %g, and a loss scale of %g: their quotient, which gradients "
+                        "are multiplied by, is 0 in fp32",
+                        call, args->scale, z->scale.value);
     if (!isfinite(args->max_norm) || args->max_norm < 0)
         return eng_fail(z, ZERO_E_INVALID, "%s with max_norm %g", call, args->max_norm);
     for (size_t g = 0; g < z->model.group_count; g++) {
@@ -117,12 +127,22 @@ void eng_step_keep(zero_ctx *z, const zero_step_args *args)
         z->hyper[g] = *eng_step_hyper(args, g);
 }
 
-static zero_result update(zero_ctx *z, double scale)
+/** Whether the gradient of a step that is finite would overflow what optimizers make of it: where
+ * steps are skipped so is this one. Elsewhere the update shows, element by element. */
+static bool is_too_large(const zero_ctx *z)
+{
+    return z->config.nonfinite == ZERO_NONFINITE_SKIP &&
+           !eng_gradient_fits(z->result.norm, z->result.clip, eng_norm_most(z));
+}
+
+static zero_result update(zero_ctx *z, double scale, bool large)
 {
     if (!eng_announced(z))
         eng_step_prepare(z, scale * z->result.clip);
     z->updates++;
-    return eng_update_all(z);
+    eng_outcome_begin(z, z->result.norm * z->result.clip, large);
+    const zero_result r = eng_update_all(z);
+    return r ? r : eng_outcome_agree(z, z->result.step);
 }
 
 /** The batch counts, whether or not it led to an update. */
@@ -145,16 +165,20 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
     if (r)
         return r;
     eng_step_record(z, z->step + 1, &verdict, args->max_norm);
+    eng_step_keep(z, args);
+    if (verdict.finite && is_too_large(z)) {
+        verdict.finite = false;
+        eng_step_record(z, z->step + 1, &verdict, args->max_norm);
+    }
     if (!verdict.finite) {
         eng_grad_doubt(z);
         r = eng_policy_nonfinite(z, eng_announced(z) && eng_ahead_possible(z));
     }
     if (r)
         return r;
-    eng_step_keep(z, args);
     if (verdict.finite) {
         eng_policy_clean(z);
-        r = update(z, scale);
+        r = update(z, scale, verdict.large);
     }
     z->result.updates = z->updates;
     end_batch(z, verdict.stop);

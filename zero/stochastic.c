@@ -23,7 +23,7 @@ uint64_t eng_rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint
 }
 
 /** At most a granule of a segment, from element `first` of its section on. */
-static void update_tile(const zero_ctx *z, const struct eng_segment *segment, size_t first,
+static void update_tile(zero_ctx *z, const struct eng_segment *segment, size_t first,
                         size_t count)
 {
     const struct eng_group *group = &z->model.groups[segment->group];
@@ -31,10 +31,12 @@ static void update_tile(const zero_ctx *z, const struct eng_segment *segment, si
     const bool master = z->placement.sections[segment->section].master;
     const bool wide_moments = z->config.moment_dtype == ZERO_F32;
     const uint64_t element = first - segment->slice->granule * ENG_GRANULE;
+    bool alarm = false;
     struct tile tile;
     struct eng_update run =
         eng_update_run(z, segment, first, count, segment->gradient + (first - segment->first));
     size_t size;
+    run.alarm = &alarm;
     void *weights = eng_best_weights(z, segment->section, first, &size);
     if (!master) {
         eng_widen(z->kernels, dtype, weights, count, tile.weight);
@@ -53,9 +55,11 @@ static void update_tile(const zero_ctx *z, const struct eng_segment *segment, si
         eng_round(z->kernels, z->config.moment_dtype,
                   eng_rounding_key(z, segment->slice, FOR_MOMENT + (uint64_t)k, z->prepared),
                   element, count, tile.moment[k], eng_moments(z, k, segment->section, first));
+    if (alarm)
+        eng_outcome_look(z, segment->slice, first, count);
 }
 
-void eng_update_rounded(const zero_ctx *z, const struct eng_segment *segment)
+void eng_update_rounded(zero_ctx *z, const struct eng_segment *segment)
 {
     for (size_t i = 0; i < segment->count; i += ENG_GRANULE) {
         const size_t left = segment->count - i;

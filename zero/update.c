@@ -168,13 +168,16 @@ struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *se
 {
     const size_t s = segment->section;
     const zero_dtype dtype = z->layout.sections[s].dtype;
-    struct eng_update run = {.count = count, .gradient = gradient, .past_caches = z->past_caches};
+    struct eng_update run = {
+        .count = count,
+        .gradient = gradient,
+        .work_dtype = dtype,
+        .past_caches = z->past_caches,
+    };
     if (z->placement.sections[s].master)
         run.weight = eng_weights(z, s, first);
-    if (z->placement.sections[s].master && !z->placement.sections[s].staged && dtype != ZERO_F32) {
+    if (z->placement.sections[s].master && !z->placement.sections[s].staged && dtype != ZERO_F32)
         run.work = (uint16_t *)(void *)eng_home(z, s, first / ENG_GRANULE);
-        run.work_dtype = dtype;
-    }
     const int moments = z->model.groups[segment->group].optimizer->moments;
     for (int k = 0; k < moments && z->config.moment_dtype == ZERO_F32; k++)
         run.moment[k] = eng_moments(z, k, s, first);
@@ -182,15 +185,19 @@ struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *se
 }
 
 /** All of it at once: nothing has to be unpacked. */
-static void update_wide(const zero_ctx *z, const struct eng_segment *segment)
+static void update_wide(zero_ctx *z, const struct eng_segment *segment)
 {
-    const struct eng_update run =
+    bool alarm = false;
+    struct eng_update run =
         eng_update_run(z, segment, segment->first, segment->count, segment->gradient);
     const struct eng_group *group = &z->model.groups[segment->group];
+    run.alarm = &alarm;
     group->optimizer->update(&group->choice, z->kernels, &z->scalars[segment->group], &run);
+    if (alarm)
+        eng_outcome_look(z, segment->slice, segment->first, segment->count);
 }
 
-void eng_update_segment(const zero_ctx *z, const struct eng_segment *segment)
+void eng_update_segment(zero_ctx *z, const struct eng_segment *segment)
 {
     if (z->model.groups[segment->group].frozen)
         return;
@@ -204,15 +211,19 @@ void eng_update_segment(const zero_ctx *z, const struct eng_segment *segment)
 }
 
 /** Updates a segment of a group that is not frozen with the sum of contributions. */
-static size_t add_and_update(const zero_ctx *z, const struct eng_segment *segment,
+static size_t add_and_update(zero_ctx *z, const struct eng_segment *segment,
                              const struct eng_contributions *from, double *squares)
 {
     const struct eng_group *group = &z->model.groups[segment->group];
-    const struct eng_update run = eng_update_run(z, segment, segment->first, segment->count, NULL);
+    bool alarm = false;
+    struct eng_update run = eng_update_run(z, segment, segment->first, segment->count, NULL);
     struct eng_fp_state saved;
     eng_fp_enter(&saved);
+    run.alarm = &alarm;
     const size_t done =
         group->optimizer->update_sum(z->kernels, &z->scalars[segment->group], &run, from, squares);
+    if (alarm)
+        eng_outcome_look(z, segment->slice, segment->first, done);
     eng_fp_leave(&saved);
     return done;
 }
@@ -239,7 +250,7 @@ static const void *contribution(const zero_ctx *z, int rank, size_t section)
 }
 
 /** Updates a segment whose sums nobody has kept. All of them are finite, for the step is. */
-static void update_again(const zero_ctx *z, const struct eng_segment *segment)
+static void update_again(zero_ctx *z, const struct eng_segment *segment)
 {
     const size_t s = segment->section;
     const void *sources[AGAIN_RANKS];

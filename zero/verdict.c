@@ -1,3 +1,4 @@
+#include "zero/outcome.h"
 #include "zero/verdict.h"
 #include "zero/stop.h"
 
@@ -14,6 +15,8 @@ struct ballot {
     struct eng_bad bad;
     uint32_t overflow;
     uint32_t stop;                 /**< it knows of a request to stop */
+    uint32_t large;                /**< some of its weights or moments may be large */
+    uint32_t reserved;
     uint64_t save;                 /**< how far this rank's save is */
     struct eng_update_time update; /**< of the step before */
 };
@@ -159,7 +162,7 @@ static void count_ballots(const zero_ctx *z, size_t stride, double scale,
     base_exact_sum_init(&squares);
     verdict->bad = (struct eng_bad){.micro = UINT64_MAX};
     verdict->finite = true;
-    verdict->stop = false;
+    verdict->stop = verdict->large = false;
     for (int r = 0; r < z->config.world; r++) {
         struct ballot ballot;
         memcpy(&ballot, z->verdict_all + (size_t)r * stride, sizeof ballot);
@@ -169,6 +172,8 @@ static void count_ballots(const zero_ctx *z, size_t stride, double scale,
             verdict->finite = false;
         if (ballot.stop)
             verdict->stop = true;
+        if (ballot.large)
+            verdict->large = true;
     }
     if (verdict->bad.micro != UINT64_MAX)
         verdict->finite = false;
@@ -227,6 +232,7 @@ zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng
         .bad = z->bad,
         .overflow = z->squares_overflow,
         .stop = eng_stop_asked(z),
+        .large = eng_outcome_large(z),
         .save = motion->final ? eng_save_word(z) : 0,
         .update = motion->final ? eng_tier_update_time(z) : (struct eng_update_time){0},
     };

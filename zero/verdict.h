@@ -13,7 +13,8 @@
 struct eng_verdict {
     double norm;
     bool finite;
-    bool stop; /**< some rank knows of a request to stop */
+    bool stop;  /**< some rank knows of a request to stop */
+    bool large; /**< some weights or moments may be large */
     struct eng_bad bad;
 };
 size_t eng_verdict_bytes(const zero_ctx *z);

@@ -65,6 +65,11 @@ INLINE vector root(vector x)
     return _mm256_sqrt_ps(x);
 }
 
+INLINE vector raised(vector peak, vector x)
+{
+    return _mm256_fmadd_ps(x, x, peak); // which takes a sum of small squares for a large one, too
+}
+
 INLINE words bits_of(vector x)
 {
     return _mm256_castps_si256(x);
@@ -206,6 +211,16 @@ INLINE words right_by(words x, words bits)
 INLINE words if_above(words a, words b, words yes, words no)
 {
     return _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi32(a, b));
+}
+
+INLINE words larger(words a, words b)
+{
+    return _mm256_max_epi32(a, b);
+}
+
+INLINE bool any_above(words a, uint32_t limit)
+{
+    return _mm256_movemask_epi8(_mm256_cmpgt_epi32(a, word(limit))) != 0;
 }
 
 // The instruction multiplies every second word: even ones where they are, odd ones moved there.

@@ -65,6 +65,11 @@ INLINE vector root(vector x)
     return _mm512_sqrt_ps(x);
 }
 
+INLINE vector raised(vector peak, vector x)
+{
+    return _mm512_fmadd_ps(x, x, peak); // which takes a sum of small squares for a large one, too
+}
+
 INLINE words bits_of(vector x)
 {
     return _mm512_castps_si512(x);
@@ -203,6 +208,16 @@ INLINE words right_by(words x, words bits)
 INLINE words if_above(words a, words b, words yes, words no)
 {
     return _mm512_mask_mov_epi32(no, _mm512_cmpgt_epi32_mask(a, b), yes);
+}
+
+INLINE words larger(words a, words b)
+{
+    return _mm512_max_epi32(a, b);
+}
+
+INLINE bool any_above(words a, uint32_t limit)
+{
+    return _mm512_cmpgt_epi32_mask(a, word(limit)) != 0;
 }
 
 // The instruction multiplies every second word: even ones where they are, odd ones moved there.

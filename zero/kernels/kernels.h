@@ -54,10 +54,20 @@ struct eng_update {
     float *moment[ENG_MAX_MOMENTS];
     float *weight;         /**< fp32 master */
     uint16_t *work;        /**< receives the new weight, rounded to nearest even; may be NULL */
-    zero_dtype work_dtype; /**< ZERO_BF16 or ZERO_F16 */
+    zero_dtype work_dtype; /**< ZERO_BF16 or ZERO_F16, also of a copy that is made later */
     bool past_caches;      /**< work is stored past the caches, for it does not fit there and nobody
                                 reads it soon; no effect on bits */
+    bool *alarm;           /**< becomes true if a new weight or moment is not finite, or near what
+                                the end of its type: above ENG_ALARM, or, of a weight whose
+                                work_dtype is ZERO_F16, ENG_ALARM_F16. Now and then without a
+                                reason. NULL: nobody asks */
 };
+
+/** While weights, moments and gradients are below, no update with sane hyper-parameters overflows
+ * fp32. */
+#define ENG_ALARM 0x1p64f
+/** Bits of 2^15: the largest f16 is 65504. */
+#define ENG_ALARM_F16 0x47000000
 
 /** Updates a run of elements. */
 typedef void (*eng_update_fn)(const struct eng_rule_scalars *scalars, const struct eng_update *run);

@@ -23,6 +23,10 @@
  *     right                      shifted by a constant
  *     left_by, right_by          by a vector, unsigned: 32 and more give 0
  *     if_above                   a > b ? yes : no; a and b below 2^31
+ *     raised                     the first one, which is 0 at first; infinite or a NaN once a
+ *                                second one is not finite, or above ENG_ALARM
+ *     larger                     of each two words, below 2^31
+ *     any_above                  whether a word, all below 2^31, is above a constant
  *     multiply                   the high and the low words of the products with a constant
  *     load_bf16                  bf16 of an array, as floats
  *     halves, f16_of             WIDTH times 16 bits: f16, nearest even,
@@ -117,6 +121,42 @@ INLINE struct elements load_elements(const struct rule *rule, const struct eng_u
     return x;
 }
 
+/** Finite as long as nothing that an update has stored is large: weights, and of the moments the
+ * last one, which may be infinite while the weight is not. An infinity or a NaN in another moment
+ * makes the weight one, too. f16: the largest magnitude of a weight that goes to such a type, as
+ * bits. */
+struct peaks {
+    vector weight, moment;
+    words f16;
+};
+
+INLINE struct peaks no_peaks(void)
+{
+    return (struct peaks){spread(0), spread(0), word(0)};
+}
+
+INLINE void raise_peaks(const struct rule *rule, const struct eng_update *u,
+                        const struct elements *x, struct peaks *peaks)
+{
+    peaks->weight = raised(peaks->weight, x->weight);
+    peaks->moment = raised(peaks->moment, x->moment[rule->moments - 1]);
+    if (u->work_dtype == ZERO_F16)
+        peaks->f16 = larger(peaks->f16, both(bits_of(x->weight), word(0x7fffffff)));
+}
+
+/** Whether something is large, or not finite. */
+INLINE bool are_high(const struct peaks *peaks)
+{
+    return !all_finite(peaks->weight) || !all_finite(peaks->moment);
+}
+
+/** Tells the caller of the update. */
+INLINE void tell_alarm(const struct eng_update *u, const struct peaks *peaks)
+{
+    if (u->alarm && (are_high(peaks) || any_above(peaks->f16, ENG_ALARM_F16)))
+        *u->alarm = true;
+}
+
 INLINE void make_canonical(const struct rule *rule, struct elements *x)
 {
     for (int k = 0; k < rule->moments; k++)
@@ -126,24 +166,25 @@ INLINE void make_canonical(const struct rule *rule, struct elements *x)
 
 /** Updates the vector at element i. */
 INLINE void update_vector(const struct rule *rule, const struct constants *c,
-                          const struct eng_update *u, size_t i, vector gradient, bool stream)
+                          const struct eng_update *u, size_t i, vector gradient, bool stream,
+                          struct peaks *peaks)
 {
     struct elements x = load_elements(rule, u, i, gradient);
     rule->apply(c, &x);
     make_canonical(rule, &x);
+    raise_peaks(rule, u, &x, peaks);
     keep_vector(rule, u, i, &x, stream);
 }
 
-/** The same, but what is no number may be any NaN: *doubt is none then, either, and mend_vectors()
- * makes all of them one. Saves three instructions, all of them for the port that divides. */
+/** The same, but what is no number may be any NaN: the peaks show it, and mend_vectors() makes all
+ * of them one. Saves three instructions, all of them for the port that divides. */
 INLINE void update_numbers(const struct rule *rule, const struct constants *c,
-                           const struct eng_update *u, size_t i, vector gradient, vector *doubt)
+                           const struct eng_update *u, size_t i, vector gradient,
+                           struct peaks *peaks)
 {
     struct elements x = load_elements(rule, u, i, gradient);
     rule->apply(c, &x);
-    *doubt = madd(x.weight, spread(0), *doubt);
-    if (rule->which == ENG_RULE_LION) // of all others a moment that is none makes the weight none
-        *doubt = madd(x.moment[0], spread(0), *doubt);
+    raise_peaks(rule, u, &x, peaks);
     keep_vector(rule, u, i, &x, false);
 }
 
@@ -160,7 +201,8 @@ static __attribute__((noinline)) void mend_vectors(const struct rule *rule,
 /** Updates the elements from i on, less than a vector of them, which end a run: in a vector of
  * their own. */
 INLINE void update_end(const struct rule *rule, const struct constants *c,
-                       const struct eng_update *u, size_t i, const float *gradients)
+                       const struct eng_update *u, size_t i, const float *gradients,
+                       struct peaks *peaks)
 {
     const size_t bytes = (u->count - i) * sizeof(float);
     float gradient[WIDTH] = {0}, weight[WIDTH] = {0}, moment[ENG_MAX_MOMENTS][WIDTH] = {{0}};
@@ -174,7 +216,7 @@ INLINE void update_end(const struct rule *rule, const struct constants *c,
         end.moment[k] = moment[k];
         memcpy(moment[k], u->moment[k] + i, bytes);
     }
-    update_vector(rule, c, &end, 0, load(gradient), false);
+    update_vector(rule, c, &end, 0, load(gradient), false, peaks);
     memcpy(u->weight + i, weight, bytes);
     for (int k = 0; k < rule->moments; k++)
         memcpy(u->moment[k] + i, moment[k], bytes);
@@ -189,12 +231,14 @@ INLINE void update(const struct rule *rule, const struct eng_rule_scalars *scala
     const struct eng_update u = *run; // a copy that no store can change
     const bool stream = streams(&u);
     const size_t end = u.count - u.count % WIDTH;
+    struct peaks peaks = no_peaks();
     for (size_t i = 0; i < end; i += WIDTH)
-        update_vector(rule, &c, &u, i, load(u.gradient + i), stream);
+        update_vector(rule, &c, &u, i, load(u.gradient + i), stream, &peaks);
     if (stream)
         fence();
     if (end < u.count)
-        update_end(rule, &c, &u, end, u.gradient + end);
+        update_end(rule, &c, &u, end, u.gradient + end, &peaks);
+    tell_alarm(&u, &peaks);
 }
 
 /* ------------------------------------------------------------------ updates with a sum */
@@ -229,14 +273,14 @@ INLINE vector contributed(const struct eng_contributions *from, zero_dtype dtype
  * here and below: then nobody wants the squares, and all sums are finite. */
 INLINE bool update_total(const struct rule *rule, const struct constants *c,
                          const struct eng_update *u, size_t i, vector total, bool stream,
-                         double lane[ENG_SUM_LANES])
+                         double lane[ENG_SUM_LANES], struct peaks *peaks)
 {
     if (lane) {
         if (__builtin_expect(!all_finite(total), false))
             return false;
         add_squares(lane + i % ENG_SUM_LANES, total);
     }
-    update_vector(rule, c, u, i, total, stream);
+    update_vector(rule, c, u, i, total, stream, peaks);
     return true;
 }
 
@@ -245,10 +289,12 @@ INLINE bool update_total(const struct rule *rule, const struct constants *c,
  * come near to (tests/bench/bench_step.c). */
 INLINE size_t update_vectors(const struct rule *rule, const struct constants *c,
                              const struct eng_update *u, const struct eng_contributions *from,
-                             zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES])
+                             zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES],
+                             struct peaks *peaks)
 {
     const bool stream = streams(u);
-    while (i < end && update_total(rule, c, u, i, contributed(from, dtype, i), stream, lane))
+    while (i < end &&
+           update_total(rule, c, u, i, contributed(from, dtype, i), stream, lane, peaks))
         i += WIDTH;
     return i;
 }
@@ -257,13 +303,14 @@ INLINE size_t update_vectors(const struct rule *rule, const struct constants *c,
  * cache that saves a tenth of the time, and more where the core is shared. */
 INLINE size_t update_pairs(const struct rule *rule, const struct constants *c,
                            const struct eng_update *u, const struct eng_contributions *from,
-                           zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES])
+                           zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES],
+                           struct peaks *peaks)
 {
     const bool stream = streams(u);
     const void *const one = from->sources[0], *const other = from->sources[1];
     for (const size_t first = from->first; i < end; i += WIDTH) {
         const vector total = add(widened(dtype, one, first + i), widened(dtype, other, first + i));
-        if (!update_total(rule, c, u, i, total, stream, lane))
+        if (!update_total(rule, c, u, i, total, stream, lane, peaks))
             break;
     }
     return i;
@@ -301,7 +348,7 @@ INLINE bool square_pair(struct squares *lanes, size_t i, vector one, vector othe
 INLINE size_t usual_pairs(const struct rule *rule, const struct constants *usual,
                           const struct eng_update *u, const struct eng_contributions *from,
                           zero_dtype dtype, size_t i, size_t end, struct squares *squares,
-                          vector *doubt)
+                          struct peaks *peaks)
 {
     const void *const pair[] = {from->sources[0], from->sources[1]};
     for (const size_t first = from->first; end - i >= 2 * WIDTH; i += 2 * WIDTH) {
@@ -309,8 +356,8 @@ INLINE size_t usual_pairs(const struct rule *rule, const struct constants *usual
         const vector other = sum_of_two(pair, dtype, first + i + WIDTH, false);
         if (squares && !square_pair(squares, i, one, other))
             break;
-        update_numbers(rule, usual, u, i, one, doubt);
-        update_numbers(rule, usual, u, i + WIDTH, other, doubt);
+        update_numbers(rule, usual, u, i, one, peaks);
+        update_numbers(rule, usual, u, i + WIDTH, other, peaks);
     }
     return i;
 }
@@ -320,24 +367,24 @@ INLINE size_t usual_pairs(const struct rule *rule, const struct constants *usual
  * that this is one loop (tests/bench/bench_step.c). */
 INLINE size_t usual_granules(const struct rule *rule, const struct constants *usual,
                              const struct eng_update *u, const struct eng_contributions *from,
-                             zero_dtype dtype, double *squares, double lane[ENG_SUM_LANES])
+                             zero_dtype dtype, double *squares, double lane[ENG_SUM_LANES],
+                             struct peaks *peaks)
 {
     const size_t all = u->count - u->count % ENG_GRANULE;
-    vector doubt = spread(0);
     size_t i = 0;
     if (!squares)
-        i = usual_pairs(rule, usual, u, from, dtype, 0, u->count, NULL, &doubt);
+        i = usual_pairs(rule, usual, u, from, dtype, 0, u->count, NULL, peaks);
     while (squares && i < all) {
         struct squares lanes = no_squares();
         const size_t end = i + ENG_GRANULE;
-        i = usual_pairs(rule, usual, u, from, dtype, i, end, &lanes, &doubt);
+        i = usual_pairs(rule, usual, u, from, dtype, i, end, &lanes, peaks);
         if (i < end) {
             store_squares(lane, &lanes);
             break;
         }
         *squares++ = add_lanes(&lanes);
     }
-    if (__builtin_expect(!all_finite(doubt), false))
+    if (__builtin_expect(are_high(peaks), false))
         mend_vectors(rule, u, 0, i);
     return i;
 }
@@ -353,7 +400,7 @@ INLINE bool is_usual(const struct constants *c, const struct eng_update *u,
 /** usual_granules() with a loop for each dtype. */
 INLINE size_t update_usual(const struct rule *rule, const struct constants *c,
                            const struct eng_update *u, const struct eng_contributions *from,
-                           double *squares, double lane[ENG_SUM_LANES])
+                           double *squares, double lane[ENG_SUM_LANES], struct peaks *peaks)
 {
     struct constants usual = *c;
     struct eng_update run = *u;
@@ -363,45 +410,46 @@ INLINE size_t update_usual(const struct rule *rule, const struct constants *c,
     switch (from->dtype) {
     case ZERO_BF16:
         run.work_dtype = ZERO_BF16;
-        return usual_granules(rule, &usual, &run, from, ZERO_BF16, squares, lane);
+        return usual_granules(rule, &usual, &run, from, ZERO_BF16, squares, lane, peaks);
     case ZERO_F16:
         run.work_dtype = ZERO_F16;
-        return usual_granules(rule, &usual, &run, from, ZERO_F16, squares, lane);
+        return usual_granules(rule, &usual, &run, from, ZERO_F16, squares, lane, peaks);
     default:
         run.work = NULL;
-        return usual_granules(rule, &usual, &run, from, ZERO_F32, squares, lane);
+        return usual_granules(rule, &usual, &run, from, ZERO_F32, squares, lane, peaks);
     }
 }
 
 /** Whichever of them fits. */
 INLINE size_t update_some(const struct rule *rule, const struct constants *c,
                           const struct eng_update *u, const struct eng_contributions *from,
-                          zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES])
+                          zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES],
+                          struct peaks *peaks)
 {
     if (from->count != 2 || from->before)
-        return update_vectors(rule, c, u, from, dtype, i, end, lane);
-    return update_pairs(rule, c, u, from, dtype, i, end, lane);
+        return update_vectors(rule, c, u, from, dtype, i, end, lane, peaks);
+    return update_pairs(rule, c, u, from, dtype, i, end, lane, peaks);
 }
 
 /** The same, with a loop for each dtype. */
 INLINE size_t update_whole(const struct rule *rule, const struct constants *c,
                            const struct eng_update *u, const struct eng_contributions *from,
-                           size_t i, size_t end, double lane[ENG_SUM_LANES])
+                           size_t i, size_t end, double lane[ENG_SUM_LANES], struct peaks *peaks)
 {
     switch (from->dtype) {
     case ZERO_BF16:
-        return update_some(rule, c, u, from, ZERO_BF16, i, end, lane);
+        return update_some(rule, c, u, from, ZERO_BF16, i, end, lane, peaks);
     case ZERO_F16:
-        return update_some(rule, c, u, from, ZERO_F16, i, end, lane);
+        return update_some(rule, c, u, from, ZERO_F16, i, end, lane, peaks);
     default:
-        return update_some(rule, c, u, from, ZERO_F32, i, end, lane);
+        return update_some(rule, c, u, from, ZERO_F32, i, end, lane, peaks);
     }
 }
 
 /** The elements from i on, which end a run and don't fill a vector: returns how far. */
 INLINE size_t update_rest(const struct rule *rule, const struct constants *c,
                           const struct eng_update *u, const struct eng_contributions *from,
-                          size_t i, double lane[ENG_SUM_LANES])
+                          size_t i, double lane[ENG_SUM_LANES], struct peaks *peaks)
 {
     float total[ENG_SUM_LANES];
     const size_t at = i % ENG_SUM_LANES;
@@ -409,7 +457,7 @@ INLINE size_t update_rest(const struct rule *rule, const struct constants *c,
     rest.count = i + eng_add_contributions(from, i, u->count - i, total + at);
     if (lane)
         eng_add_squares(lane, at, at + rest.count - i, total);
-    update_end(rule, c, &rest, i, total + at);
+    update_end(rule, c, &rest, i, total + at, peaks);
     return rest.count;
 }
 
@@ -421,14 +469,15 @@ INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars 
     const struct eng_update u = *run;
     const struct eng_contributions parts = *from;
     double lanes[ENG_SUM_LANES] = {0}, *lane = squares ? lanes : NULL;
-    size_t i = update_usual(rule, &c, &u, &parts, squares, lanes);
+    struct peaks peaks = no_peaks();
+    size_t i = update_usual(rule, &c, &u, &parts, squares, lanes, &peaks);
     for (size_t granule = i / ENG_GRANULE; i < u.count; granule++) {
         const size_t end =
             squares && u.count / ENG_GRANULE > granule ? (granule + 1) * ENG_GRANULE : u.count;
         const size_t whole = end - end % WIDTH;
-        i = update_whole(rule, &c, &u, &parts, i, whole, lane);
+        i = update_whole(rule, &c, &u, &parts, i, whole, lane, &peaks);
         if (i == whole && whole < end)
-            i = update_rest(rule, &c, &u, &parts, whole, lane);
+            i = update_rest(rule, &c, &u, &parts, whole, lane, &peaks);
         if (i < end)
             break;
         if (squares)
@@ -437,6 +486,7 @@ INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars 
     }
     if (streams(&u))
         fence();
+    tell_alarm(&u, &peaks);
     return i;
 }
 

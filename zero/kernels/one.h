@@ -63,6 +63,16 @@ INLINE words if_above(words a, words b, words yes, words no)
     return a > b ? yes : no;
 }
 
+INLINE words larger(words a, words b)
+{
+    return a > b ? a : b;
+}
+
+INLINE bool any_above(words a, uint32_t limit)
+{
+    return a > limit;
+}
+
 INLINE void multiply(words x, uint32_t constant, words *high, words *low)
 {
     const uint64_t product = (uint64_t)x * constant;

@@ -71,6 +71,11 @@ INLINE vector sign(vector x)
     return x < 0 || x > 0 ? copysignf(1, x) : x;
 }
 
+INLINE vector raised(vector peak, vector x)
+{
+    return fabsf(x) <= ENG_ALARM ? peak : INFINITY;
+}
+
 INLINE words bits_of(vector x)
 {
     return base_f32_bits(x);

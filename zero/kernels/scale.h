@@ -1,7 +1,7 @@
 /**
  * The loss scale: what a program multiplies its loss by so that small gradients survive in f16, and
  * the step divides away. A state machine of its own: it knows steps, clean or not, and nothing
- * else.
+ * else. And which gradients are too large for an update.
  *
  * A dynamic scale is halved by a step whose gradients are not finite, and doubled by `window` clean
  * steps in a row. Source: Micikevicius et al., Mixed Precision Training (2018), section 3.2;
@@ -28,6 +28,13 @@ struct eng_scale {
     uint64_t window; /**< dynamic: clean steps in a row that double it */
     uint64_t clean;  /**< how many there were since it last changed */
 };
+
+/** Whether optimizers can take a gradient of this norm that is multiplied by `clip`: neither it nor
+ * its square is above what they hold. */
+ENG_SCALE_INLINE bool eng_gradient_fits(double norm, double clip, double most)
+{
+    return norm * clip <= most;
+}
 
 /** After a clean step; true if the scale has grown. */
 ENG_SCALE_INLINE bool eng_scale_clean(struct eng_scale *scale)

@@ -1,6 +1,9 @@
 // Adagrad: squares of the gradients are added up from 0, and lr does not decay by itself.
 #include "zero/optim/optim.h"
 
+#include <float.h>
+#include <math.h>
+
 static zero_result check(const struct eng_choice *choice, const zero_hyper *hyper,
                          struct base_error *error)
 {
@@ -8,6 +11,12 @@ static zero_result check(const struct eng_choice *choice, const zero_hyper *hype
     if (result == ZERO_OK)
         result = eng_check_eps("adagrad", hyper->eps, error);
     return result;
+}
+
+static double gradient_most(const zero_hyper *hyper)
+{
+    (void)hyper;
+    return sqrt((double)FLT_MAX * (1 - 1e-6));
 }
 
 static void prepare(const struct eng_choice *choice, const zero_hyper *hyper, uint64_t updates,
@@ -22,6 +31,8 @@ const struct eng_optimizer eng_optimizer_adagrad = {
     .name = "adagrad",
     .moments = 1,
     .never_negative = 1u << 0,
+    .divides = true,
+    .gradient_most = gradient_most,
     .decay = ZERO_DECAY_L2,
     .check = check,
     .prepare = prepare,

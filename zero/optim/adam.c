@@ -21,6 +21,13 @@ zero_result eng_adam_check(const char *name, const struct eng_choice *choice,
     return result;
 }
 
+double eng_adam_gradient_most(const zero_hyper *hyper)
+{
+    // Its square counts with this weight; a part in a million is for rounding.
+    const double most = sqrt((double)FLT_MAX / (1.0 - eng_rounded(hyper->beta2)) * (1 - 1e-6));
+    return most < (double)FLT_MAX ? most : (double)FLT_MAX;
+}
+
 void eng_adam_prepare(const struct eng_choice *choice, const zero_hyper *hyper, uint64_t updates,
                       double gradient_scale, union eng_scalars *scalars)
 {
@@ -42,6 +49,8 @@ const struct eng_optimizer eng_optimizer_adam = {
     .name = "adam",
     .moments = 2,
     .never_negative = 1u << 1,
+    .divides = true,
+    .gradient_most = eng_adam_gradient_most,
     .decay = ZERO_DECAY_L2,
     .check = check,
     .prepare = eng_adam_prepare,

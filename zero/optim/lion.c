@@ -25,6 +25,7 @@ const struct eng_optimizer eng_optimizer_lion = {
     .name = "lion",
     .moments = 1,
     .decay = ZERO_DECAY_DECOUPLED,
+    .gradient_most = eng_gradient_most,
     .check = check,
     .prepare = prepare,
     .update = eng_rule_update,

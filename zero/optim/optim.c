@@ -41,12 +41,16 @@ zero_result eng_optimizer_choose(const struct eng_optimizer *optimizer, zero_dec
     return ZERO_OK;
 }
 
+/** Not negative, and in fp32, in which updates compute, neither infinite nor 0 unless it is. */
 static zero_result check_not_negative(const char *name, const char *field, double value,
                                       struct base_error *error)
 {
     if (!(value >= 0.0 && value <= FLT_MAX))
         return zero_fail(error, ZERO_E_INVALID, "%s: %s is %g, must be in [0, %g]", name, field,
                          value, (double)FLT_MAX);
+    if (value > 0.0 && (float)value == 0.0f)
+        return zero_fail(error, ZERO_E_INVALID, "%s: %s is %g, which is 0 in fp32", name, field,
+                         value);
     return ZERO_OK;
 }
 
@@ -80,10 +84,7 @@ zero_result eng_check_beta(const char *name, const char *field, double beta,
 
 zero_result eng_check_eps(const char *name, double eps, struct base_error *error)
 {
-    zero_result result = check_not_negative(name, "eps", eps, error);
-    if (result == ZERO_OK && eps > 0.0 && (float)eps == 0.0f)
-        result = zero_fail(error, ZERO_E_INVALID, "%s: eps is %g, which is 0 in fp32", name, eps);
-    return result;
+    return check_not_negative(name, "eps", eps, error);
 }
 
 void eng_rule_prepare(enum eng_rule rule, const struct eng_choice *choice, const zero_hyper *hyper,
@@ -105,6 +106,12 @@ void eng_rule_prepare(enum eng_rule rule, const struct eng_choice *choice, const
         .l2 = l2,
         .nesterov = choice->nesterov,
     };
+}
+
+double eng_gradient_most(const zero_hyper *hyper)
+{
+    (void)hyper;
+    return FLT_MAX;
 }
 
 void eng_rule_update(const struct eng_choice *choice, const struct eng_kernels *kernels,

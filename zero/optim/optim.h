@@ -35,11 +35,16 @@ struct eng_optimizer {
     unsigned never_negative;        /**< bit k: moment k, being a sum of squares */
     zero_decay decay;               /**< what ZERO_DECAY_DEFAULT stands for */
     bool nesterov;                  /**< knows Nesterov's form */
+    bool divides;                   /**< by what may be as small as eps */
     const zero_optimizer_desc *own; /**< the program's; NULL if it is one of ours */
 
     /** Checks hyper-parameters; the message names field and value. ZERO_E_INVALID. */
     zero_result (*check)(const struct eng_choice *choice, const zero_hyper *hyper,
                          struct base_error *error);
+
+    /** The largest gradient, scaled and clipped, which the update can take without an overflow, if
+     * weights and moments are small; NULL of a program's own. */
+    double (*gradient_most)(const zero_hyper *hyper);
 
     /** Scalars of a step: `updates` counts this one (from 1); gradient_scale = scale * clip. hyper
      * has been checked. Like update(), expects the floating-point environment of eng_fp_enter(). */
@@ -87,6 +92,9 @@ zero_result eng_check_eps(const char *name, double eps, struct base_error *error
  * inverse_sqrt_correction 1. */
 void eng_rule_prepare(enum eng_rule rule, const struct eng_choice *choice, const zero_hyper *hyper,
                       double gradient_scale, union eng_scalars *scalars);
+/** gradient_most() of those that do not square it: what fp32 holds. */
+double eng_gradient_most(const zero_hyper *hyper);
+
 /** update() of every optimizer that has a rule. */
 void eng_rule_update(const struct eng_choice *choice, const struct eng_kernels *kernels,
                      const union eng_scalars *scalars, const struct eng_update *run);
@@ -96,9 +104,10 @@ size_t eng_rule_update_sum(const struct eng_kernels *kernels, const union eng_sc
                            const struct eng_update *run, const struct eng_contributions *from,
                            double *squares);
 
-/** check() and prepare() of Adam, whose two files differ in name and default decay. */
+/** check(), gradient_most() and prepare() of Adam, whose two files differ in name and default decay. */
 zero_result eng_adam_check(const char *name, const struct eng_choice *choice,
                            const zero_hyper *hyper, struct base_error *error);
+double eng_adam_gradient_most(const zero_hyper *hyper);
 void eng_adam_prepare(const struct eng_choice *choice, const zero_hyper *hyper, uint64_t updates,
                       double gradient_scale, union eng_scalars *scalars);
 

@@ -1,6 +1,8 @@
 // Optimizers that a program brings: its callbacks behind our ops table.
 #include "zero/optim/optim.h"
 
+#include <math.h>
+
 static zero_result check(const struct eng_choice *choice, const zero_hyper *hyper,
                          struct base_error *error)
 {
@@ -16,6 +18,25 @@ static void prepare(const struct eng_choice *choice, const zero_hyper *hyper, ui
                     double gradient_scale, union eng_scalars *scalars)
 {
     choice->own->prepare(choice->own->user, hyper, updates, gradient_scale, scalars->own);
+}
+
+/** Whether a value is not finite, or large. */
+static bool is_large(const float *x, size_t count)
+{
+    bool large = false;
+    for (size_t i = 0; x && i < count; i++)
+        large = large || !(fabsf(x[i]) <= ENG_ALARM);
+    return large;
+}
+
+/** Raises the alarm: where a working copy is f16 each time, for its numbers are few. */
+static void look(const struct eng_update *run)
+{
+    bool large = run->work_dtype == ZERO_F16 || is_large(run->weight, run->count);
+    for (int k = 0; k < ENG_MAX_MOMENTS; k++)
+        large = large || is_large(run->moment[k], run->count);
+    if (run->alarm && large)
+        *run->alarm = true;
 }
 
 /** A granule at a time, so that its weights are in cache when the working copy is made. */
@@ -41,6 +62,7 @@ static void update(const struct eng_choice *choice, const struct eng_kernels *ke
         else if (run->work)
             kernels->to_bf16(count, run->weight + i, run->work + i);
     }
+    look(run);
 }
 
 struct eng_optimizer eng_optimizer_own(const zero_optimizer_desc *desc)

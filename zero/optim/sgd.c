@@ -27,6 +27,7 @@ const struct eng_optimizer eng_optimizer_sgd = {
     .moments = 1,
     .decay = ZERO_DECAY_L2,
     .nesterov = true,
+    .gradient_most = eng_gradient_most,
     .check = check,
     .prepare = prepare,
     .update = eng_rule_update,

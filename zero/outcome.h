@@ -1,0 +1,39 @@
+/**
+ * Whether what updates have made is finite: what kernels raise an alarm about is looked at, and all
+ * ranks are told. outcome.c says why that ends a context.
+ *
+ * Ranks tell each other nothing behind an update that cannot overflow: which that is, follows from
+ * what all of them know, gradient and hyper-parameters, and from what each tells in the step's
+ * verdict, whether its weights and moments are small.
+ */
+#ifndef ZERO_OUTCOME_H
+#define ZERO_OUTCOME_H
+
+#include "zero/engine.h"
+
+/** Fields of eng_wrong; moment k is the first one's plus k. */
+enum { ENG_WRONG_WEIGHT, ENG_WRONG_COPY, ENG_WRONG_MOMENT };
+
+void eng_outcome_open(struct eng_outcome *outcome);
+void eng_outcome_close(struct eng_outcome *outcome);
+
+/** Makes *to the earlier one of both. */
+void eng_wrong_min(struct eng_wrong *to, const struct eng_wrong *from);
+
+/** The largest norm of a gradient, as the optimizers have it, that none of them overflows with by
+ * itself, with z->hyper. */
+double eng_norm_most(const zero_ctx *z);
+
+/** Whether some weight or moment of this rank is large, or nobody has looked. */
+bool eng_outcome_large(const zero_ctx *z);
+/** An update follows: `gradient` is the norm that optimizers see, and some rank's values are
+ * large, or none's. The same on all ranks. */
+void eng_outcome_begin(zero_ctx *z, double gradient, bool large);
+/** It is over: ZERO_E_NONFINITE, fatal and agreed, if a value of it is not finite. Collective, if
+ * the update could overflow; else a failure is this rank's, who tells the others. */
+zero_result eng_outcome_agree(zero_ctx *z, uint64_t step);
+/** Fails by this; agreed: all ranks do. */
+zero_result eng_outcome_fail(zero_ctx *z, const struct eng_wrong *wrong, uint64_t step,
+                             bool agreed);
+
+#endif
