@@ -69,8 +69,10 @@ zero_result eng_not_inside(zero_ctx *z, const char *call)
 
 zero_result eng_outside(zero_ctx *z, const char *call)
 {
-    const zero_result r = eng_not_inside(z, call);
-    return !r && eng_state_on_device(z) ? eng_device_take_in(z, 0) : r;
+    zero_result r = eng_not_inside(z, call);
+    if (!r && eng_state_on_device(z))
+        r = eng_device_take_in(z, 0);
+    return !r && eng_state_on_device(z) ? eng_device_prove(z) : r;
 }
 
 zero_result eng_between_steps(zero_ctx *z, const char *call)

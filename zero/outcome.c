@@ -188,6 +188,8 @@ static void tell_value(const struct eng_wrong *wrong, char *text, size_t size)
     else if (wrong->field == ENG_WRONG_COPY)
         snprintf(text, size, "the weight becomes %.9g, for which the working copy has no number, in",
                  (double)wrong->value);
+    else if (wrong->field == ENG_WRONG_SOMETHING)
+        snprintf(text, size, "the weight, its working copy or a moment overflows in");
     else
         snprintf(text, size, "moment %u becomes %g in", wrong->field - ENG_WRONG_MOMENT + 1,
                  (double)wrong->value);
@@ -208,6 +210,12 @@ zero_result eng_outcome_fail(zero_ctx *z, const struct eng_wrong *wrong, uint64_
     z->result.bad_element = wrong->element;
     return agreed ? eng_fail_agreed(z, ZERO_E_NONFINITE, "%s", message)
                   : eng_fail(z, ZERO_E_NONFINITE, "%s", message);
+}
+
+zero_result eng_outcome_all(zero_ctx *z, struct eng_wrong first, uint64_t step)
+{
+    const zero_result r = z->config.world > 1 ? share(z, &first) : ZERO_OK;
+    return r || first.param == UINT64_MAX ? r : eng_outcome_fail(z, &first, step, true);
 }
 
 zero_result eng_outcome_agree(zero_ctx *z, uint64_t step)

@@ -11,8 +11,8 @@
 
 #include "zero/engine.h"
 
-/** Fields of eng_wrong; moment k is the first one's plus k. */
-enum { ENG_WRONG_WEIGHT, ENG_WRONG_COPY, ENG_WRONG_MOMENT };
+/** Fields of eng_wrong; moment k is the first one's plus k; of a device's it is not known. */
+enum { ENG_WRONG_WEIGHT, ENG_WRONG_COPY, ENG_WRONG_MOMENT, ENG_WRONG_SOMETHING = 8 };
 
 void eng_outcome_open(struct eng_outcome *outcome);
 void eng_outcome_close(struct eng_outcome *outcome);
@@ -32,6 +32,8 @@ void eng_outcome_begin(zero_ctx *z, double gradient, bool large);
 /** It is over: ZERO_E_NONFINITE, fatal and agreed, if a value of it is not finite. Collective, if
  * the update could overflow; else a failure is this rank's, who tells the others. */
 zero_result eng_outcome_agree(zero_ctx *z, uint64_t step);
+/** The same of what is known elsewhere. Collective. */
+zero_result eng_outcome_all(zero_ctx *z, struct eng_wrong first, uint64_t step);
 /** Fails by this; agreed: all ranks do. */
 zero_result eng_outcome_fail(zero_ctx *z, const struct eng_wrong *wrong, uint64_t step,
                              bool agreed);

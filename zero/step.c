@@ -191,6 +191,8 @@ static zero_result update_files(zero_ctx *z)
     zero_result r = eng_device_take_in(z, 0);
     if (!r && !z->result.skipped)
         r = eng_update_all(z);
+    if (!r)
+        r = eng_device_prove(z);
     return r ? r : eng_tier_record(z);
 }
 
@@ -279,19 +281,29 @@ zero_result zero_step_info(const zero_ctx *z, zero_step_result *info)
     return ZERO_OK;
 }
 
+/** Without the others, of whom there are none. */
+static zero_result learn_alone(zero_ctx *z)
+{
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_close");
+    if (!r)
+        r = eng_device_take_in(z, 0);
+    if (!r)
+        r = eng_device_prove(z);
+    return eng_leave(z, r);
+}
+
 void eng_step_close(zero_ctx *z)
 {
-    if (!z->committed || z->fatal || !eng_state_on_device(z) || eng_device_open_steps(z) == 0)
+    if (!z->committed || z->fatal || !eng_state_on_device(z))
         return;
     // Other ranks need not close now: they can't be asked.
-    zero_result r = z->config.world > 1 ? ZERO_AGAIN : eng_enter(z, ENG_AFTER_COMMIT, "zero_close");
-    if (!r)
-        r = eng_leave(z, eng_device_take_in(z, 0));
-    if (r)
+    if (z->config.world == 1 && learn_alone(z))
+        base_logf(&z->log, ZERO_LOG_WARN, "step", "one of the last steps has failed: %s",
+                  z->error.message);
+    else if (eng_device_open_steps(z) > 0)
         base_logf(&z->log, ZERO_LOG_WARN, "step",
-                  r > 0 ? "what became of the last %d steps is not known: end with zero_step_wait()"
-                        : "one of the last %d steps has failed: %s",
-                  eng_device_open_steps(z), z->error.message);
+                  "what became of the last %d steps is not known: end with zero_step_wait()",
+                  eng_device_open_steps(z));
 }
 
 zero_result zero_step_wait(zero_ctx *z)
@@ -301,6 +313,9 @@ zero_result zero_step_wait(zero_ctx *z)
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_step_wait");
     if (!r && eng_state_on_device(z))
         r = eng_device_take_in(z, 0);
+    // Inside a step an update may be under way again, which the next one's verdict tells of.
+    if (!r && eng_state_on_device(z) && z->micro < 0)
+        r = eng_device_prove(z);
     return eng_leave(z, r);
 }
 

@@ -13,6 +13,7 @@ struct ballot {
     uint64_t motion_hash;
     struct base_exact_sum squares;
     struct eng_bad bad;
+    struct eng_wrong wrong; /**< by eng_verdict_share() only */
     uint32_t overflow;
     uint32_t stop;                 /**< it knows of a request to stop */
     uint32_t large;                /**< some of its weights or moments may be large */
@@ -189,9 +190,10 @@ static zero_result hear(zero_ctx *z, size_t stride)
     return eng_save_advance(z, z->verdict_all + offsetof(struct ballot, save), stride);
 }
 
-zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad)
+zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad,
+                              struct eng_wrong *wrong)
 {
-    const struct ballot ballot = {.bad = *bad};
+    const struct ballot ballot = {.bad = *bad, .wrong = *wrong};
     const size_t stride = sizeof ballot + eng_metric_bytes(z, metrics->count);
     memcpy(z->verdict_mine, &ballot, sizeof ballot);
     const zero_result r = eng_exchange(z, z->verdict_mine, stride, z->verdict_all);
@@ -200,6 +202,11 @@ zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct e
     struct eng_verdict all; // bad of it, and nothing else, is there
     count_ballots(z, stride, 1, &all);
     *bad = all.bad;
+    for (int rank = 0; rank < z->config.world; rank++) {
+        struct ballot theirs;
+        memcpy(&theirs, z->verdict_all + (size_t)rank * stride, sizeof theirs);
+        eng_wrong_min(wrong, &theirs.wrong);
+    }
     eng_metric_reduce(z, metrics, z->verdict_all, stride, sizeof ballot);
     return ZERO_OK;
 }

@@ -31,9 +31,10 @@ struct eng_motion {
 zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng_verdict *verdict);
 /** The parts of it where the verdict itself falls on devices: what all ranks want is the same,
  * whether to stop, and saves; and later, of a step whose metrics are in eng_verdict_metrics(),
- * their means and what was bad first. Collective. */
+ * their means and what was bad first, or wrong. Collective. */
 zero_result eng_verdict_agree(zero_ctx *z, const struct eng_motion *motion, bool *stop);
-zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad);
+zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad,
+                              struct eng_wrong *wrong);
 
 /* ---- policy.c */
 

@@ -30,7 +30,8 @@ struct state {
     uint64_t keys[RUNS * ENG_DEVICE_KEYS];
     struct eng_device_run runs[RUNS];
     double squares[ROOM / ENG_GRANULE];
-    uint32_t gate;
+    uint64_t wrong;
+    uint32_t gate, unused;
 };
 
 static struct state before, after, expected;
@@ -60,6 +61,7 @@ static void lay_runs(int turn, bool rounds, const struct state *at, struct eng_d
             .count = count,
             .group = r % GROUPS,
             .key = r * ENG_DEVICE_KEYS,
+            .slice = RUNS - r,
             .gradient_dtype = (uint8_t)gradient,
             .weight_dtype = (uint8_t)weight,
             .moment_dtype = (uint8_t)moment,
@@ -123,14 +125,41 @@ static void update_run(const struct state *s, const struct eng_device_run *run)
                  run->moment[k]);
 }
 
+/** The first element of an array that is not finite, as an update tells it. */
+static void find_wrong(const struct eng_device_run *run, zero_dtype dtype, const void *array,
+                       uint64_t *wrong)
+{
+    static float values[ENG_DEVICE_RUN];
+    uint32_t i = 0;
+    widen(dtype, array, 0, run->count, values);
+    while (i < run->count && isfinite(values[i]))
+        i++;
+    const uint64_t found = (uint64_t)run->slice << ENG_DEVICE_BAD_SHIFT | (run->first + i);
+    if (i < run->count && found < *wrong)
+        *wrong = found;
+}
+
+static void find_wrongs(const struct state *s, const struct eng_device_run *run, uint64_t *wrong)
+{
+    const int moments = s->scalars[run->group].rule == ENG_RULE_ADAM ? 2 : 1;
+    find_wrong(run, run->weight_dtype, run->weight, wrong);
+    for (int k = 0; k < moments; k++)
+        find_wrong(run, run->moment_dtype, run->moment[k], wrong);
+    if (run->work)
+        find_wrong(run, run->work_dtype, run->work, wrong);
+}
+
 static void update_turn(int turn, bool rounds, bool gated)
 {
     fill(turn, &before);
     before.gate = !gated;
+    before.wrong = UINT64_MAX;
     expected = before;
     lay_runs(turn, rounds, &expected, expected.runs);
-    for (int r = 0; r < RUNS && !gated; r++)
+    for (int r = 0; r < RUNS && !gated; r++) {
         update_run(&expected, &expected.runs[r]);
+        find_wrongs(&expected, &expected.runs[r], &expected.wrong);
+    }
     struct state *there = put(&before, sizeof before);
     lay_runs(turn, rounds, there, before.runs);
     ok(device->copy(there->runs, before.runs, sizeof before.runs, kernel_stream, NULL));
@@ -141,6 +170,7 @@ static void update_turn(int turn, bool rounds, bool gated)
         .scalars = there->scalars,
         .keys = rounds ? there->keys : NULL,
         .gate = turn % 3 || gated ? &there->gate : NULL,
+        .wrong = &there->wrong,
     };
     if (!rounds) // whose keys nobody looks at
         for (int r = 0; r < RUNS; r++)

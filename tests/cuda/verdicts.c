@@ -14,6 +14,7 @@ enum { MOST_SQUARES = 3000 };
 struct squares {
     double squares[MOST_SQUARES];
     int64_t limbs[BASE_EXACT_SUM_LIMBS];
+    uint64_t wrong;
     uint32_t overflow, unused;
 };
 
@@ -33,7 +34,8 @@ static void squares_turn(int turn, size_t count)
     static struct squares here;
     struct base_exact_sum exact, added;
     uint32_t overflow = 0;
-    here = (struct squares){.overflow = 0};
+    here = (struct squares){.wrong = turn % 6 == 5 ? 7 : UINT64_MAX};
+    overflow = turn % 6 == 5 && count > 0;
     base_exact_sum_init(&exact);
     for (size_t i = 0; i < count; i++) {
         here.squares[i] = any_square(turn, i);
@@ -44,7 +46,7 @@ static void squares_turn(int turn, size_t count)
     }
     struct squares *there = put(&here, sizeof here);
     const struct eng_device_squares squares = {there->squares, count, there->limbs,
-                                               &there->overflow};
+                                               &there->overflow, &there->wrong};
     ok(kernels->squares(kernel_state, &squares, kernel_stream, NULL));
     take(&here, there, sizeof here);
     memcpy(added.limb, here.limbs, sizeof added.limb);
@@ -73,6 +75,7 @@ struct judged {
     uint64_t prepared_keys[2][JUDGED_KEYS], keys[JUDGED_KEYS];
     uint64_t bad[BLAMED], blamed[BLAMED];
     struct eng_device_record record;
+    uint64_t wrong;
     uint32_t gate, unused;
 };
 
@@ -91,6 +94,8 @@ static struct eng_device_judgement judgement_of(struct judged *at, int turn)
         .known = turn % 4 > 0,
         .scale = turn % 2 ? -0.7 : 3e-5,
         .max_norm = turn % 3 == 2 ? 0.01 : 0,
+        .most = turn % 7 == 6 ? 1e-3 : INFINITY,
+        .wrong = &at->wrong,
         .first_update = turn % 4 > 0 ? 6 : 5,
         .prepared = at->prepared[0],
         .scalars = at->scalars,
@@ -130,6 +135,7 @@ static void fill_verdict(int turn, struct judged *at)
         at->prepared_keys[k % 2][k / 2] = (uint64_t)k * 77;
     for (int s = 0; s < BLAMED; s++)
         at->bad[s] = (uint64_t)(turn * s);
+    at->wrong = turn % 2 ? UINT64_MAX : (uint64_t)turn;
 }
 
 // The same by what the host has.
@@ -148,11 +154,13 @@ static void decide_on_host(struct judged *at, const struct eng_device_judgement 
     }
     at->record.norm = finite ? sqrt(base_exact_sum_round(&sum)) * fabs(scale) : NAN;
     finite = isfinite(at->record.norm);
-    at->record.finite = finite;
-    at->gate = finite && !course.halted;
-    const size_t which = course.updates + 1 - j->first_update;
     const double clip =
         finite && j->max_norm > 0 ? fmin(1.0, j->max_norm / (at->record.norm + 1e-6)) : 1;
+    finite = finite && at->record.norm * clip <= j->most;
+    at->record.finite = finite;
+    at->record.wrong = at->wrong;
+    at->gate = finite && !course.halted;
+    const size_t which = course.updates + 1 - j->first_update;
     for (int g = 0; at->gate && g < JUDGED_GROUPS; g++) {
         at->scalars[g] = at->prepared[which][g];
         at->scalars[g].gradient_scale = (float)(scale * clip);

@@ -172,6 +172,9 @@ zero_result eng_device_step(zero_ctx *z, const zero_step_args *args);
 /** Takes in what is known of the verdicts under way, and waits until at most `open` of them are
  * left. Failures that follow from them are fatal. */
 zero_result eng_device_take_in(zero_ctx *z, int open);
+/** No verdict is under way: waits for the updates, and fails if what one has stored on some rank is
+ * not finite. Collective, ordered. ZERO_E_NONFINITE, fatal. */
+zero_result eng_device_prove(zero_ctx *z);
 /** How many verdicts are under way. */
 int eng_device_open_steps(const zero_ctx *z);
 /** Waits for the gradients and metrics of the step under way, and makes what is known of them

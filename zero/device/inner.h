@@ -45,6 +45,7 @@ enum device_piece {
     DEVICE_BALLOTS, /**< of all ranks */
     DEVICE_COURSE,
     DEVICE_GATE,
+    DEVICE_WRONG,  /**< what updates have stored that is not finite */
     DEVICE_BAD,    /**< a number a section, */
     DEVICE_RECORD, /**< and behind the record the same numbers, of the step it is about */
     DEVICE_PREPARED,
@@ -92,6 +93,7 @@ struct device_state {
     bool squared;  /**< the step's squares are in the ballot */
     bool ahead;    /**< it is announced, and updated from the first gradient on */
     bool by_units; /**< the last update was one of unit after unit */
+    bool unproved; /**< of an update it is not known here whether what it has stored is finite */
     size_t key_count;
     void *persisted;       /**< event behind the update of what persists, where it is by units */
     unsigned char *pinned; /**< records, and what is prepared, of the steps under way */

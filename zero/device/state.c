@@ -93,6 +93,7 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
                                : 0,
         [DEVICE_COURSE] = sizeof(struct eng_device_course),
         [DEVICE_GATE] = sizeof(uint32_t),
+        [DEVICE_WRONG] = sizeof(uint64_t),
         [DEVICE_BAD] = z->layout.section_count * sizeof(uint64_t),
         [DEVICE_RECORD] = record_bytes(z),
         [DEVICE_PREPARED] = DEVICE_OPEN_STEPS * update_bytes(z),
@@ -214,6 +215,14 @@ zero_result device_bad_clear(const zero_ctx *z, struct base_error *error)
     return device_copy(z, device_piece(z->device, DEVICE_BAD), none, bytes, error);
 }
 
+/** The same of updates. */
+static zero_result clear_wrong(const zero_ctx *z, struct base_error *error)
+{
+    uint64_t *none = device_blamed(z, 0);
+    *none = UINT64_MAX;
+    return device_copy(z, device_piece(z->device, DEVICE_WRONG), none, sizeof *none, error);
+}
+
 /** Memory of the host that copies go to and come from, by pieces. */
 static zero_result make_pinned(zero_ctx *z, struct base_error *error)
 {
@@ -312,6 +321,8 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     eng_device_metrics_take(z, metrics);
     if (!r)
         r = device_bad_clear(z, error);
+    if (!r)
+        r = clear_wrong(z, error);
     return r || !eng_config_moves(&z->config) ? r : device_peers_open(z, error);
 }
 

@@ -3,8 +3,10 @@
 // host prepares the update for every number it may turn out to have.
 
 #include "zero/device/inner.h"
+#include "zero/outcome.h"
 #include "zero/verdict.h"
 
+#include <math.h>
 #include <string.h>
 
 /** Where a step's verdict comes to. */
@@ -63,6 +65,7 @@ static zero_result add_squares(const zero_ctx *z, struct base_error *error)
         .count = z->placement.own_sums_bytes / (ENG_GRANULE * sizeof(float)),
         .limbs = ballot->limbs,
         .overflow = &ballot->overflow,
+        .wrong = device_piece(d, DEVICE_WRONG),
     };
     if (d->state->squared || squares.count == 0)
         return ZERO_OK;
@@ -135,6 +138,8 @@ static zero_result judge(const zero_ctx *z, const zero_step_args *args, bool ann
         .announced = announced,
         .scale = args->scale,
         .max_norm = args->max_norm,
+        .most = z->config.nonfinite == ZERO_NONFINITE_SKIP ? eng_norm_most(z) : INFINITY,
+        .wrong = device_piece(d, DEVICE_WRONG),
         .first_update = d->state->first_update,
         .prepared = prepared,
         .scalars = device_piece(d, DEVICE_SCALARS),
@@ -175,6 +180,7 @@ zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
         .scalars = device_piece(d, DEVICE_SCALARS),
         .keys = device_piece(d, DEVICE_KEYS),
         .gate = device_piece(d, DEVICE_GATE),
+        .wrong = device_piece(d, DEVICE_WRONG),
         .finite_only = d->state->ahead,
     };
     if (count == 0)
@@ -337,6 +343,7 @@ zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
     if (r)
         return r;
     state->squared = false;
+    state->unproved = true;
     step->max_norm = args->max_norm;
     step->lr = z->hyper[0].lr;
     metrics_of(z, z->step + 1)->names = z->metrics;
@@ -367,6 +374,21 @@ static struct eng_bad first_bad(const zero_ctx *z, const uint64_t *blamed)
     return first;
 }
 
+/** The first value that updates have stored and that is not finite. */
+static struct eng_wrong first_wrong(const zero_ctx *z, uint64_t wrong)
+{
+    if (wrong == UINT64_MAX)
+        return (struct eng_wrong){.param = UINT64_MAX};
+    const size_t number = (size_t)(wrong >> ENG_DEVICE_BAD_SHIFT);
+    const struct eng_slice *slice = &z->layout.slices[z->layout.slice_of[number]];
+    return (struct eng_wrong){
+        .param = (uint64_t)slice->param,
+        .slice = (uint64_t)slice->index,
+        .element = wrong & ((UINT64_C(1) << ENG_DEVICE_BAD_SHIFT) - 1),
+        .field = ENG_WRONG_SOMETHING,
+    };
+}
+
 /** The step becomes the newest one whose verdict is known. */
 static zero_result take_in(zero_ctx *z, uint64_t number)
 {
@@ -379,10 +401,14 @@ static zero_result take_in(zero_ctx *z, uint64_t number)
     };
     z->device->state->open--;
     enter_metrics(z, metrics);
-    const zero_result known = eng_verdict_share(z, &metrics->names, &verdict.bad);
+    struct eng_wrong wrong = first_wrong(z, step->record->wrong);
+    const zero_result known = eng_verdict_share(z, &metrics->names, &verdict.bad, &wrong);
     if (known)
         return known;
     eng_step_record(z, number, &verdict, step->max_norm);
+    // Nothing has been updated since, on any rank, but what was announced.
+    if (wrong.param != UINT64_MAX)
+        return eng_outcome_fail(z, &wrong, step->ahead ? number : number - 1, true);
     if (!verdict.finite) {
         eng_grad_doubt(z);
         const zero_result r = eng_policy_nonfinite(z, step->ahead);
@@ -416,6 +442,19 @@ zero_result eng_device_take_in(zero_ctx *z, int open)
             r = take_in(z, number);
     }
     return r;
+}
+
+zero_result eng_device_prove(zero_ctx *z)
+{
+    struct device_state *state = z->device->state;
+    struct base_error error = {0};
+    uint64_t *wrong = device_blamed(z, z->step + 1); // no verdict is under way
+    if (!state->unproved)
+        return ZERO_OK;
+    if (device_copy(z, wrong, device_piece(z->device, DEVICE_WRONG), sizeof *wrong, &error))
+        return device_failed(z, &error, "looking at an update");
+    state->unproved = false;
+    return eng_outcome_all(z, first_wrong(z, *wrong), z->step);
 }
 
 /* ------------------------------------------------------------------ verdicts of the host's */

@@ -147,8 +147,22 @@ INLINE void load_any(unsigned dtype, const void *from, size_t i, unsigned n, vec
         x[j] = dtype == ZERO_BF16 ? float_of(halves[j] << 16) : from_f16((uint16_t)halves[j]);
 }
 
-/** To any dtype, to nearest even; NaN as one. */
-INLINE void store_nearest(unsigned dtype, void *to, size_t i, unsigned n, const vector x[FOUR])
+/** A bit each of the first n that is an infinity or a NaN. */
+INLINE unsigned which_wrong(unsigned dtype, const vector floats[FOUR], const words halves[FOUR],
+                            unsigned n)
+{
+    const words ones = dtype == ZERO_BF16 ? 0x7f80 : 0x7c00;
+    unsigned wrong = 0;
+    for (unsigned j = 0; j < FOUR; j++) {
+        const bool finite = dtype == ZERO_F32 ? is_finite(floats[j]) : (halves[j] & ones) != ones;
+        wrong |= j < n && !finite ? 1u << j : 0;
+    }
+    return wrong;
+}
+
+/** To any dtype, to nearest even; NaN as one. Returns which of those that are stored are not
+ * finite, here and below. */
+INLINE unsigned store_nearest(unsigned dtype, void *to, size_t i, unsigned n, const vector x[FOUR])
 {
     words halves[FOUR];
     vector floats[FOUR];
@@ -160,6 +174,7 @@ INLINE void store_nearest(unsigned dtype, void *to, size_t i, unsigned n, const 
         store_floats(to, i, n, floats);
     else
         store_halves(to, i, n, halves);
+    return which_wrong(dtype, floats, halves, n);
 }
 
 /** Long: once for all who round. */
@@ -172,13 +187,14 @@ static __device__ __noinline__ words rounded(unsigned dtype, uint64_t key, uint6
 
 /** The same, stochastically to what has 16 bits; `first` is the element of the slice that i = 0
  * is. */
-INLINE void store_rounded(unsigned dtype, uint64_t key, uint64_t first, void *to, size_t i,
-                          unsigned n, const vector x[FOUR])
+INLINE unsigned store_rounded(unsigned dtype, uint64_t key, uint64_t first, void *to, size_t i,
+                              unsigned n, const vector x[FOUR])
 {
     words halves[FOUR];
     for (unsigned j = 0; j < FOUR; j++)
         halves[j] = rounded(dtype, key, first + i + j, bits_of(x[j]));
     store_halves(to, i, n, halves);
+    return which_wrong(dtype, x, halves, n);
 }
 
 /* ------------------------------------------------------------------ update */
@@ -215,18 +231,24 @@ INLINE struct constants constants_of(const struct eng_rule_scalars *scalars)
 
 /** Stores a field of the state, of which that key of its slice is. */
 template <bool wide>
-INLINE void store_field(const struct eng_device_run *run, unsigned dtype, const uint64_t *keys,
-                        int key, void *to, size_t i, unsigned n, const vector x[FOUR])
+INLINE unsigned store_field(const struct eng_device_run *run, unsigned dtype, const uint64_t *keys,
+                            int key, void *to, size_t i, unsigned n, const vector x[FOUR])
 {
     if (wide || dtype == ZERO_F32)
-        store_nearest(ZERO_F32, to, i, n, x);
-    else
-        store_rounded(dtype, keys[run->key + (unsigned)key], run->first, to, i, n, x);
+        return store_nearest(ZERO_F32, to, i, n, x);
+    return store_rounded(dtype, keys[run->key + (unsigned)key], run->first, to, i, n, x);
+}
+
+/** Rare: the lowest of an array's elements that are not finite; `which` array it is stands above. */
+static __device__ __noinline__ void report(uint64_t *lowest, uint64_t which, uint64_t element)
+{
+    atomicMin((unsigned long long *)lowest,
+              (unsigned long long)(which << ENG_DEVICE_BAD_SHIFT | element));
 }
 
 template <enum eng_rule rule, bool wide>
 INLINE void update_four(const struct eng_device_run *run, const struct constants *c,
-                        const uint64_t *keys, size_t i, unsigned n)
+                        const uint64_t *keys, uint64_t *wrong, size_t i, unsigned n)
 {
     const int moments = rule == ENG_RULE_ADAM ? 2 : 1;
     vector gradient[FOUR], weight[FOUR], moment[moments][FOUR];
@@ -245,24 +267,29 @@ INLINE void update_four(const struct eng_device_run *run, const struct constants
         for (int k = 0; k < moments; k++)
             moment[k][j] = x.moment[k];
     }
+    unsigned which = 0;
     for (int k = 0; k < moments; k++)
-        store_field<wide>(run, run->moment_dtype, keys, 1 + k, run->moment[k], i, n, moment[k]);
-    store_field<wide>(run, run->weight_dtype, keys, 0, run->weight, i, n, weight);
+        which |=
+            store_field<wide>(run, run->moment_dtype, keys, 1 + k, run->moment[k], i, n, moment[k]);
+    which |= store_field<wide>(run, run->weight_dtype, keys, 0, run->weight, i, n, weight);
     if (run->work)
-        store_nearest(run->work_dtype, run->work, i, n, weight);
+        which |= store_nearest(run->work_dtype, run->work, i, n, weight);
+    for (unsigned j = 0; which && wrong && j < n; j++)
+        if (which >> j & 1)
+            report(wrong, run->slice, run->first + i + j);
 }
 
 template <enum eng_rule rule, bool wide>
 INLINE void update_run(const struct eng_device_run *run, const struct eng_rule_scalars *scalars,
-                       const uint64_t *keys)
+                       const uint64_t *keys, uint64_t *wrong)
 {
     const struct constants c = constants_of(scalars);
     for (unsigned i = FOUR * threadIdx.x; i < run->count; i += FOUR * blockDim.x) {
         const unsigned left = run->count - i;
         if (left >= FOUR)
-            update_four<rule, wide>(run, &c, keys, i, FOUR);
+            update_four<rule, wide>(run, &c, keys, wrong, i, FOUR);
         else
-            update_four<rule, wide>(run, &c, keys, i, left);
+            update_four<rule, wide>(run, &c, keys, wrong, i, left);
     }
 }
 
@@ -286,16 +313,16 @@ template <bool wide> INLINE void update(const struct eng_device_update *u)
     const struct eng_rule_scalars *scalars = &u->scalars[run.group];
     switch (scalars->rule) {
     case ENG_RULE_ADAM:
-        update_run<ENG_RULE_ADAM, wide>(&run, scalars, u->keys);
+        update_run<ENG_RULE_ADAM, wide>(&run, scalars, u->keys, u->wrong);
         break;
     case ENG_RULE_SGD:
-        update_run<ENG_RULE_SGD, wide>(&run, scalars, u->keys);
+        update_run<ENG_RULE_SGD, wide>(&run, scalars, u->keys, u->wrong);
         break;
     case ENG_RULE_LION:
-        update_run<ENG_RULE_LION, wide>(&run, scalars, u->keys);
+        update_run<ENG_RULE_LION, wide>(&run, scalars, u->keys, u->wrong);
         break;
     default:
-        update_run<ENG_RULE_ADAGRAD, wide>(&run, scalars, u->keys);
+        update_run<ENG_RULE_ADAGRAD, wide>(&run, scalars, u->keys, u->wrong);
         break;
     }
 }
@@ -313,13 +340,6 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
 }
 
 /* ------------------------------------------------------------------ sum */
-
-/** Rare: the lowest of a contribution's elements that are not finite. */
-static __device__ __noinline__ void report(uint64_t *bad, uint64_t micro, uint64_t element)
-{
-    atomicMin((unsigned long long *)bad,
-              (unsigned long long)(micro << ENG_DEVICE_BAD_SHIFT | element));
-}
 
 /**
  * A thread has one lane of a granule: elements lane, lane + 16, ... It adds their squares in the
@@ -543,6 +563,8 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
     __shared__ unsigned long long limbs[BASE_EXACT_SUM_LIMBS];
     if (threadIdx.x < BASE_EXACT_SUM_LIMBS)
         limbs[threadIdx.x] = 0;
+    if (threadIdx.x == 0 && q.wrong && *q.wrong != 0xffffffffffffffff)
+        *q.overflow = 1;
     __syncthreads();
     const size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < q.count; i += step) {

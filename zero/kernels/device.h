@@ -33,6 +33,7 @@ struct eng_device_run {
     uint32_t count;        /**< at most ENG_DEVICE_RUN */
     uint32_t group;        /**< whose scalars */
     uint32_t key;          /**< its slice's keys are keys[key], and those behind it */
+    uint32_t slice;        /**< the slice's number, below 2^24 */
     uint8_t gradient_dtype, weight_dtype, moment_dtype, work_dtype; /**< of zero_dtype */
 };
 
@@ -45,6 +46,8 @@ struct eng_device_update {
     const struct eng_rule_scalars *scalars; /**< of every group */
     const uint64_t *keys;                   /**< may be NULL if nothing is rounded so */
     const uint32_t *gate; /**< 0 there, when the work is done: nothing is updated; NULL: it is */
+    uint64_t *wrong;  /**< the least of what is there and slice << 40 | element of the slice, of what
+                         is stored and not finite: UINT64_MAX if nothing was. NULL: nobody asks */
     bool finite_only; /**< runs are left out that have a sum that is not finite, as squares say */
 };
 
@@ -111,6 +114,7 @@ struct eng_device_squares {
     size_t count;
     int64_t *limbs;
     uint32_t *overflow;
+    const uint64_t *wrong; /**< not UINT64_MAX there sets *overflow, too; may be NULL */
 };
 
 /** Elements from one dtype to another, to nearest even. */
@@ -142,6 +146,7 @@ struct eng_device_course {
 struct eng_device_record {
     double norm; /**< of scale / loss scale * sum; NaN if that is not finite */
     uint64_t finite;
+    uint64_t wrong; /**< what updates so far have stored that is not finite, as they tell it */
 };
 
 /**
@@ -159,6 +164,8 @@ struct eng_device_judgement {
     struct eng_device_course given; /**< if `known`: what the course is so far */
     bool known, announced;
     double scale, max_norm; /**< of the step's arguments; max_norm 0: none */
+    double most; /**< of the norm of a clipped gradient: a step with more counts as not finite */
+    const uint64_t *wrong;
     uint64_t first_update;
     const struct eng_rule_scalars *prepared; /**< [update][group] */
     struct eng_rule_scalars *scalars;        /**< of those the update's */

@@ -68,9 +68,10 @@ INLINE void decide(const struct eng_device_judgement *j, struct decision *decisi
     double norm = __longlong_as_double(0x7ff8000000000000), clip = 1;
     if (all_finite(j))
         norm = __dmul_rn(__dsqrt_rn(rounded_sum(j)), fabs(scale));
-    const bool finite = j->announced || norm <= 0x1.fffffffffffffp1023;
-    if (finite && j->max_norm > 0)
+    bool finite = norm <= 0x1.fffffffffffffp1023;
+    if ((finite || j->announced) && j->max_norm > 0)
         clip = __ddiv_rn(j->max_norm, __dadd_rn(norm, 1e-6));
+    finite = j->announced || (finite && eng_gradient_fits(norm, clip < 1 ? clip : 1, j->most));
     decision->which = course.updates + 1 - j->first_update;
     decision->gradient_scale = __double2float_rn(__dmul_rn(scale, clip < 1 ? clip : 1));
     decision->updates = finite && !course.halted;
@@ -87,6 +88,7 @@ INLINE void decide(const struct eng_device_judgement *j, struct decision *decisi
     *j->course = course;
     j->record->norm = norm;
     j->record->finite = finite;
+    j->record->wrong = *j->wrong;
 }
 
 extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
