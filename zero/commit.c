@@ -143,9 +143,10 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
 /** What ranks use to compare. */
 size_t eng_commit_bytes(const zero_ctx *z)
 {
-    const size_t models = eng_compare_model_bytes(z);
+    const size_t models = eng_compare_model_bytes(z), values = eng_first_bytes(z);
     const size_t settings = (size_t)z->config.world * sizeof(struct declaration);
-    return models > settings ? models : settings;
+    const size_t most = models > settings ? models : settings;
+    return most > values ? most : values;
 }
 
 /** Values that would have no effect on any tensor. */
@@ -351,7 +352,9 @@ static zero_result commit(zero_ctx *z)
     r = agree_on_plan(z);
     if (r)
         return r;
-    r = eng_memory_allocate(z);
+    r = eng_first_compare(z);
+    if (!r)
+        r = eng_memory_allocate(z);
     if (!r)
         r = eng_tier_open(z);
     if (!r && eng_budget_write(z, &z->plan, &error))

@@ -4,6 +4,7 @@
  *   context.c                life: open, close, and what can be asked at any time
  *   collectives.c            the other public header, <zero/collectives.h>
  *   commit.c                 from the registered model to memory with first values
+ *   first.c                  whether all ranks give the same ones
  *   state/                   checkpoints: what decides the future, to files and back
  *   tier/                    optimizer state that is in a file, and in memory only in passing
  *   step.c, transfer.c, fingerprint.c    a step; whole tensors; the digest
@@ -444,6 +445,15 @@ size_t eng_commit_bytes(const zero_ctx *z);
 zero_result eng_compare_model(zero_ctx *z, struct base_error *error);
 /** Bytes that takes. */
 size_t eng_compare_model_bytes(const zero_ctx *z);
+
+/* ---- first.c */
+
+/** Compares what all ranks give as first values, before anything is written. *Collective.*
+ * ZERO_E_DIVERGED, fatal and agreed, names tensor, element and ranks; what a fill callback fails
+ * with, on all ranks; ZERO_E_NOMEM. */
+zero_result eng_first_compare(zero_ctx *z);
+/** Bytes that it uses. */
+size_t eng_first_bytes(const zero_ctx *z);
 
 /* ---- transfer.c */
 

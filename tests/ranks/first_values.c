@@ -1,0 +1,280 @@
+// First values that are not the same on all ranks: zero_commit() says where, on every rank.
+#include "base/bfloat16.h"
+#include "tests/ranks/team.h"
+#include "tests/sweep.h"
+#include "tests/unit/temporary.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { NUMEL = 20000, SLICES = 2, MOST_RANKS = 5 };
+
+static struct temporary directory;
+
+struct job {
+    int32_t stage;
+    int odd;                      // the rank that gives another value of
+    const char *name;             // this tensor
+    int32_t slice;
+    uint64_t element;
+    bool whole;                   // and of all its other elements
+    bool frozen, borrow, nvme, paranoid, missing, fails;
+    zero_dtype dtype;
+    const char *message;
+    zero_result result;
+};
+
+// What a rank's callback is given.
+struct giver {
+    const struct job *job;
+    int rank;
+};
+
+static zero_result fill(void *user, const char *name, int32_t slice, uint64_t first, uint64_t count,
+                        float *out)
+{
+    const struct giver *giver = user;
+    const struct job *job = giver->job;
+    const bool odd = giver->rank == job->odd && strcmp(name, job->name) == 0;
+    if (odd && job->fails)
+        return ZERO_E_IO;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t e = first + i;
+        out[i] = 0.25F * (float)(e % 7) + (float)slice;
+        if (odd && slice == job->slice && (job->whole || e == job->element))
+            out[i] = 100.0F + (float)giver->rank;
+    }
+    return ZERO_OK;
+}
+
+// A tensor with `data`, which is of its type.
+static void *data_of(struct giver *giver, const struct job *job, int32_t slices)
+{
+    const size_t size = job->dtype == ZERO_F32 ? 4 : 2;
+    unsigned char *data = calloc((size_t)slices * NUMEL, size);
+    float value;
+    for (int32_t s = 0; data && s < slices; s++)
+        for (uint64_t e = 0; e < NUMEL; e++) {
+            fill(giver, "data", s, e, 1, &value);
+            const size_t at = (size_t)s * NUMEL + e;
+            const uint16_t half = base_bf16_from_f32(value);
+            memcpy(data + at * size, size == 4 ? (void *)&value : (void *)&half, size);
+        }
+    return data;
+}
+
+static bool add(struct team_rank *rank, const struct job *job, struct giver *giver, void *data)
+{
+    zero_param_desc desc = zero_param_default();
+    desc.ndim = 1;
+    desc.shape[0] = NUMEL;
+    desc.name = "filled";
+    desc.fill = fill;
+    desc.fill_user = giver;
+    desc.frozen = job->frozen;
+    TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
+    desc.name = "stacked";
+    desc.frozen = 0;
+    desc.ndim = 2;
+    desc.shape[0] = SLICES;
+    desc.shape[1] = NUMEL;
+    desc.unit = 1;
+    desc.unit_count = SLICES;
+    TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
+    desc = zero_param_default();
+    desc.name = "data";
+    desc.ndim = 1;
+    desc.shape[0] = NUMEL;
+    desc.dtype = job->dtype;
+    desc.data = job->missing && rank->rank == job->odd ? NULL : data;
+    desc.borrow = job->borrow ? data : NULL;
+    TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
+    return true;
+}
+
+static bool open_and_add(struct team_rank *rank, const struct job *job, struct giver *giver,
+                         void *data)
+{
+    rank->config.stage = job->stage;
+    rank->config.paranoid = job->paranoid;
+    if (job->nvme) {
+        rank->config.offload_optimizer = "nvme";
+        rank->config.nvme_dir = directory.directory;
+        rank->config.io = "sync";
+    }
+    return team_open(rank) && add(rank, job, giver, data);
+}
+
+static bool refused(struct team_rank *rank, const struct job *job, struct giver *giver, void *data)
+{
+    if (!open_and_add(rank, job, giver, data))
+        return false;
+    const zero_result r = zero_commit(rank->z);
+    if (r != job->result || !strstr(zero_last_error(rank->z), job->message))
+        fprintf(stderr, "rank %d: %d, \"%s\" instead of \"%s\"\n", rank->rank, (int)r,
+                zero_last_error(rank->z), job->message);
+    TEAM_CHECK(r == job->result);
+    TEAM_CHECK(strstr(zero_last_error(rank->z), job->message));
+    TEAM_CHECK(zero_barrier(rank->z) == job->result);
+    return true;
+}
+
+static bool taken(struct team_rank *rank, const struct job *job, struct giver *giver, void *data)
+{
+    uint8_t digest[16];
+    if (!open_and_add(rank, job, giver, data))
+        return false;
+    TEAM_OK(rank, zero_commit(rank->z));
+    TEAM_OK(rank, zero_fingerprint(rank->z, digest));
+    return true;
+}
+
+static bool with_data(struct team_rank *rank, const struct job *job,
+                      bool (*commit)(struct team_rank *, const struct job *, struct giver *,
+                                     void *))
+{
+    struct giver giver = {job, rank->rank};
+    void *data = data_of(&giver, job, 1);
+    const bool good = data && commit(rank, job, &giver, data);
+    team_close(rank);
+    free(data);
+    return good;
+}
+
+static bool is_refused(struct team_rank *rank, void *user)
+{
+    return with_data(rank, user, refused);
+}
+
+static bool is_taken(struct team_rank *rank, void *user)
+{
+    return with_data(rank, user, taken);
+}
+
+static struct job job_of(const char *name, uint64_t element, const char *message)
+{
+    return (struct job){
+        .odd = 1,
+        .name = name,
+        .element = element,
+        .dtype = ZERO_F32,
+        .result = ZERO_E_DIVERGED,
+        .message = message,
+    };
+}
+
+static void everywhere(const struct job *job, team_fn fn)
+{
+    for (int world = 2; world <= MOST_RANKS; world++)
+        for (int stage = 0; stage <= 3; stage++) {
+            struct job one = *job;
+            one.stage = stage;
+            one.odd = job->odd == MOST_RANKS ? world - 1 : job->odd;
+            if (!test_takes(world + stage) || (job->borrow && stage == 3))
+                continue;
+            if (!team_run("threads", world, fn, &one))
+                fail_msg("%s, world %d, stage %d", job->name, world, stage);
+        }
+}
+
+static void of_one_element(void **state)
+{
+    (void)state;
+    struct job job = job_of("filled", 0,
+                            "ranks give different first values of tensor filled, slice 0, element "
+                            "0: rank 0 0, rank 1 101; `data`");
+    everywhere(&job, is_refused);
+    job.frozen = true;
+    everywhere(&job, is_refused);
+    job.nvme = true;
+    job.frozen = false;
+    everywhere(&job, is_refused);
+    job = job_of("stacked", NUMEL - 1,
+                 "tensor stacked, slice 1, element 19999: rank 0 1");
+    job.slice = 1;
+    job.odd = MOST_RANKS;
+    everywhere(&job, is_refused);
+    assert_int_equal(temporary_entries(&directory), 0);
+}
+
+static void of_a_whole_tensor(void **state)
+{
+    (void)state;
+    struct job job = job_of("stacked", 0, "tensor stacked, slice 0, element 0: rank 0 0, rank 1 ");
+    job.whole = true;
+    everywhere(&job, is_refused);
+    job.name = "data";
+    job.message = "tensor data, slice 0, element 0: rank 0 0, rank 1 101";
+    everywhere(&job, is_refused);
+    job.dtype = ZERO_BF16;
+    everywhere(&job, is_refused);
+    job.dtype = ZERO_F32;
+    job.borrow = true;
+    everywhere(&job, is_refused);
+}
+
+// NULL counts as zeros.
+static void of_data_that_some_have(void **state)
+{
+    (void)state;
+    struct job job = job_of("none", 0, "tensor data, slice 0, element 1: rank 0 0.25, rank 1 0;");
+    job.missing = true;
+    everywhere(&job, is_refused);
+}
+
+// One element in the middle is seen if all are compared.
+static void of_what_no_sample_has(void **state)
+{
+    (void)state;
+    struct job job = job_of("filled", 7777, "tensor filled, slice 0, element 7777: rank 0 0, ");
+    job.paranoid = true;
+    everywhere(&job, is_refused);
+}
+
+static void of_a_callback_that_fails(void **state)
+{
+    (void)state;
+    struct job job = job_of("stacked", 0, "the fill callback of stacked failed at slice 0");
+    job.fails = true;
+    job.result = ZERO_E_IO;
+    everywhere(&job, is_refused);
+}
+
+static void the_same_is_taken(void **state)
+{
+    (void)state;
+    struct job job = job_of("none", 0, "");
+    everywhere(&job, is_taken);
+    job.paranoid = true;
+    everywhere(&job, is_taken);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return temporary_make(&directory) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    temporary_remove(&directory);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_one_element),
+        cmocka_unit_test(of_a_whole_tensor),
+        cmocka_unit_test(of_data_that_some_have),
+        cmocka_unit_test(of_what_no_sample_has),
+        cmocka_unit_test(of_a_callback_that_fails),
+        cmocka_unit_test(the_same_is_taken),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
