@@ -15,11 +15,13 @@ extern "C" {
 /** Where zero means "the default": none. */
 #define ZERO_OFF (-1)
 
-/** What happens when a step's gradient has a NaN or an infinity. */
+/** What happens when a step's gradient has a NaN or an infinity. What an update makes of finite
+ * ones and is not finite is ZERO_E_NONFINITE in any case: "Range" in zero/zero.h. */
 typedef enum zero_nonfinite {
     ZERO_NONFINITE_DEFAULT = 0, /**< SKIP with a loss scale or f16, else ERROR */
     ZERO_NONFINITE_ERROR = 1,   /**< zero_step() returns ZERO_E_NONFINITE; nothing was updated */
-    ZERO_NONFINITE_SKIP = 2,    /**< the step counts, the update is left out; see skip_limit */
+    ZERO_NONFINITE_SKIP = 2, /**< the step counts, the update is left out, also of a gradient that
+                                  is too large for it; see skip_limit */
 } zero_nonfinite;
 
 /**
@@ -115,7 +117,8 @@ typedef struct zero_config {
                                     zero_grad_done(), fatal. A line on standard error, unless
                                     log_level is ZERO_OFF, names the tensor of a fault; then SIGSEGV
                                     does what it did without. Buffers of the caller's are as ever.
-                                    Same bits; default 0 */
+                                    zero_commit() compares all first values of all ranks, each of
+                                    which gives those of the whole model. Same bits; default 0 */
     int32_t verify_micro;      /**< 1: each step has one more local micro-batch, in which a rank
                                     computes again the first one of the next rank (one rank: its
                                     own), to the program a micro-batch like any other. Its gradients

@@ -1,6 +1,7 @@
 // Whether all ranks give the same first values. A rank writes those that it owns: ranks that differ
 // would make a mixture, another one at each number of ranks. What is compared is a hash of some
-// granules of each slice, of all with paranoid; where it differs, ranks look for the place together.
+// granules of each slice, of all with paranoid; where it differs, ranks look for the place
+// together.
 
 #include "zero/engine.h"
 
@@ -12,7 +13,7 @@
 #include <string.h>
 
 enum {
-    SAMPLES = 6, // granules of a slice: the first one, the last one, and some in between
+    SAMPLES = 6,  // granules of a slice: the first one, the last one, and some in between
     AT_ONCE = 32, // elements that ranks show each other: 128 bytes of each
     SHOWN = 4     // ranks that a message names
 };
@@ -165,8 +166,7 @@ static zero_result find_element(const struct comparison *c, const struct eng_sli
     if (read_granule(z, slice, granule, values, &count, &error))
         return eng_fail_from(z, &error);
     for (size_t at = 0; at < count; at += AT_ONCE) {
-        const zero_result r =
-            coll_exchange(z->comm, values + at, AT_ONCE * sizeof *values, c->all);
+        const zero_result r = coll_exchange(z->comm, values + at, AT_ONCE * sizeof *values, c->all);
         if (r)
             return eng_comm_failed(z, r);
         for (size_t i = 0; i < AT_ONCE; i++)

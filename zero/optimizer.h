@@ -57,7 +57,8 @@ typedef struct zero_optimizer_desc {
                     void *scalars);
 
     /** Updates the elements of a run: each by itself, as if it were the only one, for where runs
-     * begin and end depends on the number of ranks. Called by several threads at a time, with
+     * begin and end depends on the number of ranks. A weight or moment that is not finite is
+     * ZERO_E_NONFINITE from zero_step(). Called by several threads at a time, with
      * rounding to nearest and denormals; must not call the library. */
     void (*update)(void *user, const void *scalars, const zero_optimizer_run *run);
 } zero_optimizer_desc;

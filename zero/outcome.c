@@ -151,7 +151,8 @@ static bool may_overflow(const struct eng_group *group, const zero_hyper *hyper,
 
 bool eng_outcome_large(const zero_ctx *z)
 {
-    return z->outcome.small != z->version;
+    // In an announced step a part of the update is made by now.
+    return z->outcome.large || z->outcome.small != z->version;
 }
 
 void eng_outcome_begin(zero_ctx *z, double gradient, bool large)
@@ -186,7 +187,8 @@ static void tell_value(const struct eng_wrong *wrong, char *text, size_t size)
     if (wrong->field == ENG_WRONG_WEIGHT)
         snprintf(text, size, "the weight becomes %g in", (double)wrong->value);
     else if (wrong->field == ENG_WRONG_COPY)
-        snprintf(text, size, "the weight becomes %.9g, for which the working copy has no number, in",
+        snprintf(text, size,
+                 "the weight becomes %.9g, for which the working copy has no number, in",
                  (double)wrong->value);
     else if (wrong->field == ENG_WRONG_SOMETHING)
         snprintf(text, size, "the weight, its working copy or a moment overflows in");

@@ -23,8 +23,7 @@ uint64_t eng_rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint
 }
 
 /** At most a granule of a segment, from element `first` of its section on. */
-static void update_tile(zero_ctx *z, const struct eng_segment *segment, size_t first,
-                        size_t count)
+static void update_tile(zero_ctx *z, const struct eng_segment *segment, size_t first, size_t count)
 {
     const struct eng_group *group = &z->model.groups[segment->group];
     const zero_dtype dtype = z->layout.sections[segment->section].dtype;

@@ -36,7 +36,7 @@ extern "C" {
     X(ZERO_E_DEVICE, -10, "device failed")                                                         \
     X(ZERO_E_UNSUPPORTED, -11, "not supported here")                                               \
     X(ZERO_E_LIMIT, -12, "a configured limit was reached")                                         \
-    X(ZERO_E_NONFINITE, -13, "a gradient is not finite")                                           \
+    X(ZERO_E_NONFINITE, -13, "a gradient, or what an update makes, is not finite")                 \
     X(ZERO_E_ABORTED, -14, "the job was aborted")
 
 typedef enum zero_result {

@@ -1,5 +1,5 @@
-#include "zero/outcome.h"
 #include "zero/verdict.h"
+#include "zero/outcome.h"
 #include "zero/stop.h"
 
 #include "base/arena.h"
@@ -15,8 +15,8 @@ struct ballot {
     struct eng_bad bad;
     struct eng_wrong wrong; /**< by eng_verdict_share() only */
     uint32_t overflow;
-    uint32_t stop;                 /**< it knows of a request to stop */
-    uint32_t large;                /**< some of its weights or moments may be large */
+    uint32_t stop;  /**< it knows of a request to stop */
+    uint32_t large; /**< some of its weights or moments may be large */
     uint32_t reserved;
     uint64_t save;                 /**< how far this rank's save is */
     struct eng_update_time update; /**< of the step before */

@@ -27,10 +27,11 @@
  *  - Errors are values. A *fatal* error (ZERO_E_PEER, _TIMEOUT, _DIVERGED, _ABORTED, _NOMEM, _IO,
  *    _DEVICE, _NONFINITE, _LIMIT on the step path) is sticky, and every rank's: every later call of
  *    any rank but the local getters and zero_close() returns the first one. It leaves no rank's
- *    weights and moments in the middle of an update, unless zero_step_ahead() began it or the disk
- *    that has them failed. Pointers given out stay mapped until zero_close(), and those asked for
- *    after a fatal error lead to memory nobody else uses: so the calls between zero_micro_begin()
- *    and zero_step() may go unchecked; zero_step() refuses. zero_last_error() has the numbers.
+ *    weights and moments in the middle of an update, unless zero_step_ahead() began it, the disk
+ *    that has them failed, or the update itself is what is not finite ("Range" below). Pointers
+ * given out stay mapped until zero_close(), and those asked for after a fatal error lead to memory
+ * nobody else uses: so the calls between zero_micro_begin() and zero_step() may go unchecked;
+ * zero_step() refuses. zero_last_error() has the numbers.
  *  - ZERO_E_INVALID and ZERO_E_STATE, where documented, change nothing. They are errors of the
  *    program, found the first time it runs, and pointers are NULL where it has no right to any:
  *    while it is new, check every call.
@@ -154,6 +155,20 @@ typedef enum zero_decay {
  */
 
 /**
+ * Range. An update computes in fp32, up to 3.4e38, and a finite gradient can be too much for it: of
+ * 1e20, for instance, adagrad cannot square it, nor adam and adamw with a beta2 below 0.96. Their
+ * moment would be infinite, and the element would never change again. A momentum, a weight, or an
+ * f16 working copy (65504) can overflow, too. What an update stores is looked at where it is made,
+ * at no cost, and a value that is not finite is ZERO_E_NONFINITE from zero_step() on every rank,
+ * which names tensor, slice and element. It is fatal with either policy (`nonfinite`), for an
+ * update is in place, and there is no way back: nothing of it is published, saved or recorded, and
+ * the program starts again from a checkpoint. With the policy "skip" a step is skipped before its
+ * update if its gradient's norm, scaled and clipped, is too large by itself: above
+ * sqrt(3.4e38 / (1 - beta2)) for adam and adamw, sqrt(3.4e38) for adagrad, 3.4e38 else. That does
+ * no optimizer of the program's own limit.
+ */
+
+/**
  * Parameters that share an optimizer and its hyper-parameters.
  *
  *  name       moments  decay      step, from the scaled and clipped gradient g
@@ -180,9 +195,10 @@ typedef struct zero_group_desc {
 /**
  * Hyper-parameters of one group for one step; literal. Fields that the group's optimizer does not
  * name play no part in the update. Of those that it does, lr, eps and weight_decay are 0 or more,
- * the betas from 0 to below 1, also when rounded to fp32; lr * weight_decay of a decoupled decay is
+ * the betas from 0 to below 1, also when rounded to fp32, in which they are used: what is then
+ * infinite, or 0 though the value is not, is refused; lr * weight_decay of a decoupled decay is
  * at most 1; Nesterov's form needs a beta1 above 0. With an eps of 0 an element whose gradients
- * have all been 0 becomes a NaN.
+ * have all been 0 becomes a NaN, which is ZERO_E_NONFINITE from zero_step().
  */
 typedef struct zero_hyper {
     double lr, beta1, beta2, eps, weight_decay;
@@ -197,9 +213,11 @@ static inline zero_hyper zero_hyper_default(void)
 
 /**
  * Gives first values: writes `count` fp32 values of slice `slice` of the parameter called `name`,
- * elements first .. first+count-1, to out. Must be a pure function of its arguments: at every
- * world size other ranges are asked for. Called during zero_commit() in the caller's thread.
- * Anything but ZERO_OK fails the commit with that result.
+ * elements first .. first+count-1, to out. Must be a pure function of name, slice and element, the
+ * same on every rank, and without side effects: each rank asks for the elements that it owns and,
+ * so that ranks can be compared, for some that others own, for an element more than once, in any
+ * order and in ranges that depend on the world size. Called during zero_commit() in the caller's
+ * thread. Anything but ZERO_OK fails the commit with that result, on all ranks.
  */
 typedef zero_result (*zero_fill_fn)(void *user, const char *name, int32_t slice, uint64_t first,
                                     uint64_t count, float *out);
@@ -216,7 +234,8 @@ typedef struct zero_param_desc {
                              of index s of the first dimension) belongs to unit `unit + s` */
     zero_group group;   /**< whose hyper-parameters apply */
     const void *data;   /**< first values, of type dtype, the whole tensor, the same on every
-                             rank; read during zero_commit() only */
+                             rank (one that has none has zeros, which are others); read during
+                             zero_commit() only */
     zero_fill_fn fill;  /**< instead of data; neither: zeros */
     void *fill_user;
     void *borrow; /**< stages 0 to 2, without offload_params=nvme: the caller's buffer for the
@@ -284,11 +303,13 @@ ZERO_API zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_p
  * zero_plan_json() have it, and say whether it fits; close next. ZERO_E_INVALID: no tensor, an
  * empty unit, fewer granules (1,024 elements each) than ranks, or, with the result and message of
  * the first of them, a tensor, group, optimizer or blob was refused before; ZERO_E_DIVERGED: ranks
- * registered different models (the message says which tensor) or have other settings; ZERO_E_NOMEM:
- * the ranks of a host need more than it has, or those that share a GPU more than is free there
- * (memory_limit; the message has the numbers, what limits, and what would need less), before
- * anything is allocated, but for what offload_update "auto" measures with, on all ranks; or an
- * allocation failed all the same. After an error only zero_close() is left.
+ * registered different models (the message says which tensor), have other settings, or give other
+ * first values (it names tensor, slice, element, values and ranks): of each slice up to six granules
+ * are compared, its first and last among them, with `paranoid` all of them, also where a checkpoint
+ * is loaded next; ZERO_E_NOMEM: the ranks of a host need more than it has, or those that share a GPU
+ * more than is free there (memory_limit; the message has the numbers, what limits, and what would
+ * need less), before anything is allocated, but for what offload_update "auto" measures with, on all
+ * ranks; or an allocation failed all the same. After an error only zero_close() is left.
  */
 ZERO_API zero_result zero_commit(zero_ctx *z);
 
@@ -457,7 +478,8 @@ typedef struct zero_step_args {
     const zero_hyper *hyper; /**< one a group */
     uint64_t hyper_stride;   /**< sizeof(zero_hyper) */
     double scale;            /**< multiplies the sum of the V gradients, e.g. 1.0 / V; whatever
-                                  the loss scale is */
+                                  the loss scale is; in fp32, in which neither it may be infinite
+                                  nor its quotient with the loss scale 0 */
     double max_norm;         /**< clip the gradient, scaled and without the loss scale, to this
                                   norm; 0: don't */
 } zero_step_args;
@@ -487,13 +509,15 @@ static inline zero_step_args zero_step_args_for(const zero_hyper *hyper, int32_t
 /** The newest step whose verdict is known. */
 typedef struct zero_step_result {
     uint32_t struct_size;
-    int32_t skipped;      /**< 1: non-finite, the update was left out */
+    int32_t skipped;      /**< 1: non-finite, or too large (see "Range"; then norm is finite): the
+                               update was left out */
     uint64_t step;        /**< batches so far, this one included */
     uint64_t updates;     /**< updates so far */
     double norm;          /**< 2-norm of scale / loss_scale * sum, before clipping */
     double clip;          /**< the factor min(1, max_norm / (norm + 1e-6)); 1 without */
     zero_param bad_param; /**< first non-finite contribution, by (micro-batch, parameter,
-                               slice, element); -1 if none */
+                               slice, element); of a step that failed for what its update made
+                               that element, with bad_rank -1; -1 if none */
     int32_t bad_slice;
     uint64_t bad_element;
     uint64_t bad_micro; /**< its micro-batch (reduction=native: its rank's last), */
@@ -521,19 +545,22 @@ static inline zero_step_result zero_step_result_default(void)
  * there, behind `stream` and before what uses the new values, and the call returns; the host is at
  * most two steps ahead: it waits for the verdict on the step before the last one. With files it
  * waits for this step's, and for the tiles that pass through the GPU. ZERO_E_NONFINITE then comes
- * from a later call, of the second step after it at the latest or the first call between steps; no
- * step that was queued meanwhile has changed anything. The calls between steps wait for all that is
- * queued, and any call for the driver, where a stream has about a thousand copies and kernels to
- * do, or some fifty functions of the host behind such. Within a step calls wait for the GPU where
- * bytes pass through the host: with device_transport=host whatever moves some to other ranks; with
- * offload_update=host zero_grad_done(), for the gradient handed over before, and zero_step(), for
- * the last one: with reduction=native in the last micro-batch only, for what leaves the GPU then.
+ * from a later call, of the second step after it (of an update that is not finite: the third) at
+ * the latest or the first call between steps; no step that was queued meanwhile has changed
+ * anything. The calls between steps wait for all that is queued, and any call for the driver, where
+ * a stream has about a thousand copies and kernels to do, or some fifty functions of the host
+ * behind such. Within a step calls wait for the GPU where bytes pass through the host: with
+ * device_transport=host whatever moves some to other ranks; with offload_update=host
+ * zero_grad_done(), for the gradient handed over before, and zero_step(), for the last one: with
+ * reduction=native in the last micro-batch only, for what leaves the GPU then.
  *
  * ZERO_E_STATE: a unit is gathered, a gradient open, a micro-batch, gradient or metric is missing,
  * or an evaluation is under way (nothing changed). ZERO_E_INVALID: args out of range (nothing
  * changed). ZERO_E_NONFINITE: policy `error`, or a row of skips longer than skip_limit, or a
  * dynamic loss scale at loss_scale_min; no value changed; zero_last_error() names tensor, element,
- * micro-batch and rank; fatal. ZERO_E_DIVERGED: ranks gave different args; fatal.
+ * micro-batch and rank; fatal. So it is if every gradient is finite and what the update makes is
+ * not ("Range"), whatever the policy: then values have changed, which no call shows.
+ * ZERO_E_DIVERGED: ranks gave different args; fatal.
  */
 ZERO_API zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream stream);
 
@@ -596,10 +623,11 @@ ZERO_API zero_result zero_step_ahead(zero_ctx *z, const zero_step_args *args);
  * ZERO_E_STATE before the first step. */
 ZERO_API zero_result zero_step_info(const zero_ctx *z, zero_step_result *info);
 
-/** Waits until the host knows the verdicts on all steps so far: zero_step_info() and
- * zero_metric_mean() then tell of the last one. For who prints every step: only with all state on a
- * GPU is there anything to wait for. *Collective, ordered.* A step that has failed says so here as
- * it would in a later call. ZERO_E_STATE before commit. */
+/** Waits until the host knows the verdicts on all steps so far, and, between steps, that their
+ * updates are finite: zero_step_info() and zero_metric_mean() then tell of the last one. For who
+ * prints every step: only with all state on a GPU is there anything to wait for. *Collective,
+ * ordered.* A step that has failed says so here as it would in a later call. ZERO_E_STATE before
+ * commit. */
 ZERO_API zero_result zero_step_wait(zero_ctx *z);
 
 /**

@@ -1,7 +1,7 @@
-// Updates on a GPU whose results are not finite, though every gradient is: what the host does in the
-// same step the GPU's job comes to know later, and nothing is updated in between. With the argument
-// "streamed" master weights and moments pass through the GPU, with "files" from files, with "host"
-// the host updates them.
+// Updates on a GPU whose results are not finite, though every gradient is: what the host does in
+// the same step the GPU's job comes to know later, and nothing is updated in between. With the
+// argument "streamed" master weights and moments pass through the GPU, with "files" from files,
+// with "host" the host updates them.
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
 

@@ -17,11 +17,11 @@ static struct temporary directory;
 
 struct job {
     int32_t stage;
-    int odd;                      // the rank that gives another value of
-    const char *name;             // this tensor
+    int odd;          // the rank that gives another value of
+    const char *name; // this tensor
     int32_t slice;
     uint64_t element;
-    bool whole;                   // and of all its other elements
+    bool whole; // and of all its other elements
     bool frozen, borrow, nvme, paranoid, missing, fails;
     zero_dtype dtype;
     const char *message;
@@ -193,8 +193,7 @@ static void of_one_element(void **state)
     job.nvme = true;
     job.frozen = false;
     everywhere(&job, is_refused);
-    job = job_of("stacked", NUMEL - 1,
-                 "tensor stacked, slice 1, element 19999: rank 0 1");
+    job = job_of("stacked", NUMEL - 1, "tensor stacked, slice 1, element 19999: rank 0 1");
     job.slice = 1;
     job.odd = MOST_RANKS;
     everywhere(&job, is_refused);
@@ -269,12 +268,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_one_element),
-        cmocka_unit_test(of_a_whole_tensor),
-        cmocka_unit_test(of_data_that_some_have),
-        cmocka_unit_test(of_what_no_sample_has),
-        cmocka_unit_test(of_a_callback_that_fails),
-        cmocka_unit_test(the_same_is_taken),
+        cmocka_unit_test(of_one_element),           cmocka_unit_test(of_a_whole_tensor),
+        cmocka_unit_test(of_data_that_some_have),   cmocka_unit_test(of_what_no_sample_has),
+        cmocka_unit_test(of_a_callback_that_fails), cmocka_unit_test(the_same_is_taken),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -3,6 +3,7 @@
 #include "tests/sweep.h"
 #include "tests/unit/kernel_inputs.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -100,13 +101,43 @@ static void fill(struct arrays *a, const enum input_kind kind[ARRAYS], uint64_t 
         a->work[i] = (uint16_t)(0xa5a5 ^ i);
 }
 
+// The largest magnitude that an update has stored; infinite if something is a NaN.
+static float highest(const struct arrays *a, const struct form *form, size_t count,
+                     const struct place *at)
+{
+    float most = 0;
+    for (int k = 1; k < ARRAYS; k++)
+        for (size_t i = 0; i < count && (k < 1 + form->moments || k == 3); i++) {
+            const float x = fabsf(a->f[k][at->f[k] + i]);
+            most = !(x <= most) ? (isfinite(x) ? x : INFINITY) : most;
+        }
+    return most;
+}
+
+// The alarm is raised by what is not finite, and not by ordinary values.
+static void assert_alarm(bool alarm, const struct arrays *a, const struct form *form,
+                         const struct eng_rule_scalars *scalars, size_t count,
+                         const struct place *at, zero_dtype work)
+{
+    const float most = highest(a, form, count, at);
+    bool finite = isfinite(most);
+    for (size_t i = 0; i < count && work == ZERO_F16; i++)
+        finite = finite && (a->work[at->work + i] & 0x7c00) != 0x7c00;
+    if (!finite)
+        assert_true(alarm);
+    else if (most < 32768 && scalars->eps == 1e-8f)
+        assert_false(alarm);
+}
+
 // Working copies: none, bf16, f16.
-static void run(const struct eng_kernels *table, const struct eng_rule_scalars *scalars,
+static bool run(const struct eng_kernels *table, const struct eng_rule_scalars *scalars,
                 size_t count, const struct place *at, zero_dtype work, bool past_caches,
                 struct arrays *a)
 {
+    bool alarm = false;
     const struct eng_update update = {
         .count = count,
+        .alarm = &alarm,
         .gradient = a->f[0] + at->f[0],
         .moment = {a->f[1] + at->f[1], a->f[2] + at->f[2]},
         .weight = a->f[3] + at->f[3],
@@ -115,6 +146,7 @@ static void run(const struct eng_kernels *table, const struct eng_rule_scalars *
         .past_caches = past_caches,
     };
     table->update[scalars->rule](scalars, &update);
+    return alarm;
 }
 
 static void assert_canonical(const struct arrays *a, const struct form *form, size_t count,
@@ -166,13 +198,15 @@ static void compare(const struct form *form, const struct eng_rule_scalars *scal
     static struct arrays before, expected, actual;
     fill(&before, kind, stream);
     expected = before;
-    run(usable_table(0), scalars, count, at, work, false, &expected);
+    bool alarm = run(usable_table(0), scalars, count, at, work, false, &expected);
+    assert_alarm(alarm, &expected, form, scalars, count, at, work);
     assert_canonical(&expected, form, count, at);
     assert_untouched(&before, &expected, form, count, at, work);
     assert_narrowed(&expected, count, at, work);
     for (size_t t = 1; usable_table(t); t++) {
         actual = before;
-        run(usable_table(t), scalars, count, at, work, (stream + count) % 2, &actual);
+        alarm = run(usable_table(t), scalars, count, at, work, (stream + count) % 2, &actual);
+        assert_alarm(alarm, &actual, form, scalars, count, at, work);
         if (memcmp(&expected, &actual, sizeof expected) != 0)
             fail_msg("%s, %s differs from ref: count %zu, kinds %d %d %d %d, stream %llu",
                      form->name, usable_table(t)->name, count, kind[0], kind[1], kind[2], kind[3],

@@ -125,6 +125,19 @@ struct outcome {
     double alone[GRANULES];   // and without one
 };
 
+// Whether an update has stored what is not finite.
+static bool is_wrong(enum eng_rule rule, const struct eng_update *update, size_t done)
+{
+    bool finite = true;
+    for (size_t i = 0; i < done; i++) {
+        finite = finite && isfinite(update->weight[i]) && isfinite(update->moment[0][i]);
+        finite = finite && (rule != ENG_RULE_ADAM || isfinite(update->moment[1][i]));
+        if (update->work && update->work_dtype == ZERO_F16)
+            finite = finite && (update->work[i] & 0x7c00) != 0x7c00;
+    }
+    return !finite;
+}
+
 static void run(const struct eng_kernels *table, const struct test_case *test,
                 const struct inputs *in, struct state *state, struct outcome *out)
 {
@@ -139,10 +152,14 @@ static void run(const struct eng_kernels *table, const struct test_case *test,
         .first = test->first,
     };
     const struct eng_rule_scalars scalars = scalars_of(test);
-    const struct eng_update update = update_of(test, state);
+    bool alarm = false;
+    struct eng_update update = update_of(test, state);
+    update.alarm = &alarm;
     *out = (struct outcome){.done = 0};
     out->done = table->update_sum[test->rule](&scalars, &update, &from,
                                               test->squares ? out->squares : NULL);
+    if (is_wrong(test->rule, &update, out->done))
+        assert_true(alarm);
     table->sum_squares(test->elements, &from, out->alone);
 }
 

@@ -46,8 +46,8 @@ struct eng_device_update {
     const struct eng_rule_scalars *scalars; /**< of every group */
     const uint64_t *keys;                   /**< may be NULL if nothing is rounded so */
     const uint32_t *gate; /**< 0 there, when the work is done: nothing is updated; NULL: it is */
-    uint64_t *wrong;  /**< the least of what is there and slice << 40 | element of the slice, of what
-                         is stored and not finite: UINT64_MAX if nothing was. NULL: nobody asks */
+    uint64_t *wrong; /**< the least of what is there and slice << 40 | element of the slice, of what
+                        is stored and not finite: UINT64_MAX if nothing was. NULL: nobody asks */
     bool finite_only; /**< runs are left out that have a sum that is not finite, as squares say */
 };
 

@@ -293,8 +293,7 @@ INLINE size_t update_vectors(const struct rule *rule, const struct constants *c,
                              struct peaks *peaks)
 {
     const bool stream = streams(u);
-    while (i < end &&
-           update_total(rule, c, u, i, contributed(from, dtype, i), stream, lane, peaks))
+    while (i < end && update_total(rule, c, u, i, contributed(from, dtype, i), stream, lane, peaks))
         i += WIDTH;
     return i;
 }

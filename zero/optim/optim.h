@@ -104,7 +104,8 @@ size_t eng_rule_update_sum(const struct eng_kernels *kernels, const union eng_sc
                            const struct eng_update *run, const struct eng_contributions *from,
                            double *squares);
 
-/** check(), gradient_most() and prepare() of Adam, whose two files differ in name and default decay. */
+/** check(), gradient_most() and prepare() of Adam, whose two files differ in name and default
+ * decay. */
 zero_result eng_adam_check(const char *name, const struct eng_choice *choice,
                            const zero_hyper *hyper, struct base_error *error);
 double eng_adam_gradient_most(const zero_hyper *hyper);
