@@ -101,12 +101,6 @@ static zero_result hash_slice(const zero_ctx *z, const struct eng_slice *slice, 
     return r;
 }
 
-/** Number n of all slices, in order of registration. */
-static const struct eng_slice *slice_at(const zero_ctx *z, size_t n)
-{
-    return &z->layout.slices[z->layout.slice_of[n]];
-}
-
 /* ------------------------------------------------------------------ where they differ */
 
 /** Whether a hash is another one on some rank; reading it has failed with *error, if at all. */
@@ -204,10 +198,10 @@ static zero_result find(const struct comparison *c)
         struct base_error error = {0};
         uint64_t hash = 0;
         bool differs = false;
-        hash_slice(z, slice_at(z, n), &hash, &error);
+        hash_slice(z, eng_slice_numbered(&z->layout, n), &hash, &error);
         r = compare(c, hash, &error, &differs);
         if (!r && differs)
-            r = find_in_slice(c, slice_at(z, n));
+            r = find_in_slice(c, eng_slice_numbered(&z->layout, n));
     }
     return r ? r
              : eng_fail_agreed(z, ZERO_E_DIVERGED,
@@ -225,7 +219,7 @@ static zero_result compare_all(const struct comparison *c)
     bool differs = false;
     zero_result r = ZERO_OK;
     for (size_t n = 0; !r && n < z->layout.slice_count; n++)
-        r = hash_slice(z, slice_at(z, n), &hash, &error);
+        r = hash_slice(z, eng_slice_numbered(&z->layout, n), &hash, &error);
     r = eng_agree(z, &error, "first values");
     if (!r)
         r = compare(c, hash, &error, &differs);

@@ -79,6 +79,19 @@ const struct eng_slice *eng_layout_slice(const struct eng_layout *layout,
                                          const struct eng_model *model, zero_param param,
                                          int32_t index);
 
+/** Slices by number, in order of registration, and of a tensor one after the other. */
+static inline const struct eng_slice *eng_slice_numbered(const struct eng_layout *layout,
+                                                         size_t number)
+{
+    return &layout->slices[layout->slice_of[number]];
+}
+
+static inline size_t eng_slice_number(const struct eng_layout *layout,
+                                      const struct eng_slice *slice)
+{
+    return layout->param_first[slice->param] + (size_t)slice->index;
+}
+
 /**
  * What to call a unit in messages, cut at size - 1 bytes: what its tensors' names have in common
  * before a '.' ("h.4" of h.4.attn.weight and h.4.mlp.weight), else its first tensor's name; of a

@@ -120,7 +120,8 @@ void eng_outcome_look(zero_ctx *z, const struct eng_slice *slice, size_t first, 
 
 /* ------------------------------------------------------------------ what may go wrong */
 
-/** What weights and moments are below, if none is large. */
+/** What weights and moments are below, if none is large: all but pairs of a weight and a moment of
+ * which one is large and the other one small, as no training makes them. */
 #define LARGE ((double)ENG_ALARM)
 
 double eng_norm_most(const zero_ctx *z)

@@ -2,9 +2,10 @@
  * Whether what updates have made is finite: what kernels raise an alarm about is looked at, and all
  * ranks are told. outcome.c says why that ends a context.
  *
- * Ranks tell each other nothing behind an update that cannot overflow: which that is, follows from
- * what all of them know, gradient and hyper-parameters, and from what each tells in the step's
- * verdict, whether its weights and moments are small.
+ * Ranks tell each other nothing behind an update that is not expected to overflow: which that is,
+ * follows from what all of them know, gradient and hyper-parameters, and from what each tells in
+ * the step's verdict, whether its weights and moments are small. If one does all the same its rank
+ * tells the others, whose next call fails.
  */
 #ifndef ZERO_OUTCOME_H
 #define ZERO_OUTCOME_H

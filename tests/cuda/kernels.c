@@ -61,7 +61,6 @@ static void lay_runs(int turn, bool rounds, const struct state *at, struct eng_d
             .count = count,
             .group = r % GROUPS,
             .key = r * ENG_DEVICE_KEYS,
-            .slice = RUNS - r,
             .gradient_dtype = (uint8_t)gradient,
             .weight_dtype = (uint8_t)weight,
             .moment_dtype = (uint8_t)moment,
@@ -134,7 +133,8 @@ static void find_wrong(const struct eng_device_run *run, zero_dtype dtype, const
     widen(dtype, array, 0, run->count, values);
     while (i < run->count && isfinite(values[i]))
         i++;
-    const uint64_t found = (uint64_t)run->slice << ENG_DEVICE_BAD_SHIFT | (run->first + i);
+    const uint64_t found =
+        (uint64_t)(run->key / ENG_DEVICE_KEYS) << ENG_DEVICE_BAD_SHIFT | (run->first + i);
     if (i < run->count && found < *wrong)
         *wrong = found;
 }

@@ -83,8 +83,7 @@ static struct eng_device_run run_of(const zero_ctx *z, const struct eng_slice *s
         .first = first - slice->granule * ENG_GRANULE,
         .count = (uint32_t)count,
         .group = (uint32_t)z->model.params[slice->param].group,
-        .key = (uint32_t)(slice - z->layout.slices) * ENG_DEVICE_KEYS,
-        .slice = (uint32_t)(z->layout.param_first[slice->param] + (size_t)slice->index),
+        .key = (uint32_t)eng_slice_number(&z->layout, slice) * ENG_DEVICE_KEYS,
         .gradient_dtype =
             (uint8_t)(z->device->state->sole ? z->placement.sections[s].comm_dtype : ZERO_F32),
         .weight_dtype = (uint8_t)(master ? ZERO_F32 : dtype),

@@ -84,8 +84,8 @@ static void prepare_update(const zero_ctx *z, uint64_t number, struct eng_rule_s
         scalars[g] = prepared.built_in;
     }
     for (size_t k = 0; k < z->device->state->key_count; k++)
-        keys[k] = eng_rounding_key(z, &z->layout.slices[k / ENG_DEVICE_KEYS], k % ENG_DEVICE_KEYS,
-                                   number);
+        keys[k] = eng_rounding_key(z, eng_slice_numbered(&z->layout, k / ENG_DEVICE_KEYS),
+                                   k % ENG_DEVICE_KEYS, number);
 }
 
 /** Prepares the updates that the next one may be, on the host and then on the device. Behind steps
@@ -380,7 +380,7 @@ static struct eng_wrong first_wrong(const zero_ctx *z, uint64_t wrong)
     if (wrong == UINT64_MAX)
         return (struct eng_wrong){.param = UINT64_MAX};
     const size_t number = (size_t)(wrong >> ENG_DEVICE_BAD_SHIFT);
-    const struct eng_slice *slice = &z->layout.slices[z->layout.slice_of[number]];
+    const struct eng_slice *slice = eng_slice_numbered(&z->layout, number);
     return (struct eng_wrong){
         .param = (uint64_t)slice->param,
         .slice = (uint64_t)slice->index,

@@ -65,9 +65,9 @@ INLINE vector root(vector x)
     return _mm256_sqrt_ps(x);
 }
 
-INLINE vector raised(vector peak, vector x)
+INLINE vector raised(vector peak, vector a, vector b)
 {
-    return _mm256_fmadd_ps(x, x, peak); // which takes a sum of small squares for a large one, too
+    return madd(a, b, peak);
 }
 
 INLINE words bits_of(vector x)

@@ -277,7 +277,7 @@ INLINE void update_four(const struct eng_device_run *run, const struct constants
         which |= store_nearest(run->work_dtype, run->work, i, n, weight);
     for (unsigned j = 0; which && wrong && j < n; j++)
         if (which >> j & 1)
-            report(wrong, run->slice, run->first + i + j);
+            report(wrong, run->key / ENG_DEVICE_KEYS, run->first + i + j);
 }
 
 template <enum eng_rule rule, bool wide>

@@ -32,8 +32,8 @@ struct eng_device_run {
     uint64_t first;        /**< element of the slice that is the run's first */
     uint32_t count;        /**< at most ENG_DEVICE_RUN */
     uint32_t group;        /**< whose scalars */
-    uint32_t key;          /**< its slice's keys are keys[key], and those behind it */
-    uint32_t slice;        /**< the slice's number, below 2^24 */
+    uint32_t key;          /**< its slice's keys are keys[key], and those behind it: a
+                                multiple of ENG_DEVICE_KEYS, below 2^24 of them */
     uint8_t gradient_dtype, weight_dtype, moment_dtype, work_dtype; /**< of zero_dtype */
 };
 
@@ -46,8 +46,9 @@ struct eng_device_update {
     const struct eng_rule_scalars *scalars; /**< of every group */
     const uint64_t *keys;                   /**< may be NULL if nothing is rounded so */
     const uint32_t *gate; /**< 0 there, when the work is done: nothing is updated; NULL: it is */
-    uint64_t *wrong; /**< the least of what is there and slice << 40 | element of the slice, of what
-                        is stored and not finite: UINT64_MAX if nothing was. NULL: nobody asks */
+    uint64_t *wrong;  /**< the least of what is there and (key / ENG_DEVICE_KEYS) << 40 | element of
+                         the slice, of what  is stored and not finite: UINT64_MAX if nothing was.
+                         NULL: nobody asks */
     bool finite_only; /**< runs are left out that have a sum that is not finite, as squares say */
 };
 

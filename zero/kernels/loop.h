@@ -23,8 +23,8 @@
  *     right                      shifted by a constant
  *     left_by, right_by          by a vector, unsigned: 32 and more give 0
  *     if_above                   a > b ? yes : no; a and b below 2^31
- *     raised                     the first one, which is 0 at first; infinite or a NaN once a
- *                                second one is not finite, or above ENG_ALARM
+ *     raised                     the first one, 0 at first, made infinite or a NaN by two others of
+ *                                which one is, or both are above ENG_ALARM, and else finite
  *     larger                     of each two words, below 2^31
  *     any_above                  whether a word, all below 2^31, is above a constant
  *     multiply                   the high and the low words of the products with a constant
@@ -121,33 +121,35 @@ INLINE struct elements load_elements(const struct rule *rule, const struct eng_u
     return x;
 }
 
-/** Finite as long as nothing that an update has stored is large: weights, and of the moments the
- * last one, which may be infinite while the weight is not. An infinity or a NaN in another moment
- * makes the weight one, too. f16: the largest magnitude of a weight that goes to such a type, as
- * bits. */
+/** `products` is finite as long as everything is that an update has stored. It adds up products of
+ * a weight and the last moment, in one instruction, of which one alone makes it infinite or a NaN,
+ * and in sgd, whose moment makes the weight infinite when it is, squares of weights; another moment
+ * that is not finite makes the weight so. f16: the largest magnitude of a weight that goes to such
+ * a type, as bits. */
 struct peaks {
-    vector weight, moment;
+    vector products;
     words f16;
 };
 
 INLINE struct peaks no_peaks(void)
 {
-    return (struct peaks){spread(0), spread(0), word(0)};
+    return (struct peaks){spread(0), word(0)};
 }
 
 INLINE void raise_peaks(const struct rule *rule, const struct eng_update *u,
                         const struct elements *x, struct peaks *peaks)
 {
-    peaks->weight = raised(peaks->weight, x->weight);
-    peaks->moment = raised(peaks->moment, x->moment[rule->moments - 1]);
+    const vector last = x->moment[rule->moments - 1];
+    const vector factor = rule->which == ENG_RULE_SGD ? x->weight : last;
+    peaks->products = raised(peaks->products, x->weight, factor);
     if (u->work_dtype == ZERO_F16)
         peaks->f16 = larger(peaks->f16, both(bits_of(x->weight), word(0x7fffffff)));
 }
 
-/** Whether something is large, or not finite. */
+/** Whether something is not finite, or large. */
 INLINE bool are_high(const struct peaks *peaks)
 {
-    return !all_finite(peaks->weight) || !all_finite(peaks->moment);
+    return !all_finite(peaks->products);
 }
 
 /** Tells the caller of the update. */

@@ -71,9 +71,9 @@ INLINE vector sign(vector x)
     return x < 0 || x > 0 ? copysignf(1, x) : x;
 }
 
-INLINE vector raised(vector peak, vector x)
+INLINE vector raised(vector peak, vector a, vector b)
 {
-    return fabsf(x) <= ENG_ALARM ? peak : INFINITY;
+    return fabsf(a) <= ENG_ALARM && fabsf(b) <= ENG_ALARM ? peak : INFINITY;
 }
 
 INLINE words bits_of(vector x)
