@@ -29,9 +29,9 @@
  *    any rank but the local getters and zero_close() returns the first one. It leaves no rank's
  *    weights and moments in the middle of an update, unless zero_step_ahead() began it, the disk
  *    that has them failed, or the update itself is what is not finite ("Range" below). Pointers
- * given out stay mapped until zero_close(), and those asked for after a fatal error lead to memory
- * nobody else uses: so the calls between zero_micro_begin() and zero_step() may go unchecked;
- * zero_step() refuses. zero_last_error() has the numbers.
+ *    given out stay mapped until zero_close(), and those asked for after a fatal error lead to
+ *    memory nobody else uses: so the calls between zero_micro_begin() and zero_step() may go
+ *    unchecked; zero_step() refuses. zero_last_error() has the numbers.
  *  - ZERO_E_INVALID and ZERO_E_STATE, where documented, change nothing. They are errors of the
  *    program, found the first time it runs, and pointers are NULL where it has no right to any:
  *    while it is new, check every call.
@@ -164,8 +164,8 @@ typedef enum zero_decay {
  * update is in place, and there is no way back: nothing of it is published, saved or recorded, and
  * the program starts again from a checkpoint. With the policy "skip" a step is skipped before its
  * update if its gradient's norm, scaled and clipped, is too large by itself: above
- * sqrt(3.4e38 / (1 - beta2)) for adam and adamw, sqrt(3.4e38) for adagrad, 3.4e38 else. That does
- * no optimizer of the program's own limit.
+ * sqrt(3.4e38 / (1 - beta2)) for adam and adamw, sqrt(3.4e38) for adagrad, 3.4e38 else; an
+ * optimizer of the program's own sets no limit.
  */
 
 /**
