@@ -15,8 +15,21 @@ extern "C" {
 /** Where zero means "the default": none. */
 #define ZERO_OFF (-1)
 
-/** What happens when a step's gradient has a NaN or an infinity. What an update makes of finite
- * ones and is not finite is ZERO_E_NONFINITE in any case: "Range" in zero/zero.h. */
+/**
+ * What happens when a step's gradient has a NaN or an infinity.
+ *
+ * An update computes in fp32, up to 3.4e38, and a finite gradient can be too much for it: of
+ * 1e20, for instance, adagrad cannot square it, nor adam and adamw with a beta2 below 0.96. Their
+ * moment would be infinite, and the element would never change again. A momentum, a weight, or an
+ * f16 working copy (65504) can overflow, too. What an update stores is looked at where it is made,
+ * at no cost, and a value that is not finite is ZERO_E_NONFINITE from zero_step() on every rank,
+ * which names tensor, slice and element. It is fatal with either policy (`nonfinite`), for an
+ * update is in place, and there is no way back: nothing of it is published, saved or recorded, and
+ * the program starts again from a checkpoint. With the policy "skip" a step is skipped before its
+ * update if its gradient's norm, scaled and clipped, is too large by itself: above
+ * sqrt(3.4e38 / (1 - beta2)) for adam and adamw, sqrt(3.4e38) for adagrad, 3.4e38 else; an
+ * optimizer of the program's own sets no limit.
+ */
 typedef enum zero_nonfinite {
     ZERO_NONFINITE_DEFAULT = 0, /**< SKIP with a loss scale or f16, else ERROR */
     ZERO_NONFINITE_ERROR = 1,   /**< zero_step() returns ZERO_E_NONFINITE; nothing was updated */

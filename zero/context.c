@@ -1,6 +1,5 @@
 #include "zero/device/bounce.h"
 #include "zero/engine.h"
-#include "zero/outcome.h"
 #include "zero/stop.h"
 #include "zero/versioned.h"
 

@@ -48,12 +48,11 @@
 #include "zero/kernels/scale.h"
 #include "zero/layout.h"
 #include "zero/model.h"
+#include "zero/outcome.h"
 #include "zero/placement.h"
 #include "zero/plan.h"
 #include "zero/tier/use.h"
 #include "zero/updater.h"
-
-#include <pthread.h>
 
 #define ENG_MAX_METRICS 16
 #define ENG_METRIC_NAME 32
@@ -168,23 +167,6 @@ struct eng_evaluation {
 struct eng_bad {
     uint64_t micro; /**< UINT64_MAX: none */
     uint64_t param, slice, element;
-};
-
-/** The first value that an update has made and that is not finite, ordered by its fields. */
-struct eng_wrong {
-    uint64_t param; /**< UINT64_MAX: none */
-    uint64_t slice, element;
-    uint32_t field; /**< see outcome.h */
-    float value;    /**< of a working copy: its weight */
-};
-
-/** What updates have made; threads of the pool add to it. */
-struct eng_outcome {
-    pthread_mutex_t lock;
-    struct eng_wrong first;
-    bool large;     /**< the update under way has made a value that is large, or not finite */
-    bool doubtful;  /**< and it may be the latter: ranks ask each other when it is over */
-    uint64_t small; /**< version of the parameters of which no weight or moment is large */
 };
 
 /** A run of elements of one slice and one owner that one task updates. */
@@ -744,9 +726,6 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything);
 /** Updates every unit with z->scalars and publishes it. A failure meanwhile leaves nothing half
  * updated on this rank, where state is in memory: it only stops the publishing. */
 zero_result eng_update_all(zero_ctx *z);
-/** Looks at elements of a slice, from element `first` of its section on, of which an update has
- * raised an alarm. *Local*, any thread. */
-void eng_outcome_look(zero_ctx *z, const struct eng_slice *slice, size_t first, size_t count);
 /** Updates some of a section's segments, dealt out over the pool's threads. */
 void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count);
 /** Updates a run of elements. */

@@ -3,7 +3,7 @@
 // value that is not finite ends the context, whatever the policy, before zero_step() has returned
 // and so before a program or a checkpoint can see it.
 
-#include "zero/outcome.h"
+#include "zero/engine.h"
 
 #include <float.h>
 #include <math.h>

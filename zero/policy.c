@@ -1,6 +1,5 @@
 // What gradients lead to that are not finite: an error or a skip, and another loss scale.
 
-#include "zero/outcome.h"
 #include "zero/verdict.h"
 
 #include <inttypes.h>

@@ -1,4 +1,3 @@
-#include "zero/outcome.h"
 #include "zero/stop.h"
 #include "zero/verdict.h"
 #include "zero/versioned.h"

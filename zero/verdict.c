@@ -1,5 +1,4 @@
 #include "zero/verdict.h"
-#include "zero/outcome.h"
 #include "zero/stop.h"
 
 #include "base/arena.h"

@@ -28,7 +28,7 @@
  *    _DEVICE, _NONFINITE, _LIMIT on the step path) is sticky, and every rank's: every later call of
  *    any rank but the local getters and zero_close() returns the first one. It leaves no rank's
  *    weights and moments in the middle of an update, unless zero_step_ahead() began it, the disk
- *    that has them failed, or the update itself is what is not finite ("Range" below). Pointers
+ *    that has them failed, or the update itself is not finite (zero_nonfinite). Pointers
  *    given out stay mapped until zero_close(), and those asked for after a fatal error lead to
  *    memory nobody else uses: so the calls between zero_micro_begin() and zero_step() may go
  *    unchecked; zero_step() refuses. zero_last_error() has the numbers.
@@ -152,20 +152,6 @@ typedef enum zero_decay {
  * 0.95, 8.7 % at 0.999. Adam divides by the root of the second moment, so its step is off by half
  * of that. What forgets nothing, a weight without a master or Adagrad's moment, keeps the sum of
  * its roundings: after n updates a standard deviation of at most u / 2 * sqrt(n).
- */
-
-/**
- * Range. An update computes in fp32, up to 3.4e38, and a finite gradient can be too much for it: of
- * 1e20, for instance, adagrad cannot square it, nor adam and adamw with a beta2 below 0.96. Their
- * moment would be infinite, and the element would never change again. A momentum, a weight, or an
- * f16 working copy (65504) can overflow, too. What an update stores is looked at where it is made,
- * at no cost, and a value that is not finite is ZERO_E_NONFINITE from zero_step() on every rank,
- * which names tensor, slice and element. It is fatal with either policy (`nonfinite`), for an
- * update is in place, and there is no way back: nothing of it is published, saved or recorded, and
- * the program starts again from a checkpoint. With the policy "skip" a step is skipped before its
- * update if its gradient's norm, scaled and clipped, is too large by itself: above
- * sqrt(3.4e38 / (1 - beta2)) for adam and adamw, sqrt(3.4e38) for adagrad, 3.4e38 else; an
- * optimizer of the program's own sets no limit.
  */
 
 /**
@@ -304,12 +290,12 @@ ZERO_API zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_p
  * empty unit, fewer granules (1,024 elements each) than ranks, or, with the result and message of
  * the first of them, a tensor, group, optimizer or blob was refused before; ZERO_E_DIVERGED: ranks
  * registered different models (the message says which tensor), have other settings, or give other
- * first values (it names tensor, slice, element, values and ranks): of each slice up to six granules
- * are compared, its first and last among them, with `paranoid` all of them, also where a checkpoint
- * is loaded next; ZERO_E_NOMEM: the ranks of a host need more than it has, or those that share a GPU
- * more than is free there (memory_limit; the message has the numbers, what limits, and what would
- * need less), before anything is allocated, but for what offload_update "auto" measures with, on all
- * ranks; or an allocation failed all the same. After an error only zero_close() is left.
+ * first values (it names tensor, slice, element, values and ranks): of each slice up to six
+ * granules are compared, its first and last among them, with `paranoid` all of them, also where a
+ * checkpoint is loaded next; ZERO_E_NOMEM: the ranks of a host need more than it has, or those that
+ * share a GPU more than is free there (memory_limit; the message has the numbers, what limits, and
+ * what would need less), before anything is allocated, but for what offload_update "auto" measures
+ * with, on all ranks; or an allocation failed all the same. Afterwards only zero_close() is left.
  */
 ZERO_API zero_result zero_commit(zero_ctx *z);
 
@@ -509,7 +495,7 @@ static inline zero_step_args zero_step_args_for(const zero_hyper *hyper, int32_t
 /** The newest step whose verdict is known. */
 typedef struct zero_step_result {
     uint32_t struct_size;
-    int32_t skipped;      /**< 1: non-finite, or too large (see "Range"; then norm is finite): the
+    int32_t skipped;      /**< 1: non-finite, or too large (then norm is finite): the
                                update was left out */
     uint64_t step;        /**< batches so far, this one included */
     uint64_t updates;     /**< updates so far */
@@ -559,7 +545,7 @@ static inline zero_step_result zero_step_result_default(void)
  * changed). ZERO_E_NONFINITE: policy `error`, or a row of skips longer than skip_limit, or a
  * dynamic loss scale at loss_scale_min; no value changed; zero_last_error() names tensor, element,
  * micro-batch and rank; fatal. So it is if every gradient is finite and what the update makes is
- * not ("Range"), whatever the policy: then values have changed, which no call shows.
+ * not, whatever the policy: then values have changed, which no call shows.
  * ZERO_E_DIVERGED: ranks gave different args; fatal.
  */
 ZERO_API zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream stream);

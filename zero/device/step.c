@@ -3,7 +3,6 @@
 // host prepares the update for every number it may turn out to have.
 
 #include "zero/device/inner.h"
-#include "zero/outcome.h"
 #include "zero/verdict.h"
 
 #include <math.h>
