@@ -220,8 +220,7 @@ typedef struct zero_param_desc {
                              of index s of the first dimension) belongs to unit `unit + s` */
     zero_group group;   /**< whose hyper-parameters apply */
     const void *data;   /**< first values, of type dtype, the whole tensor, the same on every
-                             rank (one that has none has zeros, which are others); read during
-                             zero_commit() only */
+                             rank; read during zero_commit() only */
     zero_fill_fn fill;  /**< instead of data; neither: zeros */
     void *fill_user;
     void *borrow; /**< stages 0 to 2, without offload_params=nvme: the caller's buffer for the
@@ -495,8 +494,7 @@ static inline zero_step_args zero_step_args_for(const zero_hyper *hyper, int32_t
 /** The newest step whose verdict is known. */
 typedef struct zero_step_result {
     uint32_t struct_size;
-    int32_t skipped;      /**< 1: non-finite, or too large (then norm is finite): the
-                               update was left out */
+    int32_t skipped;      /**< 1: non-finite, or too large: the update was left out */
     uint64_t step;        /**< batches so far, this one included */
     uint64_t updates;     /**< updates so far */
     double norm;          /**< 2-norm of scale / loss_scale * sum, before clipping */
