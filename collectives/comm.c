@@ -79,6 +79,8 @@ static struct coll_comm *create_root(const struct coll_config *config,
                                    .thread = (int)gettid(),
                                    .timeout_ns = config->timeout_ns,
                                    .generation = base_generation(),
+                                   .remind_ns =
+                                       coll_first_reminder(config->remind_ns, config->timeout_ns),
                                    .log = config->log,
                                    .control = config->control,
                                    .counters.memory_bytes = own_bytes(root->world)};

@@ -55,6 +55,9 @@ struct coll_config {
     struct control_rank *control; /**< where this rank records what it does (control/control.h),
                                        borrowed; NULL: nowhere */
     const struct base_log *log;   /**< borrowed, outlives the communicator */
+    uint64_t remind_ns; /**< of waiting for other ranks, before this one says so in the log for the
+                             first time, and then at growing intervals; 0: 10 s. Never after more
+                             than half of timeout_ns */
 };
 
 /** Which of a vector's elements belong to one rank. Public structs alike are read through it. */
@@ -69,6 +72,10 @@ struct __attribute__((may_alias)) coll_span {
  */
 zero_result coll_open(struct coll_comm **comm, const struct coll_config *config,
                       struct base_error *error);
+
+/** Of a rank that has met others (boot/mesh.h) and can't join them: tells them why, as far as they
+ * listen. An all-zero mesh has none. *Local.* */
+void coll_stay_away(const struct boot_mesh *mesh, int rank, const struct base_error *why);
 
 /** Leaves. *Local*, never waits: peers can still read what this rank started from arenas, which
  * live until the last of them has left; who waits for something it has not started gets

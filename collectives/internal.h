@@ -87,6 +87,7 @@ struct coll_family {
     struct coll_comm *root;
     struct coll_comm *comms; /**< all of them that this rank is in, the root first */
     uint64_t timeout_ns;
+    uint64_t remind_ns; /**< of waiting, before it is spoken of: more after long waits that ended */
     const struct base_log *log;
     struct control_rank *control; /**< NULL: nothing is recorded */
     struct coll_poison *poison;
@@ -254,7 +255,12 @@ struct coll_clock {
  * which it did not, as when the job was suspended, and counts a little. */
 uint64_t coll_waited(struct coll_clock *clock);
 
-/** Makes progress until the goal is reached; fails at the time-out or when a rank that is waited
+/** Of a first reminder where waits may last so long: `remind_ns`, or its default, but at most the
+ * half. */
+uint64_t coll_first_reminder(uint64_t remind_ns, uint64_t timeout_ns);
+
+/** Makes progress until the goal is reached, and says at growing intervals that it waits, and for
+ * which ranks; fails at the time-out or when a rank that is waited
  * for has left or died. */
 zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request,
                           enum coll_goal goal);

@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/numbers.h"
+#include "base/reminder.h"
 #include "base/text.h"
 #include "collectives/internal.h"
 #include "collectives/signature.h"
@@ -22,10 +24,14 @@ enum { MOST_DOUBT = 5 };
  * ends sooner tells them at its end, all at once. Fewer than any number of spins. */
 enum { TELL_ROUNDS = 3 };
 
+/** The most ranks that are waited for whose last calls are all named. */
+enum { MOST_SINGLE = 3 };
+
 struct waiter {
-    unsigned rounds;         /**< without progress, */
-    unsigned yields;         /**< and those of them that yielded */
-    bool announced;          /**< sleep_begin() was called, and nothing was looked at since */
+    unsigned rounds; /**< without progress, */
+    unsigned yields; /**< and those of them that yielded */
+    bool announced;  /**< sleep_begin() was called, and nothing was looked at since */
+    struct base_reminder said;
     struct coll_clock clock; /**< the time without progress, */
     uint64_t checked_ns;     /**< and what that was at the last look at the peers */
 };
@@ -58,29 +64,76 @@ static void describe(const struct coll_comm *comm, const struct coll_request *re
     coll_signature_text(&signature, shown->sequence, text);
 }
 
-/** Adds "rank 3 (last call: barrier #7)" for each rank that is waited for. */
+/** Adds "rank 3 (last call: barrier #7)" for each rank that is waited for, or, where there are
+ * many, "ranks 1-5, 7 (last call of rank 1: barrier #7)". */
 static void list_absent(const struct coll_comm *comm, const struct coll_request *request,
                         enum coll_goal goal, struct base_text *text)
 {
+    struct base_numbers absent = {.count = 0};
+    char each[COLL_MESSAGE_BYTES / 2] = "", last[COLL_TEXT_BYTES];
+    struct base_text list = {each, sizeof each, 0};
+    int first = -1;
     for (int rank = 0; rank < comm->world; rank++) {
         if ((rank == comm->rank && !coll_is_message(request)) ||
             comm->transport->presence(comm, request, goal, rank) == COLL_PRESENT)
             continue;
-        char last[COLL_TEXT_BYTES];
+        first = first < 0 ? rank : first;
+        base_numbers_add(&absent, coll_root_rank(comm, rank));
         comm->transport->last_call(comm, rank, last, sizeof last);
-        base_text_add(text, "%srank %d (last call: %s)", text->used ? ", " : "",
+        base_text_add(&list, "%srank %d (last call: %s)", list.used ? ", " : "",
                       coll_root_rank(comm, rank), last);
     }
+    if (absent.count <= MOST_SINGLE) {
+        base_text_add(text, "%s", each);
+        return;
+    }
+    comm->transport->last_call(comm, first, last, sizeof last);
+    base_text_add(text, "%s (last call of rank %d: %s)", base_numbers_text(&absent, "rank"),
+                  coll_root_rank(comm, first), last);
+}
+
+/** What the ranks that are waited for have to do. */
+static const char *const wanted[] = {
+    [COLL_GOAL_COMPLETE] = "to come",
+    [COLL_GOAL_DRAINED] = "to have read its part",
+    [COLL_GOAL_ROOM] = "to finish earlier operations",
+};
+
+uint64_t coll_first_reminder(uint64_t remind_ns, uint64_t timeout_ns)
+{
+    const uint64_t first_ns = remind_ns ? remind_ns : BASE_REMINDER_NS;
+    return first_ns < timeout_ns / 2 ? first_ns : 1 + timeout_ns / 2;
+}
+
+/** Says that this rank waits, for what, and for which ranks, in words that are the same on every
+ * rank that does: zero-run shows equal lines once. The others may be in another communicator, and
+ * wait for this one there. */
+static void remind(const struct coll_comm *comm, const struct coll_request *request,
+                   enum coll_goal goal, uint64_t waited_ns)
+{
+    char operation[COLL_TEXT_BYTES], ranks[COLL_MESSAGE_BYTES / 2] = "";
+    if (!base_log_passes(comm->family->log, ZERO_LOG_WARN, "coll"))
+        return;
+    describe(comm, request, goal, operation);
+    list_absent(comm, request, goal, &(struct base_text){ranks, sizeof ranks, 0});
+    base_logf(comm->family->log, ZERO_LOG_WARN, "coll",
+              "the ranks in %s of \"%s\" have waited %.0f s for %s %s", operation, comm->name,
+              (double)waited_ns * 1e-9, ranks, wanted[goal]);
+}
+
+/** A wait that was spoken of has ended well: the next one is spoken of after twice as long. */
+static void learn(struct coll_family *family, const struct waiter *waiter)
+{
+    if (waiter->said.next_ns == 0)
+        return;
+    const uint64_t longer_ns = 2 * waiter->clock.waited_ns;
+    if (longer_ns > family->remind_ns)
+        family->remind_ns = coll_first_reminder(longer_ns, family->timeout_ns);
 }
 
 static void declare_timeout(struct coll_comm *comm, const struct coll_request *request,
                             enum coll_goal goal, uint64_t waited_ns)
 {
-    static const char *const wanted[] = {
-        [COLL_GOAL_COMPLETE] = "to come",
-        [COLL_GOAL_DRAINED] = "to have read its part",
-        [COLL_GOAL_ROOM] = "to finish earlier operations",
-    };
     char operation[COLL_TEXT_BYTES], ranks[COLL_MESSAGE_BYTES / 2] = "";
     describe(comm, request, goal, operation);
     list_absent(comm, request, goal, &(struct base_text){ranks, sizeof ranks, 0});
@@ -133,9 +186,11 @@ static void start_over(struct coll_family *family, struct waiter *waiter)
 {
     if (waiter->rounds > 0 && waiter->yields == 0 && family->doubt > 0)
         family->doubt--;
+    learn(family, waiter);
     waiter->rounds = waiter->yields = 0;
     waiter->clock = (struct coll_clock){0};
     waiter->checked_ns = 0;
+    waiter->said = (struct base_reminder){.first_ns = family->remind_ns};
 }
 
 /** The thread that watches a rank needs a processor to say that it has died; who waits has one. */
@@ -171,6 +226,8 @@ static void pause_once(struct coll_comm *comm, const struct coll_request *reques
         check_hope(comm, request, goal, waited_ns);
         if (coll_failed(comm) != ZERO_OK)
             return;
+        if (base_reminder_due(&waiter->said, waited_ns))
+            remind(comm, request, goal, waited_ns);
     }
     if (waiter->yields++ < family->yields) {
         sched_yield();
@@ -199,7 +256,7 @@ static zero_result progress_family(struct coll_comm *comm)
 
 zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, enum coll_goal goal)
 {
-    struct waiter waiter = {0};
+    struct waiter waiter = {.said = {.first_ns = comm->family->remind_ns}};
     bool last = false;
     zero_result result = comm->family->stopped ? coll_failed(comm) : ZERO_OK;
     while (result == ZERO_OK) {

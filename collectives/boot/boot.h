@@ -95,12 +95,18 @@ struct boot_meeting {
     const char *name;           /**< tells communicators of one job apart */
     uint64_t deadline_ns;       /**< of base_clock_ns() */
     const struct base_log *log; /**< borrowed until boot_close(); NULL: silent */
+    uint64_t remind_ns;         /**< of waiting, before a rank says so for the first time (then
+                                     after 3, 6, 12 ... times that); 0: 10 s. Never after more than
+                                     half of the time there is */
+    const char *home;           /**< boot_mesh_open(): stands for this host, as boot_home() would
+                                     find it out; NULL: it does */
 };
 
 /**
  * Meets the other ranks: rank 0 listens, the others call until it answers. Messages are bounded
  * and checked, and so is the user id on both sides; whoever isn't a missing rank of this job is
- * refused and logged. On success every rank knows every other one's process. *Collective.*
+ * refused and logged. A rank that waits says so at growing intervals, as a warning: where, and for
+ * which ranks. On success every rank knows every other one's process. *Collective.*
  *
  * On failure *link is NULL. ZERO_E_TIMEOUT: ranks are missing (rank 0's message, which the others
  * get too, names them). ZERO_E_UNSUPPORTED: the kernel has no pidfds. ZERO_E_INVALID: ranks

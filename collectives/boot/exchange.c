@@ -14,6 +14,7 @@ struct exchange {
     unsigned char *all; // BOOT_SHARE_BYTES
     int *all_fds;       // BOOT_SHARE_FDS
     uint64_t deadline_ns;
+    struct boot_wait wait; // for the peer that is waited for now
 };
 
 static size_t part_length(const struct exchange *exchange, size_t offset)
@@ -64,12 +65,27 @@ static int gone_rank(const struct boot_link *link, int peer, bool ended)
     return link->rank == 0 ? boot_peer_gone(link) : 0;
 }
 
+// Says, when it is time to, which rank this one waits for.
+static void remind(struct exchange *exchange, int peer)
+{
+    const struct boot_link *link = exchange->link;
+    double seconds;
+    if (boot_wait_says(&exchange->wait, &seconds))
+        base_logf(
+            link->log, ZERO_LOG_WARN, "coll",
+            "rank %d has waited %.0f s in exchange %llu of descriptors and addresses for rank "
+            "%d (process %d) (job %s, \"%s\")",
+            link->rank, seconds, (unsigned long long)link->sequence, peer, (int)link->pids[peer],
+            link->job, link->name);
+}
+
 // Waits for a message of `peer`, or until any rank this one is connected to goes away.
-static zero_result wait_for(const struct exchange *exchange, int peer, struct base_error *error)
+static zero_result wait_for(struct exchange *exchange, int peer, struct base_error *error)
 {
     struct boot_link *link = exchange->link;
+    remind(exchange, peer);
     const uint64_t patience = link->rank == 0 ? 0 : BOOT_VERDICT_NS;
-    const int left = boot_time_left(exchange->deadline_ns + patience, 1000);
+    const int left = boot_wait_left(&exchange->wait, exchange->deadline_ns + patience, 1000);
     if (left == 0)
         return zero_fail(error, ZERO_E_TIMEOUT,
                          "rank %d: rank %d (process %d) did not come to exchange %llu in time",
@@ -95,10 +111,11 @@ static zero_result wait_for(const struct exchange *exchange, int peer, struct ba
     return ZERO_OK;
 }
 
-static zero_result receive_message(const struct exchange *exchange, int peer, int *fds, int room,
+static zero_result receive_message(struct exchange *exchange, int peer, int *fds, int room,
                                    struct base_error *error)
 {
     struct boot_link *link = exchange->link;
+    exchange->wait = boot_wait_begin(link->remind_ns, exchange->deadline_ns);
     for (;;) {
         bool arrived = false;
         struct base_error received = {.result = ZERO_OK};
@@ -138,7 +155,7 @@ static zero_result check_part(const struct exchange *exchange, int peer, int sou
     return ZERO_OK;
 }
 
-static zero_result receive_share(const struct exchange *exchange, int peer, int source,
+static zero_result receive_share(struct exchange *exchange, int peer, int source,
                                  struct base_error *error)
 {
     int *fds = exchange->all_fds ? exchange->all_fds + (size_t)source * exchange->total : NULL;
@@ -169,7 +186,7 @@ static zero_result send_collected(const struct exchange *exchange, int peer, int
 }
 
 // Rank 0; its own share is in place already.
-static zero_result exchange_as_host(const struct exchange *exchange, struct base_error *error)
+static zero_result exchange_as_host(struct exchange *exchange, struct base_error *error)
 {
     const int world = exchange->link->world;
     zero_result result = ZERO_OK;
@@ -182,7 +199,7 @@ static zero_result exchange_as_host(const struct exchange *exchange, struct base
 }
 
 // Rank 0 has closed its socket; if it has said before why, that is the failure.
-static zero_result explain_loss(const struct exchange *exchange, zero_result lost,
+static zero_result explain_loss(struct exchange *exchange, zero_result lost,
                                 struct base_error *error)
 {
     struct base_error told = {.result = ZERO_OK};
@@ -198,7 +215,7 @@ static zero_result explain_loss(const struct exchange *exchange, zero_result los
     return zero_fail(error, result, "%s", told.message);
 }
 
-static zero_result exchange_as_guest(const struct exchange *exchange, const void *mine,
+static zero_result exchange_as_guest(struct exchange *exchange, const void *mine,
                                      const int *mine_fds, struct base_error *error)
 {
     zero_result result = send_share(exchange, 0, exchange->link->rank, mine, mine_fds, error);

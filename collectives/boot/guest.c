@@ -31,21 +31,25 @@ static zero_result call(struct boot_link *link, bool *answered, struct base_erro
     return zero_fail_errno(error, ZERO_E_IO, errnum, "rank %d: calling rank 0", link->rank);
 }
 
-static zero_result call_until_answered(struct boot_link *link, uint64_t deadline_ns,
-                                       struct base_error *error)
+static zero_result call_until_answered(struct boot_link *link, struct boot_wait *wait,
+                                       uint64_t deadline_ns, struct base_error *error)
 {
     bool answered = false;
+    char place[BOOT_TEXT_BYTES];
     for (int pause_ms = 1;; pause_ms = pause_ms < 32 ? 2 * pause_ms : 50) {
         const zero_result result = call(link, &answered, error);
         if (result || answered)
             return result;
-        const int left = boot_time_left(deadline_ns, pause_ms);
-        if (left == 0)
+        double seconds;
+        if (boot_wait_says(wait, &seconds))
+            boot_say_waiting(link, seconds, "rank 0", ", which does not listen");
+        const int left = boot_wait_left(wait, deadline_ns, pause_ms);
+        if (left == 0) {
+            boot_place_text(link, place);
             return zero_fail(error, ZERO_E_TIMEOUT,
-                             "rank %d: rank 0 of %d did not come to the rendezvous in time (job "
-                             "%s, \"%s\"; only ranks of one host, user and network namespace can "
-                             "meet)",
-                             link->rank, link->world, link->job, link->name);
+                             "rank %d: rank 0 of %d did not come to the rendezvous in time (%s)",
+                             link->rank, link->world, place);
+        }
         poll(NULL, 0, left);
     }
 }
@@ -73,8 +77,18 @@ static zero_result introduce(struct boot_link *link, uint64_t deadline_ns, struc
     return boot_send(link->sockets[0], &header, &hello, NULL, 0, deadline_ns, error);
 }
 
-static zero_result wait_for_welcome(struct boot_link *link, uint64_t deadline_ns,
-                                    struct base_error *error)
+// Keeps the ranks that rank 0 says are missing.
+static void keep_missing(struct boot_link *link)
+{
+    const struct boot_message *message = link->message;
+    const size_t length = message->header.length < sizeof link->missing ? message->header.length
+                                                                        : sizeof link->missing - 1;
+    memcpy(link->missing, message->payload, length);
+    link->missing[length] = '\0';
+}
+
+static zero_result wait_for_welcome(struct boot_link *link, struct boot_wait *wait,
+                                    uint64_t deadline_ns, struct base_error *error)
 {
     for (;;) {
         bool arrived = false;
@@ -86,13 +100,20 @@ static zero_result wait_for_welcome(struct boot_link *link, uint64_t deadline_ns
             return ZERO_OK;
         if (arrived && link->message->header.type == BOOT_FAIL)
             return boot_peer_failure(link->message, error);
-        if (arrived)
+        if (arrived && link->message->header.type != BOOT_MISSING)
             return zero_fail(error, ZERO_E_INVALID, "rank 0 sent a message of type %u",
                              link->message->header.type);
-        const int left = boot_time_left(deadline_ns + BOOT_VERDICT_NS, 1000);
+        if (arrived)
+            keep_missing(link);
+        double seconds;
+        if (boot_wait_says(wait, &seconds))
+            boot_say_waiting(link, seconds, *link->missing ? link->missing : "others", "");
+        const int left = boot_wait_left(wait, deadline_ns + BOOT_VERDICT_NS, 1000);
         if (left == 0)
-            return zero_fail(error, ZERO_E_TIMEOUT, "rank 0 (process %d) does not answer",
-                             (int)link->pids[0]);
+            return zero_fail(error, ZERO_E_TIMEOUT,
+                             "rank %d: rank 0 (process %d) does not answer; it waited for %s",
+                             link->rank, (int)link->pids[0],
+                             *link->missing ? link->missing : "other ranks");
         struct pollfd poll_fd = {.fd = link->sockets[0], .events = POLLIN};
         if (poll(&poll_fd, 1, left) < 0 && errno != EINTR)
             return zero_fail_errno(error, ZERO_E_IO, errno, "waiting for rank 0");
@@ -102,14 +123,15 @@ static zero_result wait_for_welcome(struct boot_link *link, uint64_t deadline_ns
 zero_result boot_guest(struct boot_link *link, uint64_t deadline_ns, struct base_error *error)
 {
     struct base_error failure = {.result = ZERO_OK};
-    zero_result result = call_until_answered(link, deadline_ns, error);
+    struct boot_wait wait = boot_wait_begin(link->remind_ns, deadline_ns);
+    zero_result result = call_until_answered(link, &wait, deadline_ns, error);
     if (!result)
         result = check_listener(link, error);
     if (result)
         return result;
     result = introduce(link, deadline_ns, &failure);
     if (!result)
-        result = wait_for_welcome(link, deadline_ns, &failure);
+        result = wait_for_welcome(link, &wait, deadline_ns, &failure);
     if (result == ZERO_E_PEER)
         return zero_fail(error, result,
                          "rank %d: rank 0 (process %d) went away before all ranks "

@@ -28,6 +28,7 @@ struct host {
     struct caller callers[BOOT_CALLERS_MAX];
     int caller_count;
     int missing;
+    struct boot_wait wait;
 };
 
 // Who listens on our name: the one thing to know about whoever came first.
@@ -197,12 +198,31 @@ static zero_result check_ranks(const struct host *host, const struct pollfd *pol
 static zero_result fail_missing(const struct host *host, struct base_error *error)
 {
     const struct boot_link *link = host->link;
-    char ranks[BOOT_RANKS_BYTES];
-    boot_missing_text(link->sockets, link->world, ranks);
-    return zero_fail(error, ZERO_E_TIMEOUT,
-                     "%s of %d did not come to the rendezvous in time (job %s, \"%s\"; only "
-                     "ranks of one host, user and network namespace can meet)",
-                     ranks, link->world, link->job, link->name);
+    struct base_numbers missing;
+    char place[BOOT_TEXT_BYTES];
+    boot_place_text(link, place);
+    return zero_fail(error, ZERO_E_TIMEOUT, "%s of %d did not come to the rendezvous in time (%s)",
+                     boot_missing_text(&missing, link->sockets, 1, link->world), link->world,
+                     place);
+}
+
+// Says, when it is time to, which ranks are missing: to the log, and to the ranks that have come.
+static void remind(struct host *host)
+{
+    const struct boot_link *link = host->link;
+    struct base_numbers missing;
+    double seconds;
+    const bool says = boot_wait_says(&host->wait, &seconds);
+    if (!boot_wait_tells(&host->wait) && !says)
+        return;
+    const char *ranks = boot_missing_text(&missing, link->sockets, 1, link->world);
+    for (int rank = 1; rank < link->world; rank++) {
+        struct boot_header header = {.type = BOOT_MISSING, .length = (uint32_t)strlen(ranks)};
+        if (link->sockets[rank] >= 0)
+            boot_send(link->sockets[rank], &header, ranks, NULL, 0, 0, NULL);
+    }
+    if (says)
+        boot_say_waiting(link, seconds, ranks, "");
 }
 
 // Waits for whatever comes next and deals with it.
@@ -219,7 +239,8 @@ static zero_result host_turn(struct host *host, uint64_t deadline_ns, struct bas
     for (int rank = 0; rank < link->world; rank++)
         ranks[rank] = (struct pollfd){.fd = link->sockets[rank], .events = POLLIN};
 
-    const int left = boot_time_left(deadline_ns, callers ? 100 : 1000);
+    remind(host);
+    const int left = boot_wait_left(&host->wait, deadline_ns, callers ? 100 : 1000);
     if (left == 0)
         return fail_missing(host, error);
     if (poll(link->polls, (nfds_t)(1 + callers + link->world), left) < 0 && errno != EINTR)
@@ -250,7 +271,10 @@ static zero_result welcome(struct host *host, uint64_t deadline_ns, struct base_
 
 zero_result boot_host(struct boot_link *link, uint64_t deadline_ns, struct base_error *error)
 {
-    struct host host = {.link = link, .listener = -1, .missing = link->world - 1};
+    struct host host = {.link = link,
+                        .listener = -1,
+                        .missing = link->world - 1,
+                        .wait = boot_wait_begin(link->remind_ns, deadline_ns)};
     struct base_error failure = {.result = ZERO_OK};
     zero_result result = open_listener(&host, &failure);
     while (!result && host.missing)

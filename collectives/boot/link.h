@@ -6,6 +6,7 @@
  *   guest.c     the other ranks: call until rank 0 answers
  *   exchange.c  bytes and descriptors, through rank 0
  *   message.c   one message on one socket
+ *   waiting.c   what a rank says while it waits, and lists of ranks
  *
  * Sockets are sequenced packets, so a message arrives whole or not at all, and one that is longer
  * than it may be shows itself.
@@ -13,6 +14,8 @@
 #ifndef COLLECTIVES_BOOT_LINK_H
 #define COLLECTIVES_BOOT_LINK_H
 
+#include "base/numbers.h"
+#include "base/reminder.h"
 #include "collectives/boot/boot.h"
 
 #include <poll.h>
@@ -21,17 +24,17 @@
 #include <sys/un.h>
 
 #define BOOT_MAGIC UINT64_C(0x746f6f626f72657a) /**< "zeroboot" */
-#define BOOT_PROTOCOL 1U
+#define BOOT_PROTOCOL 2U
 
 /** Rank 0 knows best why something fails: the others give it this long beyond a deadline to say
  * so. */
 #define BOOT_VERDICT_NS UINT64_C(500000000)
 
 enum {
-    BOOT_TEXT_BYTES = 400,       /**< of a refusal's reason */
-    BOOT_RANKS_BYTES = 160,      /**< of a list of ranks */
-    BOOT_PART_BYTES = 32 * 1024, /**< payload of a message, at most */
-    BOOT_CALLERS_MAX = 64,       /**< processes that have called but not said who they are */
+    BOOT_TEXT_BYTES = 400,                 /**< of a refusal's reason */
+    BOOT_RANKS_BYTES = BASE_NUMBERS_BYTES, /**< of a list of ranks */
+    BOOT_PART_BYTES = 32 * 1024,           /**< payload of a message, at most */
+    BOOT_CALLERS_MAX = 64, /**< processes that have called but not said who they are */
 };
 
 enum boot_message_type {
@@ -39,6 +42,7 @@ enum boot_message_type {
     BOOT_WELCOME = 2, /**< every rank is there */
     BOOT_FAIL = 3,    /**< payload: struct boot_failure; the sender gives up */
     BOOT_PART = 4,    /**< a part of rank `source`'s share of an exchange */
+    BOOT_MISSING = 5, /**< payload: a text, the ranks that rank 0 still waits for */
 };
 
 /** What an exchange is about. */
@@ -74,13 +78,22 @@ struct boot_message {
     unsigned char payload[BOOT_PART_BYTES];
 };
 
+/** A wait that is spoken of while it lasts. */
+struct boot_wait {
+    uint64_t begun_ns;         /**< of base_clock_ns() */
+    struct base_reminder said; /**< reminders of this rank's */
+    uint64_t told_ns;          /**< rank 0: when it has last told the others */
+};
+
 struct boot_link {
     int rank, world;
     char job[BOOT_JOB_BYTES];
     char name[BOOT_NAME_BYTES];
     const struct base_log *log;
-    uint64_t sequence; /**< exchanges so far */
-    int *sockets;      /**< rank 0: one a rank, -1 its own; others: the one to rank 0 */
+    uint64_t remind_ns;             /**< boot_meeting.remind_ns */
+    uint64_t sequence;              /**< exchanges so far */
+    char missing[BOOT_RANKS_BYTES]; /**< what rank 0 has told of it last; "": nothing */
+    int *sockets; /**< rank 0: one a rank, -1 its own; others: the one to rank 0 */
     int socket_count;
     int *watched; /**< descriptors of the peers' processes */
     pid_t *pids;
@@ -100,10 +113,6 @@ void boot_fd_close(int *fd);
 
 /** Milliseconds until the deadline for poll(2), rounded up, at most `most`; 0: it has passed. */
 int boot_time_left(uint64_t deadline_ns, int most);
-
-/** Writes which ranks rank 0 has no connection to: "ranks 1, 4", or "rank 2"; the first 16, and how
- * many more. */
-void boot_missing_text(const int *sockets, int world, char text[BOOT_RANKS_BYTES]);
 
 /**
  * Sends header and payload, and `count` descriptors beside them. header->magic, protocol and fds
@@ -133,10 +142,40 @@ void boot_send_failure(int fd, zero_result result, const char *text);
 /** The failure a peer has sent, as this rank's own. */
 zero_result boot_peer_failure(const struct boot_message *message, struct base_error *error);
 
+/* ---- waiting.c */
+
+/** Begins a wait that may last until the deadline. The first reminder is due after `remind_ns` (0:
+ * BASE_REMINDER_NS), or half of the time there is. */
+struct boot_wait boot_wait_begin(uint64_t remind_ns, uint64_t deadline_ns);
+
+/** Whether this rank is to say now that it waits; *seconds: for how long it has. */
+bool boot_wait_says(struct boot_wait *wait, double *seconds);
+
+/** Whether rank 0 is to tell the others now which ranks are missing: often enough for each to know
+ * before its first reminder. */
+bool boot_wait_tells(struct boot_wait *wait);
+
+/** Milliseconds for poll(2): until the deadline or the next reminder, at least 1, at most `most`;
+ * 0: the deadline has passed. */
+int boot_wait_left(const struct boot_wait *wait, uint64_t deadline_ns, int most);
+
+/** Warns that this rank waits for these ones at the rendezvous of one host, in words that are the
+ * same on every rank that does: zero-run shows equal lines once. */
+void boot_say_waiting(const struct boot_link *link, double seconds, const char *ranks,
+                      const char *why);
+
+/** The ranks from `first` on to which there is no connection: "ranks 1-5, 7". */
+const char *boot_missing_text(struct base_numbers *missing, const int *sockets, int first,
+                              int world);
+
 /* ---- host.c, guest.c */
 
 /** The socket's name: of this user, job and communicator. Returns the address's length. */
 socklen_t boot_address(struct sockaddr_un *address, const struct boot_link *link);
+
+/** Writes where the ranks meet, for people: the socket as ss(8) shows it, job and name, and who can
+ * come there. */
+void boot_place_text(const struct boot_link *link, char text[BOOT_TEXT_BYTES]);
 
 /** Meets as rank 0; as another rank. Errors: boot_meet(). */
 zero_result boot_host(struct boot_link *link, uint64_t deadline_ns, struct base_error *error);

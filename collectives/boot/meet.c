@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -21,6 +22,18 @@ socklen_t boot_address(struct sockaddr_un *address, const struct boot_link *link
         snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "zero-%u-%016llx",
                  (unsigned)geteuid(), (unsigned long long)base_hash64(key, (size_t)length, 0));
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)used);
+}
+
+void boot_place_text(const struct boot_link *link, char text[BOOT_TEXT_BYTES])
+{
+    struct sockaddr_un address;
+    boot_address(&address, link);
+    text[0] = '\0';
+    base_text_add(&(struct base_text){text, BOOT_TEXT_BYTES, 0},
+                  "\"%s\", at the socket @%s, where only ranks of one host, user and network "
+                  "namespace meet: for ranks elsewhere set MASTER_ADDR, MASTER_PORT and "
+                  "ZERO_TRANSPORT=tcp on all ranks; job %s, to be the same on all (ZERO_JOB)",
+                  link->name, address.sun_path + 1, link->job);
 }
 
 static zero_result check_meeting(const struct boot_meeting *meeting, struct base_error *error)
@@ -46,6 +59,7 @@ static struct boot_link *create_link(const struct boot_meeting *meeting)
     link->rank = meeting->rank;
     link->world = meeting->world;
     link->log = meeting->log;
+    link->remind_ns = meeting->remind_ns;
     link->watch = -1;
     snprintf(link->job, sizeof link->job, "%s", meeting->job);
     snprintf(link->name, sizeof link->name, "%s", meeting->name);

@@ -1,4 +1,5 @@
 #include "base/arena.h"
+#include "base/hash.h"
 #include "collectives/boot/mesh_callers.h"
 
 #include <stdio.h>
@@ -34,6 +35,27 @@ static void name_host(char host[BOOT_HOST_BYTES])
     mesh_clean(host, BOOT_HOST_BYTES);
 }
 
+static void find_home(const struct boot_meeting *place, unsigned char home[BOOT_HOME_BYTES])
+{
+    if (!place->home) {
+        boot_home(home);
+        return;
+    }
+    base_hash128_bytes(base_hash128(place->home, strlen(place->home), 0), home);
+}
+
+// Which ranks are on the host of this one.
+static void count_neighbours(const struct mesh_meeting *meeting)
+{
+    struct boot_mesh *mesh = meeting->mesh;
+    const struct mesh_entry *own = &meeting->entries[meeting->place->rank];
+    for (int rank = 0; rank < mesh->world; rank++) {
+        const bool here = memcmp(meeting->entries[rank].home, own->home, sizeof own->home) == 0;
+        mesh->local_world += here;
+        mesh->local_rank += here && rank < meeting->place->rank;
+    }
+}
+
 static bool allocate(struct mesh_meeting *meeting)
 {
     struct boot_mesh *mesh = meeting->mesh;
@@ -62,9 +84,14 @@ static zero_result meet(struct mesh_meeting *meeting, struct base_error *error)
     meeting->mesh->pids[rank] = getpid();
     memcpy(meeting->entries[rank].host, meeting->mesh->hosts[rank], BOOT_HOST_BYTES);
     meeting->entries[rank].pid = getpid();
-    if (meeting->mesh->world == 1)
-        return ZERO_OK;
-    return rank == 0 ? mesh_host(meeting, error) : mesh_guest(meeting, error);
+    find_home(meeting->place, meeting->entries[rank].home);
+    meeting->wait = boot_wait_begin(meeting->place->remind_ns, meeting->place->deadline_ns);
+    zero_result result = ZERO_OK;
+    if (meeting->mesh->world > 1)
+        result = rank == 0 ? mesh_host(meeting, error) : mesh_guest(meeting, error);
+    if (!result)
+        count_neighbours(meeting);
+    return result;
 }
 
 zero_result boot_mesh_open(struct boot_mesh *mesh, const struct boot_meeting *place,

@@ -17,7 +17,8 @@ enum {
     BOOT_ADDRESS_BYTES = 256, /**< rank 0's host as a launcher gives it, with its final zero */
     BOOT_SECRET_BYTES = 128,  /**< a job's secret with its final zero */
     BOOT_PORT_MAX = 65535,
-    BOOT_MESH_MAX = 512, /**< the most ranks that meet so: each has a socket to every other */
+    BOOT_MESH_MAX = 512,  /**< the most ranks that meet so: each has a socket to every other */
+    BOOT_HOME_BYTES = 16, /**< what tells hosts apart */
 };
 
 /** Where rank 0 listens. */
@@ -42,6 +43,25 @@ struct boot_master {
 zero_result boot_find_master(struct boot_master *master, char *const *environment,
                              struct base_error *error);
 
+/** The same where ranks may do without: ZERO_OK with address "" if no variable says where rank 0
+ * is. ZERO_E_INVALID: one does, but it is malformed, or there is no port. *Local.* */
+zero_result boot_find_any_master(struct boot_master *master, char *const *environment,
+                                 struct base_error *error);
+
+/** The id of a job whose ranks meet there: as boot_job(), but made of the address and the port
+ * where the launchers have none. Ranks of several hosts have no parent process in common. *Local.*
+ */
+void boot_job_at(char job[BOOT_JOB_BYTES], const struct boot_master *master,
+                 char *const *environment);
+
+/**
+ * Finds out what tells the host of this process from others: equal for two processes if they can
+ * meet as ranks of one host, by boot_meet(). That takes one kernel since it has started, one
+ * network namespace, where abstract sockets are, one user namespace and one user. Where one of them
+ * can't be found out it is random: no other process is on the same host then. *Local.*
+ */
+void boot_home(unsigned char home[BOOT_HOME_BYTES]);
+
 /** What boot_mesh_open() has made; owned by the caller, who closes the sockets he keeps open. */
 struct boot_mesh {
     int world;
@@ -49,6 +69,8 @@ struct boot_mesh {
                                          without delay (TCP_NODELAY); -1: this rank itself */
     char (*hosts)[BOOT_HOST_BYTES]; /**< of every rank: the name of its host, printable */
     pid_t *pids;                    /**< of every rank, as it numbers itself there */
+    int local_rank, local_world;    /**< this rank among those of its host, and how many these are:
+                                         ranks whose boot_home() is equal */
 };
 
 /**
@@ -59,7 +81,8 @@ struct boot_mesh {
  * nothing for 2 s, and where descriptors are used up, for 0.5 s, the one that has been silent
  * longest. Rank 0 is called until the deadline, also where its name does not resolve, for which
  * there is no limit but the resolver's own; another rank three times. A port that is in use is
- * waited for by rank 0 for up to 30 s. *Collective.*
+ * waited for by rank 0 for up to 30 s. A rank that waits says so at growing intervals, as a
+ * warning: where, and for which ranks. *Collective.*
  *
  * Points of base/fault.h: boot.socket, boot.accept, boot.send, boot.receive (each call).
  *

@@ -10,13 +10,55 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t quiet_ns = UINT64_C(5000000000); // of calls in vain
-
 enum { CALLS = 3, PAUSE_MS = 100 }; // to another guest, which listens already
+
+static const char advice[] = "; rank 0 has to run on that host, this one has to know its name, and "
+                             "the port has to be open to it";
 
 static uint64_t patience(const struct mesh_meeting *meeting)
 {
     return meeting->place->deadline_ns + BOOT_VERDICT_NS;
+}
+
+/* ------------------------------------------------------------------ what it says meanwhile */
+
+// Says, when it is time to, for what this rank waits: `what` follows the time in the sentence.
+static void remind(struct mesh_meeting *meeting, const char *what)
+{
+    const struct boot_meeting *place = meeting->place;
+    double seconds;
+    if (boot_wait_says(&meeting->wait, &seconds))
+        base_logf(place->log, ZERO_LOG_WARN, "coll",
+                  "rank %d (host %s) has waited %.0f s %s (job %.60s, \"%s\")", place->rank,
+                  meeting->mesh->hosts[place->rank], seconds, what, place->job, place->name);
+}
+
+// What this rank waits for where rank 0 knows it.
+static void remind_of_missing(struct mesh_meeting *meeting)
+{
+    char what[2 * BOOT_TEXT_BYTES] = "", port[BOOT_TEXT_BYTES];
+    mesh_place_text(meeting->master, port);
+    base_text_add(&(struct base_text){what, sizeof what, 0},
+                  "at the rendezvous, where rank 0 (%s) waits for %s of %d", port,
+                  *meeting->missing ? meeting->missing : "other ranks", meeting->place->world);
+    remind(meeting, what);
+}
+
+// Waits for a message of rank 0's, and says so meanwhile. The end of the connection ends the wait,
+// too: the caller sees it when it receives.
+static zero_result await_word(struct mesh_meeting *meeting, struct base_error *error)
+{
+    struct pollfd rank_0 = {.fd = meeting->mesh->sockets[0], .events = POLLIN};
+    for (int left = 1; left > 0; left = boot_wait_left(&meeting->wait, patience(meeting), 1000)) {
+        const int ready = poll(&rank_0, 1, left);
+        if (ready < 0 && errno != EINTR)
+            return zero_fail_errno(error, ZERO_E_IO, errno, "waiting for rank 0");
+        if (ready > 0)
+            return ZERO_OK;
+        remind_of_missing(meeting);
+    }
+    return zero_fail(error, ZERO_E_TIMEOUT, "it does not answer in time%s%s",
+                     *meeting->missing ? "; it waited for " : "", meeting->missing);
 }
 
 /* ------------------------------------------------------------------ rank 0 */
@@ -51,8 +93,20 @@ static zero_result introduce(const struct mesh_meeting *meeting, int port, struc
     snprintf(hello.name, sizeof hello.name, "%s", place->name);
     memcpy(hello.secret, meeting->master->secret, sizeof hello.secret);
     memcpy(hello.host, meeting->mesh->hosts[place->rank], sizeof hello.host);
+    memcpy(hello.home, meeting->entries[place->rank].home, sizeof hello.home);
     return mesh_send(meeting->mesh->sockets[0], MESH_HELLO, &hello, sizeof hello, patience(meeting),
                      error);
+}
+
+// Keeps the name of the communicator that rank 0 is meeting for.
+static zero_result hear_other(struct mesh_meeting *meeting, size_t length, struct base_error *error)
+{
+    char name[BOOT_NAME_BYTES + 1] = "";
+    const zero_result result =
+        mesh_receive_bytes(meeting->mesh->sockets[0], name, length, patience(meeting), error);
+    mesh_clean(name, sizeof name);
+    memcpy(meeting->other, name, sizeof meeting->other - 1);
+    return result;
 }
 
 // One call of rank 0. ZERO_AGAIN: it does not answer, or not this meeting yet; error says why.
@@ -66,9 +120,15 @@ static zero_result call(struct mesh_meeting *meeting, int *listener, struct base
     if (!result)
         result = introduce(meeting, port, error);
     if (!result)
-        result = mesh_receive(*socket, &header, 0, patience(meeting), error);
+        result = await_word(meeting, error);
+    if (!result)
+        result = mesh_receive(*socket, &header, BOOT_NAME_BYTES, patience(meeting), error);
+    if (!result && header.type != MESH_LATER)
+        result = mesh_check(&header, 0, error);
     if (!result && header.type == MESH_KNOWN)
         return ZERO_OK;
+    if (!result && header.type == MESH_LATER)
+        result = hear_other(meeting, header.length, error);
     boot_fd_close(socket);
     boot_fd_close(listener);
     if (!result && header.type == MESH_LATER)
@@ -83,46 +143,69 @@ static zero_result call(struct mesh_meeting *meeting, int *listener, struct base
 // Where this rank looks for rank 0, and what is wrong there.
 static void add_master(struct base_text *text, const struct mesh_meeting *meeting, const char *why)
 {
-    const struct boot_master *master = meeting->master;
-    base_text_add(text, "rank 0 of %d at port %d of %s (%s): %s", meeting->place->world,
-                  master->port, master->address, master->source, why);
+    char port[BOOT_TEXT_BYTES];
+    mesh_place_text(meeting->master, port);
+    base_text_add(text, "rank 0 of %d at %s: %s", meeting->place->world, port, why);
+    if (*meeting->other)
+        base_text_add(text,
+                      " (it was opening \"%s\": open contexts in the same order on all ranks)",
+                      meeting->other);
 }
 
 static zero_result call_until_known(struct mesh_meeting *meeting, int *listener,
                                     struct base_error *error)
 {
-    const uint64_t begun = base_clock_ns(), deadline = meeting->place->deadline_ns;
-    const uint64_t half = deadline > begun ? (deadline - begun) / 2 : 0;
-    bool told = false;
+    const uint64_t deadline = meeting->place->deadline_ns;
     for (int pause_ms = 1;; pause_ms = pause_ms < 64 ? 2 * pause_ms : 100) {
         struct base_error why = {.result = ZERO_OK};
         const zero_result result = call(meeting, listener, &why);
         if (result == ZERO_OK)
             return ZERO_OK;
-        char bytes[BOOT_TEXT_BYTES] = "";
-        struct base_text text = {bytes, sizeof bytes, 0};
+        char bytes[2 * BOOT_TEXT_BYTES] = "for ";
+        struct base_text text = {bytes, sizeof bytes, strlen(bytes)};
         add_master(&text, meeting, why.message);
-        const int left = boot_time_left(deadline, pause_ms);
+        remind(meeting, bytes);
+        const int left = boot_wait_left(&meeting->wait, deadline, pause_ms);
         if (result != ZERO_AGAIN || left == 0)
             return zero_fail(error, result == ZERO_AGAIN ? ZERO_E_TIMEOUT : result,
-                             "rank %d (host %s): %s", meeting->place->rank,
-                             meeting->mesh->hosts[meeting->place->rank], bytes);
-        if (!told && base_clock_ns() - begun >= (half < quiet_ns ? half : quiet_ns)) {
-            base_logf(meeting->place->log, ZERO_LOG_WARN, "coll", "rank %d still calls %s",
-                      meeting->place->rank, bytes);
-            told = true;
-        }
+                             "rank %d (host %s): %s%s", meeting->place->rank,
+                             meeting->mesh->hosts[meeting->place->rank], bytes + strlen("for "),
+                             result == ZERO_AGAIN ? advice : "");
         poll(NULL, 0, left);
     }
 }
 
+// Keeps what rank 0 says of the ranks that are missing.
+static zero_result hear_missing(struct mesh_meeting *meeting, size_t length,
+                                struct base_error *error)
+{
+    char ranks[BOOT_RANKS_BYTES + 1] = "";
+    if (length > BOOT_RANKS_BYTES)
+        return zero_fail(error, ZERO_E_INVALID, "rank 0 sent %zu bytes of missing ranks", length);
+    const zero_result result =
+        mesh_receive_bytes(meeting->mesh->sockets[0], ranks, length, patience(meeting), error);
+    mesh_clean(ranks, sizeof ranks);
+    memcpy(meeting->missing, ranks, sizeof meeting->missing - 1);
+    return result;
+}
+
 // Waits for rank 0's message of this type, with so many bytes.
-static zero_result hear_rank_0(const struct mesh_meeting *meeting, enum mesh_type type,
-                               void *payload, size_t length, struct base_error *error)
+static zero_result hear_rank_0(struct mesh_meeting *meeting, enum mesh_type type, void *payload,
+                               size_t length, struct base_error *error)
 {
     const int socket = meeting->mesh->sockets[0];
-    struct mesh_header header;
-    zero_result result = mesh_receive(socket, &header, length, patience(meeting), error);
+    const size_t most = length > BOOT_RANKS_BYTES ? length : BOOT_RANKS_BYTES;
+    struct mesh_header header = {.type = MESH_MISSING};
+    zero_result result = ZERO_OK;
+    while (!result && header.type == MESH_MISSING) {
+        result = await_word(meeting, error);
+        if (!result)
+            result = mesh_receive(socket, &header, most, patience(meeting), error);
+        if (!result && header.type == MESH_MISSING)
+            result = hear_missing(meeting, header.length, error);
+        if (!result && header.type == MESH_MISSING && boot_time_left(patience(meeting), 1) == 0)
+            result = zero_fail(error, ZERO_E_TIMEOUT, "it waited for %s", meeting->missing);
+    }
     if (!result && (header.type != type || header.length != length))
         result = zero_fail(error, ZERO_E_INVALID, "rank 0 sent %u bytes of type %u", header.length,
                            header.type);
@@ -215,12 +298,28 @@ static zero_result let_in(void *user, struct mesh_caller *caller, struct base_er
 static const struct mesh_reception reception = {
     .type = MESH_PEER, .length = sizeof(struct mesh_peer), .introduce = let_in, .refuse = hang_up};
 
-static int count_missing(const struct mesh_meeting *meeting)
+// The ranks that are still to call this one.
+static const char *uncalled_text(const struct mesh_meeting *meeting, struct base_numbers *missing)
 {
-    int missing = 0;
+    return boot_missing_text(missing, meeting->mesh->sockets, meeting->place->rank + 1,
+                             meeting->mesh->world);
+}
+
+static bool all_have_called(const struct mesh_meeting *meeting)
+{
     for (int rank = meeting->place->rank + 1; rank < meeting->mesh->world; rank++)
-        missing += meeting->mesh->sockets[rank] < 0;
-    return missing;
+        if (meeting->mesh->sockets[rank] < 0)
+            return false;
+    return true;
+}
+
+static void remind_of_uncalled(struct mesh_meeting *meeting)
+{
+    char what[2 * BOOT_RANKS_BYTES] = "";
+    struct base_numbers missing;
+    base_text_add(&(struct base_text){what, sizeof what, 0}, "for %s to connect to it",
+                  uncalled_text(meeting, &missing));
+    remind(meeting, what);
 }
 
 // Waits for whatever comes next and deals with it: a call, what a caller says, or rank 0, which
@@ -231,10 +330,13 @@ static zero_result guest_turn(struct mesh_meeting *meeting, int listener, struct
     const int called = mesh_callers_poll(meeting->callers, listener, polls);
     struct pollfd *rank_0 = &polls[called];
     *rank_0 = (struct pollfd){.fd = meeting->mesh->sockets[0], .events = POLLIN};
-    const int left = boot_time_left(patience(meeting), mesh_callers_patience(meeting->callers));
+    remind_of_uncalled(meeting);
+    const int left =
+        boot_wait_left(&meeting->wait, patience(meeting), mesh_callers_patience(meeting->callers));
+    struct base_numbers missing;
     if (left == 0)
-        return zero_fail(error, ZERO_E_TIMEOUT, "%d ranks did not call this one in time",
-                         count_missing(meeting));
+        return zero_fail(error, ZERO_E_TIMEOUT, "%s did not connect to this one in time",
+                         uncalled_text(meeting, &missing));
     if (poll(polls, (nfds_t)called + 1, left) < 0 && errno != EINTR)
         return zero_fail_errno(error, ZERO_E_IO, errno, "waiting for the other ranks");
     if (rank_0->revents) // nothing but that it gives up can come now
@@ -246,7 +348,7 @@ static zero_result guest_turn(struct mesh_meeting *meeting, int listener, struct
 static zero_result take_calls(struct mesh_meeting *meeting, int listener, struct base_error *error)
 {
     zero_result result = ZERO_OK;
-    while (!result && count_missing(meeting) > 0)
+    while (!result && !all_have_called(meeting))
         result = guest_turn(meeting, listener, error);
     mesh_callers_close(meeting->callers);
     return result;

@@ -17,6 +17,9 @@ struct host {
     struct mesh_meeting *meeting;
     int listener;
     int missing;
+    const char *doubt;           // mesh_doubt(), once ranks are waited for
+    char told[BOOT_RANKS_BYTES]; // the missing ranks, as the others have been told
+    char other[BOOT_TEXT_BYTES]; // which rank has called for another communicator; "": none has
 };
 
 static zero_result open_listener(struct host *host, uint64_t deadline_ns, struct base_error *error)
@@ -85,6 +88,22 @@ static bool same_secret(const char *a, const char *b)
     return differ == 0;
 }
 
+// A rank of this job that calls for another communicator is to call again.
+static void put_off(struct host *host, struct mesh_caller *caller)
+{
+    struct mesh_hello *hello = &caller->said.hello;
+    const char *name = host->meeting->place->name;
+    mesh_clean(hello->name, sizeof hello->name);
+    host->other[0] = '\0';
+    base_text_add(
+        &(struct base_text){host->other, sizeof host->other, 0},
+        "; rank %d (host %s) is opening \"%s\" meanwhile: open contexts in the same order "
+        "on all ranks",
+        hello->rank, hello->host, hello->name);
+    mesh_send(caller->fd, MESH_LATER, name, strlen(name), 0, NULL);
+    boot_fd_close(&caller->fd);
+}
+
 // Whether a caller is of this meeting; if not it has been dealt with. Who doesn't know the secret
 // hears of nothing else.
 static bool belongs(struct host *host, struct mesh_caller *caller)
@@ -107,8 +126,7 @@ static bool belongs(struct host *host, struct mesh_caller *caller)
         return false;
     }
     if (strncmp(hello->name, place->name, sizeof hello->name)) {
-        mesh_send(caller->fd, MESH_LATER, NULL, 0, 0, NULL);
-        boot_fd_close(&caller->fd);
+        put_off(host, caller);
         return false;
     }
     return true;
@@ -123,6 +141,7 @@ static void take_in(struct host *host, struct mesh_caller *caller)
     entry->port = hello->port;
     entry->pid = hello->pid;
     memcpy(entry->host, hello->host, sizeof entry->host);
+    memcpy(entry->home, hello->home, sizeof entry->home);
     memcpy(mesh->hosts[hello->rank], entry->host, sizeof entry->host);
     if (!mesh_address(caller->fd, true, entry->address, &port) ||
         mesh_send(caller->fd, MESH_KNOWN, NULL, 0, 0, NULL)) {
@@ -178,17 +197,64 @@ static const struct mesh_reception reception = {.type = MESH_HELLO,
 
 /* ------------------------------------------------------------------ until all are there */
 
+// Writes what is waited for, and where.
+static void place_text(const struct host *host, char text[BOOT_TEXT_BYTES])
+{
+    char port[BOOT_TEXT_BYTES];
+    mesh_place_text(host->meeting->master, port);
+    text[0] = '\0';
+    base_text_add(&(struct base_text){text, BOOT_TEXT_BYTES, 0},
+                  "\"%s\"; rank 0 is on host %s and listens at %s%s%s; job %s",
+                  host->meeting->place->name, host->meeting->mesh->hosts[0], port,
+                  host->doubt ? ", which " : "", host->doubt ? host->doubt : "",
+                  host->meeting->place->job);
+}
+
 static zero_result fail_missing(const struct host *host, struct base_error *error)
 {
     const struct boot_mesh *mesh = host->meeting->mesh;
-    char ranks[BOOT_RANKS_BYTES];
-    boot_missing_text(mesh->sockets, mesh->world, ranks);
+    struct base_numbers missing;
+    char place[BOOT_TEXT_BYTES];
+    place_text(host, place);
     return zero_fail(error, ZERO_E_TIMEOUT,
-                     "%s of %d did not come to the rendezvous in time (job %s, \"%s\"; rank "
-                     "0 is on host %s and listens at port %d of %s, from %s)",
-                     ranks, mesh->world, host->meeting->place->job, host->meeting->place->name,
-                     mesh->hosts[0], host->meeting->master->port, host->meeting->master->address,
-                     host->meeting->master->source);
+                     "%s of %d did not come to the rendezvous in time (%s)%s",
+                     boot_missing_text(&missing, mesh->sockets, 1, mesh->world), mesh->world, place,
+                     host->other);
+}
+
+// Tells the ranks that have come which ones have not, unless they know.
+static void tell_missing(struct host *host, const char *ranks)
+{
+    const struct boot_mesh *mesh = host->meeting->mesh;
+    if (strcmp(host->told, ranks) == 0)
+        return;
+    memcpy(host->told, ranks, strlen(ranks) + 1);
+    for (int rank = 1; rank < mesh->world; rank++)
+        // Who does not even take these few bytes is shown the end of its connection.
+        if (mesh->sockets[rank] >= 0 &&
+            mesh_send(mesh->sockets[rank], MESH_MISSING, ranks, strlen(ranks), 0, NULL))
+            shutdown(mesh->sockets[rank], SHUT_RDWR);
+}
+
+// Says, when it is time to, which ranks are missing.
+static void remind(struct host *host)
+{
+    const struct mesh_meeting *meeting = host->meeting;
+    struct base_numbers missing;
+    char place[BOOT_TEXT_BYTES];
+    double seconds;
+    const bool says = boot_wait_says(&host->meeting->wait, &seconds);
+    if (!boot_wait_tells(&host->meeting->wait) && !says)
+        return;
+    tell_missing(host,
+                 boot_missing_text(&missing, meeting->mesh->sockets, 1, meeting->mesh->world));
+    if (!says)
+        return;
+    host->doubt = host->doubt ? host->doubt : mesh_doubt(meeting->master);
+    place_text(host, place);
+    base_logf(meeting->place->log, ZERO_LOG_WARN, "coll",
+              "rank 0 has waited %.0f s at the rendezvous for %s of %d (%s)%s", seconds,
+              missing.text, meeting->mesh->world, place, host->other);
 }
 
 static zero_result gone_away(const struct mesh_meeting *meeting, int rank, struct base_error *error)
@@ -199,7 +265,7 @@ static zero_result gone_away(const struct mesh_meeting *meeting, int rank, struc
 }
 
 // Waits for whatever comes next and deals with it.
-static zero_result host_turn(struct host *host, uint64_t deadline_ns, struct base_error *error)
+static zero_result host_turn(struct host *host, struct base_error *error)
 {
     const struct boot_mesh *mesh = host->meeting->mesh;
     struct mesh_callers *callers = host->meeting->callers;
@@ -209,7 +275,9 @@ static zero_result host_turn(struct host *host, uint64_t deadline_ns, struct bas
     for (int rank = 0; rank < mesh->world; rank++)
         ranks[rank] = (struct pollfd){.fd = mesh->sockets[rank], .events = POLLIN};
 
-    const int left = boot_time_left(deadline_ns, mesh_callers_patience(callers));
+    remind(host);
+    const int left = boot_wait_left(&host->meeting->wait, host->meeting->place->deadline_ns,
+                                    mesh_callers_patience(callers));
     if (left == 0)
         return fail_missing(host, error);
     if (poll(polls, (nfds_t)(called + mesh->world), left) < 0 && errno != EINTR)
@@ -273,17 +341,41 @@ static zero_result hear_ready(const struct mesh_meeting *meeting, int rank,
                   : ZERO_OK;
 }
 
+// The ranks that have not said that they are connected to all others.
+static const char *unready_text(const struct mesh_meeting *meeting, struct base_numbers *unready)
+{
+    *unready = (struct base_numbers){.count = 0};
+    for (int rank = 1; rank < meeting->mesh->world; rank++)
+        if (meeting->polls[rank].fd >= 0)
+            base_numbers_add(unready, rank);
+    return base_numbers_text(unready, "rank");
+}
+
+static void remind_of_unready(struct mesh_meeting *meeting)
+{
+    struct base_numbers unready;
+    double seconds;
+    if (boot_wait_says(&meeting->wait, &seconds))
+        base_logf(meeting->place->log, ZERO_LOG_WARN, "coll",
+                  "rank 0 (host %s) has waited %.0f s: %s of %d are not yet connected to all "
+                  "others (job %s, \"%s\")",
+                  meeting->mesh->hosts[0], seconds, unready_text(meeting, &unready),
+                  meeting->mesh->world, meeting->place->job, meeting->place->name);
+}
+
 static zero_result await_ready(struct mesh_meeting *meeting, struct base_error *error)
 {
     const struct boot_mesh *mesh = meeting->mesh;
+    struct base_numbers unready;
     for (int rank = 0; rank < mesh->world; rank++)
         meeting->polls[rank] = (struct pollfd){.fd = mesh->sockets[rank], .events = POLLIN};
     for (int waiting = mesh->world - 1; waiting > 0;) {
-        const int left = boot_time_left(meeting->place->deadline_ns, 1000);
+        remind_of_unready(meeting);
+        const int left = boot_wait_left(&meeting->wait, meeting->place->deadline_ns, 1000);
         if (left == 0)
             return zero_fail(error, ZERO_E_TIMEOUT,
-                             "%d of %d ranks did not get connected to each other in time", waiting,
-                             mesh->world);
+                             "%s of %d did not get connected to all others in time",
+                             unready_text(meeting, &unready), mesh->world);
         if (poll(meeting->polls, (nfds_t)mesh->world, left) < 0 && errno != EINTR)
             return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: waiting for the other ranks");
         for (int rank = 1; rank < mesh->world; rank++) {
@@ -333,7 +425,7 @@ zero_result mesh_host(struct mesh_meeting *meeting, struct base_error *error)
     struct base_error failure = {.result = ZERO_OK};
     zero_result result = open_listener(&host, meeting->place->deadline_ns, &failure);
     while (!result && host.missing)
-        result = host_turn(&host, meeting->place->deadline_ns, &failure);
+        result = host_turn(&host, &failure);
     // Closed first: a rank that hears of all may call again for its next communicator.
     boot_fd_close(&host.listener);
     if (!result)

@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/forked.h"
-#include "base/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -44,21 +43,6 @@ int boot_time_left(uint64_t deadline_ns, int most)
         return 0;
     const uint64_t ms = (deadline_ns - now + 999999) / 1000000;
     return ms < (uint64_t)most ? (int)ms : most;
-}
-
-void boot_missing_text(const int *sockets, int world, char text[BOOT_RANKS_BYTES])
-{
-    struct base_text ranks = {text, BOOT_RANKS_BYTES, 0};
-    int missing = 0;
-    for (int rank = 1; rank < world; rank++)
-        missing += sockets[rank] < 0;
-    base_text_add(&ranks, missing > 1 ? "ranks" : "rank");
-    int shown = 0;
-    for (int rank = 1; rank < world && shown < 16; rank++)
-        if (sockets[rank] < 0)
-            base_text_add(&ranks, "%s %d", shown++ ? "," : "", rank);
-    if (shown < missing)
-        base_text_add(&ranks, " and %d more", missing - shown);
 }
 
 static zero_result wait_writable(int fd, uint64_t deadline_ns, struct base_error *error)

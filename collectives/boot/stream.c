@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -11,7 +12,7 @@
 #include <sys/socket.h>
 
 _Static_assert(sizeof(struct mesh_header) == 24, "the header has no padding");
-_Static_assert(sizeof(struct mesh_entry) == 88, "an entry has no padding");
+_Static_assert(sizeof(struct mesh_entry) == 104, "an entry has no padding");
 
 // How long a host may take to answer a call; one that is switched off never does.
 static const uint64_t answer_ns = UINT64_C(5000000000);
@@ -124,6 +125,37 @@ bool mesh_names_loopback(const struct boot_master *master,
     if (list)
         freeaddrinfo(list);
     return found;
+}
+
+// Whether an interface of this host has the address.
+static bool is_of_this_host(const struct sockaddr *address, socklen_t length)
+{
+    struct sockaddr_storage name;
+    memcpy(&name, address, length);
+    if (name.ss_family == AF_INET)
+        ((struct sockaddr_in *)&name)->sin_port = 0;
+    else
+        ((struct sockaddr_in6 *)&name)->sin6_port = 0;
+    int fd = socket(name.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const bool bound = fd >= 0 && bind(fd, (struct sockaddr *)&name, length) == 0;
+    const bool known = bound || errno != EADDRNOTAVAIL;
+    boot_fd_close(&fd);
+    return known;
+}
+
+const char *mesh_doubt(const struct boot_master *master)
+{
+    unsigned char address[MESH_ADDRESS_BYTES];
+    struct addrinfo *list;
+    if (mesh_names_loopback(master, address))
+        return "is reached by ranks of this host only";
+    if (resolve(master->address, 0, &list))
+        return "does not resolve on this host";
+    bool own = false;
+    for (const struct addrinfo *one = list; one && !own; one = one->ai_next)
+        own = is_of_this_host(one->ai_addr, one->ai_addrlen);
+    freeaddrinfo(list);
+    return own ? NULL : "is no address of this host";
 }
 
 /* ------------------------------------------------------------------ connections */
@@ -395,6 +427,13 @@ zero_result mesh_receive(int fd, struct mesh_header *header, size_t most, uint64
     mesh_receive_bytes(fd, text, header->length, deadline_ns, NULL);
     mesh_clean(text, sizeof text); // it goes to logs, and there to terminals
     return zero_fail(error, base_failure_of(header->result, ZERO_E_PEER), "%s", text);
+}
+
+void mesh_place_text(const struct boot_master *master, char text[BOOT_TEXT_BYTES])
+{
+    text[0] = '\0';
+    base_text_add(&(struct base_text){text, BOOT_TEXT_BYTES, 0}, "port %d of %s (%s)", master->port,
+                  master->address, master->source);
 }
 
 void mesh_clean(char *text, size_t size)

@@ -19,19 +19,20 @@
 #include "collectives/boot/mesh.h"
 
 #define MESH_MAGIC UINT64_C(0x6873656d6f72657a) /**< "zeromesh" */
-#define MESH_PROTOCOL 1U                        /**< of the meeting, and of what follows it */
+#define MESH_PROTOCOL 2U                        /**< of the meeting, and of what follows it */
 
 enum { MESH_ADDRESS_BYTES = 16 }; /**< of IPv6, or IPv4 as a part of it (RFC 4291, 2.5.5.2) */
 
 enum mesh_type {
-    MESH_HELLO = 1, /**< guest to rank 0, the first one: struct mesh_hello */
-    MESH_KNOWN = 2, /**< its answer: you are one of mine; until then it may not have looked */
-    MESH_LATER = 3, /**< or: call again, I am meeting for another communicator */
-    MESH_FAIL = 4,  /**< the sender gives up; the payload is why */
-    MESH_TABLE = 5, /**< rank 0: all are there: the token, and a struct mesh_entry a rank */
-    MESH_PEER = 6,  /**< guest to guest: struct mesh_peer */
-    MESH_READY = 7, /**< guest to rank 0: I am connected to all */
-    MESH_GO = 8,    /**< rank 0: so are all others */
+    MESH_HELLO = 1,   /**< guest to rank 0, the first one: struct mesh_hello */
+    MESH_KNOWN = 2,   /**< its answer: you are one of mine; until then it may not have looked */
+    MESH_LATER = 3,   /**< or: call again, I am meeting for another communicator: its name */
+    MESH_FAIL = 4,    /**< the sender gives up; the payload is why */
+    MESH_TABLE = 5,   /**< rank 0: all are there: the token, and a struct mesh_entry a rank */
+    MESH_PEER = 6,    /**< guest to guest: struct mesh_peer */
+    MESH_READY = 7,   /**< guest to rank 0: I am connected to all */
+    MESH_GO = 8,      /**< rank 0: so are all others */
+    MESH_MISSING = 9, /**< rank 0, before MESH_TABLE: a text, the ranks that have not come */
 };
 
 /** Before every payload; the same in every version. */
@@ -51,6 +52,7 @@ struct mesh_hello {
     char name[BOOT_NAME_BYTES];
     char secret[BOOT_SECRET_BYTES];
     char host[BOOT_HOST_BYTES];
+    unsigned char home[BOOT_HOME_BYTES];
 };
 
 struct mesh_entry {
@@ -58,6 +60,7 @@ struct mesh_entry {
     uint32_t port;
     int32_t pid;
     char host[BOOT_HOST_BYTES];
+    unsigned char home[BOOT_HOME_BYTES];
 };
 
 struct mesh_peer {
@@ -73,7 +76,12 @@ struct mesh_meeting {
     unsigned char *table;       /**< the payload of MESH_TABLE, */
     struct mesh_entry *entries; /**< and its entries */
     struct mesh_callers *callers;
-    struct pollfd *polls; /**< scratch: 1 + BOOT_CALLERS_MAX + world */
+    struct pollfd *polls;           /**< scratch: 1 + BOOT_CALLERS_MAX + world */
+    struct boot_wait wait;          /**< of the whole meeting */
+    char missing[BOOT_RANKS_BYTES]; /**< what rank 0 has told last of the ranks that are missing;
+                                         "": nothing */
+    char other[BOOT_NAME_BYTES];    /**< the communicator that rank 0 was meeting for when this
+                                         rank called last; "": this one */
 };
 
 /** Bytes of MESH_TABLE's payload. */
@@ -97,6 +105,11 @@ bool mesh_address(int fd, bool other, unsigned char address[MESH_ADDRESS_BYTES],
 /** Finds out whether rank 0's address is by itself one that never leaves its host, and which. */
 bool mesh_names_loopback(const struct boot_master *master,
                          unsigned char address[MESH_ADDRESS_BYTES]);
+
+/** What is wrong with rank 0's address as seen from rank 0's own host, for people: that it does not
+ * resolve, is no address of this host, or one that no other host reaches. NULL: nothing. May take
+ * as long as the resolver. */
+const char *mesh_doubt(const struct boot_master *master);
 
 /** Listens at an address (all zero: any) and a port (0: any). ZERO_AGAIN: it is in use. */
 zero_result mesh_listen(int *fd, const unsigned char address[MESH_ADDRESS_BYTES], int port,
@@ -137,6 +150,9 @@ bool mesh_receive_some(int fd, void *bytes, size_t size, size_t *used, bool *gon
  * of this rank. */
 zero_result mesh_receive(int fd, struct mesh_header *header, size_t most, uint64_t deadline_ns,
                          struct base_error *error);
+
+/** Writes where rank 0 is, for people: "port 6106 of 10.0.0.4 (MASTER_ADDR, MASTER_PORT + 1)". */
+void mesh_place_text(const struct boot_master *master, char text[BOOT_TEXT_BYTES]);
 
 /** Makes a text that came from elsewhere one: it ends, nothing is behind its end, and what is not
  * printable in ASCII is a '?'. */

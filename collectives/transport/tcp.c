@@ -144,6 +144,7 @@ static zero_result meet_ranks(struct coll_comm *comm, const struct coll_config *
         .name = config->name,
         .deadline_ns = base_clock_ns() + config->timeout_ns,
         .log = config->log,
+        .remind_ns = config->remind_ns,
     };
     struct boot_mesh mesh;
     zero_result result = boot_mesh_open(&mesh, &meeting, config->master, error);
@@ -177,6 +178,12 @@ static zero_result tcp_open(struct coll_comm *comm, const struct coll_config *co
                          "communicator %s: %d ranks by tcp need connections to all of them",
                          comm->name, config->world);
     return connect_ranks(comm, config, config->mesh, error);
+}
+
+void coll_stay_away(const struct boot_mesh *mesh, int rank, const struct base_error *why)
+{
+    if (mesh->world > 0)
+        coll_net_refuse(mesh, rank, why->result, why->message);
 }
 
 static void tcp_leave(struct coll_comm *root)

@@ -5,7 +5,8 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/text.h"
+#include "base/numbers.h"
+#include "base/reminder.h"
 #include "base/thread.h"
 #include "collectives/direct/direct.h"
 #include "collectives/transport/kept.h"
@@ -158,17 +159,48 @@ static zero_result come(struct coll_comm *comm, struct base_error *error)
     return result;
 }
 
+static const char *missing_text(const struct coll_comm *comm, const struct meeting *meeting,
+                                struct base_numbers *missing)
+{
+    *missing = (struct base_numbers){.count = 0};
+    for (int rank = 0; rank < comm->world; rank++)
+        if (!meeting->blocks[rank])
+            base_numbers_add(missing, rank);
+    return base_numbers_text(missing, "rank");
+}
+
 static zero_result fail_incomplete(const struct coll_comm *comm, const struct meeting *meeting,
                                    struct base_error *error)
 {
-    char missing[256] = "";
-    struct base_text text = {missing, sizeof missing, 0};
-    for (int rank = 0; rank < comm->world; rank++)
-        if (!meeting->blocks[rank])
-            base_text_add(&text, " %d", rank);
-    return zero_fail(error, ZERO_E_TIMEOUT,
-                     "communicator %s: rank %d waited %.1f s; missing are ranks%s", comm->name,
-                     comm->rank, (double)comm->family->timeout_ns * 1e-9, missing);
+    struct base_numbers missing;
+    return zero_fail(error, ZERO_E_TIMEOUT, "communicator %s: rank %d waited %.1f s for %s of %d",
+                     comm->name, comm->rank, (double)comm->family->timeout_ns * 1e-9,
+                     missing_text(comm, meeting, &missing), comm->world);
+}
+
+/** Waits until all ranks are there, or the time is over, and says meanwhile which are not. The
+ * team's mutex is this thread's, except while it waits and says so. */
+static void await_all(struct coll_comm *comm, struct meeting *meeting)
+{
+    struct coll_team *team = ((struct threads *)comm->link)->team;
+    struct base_reminder said = {.first_ns = comm->family->remind_ns};
+    const uint64_t begun = base_clock_ns(), timeout_ns = comm->family->timeout_ns;
+    for (uint64_t waited = 0; !meeting->complete && waited < timeout_ns;
+         waited = base_clock_ns() - begun) {
+        const uint64_t next = base_reminder_next(&said);
+        struct base_numbers missing;
+        if (base_reminder_due(&said, waited)) {
+            missing_text(comm, meeting, &missing);
+            pthread_mutex_unlock(&team->mutex);
+            base_logf(comm->family->log, ZERO_LOG_WARN, "coll",
+                      "the ranks that open \"%s\" have waited %.0f s for %s of %d", comm->name,
+                      (double)waited * 1e-9, missing.text, comm->world);
+            pthread_mutex_lock(&team->mutex);
+        } else {
+            base_cond_wait_until(&team->complete, &team->mutex,
+                                 begun + (next < timeout_ns ? next : timeout_ns));
+        }
+    }
 }
 
 /** Shows the others this rank's block and waits for theirs. */
@@ -177,7 +209,6 @@ static zero_result meet_ranks(struct coll_comm *comm, struct base_error *error)
     struct threads *threads = comm->link;
     struct coll_team *team = threads->team;
     struct meeting *meeting = threads->meeting;
-    const uint64_t deadline = base_clock_ns() + comm->family->timeout_ns;
     zero_result result = ZERO_OK;
     pthread_mutex_lock(&team->mutex);
     if (meeting->blocks[comm->rank]) {
@@ -191,9 +222,7 @@ static zero_result meet_ranks(struct coll_comm *comm, struct base_error *error)
         meeting->complete &= meeting->blocks[rank] != NULL;
     if (meeting->complete)
         pthread_cond_broadcast(&team->complete);
-    int waited = 0;
-    while (!meeting->complete && waited != ETIMEDOUT)
-        waited = base_cond_wait_until(&team->complete, &team->mutex, deadline);
+    await_all(comm, meeting);
     if (!meeting->complete) {
         result = fail_incomplete(comm, meeting, error);
         goto out;

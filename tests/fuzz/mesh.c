@@ -149,6 +149,20 @@ static void say(int fd, enum mesh_type type)
     mesh_send(fd, type, NULL, 0, base_clock_ns() + UINT64_C(20000000000), NULL);
 }
 
+/** Says which ranks are missing: any bytes, and now and then too many. */
+static void say_missing(struct session *session, int fd)
+{
+    unsigned char bytes[2 * BOOT_RANKS_BYTES];
+    const bool too_many = roll(session, 16) == 0;
+    const size_t length =
+        roll(session, BOOT_RANKS_BYTES + 1) + (too_many ? BOOT_RANKS_BYTES + 1 : 0);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)roll(session, 256);
+    session->damaged = session->damaged || too_many;
+    mesh_send(fd, MESH_MISSING, bytes, length < sizeof bytes ? length : sizeof bytes,
+              base_clock_ns() + UINT64_C(20000000000), NULL);
+}
+
 /** Introduces itself to the guest as the rank that calls it. */
 static int call_guest(const struct said *said, int port)
 {
@@ -201,6 +215,8 @@ static void be_others(struct session *session)
     if (session->seed > 0)
         damage(session, &said);
     say(fd, MESH_KNOWN);
+    for (uint32_t n = roll(session, 3); session->seed > 0 && n > 0; n--)
+        say_missing(session, fd);
     send(fd, &said, sizeof said, MSG_NOSIGNAL);
     int caller = call_guest(&said, (int)hello.port);
     if (!mesh_receive(fd, &header, 0, deadline, NULL))

@@ -78,7 +78,7 @@ static int make_intruders(const struct boot_ranks *ranks, struct intruder intrud
     int n = 0;
     intruders[n] = right_hello(ranks, "another magic", "that are no message of a rank");
     intruders[n++].header.magic++;
-    intruders[n] = right_hello(ranks, "another version", "speaks version 2 of the rendezvous");
+    intruders[n] = right_hello(ranks, "another version", "speaks version 3 of the rendezvous");
     intruders[n++].header.protocol++;
     intruders[n] = right_hello(ranks, "another job", "of another job");
     intruders[n++].hello.job[0] = 'x';
@@ -466,7 +466,7 @@ static void another_version_is_named(void **state)
         .magic = BOOT_MAGIC, .protocol = BOOT_PROTOCOL + 1, .type = BOOT_WELCOME};
     assert_int_equal(send(fd, &welcome, sizeof welcome, 0), sizeof welcome);
     boot_ranks_wait(&ranks, 0);
-    boot_ranks_expect(&ranks, 0, ZERO_E_VERSION, "speaks version 2 of the rendezvous",
+    boot_ranks_expect(&ranks, 0, ZERO_E_VERSION, "speaks version 3 of the rendezvous",
                       "link all ranks with the same library");
     boot_fd_close(&fd);
     boot_fd_close(&listener);

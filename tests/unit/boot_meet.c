@@ -160,11 +160,10 @@ static void missing_ranks_are_named(void **state)
     boot_ranks_expect(&ranks, 0, ZERO_E_TIMEOUT, "rank 1: rank 0 of 2 did not come", ranks.job);
     boot_ranks_end(&ranks, -1);
 
-    // Many: the first sixteen, and how many more.
     boot_ranks_begin(&ranks, 100);
     boot_ranks_start(&ranks, 0, 30, NULL);
     boot_ranks_wait(&ranks, 0);
-    boot_ranks_expect(&ranks, 0, ZERO_E_TIMEOUT, "ranks 1, 2, 3", ", 16 and 13 more of 30");
+    boot_ranks_expect(&ranks, 0, ZERO_E_TIMEOUT, "ranks 1-29 of 30", "at the socket @zero-");
     boot_ranks_end(&ranks, -1);
 }
 

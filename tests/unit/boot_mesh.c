@@ -125,7 +125,7 @@ static void missing_ranks_are_named(void **state)
     mesh_ranks_end(&ranks);
     for (int i = 0; i < 3; i++)
         boot_ranks_expect(&ranks.set, i, ZERO_E_TIMEOUT, "ranks 2, 4 of 5 did not come",
-                          "from the test");
+                          "of 127.0.0.1 (the test)");
     boot_ranks_expect(&ranks.set, 1, ZERO_E_TIMEOUT, "rank 3 (host ", NULL);
 }
 
@@ -140,8 +140,7 @@ static void without_rank_0_its_address_is_named(void **state)
     snprintf(port, sizeof port, "at port %d of 127.0.0.1 (the test)", ranks.master.port);
     boot_ranks_expect(&ranks.set, 0, ZERO_E_TIMEOUT, port, "ECONNREFUSED");
     assert_int_equal(ranks.set.verdicts[0].refusals, 1); // not only when it is too late
-    assert_non_null(
-        strstr(ranks.set.verdicts[0].refused[0], "rank 2 still calls rank 0 of 3 at port"));
+    assert_non_null(strstr(ranks.set.verdicts[0].refused[0], " s for rank 0 of 3 at port"));
 
     mesh_ranks_begin(&ranks, "no-such-host.invalid", 600);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3});

@@ -88,7 +88,8 @@ static void be_rank(const void *user, struct boot_verdict *verdict)
                                          .job = guest->ranks->job,
                                          .name = "main",
                                          .deadline_ns = base_clock_ns() + guest->ranks->timeout_ns,
-                                         .log = &log};
+                                         .log = &log,
+                                         .remind_ns = guest->ranks->remind_ns};
     const int before = boot_ranks_descriptors();
     struct boot_link *link;
     if (boot_meet(&link, &meeting, &verdict->error) == ZERO_OK && guest->body)

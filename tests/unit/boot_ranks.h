@@ -13,20 +13,22 @@ enum { BOOT_TEST_RANKS = 16 };
 
 /** What one process saw. */
 struct boot_verdict {
-    struct base_error error; /**< of whatever failed first */
-    char refused[8][512];    /**< lines of its log, the first ones */
-    int refusals;            /**< all of them */
-    int arrivals;            /**< rank 0: ranks that have come */
-    int value;               /**< the body's own */
-    bool inside;             /**< some peer is connected over loopback */
-    bool fired;              /**< its fault was injected */
-    bool leaked;             /**< more descriptors were open afterwards */
+    struct base_error error;     /**< of whatever failed first */
+    char refused[8][512];        /**< lines of its log, the first ones */
+    int refusals;                /**< all of them */
+    int arrivals;                /**< rank 0: ranks that have come */
+    int value;                   /**< the body's own */
+    int local_rank, local_world; /**< of boot_mesh */
+    bool inside;                 /**< some peer is connected over loopback */
+    bool fired;                  /**< its fault was injected */
+    bool leaked;                 /**< more descriptors were open afterwards */
 };
 
 struct boot_ranks {
     char job[64];
     uint64_t timeout_ns;
     uint64_t patience_ns;          /**< of those who await something; 10 s */
+    uint64_t remind_ns;            /**< boot_meeting.remind_ns */
     struct boot_verdict *verdicts; /**< shared with the processes */
     pid_t pids[BOOT_TEST_RANKS];
     int count;

@@ -625,7 +625,7 @@ static void opening(void **state)
     config.team = team;
     base_error_clear(&error);
     assert_int_equal(coll_open(&comm, &config, &error), ZERO_E_TIMEOUT);
-    assert_non_null(strstr(error.message, "missing are ranks 1"));
+    assert_non_null(strstr(error.message, "for rank 1 of 2"));
     config.transport = "shm";
     base_error_clear(&error);
     assert_int_equal(coll_open(&comm, &config, &error), ZERO_E_TIMEOUT);

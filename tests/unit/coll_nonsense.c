@@ -34,7 +34,7 @@ static void *open_alone(void *user)
     struct base_error *error = user;
     int sockets[2] = {-1, connection};
     char hosts[2][BOOT_HOST_BYTES] = {"here", "there"};
-    struct boot_mesh mesh = {2, sockets, hosts, NULL};
+    struct boot_mesh mesh = {.world = 2, .sockets = sockets, .hosts = hosts};
     const struct coll_config config = {.transport = "tcp",
                                        .world = 2,
                                        .job = "coll-test-nonsense",

@@ -60,7 +60,8 @@ static void connect_ranks(struct net *net, int world)
 {
     for (int i = 0; i < world; i++) {
         snprintf(net->hosts[i], sizeof net->hosts[i], "host%d", i);
-        net->meshes[i] = (struct boot_mesh){world, net->sockets[i], net->hosts, NULL};
+        net->meshes[i] =
+            (struct boot_mesh){.world = world, .sockets = net->sockets[i], .hosts = net->hosts};
         net->sockets[i][i] = -1;
         for (int j = 0; j < i; j++) {
             int pair[2];

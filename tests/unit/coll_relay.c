@@ -65,7 +65,7 @@ static void *run_party(void *user)
     struct relayed *job = self->job;
     int sockets[2];
     char hosts[2][BOOT_HOST_BYTES] = {"here", "there"};
-    struct boot_mesh mesh = {2, sockets, hosts, NULL};
+    struct boot_mesh mesh = {.world = 2, .sockets = sockets, .hosts = hosts};
     const struct coll_config config = {.transport = "tcp",
                                        .rank = self->rank,
                                        .world = 2,

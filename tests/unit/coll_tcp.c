@@ -249,7 +249,7 @@ static void short_of_everything(void **state)
     (void)state;
     char hosts[1][BOOT_HOST_BYTES] = {"here"};
     int sockets[] = {-1};
-    struct boot_mesh mesh = {1, sockets, hosts, NULL};
+    struct boot_mesh mesh = {.world = 1, .sockets = sockets, .hosts = hosts};
     struct coll_config config = {
         .transport = "tcp", .world = 1, .job = "-", .name = "test", .timeout_ns = second};
     struct coll_comm *comm;
@@ -282,7 +282,7 @@ static void without_a_thread(void **state)
     (void)state;
     int pair[2], sockets[2] = {-1, -1};
     char hosts[2][BOOT_HOST_BYTES] = {"here", "there"};
-    struct boot_mesh mesh = {2, sockets, hosts, NULL};
+    struct boot_mesh mesh = {.world = 2, .sockets = sockets, .hosts = hosts};
     const struct coll_config config = {.transport = "tcp",
                                        .world = 2,
                                        .job = "-",

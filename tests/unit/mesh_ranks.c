@@ -93,12 +93,16 @@ static void be_rank(const void *user, struct boot_verdict *verdict)
                                              .job = role->job ? role->job : ranks->set.job,
                                              .name = role->names ? name : "main",
                                              .deadline_ns = base_clock_ns() + ranks->set.timeout_ns,
-                                             .log = &log};
+                                             .log = &log,
+                                             .remind_ns = ranks->set.remind_ns,
+                                             .home = role->home};
         struct boot_mesh mesh;
         usleep((useconds_t)role->pause_ms * 1000);
         const zero_result met = boot_mesh_open(&mesh, &meeting, &master, &verdict->error);
         verdict->fired = verdict->fired || base_fault_fired() > 0;
         base_fault_set(NULL, NULL);
+        verdict->local_rank = mesh.local_rank;
+        verdict->local_world = mesh.local_world;
         if (met == ZERO_OK)
             talk(&mesh, role->rank, verdict);
         else
