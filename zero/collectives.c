@@ -138,10 +138,22 @@ static zero_comm *add_comm(struct family *family, struct coll_comm *comm)
     return added;
 }
 
+/** Joins the other ranks, which have met if there is a mesh of them. */
+static zero_result join(zero_comm *root, struct boot_mesh *mesh, struct base_error *error)
+{
+    const struct family *family = root->family;
+    struct coll_config comm = eng_coll_config(&family->config);
+    if (family->segment)
+        comm.control = &family->segment->ranks[family->config.rank];
+    comm.mesh = mesh->world ? mesh : NULL;
+    return coll_open(&root->comm, &comm, error);
+}
+
 static zero_result open_root(zero_comm *root, const zero_comm_config *user,
                              struct base_error *error)
 {
     struct family *family = root->family;
+    struct boot_mesh mesh = {.world = 0};
     zero_result result = base_fault_check_environment(error);
     if (!result)
         result = resolve(family, user, error);
@@ -150,12 +162,12 @@ static zero_result open_root(zero_comm *root, const zero_comm_config *user,
     const struct eng_config *config = &family->config;
     if (!result && !config->team)
         result = control_attach(&family->segment, config->rank, config->world, error);
-    if (result)
-        return result;
-    struct coll_config comm = eng_coll_config(config);
-    if (family->segment)
-        comm.control = &family->segment->ranks[config->rank];
-    return coll_open(&root->comm, &comm, error);
+    if (!result)
+        result = eng_config_meet(&family->config, &mesh, error);
+    if (!result)
+        result = join(root, &mesh, error);
+    boot_mesh_close(&mesh);
+    return result;
 }
 
 zero_result zero_comm_open(zero_comm **comm, const zero_comm_config *config)

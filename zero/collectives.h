@@ -90,7 +90,8 @@ typedef struct zero_comm_config {
     int32_t log_level;     /**< a zero_log_level; default ZERO_LOG_WARN; -1 silent */
     const char *name;      /**< tells families of one job apart; default "collectives" */
     const char *transport; /**< "self", "threads", "shm", "tcp"; default: self for one rank, threads
-                                with a team, tcp for ranks of several hosts, else shm */
+                                with a team, tcp for ranks of several hosts, else shm; found out as
+                                by zero_open() where the launcher leaves it open */
     zero_team *team;       /**< transport "threads" only: borrowed, outlives the family */
     zero_log_fn log;       /**< default: standard error, without errors */
     void *log_user;        /**< first argument of log */

@@ -251,6 +251,7 @@ static zero_result place_from_struct(struct eng_config *config, const zero_confi
     config->local_rank = -1;
     snprintf(config->launcher, sizeof config->launcher, "zero_config");
     boot_job(config->job, environ);
+    eng_config_ask_launcher(config);
     return ZERO_OK;
 }
 
@@ -387,6 +388,15 @@ static int64_t load(const struct eng_config *config, const struct eng_key *key)
         break;
     }
     return 0;
+}
+
+void eng_config_place(struct eng_config *config, int local_rank, int local_world)
+{
+    const struct eng_key *key = &eng_keys[eng_key_find("transport", strlen("transport"))];
+    config->local_rank = local_rank;
+    config->local_world = local_world;
+    if (!eng_config_given(config, "transport"))
+        store(config, key, derive(config, key));
 }
 
 static void store_all(struct resolution *resolution)

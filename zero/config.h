@@ -117,11 +117,13 @@ struct eng_config {
     int32_t world;       /**< plan mode: the world to plan for, whatever was started */
     int32_t first_world; /**< of the run's first start, which decides V where it is not set */
     int32_t restarts;    /**< of the job by zero-run, before this start */
-    int32_t local_world; /**< ranks of this host; 0: not known */
+    int32_t local_world; /**< ranks of this host; 0: not known, and taken for all of them */
     int32_t local_rank;  /**< among them; -1: not known */
     char launcher[32];   /**< boot_place.launcher, or "zero_config" */
     char job[BOOT_JOB_BYTES];
-    struct boot_master meeting; /**< tcp: where rank 0 is */
+    struct boot_master meeting; /**< tcp, or .unplaced: where rank 0 is */
+    bool unplaced;              /**< the launcher says where rank 0 is, but not how many ranks are
+                                     on this host: eng_config_meet() finds out */
 
     bool plan;      /**< ZERO_PLAN=1: make the plan, hand it over, ZERO_PLANNED. rank is 0
                          and nobody is to be met */
@@ -146,7 +148,25 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
  * boot_find_master(). */
 zero_result eng_config_decide(struct eng_config *config, struct base_error *error);
 
-/** Whether the launcher says that the job is on several hosts. */
+/**
+ * Of a rank that is .unplaced: meets the others where rank 0 is, learns how many are on this host,
+ * and decides everything again that follows from it; local_rank stays what the launcher says, if it
+ * says it. *mesh has the ranks' connections if they go by tcp, for coll_open(); else, and after a
+ * failure, it is all zero. Does nothing for any other rank. *Collective.* As boot_mesh_open() and
+ * eng_config_decide().
+ */
+zero_result eng_config_meet(struct eng_config *config, struct boot_mesh *mesh,
+                            struct base_error *error);
+
+/** Of a rank whose program gives rank and world: how many ranks are on this host is still the
+ * launcher's word, if it counts the same ranks, or has started none elsewhere. *Local.* */
+void eng_config_ask_launcher(struct eng_config *config);
+
+/** Sets how many ranks are on this host, and the transport that follows from it where none was
+ * given. local_rank -1: unknown. *Local.* */
+void eng_config_place(struct eng_config *config, int local_rank, int local_world);
+
+/** Whether the job is known to be on several hosts. */
 bool eng_config_on_several_hosts(const struct eng_config *config);
 
 /** Whether every rank has a copy of all sums of gradients: on a device, and where it can't read the

@@ -11,6 +11,34 @@
 #include <string.h>
 #include <unistd.h>
 
+// Where rank 0 is, if ranks meet there: because they go by tcp, or to find out whether they have
+// to. A variable that is missing does not say that all of them are on this host.
+static zero_result find_master(struct eng_config *config, struct base_error *error)
+{
+    const bool known = config->local_world > 0;
+    struct base_error why = {.result = ZERO_OK};
+    config->unplaced = false;
+    if (config->world == 1 || config->plan || config->team)
+        return ZERO_OK;
+    if (!config->by_network && (known || eng_config_given(config, "transport")))
+        return ZERO_OK;
+    if (config->by_network ? boot_find_master(&config->meeting, environ, &why)
+                           : boot_find_any_master(&config->meeting, environ, &why))
+        return zero_fail(error, why.result, "%s%s", why.message,
+                         known ? ""
+                               : "; if all ranks are on this host, transport=shm needs neither");
+    config->unplaced = !known && *config->meeting.address;
+    if (config->unplaced && config->world > BOOT_MESH_MAX)
+        return zero_fail(
+            error, ZERO_E_INVALID,
+            "the launcher (%s) does not say how many of %d ranks are on this host, and "
+            "%d at most can meet to find out: if all are, take transport=shm",
+            config->launcher, config->world, BOOT_MESH_MAX);
+    if (*config->meeting.address)
+        boot_job_at(config->job, &config->meeting, environ);
+    return ZERO_OK;
+}
+
 static zero_result check_transport(struct eng_config *config, struct base_error *error)
 {
     const bool threads = !strcmp(config->transport, "threads");
@@ -33,9 +61,7 @@ static zero_result check_transport(struct eng_config *config, struct base_error 
                          "transport=%s, but %d of %d ranks are on this host (%s says): take tcp, "
                          "or none",
                          config->transport, config->local_world, config->world, config->launcher);
-    return config->by_network && config->world > 1 && !config->plan
-               ? boot_find_master(&config->meeting, environ, error)
-               : ZERO_OK;
+    return find_master(config, error);
 }
 
 bool eng_config_may_share(const struct eng_config *config, int stage)

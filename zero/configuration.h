@@ -51,8 +51,9 @@ typedef struct zero_config {
     int32_t world;            /**< 0: rank and world come from the launcher's environment */
     int32_t rank;             /**< used if world > 0: 0 .. world-1 */
     const char *transport;    /**< "self", "threads", "shm", "tcp"; default: self for one rank,
-                                   threads with a team, tcp where the launcher says that ranks are on
-                                   several hosts, else shm */
+                                   threads with a team, tcp for ranks of several hosts, else shm.
+                                   Where the launcher does not say how many ranks are on a host, but
+                                   where rank 0 is, they meet there first, and find out */
     zero_team *team;          /**< transport "threads" only: borrowed, outlives the context */
     int32_t micro_batches;    /**< V; default: the world size, with zero-run that of the job's
                                    first start: the same where fewer ranks go on */
@@ -74,7 +75,9 @@ typedef struct zero_config {
                                    may stay resident between uses; default 0 */
     uint64_t seed;            /**< part of the fingerprint; the program's generators use it too */
     zero_nonfinite nonfinite; /**< policy for non-finite gradients */
-    int32_t timeout_s;        /**< longest wait in a collective, or for a disk; default 600 */
+    int32_t timeout_s;        /**< longest wait for the ranks to meet, in a collective, or for a
+                                   disk; default 600. A rank that waits for others longer than 10 s
+                                   (or half of this) says so in the log, at growing intervals */
     const char *kernels;      /**< "auto", "ref", "avx2", "avx512"; default auto; same bits */
     int32_t log_level;        /**< a zero_log_level; default ZERO_LOG_WARN; ZERO_OFF silent */
     uint32_t reserved;        /**< zero */

@@ -23,30 +23,21 @@ struct coll_config eng_coll_config(const struct eng_config *config)
     };
 }
 
-/** Meets the other ranks; in plan mode there are none. */
-static zero_result join(zero_ctx *z, struct base_error *error)
+/** Joins the other ranks; in plan mode there are none. */
+static zero_result join(zero_ctx *z, struct boot_mesh *mesh, struct base_error *error)
 {
     const struct eng_config *config = &z->config;
     if (config->plan)
         return ZERO_OK;
     struct coll_config comm = eng_coll_config(config);
     comm.control = z->watch.area;
+    comm.mesh = mesh->world ? mesh : NULL;
     return coll_open(&z->comm, &comm, error);
 }
 
-static zero_result open_context(zero_ctx *z, const zero_config *config, struct base_error *error)
+/** What a context needs beside its communicator. */
+static zero_result open_parts(zero_ctx *z, struct base_error *error)
 {
-    const int unwatched = base_forked_watch();
-    z->generation = base_generation();
-    if (unwatched)
-        return zero_fail_errno(error, ZERO_E_NOMEM, unwatched, "zero_open: pthread_atfork");
-    zero_result r = base_fault_check_environment(error);
-    if (!r)
-        r = eng_stop_check(error);
-    if (!r)
-        r = eng_config_resolve(&z->config, config, error);
-    if (r)
-        return r;
     z->log = z->config.log;
     z->micro = -1;
     z->model.stage = z->config.stage;
@@ -55,18 +46,16 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
     if (!z->kernels)
         return zero_fail(error, ZERO_E_UNSUPPORTED,
                          "kernels=%s: not built in, or this CPU lacks it", z->config.kernels);
-    r = base_pool_create(&z->pool, z->config.cpu_threads, error);
+    zero_result r = base_pool_create(&z->pool, z->config.cpu_threads, error);
     if (!r)
         r = eng_device_open(z, error);
     if (!r)
         r = eng_watch_open(z, error);
-    eng_watch_call(z, "zero_open", -1);
-    if (!r)
-        r = join(z, error);
-    control_call_end(z->watch.area);
-    if (r)
-        return r;
-    eng_stop_open(z);
+    return r;
+}
+
+static void log_opened(const zero_ctx *z)
+{
     base_logf(&z->log, ZERO_LOG_INFO, "core",
               "rank %d of %d, stage %d, transport %s, gather %s, reduction %s", z->config.rank,
               z->config.world, z->config.stage,
@@ -76,6 +65,37 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
               : z->config.undecided ? "undecided"
                                     : "shared",
               z->config.reduction);
+}
+
+static zero_result open_context(zero_ctx *z, const zero_config *config, struct base_error *error)
+{
+    struct base_error failure = {0};
+    struct boot_mesh mesh = {0};
+    const int unwatched = base_forked_watch();
+    z->generation = base_generation();
+    if (unwatched)
+        return zero_fail_errno(error, ZERO_E_NOMEM, unwatched, "zero_open: pthread_atfork");
+    zero_result r = base_fault_check_environment(error);
+    if (!r)
+        r = eng_stop_check(error);
+    if (!r)
+        r = eng_config_resolve(&z->config, config, error);
+    if (!r)
+        r = eng_config_meet(&z->config, &mesh, error);
+    if (!r && open_parts(z, &failure)) {
+        // Ranks that this one has met already hear why it does not join them.
+        coll_stay_away(&mesh, z->config.rank, &failure);
+        r = zero_fail(error, failure.result, "%s", failure.message);
+    }
+    eng_watch_call(z, "zero_open", -1);
+    if (!r)
+        r = join(z, &mesh, error);
+    control_call_end(z->watch.area);
+    boot_mesh_close(&mesh);
+    if (r)
+        return r;
+    eng_stop_open(z);
+    log_opened(z);
     return ZERO_OK;
 }
 

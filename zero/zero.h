@@ -82,7 +82,9 @@ typedef void *zero_stream;  /**< a cudaStream_t; NULL on the CPU */
 /**
  * Joins the job. *Collective.* Rank and world: config->world and rank if world > 0, else from the
  * environment of zero-run, torchrun, mpirun, srun and others (zero(7), Launchers); without any, one
- * rank. Waits for the other ranks at most timeout_s.
+ * rank. Waits for the other ranks at most timeout_s. After 10 s, and then at growing intervals, a
+ * rank that waits warns (config->log) where it waits and which ranks are missing. Several contexts
+ * have to be opened in the same order on all ranks.
  *
  * On success *z is a context to be closed by zero_close(). On failure *z is NULL and
  * zero_last_error(NULL) has this thread's message. config NULL: all defaults. The struct and its
@@ -91,7 +93,8 @@ typedef void *zero_stream;  /**< a cudaStream_t; NULL on the CPU */
  * ZERO_E_INVALID a field, environment variable or option is out of range or unknown, two launchers
  * disagree, or one says that this process is one of several and not which; ZERO_E_UNSUPPORTED what
  * the transport has not, as gather=shared with tcp;
- * ZERO_E_TIMEOUT ranks are missing (the message says which); ZERO_E_NOMEM; ZERO_E_IO.
+ * ZERO_E_TIMEOUT ranks are missing (the message says which, and where they were waited for);
+ * ZERO_E_NOMEM; ZERO_E_IO.
  */
 ZERO_API zero_result zero_open(zero_ctx **z, const zero_config *config);
 

@@ -167,17 +167,24 @@ static void job_of_parent(char job[BOOT_JOB_BYTES])
 
 // ZERO_JOB first, then the winner's own id, then that of an outer launcher with the same answer:
 // srun has one where PMI has none.
-static void job_of_survey(char job[BOOT_JOB_BYTES], const struct survey *survey,
-                          char *const *environment)
+static bool job_of_launchers(char job[BOOT_JOB_BYTES], const struct survey *survey,
+                             char *const *environment)
 {
     if (job_of_family(job, BOOT_ZERO, environment))
-        return;
+        return true;
     for (int i = survey->winner; i >= 0 && i < BOOT_FAMILIES; i++)
         if (survey->families[i].present &&
             agree(&survey->families[i], &survey->families[survey->winner]) &&
             job_of_family(job, i, environment))
-            return;
-    job_of_parent(job);
+            return true;
+    return false;
+}
+
+static void job_of_survey(char job[BOOT_JOB_BYTES], const struct survey *survey,
+                          char *const *environment)
+{
+    if (!job_of_launchers(job, survey, environment))
+        job_of_parent(job);
 }
 
 void boot_job(char job[BOOT_JOB_BYTES], char *const *environment)
@@ -185,6 +192,19 @@ void boot_job(char job[BOOT_JOB_BYTES], char *const *environment)
     struct survey survey;
     survey_read(&survey, environment, NULL);
     job_of_survey(job, &survey, environment);
+}
+
+void boot_job_at(char job[BOOT_JOB_BYTES], const struct boot_master *master,
+                 char *const *environment)
+{
+    struct survey survey;
+    char id[BOOT_ADDRESS_BYTES + 16] = "";
+    struct base_text text = {id, sizeof id, 0};
+    survey_read(&survey, environment, NULL);
+    if (job_of_launchers(job, &survey, environment))
+        return;
+    base_text_add(&text, "%s:%d", master->address, master->port);
+    job_finish(job, "at", id);
 }
 
 // One process, unless something is set that only parts of a job would have.

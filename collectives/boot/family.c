@@ -80,7 +80,9 @@ static bool job_torchrun(struct base_text *text, char *const *environment)
     const char *here = boot_variable(environment, "LOCAL_WORLD_SIZE");
     const size_t count = sizeof names / sizeof *names - (world && here && strcmp(world, here) != 0);
     for (size_t i = 0; i < count; i++) {
-        const char *value = boot_variable(environment, names[i]);
+        const bool local = !strcmp(names[i], "TORCHELASTIC_RESTART_COUNT");
+        // Ranks may be on several hosts where it is not said how many are on this one.
+        const char *value = local && !here ? NULL : boot_variable(environment, names[i]);
         base_text_add(text, "%s%s", i ? ":" : "", value ? value : "");
     }
     return true;

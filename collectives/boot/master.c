@@ -241,8 +241,9 @@ static zero_result read_secret(struct boot_master *master, char *const *environm
     return ZERO_OK;
 }
 
-zero_result boot_find_master(struct boot_master *master, char *const *environment,
-                             struct base_error *error)
+// What the variables say, complete or not.
+static zero_result look_for_master(struct boot_master *master, char *const *environment,
+                                   struct base_error *error)
 {
     *master = (struct boot_master){.port = 0};
     zero_result result =
@@ -257,12 +258,29 @@ zero_result boot_find_master(struct boot_master *master, char *const *environmen
         result = of_tensorflow(master, environment, error);
     if (!result)
         result = of_platforms(master, environment, error);
-    if (!result)
-        result = read_secret(master, environment, error);
-    if (!result && (!*master->address || !master->port))
-        result = zero_fail(error, ZERO_E_INVALID,
-                           "no variable says %s: set MASTER_ADDR to the host of rank 0 and "
-                           "MASTER_PORT to a port of it, the same on all ranks",
-                           *master->address ? "at which port rank 0 listens" : "where rank 0 is");
-    return result;
+    return result ? result : read_secret(master, environment, error);
+}
+
+static zero_result check_complete(const struct boot_master *master, struct base_error *error)
+{
+    if (*master->address && master->port)
+        return ZERO_OK;
+    return zero_fail(error, ZERO_E_INVALID,
+                     "no variable says %s: set MASTER_ADDR to the host of rank 0 and "
+                     "MASTER_PORT to a port of it, the same on all ranks",
+                     *master->address ? "at which port rank 0 listens" : "where rank 0 is");
+}
+
+zero_result boot_find_master(struct boot_master *master, char *const *environment,
+                             struct base_error *error)
+{
+    const zero_result result = look_for_master(master, environment, error);
+    return result ? result : check_complete(master, error);
+}
+
+zero_result boot_find_any_master(struct boot_master *master, char *const *environment,
+                                 struct base_error *error)
+{
+    const zero_result result = look_for_master(master, environment, error);
+    return result || !*master->address ? result : check_complete(master, error);
 }

@@ -1,0 +1,521 @@
+// Jobs whose launcher says where rank 0 is, but not how many ranks are on each host. Hosts are
+// network namespaces of this machine, each with an interface and abstract sockets of its own, on
+// one bridge: ranks find out by themselves whether they share memory.
+#include "tests/numerics/synthetic.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { HOSTS = 3, MOST_RANKS = 6, PORT = 6105 };
+
+/** A job: a letter for the host of each rank, and what its launcher sets. */
+struct job {
+    const char *hosts;
+    void (*set)(const struct job *job, int rank);
+    const char *master; /**< MASTER_ADDR; NULL: none */
+    bool own;           /**< rank and world are the program's */
+    int absent;         /**< this rank does not start; -1: all do */
+    const char *transport;
+    int32_t stage, timeout_s;
+};
+
+/** What a rank has seen, in memory shared with it. */
+struct seen {
+    zero_result result;
+    char message[512];
+    char opened[256];  /**< the line that says which transport and gather */
+    char waited[1024]; /**< the last warning */
+    uint8_t fingerprint[16];
+};
+
+static struct seen *seen; /**< of MOST_RANKS */
+static pid_t holders[HOSTS];
+
+static int world_of(const struct job *job)
+{
+    return (int)strlen(job->hosts);
+}
+
+/* ------------------------------------------------------------------ hosts */
+
+static bool write_text(const char *path, const char *text)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    const bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0)
+        close(fd);
+    return written;
+}
+
+// In a user namespace of its own a process is root.
+static bool become_root(void)
+{
+    char users[32], groups[32];
+    snprintf(users, sizeof users, "0 %u 1", (unsigned)geteuid());
+    snprintf(groups, sizeof groups, "0 %u 1", (unsigned)getegid());
+    return unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 &&
+           write_text("/proc/self/setgroups", "deny") && write_text("/proc/self/uid_map", users) &&
+           write_text("/proc/self/gid_map", groups);
+}
+
+static bool run_command(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static bool run_command(const char *format, ...)
+{
+    char command[512] = "PATH=$PATH:/usr/sbin:/sbin; ";
+    const size_t used = strlen(command);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command + used, sizeof command - used, format, arguments);
+    va_end(arguments);
+    return system(command) == 0;
+}
+
+static bool enter(pid_t holder, const char *kind, int type)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/ns/%s", (int)holder, kind);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const bool entered = fd >= 0 && setns(fd, type) == 0;
+    if (fd >= 0)
+        close(fd);
+    return entered;
+}
+
+// A process that keeps the namespaces of a host until this one ends.
+static bool make_host(int host)
+{
+    int ready[2];
+    char byte;
+    if (pipe2(ready, O_CLOEXEC))
+        return false;
+    holders[host] = fork();
+    if (holders[host] == 0) {
+        char name[] = {'h', 'o', 's', 't', (char)('a' + host)};
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (unshare(CLONE_NEWNET | CLONE_NEWUTS) || sethostname(name, sizeof name) ||
+            write(ready[1], "", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    const bool made = holders[host] > 0 && read(ready[0], &byte, 1) == 1;
+    close(ready[0]);
+    return made;
+}
+
+// Hosts a, b, c are 10.31.0.1, .2, .3.
+static bool connect_host(int host)
+{
+    if (!run_command(
+            "ip link add v%d type veth peer name eth0 netns %d && ip link set v%d master br0 "
+            "up",
+            host, (int)holders[host], host))
+        return false;
+    const pid_t child = fork();
+    int status = -1;
+    if (child == 0)
+        _exit(enter(holders[host], "net", CLONE_NEWNET) &&
+                      run_command("ip link set lo up && ip addr add 10.31.0.%d/24 dev eth0 && ip "
+                                  "link set eth0 up",
+                                  host + 1)
+                  ? 0
+                  : 1);
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+// NULL, or what this machine lacks.
+static const char *make_hosts(void)
+{
+    if (!run_command("ip -Version >/dev/null 2>&1"))
+        return "the command ip (iproute2)";
+    if (unshare(CLONE_NEWNET) && !become_root())
+        return "network namespaces: unshare(CLONE_NEWNET) is not allowed";
+    if (!run_command("ip link set lo up && ip link add br0 type bridge && ip link set br0 up"))
+        return "a bridge between network namespaces";
+    for (int host = 0; host < HOSTS; host++)
+        if (!make_host(host) || !connect_host(host))
+            return "pairs of interfaces (veth) between network namespaces";
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ launchers */
+
+static void set_number(const char *name, int number)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", number);
+    setenv(name, text, 1);
+}
+
+static int host_of(const struct job *job, int rank)
+{
+    return job->hosts[rank] - 'a';
+}
+
+static int count_hosts(const struct job *job)
+{
+    int count = 0;
+    for (int host = 0; host < HOSTS; host++)
+        count += strchr(job->hosts, 'a' + host) != NULL;
+    return count;
+}
+
+static int local_rank(const struct job *job, int rank)
+{
+    int local = 0;
+    for (int other = 0; other < rank; other++)
+        local += job->hosts[other] == job->hosts[rank];
+    return local;
+}
+
+static void set_azure(const struct job *job, int rank)
+{
+    setenv("AZUREML_EXPERIMENT_ID", "e1", 1);
+    setenv("AZUREML_RUN_ID", "r1", 1);
+    set_number("AZUREML_NODE_COUNT", count_hosts(job));
+    setenv("AZ_BATCH_HOST_LIST", "10.31.0.1,10.31.0.2", 1);
+    set_number("NODE_RANK", host_of(job, rank));
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", world_of(job));
+    set_number("LOCAL_RANK", local_rank(job, rank));
+}
+
+static void set_deepspeed(const struct job *job, int rank)
+{
+    set_number("CROSS_RANK", host_of(job, rank));
+    set_number("CROSS_SIZE", count_hosts(job));
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", world_of(job));
+    set_number("LOCAL_RANK", local_rank(job, rank));
+    setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
+}
+
+static void set_pmi(const struct job *job, int rank)
+{
+    set_number("PMI_RANK", rank);
+    set_number("PMI_SIZE", world_of(job));
+}
+
+static void set_flux(const struct job *job, int rank)
+{
+    set_pmi(job, rank);
+    setenv("FLUX_JOB_ID", "f23r45t", 1);
+    set_number("FLUX_JOB_SIZE", world_of(job));
+    set_number("FLUX_JOB_NNODES", count_hosts(job));
+    set_number("FLUX_TASK_RANK", rank);
+    set_number("FLUX_TASK_LOCAL_ID", local_rank(job, rank));
+    setenv("PMI_FD", "9", 1);
+    setenv("PMI_SPAWNED", "0", 1);
+}
+
+static void set_pals(const struct job *job, int rank)
+{
+    set_pmi(job, rank);
+    setenv("PALS_APID", "1b2f6b3e-0a49", 1);
+    set_number("PALS_RANKID", rank);
+    set_number("PALS_NODEID", host_of(job, rank));
+    set_number("PALS_LOCAL_RANKID", local_rank(job, rank));
+}
+
+static void set_by_hand(const struct job *job, int rank)
+{
+    set_number("ZERO_RANK", rank);
+    set_number("ZERO_WORLD_SIZE", world_of(job));
+}
+
+static void set_nothing(const struct job *job, int rank)
+{
+    (void)job;
+    (void)rank;
+}
+
+static const struct {
+    const char *name;
+    void (*set)(const struct job *job, int rank);
+    bool own;
+} launchers[] = {
+    {"Azure ML, type PyTorch", set_azure, false},
+    {"DeepSpeed's launcher", set_deepspeed, false},
+    {"Flux", set_flux, false},
+    {"PALS", set_pals, false},
+    {"variables set by hand", set_by_hand, false},
+    {"the program", set_nothing, true},
+};
+
+enum { LAUNCHERS = sizeof launchers / sizeof *launchers };
+
+/* ------------------------------------------------------------------ ranks */
+
+static void keep(void *user, zero_log_level level, const char *component, const char *message)
+{
+    struct seen *mine = user;
+    (void)component;
+    if (level == ZERO_LOG_WARN)
+        snprintf(mine->waited, sizeof mine->waited, "%s", message);
+    if (strstr(message, "transport "))
+        snprintf(mine->opened, sizeof mine->opened, "%s", message);
+}
+
+static zero_result train(zero_ctx *z, const struct synthetic *model, int rank)
+{
+    zero_result r = synthetic_commit(z, model);
+    for (uint64_t step = 0; !r && step < SYNTHETIC_STEPS; step++)
+        r = synthetic_step(z, model, step);
+    return r ? r : zero_fingerprint(z, seen[rank].fingerprint);
+}
+
+static const struct synthetic model = {.dtype = ZERO_F32, .micro_batches = 5, .tied = true};
+
+static void be_rank(const struct job *job, int rank)
+{
+    zero_config config = zero_config_default();
+    config.stage = job->stage;
+    config.timeout_s = job->timeout_s;
+    config.transport = job->transport;
+    config.log = keep;
+    config.log_user = &seen[rank];
+    config.log_level = ZERO_LOG_INFO;
+    config.world = job->own ? world_of(job) : 0;
+    config.rank = job->own ? rank : 0;
+    synthetic_configure(&model, &config);
+    if (job->master) {
+        setenv("MASTER_ADDR", job->master, 1);
+        set_number("MASTER_PORT", PORT);
+    }
+    job->set(job, rank);
+    zero_ctx *z = NULL;
+    zero_result r = zero_open(&z, &config);
+    if (!r)
+        r = train(z, &model, rank);
+    seen[rank].result = r;
+    if (r)
+        snprintf(seen[rank].message, sizeof seen[rank].message, "%s", zero_last_error(z));
+    zero_close(z);
+}
+
+// Ranks of a host have a parent in common there, as under a launcher, and no other ones.
+static void be_launcher(const struct job *job, int host)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!enter(holders[host], "net", CLONE_NEWNET) || !enter(holders[host], "uts", CLONE_NEWUTS))
+        _exit(1);
+    int count = 0, failed = 0, status;
+    for (int rank = 0; rank < world_of(job); rank++) {
+        if (host_of(job, rank) != host || rank == job->absent)
+            continue;
+        count++;
+        if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            alarm(60);
+            be_rank(job, rank);
+            _exit(0);
+        }
+    }
+    for (; count > 0; count--)
+        failed |= wait(&status) < 0 || status != 0;
+    _exit(failed);
+}
+
+static void run(const struct job *job)
+{
+    pid_t pids[HOSTS];
+    memset(seen, 0, MOST_RANKS * sizeof *seen);
+    for (int host = 0; host < HOSTS; host++) {
+        pids[host] = fork();
+        assert_true(pids[host] >= 0);
+        if (pids[host] == 0)
+            be_launcher(job, host);
+    }
+    for (int host = 0; host < HOSTS; host++) {
+        int status;
+        assert_int_equal(waitpid(pids[host], &status, 0), pids[host]);
+        assert_int_equal(status, 0);
+    }
+}
+
+static struct job job_of(const char *hosts, int launcher)
+{
+    return (struct job){.hosts = hosts,
+                        .set = launchers[launcher].set,
+                        .master = "10.31.0.1",
+                        .own = launchers[launcher].own,
+                        .absent = -1,
+                        .stage = 2,
+                        .timeout_s = 30};
+}
+
+static void expect_good(const struct job *job, const char *what, const char *how)
+{
+    run(job);
+    for (int rank = 0; rank < world_of(job); rank++) {
+        char text[33];
+        if (seen[rank].result)
+            fail_msg("%s, %s, rank %d: %d, %s", what, job->hosts, rank, seen[rank].result,
+                     seen[rank].message);
+        for (int i = 0; i < 16; i++)
+            snprintf(text + 2 * i, 3, "%02x", seen[rank].fingerprint[i]);
+        assert_string_equal(text, synthetic_golden(&model));
+    }
+    if (!strstr(seen[0].opened, how))
+        fail_msg("%s, %s: no \"%s\" in %s", what, job->hosts, how, seen[0].opened);
+}
+
+static void expect_failure(int rank, zero_result result, const char *first, const char *second)
+{
+    if (seen[rank].result != result || !strstr(seen[rank].message, first) ||
+        !strstr(seen[rank].message, second))
+        fail_msg("rank %d: %d, %s; no \"%s\" or \"%s\"", rank, seen[rank].result,
+                 seen[rank].message, first, second);
+}
+
+/* ------------------------------------------------------------------ tests */
+
+static void ranks_of_two_hosts_find_each_other(void **state)
+{
+    (void)state;
+    for (int launcher = 0; launcher < LAUNCHERS; launcher++) {
+        const struct job job = job_of("aabb", launcher);
+        expect_good(&job, launchers[launcher].name, "transport tcp, gather copy");
+    }
+}
+
+static void ranks_of_one_host_share_memory(void **state)
+{
+    (void)state;
+    for (int launcher = 0; launcher < LAUNCHERS; launcher++) {
+        const struct job job = job_of("aaa", launcher);
+        expect_good(&job, launchers[launcher].name, "transport shm, gather shared");
+    }
+}
+
+static void hosts_may_have_any_ranks(void **state)
+{
+    (void)state;
+    static const char *const hosts[] = {"ab", "abc", "abab", "abbccc", "bacab", "bbb"};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        struct job job = job_of(hosts[i], 0);
+        job.master = *hosts[i] == 'a' ? "10.31.0.1" : "10.31.0.2";
+        job.stage = (int32_t)(1 + i % 3);
+        const bool apart = strspn(hosts[i], (char[]){*hosts[i], '\0'}) < strlen(hosts[i]);
+        expect_good(&job, "uneven hosts", apart ? "transport tcp" : "transport shm");
+    }
+}
+
+static void a_transport_that_was_given_stays(void **state)
+{
+    (void)state;
+    struct job job = job_of("aa", 0);
+    job.transport = "tcp";
+    expect_good(&job, "tcp", "transport tcp");
+    job.transport = "shm";
+    job.master = "10.31.0.77"; // is not asked
+    expect_good(&job, "shm", "transport shm");
+}
+
+static void whom_a_rank_waits_for_is_said(void **state)
+{
+    (void)state;
+    struct job job = job_of("aabb", 0);
+    job.timeout_s = 2;
+    job.absent = 3;
+    run(&job);
+    for (int rank = 0; rank < 3; rank++)
+        expect_failure(rank, ZERO_E_TIMEOUT, "rank 3 of 4 did not come",
+                       "port 6106 of 10.31.0.1 (MASTER_ADDR, MASTER_PORT + 1)");
+    for (int rank = 0; rank < 3; rank++)
+        assert_non_null(strstr(seen[rank].waited, "for rank 3 of 4"));
+    job.absent = 0;
+    run(&job);
+    for (int rank = 1; rank < 4; rank++) {
+        expect_failure(rank, ZERO_E_TIMEOUT, "rank 0 of 4 at port 6106 of 10.31.0.1 (MASTER_ADDR, ",
+                       "ECONNREFUSED");
+        assert_non_null(strstr(seen[rank].waited, "port 6106 of 10.31.0.1 (MASTER_ADDR, "));
+    }
+}
+
+static void a_wrong_address_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *address, *doubt;
+    } wrong[] = {{"127.0.0.1", "which is reached by ranks of this host only"},
+                 {"10.31.0.3", "which is no address of this host"},
+                 {"node0.invalid", "which does not resolve on this host"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char place[64];
+        struct job job = job_of("ab", 0);
+        job.master = wrong[i].address;
+        job.timeout_s = 2;
+        run(&job);
+        snprintf(place, sizeof place, "port 6106 of %s (MASTER_ADDR, ", wrong[i].address);
+        expect_failure(0, ZERO_E_TIMEOUT, place, wrong[i].doubt);
+        expect_failure(1, ZERO_E_TIMEOUT, place, "rank 0 has to run on that host");
+        assert_non_null(strstr(seen[0].waited, wrong[i].doubt));
+    }
+}
+
+static void without_an_address_only_one_host_can_meet(void **state)
+{
+    (void)state;
+    struct job job = job_of("aabb", 3);
+    job.master = NULL;
+    job.timeout_s = 2;
+    run(&job);
+    expect_failure(0, ZERO_E_TIMEOUT, "ranks 2, 3 of 4 did not come", "set MASTER_ADDR");
+    expect_failure(3, ZERO_E_TIMEOUT, "rank 0 of 4 did not come", "set MASTER_ADDR");
+    job.hosts = "bbb";
+    job.timeout_s = 30;
+    expect_good(&job, "one host without an address", "transport shm");
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    seen = mmap(NULL, MOST_RANKS * sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                -1, 0);
+    return seen == MAP_FAILED ? -1 : 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (int host = 0; host < HOSTS; host++) {
+        kill(holders[host], SIGKILL);
+        waitpid(holders[host], NULL, 0);
+    }
+    return 0;
+}
+
+int main(void)
+{
+    const char *lacks = make_hosts();
+    if (lacks) {
+        printf("skipped: this machine has no %s\n", lacks);
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_of_two_hosts_find_each_other),
+        cmocka_unit_test(ranks_of_one_host_share_memory),
+        cmocka_unit_test(hosts_may_have_any_ranks),
+        cmocka_unit_test(a_transport_that_was_given_stays),
+        cmocka_unit_test(whom_a_rank_waits_for_is_said),
+        cmocka_unit_test(a_wrong_address_is_named),
+        cmocka_unit_test(without_an_address_only_one_host_can_meet),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
