@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 enum { MORE_BYTES = 48 }; // room for the word before the list, and for " and 4095 more" behind it
@@ -26,9 +27,10 @@ static void write_run(struct base_numbers *numbers)
 
 void base_numbers_add(struct base_numbers *numbers, int number)
 {
-    if (numbers->count > 0 && number > numbers->last + 1)
+    const bool goes_on = numbers->count > 0 && number == numbers->last + 1;
+    if (numbers->count > 0 && !goes_on)
         write_run(numbers);
-    if (numbers->count == 0 || number > numbers->last + 1)
+    if (!goes_on)
         numbers->first = number;
     numbers->last = number;
     numbers->count++;

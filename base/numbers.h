@@ -14,7 +14,7 @@ struct base_numbers {
     int shown;       /**< and those that are */
 };
 
-/** Adds a number, which is above all that are in the list. *Local.* */
+/** Adds a number; runs are what comes in ascending order. *Local.* */
 void base_numbers_add(struct base_numbers *numbers, int number);
 
 /** The list, with the word for one of the things that are numbered: "no rank", "rank 2", "ranks 2,

@@ -28,12 +28,12 @@ enum { TELL_ROUNDS = 3 };
 enum { MOST_SINGLE = 3 };
 
 struct waiter {
-    unsigned rounds; /**< without progress, */
-    unsigned yields; /**< and those of them that yielded */
-    bool announced;  /**< sleep_begin() was called, and nothing was looked at since */
-    struct base_reminder said;
-    struct coll_clock clock; /**< the time without progress, */
-    uint64_t checked_ns;     /**< and what that was at the last look at the peers */
+    unsigned rounds;           /**< without progress, */
+    unsigned yields;           /**< and those of them that yielded */
+    bool announced;            /**< sleep_begin() was called, and nothing was looked at since */
+    struct base_reminder said; /**< when this rank says that it waits */
+    struct coll_clock clock;   /**< the time without progress, */
+    uint64_t checked_ns;       /**< and what that was at the last look at the peers */
 };
 
 static bool reached(const struct coll_comm *comm, const struct coll_request *request,
@@ -277,6 +277,8 @@ zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, 
         else
             pause_once(comm, request, goal, &waiter);
     }
+    if (result == ZERO_OK)
+        learn(comm->family, &waiter);
     if (waiter.announced)
         comm->transport->sleep_end(comm);
     coll_tell(comm);

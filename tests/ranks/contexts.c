@@ -206,6 +206,88 @@ static void one_that_fails_leaves_the_other(void **state)
         }
 }
 
+/* ------------------------------------------------------------------ another order */
+
+/** What each rank's log says, in memory that ranks share. */
+struct told {
+    struct job job;
+    char (*words)[1024];
+};
+
+static void keep_words(void *user, zero_log_level level, const char *component, const char *message)
+{
+    char *words = user;
+    const size_t used = strlen(words);
+    (void)component;
+    if (level == ZERO_LOG_WARN)
+        snprintf(words + used, 1024 - used, "%s\n", message);
+}
+
+static void listen_to(struct team_rank *rank, const struct told *told)
+{
+    rank->config.log = keep_words;
+    rank->config.log_user = told->words[rank->rank];
+    rank->config.log_level = ZERO_LOG_WARN;
+    rank->config.timeout_s = 2;
+}
+
+// Each waits for the other one, until the time of one is over; that one then is where it is waited
+// for, or gone.
+static bool steps_in_another_order(struct team_rank *rank, void *user)
+{
+    const struct told *told = user;
+    struct team_rank contexts[CONTEXTS] = {{.z = NULL}};
+    listen_to(rank, told);
+    for (int c = 0; c < CONTEXTS; c++)
+        TEAM_CHECK(open_context(rank, &told->job, c, &contexts[c]));
+    const int first = rank->rank == 0 ? ACTOR : CRITIC;
+    for (int i = 0; i < zero_micro_count(contexts[first].z); i++)
+        if (!toy_micro(&contexts[first], &told->job.toys[first], i, NULL, NULL))
+            break;
+    toy_update(&contexts[first], &told->job.toys[first]);
+    for (int c = 0; c < CONTEXTS; c++)
+        team_close(&contexts[c]);
+    return true;
+}
+
+static bool opens_in_another_order(struct team_rank *rank, void *user)
+{
+    const struct told *told = user;
+    struct team_rank context;
+    listen_to(rank, told);
+    // Silent: it says itself that it can't.
+    context = *rank;
+    context.config.name = rank->rank == 0 ? names[ACTOR] : names[CRITIC];
+    TEAM_CHECK(zero_open(&context.z, &context.config) == ZERO_E_TIMEOUT);
+    return true;
+}
+
+static void expect_words(const struct told *told, int rank, const char *first, const char *second)
+{
+    if (!strstr(told->words[rank], first) || !strstr(told->words[rank], second))
+        fail_msg("rank %d: no \"%s\" or \"%s\" in: %s", rank, first, second, told->words[rank]);
+}
+
+static void another_order_is_said(void **state)
+{
+    (void)state;
+    static const char *const transports[] = {"threads", "shm"};
+    uint8_t digest[MOST_RANKS][CONTEXTS][16];
+    struct told told = {.job = job_of(2, 3, digest), .words = team_shared(2 * sizeof *told.words)};
+    assert_non_null(told.words);
+    for (int t = 0; t < 2; t++) {
+        memset(told.words, 0, 2 * sizeof *told.words);
+        team_run(transports[t], 2, steps_in_another_order, &told);
+        expect_words(&told, 0, ".actor\" have waited ", "for rank 1 (last call: ");
+        expect_words(&told, 1, ".critic\" have waited ", "for rank 0 (last call: ");
+        memset(told.words, 0, 2 * sizeof *told.words);
+        assert_true(team_run(transports[t], 2, opens_in_another_order, &told));
+        expect_words(&told, 0, "\"actor\"", "for rank 1 of 2");
+        expect_words(&told, 1, "\"critic\"", "for rank 0 of 2");
+    }
+    team_shared_free(told.words, 2 * sizeof *told.words);
+}
+
 /* ------------------------------------------------------------------ one file of metrics */
 
 static void lines_tell_whose_they_are(void **state)
@@ -235,6 +317,7 @@ int main(void)
         cmocka_unit_test(ranks_that_are_threads),
         cmocka_unit_test(ranks_that_are_processes),
         cmocka_unit_test(one_that_fails_leaves_the_other),
+        cmocka_unit_test(another_order_is_said),
         cmocka_unit_test(lines_tell_whose_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

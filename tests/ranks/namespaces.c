@@ -232,6 +232,16 @@ static void set_pals(const struct job *job, int rank)
     set_number("PALS_LOCAL_RANKID", local_rank(job, rank));
 }
 
+static void set_hydra(const struct job *job, int rank)
+{
+    int ranks = 0;
+    for (int other = 0; other < world_of(job); other++)
+        ranks += job->hosts[other] == job->hosts[rank];
+    set_pmi(job, rank);
+    set_number("MPI_LOCALRANKID", local_rank(job, rank));
+    set_number("MPI_LOCALNRANKS", ranks);
+}
+
 static void set_by_hand(const struct job *job, int rank)
 {
     set_number("ZERO_RANK", rank);
@@ -253,6 +263,7 @@ static const struct {
     {"DeepSpeed's launcher", set_deepspeed, false},
     {"Flux", set_flux, false},
     {"PALS", set_pals, false},
+    {"MPICH, which says it but gives no name to the job", set_hydra, false},
     {"variables set by hand", set_by_hand, false},
     {"the program", set_nothing, true},
 };

@@ -46,6 +46,10 @@ static void numbers_are_listed_in_runs(void **state)
     expect_list("xx.", "ranks 0, 1");
     expect_list(".xxxxx.x", "ranks 1-5, 7");
     expect_list(".x.xx.xxx", "ranks 1, 3, 4, 6-8");
+    struct base_numbers back = {.count = 0};
+    for (int rank = 5; rank > 2; rank--)
+        base_numbers_add(&back, rank);
+    assert_string_equal(base_numbers_text(&back, "rank"), "ranks 5, 4, 3");
     // All that fit, and how many more.
     struct base_numbers list = {.count = 0};
     int shown = 0, last = 0, more = 0;
