@@ -317,8 +317,8 @@ static void another_program_is_seen(void **state)
     boot_ranks_end(&ranks, 1);
 }
 
-// Ranks that die between two exchanges while a child of theirs holds their sockets open, as one does
-// that was made by the system call itself: fork() would have closed them there.
+// Ranks that die between two exchanges while a child of theirs holds their sockets open, as one
+// does that was made by the system call itself: fork() would have closed them there.
 static void leave_a_child(struct boot_link *link, int rank, int world, struct boot_verdict *verdict)
 {
     char all[BOOT_TEST_RANKS];
