@@ -51,18 +51,20 @@ zero_result coll_stop(struct coll_comm *comm)
     return result;
 }
 
-void coll_poison(struct coll_comm *comm, zero_result result, const char *message)
+bool coll_poison(struct coll_comm *comm, zero_result result, const char *message)
 {
     struct coll_poison *poison = comm->family->poison;
     uint32_t none = 0;
     if (coll_in_child(comm)) // what is wrong with a child is no failure of its parent's
-        return;
-    if (atomic_compare_exchange_strong(&poison->state, &none, (uint32_t)-result)) {
+        return false;
+    const bool first = atomic_compare_exchange_strong(&poison->state, &none, (uint32_t)-result);
+    if (first) {
         snprintf(poison->message, sizeof poison->message, "%s", message);
         atomic_store_explicit(&poison->state, (uint32_t)-result | COLL_POISON_READY,
                               memory_order_release);
     }
     comm->transport->wake(comm->family->root);
+    return first;
 }
 
 void coll_death_text(const struct coll_comm *root, int rank, const char *where,
@@ -121,9 +123,12 @@ void coll_point_hit(struct coll_comm *comm, uint32_t kind, const char *where)
 void coll_abort(struct coll_comm *comm, zero_result result, const char *reason)
 {
     char message[COLL_MESSAGE_BYTES];
-    snprintf(message, sizeof message, "rank %d: %.200s", coll_root_rank(comm, comm->rank),
+    const int rank = coll_root_rank(comm, comm->rank);
+    snprintf(message, sizeof message, "rank %d: %.200s", rank,
              reason ? reason : base_result_text(result));
-    coll_poison(comm, result < 0 ? result : ZERO_E_ABORTED, message);
+    // Ranks that fail because of this one may end before it does.
+    if (coll_poison(comm, result < 0 ? result : ZERO_E_ABORTED, message))
+        control_note_lost(comm->family->control, rank);
 }
 
 zero_result coll_state(const struct coll_comm *comm, struct base_error *error)

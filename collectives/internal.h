@@ -151,9 +151,9 @@ void coll_declare(struct coll_comm *comm, zero_result result, const char *format
 zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** coll_declare() from another thread than the communicator's, for whoever watches over it.
- * `message` is a whole line. */
-void coll_poison(struct coll_comm *comm, zero_result result, const char *message);
+/** coll_declare() from another thread than the communicator's, such as that of liveness. `message`
+ * is a whole line. Returns whether this is the family's failure now: the first one is. */
+bool coll_poison(struct coll_comm *comm, zero_result result, const char *message);
 
 /** Notes the death of a rank of the root, and makes the message about it: what it has called last,
  * and what this rank was in, if anything (`where`). *Local*, any thread. */

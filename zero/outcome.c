@@ -169,17 +169,17 @@ void eng_outcome_begin(zero_ctx *z, double gradient, bool large)
 
 /* ------------------------------------------------------------------ what all ranks are told */
 
-/** All ranks' first one. */
+/** All ranks' first one. It is a part of the update: a step has one verdict in a trace. */
 static zero_result share(zero_ctx *z, struct eng_wrong *first)
 {
     const struct eng_wrong own = *first;
-    const zero_result r = eng_exchange(z, &own, sizeof own, z->verdict_all);
+    const zero_result r = coll_exchange(z->comm, &own, sizeof own, z->verdict_all);
     for (int rank = 0; !r && rank < z->config.world; rank++) {
         struct eng_wrong theirs;
         memcpy(&theirs, z->verdict_all + (size_t)rank * sizeof theirs, sizeof theirs);
         eng_wrong_min(first, &theirs);
     }
-    return r;
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
 }
 
 /** What was made of it, in words. */

@@ -196,11 +196,11 @@ void control_end(struct control_rank *area, uint64_t number);
 /** Copies a text into a field of a record, cut to its size, with a zero at the end. */
 void control_copy_name(char *field, size_t size, const char *text);
 
-/** Notes that this rank has noticed the end of another one, unless it has noticed one before.
- * `area` may be NULL. *Local*, any thread. */
+/** Notes that this rank has noticed the end of another one, or that it ends the job itself (`lost`
+ * is its own number), unless it has noted one before. `area` may be NULL. *Local*, any thread. */
 void control_note_lost(struct control_rank *area, int lost);
 
-/** The rank whose end was noticed first, by whomever; -1: none. *Local*, any process. */
+/** The rank whose end was noted first, by any rank; -1: none. *Local*, any process. */
 int control_first_lost(const struct control_segment *segment);
 
 /** Number of the newest record, 0 if there is none. *Local*, any process. */
