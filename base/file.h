@@ -83,6 +83,12 @@ zero_result base_fsync_directory(const char *path, struct base_error *error);
 /** The same for the directory that contains `path`; ZERO_E_IO if it is missing. */
 zero_result base_fsync_parent(const char *path, struct base_error *error);
 
+/** Writes to `out` what `path` means in the current working directory, however that changes later:
+ * itself if it begins with '/', else behind that directory. ZERO_E_INVALID: not less than `size`
+ * bytes, or empty; ZERO_E_IO: the working directory has no path any more. After an error `out` is
+ * empty. */
+zero_result base_absolute_path(const char *path, char *out, size_t size, struct base_error *error);
+
 /** rename(2): atomically makes `to` the file that was `from`; durable after base_fsync_parent().
  * ZERO_NOT_FOUND (error is set too): no `from`, or a directory is missing. */
 zero_result base_rename(const char *from, const char *to, struct base_error *error);

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -38,6 +39,25 @@ zero_result base_fsync_parent(const char *path, struct base_error *error)
     directory[length] = '\0';
     const zero_result result = base_fsync_directory(directory, error);
     return result > 0 ? ZERO_E_IO : result;
+}
+
+zero_result base_absolute_path(const char *path, char *out, size_t size, struct base_error *error)
+{
+    char working[PATH_MAX] = "";
+    *out = '\0';
+    if (!*path)
+        return zero_fail(error, ZERO_E_INVALID, "an empty path");
+    if (*path != '/' && (!getcwd(working, sizeof working) || *working != '/'))
+        return zero_fail_errno(error, ZERO_E_IO, errno,
+                               "'%.300s' is below the working directory, which has no path", path);
+    const size_t length = strcmp(working, "/") == 0 ? 0 : strlen(working);
+    const size_t all = length + strlen(path) + (*path != '/');
+    if (all >= size)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "'%.60s...' has %zu bytes with the working directory, more than %zu", path,
+                         all, size - 1);
+    snprintf(out, size, "%.*s%s%s", (int)length, working, *path == '/' ? "" : "/", path);
+    return ZERO_OK;
 }
 
 zero_result base_rename(const char *from, const char *to, struct base_error *error)

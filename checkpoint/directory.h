@@ -74,14 +74,15 @@ zero_result ckpt_commit(struct ckpt_directory *directory, const struct ckpt_mani
 void ckpt_cancel(struct ckpt_directory *directory);
 
 /**
- * Removes what retention doesn't keep, the oldest first, once the newest one was found whole.
+ * Removes what retention doesn't keep of a run's checkpoints, or, where `run` is NULL, of all, the
+ * oldest first, once the newest of them was found whole. Those of other runs neither count nor go.
  * Who comes to read waits meanwhile, and who reads is waited for, for a second at most. ZERO_AGAIN
  * (no message): somebody still does, so that all of them stay until the next time. *removed:
  * how many are gone. An error leaves the rest: ZERO_E_CORRUPT, for one, if the newest isn't whole;
  * ZERO_E_IO and ZERO_E_VERSION if some manifest, and so the order, is not known.
  */
 zero_result ckpt_prune(struct ckpt_directory *directory, const struct ckpt_retention *retention,
-                       size_t *removed, struct base_error *error);
+                       const struct ckpt_run_id *run, size_t *removed, struct base_error *error);
 
 /** Whether number `i` of these steps, in the order of ckpt_list(), remains. Pure. */
 bool ckpt_keeps(const struct ckpt_retention *retention, const uint64_t *steps, size_t count,
@@ -109,6 +110,19 @@ struct ckpt_order {
 /** ckpt_list(), and what is known of the order. */
 zero_result ckpt_list_order(const struct ckpt_store *store, const char *path, uint64_t **steps,
                             size_t *count, struct ckpt_order *order, struct base_error *error);
+
+/** A checkpoint, its place in the order, and whose it is. */
+struct ckpt_listed {
+    uint64_t step, sequence;
+    struct ckpt_run_id run; /**< if its manifest can't be read: that of the step before, or else of
+                                 the next one */
+    bool run_known;         /**< false: no manifest of the directory can be read */
+};
+
+/** ckpt_list_order() with runs. *listed is to be freed with base_free(). */
+zero_result ckpt_list_runs(const struct ckpt_store *store, const char *path,
+                           struct ckpt_listed **listed, size_t *count, struct ckpt_order *order,
+                           struct base_error *error);
 
 /** The same of what is no checkpoint, ascending: `saving-<n>`, and `step-<n>` without a manifest.
  * It is being written or removed, or whoever did that has died. */

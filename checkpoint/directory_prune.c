@@ -147,20 +147,38 @@ static zero_result prune(struct ckpt_directory *directory, const struct ckpt_ret
     return result;
 }
 
+// The steps that are a run's, in their order; all if `run` is NULL.
+static size_t select_run(const struct ckpt_listed *listed, size_t count,
+                         const struct ckpt_run_id *run, uint64_t *steps)
+{
+    size_t selected = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!run || (listed[i].run_known && ckpt_same_run(&listed[i].run, run)))
+            steps[selected++] = listed[i].step;
+    return selected;
+}
+
 zero_result ckpt_prune(struct ckpt_directory *directory, const struct ckpt_retention *retention,
-                       size_t *removed, struct base_error *error)
+                       const struct ckpt_run_id *run, size_t *removed, struct base_error *error)
 {
     *removed = 0;
     zero_result result = ckpt_check_lost(directory, error);
     if (result || retention->keep == 0)
         return result;
     struct ckpt_order order;
-    uint64_t *steps;
+    struct ckpt_listed *listed;
     size_t count;
-    result = ckpt_list_order(directory->store, directory->path, &steps, &count, &order, error);
-    if (result)
+    result = ckpt_list_runs(directory->store, directory->path, &listed, &count, &order, error);
+    if (result || count == 0)
         return result > 0 ? ZERO_E_IO : result;
-    result = prune(directory, retention, steps, count, &order.doubts, removed, error);
+    uint64_t *steps = base_calloc(count, sizeof *steps);
+    if (steps)
+        result = prune(directory, retention, steps, select_run(listed, count, run, steps),
+                       &order.doubts, removed, error);
+    else
+        result = zero_fail(error, ZERO_E_NOMEM, "no memory to list %zu checkpoints in '%s'", count,
+                           directory->path);
     base_free(steps);
+    base_free(listed);
     return result;
 }

@@ -70,16 +70,11 @@ zero_result ckpt_has_manifest(const struct ckpt_store *store, const char *path, 
     return result ? ZERO_OK : store->close(&file, error);
 }
 
-// A checkpoint, and where it stands in their order.
-struct listed {
-    uint64_t step, sequence;
-};
-
 struct listing {
     const struct ckpt_store *store;
     const char *path;
     bool unfinished; // those are wanted that are no checkpoints
-    struct listed *list;
+    struct ckpt_listed *list;
     size_t count, room;
 };
 
@@ -87,7 +82,7 @@ static zero_result add_step(struct listing *listing, uint64_t step, struct base_
 {
     if (listing->count == listing->room) {
         const size_t room = listing->room ? 2 * listing->room : 16;
-        struct listed *list = base_calloc(room, sizeof *list);
+        struct ckpt_listed *list = base_calloc(room, sizeof *list);
         if (!list)
             return zero_fail(error, ZERO_E_NOMEM, "no memory to list %zu checkpoints in '%s'", room,
                              listing->path);
@@ -97,7 +92,7 @@ static zero_result add_step(struct listing *listing, uint64_t step, struct base_
         listing->list = list;
         listing->room = room;
     }
-    listing->list[listing->count++] = (struct listed){.step = step};
+    listing->list[listing->count++] = (struct ckpt_listed){.step = step};
     return ZERO_OK;
 }
 
@@ -121,7 +116,7 @@ static zero_result list_entry(void *user, const char *name, enum base_entry_kind
 // By sequence, then by step.
 static int compare_listed(const void *left, const void *right)
 {
-    const struct listed *a = left, *b = right;
+    const struct ckpt_listed *a = left, *b = right;
     if (a->sequence != b->sequence)
         return a->sequence < b->sequence ? -1 : 1;
     return (a->step > b->step) - (a->step < b->step);
@@ -133,9 +128,9 @@ static void sort(struct listing *listing)
         qsort(listing->list, listing->count, sizeof *listing->list, compare_listed);
 }
 
-// Finds the sequence of a step.
-static zero_result read_sequence(const struct listing *listing, struct listed *listed,
-                                 struct base_error *error)
+// Finds the sequence and the run of a step.
+static zero_result read_place(const struct listing *listing, struct ckpt_listed *listed,
+                              struct base_error *error)
 {
     const struct ckpt_path name = manifest_path(listing->path, listed->step);
     struct ckpt_manifest_head head;
@@ -147,19 +142,38 @@ static zero_result read_sequence(const struct listing *listing, struct listed *l
     base_free(text);
     if (!result)
         result = check_step(name.text, listed->step, head.step, error);
-    if (!result)
-        listed->sequence = head.sequence;
-    return result;
+    if (result)
+        return result;
+    listed->sequence = head.sequence;
+    listed->run = head.run;
+    listed->run_known = true;
+    return ZERO_OK;
+}
+
+// A checkpoint whose manifest can't be read counts as one of the run that has the step before, or,
+// where there is none, the next step.
+static void guess_runs(struct ckpt_listed *list, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (!list[i].run_known && list[i - 1].run_known) {
+            list[i].run = list[i - 1].run;
+            list[i].run_known = true;
+        }
+    for (size_t i = count; i-- > 1;)
+        if (!list[i - 1].run_known && list[i].run_known) {
+            list[i - 1].run = list[i].run;
+            list[i - 1].run_known = true;
+        }
 }
 
 // Finds sequences: of what can't be read it is that of the step before. They are sorted by steps.
-static zero_result read_sequences(struct listing *listing, struct ckpt_order *order,
-                                  struct base_error *error)
+static zero_result read_places(struct listing *listing, struct ckpt_order *order,
+                               struct base_error *error)
 {
     uint64_t before = 0, newest = 0, unknown = 0;
     for (size_t i = 0; i < listing->count; i++) {
         struct base_error trouble = {0};
-        const zero_result result = read_sequence(listing, &listing->list[i], &trouble);
+        const zero_result result = read_place(listing, &listing->list[i], &trouble);
         before = result ? before : listing->list[i].sequence;
         listing->list[i].sequence = before;
         newest = before > newest ? before : newest;
@@ -170,6 +184,7 @@ static zero_result read_sequences(struct listing *listing, struct ckpt_order *or
             zero_fail(&order->doubts, result, "%s", trouble.message);
     }
     order->next = newest + unknown + 1;
+    guess_runs(listing->list, listing->count);
     return ZERO_OK;
 }
 
@@ -202,17 +217,38 @@ static zero_result give_steps(struct listing *listing, uint64_t **steps, size_t 
     return result;
 }
 
+// Finds them, in their order.
+static zero_result list_in_order(struct listing *listing, struct ckpt_order *order,
+                                 struct base_error *error)
+{
+    *order = (struct ckpt_order){.next = 1};
+    zero_result result = list(listing, error);
+    if (!result)
+        result = read_places(listing, order, error);
+    if (result)
+        listing->count = 0;
+    sort(listing);
+    return result;
+}
+
+zero_result ckpt_list_runs(const struct ckpt_store *store, const char *path,
+                           struct ckpt_listed **listed, size_t *count, struct ckpt_order *order,
+                           struct base_error *error)
+{
+    struct listing listing = {.store = store, .path = path};
+    const zero_result result = list_in_order(&listing, order, error);
+    *count = listing.count;
+    *listed = listing.count ? listing.list : NULL;
+    if (listing.count == 0)
+        base_free(listing.list);
+    return result;
+}
+
 zero_result ckpt_list_order(const struct ckpt_store *store, const char *path, uint64_t **steps,
                             size_t *count, struct ckpt_order *order, struct base_error *error)
 {
     struct listing listing = {.store = store, .path = path};
-    *order = (struct ckpt_order){.next = 1};
-    zero_result result = list(&listing, error);
-    if (!result)
-        result = read_sequences(&listing, order, error);
-    if (result)
-        listing.count = 0;
-    sort(&listing);
+    const zero_result result = list_in_order(&listing, order, error);
     const zero_result given = give_steps(&listing, steps, count, error);
     return result ? result : given;
 }

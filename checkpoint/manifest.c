@@ -36,6 +36,29 @@ void ckpt_shard_name(uint32_t rank, char name[CKPT_SHARD_NAME])
     snprintf(name, CKPT_SHARD_NAME, "shard-%05" PRIu32 ".zst", rank);
 }
 
+bool ckpt_same_run(const struct ckpt_run_id *a, const struct ckpt_run_id *b)
+{
+    return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
+}
+
+static uint64_t hash_text(const char *text, uint64_t seed)
+{
+    return base_hash64(text, strlen(text) + 1, seed);
+}
+
+struct ckpt_run_id ckpt_derive_run(const struct ckpt_manifest *manifest)
+{
+    uint64_t hash = hash_text(manifest->job, manifest->state.seed);
+    for (size_t t = 0; t < manifest->tensor_count; t++) {
+        const struct ckpt_table_tensor *tensor = &manifest->tensors[t];
+        hash = hash_text(tensor->name, hash);
+        hash = base_hash64(tensor->shape, sizeof tensor->shape, hash);
+    }
+    struct ckpt_run_id run;
+    base_hash128_bytes(base_hash128(&hash, sizeof hash, 0), run.bytes);
+    return run;
+}
+
 static void free_groups(struct ckpt_group *groups, size_t count)
 {
     for (size_t i = 0; groups && i < count; i++) {

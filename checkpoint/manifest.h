@@ -73,6 +73,14 @@ struct ckpt_shard_entry {
     size_t run_count;
 };
 
+/**
+ * A run: what one job began and others may have continued, each by loading a checkpoint of it.
+ * 128 random bits, in every checkpoint that the run saves.
+ */
+struct ckpt_run_id {
+    uint8_t bytes[16];
+};
+
 /** What is in it beside tensors. Numbers are at most CKPT_MAX_NUMBER, but for the seed. */
 struct ckpt_state {
     uint64_t step, updates, skips;
@@ -110,7 +118,10 @@ struct ckpt_manifest_index {
 struct ckpt_manifest {
     uint8_t id[16];
     char *library, *job, *created;
-    uint64_t sequence; /**< its place in the directory's order: that of the commits, from 1 */
+    uint64_t sequence;      /**< its place in the directory's order: that of the commits, from 1 */
+    struct ckpt_run_id run; /**< whose it is. Without `run_told`, as in files of earlier libraries,
+                                 parsing derives one from what does not change in a run */
+    bool run_told;          /**< the text has it */
     int level;
     struct ckpt_state state;
     struct ckpt_group *groups;
@@ -142,9 +153,10 @@ zero_result ckpt_manifest_format(const struct ckpt_manifest *manifest, char **te
 zero_result ckpt_manifest_parse(struct ckpt_manifest *manifest, const char *text, size_t length,
                                 const char *path, struct base_error *error);
 
-/** What a directory's checkpoints are ordered by. */
+/** What a directory's checkpoints are ordered by, and whose each is. */
 struct ckpt_manifest_head {
     uint64_t step, sequence;
+    struct ckpt_run_id run; /**< as in struct ckpt_manifest */
 };
 
 /**
@@ -154,6 +166,9 @@ struct ckpt_manifest_head {
  */
 zero_result ckpt_manifest_glance(struct ckpt_manifest_head *head, const char *text, size_t length,
                                  const char *path, struct base_error *error);
+
+/** Whether two runs are the same. */
+bool ckpt_same_run(const struct ckpt_run_id *a, const struct ckpt_run_id *b);
 
 /** Frees what it owns; it is empty then. */
 void ckpt_manifest_free(struct ckpt_manifest *manifest);

@@ -208,7 +208,6 @@ static void put_table(struct writer *writer, const char *before, size_t count,
 
 static void put_state(struct writer *writer, const struct ckpt_state *state)
 {
-    put_number(writer, ",\n\"step\": ", state->step);
     put_number(writer, ",\n\"updates\": ", state->updates);
     put_number(writer, ",\n\"micro_batches\": ", state->micro_batches);
     put_number(writer, ",\n\"sum_group\": ", state->sum_group);
@@ -237,6 +236,9 @@ static void put_manifest(struct writer *writer, const struct ckpt_manifest *mani
     put_digits(writer, ",\n\"id\": ", manifest->id);
     put_text(writer, ",\n\"job\": ", manifest->job);
     put_number(writer, ",\n\"sequence\": ", manifest->sequence);
+    put_number(writer, ",\n\"step\": ", manifest->state.step);
+    if (manifest->run_told)
+        put_digits(writer, ",\n\"run\": ", manifest->run.bytes);
     put_state(writer, &manifest->state);
     put_number(writer, ",\n\"world\": ", manifest->world);
     put_number(writer, ",\n\"level\": ", (uint64_t)manifest->level);

@@ -119,18 +119,24 @@ static int digit_value(char digit)
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
+bool ckpt_unhex(const char *digits, uint8_t *bytes, size_t count)
+{
+    bool good = true;
+    for (size_t i = 0; good && i < count; i++) {
+        const int high = digit_value(digits[2 * i]);
+        const int low = high < 0 ? -1 : digit_value(digits[2 * i + 1]);
+        good = low >= 0;
+        bytes[i] = (uint8_t)(16 * (high & 15) + (low & 15));
+    }
+    return good;
+}
+
 // Exactly 2 * count hexadecimal digits.
 static void digits(struct parser *parser, const json_t *object, const char *member, uint8_t *bytes,
                    size_t count)
 {
     const char *given = word(parser, json_object_get(object, member), member);
-    bool good = strlen(given) == 2 * count;
-    for (size_t i = 0; good && i < count; i++) {
-        const int high = digit_value(given[2 * i]), low = digit_value(given[2 * i + 1]);
-        good = high >= 0 && low >= 0;
-        bytes[i] = (uint8_t)(16 * (high & 15) + (low & 15));
-    }
-    if (!good)
+    if (strlen(given) != 2 * count || !ckpt_unhex(given, bytes, count))
         complain(parser, member, "has not %zu hexadecimal digits", 2 * count);
 }
 
@@ -376,6 +382,9 @@ static void parse_root(struct parser *parser, struct ckpt_manifest *manifest, co
     digits(parser, root, "id", manifest->id, sizeof manifest->id);
     manifest->job = text(parser, root, "job");
     manifest->sequence = number(parser, root, "sequence", CKPT_MAX_NUMBER);
+    manifest->run_told = json_object_get(root, "run") != NULL;
+    if (manifest->run_told)
+        digits(parser, root, "run", manifest->run.bytes, sizeof manifest->run.bytes);
     manifest->level = (int)number(parser, root, "level", INT_MAX);
     parse_state(parser, &manifest->state, root);
     parse_tables(parser, manifest, root);
@@ -383,6 +392,8 @@ static void parse_root(struct parser *parser, struct ckpt_manifest *manifest, co
     if (world != manifest->world)
         complain(parser, "world", "is %" PRIu64 ", but there are %zu shards", world,
                  manifest->world);
+    if (!manifest->run_told && !parser->error.result)
+        manifest->run = ckpt_derive_run(manifest);
 }
 
 // The last line must be what it is for the bytes before.
@@ -476,6 +487,16 @@ static bool number_line(struct rest *rest, const char *begin, uint64_t *value)
     return plain && *value <= CKPT_MAX_NUMBER && skip(rest, ",\n");
 }
 
+// Reads the line of the run, which follows that of the step.
+static bool run_line(struct rest *rest, struct ckpt_run_id *run)
+{
+    if (!skip(rest, "\"run\": \"") || rest->end - rest->at < 32 ||
+        !ckpt_unhex(rest->at, run->bytes, sizeof run->bytes))
+        return false;
+    rest->at += 32;
+    return skip(rest, "\",\n");
+}
+
 // In these lines no string can look like a line: a line feed in a string is written as \n.
 static bool read_head(struct ckpt_manifest_head *head, const char *text, size_t length)
 {
@@ -485,7 +506,8 @@ static bool read_head(struct ckpt_manifest_head *head, const char *text, size_t 
            format == CKPT_FORMAT && skip_line(&rest, "\"library\": ") &&
            skip_line(&rest, "\"created\": ") && skip_line(&rest, "\"id\": ") &&
            skip_line(&rest, "\"job\": ") && number_line(&rest, "\"sequence\": ", &head->sequence) &&
-           head->sequence > 0 && number_line(&rest, "\"step\": ", &head->step);
+           head->sequence > 0 && number_line(&rest, "\"step\": ", &head->step) &&
+           run_line(&rest, &head->run);
 }
 
 zero_result ckpt_manifest_glance(struct ckpt_manifest_head *head, const char *text, size_t length,
@@ -499,7 +521,7 @@ zero_result ckpt_manifest_glance(struct ckpt_manifest_head *head, const char *te
         return ZERO_OK;
     struct ckpt_manifest manifest;
     const zero_result result = ckpt_manifest_parse(&manifest, text, length, path, error);
-    *head = (struct ckpt_manifest_head){manifest.state.step, manifest.sequence};
+    *head = (struct ckpt_manifest_head){manifest.state.step, manifest.sequence, manifest.run};
     ckpt_manifest_free(&manifest);
     return result;
 }

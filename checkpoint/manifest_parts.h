@@ -15,6 +15,14 @@ void ckpt_last_line(const char *text, size_t length, char line[CKPT_LAST_LINE + 
 /** Bytes as twice as many hexadecimal digits in lower case, and a final zero. */
 void ckpt_hex(const uint8_t *bytes, size_t count, char *digits);
 
+/** The run of a manifest that does not tell it: a hash of its job's name, seed, and tensors' names
+ * and shapes. */
+struct ckpt_run_id ckpt_derive_run(const struct ckpt_manifest *manifest);
+
+/** Reads `count` bytes of 2 * count hexadecimal digits in lower case; false: one of them is none.
+ */
+bool ckpt_unhex(const char *digits, uint8_t *bytes, size_t count);
+
 /** The names of enum ckpt_dtype's first three. */
 extern const char *const ckpt_dtype_names[CKPT_OTHER];
 

@@ -19,6 +19,17 @@
  * What is under `DIR` belongs to the library; one job at a time saves there. Who reads (zero-ckpt,
  * another job) is waited for, for a second, before files are removed.
  *
+ * Runs. A directory belongs to a run, which zero_commit() begins. Each of its checkpoints says
+ * which run it is of (`zero-ckpt list`). A context that zero_resume() has brought back, by a
+ * checkpoint or a recovery point, is of the run that it goes on with, wherever it saves. One that
+ * has loaded a checkpoint by zero_load() goes on with that run where it saves to a directory that
+ * has checkpoints of it; in a directory without any it saves as a run of its own. zero_save() fails
+ * where checkpoints of other runs are, unless its options say beside_other_runs. `keep` counts and
+ * removes those of the context's run only. So a program that begins anew each time it is started
+ * needs a new directory each time. Checkpoints of earlier libraries don't say their run: those with
+ * the same name of the context, seed, and tensors by name and shape count as one run's. One whose
+ * manifest can't be read counts as one of the run that has the step before it, or else the next.
+ *
  * The file system of DIR has to rename files and directories at once or not at all, in a power cut
  * too; to have made durable what fsync(2) of a file or a directory has returned for; to show to all
  * ranks what one of them has renamed or closed; and to have flock(2) between all processes that use
@@ -114,13 +125,17 @@ typedef struct zero_save_options {
     uint32_t struct_size;
     int32_t level; /**< of compression: 0 the default, which costs little (see zero(7)); 1 .. 19
                         as zstd's; ZERO_OFF: none */
-    int32_t keep;  /**< how many of the newest checkpoints, in the order of saving, remain when
-                        this one is complete; 0: all. If somebody reads for more than a second
-                        others stay until the next save, which is a warning */
+    int32_t keep; /**< how many of the run's newest checkpoints, in the order of saving, remain when
+                       this one is complete; 0: all. If somebody reads for more than a second
+                       others stay until the next save, which is a warning */
     int32_t keep_every; /**< and those whose step is a multiple of this; 0: no others */
     int64_t room_bytes; /**< on each rank, for copies of what is not written yet when it is about to
                              change; 0: 256 MiB, but never more than the state; ZERO_OFF: none.
                              State on NVMe is not copied: then ZERO_E_INVALID if more than 0 */
+    int32_t beside_other_runs; /**< 1: save, although there are checkpoints of runs in the directory
+                                    that this context neither began nor loaded; they are neither
+                                    removed nor replaced. 0: that is an error */
+    int32_t reserved;
 } zero_save_options;
 
 static inline zero_save_options zero_save_options_default(void)
@@ -148,6 +163,9 @@ static inline zero_save_options zero_save_options_default(void)
  * rank knows (zero_save_poll()). No bit of a step depends on it. A save under way is completed
  * first.
  *
+ * A relative `directory` is one below the working directory of each rank at this call, whatever
+ * that is when the save is completed.
+ *
  * A checkpoint of the same step is replaced when the new one is complete, and is there until then.
  * The new one is the newest in the directory, whatever its step, for zero_resume() and for `keep`.
  * So a run that went back to an earlier step (zero_load()) goes on from what it has saved since,
@@ -162,7 +180,9 @@ static inline zero_save_options zero_save_options_default(void)
  * be in the way (ZERO_E_LIMIT).
  *
  * ZERO_E_INVALID: options, the path is too long, or names no directory; ZERO_E_STATE: inside a
- * step, a unit is gathered, or another job saves in this directory; ZERO_E_IO; ZERO_E_NOMEM;
+ * step, a unit is gathered, another job saves in this directory, or checkpoints of another run
+ * are there (the message has the newest of them, and what to do), or, with beside_other_runs, one
+ * of this step; ZERO_E_IO; ZERO_E_NOMEM;
  * ZERO_E_LIMIT, ZERO_E_UNSUPPORTED: of config.io; ZERO_E_TIMEOUT: a disk has hung in a save before.
  * They are all ranks', not fatal, and there is no new checkpoint. ZERO_E_DIVERGED: ranks gave other
  * directories, options or names of blobs, or global blobs differ; fatal.
@@ -220,7 +240,10 @@ typedef struct zero_load_options {
     int32_t partial;         /**< 1: tensors that the checkpoint has not, or with another shape or
                                   optimizer, stay as they are, as do groups that it has not under
                                   their name, or with another optimizer, and blobs that it has not;
-                                  and it may have some that are not here. 0: those are errors */
+                                  it may have some that are not here; and a tensor may be in another
+                                  group than it was: it is loaded, and its group has the
+                                  hyper-parameters that the group's name has, and is frozen or not
+                                  as that was. 0: those are errors */
     int32_t reserved;
 } zero_load_options;
 
@@ -265,9 +288,14 @@ static inline zero_load_result zero_load_result_default(void)
  * Nothing is removed from the directory: what was saved after that step stays, and stays the newest
  * until the next zero_save(). Where going back is meant to outlive the job, save at once.
  *
+ * Groups are found by their names. Those that were added without one are found among the saved
+ * groups without one (which are called "group<n>", n being their place) by their order. Each tensor
+ * that trains has to be in the group that it was in.
+ *
  * Every byte is checked before it counts. ZERO_NOT_FOUND: there is no such checkpoint;
  * ZERO_E_CORRUPT (the message names file, offset, tensor), ZERO_E_VERSION, ZERO_E_IO;
- * ZERO_E_INVALID: another model (missing and unexpected tensors, shapes, optimizers, by name),
+ * ZERO_E_INVALID: another model (missing and unexpected tensors and groups, shapes, optimizers, by
+ * name; a tensor that has moved to another group),
  * other blobs, another sum_group, seed or reduction than was asked for, another V, or one that
  * needs memory that was not planned (see zero_set_micro_batches()); ZERO_E_STATE: inside
  * a step, or a unit is gathered; ZERO_E_NOMEM, which it is as well where less is left than the plan

@@ -362,6 +362,8 @@ static zero_result commit(zero_ctx *z)
     if (!r)
         r = eng_segments_make(z);
     if (!r)
+        r = eng_runs_begin(z);
+    if (!r)
         r = first_values(z);
     if (r)
         return r;

@@ -1,5 +1,6 @@
 #include "zero/config.h"
 
+#include "base/file.h"
 #include "zero/config_key.h"
 #include "zero/versioned.h"
 
@@ -454,6 +455,16 @@ static void warn_of_unknown_variables(const struct eng_config *config)
     }
 }
 
+/** Files stay where they are when the program changes its working directory. */
+static zero_result resolve_directory(struct eng_config *config, struct base_error *error)
+{
+    char given[ENG_VALUE_BYTES];
+    if (!*config->nvme_dir)
+        return ZERO_OK;
+    snprintf(given, sizeof given, "%.*s", (int)sizeof given - 1, config->nvme_dir);
+    return base_absolute_path(given, config->nvme_dir, sizeof config->nvme_dir, error);
+}
+
 zero_result eng_config_resolve(struct eng_config *config, const zero_config *user,
                                struct base_error *error)
 {
@@ -485,7 +496,9 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
 
     store_all(&resolution);
     config->native_comm = known.native_comm;
-    result = eng_config_decide(config, error);
+    result = resolve_directory(config, error);
+    if (!result)
+        result = eng_config_decide(config, error);
     if (!result)
         result = set_log(config, &known, error);
     if (!result)

@@ -21,6 +21,7 @@ enum {
     ENG_CONFIG_KEYS = 43,
     ENG_MAX_MICRO_BATCHES = 1 << 20,
     ENG_VALUE_BYTES = 256, /**< of a value as text */
+    ENG_PATH_BYTES = 4096, /**< of a directory, with the working directory before it */
 };
 
 /** The name of a context without one. */
@@ -88,10 +89,10 @@ struct eng_config {
     const char *offload_grads;     /**< "host", "nvme": a literal; the same as .grads_nvme */
     bool params_nvme;              /**< with .nvme only: working copies are in a file, */
     bool grads_nvme;               /**< sums of gradients are */
-    char nvme_dir[ENG_VALUE_BYTES];
-    const char *io;       /**< "auto" or an engine of offload/io/: a literal */
-    const char *recovery; /**< "on", "durable": a literal */
-    const char *compress; /**< "auto", "on", "off": a literal */
+    char nvme_dir[ENG_PATH_BYTES]; /**< absolute */
+    const char *io;                /**< "auto" or an engine of offload/io/: a literal */
+    const char *recovery;          /**< "on", "durable": a literal */
+    const char *compress;          /**< "auto", "on", "off": a literal */
     char device[ENG_VALUE_BYTES];
     bool on_device;               /**< device: the program computes on one, */
     int device_number;            /**< this one */

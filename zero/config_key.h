@@ -19,7 +19,7 @@ enum eng_key_kind {
     ENG_KEY_ENUM,   /**< an int32_t in struct and config, a text of the list elsewhere */
     ENG_KEY_NAMED,  /**< a number or, as -1, -2 ..., a text of the list; a text in the struct, an
                          int64_t in config */
-    ENG_KEY_TEXT,   /**< any text; an array of ENG_VALUE_BYTES in config */
+    ENG_KEY_TEXT,   /**< any text; an array of at least ENG_VALUE_BYTES in config */
     ENG_KEY_LEVELS, /**< log levels as text, no field of the struct */
 };
 

@@ -161,7 +161,8 @@ typedef struct zero_config {
                                       gradients are where the program computes; "host": with
                                       device=cuda in memory of the host; who sums and updates
                                       then says offload_update; "nvme": see zero/checkpoint.h */
-    const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank */
+    const char *nvme_dir;          /**< nvme: the directory, which exists, of a file a rank; a
+                                       relative one is below the working directory of zero_open() */
     const char *io;                /**< nvme: "auto" (default): the first of "uring",
                                       "uring-plain", "threads" that the system lets each rank
                                       have; the plan says which, and why. One that is named, or

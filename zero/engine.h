@@ -41,6 +41,7 @@
 #include "base/exact_sum.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "checkpoint/manifest.h"
 #include "collectives/comm.h"
 #include "collectives/control/control.h"
 #include "zero/config.h"
@@ -201,6 +202,15 @@ struct eng_stop {
     bool counted;             /**< among the contexts of its process */
 };
 
+/** Which runs this context belongs to: see state/runs.c. */
+enum { ENG_RUNS = 16 };
+struct eng_runs {
+    struct ckpt_run_id own;              /**< what it began, or went on with */
+    struct ckpt_run_id loaded[ENG_RUNS]; /**< whose checkpoints it has loaded, the newest first */
+    int count;
+    uint64_t loads; /**< how many so far */
+};
+
 /** What zero_save_poll() tells, from any thread. */
 struct eng_save_status {
     _Atomic uint64_t changes; /**< odd while what is told of a save becomes that of the next one */
@@ -294,6 +304,7 @@ struct zero_ctx {
         *bounce;             /**< what the host sees of state on a device; NULL: it is not there */
     struct eng_tier *tier;   /**< state in a file; NULL: all of it is in memory */
     struct eng_blobs *blobs; /**< what is attached; NULL: nothing yet */
+    struct eng_runs runs;    /**< whose checkpoints it saves */
     struct eng_save *save;   /**< NULL before the first zero_save() */
     struct eng_save_status save_status;
 };
@@ -784,6 +795,12 @@ size_t eng_load_bytes(const zero_ctx *z, int rank);
 /** Completes a save that is under way, with the other ranks, or gives it up where they can't be
  * waited for, and frees what saving has allocated. */
 void eng_save_close(zero_ctx *z);
+
+/* ---- state/runs.c */
+
+/** Begins a run of this context's own, the same on all ranks. Collective, in zero_commit().
+ * ZERO_E_IO. */
+zero_result eng_runs_begin(zero_ctx *z);
 
 /* ---- evaluation.c */
 

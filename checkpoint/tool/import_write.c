@@ -172,13 +172,18 @@ static zero_result compare_with_export(struct maker *maker, struct base_error *e
     return job->changed ? ZERO_OK : zero_fail(error, ZERO_E_NOMEM, "no memory for a list");
 }
 
-static zero_result name_it(struct ckpt_manifest *manifest, struct base_error *error)
+// With --like it is a run's beginning. Else it is of the run that was exported.
+static zero_result name_it(struct ckpt_manifest *manifest, bool begins, struct base_error *error)
 {
+    struct ckpt_run_id *run = &manifest->run;
     const time_t now = time(NULL);
     struct tm utc;
     char created[32];
     if (getrandom(manifest->id, sizeof manifest->id, 0) != sizeof manifest->id)
         return zero_fail_errno(error, ZERO_E_IO, errno, "no random number for a checkpoint");
+    if (begins && getrandom(run->bytes, sizeof run->bytes, 0) != sizeof run->bytes)
+        return zero_fail_errno(error, ZERO_E_IO, errno, "no random number for a run");
+    manifest->run_told |= begins;
     if (!gmtime_r(&now, &utc) || !strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc))
         return zero_fail(error, ZERO_E_IO, "the time is %lld", (long long)now);
     base_free(manifest->created);
@@ -192,19 +197,40 @@ static zero_result name_it(struct ckpt_manifest *manifest, struct base_error *er
 
 /* ------------------------------------------------------------------ the directory */
 
+// A directory belongs to a run, whose jobs would go on from what is imported there.
+static zero_result refuse_others(const struct maker *maker, const struct ckpt_listed *other,
+                                 struct base_error *error)
+{
+    return zero_fail(error, ZERO_E_INVALID,
+                     "'%.200s' has checkpoints of another run, the newest is step-%08" PRIu64
+                     " of run %s: import to another directory (--force imports beside them)",
+                     maker->path, other->step,
+                     other->run_known ? tool_hex(other->run.bytes, 6).text : "not known");
+}
+
 static zero_result check_new(const struct maker *maker, struct base_error *error)
 {
-    uint64_t *steps = NULL;
+    struct ckpt_order order;
+    struct ckpt_listed *listed = NULL;
+    const struct ckpt_listed *other = NULL;
     size_t count = 0;
     bool there = false;
-    const zero_result result = ckpt_list(&ckpt_store_posix, maker->path, &steps, &count, error);
-    for (size_t i = 0; i < count && !result; i++)
-        there |= steps[i] == maker->job->step;
-    base_free(steps);
+    zero_result result =
+        ckpt_list_runs(&ckpt_store_posix, maker->path, &listed, &count, &order, error);
+    for (size_t i = 0; i < count && !result; i++) {
+        there |= listed[i].step == maker->job->step;
+        if (!listed[i].run_known || !ckpt_same_run(&listed[i].run, &maker->job->manifest.run))
+            other = &listed[i];
+    }
     if (!result && there && !maker->job->options->force)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "'%.200s/step-%08" PRIu64 "' is there already (--force replaces it)",
-                         maker->path, maker->job->step);
+        result = zero_fail(error, ZERO_E_INVALID,
+                           "'%.200s/step-%08" PRIu64 "' is there already (--force replaces it)",
+                           maker->path, maker->job->step);
+    else if (!result && other && !other->run_known && order.doubts.result)
+        result = zero_fail(error, order.doubts.result, "%s", order.doubts.message);
+    else if (!result && other && !maker->job->options->force)
+        result = refuse_others(maker, other, error);
+    base_free(listed);
     return result;
 }
 
@@ -219,7 +245,7 @@ static zero_result prepare(struct maker *maker, struct base_error *error)
     }
     zero_result result = tool_place_directory(maker->path, error);
     if (!result)
-        result = name_it(manifest, error);
+        result = name_it(manifest, maker->job->like != NULL, error);
     if (!result)
         result = ckpt_codec_create(&maker->codec, manifest->level, error);
     if (!result)

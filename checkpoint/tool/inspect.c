@@ -145,6 +145,8 @@ static zero_result print_head(const struct inspection *inspection, struct base_e
     tool_table_add(&table, TOOL_PLAIN, "created\t%s, by zero %s", manifest->created,
                    manifest->library);
     tool_table_add(&table, TOOL_PLAIN, "job\t%s", manifest->job);
+    tool_table_add(&table, TOOL_PLAIN, "run\t%s%s", tool_hex(manifest->run.bytes, 16).text,
+                   manifest->run_told ? "" : " (derived: the file does not say it)");
     tool_table_add(&table, TOOL_PLAIN, "ranks\t%zu, stage %d", manifest->world, state->stage);
     tool_table_add(&table, TOOL_PLAIN, "batch\t%" PRIu64 " micro-batches, sum_group %" PRIu64,
                    state->micro_batches, state->sum_group);
@@ -329,7 +331,7 @@ static json_t *describe(const struct inspection *inspection)
     json_t *root = tool_json_root("inspect");
     json_t *rest = json_pack(
         "{s:o, s:O, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:i, s:s, s:s, s:s, s:o, s:s, s:s, "
-        "s:i, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "s:i, s:o, s:s, s:o, s:o, s:o, s:o, s:o}",
         "directory", tool_json_text(inspection->place->directory), "damage", inspection->damage,
         "step", tool_json_number(state->step), "updates", tool_json_number(state->updates), "skips",
         tool_json_number(state->skips), "created", tool_json_text(manifest->created), "library",
@@ -338,7 +340,8 @@ static json_t *describe(const struct inspection *inspection)
         "stage", state->stage, "reduction", state->native ? "native" : "canonical", "comm_dtype",
         tool_dtype(state->comm_dtype), "seed", seed, "loss_scale", describe_scale(state),
         "fingerprint", tool_hex(state->fingerprint, 16).text, "id", tool_hex(manifest->id, 16).text,
-        "level", manifest->level, "job", tool_json_text(manifest->job), "plain_bytes",
+        "level", manifest->level, "job", tool_json_text(manifest->job), "run",
+        tool_hex(manifest->run.bytes, 16).text, "plain_bytes",
         tool_json_number(tool_plain_bytes(manifest)), "stored_bytes",
         tool_json_number(tool_stored_bytes(manifest)), "groups", describe_groups(manifest), "blobs",
         describe_blobs(manifest), "shards", describe_shards(manifest));

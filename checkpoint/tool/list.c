@@ -19,16 +19,17 @@ static void show_whole(struct listing *listing, const struct ckpt_manifest *mani
     const struct ckpt_state *state = &manifest->state;
     const uint64_t plain = tool_plain_bytes(manifest), stored = tool_stored_bytes(manifest);
     tool_table_add(&listing->table, newest ? TOOL_GREEN : TOOL_PLAIN,
-                   "%" PRIu64 "\t%" PRIu64 "\t%s\t%s\t%s\t%zu\t%d\t%s\twhole%s", manifest->sequence,
-                   state->step, tool_age(manifest->created).text, tool_size(stored).text,
-                   tool_ratio(plain, stored).text, manifest->world, state->stage,
+                   "%" PRIu64 "\t%" PRIu64 "\t%s\t%s\t%s\t%zu\t%d\t%s\t%s\twhole%s",
+                   manifest->sequence, state->step, tool_age(manifest->created).text,
+                   tool_size(stored).text, tool_ratio(plain, stored).text, manifest->world,
+                   state->stage, tool_hex(manifest->run.bytes, 6).text,
                    tool_hex(state->fingerprint, 6).text, newest ? ", the newest" : "");
 }
 
 static json_t *describe_whole(const struct ckpt_manifest *manifest, bool newest)
 {
     const struct ckpt_state *state = &manifest->state;
-    return json_pack("{s:o, s:o, s:s, s:b, s:o, s:I, s:i, s:I, s:o, s:o, s:s, s:s}", "step",
+    return json_pack("{s:o, s:o, s:s, s:b, s:o, s:I, s:i, s:I, s:o, s:o, s:s, s:s, s:s}", "step",
                      tool_json_number(state->step), "sequence",
                      tool_json_number(manifest->sequence), "state", "whole", "newest", newest,
                      "created", tool_json_text(manifest->created), "world",
@@ -36,7 +37,8 @@ static json_t *describe_whole(const struct ckpt_manifest *manifest, bool newest)
                      (json_int_t)manifest->tensor_count, "plain_bytes",
                      tool_json_number(tool_plain_bytes(manifest)), "stored_bytes",
                      tool_json_number(tool_stored_bytes(manifest)), "fingerprint",
-                     tool_hex(state->fingerprint, 16).text, "id", tool_hex(manifest->id, 16).text);
+                     tool_hex(state->fingerprint, 16).text, "id", tool_hex(manifest->id, 16).text,
+                     "run", tool_hex(manifest->run.bytes, 16).text);
 }
 
 // Adds one that can't be loaded; `message` may be NULL.
@@ -49,7 +51,7 @@ static void add_other(struct listing *listing, uint64_t step, const char *state,
             json_pack("{s:o, s:s, s:o}", "step", tool_json_number(step), "state", state, "message",
                       message ? tool_json_text(message) : json_null()));
     else
-        tool_table_add(&listing->table, color, "-\t%" PRIu64 "\t-\t-\t-\t-\t-\t-\t%s%s%s", step,
+        tool_table_add(&listing->table, color, "-\t%" PRIu64 "\t-\t-\t-\t-\t-\t-\t-\t%s%s%s", step,
                        state, message ? ": " : "", message ? message : "");
 }
 
@@ -118,7 +120,7 @@ zero_result tool_list(const struct tool_options *options, bool *found, struct ba
     struct listing listing = {
         .options = options,
         .directory = options->paths[0],
-        .table = {.columns = 9},
+        .table = {.columns = 10},
         .array = options->json ? json_array() : NULL,
     };
     struct ckpt_file *lock = NULL;
@@ -127,7 +129,8 @@ zero_result tool_list(const struct tool_options *options, bool *found, struct ba
         result = ckpt_reader_enter(&ckpt_store_posix, listing.directory, &lock, error);
     if (!result && !options->json)
         tool_table_add(&listing.table, TOOL_BOLD,
-                       ">ORDER\t>STEP\t>AGE\t>SIZE\t>RATIO\t>RANKS\t>STAGE\tFINGERPRINT\tSTATE");
+                       ">ORDER\t>STEP\t>AGE\t>SIZE\t>RATIO\t>RANKS\t>STAGE\tRUN\tFINGERPRINT\t"
+                       "STATE");
     if (!result)
         result = add_all(&listing, error);
     if (!result)

@@ -67,9 +67,11 @@ static const struct spec specs[] = {
     {"save-every", "N", INTEGER, AT(save_every), 0, 1e9, "0",
      "steps from one checkpoint to the next; 0: none but at a stop"},
     {"keep", "N", INTEGER, AT(keep), 0, 1e9, "3", "checkpoints that remain; 0: all"},
+    {"beside-other-runs", NULL, SWITCH, AT(beside_other_runs), 0, 0, NULL,
+     "save in --checkpoint although there are checkpoints of other runs, which stay as they are"},
     {"resume", "off|auto|DIR/step-N", TEXT, AT(resume), 0, 0, "off",
      "go on from a checkpoint: auto is the newest good one of --checkpoint, if there is any; off: "
-     "there must be none"},
+     "there must be none, but with --beside-other-runs"},
     {"sample", "N", INTEGER, AT(sample), 0, 1e6, "200", "tokens to generate at the end"},
     {"fingerprint", "N", INTEGER, AT(fingerprint), 0, 1e9, "0",
      "print the fingerprint every N steps, not only after the last"},
@@ -365,6 +367,7 @@ static bool lacks_directory(const struct options *o, const struct spec *spec)
     const bool from_path =
         o->resume && strcmp(o->resume, "auto") != 0 && strcmp(o->resume, "off") != 0;
     return !o->checkpoint && (spec->offset == AT(save_every) || spec->offset == AT(keep) ||
+                              spec->offset == AT(beside_other_runs) ||
                               (spec->offset == AT(resume) && !from_path && !in_files));
 }
 

@@ -37,7 +37,7 @@ enum transport_choice {
     TRANSPORT_TCP
 };
 
-#define OPTIONS_MAX 48
+#define OPTIONS_MAX 56
 
 /** Every option's value, defaults filled in. */
 struct options {
@@ -62,6 +62,7 @@ struct options {
     const char *init, *save;         /**< NULL: none */
     const char *checkpoint, *resume; /**< a directory, or NULL; "off", "auto" or a path */
     int save_every, keep;
+    bool beside_other_runs;
     int sample, fingerprint, eval;
     int threads;
     bool recompute;

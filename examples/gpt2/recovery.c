@@ -47,11 +47,12 @@ static zero_result check_directory(struct trainer *t)
     if (!usable)
         refuse(&t->failure, "--checkpoint %s: nothing can be saved there: %s", o->checkpoint,
                strerror(errno));
-    const bool taken = directory && strcmp(o->resume, "off") == 0 && has_checkpoints(directory);
+    const bool taken = directory && strcmp(o->resume, "off") == 0 && !o->beside_other_runs &&
+                       has_checkpoints(directory);
     if (taken)
         refuse(&t->failure,
                "--checkpoint %s: there are checkpoints already: --resume auto goes on from them; "
-               "or take another directory",
+               "or take another directory, or --beside-other-runs",
                o->checkpoint);
     if (directory)
         closedir(directory);
@@ -100,6 +101,7 @@ zero_result recovery_step(struct trainer *trainer, uint64_t step)
         return ZERO_OK;
     zero_save_options options = zero_save_options_default();
     options.keep = o->keep;
+    options.beside_other_runs = o->beside_other_runs;
     return zero_save(trainer->z, o->checkpoint, &options);
 }
 

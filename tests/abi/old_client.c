@@ -191,6 +191,7 @@ static void fill_save_options(void *memory)
 static zero_result give_save_options(const void *memory)
 {
     zero_ctx *z = one_rank_committed();
+    assert_true(temporary_empty(directory.directory));
     const zero_result result = zero_save(z, directory.directory, memory);
     zero_close(z);
     return result;
@@ -204,6 +205,7 @@ static void fill_load_options(void *memory)
 
 static void save(zero_ctx *z)
 {
+    assert_true(temporary_empty(directory.directory));
     assert_int_equal(zero_save(z, directory.directory, NULL), ZERO_OK);
     assert_int_equal(zero_save_wait(z), ZERO_OK);
 }

@@ -162,7 +162,7 @@ static void what_is_not_ours_stays(void **state)
     write_file("step-00000050/notes", "it diverged from here on");
     make_folder("step-00000150"); // another program's, where one of ours is to be
     write_file("step-00000150/model.bin", "weights");
-    assert_int_equal(ckpt_prune(directory, &newest, &removed, &failure), ZERO_OK);
+    assert_int_equal(ckpt_prune(directory, &newest, NULL, &removed, &failure), ZERO_OK);
     assert_int_equal(removed, 1);
     expect_steps("100");
     assert_true(exists("step-00000050/notes"));
@@ -303,11 +303,11 @@ static void retention_keeps_what_it_says(void **state)
         for (uint64_t step = 10; step <= 60; step += 10)
             save(directory, step, 1, step);
         size_t removed = 99;
-        assert_int_equal(ckpt_prune(directory, &rules[i].retention, &removed, NULL), ZERO_OK);
+        assert_int_equal(ckpt_prune(directory, &rules[i].retention, NULL, &removed, NULL), ZERO_OK);
         assert_int_equal(removed, rules[i].removed);
         expect_steps(rules[i].steps);
         expect_version(60, 60);
-        assert_int_equal(ckpt_prune(directory, &rules[i].retention, &removed, NULL), ZERO_OK);
+        assert_int_equal(ckpt_prune(directory, &rules[i].retention, NULL, &removed, NULL), ZERO_OK);
         assert_int_equal(removed, 0);
         ckpt_directory_close(directory);
         temporary_remove(&temporary);
@@ -321,7 +321,7 @@ static void nothing_goes_unless_the_newest_is_whole(void **state)
     const struct ckpt_retention one = {1, 0};
     struct ckpt_directory *directory = open_directory(1);
     size_t removed;
-    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, NULL), ZERO_OK);
     assert_int_equal(removed, 0);
     for (uint64_t step = 10; step <= 30; step += 10)
         save(directory, step, 1, step);
@@ -330,7 +330,7 @@ static void nothing_goes_unless_the_newest_is_whole(void **state)
     snprintf(moved, sizeof moved, "%s.away", shard);
 
     assert_int_equal(rename(shard, moved), 0);
-    assert_int_equal(ckpt_prune(directory, &one, &removed, &failure), ZERO_E_CORRUPT);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, &failure), ZERO_E_CORRUPT);
     assert_non_null(strstr(failure.message, shard));
     assert_int_equal(rename(moved, shard), 0);
 
@@ -338,16 +338,16 @@ static void nothing_goes_unless_the_newest_is_whole(void **state)
     assert_int_equal(stat(shard, &status), 0);
     assert_int_equal(truncate(shard, status.st_size - 1), 0);
     base_error_clear(&failure);
-    assert_int_equal(ckpt_prune(directory, &one, &removed, &failure), ZERO_E_CORRUPT);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, &failure), ZERO_E_CORRUPT);
     assert_non_null(strstr(failure.message, shard));
     assert_int_equal(truncate(shard, status.st_size), 0); // as long as it was, but for its tail
-    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_E_CORRUPT);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, NULL), ZERO_E_CORRUPT);
     write_file("step-00000030/manifest.json", "{}");
-    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_E_CORRUPT);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, NULL), ZERO_E_CORRUPT);
     expect_steps("10 20 30");
 
     save(directory, 40, 1, 40);
-    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, NULL), ZERO_OK);
     expect_steps("40");
     ckpt_directory_close(directory);
 }
@@ -380,7 +380,7 @@ static void a_job_that_went_back(void **state)
     assert_int_equal(sequence_of(15), 5);
     assert_int_equal(sequence_of(20), 6);
     size_t removed;
-    assert_int_equal(ckpt_prune(directory, &two, &removed, NULL), ZERO_OK);
+    assert_int_equal(ckpt_prune(directory, &two, NULL, &removed, NULL), ZERO_OK);
     assert_int_equal(removed, 3);
     expect_steps("15 20");
     ckpt_directory_close(directory);
@@ -419,13 +419,13 @@ static void nothing_goes_unless_the_order_is_known(void **state)
     for (uint64_t step = 10; step <= 30; step += 10)
         save(directory, step, 1, step);
     assert_int_equal(base_fault_set("io.read@1", NULL), ZERO_OK);
-    assert_int_equal(ckpt_prune(directory, &one, &removed, &failure), ZERO_E_IO);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, &failure), ZERO_E_IO);
     base_fault_set(NULL, NULL);
     assert_non_null(strstr(failure.message, "nothing is removed"));
     assert_non_null(strstr(failure.message, "manifest.json' failed at offset 0: Input/output"));
     assert_int_equal(removed, 0);
     expect_steps("10 20 30");
-    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, NULL), ZERO_OK);
     expect_steps("30");
     ckpt_directory_close(directory);
 }
@@ -440,7 +440,7 @@ static void files_are_recycled(void **state)
     const ino_t old0 = inode_of("step-00000010/shard-00000.zst");
     const ino_t old1 = inode_of("step-00000010/shard-00001.zst");
     save(directory, 20, 2, 2);
-    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, NULL), ZERO_OK);
     assert_int_equal(inode_of("pool/shard-00000.zst"), old0);
     assert_int_equal(inode_of("pool/shard-00001.zst"), old1);
     save(directory, 30, 2, 3);
@@ -454,7 +454,7 @@ static void files_are_recycled(void **state)
     // Fewer ranks now: what the others had is not kept for anybody.
     directory = open_directory(1);
     save(directory, 40, 1, 4);
-    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, NULL), ZERO_OK);
     assert_int_equal(removed, 2);
     assert_true(exists("pool/shard-00000.zst"));
     assert_false(exists("pool/shard-00001.zst"));
@@ -473,16 +473,16 @@ static void readers_are_not_disturbed(void **state)
     assert_int_equal(ckpt_reader_enter(store, path, &reader, NULL), ZERO_OK);
     assert_int_equal(ckpt_reader_enter(store, path, &other, NULL), ZERO_OK);
     assert_non_null(reader);
-    assert_int_equal(ckpt_prune(directory, &one, &removed, &failure), ZERO_AGAIN);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, &failure), ZERO_AGAIN);
     assert_int_equal(removed, 0);
     assert_int_equal(failure.result, ZERO_OK);
     ckpt_reader_leave(store, &other);
-    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_AGAIN);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, NULL), ZERO_AGAIN);
     save(directory, 30, 1, 3); // readers hinder nobody else
     expect_version(10, 1);
     ckpt_reader_leave(store, &reader);
     assert_null(reader);
-    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_OK);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, NULL), ZERO_OK);
     assert_int_equal(removed, 2);
     ckpt_directory_close(directory);
 
@@ -514,7 +514,7 @@ static void *prune_beside(void *user)
 {
     const struct ckpt_retention one = {1, 0};
     struct prune *prune = user;
-    prune->result = ckpt_prune(prune->directory, &one, &prune->removed, NULL);
+    prune->result = ckpt_prune(prune->directory, &one, NULL, &prune->removed, NULL);
     atomic_store(&prune->over, true);
     return NULL;
 }

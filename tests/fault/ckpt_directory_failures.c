@@ -36,7 +36,7 @@ static zero_result whole_life(volatile size_t *saved)
         result = toy_save(directory, store, path, step, 2, step, &failure);
         *saved += result == ZERO_OK;
         if (!result)
-            result = ckpt_prune(directory, &two, &removed, &failure);
+            result = ckpt_prune(directory, &two, NULL, &removed, &failure);
     }
     if (!result)
         result = toy_save(directory, store, path, 50, 2, 51, &failure);
@@ -177,7 +177,7 @@ static void after_a_failed_flush_nothing_goes_on(void **state)
     assert_int_equal(ckpt_begin(directory, 30, &failure), ZERO_E_IO);
     assert_non_null(strstr(failure.message, path));
     size_t removed;
-    assert_int_equal(ckpt_prune(directory, &one, &removed, NULL), ZERO_E_IO);
+    assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, NULL), ZERO_E_IO);
     expect_version(10, 1);
     ckpt_directory_close(directory);
     directory = open_directory(1);

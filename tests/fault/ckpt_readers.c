@@ -146,7 +146,7 @@ static zero_result save_one(struct ckpt_directory *directory, uint64_t step, str
         return r;
     deeds->saved++;
     atomic_store(&board->acknowledged, step);
-    r = ckpt_prune(directory, &retention, &removed, error);
+    r = ckpt_prune(directory, &retention, NULL, &removed, error);
     deeds->removed += removed;
     deeds->waited += r == ZERO_AGAIN;
     return r == ZERO_AGAIN ? ZERO_OK : r;

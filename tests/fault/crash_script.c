@@ -231,7 +231,7 @@ static bool prune(struct script *script)
             (retention.keep_every == 0 || steps[i] % retention.keep_every != 0))
             promise(script, RETRACTED, steps[i], 0);
     base_free(steps);
-    return ckpt_prune(script->directory, &retention, &removed, NULL) == ZERO_OK;
+    return ckpt_prune(script->directory, &retention, NULL, &removed, NULL) == ZERO_OK;
 }
 
 bool script_act(struct script *script)

@@ -217,6 +217,7 @@ static void what_is_unfinished_is_finished(void **state)
     static const char *const faults[] = {"io.short@1+", "io.write:eintr@3,io.write:eintr@7"};
     for (int i = 0; i < 2; i++) {
         snprintf(job.fault, sizeof job.fault, "%s", faults[i]);
+        assert_true(temporary_empty(temporary.directory));
         assert_true(team_run("shm", WORLD, work, &job));
         assert_true(atomic_load(&board->fired) > 0);
         assert_int_equal(atomic_load(&board->failures), 0);

@@ -241,7 +241,8 @@ static bool in_another_place(struct team_rank *rank, void *user)
     TEAM_OK(rank, zero_save(rank->z, "c", NULL));
     if (!toy_train(rank, &toy_odd, 1))
         return false;
-    TEAM_FAILS(rank, zero_save_wait(rank->z), ZERO_E_IO, "rank 1 does not see 'c/saving-00000000'");
+    TEAM_FAILS(rank, zero_save_wait(rank->z), ZERO_E_IO,
+               "rank 1 does not see '/c/saving-00000000'");
     if (rank->rank == 0)
         TEAM_CHECK(access("c/saving-00000000", F_OK) != 0);
     TEAM_OK(rank, zero_barrier(rank->z));
@@ -258,6 +259,70 @@ static void a_rank_that_does_not_see_it(void **state)
 {
     (void)state;
     run(in_another_place, NULL, "a rank in another directory");
+}
+
+/* ------------------------------------------------------------------ ranks that go elsewhere */
+
+/** A relative path is what it was when the save began, and the directory of state what it was when
+ * the context was opened. */
+static bool goes_elsewhere(struct team_rank *rank, void *user)
+{
+    zero_load_result loaded = {.struct_size = sizeof loaded};
+    const char *elsewhere = user;
+    TEAM_CHECK(chdir(temporary.directory) == 0);
+    rank->config.offload_optimizer = "nvme";
+    rank->config.nvme_dir = "state";
+    rank->config.io = "threads";
+    rank->config.micro_batches = toy_odd.micro_batches;
+    if (!team_open(rank) || !toy_register(rank, &toy_odd))
+        return false;
+    TEAM_CHECK(chdir(elsewhere) == 0);
+    TEAM_OK(rank, zero_commit(rank->z));
+    TEAM_CHECK(chdir(temporary.directory) == 0);
+    for (int step = 0; step < 3; step++) {
+        TEAM_OK(rank, zero_save(rank->z, step == 1 ? "./c/" : "c", NULL));
+        TEAM_CHECK(chdir(elsewhere) == 0);
+        if (!toy_train(rank, &toy_odd, 1))
+            return false;
+        TEAM_OK(rank, zero_save_wait(rank->z));
+        TEAM_CHECK(chdir(temporary.directory) == 0);
+    }
+    TEAM_OK(rank, zero_resume(rank->z, "c", NULL, &loaded));
+    TEAM_CHECK(loaded.step == 2);
+    TEAM_CHECK(chdir(elsewhere) == 0);
+    team_close(rank);
+    return true;
+}
+
+static void a_relative_directory_is_resolved_once(void **state)
+{
+    (void)state;
+    assert_true(temporary_folder(&temporary, "state") && temporary_folder(&temporary, "other"));
+    run(goes_elsewhere, (void *)(uintptr_t)at("other"), "to another directory");
+    assert_int_equal(access(at("c/step-00000002/manifest.json"), F_OK), 0);
+    assert_int_equal(rmdir(at("state")), 0); // nothing is left there
+    assert_int_equal(rmdir(at("other")), 0);
+}
+
+static bool without_a_place(struct team_rank *rank, void *user)
+{
+    const char *path = user;
+    if (!toy_open(rank, &toy_odd))
+        return false;
+    TEAM_CHECK(chdir(path) == 0);
+    TEAM_OK(rank, zero_barrier(rank->z));
+    if (rank->rank == 0)
+        TEAM_CHECK(rmdir(path) == 0);
+    TEAM_OK(rank, zero_barrier(rank->z));
+    TEAM_FAILS(rank, zero_save(rank->z, "c", NULL), ZERO_E_IO, "working directory");
+    return saved_now(rank, at("c"), NULL);
+}
+
+static void a_working_directory_that_is_gone(void **state)
+{
+    (void)state;
+    assert_true(temporary_folder(&temporary, "gone"));
+    run(without_a_place, (void *)(uintptr_t)at("gone"), "a removed working directory");
 }
 
 /* ------------------------------------------------------------------ a directory that goes away */
@@ -359,6 +424,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(any_name_will_do, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_link_stays_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_rank_that_does_not_see_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_relative_directory_is_resolved_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_working_directory_that_is_gone, set_up, tear_down),
         cmocka_unit_test(a_directory_that_is_moved_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,6 +37,7 @@ static void run(int world, team_fn fn, void *user)
 /** Checkpoints of steps 1 and 2, by two ranks. */
 static void make_checkpoints(void)
 {
+    assert_true(temporary_empty(directory.directory));
     run(2, saved_steps, directory.directory);
 }
 
@@ -364,9 +365,11 @@ static void the_one_before_is_taken(void **state)
 /** Saves step 2, and then, as after going back, step 1. */
 static bool go_back(struct team_rank *rank, void *user)
 {
+    zero_save_options beside = zero_save_options_default();
+    beside.beside_other_runs = 1;
     for (int step = 2; step >= 1; step--) {
         if (!toy_open(rank, &toy_odd) || !toy_train(rank, &toy_odd, step) ||
-            !saved_now(rank, directory.directory, NULL))
+            !saved_now(rank, directory.directory, &beside))
             return false;
         team_close(rank);
     }
@@ -428,13 +431,15 @@ enum { BEFORE_LAST = 8, STACKED = 3, STACKED_ELEMENTS = 1500 };
 static bool save_a_part_and_all(struct team_rank *rank, void *user)
 {
     struct toy part = toy_odd;
+    zero_save_options beside = zero_save_options_default();
     (void)user;
+    beside.beside_other_runs = 1;
     part.tensor_count = BEFORE_LAST;
     if (!toy_open(rank, &part) || !saved_now(rank, directory.directory, NULL))
         return false;
     team_close(rank);
     return toy_open(rank, &toy_odd) && toy_train(rank, &toy_odd, 1) &&
-           saved_now(rank, directory.directory, NULL);
+           saved_now(rank, directory.directory, &beside);
 }
 
 static bool last_stays(struct team_rank *rank, const struct toy *toy)
@@ -524,10 +529,12 @@ static bool save_ranks_bytes(struct team_rank *rank, void *user)
 {
     const int *step = user;
     int mine = 10 * *step + rank->rank;
+    zero_save_options beside = zero_save_options_default();
+    beside.beside_other_runs = 1;
     if (!toy_open(rank, &toy_odd))
         return false;
     TEAM_OK(rank, zero_attach(rank->z, "mine", &mine, sizeof mine, ZERO_OF_RANK));
-    return toy_train(rank, &toy_odd, *step) && saved_now(rank, directory.directory, NULL);
+    return toy_train(rank, &toy_odd, *step) && saved_now(rank, directory.directory, &beside);
 }
 
 /** Those of a rank whose own part of the newer one is good are none of that one's, either. */

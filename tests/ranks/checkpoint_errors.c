@@ -183,6 +183,7 @@ static void options_and_directories_of_a_save(void **state)
 {
     (void)state;
     for (int world = 1; world <= 2; world++) {
+        assert_true(temporary_empty(directory.directory));
         assert_true(temporary_write(&directory, "file", "text"));
         run(world, save_wrongly, NULL);
     }
@@ -202,13 +203,17 @@ static bool save_where_another_saves(struct team_rank *rank, void *user)
         toy_open(rank, &toy_odd) && saved_fails(rank, zero_save(rank->z, directory.directory, NULL),
                                                 ZERO_E_STATE, directory.directory, "a second save");
     zero_close(first);
-    return good && saved_now(rank, directory.directory, NULL) && toy_train(rank, &toy_odd, 1);
+    if (!good)
+        return false;
+    TEAM_OK(rank, zero_resume(rank->z, directory.directory, NULL, NULL));
+    return saved_now(rank, directory.directory, NULL) && toy_train(rank, &toy_odd, 1);
 }
 
 static void one_job_saves_in_a_directory(void **state)
 {
     (void)state;
     run(1, save_where_another_saves, NULL);
+    assert_true(temporary_empty(directory.directory));
     run(2, save_where_another_saves, NULL);
 }
 
@@ -290,6 +295,7 @@ static void a_save_without_memory(void **state)
 {
     (void)state;
     run(1, save_without_memory, NULL);
+    assert_true(temporary_empty(directory.directory));
     run(2, save_without_memory, NULL);
 }
 
@@ -298,6 +304,7 @@ static void a_save_without_memory(void **state)
 /** Checkpoints of steps 1 and 2, by two ranks. */
 static void make_checkpoints(void)
 {
+    assert_true(temporary_empty(directory.directory));
     run(2, saved_steps, directory.directory);
 }
 
@@ -473,6 +480,7 @@ static void a_part_may_be_loaded(void **state)
         {.group = {GROUP, .optimizer = "sgd"}, .value = 3, .stays = true, PARTIAL},
     };
     for (int blobs = 0; blobs < 2; blobs++) {
+        assert_true(temporary_empty(directory.directory));
         run(2, blobs ? save_with_a_blob : saved_steps, directory.directory);
         for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
             struct otherness other = others[i];
@@ -552,8 +560,10 @@ static bool take_a_schedule_back(struct team_rank *rank, void *user)
 static void a_schedule_of_batches_goes_back(void **state)
 {
     (void)state;
-    for (int world = 1; world <= 3; world++)
+    for (int world = 1; world <= 3; world++) {
+        assert_true(temporary_empty(directory.directory));
         run(world, take_a_schedule_back, NULL);
+    }
 }
 
 /** What reduction=native has saved goes on with the same bits on as many ranks, and with others on

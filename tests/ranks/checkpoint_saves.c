@@ -113,8 +113,10 @@ static bool save_again(struct team_rank *rank, void *user)
 static void a_step_is_saved_again(void **state)
 {
     (void)state;
-    for (int world = 1; world <= MOST_RANKS; world++)
+    for (int world = 1; world <= MOST_RANKS; world++) {
+        assert_true(temporary_empty(directory.directory));
         assert_true(team_run(team_threads(world), world, save_again, NULL));
+    }
 }
 
 /* ------------------------------------------------------------------ going back */

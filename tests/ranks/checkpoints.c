@@ -162,6 +162,7 @@ static bool save_beside(struct team_rank *rank, void *user)
 static void run_beside(struct moment *moment, int world)
 {
     delay_savers();
+    assert_true(temporary_empty(directory.directory));
     if (!team_run(team_threads(world), world, save_beside, moment))
         fail_msg("change %d, %d ranks, stage %d, level %d, room %d", moment->change, world,
                  moment->stage, moment->options.level, (int)moment->options.room_bytes);
@@ -345,6 +346,7 @@ static void every_model_goes_on_with_the_same_bits(void **state)
         char again[512];
         snprintf(again, sizeof again, "%s/again.%d", directory.directory, v);
         second.from = v % 2 ? again : directory.directory;
+        assert_true(temporary_empty(directory.directory));
         if (!team_run(team_threads(worlds[0]), worlds[0], travel, &first) ||
             !goes_through_safetensors(directory.directory, again) ||
             !team_run(team_threads(worlds[1]), worlds[1], travel, &second))
@@ -384,10 +386,12 @@ static void a_run_can_be_taken_back(void **state)
 {
     (void)state;
     for (int world = 1; world <= MOST_RANKS; world++)
-        for (int stage = 0; stage <= 3; stage++)
+        for (int stage = 0; stage <= 3; stage++) {
+            assert_true(temporary_empty(directory.directory));
             if (test_takes(world - 1 + stage) &&
                 !team_run(team_threads(world), world, roll_back, &stage))
                 fail_msg("%d ranks, stage %d", world, stage);
+        }
 }
 
 /* ------------------------------------------------------------------ no number of micro-batches */
@@ -429,6 +433,7 @@ static void sums_in_blocks_go_on_on_any_number_of_ranks(void **state)
     for (int world = 2; world <= 5; world++) {
         struct unset first = {.stage = world % 4, .saved_world = world};
         first.sum_group = world > 3 ? 4 : 2;
+        assert_true(temporary_empty(directory.directory));
         assert_true(team_run(team_threads(world), world, leave_unset, &first));
         for (int now = 1; now <= 5; now++) {
             struct unset again = first;
@@ -486,6 +491,7 @@ static void masters_stay_when_the_working_copy_has_another_type(void **state)
     static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16};
     for (int from = 0; from < 2; from++) {
         struct conversion conversion = {.dtype = dtypes[from]};
+        assert_true(temporary_empty(directory.directory));
         assert_true(team_run(team_threads(2), 2, convert, &conversion));
         conversion.load = true;
         conversion.dtype = dtypes[1 - from];
@@ -590,6 +596,7 @@ static void what_was_attached_comes_back(void **state)
     (void)state;
     for (int world = 1; world <= MOST_RANKS; world++) {
         struct attachment attachment = {.saved_world = world};
+        assert_true(temporary_empty(directory.directory));
         assert_true(team_run(team_threads(world), world, attach_and_go, &attachment));
         attachment.load = true;
         for (int now = 1; now <= MOST_RANKS; now++)
@@ -662,6 +669,7 @@ static void shuffled_data_go_on_where_they_were(void **state)
     for (int world = 1; world <= MOST_RANKS; world++) {
         struct shuffled first = {.stage = world % 4}, again = {.stage = world - 1, .load = true};
         const int other = 1 + world % MOST_RANKS;
+        assert_true(temporary_empty(directory.directory));
         assert_true(team_run(team_threads(world), world, shuffle_and_go, &first));
         assert_true(team_run(team_threads(other), other, shuffle_and_go, &again));
         assert_memory_equal(first.digest, again.digest, sizeof first.digest);

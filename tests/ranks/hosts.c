@@ -303,8 +303,8 @@ static void checkpoints_go_from_some_hosts_to_others(void **state)
 {
     (void)state;
     char directory[64];
-    snprintf(directory, sizeof directory, "%s/checkpoints", scratch);
     for (int stage = 0; stage <= 3; stage += 3) {
+        snprintf(directory, sizeof directory, "%s/checkpoints-%d", scratch, stage);
         struct job job = job_of(2, 1, stage);
         job.directory = directory;
         run(&job);
@@ -331,7 +331,7 @@ static void a_directory_that_is_not_shared_is_told(void **state)
         run(&job);
         for (int rank = 0; rank < 2; rank++)
             if (seen[rank].result != ZERO_E_IO ||
-                !strstr(seen[rank].message, "has written to checkpoints is not there"))
+                !strstr(seen[rank].message, "/checkpoints is not there"))
                 fail_msg("rank %d: %d, %s", rank, seen[rank].result, seen[rank].message);
         assert_non_null(strstr(seen[0].message, "rank 1 on "));
         assert_non_null(strstr(strstr(seen[0].message, "rank 1 on "), seen[1].host));

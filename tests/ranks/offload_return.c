@@ -148,6 +148,8 @@ static bool work(struct team_rank *rank, void *user)
 
 static void run(int world, struct job *job)
 {
+    if (job->saves && !job->resumes) // a run of its own
+        assert_true(temporary_empty(temporary_path(&directory, "saved")));
     assert_true(team_run(team_threads(world), world, work, job));
     assert_int_equal(job->warned, job->warns ? 1 : 0);
     if (!job->warns)
@@ -693,6 +695,7 @@ static void a_save_that_cannot_read_fails_alone(void **state)
     const struct job whole = whole_of(RANKS, 2, 2 * STEPS);
     struct failing failing = {.point = "offload.read", .stage = 2, .number = 1, .failed = true};
     for (; failing.failed; failing.number++) {
+        assert_true(temporary_empty(temporary_path(&directory, "saved")));
         assert_true(team_run("threads", RANKS, fail_a_save, &failing));
         base_fault_set(NULL, NULL);
         assert_memory_equal(failing.digest, whole.digest, sizeof whole.digest);

@@ -287,7 +287,7 @@ static bool save_where_it_fits(struct team_rank *rank, void *user)
     job->limit = (int64_t)(most + 2 * saving);
     TEAM_CHECK(configure(rank, job));
     TEAM_OK(rank, zero_commit(rank->z));
-    TEAM_OK(rank, zero_save(rank->z, directory.directory, NULL));
+    TEAM_OK(rank, zero_save(rank->z, temporary_path(&directory, "second"), NULL));
     TEAM_OK(rank, zero_save_wait(rank->z));
     return toy_train(rank, &toy_odd, 1);
 }

@@ -410,6 +410,8 @@ static bool work(struct team_rank *rank, void *user)
 
 static void run(int world, struct job *job)
 {
+    if (!job->resumes)
+        assert_true(temporary_empty(directory.directory));
     if (!team_run(team_threads(world), world, work, job))
         fail_msg("%d ranks, stage %d, tiles of %lld", world, job->stage, (long long)job->tile);
 }

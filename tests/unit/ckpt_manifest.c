@@ -97,6 +97,8 @@ static struct ckpt_manifest sample(void)
         .job = "",
         .created = "2026-01-31T23:59:59Z",
         .sequence = 12,
+        .run = {{0xa0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0xf5}},
+        .run_told = true,
         .level = 1,
         .state = {.step = 50,
                   .updates = 49,
@@ -230,6 +232,7 @@ static void what_was_written_is_read(void **state)
     assert_string_equal(back.created, manifest.created);
     assert_int_equal(back.sequence, manifest.sequence);
     assert_int_equal(back.level, manifest.level);
+    assert_true(back.run_told && ckpt_same_run(&back.run, &manifest.run));
     const struct ckpt_state *a = &manifest.state, *b = &back.state;
     assert_int_equal(a->step, b->step);
     assert_int_equal(a->updates, b->updates);
@@ -518,6 +521,17 @@ static zero_result glance(const char *text, size_t length, struct ckpt_manifest_
     return result;
 }
 
+#define RUN_LINE "\"run\": \"a00102030405060708090a0b0c0d0ef5\",\n"
+
+// Of a text that parsing takes: a glance at it finds its run.
+static void check_run(const char *text, size_t length, const struct ckpt_manifest_head *head)
+{
+    struct ckpt_manifest manifest;
+    assert_int_equal(ckpt_manifest_parse(&manifest, text, length, "f", &failure), ZERO_OK);
+    assert_true(ckpt_same_run(&head->run, &manifest.run));
+    ckpt_manifest_free(&manifest);
+}
+
 // Whatever is in the head, a glance sees what parsing does.
 static void heads(void **state)
 {
@@ -543,6 +557,13 @@ static void heads(void **state)
         {"\"sequence\": 12,\n", "", 0, 0},
         {"\"format\": 1", "\"format\": 2", 0, 0},
         {"\"step\": 50", "\"step\": ", 0, 0},
+        {RUN_LINE, "", 50, 12},
+        {RUN_LINE, "\"run\": \"00000000000000000000000000000000\", ", 50, 12},
+        {"\"run\": \"a0", "\"run\": \"A0", 0, 0},
+        {"\"run\": \"a0", "\"run\": \"a", 0, 0},
+        {"\"run\": \"a0", "\"run\": \"0a0", 0, 0},
+        {RUN_LINE, "\"run\": null,\n", 0, 0},
+        {RUN_LINE, "\"run\": 7,\n", 0, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t length;
@@ -554,8 +575,40 @@ static void heads(void **state)
         assert_true((result == ZERO_OK) == (cases[i].sequence > 0));
         assert_true(result || head.step == cases[i].step);
         assert_true(result || head.sequence == cases[i].sequence);
+        if (!result)
+            check_run(text, length, &head);
         free(text);
     }
+}
+
+static struct ckpt_run_id run_of(const char *from, const char *to)
+{
+    size_t length;
+    struct ckpt_manifest_head head;
+    char *text = change(from, to, &length), *bare = strstr(text, RUN_LINE),
+         line[CKPT_LAST_LINE + 1];
+    const size_t rest = length - (size_t)(bare - text) - strlen(RUN_LINE);
+    memmove(bare, bare + strlen(RUN_LINE), rest);
+    length -= strlen(RUN_LINE);
+    ckpt_last_line(text, length - CKPT_LAST_LINE, line);
+    memcpy(text + length - CKPT_LAST_LINE, line, CKPT_LAST_LINE);
+    assert_int_equal(glance(text, length, &head), ZERO_OK);
+    check_run(text, length, &head);
+    free(text);
+    return head.run;
+}
+
+// Files that don't tell their run: those of one run have the same, wherever it has got to.
+static void runs_that_are_not_told(void **state)
+{
+    (void)state;
+    const struct ckpt_run_id run = run_of("\"step\": 50", "\"step\": 50");
+    const struct ckpt_run_id later = run_of("\"step\": 50", "\"step\": 60");
+    const struct ckpt_run_id other = run_of("\"seed\": \"fe", "\"seed\": \"ff");
+    const struct ckpt_run_id named = run_of("\"job\": \"\"", "\"job\": \"a\"");
+    assert_true(ckpt_same_run(&run, &later));
+    assert_false(ckpt_same_run(&run, &other));
+    assert_false(ckpt_same_run(&run, &named));
 }
 
 // Wherever a text with a good checksum ends: it has a head, or is refused.
@@ -565,7 +618,7 @@ static void short_heads(void **state)
     size_t length;
     struct ckpt_manifest_head head;
     char *text = sample_text(&length), line[CKPT_LAST_LINE + 1];
-    const size_t end = (size_t)(strstr(text, "\"updates\"") - text);
+    const size_t end = (size_t)(strstr(text, "\"updates\"") - text); // behind step and run
     for (size_t cut = 0; cut < end + 8; cut++) {
         char begin[1024];
         assert_true(cut + CKPT_LAST_LINE < sizeof begin);
@@ -667,6 +720,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_changed_byte_and_every_cut_is_found, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(heads, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(runs_that_are_not_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(short_heads, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_no_reader_takes_is_not_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_memory, set_up, tear_down),

@@ -126,6 +126,8 @@ void sample_make(struct ckpt_manifest *manifest, enum sample_size size, uint32_t
                                        .library = copy("0.1.0"),
                                        .job = copy("sample"),
                                        .created = copy("2026-01-31T23:59:59Z"),
+                                       .run = {{7, 7, 1}},
+                                       .run_told = true,
                                        .sequence = 1,
                                        .level = 1,
                                        .state = {.step = 50, .micro_batches = 8, .sum_group = 1},

@@ -68,6 +68,13 @@ static inline int temporary_remove_entry(const char *path, const struct stat *st
     return remove(path);
 }
 
+/** Removes all that is in a directory: a test that is about another run begins there anew. */
+static inline bool temporary_empty(const char *path)
+{
+    nftw(path, temporary_remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    return mkdir(path, 0777) == 0;
+}
+
 static inline void temporary_remove(const struct temporary *temporary)
 {
     nftw(temporary->directory, temporary_remove_entry, 8, FTW_DEPTH | FTW_PHYS);

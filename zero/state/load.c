@@ -33,8 +33,10 @@ struct load {
     bool newest;          /**< the one before may do, or a recovery point */
     bool changed;         /**< values of this context have begun to change */
     bool recovered;       /**< it is no checkpoint, but the recovery point on NVMe */
-    int32_t damaged;      /**< newer ones that were passed over */
-    const char *next;     /**< what is tried after the last one of these; NULL: there is none */
+    struct ckpt_run_id newest_run; /**< that of the newest checkpoint, if there is one */
+    bool has_newest_run;
+    int32_t damaged;  /**< newer ones that were passed over */
+    const char *next; /**< what is tried after the last one of these; NULL: there is none */
 };
 
 static const struct ckpt_manifest *manifest_of(const struct load *job)
@@ -353,6 +355,8 @@ static zero_result load_one(zero_ctx *z, struct load *job)
         r = eng_publish_all(z);
     if (!r)
         r = check_fingerprint(z, job);
+    if (!r)
+        eng_runs_loaded(z, &manifest_of(job)->run, job->newest);
     return r ? r : eng_tier_record(z);
 }
 
@@ -468,7 +472,7 @@ zero_result zero_load(zero_ctx *z, const char *path, const zero_load_options *op
 
 /** Rank 0's: the checkpoints that have not been tried yet, the newest is the last. */
 struct candidates {
-    uint64_t *steps;
+    struct ckpt_listed *listed;
     size_t count;
 };
 
@@ -477,9 +481,8 @@ static zero_result find_candidates(zero_ctx *z, const char *directory,
 {
     struct base_error error = {0};
     struct ckpt_order order = {0};
-    if (z->config.rank == 0 &&
-        ckpt_list_order(&ckpt_store_posix, directory, &candidates->steps, &candidates->count,
-                        &order, &error) == ZERO_NOT_FOUND)
+    if (z->config.rank == 0 && ckpt_list_runs(&ckpt_store_posix, directory, &candidates->listed,
+                                              &candidates->count, &order, &error) == ZERO_NOT_FOUND)
         base_error_clear(&error);
     if (order.doubts.result)
         base_logf(&z->log, ZERO_LOG_WARN, "ckpt",
@@ -494,7 +497,7 @@ static zero_result next_candidate(zero_ctx *z, struct candidates *candidates, ui
 {
     uint64_t told[2] = {candidates->count > 0};
     if (told[0])
-        told[1] = candidates->steps[--candidates->count];
+        told[1] = candidates->listed[--candidates->count].step;
     const zero_result sent = coll_broadcast(z->comm, told, sizeof told, 0);
     *found = told[0] != 0;
     *step = told[1];
@@ -556,15 +559,27 @@ static zero_result load_newest(zero_ctx *z, struct load *job, struct candidates 
 }
 
 /** Whether the recovery point on NVMe is the newer one, or as new: rank 0 tells the others. */
-static zero_result prefer_point(zero_ctx *z, const struct candidates *candidates, bool *preferred)
+static zero_result prefer_point(zero_ctx *z, const struct candidates *candidates, struct load *job,
+                                bool *preferred)
 {
-    uint64_t step = 0, told = 0;
+    struct {
+        uint64_t preferred, has_run;
+        struct ckpt_run_id run;
+    } told = {.preferred = 0};
+    uint64_t step = 0;
     *preferred = false;
     if (!eng_tier_recoverable(z, &step))
         return ZERO_OK;
-    told = candidates->count == 0 || step >= candidates->steps[candidates->count - 1];
+    const struct ckpt_listed *newest =
+        candidates->count ? &candidates->listed[candidates->count - 1] : NULL;
+    told.preferred = !newest || step >= newest->step;
+    told.has_run = newest && newest->run_known;
+    if (told.has_run)
+        told.run = newest->run;
     const zero_result sent = coll_broadcast(z->comm, &told, sizeof told, 0);
-    *preferred = told != 0;
+    *preferred = told.preferred != 0;
+    job->has_newest_run = told.has_run != 0;
+    job->newest_run = told.run;
     return sent ? eng_comm_failed(z, sent) : ZERO_OK;
 }
 
@@ -590,6 +605,9 @@ static zero_result recover(zero_ctx *z, struct load *job, bool *done)
     *done = !is_damage(z, job, r);
     if (!r)
         job->recovered = true;
+    // Points that libraries before this one have left don't say of which run they are.
+    if (!r && !eng_tier_take_run(z) && job->has_newest_run)
+        eng_runs_loaded(z, &job->newest_run, true);
     if (*done)
         return r;
     job->next = "checkpoints";
@@ -601,7 +619,7 @@ static zero_result recover(zero_ctx *z, struct load *job, bool *done)
 static zero_result load_any(zero_ctx *z, struct load *job, struct candidates *candidates)
 {
     bool done = false;
-    zero_result r = prefer_point(z, candidates, &done);
+    zero_result r = prefer_point(z, candidates, job, &done);
     if (!r && done)
         r = recover(z, job, &done);
     return r || done ? r : load_newest(z, job, candidates);
@@ -612,13 +630,13 @@ static zero_result resume(zero_ctx *z, const char *directory, const zero_load_op
 {
     const uint64_t began = base_clock_ns();
     struct load job = {.call = "zero_resume", .directory = directory, .newest = true};
-    struct candidates candidates = {.steps = NULL};
+    struct candidates candidates = {.listed = NULL};
     zero_result r = check_call(z, &job, directory, options, result);
     if (!r && directory)
         r = find_candidates(z, directory, &candidates);
     if (!r)
         r = load_any(z, &job, &candidates);
-    base_free(candidates.steps);
+    base_free(candidates.listed);
     r = conclude(z, &job, r);
     if (!r)
         report(z, &job, began, result);

@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "zero/device/fetch.h"
 
 #include <errno.h>
@@ -26,6 +27,7 @@ struct plan {
     int level;
     size_t room_bytes;
     struct ckpt_retention retention;
+    bool beside_other_runs;
 };
 
 static bool under_way(const zero_ctx *z)
@@ -292,7 +294,8 @@ static zero_result commit(void *user, struct base_error *error)
         return r;
     // The checkpoint is there, whatever becomes of older ones.
     base_error_clear(&save->pruning);
-    if (ckpt_prune(save->directory, &save->retention, &removed, &save->pruning) == ZERO_AGAIN)
+    if (ckpt_prune(save->directory, &save->retention, &save->manifest.run, &removed,
+                   &save->pruning) == ZERO_AGAIN)
         zero_fail(&save->pruning, ZERO_AGAIN,
                   "%s is being read, and was for a second: older checkpoints stay until the next "
                   "save",
@@ -451,6 +454,9 @@ static zero_result check_options(zero_ctx *z, const char *directory, const zero_
         return eng_fail(z, ZERO_E_INVALID,
                         "zero_save: keep_every %d has no effect where all are kept (keep 0)",
                         options->keep_every);
+    if (options->beside_other_runs != 0 && options->beside_other_runs != 1)
+        return eng_fail(z, ZERO_E_INVALID, "zero_save: beside_other_runs is %d, neither 0 nor 1",
+                        options->beside_other_runs);
     return eng_between_steps(z, "zero_save");
 }
 
@@ -461,19 +467,39 @@ static uint64_t hash_arguments(const zero_ctx *z, const char *directory,
     return base_hash64(directory, strlen(directory), hash);
 }
 
-/** Rank 0: the directory is this job's, and the checkpoint is begun. */
-static zero_result begin_directory(zero_ctx *z, const char *path, struct base_error *error)
+static void leave_directory(struct eng_save *save)
+{
+    ckpt_directory_close(save->directory);
+    save->directory = NULL;
+}
+
+/** Rank 0: the directory is this job's, and this run's. Only this job adds to it, so what was found
+ * stays true; where there are checkpoints of others, each save has to say that it may. */
+static zero_result take_directory(zero_ctx *z, const char *path, bool beside,
+                                  struct base_error *error)
 {
     struct eng_save *save = z->save;
-    zero_result r = ZERO_OK;
     if (save->directory &&
-        (strcmp(save->path, path) != 0 || !ckpt_directory_is_held(save->directory))) {
-        ckpt_directory_close(save->directory);
-        save->directory = NULL;
-    }
-    if (!save->directory)
-        r = ckpt_directory_open(&save->directory, &ckpt_store_posix, path,
-                                (uint32_t)z->config.world, error);
+        (strcmp(save->path, path) != 0 || !ckpt_directory_is_held(save->directory)))
+        leave_directory(save);
+    const bool known = save->directory != NULL;
+    if (!known && ckpt_directory_open(&save->directory, &ckpt_store_posix, path,
+                                      (uint32_t)z->config.world, error))
+        return error->result;
+    if (known && !save->choice.others && save->choice.loads == z->runs.loads)
+        return ZERO_OK;
+    const zero_result r = eng_runs_decide(z, path, beside, &save->choice, error);
+    if (r)
+        leave_directory(save);
+    return r;
+}
+
+/** Rank 0: the checkpoint is begun. */
+static zero_result begin_directory(zero_ctx *z, const char *path, bool beside,
+                                   struct base_error *error)
+{
+    struct eng_save *save = z->save;
+    zero_result r = take_directory(z, path, beside, error);
     if (!r)
         r = ckpt_begin(save->directory, z->step, error);
     ckpt_manifest_free(&save->manifest);
@@ -525,7 +551,25 @@ static struct plan plan_of(const zero_save_options *options)
                       : options->room_bytes == ZERO_OFF ? 0
                                                         : (size_t)options->room_bytes,
         .retention = {.keep = (uint64_t)options->keep, .keep_every = (uint64_t)options->keep_every},
+        .beside_other_runs = options->beside_other_runs != 0,
     };
+}
+
+/** What rank 0 tells of a checkpoint that begins. */
+struct naming {
+    uint8_t id[16];
+    struct ckpt_run_id run;
+};
+
+/** From the first save beside a run's checkpoints on the context goes on with that run. */
+static void name(zero_ctx *z, const struct naming *naming)
+{
+    struct ckpt_manifest *manifest = &z->save->manifest;
+    memcpy(manifest->id, naming->id, sizeof manifest->id);
+    manifest->run = naming->run;
+    manifest->run_told = true;
+    if (!ckpt_same_run(&z->runs.own, &naming->run))
+        eng_runs_continue(z, &naming->run);
 }
 
 /** Rank 0 begins the checkpoint of the moment and names it. */
@@ -534,21 +578,26 @@ static zero_result begin(zero_ctx *z, const char *directory, const struct plan *
 {
     struct eng_save *save = z->save;
     struct base_error error = {0};
-    if (z->config.rank == 0 && !begin_directory(z, directory, &error))
-        random_id(id, &error);
-    save->shared = save->shared && strcmp(save->path, directory) == 0;
-    snprintf(save->path, sizeof save->path, "%s", directory);
+    char path[CKPT_MAX_PATH];
+    struct naming naming = {.run = z->runs.own};
+    base_absolute_path(directory, path, sizeof path, &error);
+    if (z->config.rank == 0 && !error.result &&
+        !begin_directory(z, path, plan->beside_other_runs, &error) && !random_id(naming.id, &error))
+        naming.run = save->choice.run;
+    save->shared = save->shared && strcmp(save->path, path) == 0;
+    snprintf(save->path, sizeof save->path, "%s", path);
     zero_result r = eng_agree_on_file(z, &error, "zero_save");
     if (r)
         return r;
-    const zero_result sent = coll_broadcast(z->comm, id, 16, 0);
+    const zero_result sent = coll_broadcast(z->comm, &naming, sizeof naming, 0);
     if (sent)
         return eng_comm_failed(z, sent);
-    memcpy(save->manifest.id, id, sizeof save->manifest.id);
+    memcpy(id, naming.id, sizeof naming.id);
+    name(z, &naming);
     save->manifest.level = plan->level;
     save->retention = plan->retention;
     if (!save->shared)
-        r = eng_shared_check(z, directory, id, "zero_save");
+        r = eng_shared_check(z, path, id, "zero_save");
     save->shared = !r;
     return r;
 }

@@ -28,7 +28,8 @@ struct eng_save {
     pthread_mutex_t summing;  /**< its sums */
     struct eng_moment moment; /**< when the save began */
     struct eng_shard_report mine, *all;
-    struct ckpt_directory *directory; /**< rank 0's, locked */
+    struct ckpt_directory *directory; /**< rank 0's, locked, */
+    struct eng_run_choice choice;     /**< and what there is in it */
     char path[CKPT_MAX_PATH];         /**< of the directory, */
     bool shared;                      /**< which all ranks see */
     struct ckpt_retention retention;

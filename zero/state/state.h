@@ -9,6 +9,7 @@
  *   match.c      whether a checkpoint is one of this model and configuration
  *   attach.c     the program's own bytes
  *   moment.c     counters and scalars between two steps
+ *   runs.c       whose checkpoints this context saves, and beside whose
  */
 #ifndef ZERO_STATE_H
 #define ZERO_STATE_H
@@ -139,6 +140,35 @@ enum ckpt_dtype eng_ckpt_dtype(zero_dtype dtype);
 
 /** Waits for the save under way, on all ranks. Collective. Its failure is none of this call. */
 zero_result eng_save_finish(zero_ctx *z);
+
+/* ---- runs.c */
+
+/** Room for the text of a run. */
+enum { ENG_RUN_TEXT = 48 };
+
+/** What was decided of a directory. */
+struct eng_run_choice {
+    struct ckpt_run_id run; /**< that what is saved there is of */
+    uint64_t loads;         /**< runs.loads then: more have been loaded since where it differs */
+    bool others;            /**< checkpoints of other runs are there, too */
+};
+
+/** A checkpoint of this run was loaded. `resumed`: the context goes on with the run wherever it
+ * saves; else it does where it saves beside the run's checkpoints only. */
+void eng_runs_loaded(zero_ctx *z, const struct ckpt_run_id *run, bool resumed);
+/** What this context saves from now on is of this run; it may still save beside those of the run
+ * before. */
+void eng_runs_continue(zero_ctx *z, const struct ckpt_run_id *run);
+/**
+ * Rank 0: which run a save of the current step in directory `path`, which is this job's, belongs
+ * to. ZERO_E_STATE: checkpoints of runs are there that the context neither began nor loaded, and
+ * `beside` is not set, or one of them has this step; errors of ckpt_list_runs(). *choice is set
+ * after ZERO_E_STATE, too.
+ */
+zero_result eng_runs_decide(const zero_ctx *z, const char *path, bool beside,
+                            struct eng_run_choice *choice, struct base_error *error);
+/** A run as messages name it: its first 12 digits. */
+const char *eng_run_text(const struct ckpt_listed *listed, char text[ENG_RUN_TEXT]);
 
 /* ---- shared.c */
 

@@ -25,6 +25,14 @@ struct blob_head {
     uint64_t bytes, of_rank;
 };
 
+/** A payload ends with it; those that earlier libraries have written have none. */
+struct tail {
+    uint64_t magic;
+    struct ckpt_run_id own, loaded; /**< see struct eng_runs; without any loaded own twice */
+};
+
+#define TAIL_MAGIC UINT64_C(0x6e75722d6f72657a) /* "zero-run" */
+
 /* ------------------------------------------------------------------ writing */
 
 /** Of all blobs but the one called `without`, if there is one; NULL: of all. */
@@ -54,7 +62,7 @@ zero_result eng_tier_attach(zero_ctx *z, const char *name, uint64_t bytes)
     const struct eng_tier *tier = z->tier;
     if (!tier)
         return ZERO_OK;
-    const size_t others = fixed_bytes(z) + blob_bytes(z, name);
+    const size_t others = fixed_bytes(z) + blob_bytes(z, name) + sizeof(struct tail);
     const size_t left = tier->payload_room - others, head = sizeof(struct blob_head);
     if (left >= head && bytes <= left - head)
         return ZERO_OK;
@@ -98,6 +106,9 @@ static size_t write_payload(const zero_ctx *z, unsigned char *payload)
         at = append(at, &described, sizeof described);
         at = append(at, blob->memory, (size_t)blob->bytes);
     }
+    const struct tail tail = {TAIL_MAGIC, z->runs.own,
+                              z->runs.count > 0 ? z->runs.loaded[0] : z->runs.own};
+    at = append(at, &tail, sizeof tail);
     return (size_t)(at - payload);
 }
 
@@ -213,13 +224,12 @@ static zero_result go_back(struct eng_tier *tier, struct base_error *error)
 {
     struct eng_recovery *recovery = &tier->recovery;
     struct head head;
-    size_t bytes;
     if (!recovery->payload)
         recovery->payload = base_calloc(tier->payload_room, 1);
     if (!recovery->payload)
         return zero_fail(error, ZERO_E_NOMEM, "%s: no memory for a record", tier->path);
-    const zero_result r =
-        off_slots_recover(tier->slots, recovery->age, recovery->payload, &bytes, error);
+    const zero_result r = off_slots_recover(tier->slots, recovery->age, recovery->payload,
+                                            &recovery->payload_bytes, error);
     if (r)
         return r;
     tier->generation = recovery->generation;
@@ -482,6 +492,21 @@ static zero_result restore_all(zero_ctx *z, const struct head *head, struct base
     if (!r)
         r = eng_tier_reread(z, restore, NULL, error);
     return r ? r : install_payload(z, head, error);
+}
+
+bool eng_tier_take_run(zero_ctx *z)
+{
+    const struct eng_recovery *recovery = &z->tier->recovery;
+    const size_t before = fixed_bytes(z) + blob_bytes(z, NULL);
+    struct tail tail;
+    if (recovery->payload_bytes < before + sizeof tail)
+        return false;
+    memcpy(&tail, recovery->payload + before, sizeof tail);
+    if (tail.magic != TAIL_MAGIC)
+        return false;
+    eng_runs_loaded(z, &tail.loaded, false);
+    eng_runs_continue(z, &tail.own);
+    return true;
 }
 
 zero_result eng_tier_recover(zero_ctx *z, const char *call, bool *changed)

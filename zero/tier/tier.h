@@ -57,10 +57,11 @@ struct eng_recovery {
     uint64_t step;       /**< the last one it finished; broken: on this rank */
     char ranks[256];     /**< broken: who has what */
     unsigned char *payload;
+    size_t payload_bytes; /**< of that record's */
 };
 
 enum {
-    ENG_TIER_PATH = ENG_VALUE_BYTES + 64,
+    ENG_TIER_PATH = ENG_PATH_BYTES + 64,
     ENG_STATE_FORMAT = 2, /**< of records, of fields in tiles, and of how these are encoded: another
                                one is another job */
 };

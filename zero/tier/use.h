@@ -173,5 +173,8 @@ const char *eng_tier_broken(const zero_ctx *z);
 /** Comes back at it. Collective. *changed: values are not what they were. ZERO_E_INVALID: other
  * blobs are attached; ZERO_E_CORRUPT, ZERO_E_IO: another state may be tried. */
 zero_result eng_tier_recover(zero_ctx *z, const char *call, bool *changed);
+/** After that: the context goes on with the run that the point says it is of; false: it says none,
+ * as one that an earlier library has left. *Local.* */
+bool eng_tier_take_run(zero_ctx *z);
 
 #endif
