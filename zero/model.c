@@ -127,8 +127,8 @@ zero_result eng_model_add_group(struct eng_model *model, zero_group *group,
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a group's name");
     if (group)
         *group = (zero_group)model->group_count;
-    model->groups[model->group_count++] =
-        (struct eng_group){.name = copy, .optimizer = found, .choice = choice};
+    model->groups[model->group_count++] = (struct eng_group){
+        .name = copy, .named = desc.name != NULL, .optimizer = found, .choice = choice};
     return ZERO_OK;
 }
 

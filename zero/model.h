@@ -20,7 +20,8 @@ struct eng_own_optimizer {
 };
 
 struct eng_group {
-    char *name;
+    char *name; /**< "group<n>" unless the program gave one */
+    bool named; /**< it did */
     const struct eng_optimizer *optimizer;
     struct eng_choice choice;
     bool frozen; /**< at present; see zero_set_frozen() */

@@ -115,46 +115,85 @@ static const char *why_another(const struct eng_group *mine, const struct ckpt_g
     return eng_match_hyper(saved, &hyper) ? NULL : "set of hyper-parameters";
 }
 
-/** The group of that name in the checkpoint, that of the same number before others; SIZE_MAX: none.
- */
-static size_t find_group(const struct ckpt_manifest *manifest, size_t number, const char *name)
+/** Whether a group of the model has been matched with group `saved`. */
+static bool is_taken(const struct comparison *c, const struct eng_match *match, size_t saved)
 {
-    const size_t count = manifest->group_count;
-    if (number < count && strcmp(manifest->groups[number].name, name) == 0)
-        return number;
-    size_t g = 0;
-    while (g < count && strcmp(manifest->groups[g].name, name) != 0)
-        g++;
-    return g < count ? g : SIZE_MAX;
+    for (size_t g = 0; g < c->z->model.group_count; g++)
+        if (match->group[g] == saved)
+            return true;
+    return false;
 }
 
+/** Whether a saved group is called as the library calls one without a name. */
+static bool is_unnamed(const struct ckpt_manifest *manifest, size_t saved)
+{
+    char name[32];
+    snprintf(name, sizeof name, "group%zu", saved);
+    return strcmp(manifest->groups[saved].name, name) == 0;
+}
+
+/** The first saved group that is not taken yet and has this name, or, where that is NULL, none;
+ * SIZE_MAX: there is no such group. */
+static size_t find_group(const struct comparison *c, const struct eng_match *match,
+                         const char *name)
+{
+    for (size_t s = 0; s < c->manifest->group_count; s++) {
+        const bool alike =
+            name ? strcmp(c->manifest->groups[s].name, name) == 0 : is_unnamed(c->manifest, s);
+        if (alike && !is_taken(c, match, s))
+            return s;
+    }
+    return SIZE_MAX;
+}
+
+/** Finds each group's counterpart: by its name; those without one, among what is left without a
+ * name, by their order. */
+static void find_groups(const struct comparison *c, struct eng_match *match)
+{
+    const struct eng_model *model = &c->z->model;
+    for (size_t g = 0; g < model->group_count; g++)
+        match->group[g] = SIZE_MAX;
+    for (int named = 1; named >= 0; named--)
+        for (size_t g = 0; g < model->group_count; g++)
+            if (model->groups[g].named == (named != 0))
+                match->group[g] = find_group(c, match, named ? model->groups[g].name : NULL);
+}
+
+/** Decides what becomes of one group of the model. */
 static zero_result match_group(const struct comparison *c, size_t g, struct eng_match *match)
 {
     const struct eng_group *mine = &c->z->model.groups[g];
-    const size_t found = c->options->partial ? find_group(c->manifest, g, mine->name) : g;
-    const char *why = found == SIZE_MAX ? "name" : why_another(mine, &c->manifest->groups[found]);
-    match->group[g] = why ? SIZE_MAX : found;
-    match->other_groups |= why || found != g;
+    const size_t found = match->group[g];
+    if (found == SIZE_MAX && !c->options->partial)
+        return zero_fail(c->error, ZERO_E_INVALID,
+                         "%s has no group %s%s (option partial: leave it)", c->path, mine->name,
+                         mine->named ? "" : ", which was added without a name");
+    const char *why = found == SIZE_MAX ? NULL : why_another(mine, &c->manifest->groups[found]);
+    match->other_groups |= found != g || why;
+    if (why)
+        match->group[g] = SIZE_MAX;
     if (!why || c->options->partial)
         return ZERO_OK;
     return zero_fail(c->error, ZERO_E_INVALID,
                      "%s: group %s has another %s than it has here, where the optimizer is %s with "
                      "the decay %s (option partial: leave it)",
-                     c->path, c->manifest->groups[g].name, why, mine->optimizer->name,
+                     c->path, c->manifest->groups[found].name, why, mine->optimizer->name,
                      eng_decay_name(mine));
 }
 
 static zero_result match_groups(const struct comparison *c, struct eng_match *match)
 {
-    const size_t count = c->z->model.group_count;
     zero_result r = ZERO_OK;
-    match->other_groups = c->manifest->group_count != count;
-    if (match->other_groups && !c->options->partial)
-        return zero_fail(c->error, ZERO_E_INVALID,
-                         "%s has %zu groups, and this model %zu (option partial: those of the same "
-                         "name)",
-                         c->path, c->manifest->group_count, count);
-    for (size_t g = 0; !r && g < count; g++)
+    find_groups(c, match);
+    for (size_t s = 0; !r && s < c->manifest->group_count; s++) {
+        const bool taken = is_taken(c, match, s);
+        match->other_groups |= !taken;
+        if (!taken && !c->options->partial)
+            r = zero_fail(c->error, ZERO_E_INVALID,
+                          "%s: group %s is none of this model's (option partial: ignore it)",
+                          c->path, c->manifest->groups[s].name);
+    }
+    for (size_t g = 0; !r && g < c->z->model.group_count; g++)
         r = match_group(c, g, match);
     return r;
 }
@@ -207,6 +246,21 @@ static const char *why_not(const struct comparison *c, size_t p, size_t found, c
     return NULL;
 }
 
+/** A tensor that trains is in the group that was its own when it was saved. */
+static zero_result match_place(const struct comparison *c, size_t p, size_t found,
+                               const struct eng_match *match)
+{
+    const struct eng_param *mine = &c->z->model.params[p];
+    const struct ckpt_table_tensor *saved = &c->manifest->tensors[found];
+    if (!saved->trains || c->options->partial || match->group[mine->group] == saved->group)
+        return ZERO_OK;
+    return zero_fail(c->error, ZERO_E_INVALID,
+                     "%s: tensor %s is in group %s in it, and in group %s here (option partial: "
+                     "load it, with what its group has here)",
+                     c->path, mine->name, c->manifest->groups[saved->group].name,
+                     c->z->model.groups[mine->group].name);
+}
+
 /** Decides what becomes of one tensor of the model. */
 static zero_result match_tensor(const struct comparison *c, size_t p, struct eng_match *match)
 {
@@ -223,7 +277,7 @@ static zero_result match_tensor(const struct comparison *c, size_t p, struct eng
         if (c->manifest->tensors[found].field[f] !=
             eng_ckpt_dtype(eng_state_dtype(c->z, (zero_param)p, f)))
             match->converted = true;
-    return ZERO_OK;
+    return why ? ZERO_OK : match_place(c, p, found, match);
 }
 
 static zero_result match_unexpected(const struct comparison *c)
