@@ -7,10 +7,25 @@
 #include <string.h>
 #include <zero/random.h>
 
-// llm.c's header: 256 32-bit integers, the first three of them these.
+// llm.c's header: 256 32-bit integers, the first three of them magic, version and tokens.
 #define HEADER_BYTES 1024
-#define HEADER_MAGIC 20240520
-#define HEADER_VERSION 1
+
+// Files of tokens, of at most 65,536 kinds here. All magic numbers of llm.c are dates of its year,
+// with a small version behind them: files that begin so with another one are no tokens.
+static const struct format {
+    uint32_t magic, version;
+    size_t token_bytes;
+} formats[] = {
+    {20240520, 1, 2}, // GPT-2's
+    {20240801, 7, 4}, // Llama 3's
+};
+
+enum {
+    FORMATS = sizeof formats / sizeof *formats,
+    FIRST_MAGIC = 20240101,
+    LAST_MAGIC = 20241231,
+    VERSIONS = 256,
+};
 
 struct loader {
     struct data *data;
@@ -89,46 +104,79 @@ static bool add_bytes(const struct loader *loader, const char *path, const struc
     return true;
 }
 
-static bool skip_header(const struct loader *loader, const char *path, struct content *tokens)
+// Which format the file's first number says; NULL: it has no header.
+static bool find_format(const struct loader *loader, const char *path, const uint32_t header[3],
+                        const struct format **format)
+{
+    *format = NULL;
+    for (int i = 0; i < FORMATS; i++)
+        if (header[0] == formats[i].magic)
+            *format = &formats[i];
+    if (!*format && header[0] >= FIRST_MAGIC && header[0] <= LAST_MAGIC && header[1] < VERSIONS)
+        return refuse(loader->reason,
+                      "%s begins with %u, as llm.c's files of something else than tokens do; those "
+                      "of tokens begin with %u (16 bits) or %u (32 bits)",
+                      path, header[0], formats[0].magic, formats[1].magic);
+    if (*format && header[1] != (*format)->version)
+        return refuse(loader->reason,
+                      "%s: version %u of llm.c's header %u is not understood, only %u", path,
+                      header[1], header[0], (*format)->version);
+    return true;
+}
+
+// Finds the bytes of a token, and leaves only the tokens.
+static bool skip_header(const struct loader *loader, const char *path, struct content *tokens,
+                        size_t *token_bytes)
 {
     uint32_t header[3] = {0};
+    const struct format *format;
     const size_t there = tokens->size < sizeof header ? tokens->size : sizeof header;
     memcpy(header, tokens->bytes, there);
-    if (header[0] == HEADER_MAGIC) {
+    if (!find_format(loader, path, header, &format))
+        return false;
+    *token_bytes = format ? format->token_bytes : sizeof(uint16_t);
+    if (format) {
         if (tokens->size < HEADER_BYTES)
             return refuse(loader->reason, "%s: llm.c's header has %d bytes, the file only %zu",
                           path, HEADER_BYTES, tokens->size);
-        if (header[1] != HEADER_VERSION)
-            return refuse(loader->reason,
-                          "%s: version %u of llm.c's header is not understood, only %d", path,
-                          header[1], HEADER_VERSION);
         tokens->bytes += HEADER_BYTES;
         tokens->size -= HEADER_BYTES;
-        if (tokens->size != (size_t)header[2] * sizeof(uint16_t))
-            return refuse(loader->reason, "%s: the header says %u tokens, but %zu bytes follow",
-                          path, header[2], tokens->size);
+        if (tokens->size != (size_t)header[2] * *token_bytes)
+            return refuse(loader->reason,
+                          "%s: the header says %u tokens of %zu bytes, but %zu bytes follow", path,
+                          header[2], *token_bytes, tokens->size);
     }
-    if (tokens->size % sizeof(uint16_t) != 0)
+    if (tokens->size % *token_bytes != 0)
         return refuse(loader->reason, "%s: %zu bytes are no whole number of 16-bit tokens", path,
                       tokens->size);
     return true;
 }
 
+static uint32_t token_at(const struct content *tokens, size_t bytes, size_t i)
+{
+    uint32_t token = 0;
+    for (size_t b = 0; b < bytes; b++)
+        token |= (uint32_t)tokens->bytes[bytes * i + b] << 8 * b;
+    return token;
+}
+
 static bool add_tokens(const struct loader *loader, const char *path, const struct content *content)
 {
     struct content tokens = *content;
-    if (!skip_header(loader, path, &tokens))
+    size_t bytes;
+    if (!skip_header(loader, path, &tokens, &bytes))
         return false;
-    const size_t count = tokens.size / sizeof(uint16_t);
+    const size_t count = tokens.size / bytes;
     if (!reserve(loader, count))
         return false;
-    uint16_t *token = loader->data->token + loader->data->count;
+    uint16_t *to = loader->data->token + loader->data->count;
     for (size_t i = 0; i < count; i++) {
-        token[i] = (uint16_t)(tokens.bytes[2 * i] | tokens.bytes[2 * i + 1] << 8);
-        if (token[i] >= loader->vocab)
+        const uint32_t token = token_at(&tokens, bytes, i);
+        if (token >= loader->vocab)
             return refuse(loader->reason,
                           "%s: token %u at position %zu is beyond the vocabulary of %llu", path,
-                          token[i], i, (unsigned long long)loader->vocab);
+                          token, i, (unsigned long long)loader->vocab);
+        to[i] = (uint16_t)token;
     }
     loader->data->count += count;
     return true;

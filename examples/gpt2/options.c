@@ -55,7 +55,8 @@ static const struct spec specs[] = {
     {"clip", "X", NUMBER, AT(clip), 0, 1e30, "1", "largest gradient norm; 0: don't clip"},
     {"seed", "S", SEED, AT(seed), 0, 0, "1", "of first weights, shuffling and sampling"},
     {"data", "PATH...", PATHS, AT(data), 0, 0, ".",
-     "text files or directories of them, read as bytes; or .bin files of 16-bit tokens"},
+     "text files or directories of them, read as bytes; or .bin files of tokens: llm.c's, of 16 or "
+     "32 bits, or 16-bit ones without a header"},
     {"order", "shuffled|sequential", CHOICE, AT(order), 0, 0, "shuffled", "of the data"},
     {"init", "FILE", TEXT, AT(init), 0, 0, NULL,
      "first weights from this safetensors file, or index of several (default: random)"},

@@ -175,9 +175,58 @@ static void test_tokens(void **state)
     assert_refused("version.bin", 50257, 2, "version 7");
     header[1] = 1;
     write_file("short.bin", header, sizeof header);
-    assert_refused("short.bin", 50257, 2, "says 3 tokens, but 0 bytes");
+    assert_refused("short.bin", 50257, 2, "says 3 tokens of 2 bytes, but 0 bytes");
     write_file("odd.bin", "123", 3);
     assert_refused("odd.bin", 50257, 2, "3 bytes");
+}
+
+// 32-bit tokens behind a header of the same form.
+static void test_wide_tokens(void **state)
+{
+    (void)state;
+    uint32_t file[256 + 3] = {20240801, 7, 3, [256] = 5, 50256, 258};
+    struct data data;
+    write_file("wide.bin", file, sizeof file);
+    assert_true(load(&data, "wide.bin", 50257, 2));
+    assert_int_equal(data.count, 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(data.token[i], file[256 + i]);
+    data_free(&data);
+    assert_refused("wide.bin", 50256, 2, "token 50256 at position 1");
+    file[257] = 128000;
+    write_file("wide.bin", file, sizeof file);
+    assert_refused("wide.bin", 65536, 2, "token 128000 at position 1 is beyond the vocabulary");
+    write_file("wide.bin", file, sizeof file - 2);
+    assert_refused("wide.bin", 65536, 2, "says 3 tokens of 4 bytes, but 10 bytes");
+    write_file("wide.bin", file, sizeof file - 4);
+    assert_refused("wide.bin", 65536, 2, "says 3 tokens of 4 bytes, but 8 bytes");
+    file[1] = 1;
+    write_file("wide.bin", file, sizeof file);
+    assert_refused("wide.bin", 65536, 2, "version 1 of llm.c's header 20240801");
+    write_file("wide.bin", file, 12);
+    file[1] = 7;
+    write_file("wide.bin", file, 12);
+    assert_refused("wide.bin", 65536, 2, "header has 1024 bytes, the file only 12");
+}
+
+// llm.c's weights, tokenizer and evaluations are .bin files, too.
+static void test_files_of_something_else(void **state)
+{
+    (void)state;
+    static const uint32_t magics[] = {20240326, 20240327, 20240328, 20240522};
+    uint32_t file[256 + 3] = {0, 1, 3};
+    for (size_t i = 0; i < sizeof magics / sizeof *magics; i++) {
+        file[0] = magics[i];
+        write_file("other.bin", file, sizeof file);
+        assert_refused("other.bin", 65536, 2, "something else than tokens");
+    }
+    // Tokens that happen to begin so.
+    const uint16_t bare[] = {55544, 308, 7, 9};
+    struct data data;
+    write_file("bare.bin", bare, sizeof bare);
+    assert_true(load(&data, "bare.bin", 65536, 2));
+    assert_int_equal(data.count, 4);
+    data_free(&data);
 }
 
 static void test_refusals(void **state)
@@ -239,9 +288,10 @@ static void test_held(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sequential), cmocka_unit_test(test_fewest_tokens),
-        cmocka_unit_test(test_shuffled),   cmocka_unit_test(test_directory),
-        cmocka_unit_test(test_tokens),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_sequential),  cmocka_unit_test(test_fewest_tokens),
+        cmocka_unit_test(test_shuffled),    cmocka_unit_test(test_directory),
+        cmocka_unit_test(test_wide_tokens), cmocka_unit_test(test_files_of_something_else),
+        cmocka_unit_test(test_tokens),      cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_held),
     };
     return cmocka_run_group_tests_name("gpt2_data", tests, make_folder, remove_folder);
