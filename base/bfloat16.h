@@ -9,6 +9,7 @@
 #ifndef BASE_BFLOAT16_H
 #define BASE_BFLOAT16_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -39,6 +40,13 @@ static inline uint16_t base_bf16_from_f32(float value)
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return 0x7fc0;
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/** Whether a finite value becomes an infinity in bf16. */
+static inline bool base_beyond_bf16(float value)
+{
+    const uint32_t magnitude = base_f32_bits(value) & 0x7fffffffu;
+    return magnitude >= 0x7f7f8000u && magnitude < 0x7f800000u;
 }
 
 static inline float base_f32_from_f16(uint16_t half)
@@ -74,6 +82,13 @@ static inline uint16_t base_f16_from_f32(float value)
     const uint32_t kept = normal ? magnitude - (112u << 23) : (magnitude & 0x7fffffu) | 0x800000u;
     const uint32_t half = UINT32_C(1) << (drop - 1);
     return (uint16_t)(sign | (kept + half - 1 + (kept >> drop & 1u)) >> drop);
+}
+
+/** Whether a finite value becomes an infinity in f16. */
+static inline bool base_beyond_f16(float value)
+{
+    const uint32_t magnitude = base_f32_bits(value) & 0x7fffffffu;
+    return magnitude >= 0x477ff000u && magnitude < 0x7f800000u; // from 65520 on
 }
 
 #endif

@@ -415,22 +415,35 @@ zero_result ckpt_safetensors_create(struct ckpt_safetensors_writer **out, const 
     return ZERO_OK;
 }
 
+// Fails if a finite value would be an infinity in the tensor's type.
+static zero_result check_fits(const struct ckpt_safetensors_writer *writer,
+                              const struct ckpt_tensor *tensor, uint64_t first, uint64_t count,
+                              const float *values, struct base_error *error)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (tensor->dtype == CKPT_BF16 ? base_beyond_bf16(values[i]) : base_beyond_f16(values[i]))
+            return zero_fail(error, ZERO_E_INVALID,
+                             "'%s': element %" PRIu64 " of tensor '%.80s' is %g, which %s has not",
+                             writer->path, first + i, tensor->name, (double)values[i],
+                             tensor->dtype == CKPT_BF16 ? "bf16" : "f16");
+    return ZERO_OK;
+}
+
 static zero_result write_narrowed(struct ckpt_safetensors_writer *writer,
                                   const struct ckpt_tensor *tensor, uint64_t first, uint64_t count,
                                   const float *values, struct base_error *error)
 {
-    for (uint64_t done = 0, chunk; done < count; done += chunk) {
+    zero_result result = check_fits(writer, tensor, first, count, values, error);
+    for (uint64_t done = 0, chunk; done < count && !result; done += chunk) {
         chunk = count - done < NARROW_CHUNK ? count - done : NARROW_CHUNK;
         for (uint64_t i = 0; i < chunk; i++)
             writer->narrow[i] = tensor->dtype == CKPT_BF16 ? base_bf16_from_f32(values[done + i])
                                                            : base_f16_from_f32(values[done + i]);
-        const zero_result result = base_pwrite_all(
+        result = base_pwrite_all(
             writer->fd, writer->narrow, (size_t)chunk * sizeof writer->narrow[0],
             tensor->offset + (first + done) * sizeof writer->narrow[0], writer->temporary, error);
-        if (result)
-            return result;
     }
-    return ZERO_OK;
+    return result;
 }
 
 static zero_result check_write(const struct ckpt_safetensors_writer *writer, size_t index,

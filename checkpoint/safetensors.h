@@ -130,7 +130,8 @@ zero_result ckpt_safetensors_create(struct ckpt_safetensors_writer **writer, con
 /**
  * Writes elements first .. first+count-1 of tensor number `tensor` of the table, narrowed to its
  * dtype (to nearest even). Any order; each element once. ZERO_E_INVALID the range leaves the
- * tensor; ZERO_E_IO: only abort is left. Allocates nothing.
+ * tensor, or a finite value would be an infinity in its dtype; ZERO_E_IO: only abort is left.
+ * Allocates nothing.
  */
 zero_result ckpt_safetensors_write(struct ckpt_safetensors_writer *writer, size_t tensor,
                                    uint64_t first, uint64_t count, const float *values,

@@ -145,12 +145,13 @@ static zero_result parse_tensor(struct ckpt_tensor *tensor, const json_t *value,
     return result;
 }
 
-// Metadata must be what the format says: texts by name.
+// Metadata must be what the format says: texts by name; or null, which Hugging Face's library takes
+// for none.
 static zero_result check_metadata(json_t *metadata, const char *path, struct base_error *error)
 {
     const char *key;
     json_t *value;
-    if (metadata && !json_is_object(metadata))
+    if (metadata && !json_is_null(metadata) && !json_is_object(metadata))
         return zero_fail(error, ZERO_E_CORRUPT, "'%s': %s is no JSON object", path, metadata_name);
     json_object_foreach(metadata, key, value) if (!json_is_string(value)) return zero_fail(
         error, ZERO_E_CORRUPT, "'%s': %s: '%.80s' is no text", path, metadata_name, key);

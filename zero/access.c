@@ -136,6 +136,10 @@ static zero_result write_part(zero_ctx *z, const struct part *part, const float 
         r = compare_part(z, part, hash, "what zero_param_write is to write");
     if (r)
         return r;
+    // The same on all ranks, which have the same values.
+    if (eng_values_fit(z, z->model.params[part->slice->param].dtype, part->slice, part->first,
+                       part->count, values, "zero_param_write", &error))
+        return eng_fail_from(z, &error);
     if (eng_state_visit(z, &mine, ENG_CHANGE, put, &from, &error))
         return eng_fail_from(z, &error);
     r = eng_tier_record(z);

@@ -296,7 +296,9 @@ static inline zero_load_result zero_load_result_default(void)
  * ZERO_E_CORRUPT (the message names file, offset, tensor), ZERO_E_VERSION, ZERO_E_IO;
  * ZERO_E_INVALID: another model (missing and unexpected tensors and groups, shapes, optimizers, by
  * name; a tensor that has moved to another group),
- * other blobs, another sum_group, seed or reduction than was asked for, another V, or one that
+ * other blobs, another sum_group, seed or reduction than was asked for, a finite value that would be
+ * an infinity in a working copy or moment of another type than it was saved with (tensors of such
+ * types are read twice), another V, or one that
  * needs memory that was not planned (see zero_set_micro_batches()); ZERO_E_STATE: inside
  * a step, or a unit is gathered; ZERO_E_NOMEM, which it is as well where less is left than the plan
  * says that loading takes (config.memory_limit). All ranks return the same. What can be found

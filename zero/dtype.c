@@ -1,5 +1,7 @@
 #include "zero/dtype.h"
 
+#include "base/bfloat16.h"
+
 #include <string.h>
 
 size_t eng_dtype_size(zero_dtype dtype)
@@ -49,6 +51,27 @@ void eng_narrow(const struct eng_kernels *kernels, zero_dtype dtype, const float
         kernels->to_f16(count, from, to);
     else
         memcpy(to, from, count * sizeof *from);
+}
+
+size_t eng_first_beyond(zero_dtype dtype, const float *values, size_t count)
+{
+    size_t i = 0;
+    if (dtype == ZERO_BF16)
+        while (i < count && !base_beyond_bf16(values[i]))
+            i++;
+    else if (dtype == ZERO_F16)
+        while (i < count && !base_beyond_f16(values[i]))
+            i++;
+    else
+        return count;
+    return i;
+}
+
+float eng_largest(zero_dtype dtype)
+{
+    return dtype == ZERO_F16    ? base_f32_from_f16(0x7bff)
+           : dtype == ZERO_BF16 ? base_f32_from_bf16(0x7f7f)
+                                : base_f32_from_bits(0x7f7fffff);
 }
 
 void eng_round(const struct eng_kernels *kernels, zero_dtype dtype, uint64_t key, uint64_t first,

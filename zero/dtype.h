@@ -27,6 +27,13 @@ void eng_widen(const struct eng_kernels *kernels, zero_dtype dtype, const void *
 void eng_narrow(const struct eng_kernels *kernels, zero_dtype dtype, const float *from,
                 size_t count, void *to);
 
+/** The first of `count` values that is finite and becomes an infinity in this type, to nearest even;
+ * `count`: none does. */
+size_t eng_first_beyond(zero_dtype dtype, const float *values, size_t count);
+
+/** The largest finite value of the type. */
+float eng_largest(zero_dtype dtype);
+
 /** fp32 to bf16 or f16, stochastic: round_bf16() and round_f16() of the kernels. */
 void eng_round(const struct eng_kernels *kernels, zero_dtype dtype, uint64_t key, uint64_t first,
                size_t count, const float *from, void *to);

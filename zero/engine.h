@@ -461,6 +461,11 @@ size_t eng_import_bytes(const zero_ctx *z);
 typedef zero_result (*eng_source_fn)(const zero_ctx *z, void *user, const struct eng_slice *slice,
                                      uint64_t first, uint64_t count, float *out,
                                      struct base_error *error);
+/** ZERO_E_INVALID if one of these values of a slice is finite and would be an infinity in `dtype`;
+ * `what` says whose they are. */
+zero_result eng_values_fit(const zero_ctx *z, zero_dtype dtype, const struct eng_slice *slice,
+                           uint64_t first, uint64_t count, const float *values, const char *what,
+                           struct base_error *error);
 /** Whether sums are scratch between steps, where values may wait: neither in a file nor on a
  * device.
  */

@@ -208,6 +208,11 @@ static zero_result check_param(const struct eng_model *model, const zero_param_d
         return zero_fail(error, ZERO_E_INVALID,
                          "tensor %zu: a name is 1 .. 255 printable bytes without blanks",
                          model->param_count);
+    if (strcmp(desc->name, "__metadata__") == 0)
+        return zero_fail(
+            error, ZERO_E_INVALID,
+            "tensor __metadata__: safetensors has another use for the name, so that it "
+            "could never be exported");
     if (eng_model_find(model, desc->name) >= 0)
         return zero_fail(error, ZERO_E_INVALID, "tensor %s is registered already", desc->name);
     param->dtype = desc->dtype == ZERO_DTYPE_DEFAULT ? ZERO_F32 : desc->dtype;

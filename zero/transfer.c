@@ -137,6 +137,7 @@ zero_result zero_export(zero_ctx *z, const char *path)
 /* ------------------------------------------------------------------ import */
 
 struct import {
+    const char *path;
     struct ckpt_safetensors *file;
     const struct ckpt_tensor **tensors; /**< one a tensor of the model */
 };
@@ -185,11 +186,13 @@ static zero_result match_tensors(const zero_ctx *z, struct import *job, const ch
 static zero_result read_tensor(const zero_ctx *z, void *user, const struct eng_slice *slice,
                                uint64_t first, uint64_t count, float *out, struct base_error *error)
 {
-    (void)z;
     const struct import *job = user;
-    return ckpt_safetensors_read_f32(job->file, job->tensors[slice->param],
-                                     (uint64_t)slice->index * slice->numel + first, count, out,
-                                     error);
+    const zero_result r =
+        ckpt_safetensors_read_f32(job->file, job->tensors[slice->param],
+                                  (uint64_t)slice->index * slice->numel + first, count, out, error);
+    return r ? r
+             : eng_values_fit(z, z->model.params[slice->param].dtype, slice, first, count, out,
+                              job->path, error);
 }
 
 /** Reads what no sums keep. From here on there is no way back: a failure is fatal, on all ranks at
@@ -211,7 +214,7 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
     r = eng_sums_reclaim(z);
     if (r)
         return r;
-    struct import job = {0};
+    struct import job = {.path = path};
     struct base_error error = {0};
     r = ckpt_safetensors_open(&job.file, path, &error);
     if (!r)

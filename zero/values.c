@@ -99,6 +99,20 @@ zero_result eng_values_write(zero_ctx *z, enum eng_access access, eng_source_fn 
     return eng_state_walk(z, false, access, write_part, &from, error);
 }
 
+zero_result eng_values_fit(const zero_ctx *z, zero_dtype dtype, const struct eng_slice *slice,
+                           uint64_t first, uint64_t count, const float *values, const char *what,
+                           struct base_error *error)
+{
+    const size_t i = eng_first_beyond(dtype, values, (size_t)count);
+    if (i == count)
+        return ZERO_OK;
+    return zero_fail(error, ZERO_E_INVALID,
+                     "%s: element %llu of tensor %s is %g, and the largest %s is %g", what,
+                     (unsigned long long)((uint64_t)slice->index * slice->numel + first + i),
+                     z->model.params[slice->param].name, (double)values[i], eng_dtype_name(dtype),
+                     (double)eng_largest(dtype));
+}
+
 zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
                              uint64_t first, uint64_t count, float *out, struct base_error *error)
 {
@@ -111,7 +125,7 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
         eng_fp_enter(&its); // whatever it has set
         return r ? zero_fail(error, r, "the fill callback of %s failed at slice %d, element %llu",
                              param->name, slice->index, (unsigned long long)first)
-                 : ZERO_OK;
+                 : eng_values_fit(z, param->dtype, slice, first, count, out, "first values", error);
     }
     if (!param->data) {
         memset(out, 0, count * sizeof *out);

@@ -207,6 +207,8 @@ static inline zero_hyper zero_hyper_default(void)
  * so that ranks can be compared, for some that others own, for an element more than once, in any
  * order and in ranges that depend on the world size. Called during zero_commit() in the caller's
  * thread. Anything but ZERO_OK fails the commit with that result, on all ranks.
+ * So does a finite value beyond what the tensor's dtype holds (f16: 65504), with ZERO_E_INVALID;
+ * the message names it.
  */
 typedef zero_result (*zero_fill_fn)(void *user, const char *name, int32_t slice, uint64_t first,
                                     uint64_t count, float *out);
@@ -215,7 +217,8 @@ typedef zero_result (*zero_fill_fn)(void *user, const char *name, int32_t slice,
 typedef struct zero_param_desc {
     uint32_t struct_size;
     zero_dtype dtype; /**< of the working copy: f32, bf16, f16; default ZERO_F32 */
-    const char *name; /**< unique, 1 .. 255 bytes of printable ASCII without blanks */
+    const char *name; /**< unique, 1 .. 255 bytes of printable ASCII without blanks; not
+                           "__metadata__", which no file of safetensors can have */
     uint64_t shape[ZERO_MAX_DIMS];
     int32_t ndim;       /**< 0 (a scalar) .. ZERO_MAX_DIMS; every extent at least 1 */
     zero_unit unit;     /**< the unit it is gathered with; the first one if stacked */
@@ -695,7 +698,9 @@ ZERO_API zero_result zero_export(zero_ctx *z, const char *path);
  * (F32, BF16 or F16), by name, or of all files of an index (model.safetensors.index.json: a path
  * that ends in ".json"); `prefix` (may be NULL) may stand before names in the file. Moments
  * stay. *Collective*; every rank reads the file, and all return the same result. A tensor that is
- * missing or has another shape or type is ZERO_E_INVALID, a damaged file ZERO_E_CORRUPT, one with
+ * missing or has another shape or type, or a finite value that would be an infinity in the working
+ * copy (in f16 from 65520 on; the message has tensor, element and value; infinities and NaNs of the
+ * file are taken) is ZERO_E_INVALID, a damaged file ZERO_E_CORRUPT, one with
  * an unknown dtype ZERO_E_UNSUPPORTED, one that is not there ZERO_E_IO, and nothing was changed;
  * extra tensors are ignored. Tensors that were registered frozen are read twice, as nothing else
  * has room for them: should only the second time fail, the error is fatal.
@@ -728,7 +733,8 @@ ZERO_API zero_result zero_param_read(zero_ctx *z, zero_param param, int32_t slic
 /**
  * Replaces the master weights of these elements by `values`, the same on every rank, and the
  * working copy by them rounded; moments stay. *Collective, ordered*, between steps. Errors as of
- * zero_param_read(); ZERO_E_DIVERGED also if values differ, and then no element was changed.
+ * zero_param_read(); ZERO_E_INVALID also if a finite value would be an infinity in the working copy
+ * (nothing changed); ZERO_E_DIVERGED also if values differ, and then no element was changed.
  */
 ZERO_API zero_result zero_param_write(zero_ctx *z, zero_param param, int32_t slice, uint64_t first,
                                       uint64_t count, const float *values);

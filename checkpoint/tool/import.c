@@ -10,12 +10,20 @@
 
 /* ------------------------------------------------------------------ values */
 
-static void narrow(enum ckpt_dtype dtype, const float *values, size_t count, void *out)
+// `first` is the first one's number in the tensor.
+static zero_result narrow(const struct ckpt_tensor *from, enum ckpt_dtype dtype, uint64_t first,
+                          const float *values, size_t count, void *out, struct base_error *error)
 {
     uint16_t *halves = out;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        if (dtype == CKPT_BF16 ? base_beyond_bf16(values[i]) : base_beyond_f16(values[i]))
+            return zero_fail(error, ZERO_E_INVALID,
+                             "element %" PRIu64 " of tensor '%.80s' is %g, which %s has not",
+                             first + i, from->name, (double)values[i], tool_dtype(dtype));
         halves[i] =
             dtype == CKPT_BF16 ? base_bf16_from_f32(values[i]) : base_f16_from_f32(values[i]);
+    }
+    return ZERO_OK;
 }
 
 // Parts are at most a block, and those of other types than the checkpoint's are rounded once.
@@ -37,7 +45,8 @@ zero_result tool_import_elements(struct import *job, size_t tensor, int field, u
         n = count - done < CHUNK ? count - done : CHUNK;
         result = ckpt_safetensors_read_f32(job->file, from, at + done, n, values, error);
         if (!result)
-            narrow(dtype, values, (size_t)n, (uint16_t *)out + done);
+            result =
+                narrow(from, dtype, at + done, values, (size_t)n, (uint16_t *)out + done, error);
     }
     return result;
 }

@@ -52,6 +52,8 @@ static void tensors_are_checked(void **state)
     REFUSE(name, "", "name");
     REFUSE(name, "a b", "name");
     REFUSE(name, "a\n", "name");
+    REFUSE(name, "caf\xc3\xa9", "printable");
+    REFUSE(name, "__metadata__", "tensor __metadata__: safetensors");
     REFUSE(dtype, (zero_dtype)9, "dtype 9");
     REFUSE(dtype, ZERO_F64, "dtype 4, grad_dtype 0: tensors and gradients are f32, bf16 or f16");
     REFUSE(grad_dtype, ZERO_F64, "dtype 0, grad_dtype 4");

@@ -30,6 +30,7 @@ struct load {
     struct eng_moment moment; /**< room for what becomes the present */
     unsigned char *block; /**< elements as they were stored, where they are converted or checked */
     unsigned char *blobs; /**< bytes of those that come back, until all else has been read */
+    bool checked;         /**< all tensors are, before a value changes */
     bool newest;          /**< the one before may do, or a recovery point */
     bool changed;         /**< values of this context have begun to change */
     bool recovered;       /**< it is no checkpoint, but the recovery point on NVMe */
@@ -146,7 +147,37 @@ static void give_blobs(const zero_ctx *z, const struct load *job)
     }
 }
 
-/** Reads what this rank is going to read of a slice, and keeps nothing of it. */
+static zero_dtype type_of(enum ckpt_dtype dtype)
+{
+    static const zero_dtype types[] = {
+        [CKPT_F32] = ZERO_F32, [CKPT_BF16] = ZERO_BF16, [CKPT_F16] = ZERO_F16};
+    return types[dtype];
+}
+
+/** Whether elements of the block that were read, of which `first` is the first, fit in what they
+ * are to become. */
+static zero_result check_range(zero_ctx *z, const struct load *job, const struct eng_slice *slice,
+                               int field, uint64_t first, uint64_t count, struct base_error *error)
+{
+    const size_t tensor = job->match.tensor[slice->param];
+    const struct ckpt_table_tensor *saved = &manifest_of(job)->tensors[tensor];
+    const zero_dtype stored = type_of(saved->field[field]);
+    const zero_dtype narrow = eng_match_narrows(z, saved, slice->param, field);
+    float values[ENG_GRANULE];
+    zero_result r = ZERO_OK;
+    if (narrow == ZERO_F32)
+        return ZERO_OK;
+    for (uint64_t at = 0, n; !r && at < count; at += n) {
+        n = count - at < ENG_GRANULE ? count - at : ENG_GRANULE;
+        eng_widen(z->kernels, stored, job->block + at * eng_dtype_size(stored), (size_t)n, values);
+        r = eng_values_fit(z, narrow, slice, first + at, n, values,
+                           field == 0 ? job->path : "moments", error);
+    }
+    return r;
+}
+
+/** Reads what this rank is going to read of a slice, and keeps nothing of it: all of it, or what
+ * may not fit. */
 static zero_result check_slice(zero_ctx *z, struct load *job, const struct eng_slice *slice,
                                struct base_error *error)
 {
@@ -155,12 +186,18 @@ static zero_result check_slice(zero_ctx *z, struct load *job, const struct eng_s
     size_t first, end;
     eng_state_part(z, slice, &first, &end);
     const int fields = tensor == SIZE_MAX ? 0 : eng_state_fields(z, slice->param);
-    for (int f = 0; f < fields; f++)
+    const struct ckpt_table_tensor *saved = fields ? &manifest_of(job)->tensors[tensor] : NULL;
+    for (int f = 0; f < fields; f++) {
+        if (!job->checked && eng_match_narrows(z, saved, slice->param, f) == ZERO_F32)
+            continue;
         for (uint64_t at = first, n; !r && at < end; at += n) {
             n = ckpt_block_end(at, end) - at;
             r = ckpt_loader_read(job->loader, tensor, (uint32_t)slice->index, f, at, n, job->block,
                                  error);
+            if (!r)
+                r = check_range(z, job, slice, f, at, n, error);
         }
+    }
     return r;
 }
 
@@ -168,9 +205,10 @@ static zero_result check_slice(zero_ctx *z, struct load *job, const struct eng_s
  * before might not have some of them: they stay as they are. */
 static zero_result prepare(zero_ctx *z, struct load *job, struct base_error *error)
 {
-    const bool checked = job->newest && job->options.partial;
+    job->checked = job->newest && job->options.partial;
     zero_result r = eng_match(z, manifest_of(job), job->path, &job->options, &job->match, error);
-    if (!r && (job->match.converted || checked)) {
+    const bool looks = job->checked || job->match.narrowed;
+    if (!r && (job->match.converted || looks)) {
         job->block = base_calloc(1, BLOCK_BYTES);
         if (!job->block)
             return zero_fail(error, ZERO_E_NOMEM, "no memory for a block of %s", job->path);
@@ -179,7 +217,7 @@ static zero_result prepare(zero_ctx *z, struct load *job, struct base_error *err
         r = eng_moment_make(z, &job->moment, error);
     if (!r)
         r = read_blobs(z, job, error);
-    for (size_t i = 0; !r && checked && i < z->layout.slice_count; i++)
+    for (size_t i = 0; !r && looks && i < z->layout.slice_count; i++)
         r = check_slice(z, job, &z->layout.slices[i], error);
     return r;
 }
@@ -198,9 +236,7 @@ static zero_result read_converted(zero_ctx *z, struct load *job, size_t tensor,
                                   const struct eng_slice *slice, int field, uint64_t first,
                                   uint64_t count, struct base_error *error)
 {
-    static const zero_dtype types[] = {
-        [CKPT_F32] = ZERO_F32, [CKPT_BF16] = ZERO_BF16, [CKPT_F16] = ZERO_F16};
-    const zero_dtype stored = types[manifest_of(job)->tensors[tensor].field[field]];
+    const zero_dtype stored = type_of(manifest_of(job)->tensors[tensor].field[field]);
     const zero_dtype mine = eng_state_dtype(z, slice->param, field);
     float values[ENG_GRANULE];
     zero_result r = ZERO_OK;

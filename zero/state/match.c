@@ -210,6 +210,16 @@ static bool same_shape(const struct ckpt_table_tensor *saved, const struct eng_p
     return true;
 }
 
+zero_dtype eng_match_narrows(const zero_ctx *z, const struct ckpt_table_tensor *saved,
+                             zero_param param, int field)
+{
+    const zero_dtype mine = eng_state_dtype(z, param, field);
+    const zero_dtype work = z->model.params[param].dtype;
+    if (mine != ZERO_F32)
+        return saved->field[field] == eng_ckpt_dtype(mine) ? ZERO_F32 : mine;
+    return field > 0 || saved->dtype == eng_ckpt_dtype(work) ? ZERO_F32 : work;
+}
+
 enum { WHY_BYTES = 2 * BASE_SHAPE_BYTES + 64 };
 
 static const char *say_shapes(const struct ckpt_table_tensor *saved, const struct eng_param *mine,
@@ -277,6 +287,9 @@ static zero_result match_tensor(const struct comparison *c, size_t p, struct eng
         if (c->manifest->tensors[found].field[f] !=
             eng_ckpt_dtype(eng_state_dtype(c->z, (zero_param)p, f)))
             match->converted = true;
+    for (int f = 0; !why && f < c->manifest->tensors[found].fields; f++)
+        match->narrowed |=
+            eng_match_narrows(c->z, &c->manifest->tensors[found], (zero_param)p, f) != ZERO_F32;
     return why ? ZERO_OK : match_place(c, p, found, match);
 }
 

@@ -186,7 +186,8 @@ struct eng_match {
     size_t *group;         /**< of each of the model's, SIZE_MAX: it stays as it is */
     bool other_groups;     /**< some do, or have another number in it, or it has more */
     int32_t micro_batches; /**< V to go on with */
-    bool converted;        /**< some values are stored with another type than they have here */
+    bool converted;        /**< some values are stored with another type than they have here, */
+    bool narrowed;         /**< or will have a narrower one, working copies included */
     bool other_blobs;      /**< some are on one side only */
     bool rank_blobs;       /**< those of a rank that are here are in it, and this rank's */
 };
@@ -197,6 +198,10 @@ zero_result eng_match(const zero_ctx *z, const struct ckpt_manifest *manifest, c
                       const zero_load_options *options, struct eng_match *match,
                       struct base_error *error);
 void eng_match_free(struct eng_match *match);
+/** The type that values of this field of a saved tensor are to fit in, as it is narrower than what
+ * they were kept in, here or in the working copy; ZERO_F32: they fit. */
+zero_dtype eng_match_narrows(const zero_ctx *z, const struct ckpt_table_tensor *saved,
+                             zero_param param, int field);
 /** A group's hyper-parameters as they were saved; false: some of them are missing or unknown. */
 bool eng_match_hyper(const struct ckpt_group *saved, zero_hyper *hyper);
 
