@@ -182,8 +182,8 @@ static inline zero_save_options zero_save_options_default(void)
  * ZERO_E_INVALID: options, the path is too long, or names no directory; ZERO_E_STATE: inside a
  * step, a unit is gathered, another job saves in this directory, or checkpoints of another run
  * are there (the message has the newest of them, and what to do), or, with beside_other_runs, one
- * of this step; ZERO_E_IO; ZERO_E_NOMEM;
- * ZERO_E_LIMIT, ZERO_E_UNSUPPORTED: of config.io; ZERO_E_TIMEOUT: a disk has hung in a save before.
+ * of this step; ZERO_E_IO; ZERO_E_NOMEM; ZERO_E_LIMIT, ZERO_E_UNSUPPORTED: of config.io;
+ * ZERO_E_TIMEOUT: a disk has hung in a save before.
  * They are all ranks', not fatal, and there is no new checkpoint. ZERO_E_DIVERGED: ranks gave other
  * directories, options or names of blobs, or global blobs differ; fatal.
  */
@@ -295,15 +295,14 @@ static inline zero_load_result zero_load_result_default(void)
  * Every byte is checked before it counts. ZERO_NOT_FOUND: there is no such checkpoint;
  * ZERO_E_CORRUPT (the message names file, offset, tensor), ZERO_E_VERSION, ZERO_E_IO;
  * ZERO_E_INVALID: another model (missing and unexpected tensors and groups, shapes, optimizers, by
- * name; a tensor that has moved to another group),
- * other blobs, another sum_group, seed or reduction than was asked for, a finite value that would be
- * an infinity in a working copy or moment of another type than it was saved with (tensors of such
- * types are read twice), another V, or one that
- * needs memory that was not planned (see zero_set_micro_batches()); ZERO_E_STATE: inside
- * a step, or a unit is gathered; ZERO_E_NOMEM, which it is as well where less is left than the plan
- * says that loading takes (config.memory_limit). All ranks return the same. What can be found
- * without reading all of it is found before anything is changed; damage of tensors' bytes may be
- * found later: then the error is fatal, and zero_resume() of a new context the way out.
+ * name; a tensor that has moved to another group), other blobs, another sum_group, seed or
+ * reduction than was asked for, a finite value that would be an infinity in a working copy or
+ * moment of another type than it was saved with (tensors of such types are read twice), another V,
+ * or one that needs memory that was not planned (see zero_set_micro_batches()); ZERO_E_STATE:
+ * inside a step, or a unit is gathered; ZERO_E_NOMEM, which it is as well where less is left than
+ * the plan says that loading takes (config.memory_limit). All ranks return the same. What can be
+ * found without reading all of it is found before anything is changed; damage of tensors' bytes may
+ * be found later: then the error is fatal, and zero_resume() of a new context the way out.
  * ZERO_E_DIVERGED: ranks gave other arguments or see different checkpoints (the message says which
  * rank sees none); fatal.
  */
