@@ -27,8 +27,8 @@ void eng_widen(const struct eng_kernels *kernels, zero_dtype dtype, const void *
 void eng_narrow(const struct eng_kernels *kernels, zero_dtype dtype, const float *from,
                 size_t count, void *to);
 
-/** The first of `count` values that is finite and becomes an infinity in this type, to nearest even;
- * `count`: none does. */
+/** The first of `count` values that is finite and becomes an infinity in this type, to nearest
+ * even; `count`: none does. */
 size_t eng_first_beyond(zero_dtype dtype, const float *values, size_t count);
 
 /** The largest finite value of the type. */
