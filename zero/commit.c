@@ -1,4 +1,6 @@
 #include "zero/budget.h"
+#include "zero/compare.h"
+#include "zero/state/state.h"
 #include "zero/verdict.h"
 
 #include "base/file.h"

@@ -1,5 +1,5 @@
 // Whether all ranks registered the same model, and where they did not.
-#include "zero/engine.h"
+#include "zero/compare.h"
 
 #include "base/arena.h"
 #include "base/text.h"

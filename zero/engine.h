@@ -431,23 +431,6 @@ void eng_remember_refusal(zero_ctx *z, const struct base_error *error);
 /** Bytes that zero_commit() uses beside layout and transport before the rows are allocated. */
 size_t eng_commit_bytes(const zero_ctx *z);
 
-/* ---- compare_model.c */
-
-/** Collective. ZERO_E_DIVERGED: some rank has registered another model, and the message says what
- * of which tensor differs; ZERO_E_NOMEM. */
-zero_result eng_compare_model(zero_ctx *z, struct base_error *error);
-/** Bytes that takes. */
-size_t eng_compare_model_bytes(const zero_ctx *z);
-
-/* ---- first.c */
-
-/** Compares what all ranks give as first values, before anything is written. *Collective.*
- * ZERO_E_DIVERGED, fatal and agreed, names tensor, element and ranks; what a fill callback fails
- * with, on all ranks; ZERO_E_NOMEM. */
-zero_result eng_first_compare(zero_ctx *z);
-/** Bytes that it uses. */
-size_t eng_first_bytes(const zero_ctx *z);
-
 /* ---- transfer.c */
 
 /** Bytes that zero_export() and zero_import() use on a rank beside the rows; those of a file's
@@ -800,12 +783,6 @@ size_t eng_load_bytes(const zero_ctx *z, int rank);
 /** Completes a save that is under way, with the other ranks, or gives it up where they can't be
  * waited for, and frees what saving has allocated. */
 void eng_save_close(zero_ctx *z);
-
-/* ---- state/runs.c */
-
-/** Begins a run of this context's own, the same on all ranks. Collective, in zero_commit().
- * ZERO_E_IO. */
-zero_result eng_runs_begin(zero_ctx *z);
 
 /* ---- evaluation.c */
 

@@ -3,7 +3,7 @@
 // granules of each slice, of all with paranoid; where it differs, ranks look for the place
 // together.
 
-#include "zero/engine.h"
+#include "zero/compare.h"
 
 #include "base/arena.h"
 #include "base/text.h"

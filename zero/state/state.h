@@ -153,6 +153,10 @@ struct eng_run_choice {
     bool others;            /**< checkpoints of other runs are there, too */
 };
 
+/** Begins a run of this context's own, the same on all ranks. Collective, in zero_commit().
+ * ZERO_E_IO. */
+zero_result eng_runs_begin(zero_ctx *z);
+
 /** A checkpoint of this run was loaded. `resumed`: the context goes on with the run wherever it
  * saves; else it does where it saves beside the run's checkpoints only. */
 void eng_runs_loaded(zero_ctx *z, const struct ckpt_run_id *run, bool resumed);
