@@ -197,9 +197,19 @@ static void tensors_go_to_files_and_back(void **state)
 
 /* ------------------------------------------------------------------ checkpoints */
 
+static int saves; // runs that have saved so far: each has a directory of its own
+
+// The directory of the newest run; `where` tells two runs of one comparison apart.
+static const char *saves_of(const char *where)
+{
+    char name[64];
+    snprintf(name, sizeof name, "saves-%d%s", saves, where);
+    return temporary_path(&job_directory, name);
+}
+
 static bool save_and_go_on(struct place *place)
 {
-    if (!job_train(place, STEPS) || !saved_now(place->rank, job_directory.directory, NULL) ||
+    if (!job_train(place, STEPS) || !saved_now(place->rank, saves_of(""), NULL) ||
         !note_state(place))
         return false;
     return job_train(place, STEPS) && note_state(place);
@@ -208,7 +218,7 @@ static bool save_and_go_on(struct place *place)
 static bool load_and_go_on(struct place *place)
 {
     char path[SAVED_PATH];
-    saved_path(path, job_directory.directory, STEPS);
+    saved_path(path, saves_of(""), STEPS);
     if (!job_train(place, 1))
         return false;
     TEAM_OK(place->rank, zero_load(place->rank->z, path, NULL, NULL));
@@ -227,6 +237,7 @@ static void checkpoints_go_from_one_place_to_the_other(void **state)
         from = job_of_kind(kind, save_and_go_on);
         to = job_of_kind(kind, load_and_go_on);
         to.stage = (from.stage + 1 + way) % 4;
+        saves++;
         if (way == 0)
             job_run_on_host(3, &from);
         else
@@ -261,6 +272,7 @@ static void ranks_save_and_load_together(void **state)
         from = small_job(kind, save_and_go_on);
         to = small_job(kind, load_and_go_on);
         to.stage = (from.stage + 1) % 4;
+        saves++;
         job_run_on_gpus(2, &from);
         job_run_on_gpus(3, &to);
         if (memcmp(from.digest, to.digest, sizeof from.digest) != 0)
@@ -279,11 +291,12 @@ static bool save_while_steps_go_on(struct place *place)
     uint8_t digest[16];
     char path[SAVED_PATH];
     unsigned live = 0;
+    const char *where = place->streams[0] ? "-gpu" : "-host";
     for (int i = 0; i < 3; i++) {
         if (!job_train(place, 1))
             return false;
         TEAM_OK(rank, zero_fingerprint(rank->z, digest));
-        TEAM_OK(rank, zero_save(rank->z, job_directory.directory, &options));
+        TEAM_OK(rank, zero_save(rank->z, saves_of(where), &options));
         TEAM_CHECK(i == 0 || !live_there ||
                    live_there() == live); // the first save makes what all use
         live = live_there ? live_there() : 0;
@@ -295,7 +308,7 @@ static bool save_while_steps_go_on(struct place *place)
     TEAM_OK(rank, zero_save_wait(rank->z));
     TEAM_OK(rank, zero_save_poll(rank->z, &info));
     TEAM_CHECK(memcmp(info.fingerprint, digest, sizeof digest) == 0);
-    saved_path(path, job_directory.directory, info.step);
+    saved_path(path, saves_of(where), info.step);
     if (!job_train(place, 1) || !note_state(place))
         return false;
     TEAM_OK(rank, zero_load(rank->z, path, NULL, NULL));
@@ -311,6 +324,7 @@ static void a_save_has_the_bits_of_its_step(void **state)
     for (int kind = 0; kind < 4; kind++) {
         const struct job job = job_of_kind(kind, save_while_steps_go_on);
         room_bytes = rooms[kind];
+        saves++;
         job_compare(1, &job);
     }
 }
@@ -323,7 +337,7 @@ static bool load_some(struct place *place)
     zero_load_options options = zero_load_options_default();
     char path[SAVED_PATH];
     options.partial = 1;
-    saved_path(path, job_directory.directory, STEPS);
+    saved_path(path, saves_of(""), STEPS);
     if (!job_train(place, 1))
         return false;
     TEAM_OK(rank, zero_load(rank->z, path, &options, NULL));
@@ -337,6 +351,7 @@ static void what_a_checkpoint_has_not_stays(void **state)
     from = job_of_kind(1, save_and_go_on);
     from.toy.tensor_count -= 2;
     from.toy.frozen = 0;
+    saves++;
     job_run_on_gpus(1, &from);
     const struct job job = job_of_kind(1, load_some);
     job_compare(1, &job);
@@ -409,7 +424,7 @@ static bool fail_once(struct place *place)
     zero_load_result result = {.struct_size = sizeof result};
     uint8_t saved[16], digest[16];
     float value;
-    if (!job_train(place, STEPS) || !saved_now(rank, job_directory.directory, NULL))
+    if (!job_train(place, STEPS) || !saved_now(rank, saves_of(""), NULL))
         return false;
     TEAM_OK(rank, zero_fingerprint(rank->z, saved));
     if (!job_train(place, 1))
@@ -423,10 +438,10 @@ static bool fail_once(struct place *place)
         TEAM_FAILS(rank, zero_fingerprint(rank->z, digest), ZERO_E_DEVICE, "eng_cuda_digest");
     }
     fail_next("cuMemcpyAsync", CUDA_ERROR_LAUNCH_FAILED);
-    TEAM_OK(rank, zero_save(rank->z, job_directory.directory, NULL));
+    TEAM_OK(rank, zero_save(rank->z, saves_of(""), NULL));
     TEAM_FAILS(rank, zero_save_wait(rank->z), ZERO_E_DEVICE, "cuMemcpyAsync");
     TEAM_STATE(rank, digest);
-    TEAM_OK(rank, zero_resume(rank->z, job_directory.directory, NULL, &result));
+    TEAM_OK(rank, zero_resume(rank->z, saves_of(""), NULL, &result));
     TEAM_CHECK(result.step == STEPS && result.damaged == 0);
     TEAM_STATE(rank, saved);
     fail_next("cuMemcpyAsync", CUDA_ERROR_LAUNCH_FAILED);
@@ -440,6 +455,7 @@ static void a_failure_of_the_device_is_told(void **state)
     if (!fail_next || files)
         skip(); // there is no way to have a real one fail; and a save of files asks none
     struct job job = job_of_kind(1, fail_once);
+    saves++;
     job_run_on_gpus(1, &job);
 }
 
