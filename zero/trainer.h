@@ -30,14 +30,14 @@
 #define ZERO_EXIT_CONFIGURATION 78
 
 /** *Local.* What a program that ends because of `result` exits with: 0 if it is no error, 78 for
- * what the next start would meet again (a configuration, a call or a file that can't be right:
- * zero-run does not start the job again then), else 1. */
+ * what the next start would meet again (a configuration, a call or a file that can't be right,
+ * ranks that differ: zero-run does not start the job again then), else 1. */
 static inline int zero_trainer_status(zero_result result)
 {
     if (result >= 0)
         return 0;
     return result == ZERO_E_INVALID || result == ZERO_E_STATE || result == ZERO_E_UNSUPPORTED ||
-                   result == ZERO_E_VERSION
+                   result == ZERO_E_VERSION || result == ZERO_E_DIVERGED
                ? ZERO_EXIT_CONFIGURATION
                : 1;
 }
@@ -110,7 +110,10 @@ static inline double zero_trainer_mean(zero_ctx *z, const char *name)
 static inline double zero_trainer_norm(zero_ctx *z)
 {
     zero_step_result info = zero_step_result_default();
-    zero_check(z, zero_step_info(z, &info));
+    if (zero_step_info(z, &info)) {
+        fprintf(stderr, "zero: there is no norm yet: no step has ended\n");
+        exit(ZERO_EXIT_CONFIGURATION);
+    }
     return info.norm;
 }
 

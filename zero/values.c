@@ -123,6 +123,11 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
         const zero_result r =
             param->fill(param->fill_user, param->name, slice->index, first, count, out);
         eng_fp_enter(&its); // whatever it has set
+        if (r > ZERO_OK)
+            return zero_fail(error, ZERO_E_INVALID,
+                             "the fill callback of %s returned %d at slice %d, element %llu: it is "
+                             "to return ZERO_OK, or an error below 0",
+                             param->name, (int)r, slice->index, (unsigned long long)first);
         return r ? zero_fail(error, r, "the fill callback of %s failed at slice %d, element %llu",
                              param->name, slice->index, (unsigned long long)first)
                  : eng_values_fit(z, param->dtype, slice, first, count, out, "first values", error);

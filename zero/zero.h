@@ -40,11 +40,11 @@
  *    and ZERO_OFF "none"; hyper-parameters and step arguments are literal.
  *  - Threads: one context may be used by one thread at a time; contexts are independent.
  *    zero_abort(), zero_stop_requested() and zero_request_stop() may be called from any thread.
- *  - A child made by fork() has no part in its parent's contexts: there every call that returns a
- *    result fails with ZERO_E_STATE and changes nothing that the parent or a peer sees. A child
- * does not get the library's connections and locks either, so the death of a rank whose child (a
- * data loader, say) lives on is noticed as soon as any other. Memory may be read: pointers given
- * out before fork() stay valid in the child, with what they held then.
+ *  - A child made by fork() has no part in its parent's contexts: there every call but local
+ *    getters and zero_close() fails with ZERO_E_STATE and changes nothing that the parent or a
+ *    peer sees. A child does not get the library's connections and locks either, so the death of
+ *    a rank whose child (a data loader, say) lives on is noticed as soon as any other. Memory
+ *    may be read: pointers given out before fork() stay valid in the child, with what they held.
  *  - The library never aborts, exits or prints. What a call returns as an error is the program's to
  *    show, by zero_last_error(), and the default log does not show it again: it writes to standard
  *    error what no call returns, such as a save that failed behind the steps (set `log_level` to
@@ -206,9 +206,9 @@ static inline zero_hyper zero_hyper_default(void)
  * same on every rank, and without side effects: each rank asks for the elements that it owns and,
  * so that ranks can be compared, for some that others own, for an element more than once, in any
  * order and in ranges that depend on the world size. Called during zero_commit() in the caller's
- * thread. Anything but ZERO_OK fails the commit with that result, on all ranks.
- * So does a finite value beyond what the tensor's dtype holds (f16: 65504), with ZERO_E_INVALID;
- * the message names it.
+ * thread. Anything but ZERO_OK fails the commit with that result, on all ranks (a positive one with
+ * ZERO_E_INVALID). So does a finite value beyond what the tensor's dtype holds (f16: 65504), with
+ * ZERO_E_INVALID; the message names it.
  */
 typedef zero_result (*zero_fill_fn)(void *user, const char *name, int32_t slice, uint64_t first,
                                     uint64_t count, float *out);

@@ -272,6 +272,36 @@ static void commit_remembers_what_was_refused(void **state)
                 fail_msg("refusal %d, %d ranks", (int)which, world);
 }
 
+/* ------------------------------------------------------------------ a fill that says 1 */
+
+static zero_result fill_and_say_one(void *user, const char *name, int32_t slice, uint64_t first,
+                                    uint64_t count, float *out)
+{
+    (void)user, (void)name, (void)slice, (void)first;
+    memset(out, 0, count * sizeof *out);
+    return (zero_result)1;
+}
+
+static bool fill_wrongly(struct team_rank *rank, void *user)
+{
+    zero_param_desc desc = zero_param_vector("w", WIDE, NULL);
+    (void)user;
+    desc.fill = fill_and_say_one;
+    TEAM_CHECK(team_open(rank));
+    TEAM_OK(rank, zero_add_group(rank->z, NULL, NULL));
+    TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
+    TEAM_CHECK(zero_commit(rank->z) == ZERO_E_INVALID);
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "the fill callback of w returned 1"));
+    return true;
+}
+
+static void a_fill_that_says_one_is_refused(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 2; world++)
+        assert_true(team_run(team_threads(world), world, fill_wrongly, NULL));
+}
+
 /* ------------------------------------------------------------------ refresh */
 
 /** The caller's own arrays, and what the library says that they should hold. */
@@ -357,6 +387,7 @@ int main(void)
         cmocka_unit_test(a_layer_is_where_the_array_had_it),
         cmocka_unit_test(wrong_calls_change_nothing),
         cmocka_unit_test(commit_remembers_what_was_refused),
+        cmocka_unit_test(a_fill_that_says_one_is_refused),
         cmocka_unit_test(a_refresh_brings_all_buffers_up_to_date),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
