@@ -237,7 +237,7 @@ const struct boot_family boot_families[BOOT_FAMILIES] = {
                          .read = boot_tensorflow_read,
                          .job = boot_tensorflow_address},
     [BOOT_KUBEFLOW] = {.launcher = "Kubeflow",
-                       .needs = {"PET_NNODES", "PET_NPROC_PER_NODE"},
+                       .needs = {"PET_NPROC_PER_NODE"},
                        .read = boot_kubeflow_read,
                        .counts_hosts = true},
 };

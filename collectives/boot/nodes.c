@@ -43,6 +43,25 @@ static zero_result read_pet(struct boot_nodes *nodes, char *const *environment,
     return ZERO_OK;
 }
 
+// PET_NNODES; or WORLD_SIZE, which counts pods where it is none of torchrun's, if PET_NNODES is
+// missing or a range ("1:4") with that number in it. 0: they don't say.
+static zero_result read_pods(int *pods, char *const *environment, struct base_error *error)
+{
+    const char *count = boot_variable(environment, "PET_NNODES");
+    *pods = 0;
+    zero_result result = count ? read_pet_nodes(pods, count, error) : ZERO_OK;
+    if (result || *pods || boot_variable(environment, "LOCAL_RANK"))
+        return result;
+    struct boot_reading world = {.local_rank = -1};
+    result = boot_pair_read(&world, "RANK", "WORLD_SIZE", environment, error);
+    int most = BOOT_NUMBER_MAX;
+    if (result || !world.present ||
+        (count && boot_number(&most, "", strchr(count, ':') + 1, 1, BOOT_NUMBER_MAX, NULL)))
+        return result;
+    *pods = world.world <= most ? world.world : 0;
+    return ZERO_OK;
+}
+
 // The number of the pod: in jobs of the training operator RANK and WORLD_SIZE count pods too.
 static zero_result read_pet_rank(struct boot_reading *reading, char *const *environment,
                                  struct base_error *error)
@@ -63,7 +82,7 @@ zero_result boot_kubeflow_read(struct boot_reading *reading, char *const *enviro
     const char *processes = boot_variable(environment, "PET_NPROC_PER_NODE");
     if (strcmp(processes, "1") != 0)
         return ZERO_OK;
-    zero_result result = read_pet_nodes(&reading->world, count, error);
+    zero_result result = read_pods(&reading->world, environment, error);
     if (result || reading->world <= 1)
         return result;
     result = read_pet_rank(reading, environment, error);
@@ -74,9 +93,12 @@ zero_result boot_kubeflow_read(struct boot_reading *reading, char *const *enviro
     reading->local_world = 1;
     reading->hosts = reading->world;
     const char *node = boot_variable(environment, "PET_NODE_RANK");
+    const bool of_world = !count || strchr(count, ':');
     struct base_text source = {reading->source, sizeof reading->source, 0};
     boot_text_list_variable(&source, node ? "PET_NODE_RANK" : "RANK",
                             node ? node : boot_variable(environment, "RANK"));
+    boot_text_list_variable(&source, "WORLD_SIZE",
+                            of_world ? boot_variable(environment, "WORLD_SIZE") : NULL);
     boot_text_list_variable(&source, "PET_NNODES", count);
     boot_text_list_variable(&source, "PET_NPROC_PER_NODE", processes);
     return ZERO_OK;

@@ -88,6 +88,16 @@ static const struct placed places[] = {
     {"Kubeflow 1, no number of the pod but RANK",
      "MASTER_ADDR=m MASTER_PORT=23456 RANK=0 WORLD_SIZE=3 PET_NNODES=3 PET_NPROC_PER_NODE=1", 0, 3,
      0, 1, 3, "Kubeflow", "m:23457", NULL},
+    {"Kubeflow 1, one process a pod, no number of pods but WORLD_SIZE",
+     "RANK=1 WORLD_SIZE=2 PET_NPROC_PER_NODE=1 MASTER_ADDR=10.0.0.1 MASTER_PORT=23456", 1, 2, 0, 1,
+     2, "Kubeflow", "10.0.0.1:23457", NULL},
+    {"Kubeflow 1, elastic, one process a pod",
+     "PET_NNODES=1:3 PET_NPROC_PER_NODE=1 RANK=1 WORLD_SIZE=3 MASTER_ADDR=m MASTER_PORT=23456", 1,
+     3, 0, 1, 3, "Kubeflow", "m:23457", NULL},
+    {"Kubeflow 1, torchrun with more processes in its pods",
+     "PET_NPROC_PER_NODE=1 RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=m "
+     "MASTER_PORT=23456",
+     5, 8, 1, 4, 0, "torchrun", "m:23457", NULL},
     {"Kubeflow 2, one process a pod",
      "PET_NNODES=2 PET_NPROC_PER_NODE=1 PET_NODE_RANK=1 PET_MASTER_ADDR=job-node-0-0.job "
      "PET_MASTER_PORT=29500 JOB_COMPLETION_INDEX=1",
@@ -253,6 +263,11 @@ static const struct refused refusals[] = {
     {"RANK=1 WORLD_SIZE=8 PET_NNODES=2 PET_NODE_RANK=1 PET_NPROC_PER_NODE=4 MASTER_ADDR=m "
      "MASTER_PORT=23456",
      "PET_NNODES=2, PET_NPROC_PER_NODE=4", "host         1 of 2, ranks of each 4, "},
+    {"RANK=1 WORLD_SIZE=2 PET_NPROC_PER_NODE=4 MASTER_ADDR=m MASTER_PORT=23456",
+     "RANK=1, WORLD_SIZE=2", "host         1 of 2, ranks of each unknown, "},
+    {"PET_NNODES=1:3 PET_NPROC_PER_NODE=1 RANK=1 WORLD_SIZE=4", "PET_NNODES=1:3", NULL},
+    {"PET_NNODES=1:3 PET_NPROC_PER_NODE=1 PET_NODE_RANK=1", "PET_NNODES=1:3", NULL},
+    {"PET_NPROC_PER_NODE=1 RANK=1 WORLD_SIZE=3 PET_NODE_RANK=2", "PET_NODE_RANK=2", NULL},
     {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=m MASTER_PORT=23456 NPROC_PER_NODE=8", "RANK=1, WORLD_SIZE=2",
      "host         1 of 2, ranks of each unknown, "},
     {"VC_TASK_INDEX=0 VK_TASK_INDEX=0 VC_WORKER_NUM=2 VC_WORKER_HOSTS=w-0,w-1", "VC_WORKER_NUM=2",
