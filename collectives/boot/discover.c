@@ -73,7 +73,8 @@ static zero_result survey_read(struct survey *survey, char *const *environment,
 }
 
 // A launcher of one process may have any other inside it; of several only those known to. Each of
-// their agents starts ranks of one job, which are then more than one.
+// their agents starts ranks of one job, which are then more than one; the first may start one
+// alone.
 static bool may_stand_around(const struct survey *survey, int outer, char *const *environment)
 {
     const struct boot_reading *rank = &survey->families[survey->winner];
@@ -82,7 +83,7 @@ static bool may_stand_around(const struct survey *survey, int outer, char *const
         return true;
     if (boot_families[outer].counts_hosts)
         return rank->world > 1 || survey->winner == BOOT_ZERO;
-    if (!(inner->around & (1U << outer)))
+    if (!(inner->around & (1U << outer)) || (rank->world == 1 && survey->families[outer].rank > 0))
         return false;
     return !inner->around_if || (boot_variable(environment, inner->around_if) && rank->world > 1);
 }

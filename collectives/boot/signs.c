@@ -13,11 +13,12 @@ enum {
               // the only process of a job has 0
     MARK = 4, // the index is no number: only a part of a job has it
     LIST = 8, // the count is a list with commas
+    FROM_1 = 16, // the first index is 1
 };
 
 struct sign {
     const char *launcher;
-    const char *index; // this process's or host's number, from 0; or NULL
+    const char *index; // this process's or host's number; or NULL
     const char *count; // how many there are; or NULL
     unsigned flags;
     const char *why; // NULL: no variable says which rank it is
@@ -67,6 +68,7 @@ static const struct sign signs[] = {
     {"Slurm", NULL, "SLURM_STEP_NUM_NODES", 0, NULL},
     {"Slurm", "SLURM_LOCALID", NULL, WEAK, NULL},
     {"Slurm", "SLURM_NODEID", NULL, WEAK, NULL},
+    {"LSF's blaunch", "LSF_PM_TASKID", NULL, WEAK | FROM_1, NULL},
     {"PBS", "PBS_NODENUM", NULL, WEAK, NULL},
     {"PBS", "PBS_VNODENUM", NULL, WEAK, NULL},
     {"JAX", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", 0, "JAX_NUM_PROCESSES is not set"},
@@ -126,7 +128,8 @@ static struct seen look(const struct sign *sign, char *const *environment)
     struct seen seen = {.index_there = index, .count_there = count, .index = -1};
     struct base_text source = {seen.source, sizeof seen.source, 0};
     if (index) {
-        seen.index = number_of(index, 0, -1);
+        const int first = sign->flags & FROM_1 ? 1 : 0;
+        seen.index = number_of(index, first, first - 1) - first;
         boot_text_list_variable(&source, sign->index, index);
     }
     if (count) {
@@ -144,12 +147,12 @@ static bool is_part(const struct sign *sign, const struct seen *seen)
     return !(sign->flags & WEAK) && (seen->count_there ? !seen->count : seen->index_there);
 }
 
-// Whether the process is one of several though another launcher says that it is alone. A number of
-// 0 proves nothing then, nor does one that its own daemons may have.
+// Whether the process is one of several though another launcher says that it is alone. An index
+// above 0 proves another process, or host. A number of 0 proves nothing: the only process has it,
+// and one that the launcher's own daemon has. What counts processes may count daemons.
 static bool is_part_still(const struct sign *sign, const struct seen *seen)
 {
-    return sign->flags & HOSTS ? seen->count > 1
-                               : !(sign->flags & (WEAK | MARK)) && seen->index > 0;
+    return (sign->flags & HOSTS && seen->count > 1) || (!(sign->flags & MARK) && seen->index > 0);
 }
 
 static zero_result fail(const char *launcher, const char *source, const char *why, bool hosts,
