@@ -1,7 +1,7 @@
 #include "collectives/boot/boot.h"
 #include "collectives/boot/environment.h"
 #include "collectives/boot/family.h"
-#include "collectives/boot/mesh.h"
+#include "collectives/boot/stream.h"
 
 #include "base/hash.h"
 
@@ -129,11 +129,14 @@ static zero_result survey_judge(const struct survey *survey, char *const *enviro
     return check_only_rank(survey, environment, error);
 }
 
-// Ids may hold anything, of any length; what doesn't fit or isn't printable is hashed.
-static void job_finish(char job[BOOT_JOB_BYTES], const char *kind, const char *id)
+// Ids may hold anything, of any length; what doesn't fit or isn't printable is hashed. The user
+// tells apart what meets on one host; ranks on several hosts may have different numbers there.
+static void job_finish(char job[BOOT_JOB_BYTES], const char *kind, const char *id, bool of_user)
 {
     struct base_text text = {job, BOOT_JOB_BYTES, 0};
-    base_text_add(&text, "%ju.%s.", (uintmax_t)getuid(), kind);
+    if (of_user)
+        base_text_add(&text, "%ju.", (uintmax_t)getuid());
+    base_text_add(&text, "%s.", kind);
     bool plain = strlen(id) < text.size - text.used;
     for (const char *byte = id; *byte; byte++)
         plain = plain && *byte > ' ' && *byte <= '~';
@@ -143,13 +146,14 @@ static void job_finish(char job[BOOT_JOB_BYTES], const char *kind, const char *i
         base_text_add(&text, "%016" PRIx64, base_hash64(id, strlen(id), 0));
 }
 
-static bool job_of_family(char job[BOOT_JOB_BYTES], int family, char *const *environment)
+static bool job_of_family(char job[BOOT_JOB_BYTES], int family, char *const *environment,
+                          bool of_user)
 {
     char id[4096] = "";
     struct base_text text = {id, sizeof id, 0};
     if (!boot_families[family].job || !boot_families[family].job(&text, environment))
         return false;
-    job_finish(job, boot_families[family].launcher, id);
+    job_finish(job, boot_families[family].launcher, id, of_user);
     for (char *byte = job; *byte; byte++)
         if (*byte == ' ')
             *byte = '-';
@@ -163,20 +167,20 @@ static void job_of_parent(char job[BOOT_JOB_BYTES])
     struct base_text text = {id, sizeof id, 0};
     const pid_t parent = getppid();
     base_text_add(&text, "%jd", (intmax_t)(parent > 1 ? parent : getsid(0)));
-    job_finish(job, parent > 1 ? "parent" : "session", id);
+    job_finish(job, parent > 1 ? "parent" : "session", id, true);
 }
 
 // ZERO_JOB first, then the winner's own id, then that of an outer launcher with the same answer:
 // srun has one where PMI has none.
 static bool job_of_launchers(char job[BOOT_JOB_BYTES], const struct survey *survey,
-                             char *const *environment)
+                             char *const *environment, bool of_user)
 {
-    if (job_of_family(job, BOOT_ZERO, environment))
+    if (job_of_family(job, BOOT_ZERO, environment, of_user))
         return true;
     for (int i = survey->winner; i >= 0 && i < BOOT_FAMILIES; i++)
         if (survey->families[i].present &&
             agree(&survey->families[i], &survey->families[survey->winner]) &&
-            job_of_family(job, i, environment))
+            job_of_family(job, i, environment, of_user))
             return true;
     return false;
 }
@@ -184,7 +188,7 @@ static bool job_of_launchers(char job[BOOT_JOB_BYTES], const struct survey *surv
 static void job_of_survey(char job[BOOT_JOB_BYTES], const struct survey *survey,
                           char *const *environment)
 {
-    if (!job_of_launchers(job, survey, environment))
+    if (!job_of_launchers(job, survey, environment, true))
         job_of_parent(job);
 }
 
@@ -202,10 +206,12 @@ void boot_job_at(char job[BOOT_JOB_BYTES], const struct boot_master *master,
     char id[BOOT_ADDRESS_BYTES + 16] = "";
     struct base_text text = {id, sizeof id, 0};
     survey_read(&survey, environment, NULL);
-    if (job_of_launchers(job, &survey, environment))
+    if (job_of_launchers(job, &survey, environment, false))
         return;
     base_text_add(&text, "%s:%d", master->address, master->port);
-    job_finish(job, "at", id);
+    // Two users of one host may have taken the same port, as an example has it.
+    unsigned char address[MESH_ADDRESS_BYTES];
+    job_finish(job, "at", id, mesh_names_loopback(master, address));
 }
 
 // One process, unless something is set that only parts of a job would have.

@@ -48,9 +48,10 @@ zero_result boot_find_master(struct boot_master *master, char *const *environmen
 zero_result boot_find_any_master(struct boot_master *master, char *const *environment,
                                  struct base_error *error);
 
-/** The id of a job whose ranks meet there: as boot_job(), but made of the address and the port
- * where the launchers have none. Ranks of several hosts have no parent process in common. *Local.*
- */
+/** The id of a job whose ranks meet there: as boot_job(), but without the user id, which may differ
+ * between hosts, and made of the address and the port where the launchers have none: ranks of
+ * several hosts have no parent process in common. With the user id at a loopback address then.
+ * *Local.* */
 void boot_job_at(char job[BOOT_JOB_BYTES], const struct boot_master *master,
                  char *const *environment);
 

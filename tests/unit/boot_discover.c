@@ -1,5 +1,6 @@
 // Rank and world from launchers' variables: every launcher, every trap, and what is refused.
 #include "collectives/boot/boot.h"
+#include "collectives/boot/mesh.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -458,6 +459,33 @@ static void jobs_have_ids(void **state)
     assert_string_equal(first, parent);
 }
 
+static void check_job_at(const char *const *variables, const char *address, const char *job)
+{
+    struct boot_master master = {.port = 4000};
+    char found[BOOT_JOB_BYTES];
+    snprintf(master.address, sizeof master.address, "%s", address);
+    boot_job_at(found, &master, as_environment(variables));
+    assert_string_equal(found, job);
+}
+
+// Ranks that meet at an address may have another number of their user on each host. Where only the
+// address is known, and it is the loopback's, two users of a host are told apart.
+static void jobs_at_an_address_have_no_user(void **state)
+{
+    (void)state;
+    char job[BOOT_JOB_BYTES];
+    check_job_at((const char *[]){"ZERO_JOB=j1", NULL}, "n1", "zero-run.j1");
+    check_job_at((const char *[]){"ZERO_JOB=j1", NULL}, "127.0.0.1", "zero-run.j1");
+    check_job_at((const char *[]){OPEN_MPI("0", "2"), "PMIX_NAMESPACE=1", NULL}, "n1",
+                 "Open-MPI.1");
+    check_job_at((const char *[]){NULL}, "n1", "at.n1:4000");
+    check_job_at((const char *[]){NULL}, "10.0.0.1", "at.10.0.0.1:4000");
+    snprintf(job, sizeof job, "%u.at.127.0.0.1:4000", (unsigned)getuid());
+    check_job_at((const char *[]){NULL}, "127.0.0.1", job);
+    snprintf(job, sizeof job, "%u.at.localhost:4000", (unsigned)getuid());
+    check_job_at((const char *[]){NULL}, "localhost", job);
+}
+
 static void explained(const char *const *variables, const char *part)
 {
     char text[4096];
@@ -535,6 +563,7 @@ int main(void)
         cmocka_unit_test(launchers_are_understood),
         cmocka_unit_test(the_rest_is_refused),
         cmocka_unit_test(jobs_have_ids),
+        cmocka_unit_test(jobs_at_an_address_have_no_user),
         cmocka_unit_test(decisions_are_explained),
         cmocka_unit_test(starting_ranks_inside_a_launcher_is_refused),
     };
