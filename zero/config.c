@@ -400,8 +400,19 @@ void eng_config_place(struct eng_config *config, int local_rank, int local_world
         store(config, key, derive(config, key));
 }
 
+// "auto" is what no value is.
+static void drop_auto_transport(struct resolution *resolution)
+{
+    const int index = eng_key_find("transport", strlen("transport"));
+    if (resolution->values[index] != ENG_TRANSPORT_AUTO)
+        return;
+    resolution->values[index] = ENG_KEY_DERIVED;
+    resolution->config->sources[index] = ENG_SOURCE_DEFAULT;
+}
+
 static void store_all(struct resolution *resolution)
 {
+    drop_auto_transport(resolution);
     for (int i = 0; i < ENG_CONFIG_KEYS; i++)
         if (resolution->values[i] != ENG_KEY_DERIVED)
             store(resolution->config, &eng_keys[i], resolution->values[i]);

@@ -6,11 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const transports[] = {[ENG_TRANSPORT_SELF] = "self",
-                                         [ENG_TRANSPORT_THREADS] = "threads",
-                                         [ENG_TRANSPORT_SHM] = "shm",
-                                         [ENG_TRANSPORT_TCP] = "tcp",
-                                         NULL};
+static const char *const transports[] = {
+    [ENG_TRANSPORT_AUTO] = "auto",       [ENG_TRANSPORT_SELF] = "self",
+    [ENG_TRANSPORT_THREADS] = "threads", [ENG_TRANSPORT_SHM] = "shm",
+    [ENG_TRANSPORT_TCP] = "tcp",         NULL};
 static const char *const kernels[] = {"auto", "ref", "avx2", "avx512", NULL};
 static const char *const gathers[] = {"auto", "copy", "shared", NULL};
 static const char *const reductions[] = {"canonical", "native", NULL};
@@ -34,7 +33,7 @@ static const char *const levels[] = {"off", "error", "warn", "info", "debug", "t
 
 const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
     {"stage", ENG_KEY_INT32, FIELD(stage), .max = 3, .doc = "what is sharded"},
-    {"transport", ENG_KEY_CHOICE, FIELD(transport), .max = 3, .fallback = ENG_KEY_DERIVED,
+    {"transport", ENG_KEY_CHOICE, FIELD(transport), .max = 4, .fallback = ENG_KEY_DERIVED,
      .choices = transports, .doc = "how ranks move bytes"},
     {"micro_batches", ENG_KEY_INT32, FIELD(micro_batches), .min = 1, .max = ENG_MAX_MICRO_BATCHES,
      .fallback = ENG_KEY_DERIVED, .doc = "micro-batches of a step over all ranks"},

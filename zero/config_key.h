@@ -39,7 +39,13 @@ struct eng_key {
 #define ENG_KEY_DERIVED INT64_MIN
 
 /** Values of the key `transport`. */
-enum { ENG_TRANSPORT_SELF, ENG_TRANSPORT_THREADS, ENG_TRANSPORT_SHM, ENG_TRANSPORT_TCP };
+enum {
+    ENG_TRANSPORT_AUTO,
+    ENG_TRANSPORT_SELF,
+    ENG_TRANSPORT_THREADS,
+    ENG_TRANSPORT_SHM,
+    ENG_TRANSPORT_TCP
+};
 
 /** Values of the key `gather`. */
 enum { ENG_GATHER_AUTO, ENG_GATHER_COPY, ENG_GATHER_SHARED };

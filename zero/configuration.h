@@ -50,10 +50,10 @@ typedef struct zero_config {
     const char *name;         /**< tells several contexts of one job apart; default "main" */
     int32_t world;            /**< 0: rank and world come from the launcher's environment */
     int32_t rank;             /**< used if world > 0: 0 .. world-1 */
-    const char *transport;    /**< "self", "threads", "shm", "tcp"; default: self for one rank,
-                                   threads with a team, tcp for ranks of several hosts, else shm.
-                                   Where the launcher does not say how many ranks are on a host, but
-                                   where rank 0 is, they meet there first, and find out */
+    const char *transport;    /**< "self", "threads", "shm", "tcp"; default "auto": self for one
+                                   rank, threads with a team, tcp for ranks of several hosts, else
+                                   shm. Where the launcher does not say how many ranks are on a
+                                   host, but where rank 0 is, they meet there first, and find out */
     zero_team *team;          /**< transport "threads" only: borrowed, outlives the context */
     int32_t micro_batches;    /**< V; default: the world size, with zero-run that of the job's
                                    first start: the same where fewer ranks go on */

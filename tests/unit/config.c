@@ -200,7 +200,7 @@ static void fields_out_of_range_are_refused(void **state)
     REFUSED(stage, -1, "zero_config.stage = -1");
     REFUSED(name, "", "zero_config.name has 0 bytes");
     REFUSED(transport, "udp", "zero_config.transport = \"udp\"");
-    REFUSED(transport, "udp", "takes self, threads, shm, tcp");
+    REFUSED(transport, "udp", "takes auto, self, threads, shm, tcp");
     REFUSED(world, -1, ".world = -1");
     REFUSED(world, BOOT_WORLD_MAX + 1, "1 to 4096 ranks");
     REFUSED(rank, 1, "zero_config.rank is set, but .world is 0");
@@ -409,7 +409,7 @@ static void bad_variables_are_refused(void **state)
     refused_variable("ZERO_LIVE_BYTES", "1025TiB", "ZERO_LIVE_BYTES=1025TiB");
     refused_variable("ZERO_LIVE_BYTES", "17179869184TiB", "takes 0 to 1125899906842624");
     refused_variable("ZERO_SEED", "18446744073709551616", "0 to 18446744073709551615");
-    refused_variable("ZERO_TRANSPORT", "mpi", "takes self, threads, shm");
+    refused_variable("ZERO_TRANSPORT", "mpi", "takes auto, self, threads, shm");
     refused_variable("ZERO_LOG", "loud", "ZERO_LOG=loud: log level 'loud'");
     refused_variable("ZERO_LOG", "x=info", "log component 'x'");
     refused_variable("ZERO_PLAN", "yes", "ZERO_PLAN=yes");
@@ -455,6 +455,13 @@ static void the_launcher_gives_the_place(void **state)
     assert_int_equal(config.world, 3);
     assert_int_equal(config.micro_batches, 3);
     assert_string_equal(config.transport, "shm");
+    setenv("ZERO_TRANSPORT", "tcp", 1);
+    setenv("ZERO_OPTIONS", "transport=auto", 1);
+    const struct eng_config automatic = resolved(NULL);
+    assert_string_equal(automatic.transport, "shm");
+    assert_false(eng_config_given(&automatic, "transport"));
+    unsetenv("ZERO_TRANSPORT");
+    unsetenv("ZERO_OPTIONS");
     assert_string_equal(config.launcher, "torchrun");
     assert_non_null(strstr(config.job, ".zero-run.abc"));
 
@@ -497,6 +504,9 @@ static void ranks_of_several_hosts_take_tcp(void **state)
     refused(NULL, ZERO_E_INVALID, "no variable says where rank 0 is");
     setenv("MASTER_ADDR", "node1", 1);
     setenv("MASTER_PORT", "29500", 1);
+    setenv("ZERO_OPTIONS", "transport=auto", 1);
+    assert_string_equal(resolved(NULL).transport, "tcp");
+    unsetenv("ZERO_OPTIONS");
     struct eng_config config = resolved(NULL);
     assert_string_equal(config.transport, "tcp");
     assert_true(config.by_network);
