@@ -58,6 +58,7 @@ struct coll_config {
     uint64_t remind_ns; /**< of waiting for other ranks, before this one says so in the log for the
                              first time, and then at growing intervals; 0: 10 s. Never after more
                              than half of timeout_ns */
+    bool all_here;      /**< "shm": boot_meeting.all_here */
 };
 
 /** Which of a vector's elements belong to one rank. Public structs alike are read through it. */

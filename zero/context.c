@@ -20,6 +20,7 @@ struct coll_config eng_coll_config(const struct eng_config *config)
         .timeout_ns = (uint64_t)config->timeout_s * UINT64_C(1000000000),
         .stall_ns = (uint64_t)config->stall_s * UINT64_C(1000000000),
         .log = &config->log,
+        .all_here = config->local_world == config->world,
     };
 }
 

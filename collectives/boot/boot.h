@@ -100,6 +100,8 @@ struct boot_meeting {
                                      half of the time there is */
     const char *home;           /**< boot_mesh_open(): stands for this host, as boot_home() would
                                      find it out; NULL: it does */
+    bool all_here;              /**< boot_meet(): all ranks are known to be on this host, so that no
+                                     message speaks of others */
 };
 
 /**

@@ -90,6 +90,7 @@ struct boot_link {
     char job[BOOT_JOB_BYTES];
     char name[BOOT_NAME_BYTES];
     const struct base_log *log;
+    bool all_here;                  /**< boot_meeting.all_here */
     uint64_t remind_ns;             /**< boot_meeting.remind_ns */
     uint64_t sequence;              /**< exchanges so far */
     char missing[BOOT_RANKS_BYTES]; /**< what rank 0 has told of it last; "": nothing */

@@ -26,14 +26,15 @@ socklen_t boot_address(struct sockaddr_un *address, const struct boot_link *link
 
 void boot_place_text(const struct boot_link *link, char text[BOOT_TEXT_BYTES])
 {
+    static const char elsewhere[] = ": for ranks elsewhere set MASTER_ADDR, MASTER_PORT and "
+                                    "ZERO_TRANSPORT=tcp on all ranks";
     struct sockaddr_un address;
     boot_address(&address, link);
     text[0] = '\0';
     base_text_add(&(struct base_text){text, BOOT_TEXT_BYTES, 0},
                   "\"%s\", at the socket @%s, where only ranks of one host, user and network "
-                  "namespace meet: for ranks elsewhere set MASTER_ADDR, MASTER_PORT and "
-                  "ZERO_TRANSPORT=tcp on all ranks; job %s, to be the same on all (ZERO_JOB)",
-                  link->name, address.sun_path + 1, link->job);
+                  "namespace meet%s; job %s, to be the same on all (ZERO_JOB)",
+                  link->name, address.sun_path + 1, link->all_here ? "" : elsewhere, link->job);
 }
 
 static zero_result check_meeting(const struct boot_meeting *meeting, struct base_error *error)
@@ -59,6 +60,7 @@ static struct boot_link *create_link(const struct boot_meeting *meeting)
     link->rank = meeting->rank;
     link->world = meeting->world;
     link->log = meeting->log;
+    link->all_here = meeting->all_here;
     link->remind_ns = meeting->remind_ns;
     link->watch = -1;
     snprintf(link->job, sizeof link->job, "%s", meeting->job);

@@ -201,6 +201,7 @@ static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_confi
         .deadline_ns = base_clock_ns() + config->timeout_ns,
         .log = config->log,
         .remind_ns = config->remind_ns,
+        .all_here = config->all_here,
     };
     result = boot_meet(&shm->boot, &meeting, error);
     if (result == ZERO_OK)

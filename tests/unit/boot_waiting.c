@@ -57,6 +57,24 @@ static void ranks_of_a_host_say_whom_they_wait_for(void **state)
         boot_ranks_expect(&ranks, i, ZERO_OK, NULL, NULL);
 }
 
+// Where the launcher has said that all ranks are on this host, advice for others would mislead.
+static void ranks_that_are_all_here_hear_of_no_other_host(void **state)
+{
+    (void)state;
+    for (int here = 0; here < 2; here++) {
+        struct boot_ranks ranks;
+        boot_ranks_begin(&ranks, 300);
+        ranks.all_here = here;
+        boot_ranks_start(&ranks, 0, 2, NULL);
+        boot_ranks_end(&ranks, -1);
+        boot_ranks_expect(&ranks, 0, ZERO_E_TIMEOUT, "rank 1 of 2", "at the socket @zero-");
+        const char *elsewhere = strstr(ranks.verdicts[0].error.message, "MASTER_ADDR");
+        assert_true(here ? !elsewhere : elsewhere != NULL);
+        elsewhere = strstr(ranks.verdicts[0].refused[0], "MASTER_ADDR");
+        assert_true(here ? !elsewhere : elsewhere != NULL);
+    }
+}
+
 static void ranks_of_several_hosts_say_whom_they_wait_for(void **state)
 {
     (void)state;
@@ -176,6 +194,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_of_a_host_say_whom_they_wait_for),
+        cmocka_unit_test(ranks_that_are_all_here_hear_of_no_other_host),
         cmocka_unit_test(ranks_of_several_hosts_say_whom_they_wait_for),
         cmocka_unit_test(a_short_wait_is_spoken_of_in_its_middle),
         cmocka_unit_test(contexts_in_another_order_are_named),
