@@ -33,20 +33,27 @@ static void remind(struct mesh_meeting *meeting, const char *what)
                   meeting->mesh->hosts[place->rank], seconds, what, place->job, place->name);
 }
 
-// What this rank waits for where rank 0 knows it.
-static void remind_of_missing(struct mesh_meeting *meeting)
+// What this rank waits for: until rank 0 has answered, anything may listen in its place.
+static void remind_of_missing(struct mesh_meeting *meeting, bool known)
 {
     char what[2 * BOOT_TEXT_BYTES] = "", port[BOOT_TEXT_BYTES];
     mesh_place_text(meeting->master, port);
-    base_text_add(&(struct base_text){what, sizeof what, 0},
-                  "at the rendezvous, where rank 0 (%s) waits for %s of %d", port,
-                  *meeting->missing ? meeting->missing : "other ranks", meeting->place->world);
+    struct base_text text = {what, sizeof what, 0};
+    if (known)
+        base_text_add(&text, "at the rendezvous, where rank 0 (%s) waits for %s of %d", port,
+                      *meeting->missing ? meeting->missing : "other ranks", meeting->place->world);
+    else
+        base_text_add(&text,
+                      "for rank 0 of %d at %s: something listens there, but has not answered as "
+                      "rank 0 of this job",
+                      meeting->place->world, port);
     remind(meeting, what);
 }
 
-// Waits for a message of rank 0's, and says so meanwhile. The end of the connection ends the wait,
-// too: the caller sees it when it receives.
-static zero_result await_word(struct mesh_meeting *meeting, struct base_error *error)
+// Waits for a message of rank 0's, which has answered this rank or (not `known`) has yet to, and
+// says so meanwhile. The end of the connection ends the wait, too: the caller sees it when it
+// receives.
+static zero_result await_word(struct mesh_meeting *meeting, bool known, struct base_error *error)
 {
     struct pollfd rank_0 = {.fd = meeting->mesh->sockets[0], .events = POLLIN};
     for (int left = 1; left > 0; left = boot_wait_left(&meeting->wait, patience(meeting), 1000)) {
@@ -55,7 +62,7 @@ static zero_result await_word(struct mesh_meeting *meeting, struct base_error *e
             return zero_fail_errno(error, ZERO_E_IO, errno, "waiting for rank 0");
         if (ready > 0)
             return ZERO_OK;
-        remind_of_missing(meeting);
+        remind_of_missing(meeting, known);
     }
     return zero_fail(error, ZERO_E_TIMEOUT, "it does not answer in time%s%s",
                      *meeting->missing ? "; it waited for " : "", meeting->missing);
@@ -120,7 +127,7 @@ static zero_result call(struct mesh_meeting *meeting, int *listener, struct base
     if (!result)
         result = introduce(meeting, port, error);
     if (!result)
-        result = await_word(meeting, error);
+        result = await_word(meeting, false, error);
     if (!result)
         result = mesh_receive(*socket, &header, BOOT_NAME_BYTES, patience(meeting), error);
     if (!result && header.type != MESH_LATER)
@@ -198,7 +205,7 @@ static zero_result hear_rank_0(struct mesh_meeting *meeting, enum mesh_type type
     struct mesh_header header = {.type = MESH_MISSING};
     zero_result result = ZERO_OK;
     while (!result && header.type == MESH_MISSING) {
-        result = await_word(meeting, error);
+        result = await_word(meeting, true, error);
         if (!result)
             result = mesh_receive(socket, &header, most, patience(meeting), error);
         if (!result && header.type == MESH_MISSING)

@@ -99,6 +99,23 @@ static void ranks_of_several_hosts_say_whom_they_wait_for(void **state)
         boot_ranks_expect(&ranks.set, i, ZERO_OK, NULL, NULL);
 }
 
+static void a_stranger_at_the_port_is_no_rank_0(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, "127.0.0.1", 600);
+    ranks.set.remind_ns = remind_ns;
+    const int stranger = mesh_ranks_usurp(&ranks);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
+    await_words(&ranks.set, 0, "rank 1 (host ", "has not answered as rank 0 of this job");
+    close(stranger);
+    mesh_ranks_end(&ranks);
+    const struct boot_verdict *verdict = &ranks.set.verdicts[0];
+    boot_ranks_expect(&ranks.set, 0, ZERO_E_TIMEOUT, "rank 0 of 2", NULL);
+    for (int line = 0; line < verdict->refusals && line < 8; line++)
+        assert_null(strstr(verdict->refused[line], "waits for"));
+}
+
 static void a_short_wait_is_spoken_of_in_its_middle(void **state)
 {
     (void)state;
@@ -196,6 +213,7 @@ int main(void)
         cmocka_unit_test(ranks_of_a_host_say_whom_they_wait_for),
         cmocka_unit_test(ranks_that_are_all_here_hear_of_no_other_host),
         cmocka_unit_test(ranks_of_several_hosts_say_whom_they_wait_for),
+        cmocka_unit_test(a_stranger_at_the_port_is_no_rank_0),
         cmocka_unit_test(a_short_wait_is_spoken_of_in_its_middle),
         cmocka_unit_test(contexts_in_another_order_are_named),
         cmocka_unit_test(ranks_learn_who_is_beside_them),
