@@ -11,6 +11,7 @@ chmod 755 "$dir"
 mkdir -m 777 "$dir/nvme"
 mkdir -m 555 "$dir/home"
 expected="$("$hello")"
+others='-o offload_params=nvme -o offload_grads=nvme -o persist_numel=off'
 
 fail() {
     echo "$*:"
@@ -24,8 +25,7 @@ ordinary() {
     shift
     status=0
     (cd "$dir/home" && "$limited" $limits user -- "$zero_run" -n 2 -o offload_optimizer=nvme \
-        -o nvme_dir="$dir/nvme" -o offload_params=nvme -o offload_grads=nvme \
-        -o persist_numel=off -o stage=3 -o log=core=debug "$@" -- "$hello") \
+        -o nvme_dir="$dir/nvme" $others -o stage=3 -o log=core=debug "$@" -- "$hello") \
         >"$dir/said" 2>&1 || status=$?
     [ "$status" != 77 ] || { cat "$dir/said" && exit 77; }
 }
@@ -66,6 +66,17 @@ for limits in memlock=64 memlock=8192 refuse=EPERM; do
         grep -q '^  io=auto      has nothing better: ' "$dir/said" ||
         fail "plan with $limits: status $status"
 done
+
+# What counts is what the ranks register, 2 MiB each, and not the 32 MiB of the probe.
+others=
+ordinary 'bare memlock=8192'
+engine="$(sed -n 's/.*  io           \([a-z-]*\),.*/\1/p' "$dir/said" | head -n 1)"
+[ "$status" = 0 ] && [ -n "$engine" ] || fail "state alone with memlock=8192: status $status"
+ordinary 'bare memlock=8192' --plan
+[ "$status" = 0 ] && grep -q "^  io           $engine, " "$dir/said" ||
+    fail "plan of state alone with memlock=8192: status $status, ranks have $engine"
+[ "$engine" != uring ] || ! grep -q 'has nothing better' "$dir/said" ||
+    fail 'plan of state alone with memlock=8192: uring, and a reason against it'
 
 # Too few open files: it runs, or the limit is named, and never the kernel's version.
 export ZERO_OFFLOAD_OPTIMIZER=nvme ZERO_NVME_DIR="$dir/nvme"

@@ -238,7 +238,8 @@ static zero_result probe_ranks(const zero_ctx *z, struct eng_plan_disk *disk,
     return r;
 }
 
-/** The probe may register more memory than ranks with few tiles: that is no limit of theirs. */
+/** The probe may register more memory than ranks with few tiles: if theirs may be locked, they will
+ * have the engine that registers it. */
 static zero_result probe_disk(const zero_ctx *z, uint64_t lock_limit, struct off_probe *probe,
                               struct base_error *error)
 {
@@ -246,19 +247,23 @@ static zero_result probe_disk(const zero_ctx *z, uint64_t lock_limit, struct off
                                       .engine = off_engine_find(z->config.io)};
     const bool fits = eng_tier_registers(&z->plan) <= lock_limit;
     struct base_error refusal = {.result = ZERO_OK};
-    const zero_result r = off_probe(probe, &config, &refusal);
+    zero_result r = off_probe(probe, &config, &refusal);
     char needed[32];
-    if (!r)
+    if (!r) {
+        const struct off_io_use *use = &probe->use;
+        if (fits && use->engine == &off_engine_uring_plain && use->passed.result == ZERO_E_LIMIT)
+            probe->use = (struct off_io_use){.engine = &off_engine_uring};
         return ZERO_OK;
+    }
     if (r != ZERO_E_LIMIT || config.engine != &off_engine_uring)
         return zero_fail(error, r, "%s", refusal.message);
     if (!fits)
         return zero_fail(error, r, "%s (the ranks of this host would register %s)", refusal.message,
                          eng_human(eng_tier_registers(&z->plan), needed));
     config.engine = &off_engine_uring_plain;
-    const zero_result again = off_probe(probe, &config, error);
+    r = off_probe(probe, &config, error);
     probe->use.engine = &off_engine_uring;
-    return again;
+    return r;
 }
 
 zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error)
