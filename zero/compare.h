@@ -18,7 +18,8 @@ size_t eng_compare_model_bytes(const zero_ctx *z);
 
 /** Compares what all ranks give as first values, before anything is written. *Collective.*
  * ZERO_E_DIVERGED, fatal and agreed, names tensor, element and ranks; what a fill callback fails
- * with, on all ranks; ZERO_E_NOMEM. */
+ * with, on all ranks; ZERO_E_INVALID, on all ranks: a callback gives other values when it is asked
+ * again; ZERO_E_NOMEM. */
 zero_result eng_first_compare(zero_ctx *z);
 /** Bytes that it uses. */
 size_t eng_first_bytes(const zero_ctx *z);

@@ -293,7 +293,9 @@ ZERO_API zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_p
  * ZERO_PLANNED: the environment asked for the plan only (zero-run --plan); zero_plan_text() and
  * zero_plan_json() have it, and say whether it fits; close next. ZERO_E_INVALID: no tensor, an
  * empty unit, fewer granules (1,024 elements each) than ranks, or, with the result and message of
- * the first of them, a tensor, group, optimizer or blob was refused before; ZERO_E_DIVERGED: ranks
+ * the first of them, a tensor, group, optimizer or blob was refused before, or a fill callback gave
+ * another value when it was asked for an element again (one granule of each slice is asked for
+ * twice, by a rank alone, too); ZERO_E_DIVERGED: ranks
  * registered different models (the message says which tensor), have other settings, or give other
  * first values (it names tensor, slice, element, values and ranks): of each slice up to six
  * granules are compared, its first and last among them, with `paranoid` all of them, also where a

@@ -11,17 +11,23 @@
 
 #include <cmocka.h>
 
-enum { NUMEL = 20000, SLICES = 2, MOST_RANKS = 5 };
+enum { NUMEL = 20000, SLICES = 2, MOST_RANKS = 5, EVERY_RANK = -1 };
 
 static struct temporary directory;
 
+// What a callback keeps between calls: nothing, a number that it counts on with each element, or
+// one that it begins again with each slice.
+enum state { PURE, COUNTED, BEGUN };
+
 struct job {
     int32_t stage;
+    enum state state;
     int odd;          // the rank that gives another value of
     const char *name; // this tensor
     int32_t slice;
     uint64_t element;
     bool whole; // and of all its other elements
+    bool nan;   // a NaN with other bits
     bool frozen, borrow, nvme, paranoid, missing, fails;
     zero_dtype dtype;
     const char *message;
@@ -32,21 +38,28 @@ struct job {
 struct giver {
     const struct job *job;
     int rank;
+    uint64_t count; // the state
 };
 
 static zero_result fill(void *user, const char *name, int32_t slice, uint64_t first, uint64_t count,
                         float *out)
 {
-    const struct giver *giver = user;
+    struct giver *giver = user;
     const struct job *job = giver->job;
-    const bool odd = giver->rank == job->odd && strcmp(name, job->name) == 0;
+    const bool odd =
+        (giver->rank == job->odd || job->odd == EVERY_RANK) && !strcmp(name, job->name);
     if (odd && job->fails)
         return ZERO_E_IO;
     for (uint64_t i = 0; i < count; i++) {
         const uint64_t e = first + i;
         out[i] = 0.25F * (float)(e % 7) + (float)slice;
+        if (job->state == BEGUN && e == 0)
+            giver->count = 0;
+        if (job->state != PURE)
+            out[i] = (float)giver->count++;
         if (odd && slice == job->slice && (job->whole || e == job->element))
-            out[i] = 100.0F + (float)giver->rank;
+            out[i] = job->nan ? base_f32_from_bits(0x7fc00000U + (uint32_t)giver->rank)
+                              : 100.0F + (float)giver->rank;
     }
     return ZERO_OK;
 }
@@ -137,7 +150,7 @@ static bool with_data(struct team_rank *rank, const struct job *job,
                       bool (*commit)(struct team_rank *, const struct job *, struct giver *,
                                      void *))
 {
-    struct giver giver = {job, rank->rank};
+    struct giver giver = {job, rank->rank, 0};
     void *data = data_of(&giver, job, 1);
     const bool good = data && commit(rank, job, &giver, data);
     team_close(rank);
@@ -216,6 +229,20 @@ static void of_a_whole_tensor(void **state)
     everywhere(&job, is_refused);
 }
 
+// fp32 keeps the bits of a NaN, and the fingerprint is made of them.
+static void of_a_nan(void **state)
+{
+    (void)state;
+    struct job job = job_of("filled", 3,
+                            "tensor filled, slice 0, element 3: rank 0 0.75, rank 1 "
+                            "NaN (0x7fc00001)");
+    job.nan = true;
+    everywhere(&job, is_refused);
+    job.odd = EVERY_RANK;
+    job.message = "element 3: rank 0 NaN (0x7fc00000), rank 1 NaN (0x7fc00001)";
+    everywhere(&job, is_refused);
+}
+
 // NULL counts as zeros.
 static void of_data_that_some_have(void **state)
 {
@@ -243,6 +270,26 @@ static void of_a_callback_that_fails(void **state)
     everywhere(&job, is_refused);
 }
 
+// All ranks ask in the same order, and get the same. At one rank it is refused as at many.
+static void of_a_callback_with_a_state(void **state)
+{
+    (void)state;
+    const enum state states[] = {COUNTED, BEGUN};
+    struct job job = job_of("none", 0, "first values: ");
+    job.result = ZERO_E_INVALID;
+    for (int i = 0; i < 4; i++) {
+        job.state = states[i / 2];
+        job.paranoid = i % 2 != 0;
+        job.message = "fill of filled gave ";
+        everywhere(&job, is_refused);
+        if (!team_run("threads", 1, is_refused, &job))
+            fail_msg("state %d at one rank", (int)job.state);
+        job.message = ": it has to be a pure function of name, slice and element";
+        if (!team_run("threads", 2, is_refused, &job))
+            fail_msg("state %d at two ranks", (int)job.state);
+    }
+}
+
 static void the_same_is_taken(void **state)
 {
     (void)state;
@@ -268,9 +315,14 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_one_element),           cmocka_unit_test(of_a_whole_tensor),
-        cmocka_unit_test(of_data_that_some_have),   cmocka_unit_test(of_what_no_sample_has),
-        cmocka_unit_test(of_a_callback_that_fails), cmocka_unit_test(the_same_is_taken),
+        cmocka_unit_test(of_one_element),
+        cmocka_unit_test(of_a_whole_tensor),
+        cmocka_unit_test(of_data_that_some_have),
+        cmocka_unit_test(of_what_no_sample_has),
+        cmocka_unit_test(of_a_callback_that_fails),
+        cmocka_unit_test(of_a_callback_with_a_state),
+        cmocka_unit_test(of_a_nan),
+        cmocka_unit_test(the_same_is_taken),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
