@@ -50,6 +50,8 @@ static uint64_t addresses(const zero_ctx *z)
     return peak->mine - windows->mine - mine + arenas - view + each;
 }
 
+static const char of_addresses[] = "address space of a process (ulimit -v)";
+
 /** Takes a limit for the one that counts if it leaves less beyond what is needed. */
 static void consider(struct eng_fit *fit, uint64_t limit, uint64_t left, uint64_t needed,
                      const char *source)
@@ -89,7 +91,7 @@ static void consider_found(struct eng_fit *fit, const struct demand *demand)
     consider(fit, host->group_limit, base_memory_left(host->group_limit, host->group_used),
              demand->group, source);
     consider(fit, host->address_limit, base_memory_left(host->address_limit, host->address_used),
-             demand->addresses, "address space of a process (ulimit -v)");
+             demand->addresses, of_addresses);
 }
 
 int eng_fit_last_stage(const zero_ctx *z)
@@ -120,16 +122,34 @@ static void suggest(const zero_ctx *z, struct base_text *text)
     }
 }
 
+/** What paranoid=1 takes, where addresses are short. True: they would do without it. */
+static bool blame_paranoid(const zero_ctx *z, const struct eng_fit *fit, struct base_text *text)
+{
+    const uint64_t each = eng_paranoid_addresses(z);
+    const uint64_t taken = z->config.team ? (uint64_t)z->config.world * each : each;
+    char size[32], rest[32];
+    if (strcmp(fit->source, of_addresses) != 0 || taken == 0)
+        return false;
+    base_text_add(text, "; paranoid=1 takes %s of these addresses, all else %s",
+                  eng_human(taken, size), eng_human(fit->needed - taken, rest));
+    return fit->needed - taken <= fit->left;
+}
+
 static void explain(const zero_ctx *z, struct eng_fit *fit)
 {
     char needed[32], left[32], limit[32], others[160] = "";
-    suggest(z, &(struct base_text){others, sizeof others, 0});
+    struct base_text text = {others, sizeof others, 0};
+    const bool all_is_paranoid = blame_paranoid(z, fit, &text);
+    const bool fewer = fit->host_ranks > 1 && !all_is_paranoid;
+    if (!all_is_paranoid)
+        suggest(z, &text);
     snprintf(fit->reason, sizeof fit->reason,
-             "%d rank%s at stage %d: %s needed, but %s left of %s (%s)%s; fewer ranks need less; "
-             "memory_limit overrules this",
+             "%d rank%s at stage %d: %s needed, but %s left of %s (%s)%s%s; memory_limit overrules "
+             "this",
              fit->host_ranks, fit->host_ranks > 1 ? "s" : "", z->config.stage,
              eng_human(fit->needed, needed), eng_human(fit->left, left),
-             eng_human(fit->limit, limit), fit->source, others);
+             eng_human(fit->limit, limit), fit->source, others,
+             fewer ? "; fewer ranks need less" : "");
 }
 
 /** Also where nobody knows. */

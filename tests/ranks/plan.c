@@ -511,6 +511,45 @@ static void the_addresses_are_those_of_all_ranks(void **state)
         }
 }
 
+/** zero_commit() under a limit of addresses fails; what it says. */
+static const char *refusal_for(struct team_rank *rank, int paranoid, uint64_t addresses)
+{
+    zero_param_desc desc = zero_param_vector("large", LARGE, NULL);
+    team_close(rank);
+    rank->config.paranoid = paranoid;
+    make_up_limits();
+    made_up.address_limit = addresses;
+    return team_open(rank) && !zero_add_param(rank->z, NULL, &desc) &&
+                   zero_commit(rank->z) == ZERO_E_NOMEM
+               ? zero_last_error(rank->z)
+               : "";
+}
+
+/** It is named, and nothing else, where all else has its addresses. */
+static bool names_paranoid(struct team_rank *rank, void *user)
+{
+    (void)user;
+    const char *message = refusal_for(rank, 0, 1024);
+    TEAM_CHECK(strstr(message, "(ulimit -v)") && !strstr(message, "paranoid"));
+    TEAM_CHECK(!strstr(message, "fewer ranks") == (rank->world == 1));
+    message = refusal_for(rank, 1, 1024);
+    TEAM_CHECK(strstr(message, "; paranoid=1 takes "));
+    TEAM_CHECK(strstr(message, "; stage=") || rank->world == 1);
+    message = refusal_for(rank, 1, rank->z->plan.fit.needed - 1);
+    TEAM_CHECK(strstr(message, "; paranoid=1 takes ") && strstr(message, " of these addresses, "));
+    TEAM_CHECK(!strstr(message, "would need") && !strstr(message, "fewer ranks"));
+    return true;
+}
+
+static void paranoid_is_named_where_it_takes_the_addresses(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 2; world++)
+        for (int t = 0; t < 2; t++)
+            if (!team_run(t ? "threads" : world > 1 ? "shm" : "self", world, names_paranoid, NULL))
+                fail_msg("world %d, %s", world, t ? "threads" : "processes");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -521,6 +560,7 @@ int main(void)
         cmocka_unit_test(loading_must_fit),
         cmocka_unit_test(a_control_group_is_for_its_ranks),
         cmocka_unit_test(the_addresses_are_those_of_all_ranks),
+        cmocka_unit_test(paranoid_is_named_where_it_takes_the_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
