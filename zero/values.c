@@ -107,8 +107,8 @@ zero_result eng_values_fit(const zero_ctx *z, zero_dtype dtype, const struct eng
     if (i == count)
         return ZERO_OK;
     return zero_fail(error, ZERO_E_INVALID,
-                     "%s: element %llu of tensor %s is %g, and the largest %s is %g", what,
-                     (unsigned long long)((uint64_t)slice->index * slice->numel + first + i),
+                     "%s: slice %d, element %llu of tensor %s is %g, and the largest %s is %g",
+                     what, slice->index, (unsigned long long)(first + i),
                      z->model.params[slice->param].name, (double)values[i], eng_dtype_name(dtype),
                      (double)eng_largest(dtype));
 }
@@ -130,7 +130,7 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
                              param->name, (int)r, slice->index, (unsigned long long)first);
         return r ? zero_fail(error, r, "the fill callback of %s failed at slice %d, element %llu",
                              param->name, slice->index, (unsigned long long)first)
-                 : eng_values_fit(z, param->dtype, slice, first, count, out, "first values", error);
+                 : eng_values_fit(z, param->dtype, slice, first, count, out, "fill", error);
     }
     if (!param->data) {
         memset(out, 0, count * sizeof *out);
