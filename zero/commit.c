@@ -8,6 +8,7 @@
 #include "zero/config_key.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -295,12 +296,33 @@ static zero_result agree_on_plan(zero_ctx *z)
     return fits ? fits : r ? eng_fail_from(z, &error) : ZERO_OK;
 }
 
+/** First values, and a warning for each tensor of which one is not finite. */
+static zero_result watched_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
+                                 uint64_t first, uint64_t count, float *out,
+                                 struct base_error *error)
+{
+    struct eng_param *param = &z->model.params[slice->param];
+    const zero_result r = eng_values_first(z, user, slice, first, count, out, error);
+    uint64_t i = 0;
+    if (r || param->nonfinite)
+        return r;
+    while (i < count && isfinite(out[i]))
+        i++;
+    if (i == count)
+        return ZERO_OK;
+    param->nonfinite = true;
+    base_logf(&z->log, ZERO_LOG_WARN, "core",
+              "first values are not finite: slice %d, element %" PRIu64 " of tensor %s is %g",
+              slice->index, first + i, param->name, (double)out[i]);
+    return ZERO_OK;
+}
+
 static zero_result first_values(zero_ctx *z)
 {
     struct base_error error = {0};
     // Without sums to read into there is nothing to try first: no values are lost.
-    if (!eng_sums_are_scratch(z) || !eng_values_read(z, eng_values_first, NULL, &error))
-        eng_values_write(z, ENG_REPLACE, eng_values_first, NULL, &error);
+    if (!eng_sums_are_scratch(z) || !eng_values_read(z, watched_first, NULL, &error))
+        eng_values_write(z, ENG_REPLACE, watched_first, NULL, &error);
     const zero_result r = eng_agree(z, &error, "first values");
     return r ? r : eng_values_install(z, ENG_REPLACE);
 }

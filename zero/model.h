@@ -42,6 +42,7 @@ struct eng_param {
     zero_fill_fn fill;
     void *fill_user;
     bool frozen;         /**< never updated */
+    bool nonfinite;      /**< one of its first values is, which this rank has told */
     void *borrow, *grad; /**< the caller's buffers, or NULL; see zero_param_desc */
 };
 

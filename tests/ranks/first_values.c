@@ -4,6 +4,7 @@
 #include "tests/sweep.h"
 #include "tests/unit/temporary.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -26,8 +27,10 @@ struct job {
     const char *name; // this tensor
     int32_t slice;
     uint64_t element;
-    bool whole; // and of all its other elements
-    bool nan;   // a NaN with other bits
+    bool whole;  // and of all its other elements
+    bool nan;    // a NaN with other bits
+    bool half;   // "stacked" is f16
+    float value; // of the element, if it is not 0
     bool frozen, borrow, nvme, paranoid, missing, fails;
     zero_dtype dtype;
     const char *message;
@@ -39,6 +42,7 @@ struct giver {
     const struct job *job;
     int rank;
     uint64_t count; // the state
+    int warnings;   // about an element
 };
 
 static zero_result fill(void *user, const char *name, int32_t slice, uint64_t first, uint64_t count,
@@ -58,8 +62,9 @@ static zero_result fill(void *user, const char *name, int32_t slice, uint64_t fi
         if (job->state != PURE)
             out[i] = (float)giver->count++;
         if (odd && slice == job->slice && (job->whole || e == job->element))
-            out[i] = job->nan ? base_f32_from_bits(0x7fc00000U + (uint32_t)giver->rank)
-                              : 100.0F + (float)giver->rank;
+            out[i] = job->nan             ? base_f32_from_bits(0x7fc00000U + (uint32_t)giver->rank)
+                     : job->value != 0.0F ? job->value
+                                          : 100.0F + (float)giver->rank;
     }
     return ZERO_OK;
 }
@@ -97,6 +102,7 @@ static bool add(struct team_rank *rank, const struct job *job, struct giver *giv
     desc.shape[1] = NUMEL;
     desc.unit = 1;
     desc.unit_count = SLICES;
+    desc.dtype = job->half ? ZERO_F16 : ZERO_F32;
     TEAM_OK(rank, zero_add_param(rank->z, NULL, &desc));
     desc = zero_param_default();
     desc.name = "data";
@@ -150,7 +156,7 @@ static bool with_data(struct team_rank *rank, const struct job *job,
                       bool (*commit)(struct team_rank *, const struct job *, struct giver *,
                                      void *))
 {
-    struct giver giver = {job, rank->rank, 0};
+    struct giver giver = {job, rank->rank, 0, 0};
     void *data = data_of(&giver, job, 1);
     const bool good = data && commit(rank, job, &giver, data);
     team_close(rank);
@@ -243,6 +249,66 @@ static void of_a_nan(void **state)
     everywhere(&job, is_refused);
 }
 
+static void of_a_value_beyond_the_type(void **state)
+{
+    (void)state;
+    struct job job = job_of("stacked", 77,
+                            "first values: fill: slice 1, element 77 of tensor "
+                            "stacked is 1e+06, and the largest f16 is 65504");
+    job.slice = 1;
+    job.odd = EVERY_RANK;
+    job.half = true;
+    job.value = 1e6F;
+    job.result = ZERO_E_INVALID;
+    if (!team_run("self", 1, is_refused, &job))
+        fail_msg("at one rank");
+}
+
+static void count_warning(void *user, zero_log_level level, const char *component,
+                          const char *message)
+{
+    struct giver *giver = user;
+    (void)component;
+    giver->warnings += level == ZERO_LOG_WARN && strstr(message, giver->job->message);
+}
+
+static bool warns(struct team_rank *rank, const struct job *job, struct giver *giver, void *data)
+{
+    rank->config.log_level = ZERO_LOG_WARN;
+    rank->config.log = count_warning;
+    rank->config.log_user = giver;
+    if (!taken(rank, job, giver, data))
+        return false;
+    static int told[MOST_RANKS];
+    int all = 0;
+    told[rank->rank] = giver->warnings;
+    TEAM_OK(rank, zero_barrier(rank->z));
+    for (int i = 0; i < rank->world; i++)
+        all += told[i];
+    TEAM_OK(rank, zero_barrier(rank->z));
+    TEAM_CHECK(all == 1);
+    return true;
+}
+
+static bool is_warned_of(struct team_rank *rank, void *user)
+{
+    return with_data(rank, user, warns);
+}
+
+// By the rank that owns it, once.
+static void what_is_not_finite_is_told(void **state)
+{
+    (void)state;
+    struct job job = job_of("stacked", 77, "slice 1, element 77 of tensor stacked is ");
+    job.slice = 1;
+    job.odd = EVERY_RANK;
+    job.value = INFINITY;
+    everywhere(&job, is_warned_of);
+    job.value = NAN;
+    job.nvme = true;
+    everywhere(&job, is_warned_of);
+}
+
 // NULL counts as zeros.
 static void of_data_that_some_have(void **state)
 {
@@ -322,6 +388,8 @@ int main(void)
         cmocka_unit_test(of_a_callback_that_fails),
         cmocka_unit_test(of_a_callback_with_a_state),
         cmocka_unit_test(of_a_nan),
+        cmocka_unit_test(of_a_value_beyond_the_type),
+        cmocka_unit_test(what_is_not_finite_is_told),
         cmocka_unit_test(the_same_is_taken),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
