@@ -237,10 +237,15 @@ static zero_result publish(struct ckpt_directory *directory, const char *saving,
         (void)ckpt_alone_begin(directory, alone, NULL);
         return store->exchange(store->user, saving, place.text, error);
     }
-    // What is left of one that could not be removed.
-    result = ckpt_take_away(directory, place.text, CKPT_SHARDS_GO, &trouble);
+    // What is left of one that could not be removed. Other files with that name are not ours.
+    bool removed;
+    result = ckpt_is_removed(store, place.text, &removed, error);
+    if (!result && removed)
+        result = ckpt_take_away(directory, place.text, CKPT_SHARDS_GO, &trouble);
+    else if (!result) // an empty one is in the way of nothing
+        (void)store->remove_directory(store->user, place.text, NULL);
     if (result < 0)
-        return zero_fail(error, result, "%s", trouble.message);
+        return removed ? zero_fail(error, result, "%s", trouble.message) : result;
     return store->rename(store->user, saving, place.text, error);
 }
 

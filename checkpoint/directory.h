@@ -33,10 +33,11 @@ struct ckpt_directory;
 /**
  * Opens a directory for saving: makes it, if only its last part is missing, takes its lock, makes
  * durable what is there, and removes what was left unfinished, as well as shards in the pool that
- * none of `world` ranks will use. Here and below only shards and manifests are ever removed: what
- * else somebody has put beside them stays. ZERO_E_STATE: another job saves here (the message says
- * so); ZERO_E_INVALID: something else than a directory has the name; ZERO_E_NOMEM. On error
- * *directory is NULL.
+ * none of `world` ranks will use. Unfinished are `saving-<n>`, and a `step-<n>` whose removal has
+ * begun; one that has no manifest for another reason stays. Here and below only shards and
+ * manifests are ever removed: what else somebody has put beside them stays. ZERO_E_STATE: another
+ * job saves here (the message says so); ZERO_E_INVALID: something else than a directory has the
+ * name; ZERO_E_NOMEM. On error *directory is NULL.
  */
 zero_result ckpt_directory_open(struct ckpt_directory **directory, const struct ckpt_store *store,
                                 const char *path, uint32_t world, struct base_error *error);
@@ -125,7 +126,8 @@ zero_result ckpt_list_runs(const struct ckpt_store *store, const char *path,
                            struct base_error *error);
 
 /** The same of what is no checkpoint, ascending: `saving-<n>`, and `step-<n>` without a manifest.
- * It is being written or removed, or whoever did that has died. */
+ * It is being written or removed, or the process that did that has died, or its manifest is gone.
+ */
 zero_result ckpt_list_unfinished(const struct ckpt_store *store, const char *path, uint64_t **steps,
                                  size_t *count, struct base_error *error);
 

@@ -24,6 +24,7 @@ zero_result ckpt_check_lost(const struct ckpt_directory *directory, struct base_
 /* ------------------------------------------------------------------ names */
 
 #define CKPT_MANIFEST_NAME "manifest.json"
+#define CKPT_REMOVED_NAME "removed.json"
 #define CKPT_LOCK_NAME "lock"
 #define CKPT_READERS_NAME "readers"
 #define CKPT_GATE_NAME "gate"
@@ -78,12 +79,18 @@ void ckpt_alone_end(const struct ckpt_directory *directory, struct ckpt_alone *a
 enum ckpt_shards { CKPT_SHARDS_GO, CKPT_SHARDS_TO_POOL };
 
 /**
- * Removes a directory of a checkpoint, or of what never became one: the manifest, durably, then the
- * shards, then the directory, which stays where somebody else has something in it.
+ * Removes a directory of a checkpoint, or of what never became one. The manifest becomes the mark
+ * "removed.json", durably; then the shards go, durably; then the mark, and the directory, which
+ * stays where somebody else has something in it.
  * CKPT_SHARDS_TO_POOL: nobody may be reading. ZERO_NOT_FOUND.
  */
 zero_result ckpt_take_away(const struct ckpt_directory *directory, const char *path,
                            enum ckpt_shards shards, struct base_error *error);
+
+/** Whether a directory has the mark of a removal that has not ended, and no manifest.
+ * ZERO_E_NOMEM. */
+zero_result ckpt_is_removed(const struct ckpt_store *store, const char *path, bool *removed,
+                            struct base_error *error);
 
 /** Removes what no job will ever finish, and what is in the pool for nobody. The directory is
  * durable. */
@@ -92,5 +99,9 @@ zero_result ckpt_clean(struct ckpt_directory *directory, struct base_error *erro
 /** Whether a checkpoint has a manifest, whole or not, or one that can't be opened. ZERO_E_NOMEM. */
 zero_result ckpt_has_manifest(const struct ckpt_store *store, const char *path, bool *has,
                               struct base_error *error);
+
+/** The same of a file of any name in a directory. */
+zero_result ckpt_has_file(const struct ckpt_store *store, const char *path, const char *name,
+                          bool *has, struct base_error *error);
 
 #endif

@@ -2,6 +2,8 @@
 
 #include "base/arena.h"
 
+#include <string.h>
+
 /* ------------------------------------------------------------------ taking away */
 
 struct removal {
@@ -21,6 +23,8 @@ static zero_result remove_entry(void *user, const char *name, enum base_entry_ki
     (void)kind;
     uint32_t rank;
     zero_result result;
+    if (strcmp(name, CKPT_REMOVED_NAME) == 0)
+        return ZERO_OK;
     if (!ckpt_name_is_shard(name, &rank)) {
         removal->strangers = true;
         return ZERO_OK;
@@ -39,18 +43,33 @@ zero_result ckpt_take_away(const struct ckpt_directory *directory, const char *p
 {
     const struct ckpt_store *store = directory->store;
     const struct ckpt_path manifest = ckpt_path_below(path, CKPT_MANIFEST_NAME);
+    const struct ckpt_path mark = ckpt_path_below(path, CKPT_REMOVED_NAME);
     struct removal removal = {.directory = directory, .path = path, .shards = shards};
     struct base_error absent = {0};
-    zero_result result = store->remove(store->user, manifest.text, &absent);
+    zero_result result = store->rename(store->user, manifest.text, mark.text, &absent);
     if (result < 0)
         return zero_fail(error, result, "%s", absent.message);
-    // Even if it was gone: whoever removed it may not have got further.
+    // Even if it was gone: the process that renamed it may not have got further.
     result = store->sync_directory(store->user, path, error);
     if (!result)
         result = store->list(store->user, path, remove_entry, &removal, error);
-    if (result || removal.strangers)
-        return result;
-    return store->remove_directory(store->user, path, error);
+    // The mark goes last: without it the next owner leaves the shards where they are.
+    if (!result)
+        result = store->sync_directory(store->user, path, error);
+    if (!result)
+        result = store->remove(store->user, mark.text, &absent);
+    if (result < 0)
+        return zero_fail(error, result, "%s", absent.message);
+    return removal.strangers ? ZERO_OK : store->remove_directory(store->user, path, error);
+}
+
+zero_result ckpt_is_removed(const struct ckpt_store *store, const char *path, bool *removed,
+                            struct base_error *error)
+{
+    bool has;
+    *removed = false;
+    const zero_result result = ckpt_has_manifest(store, path, &has, error);
+    return result || has ? result : ckpt_has_file(store, path, CKPT_REMOVED_NAME, removed, error);
 }
 
 static zero_result clean_pool(void *user, const char *name, enum base_entry_kind kind,
@@ -76,11 +95,10 @@ static zero_result clean_entry(void *user, const char *name, enum base_entry_kin
     uint64_t step;
     bool unfinished = ckpt_name_is_saving(name, &step);
     if (ckpt_name_is_step(name, &step)) {
-        bool has;
-        const zero_result result = ckpt_has_manifest(directory->store, entry.text, &has, error);
+        const zero_result result =
+            ckpt_is_removed(directory->store, entry.text, &unfinished, error);
         if (result)
             return result;
-        unfinished = !has;
     }
     // Their shards don't go to the pool: a process of the job before may still write to them.
     return unfinished ? ckpt_take_away(directory, entry.text, CKPT_SHARDS_GO, error) : ZERO_OK;

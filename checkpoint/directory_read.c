@@ -60,10 +60,16 @@ static zero_result check_step(const char *name, uint64_t step, uint64_t found,
 zero_result ckpt_has_manifest(const struct ckpt_store *store, const char *path, bool *has,
                               struct base_error *error)
 {
-    const struct ckpt_path manifest = ckpt_path_below(path, CKPT_MANIFEST_NAME);
+    return ckpt_has_file(store, path, CKPT_MANIFEST_NAME, has, error);
+}
+
+zero_result ckpt_has_file(const struct ckpt_store *store, const char *path, const char *name,
+                          bool *has, struct base_error *error)
+{
+    const struct ckpt_path place = ckpt_path_below(path, name);
     struct base_error trouble = {0};
     struct ckpt_file *file;
-    const zero_result result = store->open(store->user, &file, manifest.text, &trouble);
+    const zero_result result = store->open(store->user, &file, place.text, &trouble);
     *has = result != ZERO_NOT_FOUND;
     if (result == ZERO_E_NOMEM)
         return zero_fail(error, result, "%s", trouble.message);

@@ -16,8 +16,10 @@
  *     zero_save_wait            whether the last one is complete
  *     zero_close                completes it in any case
  *
- * What is under `DIR` belongs to the library; one job at a time saves there. Who reads (zero-ckpt,
- * another job) is waited for, for a second, before files are removed.
+ * What is under `DIR` belongs to the library, which removes what a job has left unfinished. But a
+ * `step-<n>` that has lost its manifest.json is neither removed nor replaced: it may be another
+ * job's, and a save of that step fails until it is moved away. One job at a time saves there. Who
+ * reads (zero-ckpt, another job) is waited for, for a second, before files are removed.
  *
  * Runs. A directory belongs to a run, which zero_commit() begins. Each of its checkpoints says
  * which run it is of (`zero-ckpt list`). A context that zero_resume() has brought back, by a

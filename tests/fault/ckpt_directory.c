@@ -115,8 +115,12 @@ static void opening_cleans_up(void **state)
     ckpt_directory_close(directory);
 
     make_folder("saving-00000200");
-    make_folder("step-00000300"); // never had a manifest, or has none any more
+    make_folder("step-00000300"); // its removal was interrupted
     write_file("step-00000300/shard-00000.zst", "x");
+    write_file("step-00000300/removed.json", "{}");
+    make_folder("step-00000310"); // its manifest was moved away
+    write_file("step-00000310/shard-00000.zst", "x");
+    make_folder("step-00000320");
     write_file("pool/shard-00000.zst", "for rank 0");
     write_file("pool/shard-00001.zst", "for nobody");
     write_file("pool/shard-1.zst", "no shard's name");
@@ -133,6 +137,8 @@ static void opening_cleans_up(void **state)
     assert_false(exists("saving-00000150"));
     assert_false(exists("saving-00000200"));
     assert_false(exists("step-00000300"));
+    assert_true(exists("step-00000310/shard-00000.zst"));
+    assert_true(exists("step-00000320"));
     assert_true(exists("pool/shard-00000.zst"));
     assert_false(exists("pool/shard-00001.zst"));
     assert_true(exists("pool/shard-1.zst"));
@@ -141,6 +147,14 @@ static void opening_cleans_up(void **state)
     assert_true(exists("step-00000350/model.bin"));
     assert_true(exists("step-7"));
     assert_true(exists("step-00000400"));
+    // Shards without a manifest are not replaced; an empty directory is.
+    assert_int_equal(toy_save(directory, store, path, 310, 1, 1, &failure), ZERO_E_IO);
+    assert_non_null(strstr(failure.message, "step-00000310"));
+    assert_true(exists("step-00000310/shard-00000.zst"));
+    ckpt_cancel(directory);
+    save(directory, 320, 1, 1);
+    base_error_clear(&failure);
+    expect_steps("50 100 320");
     ckpt_directory_close(directory);
 
     // What can't be removed is said, and nothing happens to the others.
@@ -265,11 +279,20 @@ static void the_same_step_again(void **state)
     expect_version(50, 3);
     assert_false(exists("saving-00000050"));
 
-    // One that lost its manifest is no checkpoint, and not in the way.
-    char manifest[256];
+    // One that lost its manifest is no checkpoint, but stays; one being removed is not in the way.
+    char manifest[256], mark[256];
     snprintf(manifest, sizeof manifest, "%s/step-00000050/manifest.json", path);
-    assert_int_equal(unlink(manifest), 0);
+    snprintf(mark, sizeof mark, "%s/step-00000050/removed.json", path);
+    assert_int_equal(rename(manifest, mark), 0);
     expect_steps("");
+    save(directory, 50, 1, 5);
+    expect_version(50, 5);
+    assert_int_equal(rename(manifest, mark), 0);
+    assert_int_equal(unlink(mark), 0);
+    assert_int_equal(toy_save(directory, store, path, 50, 1, 6, &failure), ZERO_E_IO);
+    ckpt_cancel(directory);
+    assert_true(exists("step-00000050/shard-00000.zst"));
+    write_file("step-00000050/removed.json", "{}");
     save(directory, 50, 1, 5);
     expect_version(50, 5);
     ckpt_directory_close(directory);
