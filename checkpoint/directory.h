@@ -76,7 +76,8 @@ void ckpt_cancel(struct ckpt_directory *directory);
 
 /**
  * Removes what retention doesn't keep of a run's checkpoints, or, where `run` is NULL, of all, the
- * oldest first, once the newest of them was found whole. Those of other runs neither count nor go.
+ * oldest first, once the newest of them was found whole. Those of other runs, and those
+ * whose run is not known, neither count nor go.
  * Who comes to read waits meanwhile, and who reads is waited for, for a second at most. ZERO_AGAIN
  * (no message): somebody still does, so that all of them stay until the next time. *removed:
  * how many are gone. An error leaves the rest: ZERO_E_CORRUPT, for one, if the newest isn't whole;
@@ -115,9 +116,8 @@ zero_result ckpt_list_order(const struct ckpt_store *store, const char *path, ui
 /** A checkpoint, its place in the order, and whose it is. */
 struct ckpt_listed {
     uint64_t step, sequence;
-    struct ckpt_run_id run; /**< if its manifest can't be read: that of the step before, or else of
-                                 the next one */
-    bool run_known;         /**< false: no manifest of the directory can be read */
+    struct ckpt_run_id run;
+    bool run_known; /**< false: its manifest can't be read; it may be any run's */
 };
 
 /** ckpt_list_order() with runs. *listed is to be freed with base_free(). */

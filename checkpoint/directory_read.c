@@ -156,22 +156,6 @@ static zero_result read_place(const struct listing *listing, struct ckpt_listed 
     return ZERO_OK;
 }
 
-// A checkpoint whose manifest can't be read counts as one of the run that has the step before, or,
-// where there is none, the next step.
-static void guess_runs(struct ckpt_listed *list, size_t count)
-{
-    for (size_t i = 1; i < count; i++)
-        if (!list[i].run_known && list[i - 1].run_known) {
-            list[i].run = list[i - 1].run;
-            list[i].run_known = true;
-        }
-    for (size_t i = count; i-- > 1;)
-        if (!list[i - 1].run_known && list[i].run_known) {
-            list[i - 1].run = list[i].run;
-            list[i - 1].run_known = true;
-        }
-}
-
 // Finds sequences: of what can't be read it is that of the step before. They are sorted by steps.
 static zero_result read_places(struct listing *listing, struct ckpt_order *order,
                                struct base_error *error)
@@ -190,7 +174,6 @@ static zero_result read_places(struct listing *listing, struct ckpt_order *order
             zero_fail(&order->doubts, result, "%s", trouble.message);
     }
     order->next = newest + unknown + 1;
-    guess_runs(listing->list, listing->count);
     return ZERO_OK;
 }
 

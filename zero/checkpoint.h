@@ -29,8 +29,14 @@
  * where checkpoints of other runs are, unless its options say beside_other_runs. `keep` counts and
  * removes those of the context's run only. So a program that begins anew each time it is started
  * needs a new directory each time. Checkpoints of earlier libraries don't say their run: those with
- * the same name of the context, seed, and tensors by name and shape count as one run's. One whose
- * manifest can't be read counts as one of the run that has the step before it, or else the next.
+ * the same name of the context, seed, and tensors by name and shape count as one run's. One
+ * whose manifest can't be read may be any run's, and `keep` never removes it. zero_save() fails
+ * where there are only such ones. It replaces one only if zero_resume() of the context has passed
+ * it over as damaged, and without beside_other_runs.
+ *
+ * Two jobs may go on from one checkpoint, each in a directory of its own. So checkpoints of the run
+ * that are in another directory than the one that was loaded, and have higher steps than that, are
+ * another job's, unless the context has saved in that directory itself: zero_save() fails there.
  *
  * The file system of DIR has to rename files and directories at once or not at all, in a power cut
  * too; to have made durable what fsync(2) of a file or a directory has returned for; to show to all

@@ -52,6 +52,7 @@
 #include "zero/outcome.h"
 #include "zero/placement.h"
 #include "zero/plan.h"
+#include "zero/state/runs.h"
 #include "zero/tier/use.h"
 #include "zero/updater.h"
 
@@ -200,15 +201,6 @@ struct eng_stop {
     _Atomic uint64_t agreed;  /**< one more than the steps that were finished when all ranks learned
                                    of it; 0: there is no request */
     bool counted;             /**< among the contexts of its process */
-};
-
-/** Which runs this context belongs to: see state/runs.c. */
-enum { ENG_RUNS = 16 };
-struct eng_runs {
-    struct ckpt_run_id own;              /**< what it began, or went on with */
-    struct ckpt_run_id loaded[ENG_RUNS]; /**< whose checkpoints it has loaded, the newest first */
-    int count;
-    uint64_t loads; /**< how many so far */
 };
 
 /** What zero_save_poll() tells, from any thread. */

@@ -177,6 +177,26 @@ static void what_is_loaded_and_saved_elsewhere_is_a_run(void **state)
     run(1, (struct job){.resumes = "a", .at = 5, .to = 6, .saves = "c", .then = "a"});
 }
 
+/** Jobs that go on from the same checkpoint elsewhere leave each other's alone. */
+static void two_go_on_from_one(void **state)
+{
+    (void)state;
+    make_run("a");
+    run(2, (struct job){.resumes = "a", .at = 4, .to = 6, .saves = "b", .keep = 1});
+    for (int beside = 0; beside < 2; beside++)
+        for (int to = 5; to <= 7; to++)
+            run(1, (struct job){.resumes = "a",
+                                .at = 4,
+                                .to = to,
+                                .saves = "b",
+                                .keep = 1,
+                                .beside = beside,
+                                .refused = "another job has saved it"});
+    assert_true(exists("b/step-00000006"));
+    run(2, (struct job){.resumes = "b", .at = 6, .to = 7, .saves = "b", .keep = 1});
+    run(2, (struct job){.resumes = "a", .at = 4, .to = 5, .saves = "c", .then = "c"});
+}
+
 /** A job that comes back at a recovery point has loaded no checkpoint. */
 static void a_point_is_of_the_run(void **state)
 {
@@ -236,12 +256,24 @@ static void what_cannot_be_read(void **state)
     (void)state;
     make_run("a");
     assert_true(temporary_write(&directory, "a/step-00000004/manifest.json", "damaged"));
-    run(1, (struct job){.to = 5, .saves = "a", .keep = 1, .refused = "step-00000004 (run "});
-    // It counts as one of the run that has the others.
+    run(1, (struct job){.to = 5, .saves = "a", .keep = 1, .refused = "step-00000002 (run "});
+    // It may be any run's: it keeps none from saving, and only one that passes it replaces it.
     run(1, (struct job){.resumes = "a", .at = 2, .to = 5, .saves = "a", .keep = 1});
-    assert_false(exists("a/step-00000002") || exists("a/step-00000004"));
-    assert_true(temporary_write(&directory, "a/step-00000005/manifest.json", "damaged"));
-    run(1, (struct job){.to = 6, .saves = "a", .refused = "not known"});
+    assert_true(exists("a/step-00000004") && !exists("a/step-00000002"));
+    run(1, (struct job){.to = 6, .saves = "a", .keep = 1, .beside = 1});
+    run(1, (struct job){.to = 4, .saves = "a", .beside = 1, .refused = "perhaps another run's"});
+    assert_true(exists("a/step-00000004") && exists("a/step-00000005"));
+    make_run("b");
+    assert_true(temporary_write(&directory, "b/step-00000004/manifest.json", "damaged"));
+    run(1, (struct job){.loads = "b/step-00000002",
+                        .at = 2,
+                        .to = 4,
+                        .saves = "b",
+                        .refused = "perhaps another run's"});
+    run(2, (struct job){.resumes = "b", .at = 2, .to = 4, .saves = "b", .keep = 1});
+    run(1, (struct job){.resumes = "b", .at = 4, .to = 4, .saves = "b"});
+    assert_true(temporary_write(&directory, "b/step-00000004/manifest.json", "damaged"));
+    run(1, (struct job){.to = 6, .saves = "b", .refused = "not known"});
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -254,6 +286,7 @@ int main(void)
         TEST(who_resumes_goes_on_with_the_run),
         TEST(resumed_from_one_saved_to_another),
         TEST(what_is_loaded_and_saved_elsewhere_is_a_run),
+        TEST(two_go_on_from_one),
         TEST(a_point_is_of_the_run),
         TEST(what_does_not_tell_its_run),
         TEST(what_cannot_be_read),

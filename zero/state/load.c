@@ -392,7 +392,7 @@ static zero_result load_one(zero_ctx *z, struct load *job)
     if (!r)
         r = check_fingerprint(z, job);
     if (!r)
-        eng_runs_loaded(z, &manifest_of(job)->run, job->newest);
+        eng_runs_loaded(z, &manifest_of(job)->run, job->newest, job->directory, job->step);
     return r ? r : eng_tier_record(z);
 }
 
@@ -590,6 +590,7 @@ static zero_result load_newest(zero_ctx *z, struct load *job, struct candidates 
             return r;
         job->next = "the one before";
         job->damaged++;
+        eng_runs_passed(z, job->path);
         close_job(job);
     }
 }
@@ -609,9 +610,11 @@ static zero_result prefer_point(zero_ctx *z, const struct candidates *candidates
     const struct ckpt_listed *newest =
         candidates->count ? &candidates->listed[candidates->count - 1] : NULL;
     told.preferred = !newest || step >= newest->step;
-    told.has_run = newest && newest->run_known;
-    if (told.has_run)
-        told.run = newest->run;
+    for (size_t i = 0; i < candidates->count; i++)
+        if (candidates->listed[i].run_known) {
+            told.has_run = 1;
+            told.run = candidates->listed[i].run;
+        }
     const zero_result sent = coll_broadcast(z->comm, &told, sizeof told, 0);
     *preferred = told.preferred != 0;
     job->has_newest_run = told.has_run != 0;
@@ -643,7 +646,7 @@ static zero_result recover(zero_ctx *z, struct load *job, bool *done)
         job->recovered = true;
     // Points that libraries before this one have left don't say of which run they are.
     if (!r && !eng_tier_take_run(z) && job->has_newest_run)
-        eng_runs_loaded(z, &job->newest_run, true);
+        eng_runs_loaded(z, &job->newest_run, true, NULL, 0);
     if (*done)
         return r;
     job->next = "checkpoints";

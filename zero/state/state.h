@@ -157,19 +157,24 @@ struct eng_run_choice {
  * ZERO_E_IO. */
 zero_result eng_runs_begin(zero_ctx *z);
 
-/** A checkpoint of this run was loaded. `resumed`: the context goes on with the run wherever it
- * saves; else it does where it saves beside the run's checkpoints only. */
-void eng_runs_loaded(zero_ctx *z, const struct ckpt_run_id *run, bool resumed);
+/** The checkpoint of this run and step was loaded from `directory`; NULL: a recovery point was.
+ * `resumed`: the context goes on with the run wherever it saves; else it does where it saves beside
+ * the run's checkpoints only. */
+void eng_runs_loaded(zero_ctx *z, const struct ckpt_run_id *run, bool resumed,
+                     const char *directory, uint64_t step);
+/** zero_resume() has passed over the damaged checkpoint `path`. */
+void eng_runs_passed(zero_ctx *z, const char *path);
 /** What this context saves from now on is of this run; it may still save beside those of the run
  * before. */
 void eng_runs_continue(zero_ctx *z, const struct ckpt_run_id *run);
 /**
  * Rank 0: which run a save of the current step in directory `path`, which is this job's, belongs
  * to. ZERO_E_STATE: checkpoints of runs are there that the context neither began nor loaded, and
- * `beside` is not set, or one of them has this step; errors of ckpt_list_runs(). *choice is set
+ * `beside` is not set, or one of them has this step, or another job has gone on with the run there;
+ * errors of ckpt_list_runs(). *choice is set
  * after ZERO_E_STATE, too.
  */
-zero_result eng_runs_decide(const zero_ctx *z, const char *path, bool beside,
+zero_result eng_runs_decide(zero_ctx *z, const char *path, bool beside,
                             struct eng_run_choice *choice, struct base_error *error);
 /** A run as messages name it: its first 12 digits. */
 const char *eng_run_text(const struct ckpt_listed *listed, char text[ENG_RUN_TEXT]);

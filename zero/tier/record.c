@@ -107,7 +107,7 @@ static size_t write_payload(const zero_ctx *z, unsigned char *payload)
         at = append(at, blob->memory, (size_t)blob->bytes);
     }
     const struct tail tail = {TAIL_MAGIC, z->runs.own,
-                              z->runs.count > 0 ? z->runs.loaded[0] : z->runs.own};
+                              z->runs.count > 0 ? z->runs.loaded[0].id : z->runs.own};
     at = append(at, &tail, sizeof tail);
     return (size_t)(at - payload);
 }
@@ -504,7 +504,7 @@ bool eng_tier_take_run(zero_ctx *z)
     memcpy(&tail, recovery->payload + before, sizeof tail);
     if (tail.magic != TAIL_MAGIC)
         return false;
-    eng_runs_loaded(z, &tail.loaded, false);
+    eng_runs_loaded(z, &tail.loaded, false, NULL, 0);
     eng_runs_continue(z, &tail.own);
     return true;
 }
