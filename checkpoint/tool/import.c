@@ -26,6 +26,32 @@ static zero_result narrow(const struct ckpt_tensor *from, enum ckpt_dtype dtype,
     return ZERO_OK;
 }
 
+// Of weights that have masters a job makes a working copy, of another type.
+static zero_result check_working(const struct ckpt_table_tensor *tensor,
+                                 const struct ckpt_tensor *from, uint64_t first,
+                                 const float *values, uint64_t count, struct base_error *error)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (tensor->dtype == CKPT_BF16 ? base_beyond_bf16(values[i]) : base_beyond_f16(values[i]))
+            return zero_fail(error, ZERO_E_INVALID,
+                             "element %" PRIu64 " of tensor '%.80s' is %g, which %s, the type of "
+                             "the working copy, has not",
+                             first + i, from->name, (double)values[i], tool_dtype(tensor->dtype));
+    return ZERO_OK;
+}
+
+static zero_result read_wide(const struct import *job, size_t tensor, int field,
+                             const struct ckpt_tensor *from, uint64_t at, uint64_t count, void *out,
+                             struct base_error *error)
+{
+    const struct ckpt_table_tensor *like = &job->manifest.tensors[tensor];
+    const zero_result result = ckpt_safetensors_read_f32(job->file, from, at, count, out, error);
+    // A whole state is what a job had.
+    if (result || !job->like || field > 0 || like->dtype == CKPT_F32)
+        return result;
+    return check_working(like, from, at, out, count, error);
+}
+
 // Parts are at most a block, and those of other types than the checkpoint's are rounded once.
 zero_result tool_import_elements(struct import *job, size_t tensor, int field, uint64_t at,
                                  uint64_t count, void *out, struct base_error *error)
@@ -35,10 +61,10 @@ zero_result tool_import_elements(struct import *job, size_t tensor, int field, u
     const struct ckpt_tensor *from = job->fields[tensor * CKPT_MAX_FIELDS + (size_t)field];
     if (!from)
         memset(out, 0, (size_t)count * tool_dtype_bytes(dtype));
+    if (from && dtype == CKPT_F32)
+        return read_wide(job, tensor, field, from, at, count, out, error);
     if (!from || from->dtype == dtype)
         return from ? ckpt_safetensors_read(job->file, from, at, count, out, error) : ZERO_OK;
-    if (dtype == CKPT_F32)
-        return ckpt_safetensors_read_f32(job->file, from, at, count, out, error);
     float values[CHUNK];
     zero_result result = ZERO_OK;
     for (uint64_t done = 0, n; done < count && !result; done += n) {

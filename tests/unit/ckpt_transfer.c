@@ -388,6 +388,12 @@ static void test_what_is_refused(void **state)
     write_file(names, 2, "a", "b");
     tool_expect(64, "import --like $D $T/f $T/b",
                 "tensor 'tensor.1' has another shape than (2, 7): (");
+    // What the working copy of a tensor with masters would have as an infinity.
+    tool_expect(0, "export --force $D $T/f", "");
+    poke_f32("tensor.1", 3, 3.4028235e38f);
+    tool_expect(64, "import --like $D $T/f $T/b",
+                "element 3 of tensor 'tensor.1' is 3.40282e+38, which bf16, the type of the "
+                "working copy, has not");
     write_file(names, 1, "zero.manifest", "{}");
     tool_expect(65, "import $T/f $T/b", "/f: zero.manifest'");
     tool_expect(66, "import $T/none $T/b", "No such file");
