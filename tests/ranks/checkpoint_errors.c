@@ -237,7 +237,15 @@ static bool save_another_way(struct team_rank *rank, void *user)
     TEAM_OK(rank, zero_attach(rank->z, name, blob,
                               other && difference == BYTES ? sizeof blob : sizeof blob - 1,
                               other && difference == SCOPES ? ZERO_OF_RANK : ZERO_GLOBAL));
-    TEAM_FAILS(rank, zero_save(rank->z, path, &options), ZERO_E_DIVERGED, "zero_save");
+    static const char *const says[DIFFERENCES] = {
+        [DIRECTORY] = "the arguments of zero_save",
+        [OPTIONS] = "the arguments of zero_save",
+        [NAMES] = "names and scopes",
+        [SCOPES] = "names and scopes",
+        [BYTES] = "ranks 0 and 1 differ in the attached bytes \"a\"",
+        [CONTENTS] = "ranks 0 and 1 differ in the attached bytes \"a\"",
+    };
+    TEAM_FAILS(rank, zero_save(rank->z, path, &options), ZERO_E_DIVERGED, says[difference]);
     TEAM_CHECK(zero_save_wait(rank->z) == ZERO_E_DIVERGED);
     return true;
 }

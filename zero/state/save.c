@@ -467,6 +467,44 @@ static uint64_t hash_arguments(const zero_ctx *z, const char *directory,
     return base_hash64(directory, strlen(directory), hash);
 }
 
+/** Ranks differ in the arguments: in what. The names of blobs are known to be alike when the blobs
+ * are compared. */
+static zero_result name_difference(zero_ctx *z, const char *directory,
+                                   const zero_save_options *options)
+{
+    static const char *const arguments = "the arguments of zero_save";
+    const uint64_t hash = base_hash64(options, sizeof *options, 0);
+    zero_result r = eng_same(z, base_hash64(directory, strlen(directory), hash), arguments);
+    if (!r)
+        r = eng_same(z, eng_blob_agreement(z, (struct base_hash128){0}),
+                     "what is attached (names and scopes) at zero_save");
+    for (size_t i = 0; !r && i < eng_blob_count(z); i++) {
+        const struct eng_blob *blob = &z->blobs->list[i];
+        char what[128];
+        if (blob->scope != ZERO_GLOBAL)
+            continue;
+        const struct base_hash128 sum =
+            ckpt_digest_blob(blob->name, blob->memory, (size_t)blob->bytes);
+        snprintf(what, sizeof what, "the attached bytes \"%s\" (ZERO_GLOBAL) at zero_save",
+                 blob->name);
+        r = eng_same(z, base_hash64(&sum, sizeof sum, 0), what);
+    }
+    return r;
+}
+
+static zero_result check_arguments(zero_ctx *z, const char *directory,
+                                   const zero_save_options *options, struct base_hash128 blobs)
+{
+    const uint64_t mine = hash_arguments(z, directory, options, blobs);
+    zero_result r = eng_exchange(z, &mine, sizeof mine, z->verdict_all);
+    for (int rank = 1; !r && rank < z->config.world; rank++)
+        if (word_of(z->verdict_all, sizeof mine, rank) != word_of(z->verdict_all, sizeof mine, 0)) {
+            r = name_difference(z, directory, options);
+            return r ? r : eng_same(z, mine, "the arguments of zero_save");
+        }
+    return r;
+}
+
 static void leave_directory(struct eng_save *save)
 {
     ckpt_directory_close(save->directory);
@@ -644,7 +682,7 @@ static zero_result save(zero_ctx *z, const char *directory, const zero_save_opti
         return r;
     const struct base_hash128 blobs = eng_blob_hash(z);
     const struct plan plan = plan_of(&options);
-    r = eng_same(z, hash_arguments(z, directory, &options, blobs), "the arguments of zero_save");
+    r = check_arguments(z, directory, &options, blobs);
     if (!r)
         r = eng_save_finish(z);
     if (!r)
