@@ -622,7 +622,8 @@ static zero_result begin(zero_ctx *z, const char *directory, const struct plan *
     if (z->config.rank == 0 && !error.result &&
         !begin_directory(z, path, plan->beside_other_runs, &error) && !random_id(naming.id, &error))
         naming.run = save->choice.run;
-    save->shared = save->shared && strcmp(save->path, path) == 0;
+    // A rank whose working directory has changed may have another path than the others.
+    save->shared = save->shared && *directory == '/' && strcmp(save->path, path) == 0;
     snprintf(save->path, sizeof save->path, "%s", path);
     zero_result r = eng_agree_on_file(z, &error, "zero_save");
     if (r)
@@ -634,7 +635,9 @@ static zero_result begin(zero_ctx *z, const char *directory, const struct plan *
     name(z, &naming);
     save->manifest.level = plan->level;
     save->retention = plan->retention;
-    if (!save->shared)
+    if (*directory != '/')
+        r = eng_shared_place(z, directory, path, "zero_save");
+    if (!r && !save->shared)
         r = eng_shared_check(z, path, id, "zero_save");
     save->shared = !r;
     return r;

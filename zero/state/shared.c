@@ -53,3 +53,22 @@ zero_result eng_shared_check(zero_ctx *z, const char *directory, const uint8_t i
         unlink(path);
     return r;
 }
+
+zero_result eng_shared_place(zero_ctx *z, const char *directory, const char *path, const char *call)
+{
+    char first[CKPT_MAX_PATH] = "", saving[CKPT_PATH_BYTES];
+    struct base_error error = {0};
+    snprintf(first, sizeof first, "%s", path);
+    const zero_result sent = coll_broadcast(z->comm, first, sizeof first, 0);
+    if (sent)
+        return eng_comm_failed(z, sent);
+    snprintf(saving, sizeof saving, "%s/saving-%08" PRIu64, path, z->step);
+    const bool near = strcmp(coll_host(z->comm, 0), coll_host(z->comm, z->config.rank)) == 0;
+    if (near && strcmp(first, path) != 0 && access(saving, F_OK))
+        zero_fail(
+            &error, ZERO_E_IO,
+            "%.100s is %.300s on rank 0 and %.300s on rank %d, which does not see what rank 0 "
+            "has made: their working directories differ; give an absolute path",
+            directory, first, path, z->config.rank);
+    return eng_agree_on_file(z, &error, call);
+}

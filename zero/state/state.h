@@ -186,6 +186,12 @@ const char *eng_run_text(const struct ckpt_listed *listed, char text[ENG_RUN_TEX
 zero_result eng_shared_check(zero_ctx *z, const char *directory, const uint8_t id[16],
                              const char *call);
 
+/** After rank 0 has begun a checkpoint of the current step in `path`, what a relative `directory`
+ * is on this rank: whether ranks of rank 0's host whose path is another one see it. Collective.
+ * ZERO_E_IO, on all ranks, with both paths. */
+zero_result eng_shared_place(zero_ctx *z, const char *directory, const char *path,
+                             const char *call);
+
 /* ---- match.c */
 
 /** What of a checkpoint goes where. */
