@@ -55,10 +55,12 @@ struct coll_config {
     struct control_rank *control; /**< where this rank records what it does (control/control.h),
                                        borrowed; NULL: nowhere */
     const struct base_log *log;   /**< borrowed, outlives the communicator */
-    uint64_t remind_ns; /**< of waiting for other ranks, before this one says so in the log for the
-                             first time, and then at growing intervals; 0: 10 s. Never after more
-                             than half of timeout_ns */
-    bool all_here;      /**< "shm": boot_meeting.all_here */
+    uint64_t remind_ns;  /**< of waiting for other ranks, before this one says so in the log for the
+                              first time, and then at growing intervals; 0: 10 s. Never after more
+                              than half of timeout_ns */
+    bool all_here;       /**< "shm": boot_meeting.all_here */
+    bool (*asked)(void); /**< "shm", "tcp": whether this rank is asked to stop: then it waits 2 s
+                              more for ranks to meet it at most; NULL: it never is */
 };
 
 /** Which of a vector's elements belong to one rank. Public structs alike are read through it. */
@@ -69,7 +71,8 @@ struct __attribute__((may_alias)) coll_span {
 
 /** Joins `world` ranks. *Collective.* *comm is NULL after a failure. ZERO_E_INVALID (arguments, or
  * ranks that disagree), _UNSUPPORTED (no such transport), _TIMEOUT (names the ranks that are
- * missing), _PEER (a rank went away meanwhile), _VERSION (another one of the library), _NOMEM, _IO.
+ * missing), _ABORTED (a rank was asked to stop meanwhile), _PEER (a rank went away meanwhile),
+ * _VERSION (another one of the library), _NOMEM, _IO.
  */
 zero_result coll_open(struct coll_comm **comm, const struct coll_config *config,
                       struct base_error *error);

@@ -8,6 +8,7 @@
 #include "collectives/comm.h"
 #include "collectives/control/control.h"
 #include "zero/engine.h"
+#include "zero/stop.h"
 #include "zero/versioned.h"
 
 #include <stdarg.h>
@@ -167,6 +168,8 @@ static zero_result open_root(zero_comm *root, const zero_comm_config *user,
     if (!result)
         result = join(root, &mesh, error);
     boot_mesh_close(&mesh);
+    if (result == ZERO_E_ABORTED)
+        eng_stop_unopened(config->rank);
     return result;
 }
 

@@ -2,6 +2,7 @@
 // other.
 
 #include "zero/config.h"
+#include "zero/stop.h"
 
 #include "base/clock.h"
 
@@ -43,6 +44,7 @@ zero_result eng_config_meet(struct eng_config *config, struct boot_mesh *mesh,
         .name = config->name,
         .deadline_ns = base_clock_ns() + (uint64_t)config->timeout_s * UINT64_C(1000000000),
         .log = &config->log,
+        .asked = eng_stop_requested,
     };
     zero_result result = boot_mesh_open(mesh, &meeting, &config->meeting, error);
     if (result)

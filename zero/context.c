@@ -21,6 +21,7 @@ struct coll_config eng_coll_config(const struct eng_config *config)
         .stall_ns = (uint64_t)config->stall_s * UINT64_C(1000000000),
         .log = &config->log,
         .all_here = config->local_world == config->world,
+        .asked = eng_stop_requested,
     };
 }
 
@@ -93,6 +94,8 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
         r = join(z, &mesh, error);
     control_call_end(z->watch.area);
     boot_mesh_close(&mesh);
+    if (r == ZERO_E_ABORTED)
+        eng_stop_unopened(z->config.rank);
     if (r)
         return r;
     eng_stop_open(z);

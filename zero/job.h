@@ -32,8 +32,9 @@ extern "C" {
  * variable ZERO_STOP_SIGNAL lists, and those that `signals` lists, such as "USR1,HUP" (of ALRM,
  * HUP, INT, PWR, QUIT, TERM, USR1, USR2, XCPU; NULL: none more). *Local*, any thread; each rank
  * says it for itself. Best before zero_open(): then a signal counts that comes while ranks meet,
- * commit or resume, and they stop after their first step. Without this call a rank listens from its
- * first zero_stop_requested() on.
+ * commit or resume, and they stop after their first step. If ranks are missing, zero_open() gives
+ * up 2 s after the signal, with ZERO_E_ABORTED: exit with ZERO_EXIT_STOPPED then. Without this call
+ * a rank listens from its first zero_stop_requested() on.
  *
  * The library takes a signal only where it has its ordinary effect (SIG_DFL). One that is ignored
  * stays ignored, as with nohup(1); one for which the program has a handler stays the program's, and

@@ -24,6 +24,10 @@ void eng_stop_listen(void);
 /** Whether this process listens; whether one of the signals has come. Any thread. */
 bool eng_stop_listening(void);
 bool eng_stop_signalled(void);
+/** Whether this process listens, and a signal or zero-run has asked it. Any thread. */
+bool eng_stop_requested(void);
+/** zero_open() of this rank fails for such a request: zero-run is told that its program hears. */
+void eng_stop_unopened(int rank);
 /** ZERO_E_INVALID: the variable that adds signals is malformed. */
 zero_result eng_stop_check(struct base_error *error);
 /** A context is open; it is closed: with the last one of the process listening ends. */

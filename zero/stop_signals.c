@@ -38,6 +38,19 @@ bool eng_stop_signalled(void)
     return atomic_load_explicit(&request.number, memory_order_relaxed) != 0;
 }
 
+bool eng_stop_requested(void)
+{
+    return eng_stop_signalled() ||
+           control_stopping(atomic_load_explicit(&request.segment, memory_order_relaxed));
+}
+
+void eng_stop_unopened(int rank)
+{
+    struct control_segment *segment = atomic_load_explicit(&request.segment, memory_order_relaxed);
+    if (segment && rank >= 0 && (uint32_t)rank < segment->world)
+        control_hear(&segment->ranks[rank], 0);
+}
+
 bool eng_stop_listening(void)
 {
     return atomic_load_explicit(&listener.listening, memory_order_relaxed);

@@ -98,6 +98,8 @@ struct boot_meeting {
     uint64_t remind_ns;         /**< of waiting, before a rank says so for the first time (then
                                      after 3, 6, 12 ... times that); 0: 10 s. Never after more than
                                      half of the time there is */
+    bool (*asked)(void);        /**< whether this rank is asked to stop: then it waits 2 s more for
+                                     missing ranks at most; NULL: it never is */
     const char *home;           /**< boot_mesh_open(): stands for this host, as boot_home() would
                                      find it out; NULL: it does */
     bool all_here;              /**< boot_meet(): all ranks are known to be on this host, so that no
@@ -111,10 +113,11 @@ struct boot_meeting {
  * which ranks. On success every rank knows every other one's process. *Collective.*
  *
  * On failure *link is NULL. ZERO_E_TIMEOUT: ranks are missing (rank 0's message, which the others
- * get too, names them). ZERO_E_UNSUPPORTED: the kernel has no pidfds. ZERO_E_INVALID: ranks
- * disagree about the world, a rank or a listener of this name is there twice, an argument is out
- * of range. ZERO_E_VERSION: rank 0 runs another version of the library. ZERO_E_PEER: a rank went
- * away meanwhile. ZERO_E_NOMEM, ZERO_E_IO.
+ * get too, names them). ZERO_E_ABORTED: a rank was asked to stop while ranks were missing.
+ * ZERO_E_UNSUPPORTED: the kernel has no pidfds. ZERO_E_INVALID: ranks disagree about the world, a
+ * rank or a listener of this name is there twice, an argument is out of range. ZERO_E_VERSION: rank
+ * 0 runs another version of the library. ZERO_E_PEER: a rank went away meanwhile. ZERO_E_NOMEM,
+ * ZERO_E_IO.
  */
 zero_result boot_meet(struct boot_link **link, const struct boot_meeting *meeting,
                       struct base_error *error);

@@ -44,6 +44,8 @@ static zero_result call_until_answered(struct boot_link *link, struct boot_wait 
         if (boot_wait_says(wait, &seconds))
             boot_say_waiting(link, seconds, "rank 0", ", which does not listen");
         const int left = boot_wait_left(wait, deadline_ns, pause_ms);
+        if (left == 0 && boot_wait_stops(wait))
+            return boot_fail_stopped(link->rank, "rank 0", link->world, error);
         if (left == 0) {
             boot_place_text(link, place);
             return zero_fail(error, ZERO_E_TIMEOUT,
@@ -90,6 +92,7 @@ static void keep_missing(struct boot_link *link)
 static zero_result wait_for_welcome(struct boot_link *link, struct boot_wait *wait,
                                     uint64_t deadline_ns, struct base_error *error)
 {
+    wait->verdict_ns = BOOT_VERDICT_NS;
     for (;;) {
         bool arrived = false;
         const zero_result result =
@@ -109,6 +112,9 @@ static zero_result wait_for_welcome(struct boot_link *link, struct boot_wait *wa
         if (boot_wait_says(wait, &seconds))
             boot_say_waiting(link, seconds, *link->missing ? link->missing : "others", "");
         const int left = boot_wait_left(wait, deadline_ns + BOOT_VERDICT_NS, 1000);
+        if (left == 0 && boot_wait_stops(wait))
+            return boot_fail_stopped(link->rank, *link->missing ? link->missing : "others",
+                                     link->world, error);
         if (left == 0)
             return zero_fail(error, ZERO_E_TIMEOUT,
                              "rank %d: rank 0 (process %d) does not answer; it waited for %s",
@@ -124,6 +130,7 @@ zero_result boot_guest(struct boot_link *link, uint64_t deadline_ns, struct base
 {
     struct base_error failure = {.result = ZERO_OK};
     struct boot_wait wait = boot_wait_begin(link->remind_ns, deadline_ns);
+    wait.asked = link->asked;
     zero_result result = call_until_answered(link, &wait, deadline_ns, error);
     if (!result)
         result = check_listener(link, error);
@@ -132,6 +139,8 @@ zero_result boot_guest(struct boot_link *link, uint64_t deadline_ns, struct base
     result = introduce(link, deadline_ns, &failure);
     if (!result)
         result = wait_for_welcome(link, &wait, deadline_ns, &failure);
+    if (result == ZERO_E_ABORTED) // rank 0 is not to take it for a death
+        boot_send_failure(link->sockets[0], result, failure.message);
     if (result == ZERO_E_PEER)
         return zero_fail(error, result,
                          "rank %d: rank 0 (process %d) went away before all ranks "

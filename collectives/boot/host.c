@@ -183,23 +183,36 @@ static zero_result hear_all(struct host *host, struct base_error *error)
     return result;
 }
 
+// A rank that has come says nothing, unless it has been asked to stop.
+static zero_result hear_rank(const struct boot_link *link, int rank, struct base_error *error)
+{
+    bool arrived = false;
+    const zero_result result =
+        boot_receive(link->sockets[rank], link->message, NULL, 0, &arrived, NULL);
+    if (!result && arrived && link->message->header.type == BOOT_FAIL)
+        return boot_peer_failure(link->message, error);
+    return zero_fail(error, ZERO_E_PEER, "rank %d (process %d) went away before all ranks had met",
+                     rank, (int)link->pids[rank]);
+}
+
 static zero_result check_ranks(const struct host *host, const struct pollfd *polls,
                                struct base_error *error)
 {
     const struct boot_link *link = host->link;
     for (int rank = 1; rank < link->world; rank++)
         if (link->sockets[rank] >= 0 && polls[rank].revents)
-            return zero_fail(error, ZERO_E_PEER,
-                             "rank %d (process %d) went away before all ranks had met", rank,
-                             (int)link->pids[rank]);
+            return hear_rank(link, rank, error);
     return ZERO_OK;
 }
 
-static zero_result fail_missing(const struct host *host, struct base_error *error)
+static zero_result fail_missing(struct host *host, struct base_error *error)
 {
     const struct boot_link *link = host->link;
     struct base_numbers missing;
     char place[BOOT_TEXT_BYTES];
+    if (boot_wait_stops(&host->wait))
+        return boot_fail_stopped(0, boot_missing_text(&missing, link->sockets, 1, link->world),
+                                 link->world, error);
     boot_place_text(link, place);
     return zero_fail(error, ZERO_E_TIMEOUT, "%s of %d did not come to the rendezvous in time (%s)",
                      boot_missing_text(&missing, link->sockets, 1, link->world), link->world,
@@ -276,6 +289,7 @@ zero_result boot_host(struct boot_link *link, uint64_t deadline_ns, struct base_
                         .missing = link->world - 1,
                         .wait = boot_wait_begin(link->remind_ns, deadline_ns)};
     struct base_error failure = {.result = ZERO_OK};
+    host.wait.asked = link->asked;
     zero_result result = open_listener(&host, &failure);
     while (!result && host.missing)
         result = host_turn(&host, deadline_ns, &failure);

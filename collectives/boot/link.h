@@ -83,6 +83,9 @@ struct boot_wait {
     uint64_t begun_ns;         /**< of base_clock_ns() */
     struct base_reminder said; /**< reminders of this rank's */
     uint64_t told_ns;          /**< rank 0: when it has last told the others */
+    bool (*asked)(void);       /**< boot_meeting.asked; NULL: a request does not end this wait */
+    uint64_t verdict_ns;       /**< how much longer than rank 0 this rank waits then */
+    uint64_t asked_ns;         /**< when it was first seen that this rank is asked; 0: it is not */
 };
 
 struct boot_link {
@@ -92,6 +95,7 @@ struct boot_link {
     const struct base_log *log;
     bool all_here;                  /**< boot_meeting.all_here */
     uint64_t remind_ns;             /**< boot_meeting.remind_ns */
+    bool (*asked)(void);            /**< boot_meeting.asked */
     uint64_t sequence;              /**< exchanges so far */
     char missing[BOOT_RANKS_BYTES]; /**< what rank 0 has told of it last; "": nothing */
     int *sockets; /**< rank 0: one a rank, -1 its own; others: the one to rank 0 */
@@ -157,8 +161,14 @@ bool boot_wait_says(struct boot_wait *wait, double *seconds);
 bool boot_wait_tells(struct boot_wait *wait);
 
 /** Milliseconds for poll(2): until the deadline or the next reminder, at least 1, at most `most`;
- * 0: the deadline has passed. */
-int boot_wait_left(const struct boot_wait *wait, uint64_t deadline_ns, int most);
+ * 0: the deadline has passed, or a request to stop ends the wait. */
+int boot_wait_left(struct boot_wait *wait, uint64_t deadline_ns, int most);
+
+/** Whether a request to stop ends the wait. It gives ranks that are on their way some time. */
+bool boot_wait_stops(struct boot_wait *wait);
+
+/** The failure then; `ranks` are those that this one waits for. ZERO_E_ABORTED. */
+zero_result boot_fail_stopped(int rank, const char *ranks, int world, struct base_error *error);
 
 /** Warns that this rank waits for these ones at the rendezvous of one host, in words that are the
  * same on every rank that does: zero-run shows equal lines once. */

@@ -62,6 +62,7 @@ static struct boot_link *create_link(const struct boot_meeting *meeting)
     link->log = meeting->log;
     link->all_here = meeting->all_here;
     link->remind_ns = meeting->remind_ns;
+    link->asked = meeting->asked;
     link->watch = -1;
     snprintf(link->job, sizeof link->job, "%s", meeting->job);
     snprintf(link->name, sizeof link->name, "%s", meeting->name);

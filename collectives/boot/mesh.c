@@ -86,6 +86,7 @@ static zero_result meet(struct mesh_meeting *meeting, struct base_error *error)
     meeting->entries[rank].pid = getpid();
     find_home(meeting->place, meeting->entries[rank].home);
     meeting->wait = boot_wait_begin(meeting->place->remind_ns, meeting->place->deadline_ns);
+    meeting->wait.asked = meeting->place->asked;
     zero_result result = ZERO_OK;
     if (meeting->mesh->world > 1)
         result = rank == 0 ? mesh_host(meeting, error) : mesh_guest(meeting, error);

@@ -64,6 +64,10 @@ static zero_result await_word(struct mesh_meeting *meeting, bool known, struct b
             return ZERO_OK;
         remind_of_missing(meeting, known);
     }
+    if (boot_wait_stops(&meeting->wait))
+        return boot_fail_stopped(meeting->place->rank,
+                                 *meeting->missing ? meeting->missing : "other ranks",
+                                 meeting->place->world, error);
     return zero_fail(error, ZERO_E_TIMEOUT, "it does not answer in time%s%s",
                      *meeting->missing ? "; it waited for " : "", meeting->missing);
 }
@@ -173,6 +177,8 @@ static zero_result call_until_known(struct mesh_meeting *meeting, int *listener,
         add_master(&text, meeting, why.message);
         remind(meeting, bytes);
         const int left = boot_wait_left(&meeting->wait, deadline, pause_ms);
+        if (result == ZERO_AGAIN && boot_wait_stops(&meeting->wait))
+            return boot_fail_stopped(meeting->place->rank, "rank 0", meeting->place->world, error);
         if (result != ZERO_AGAIN || left == 0)
             return zero_fail(error, result == ZERO_AGAIN ? ZERO_E_TIMEOUT : result,
                              "rank %d (host %s): %s%s", meeting->place->rank,
@@ -222,10 +228,14 @@ static zero_result hear_rank_0(struct mesh_meeting *meeting, enum mesh_type type
 static zero_result learn(struct mesh_meeting *meeting, struct base_error *error)
 {
     struct boot_mesh *mesh = meeting->mesh;
+    meeting->wait.verdict_ns = BOOT_VERDICT_NS;
     zero_result result =
         hear_rank_0(meeting, MESH_TABLE, meeting->table, mesh_table_bytes(mesh->world), error);
+    if (result == ZERO_E_ABORTED) // rank 0 is not to take it for a death
+        mesh_send_failure(mesh->sockets[0], result, error->message);
     if (result)
         return result;
+    meeting->wait.asked = NULL; // all have come: they learn of a request together
     result = mesh_check_table(meeting, error);
     if (result) {
         mesh_send_failure(mesh->sockets[0], result, error->message);

@@ -215,6 +215,9 @@ static zero_result fail_missing(const struct host *host, struct base_error *erro
     const struct boot_mesh *mesh = host->meeting->mesh;
     struct base_numbers missing;
     char place[BOOT_TEXT_BYTES];
+    if (boot_wait_stops(&host->meeting->wait))
+        return boot_fail_stopped(0, boot_missing_text(&missing, mesh->sockets, 1, mesh->world),
+                                 mesh->world, error);
     place_text(host, place);
     return zero_fail(error, ZERO_E_TIMEOUT,
                      "%s of %d did not come to the rendezvous in time (%s)%s",
@@ -264,6 +267,17 @@ static zero_result gone_away(const struct mesh_meeting *meeting, int rank, struc
                      meeting->mesh->hosts[rank], (int)meeting->mesh->pids[rank]);
 }
 
+// A rank that has come says nothing before all have, unless it has been asked to stop.
+static zero_result hear_rank(const struct mesh_meeting *meeting, int rank, struct base_error *error)
+{
+    struct mesh_header header = {.type = 0};
+    struct base_error heard = {.result = ZERO_OK};
+    const zero_result result = mesh_receive(meeting->mesh->sockets[rank], &header, BOOT_TEXT_BYTES,
+                                            base_clock_ns() + BOOT_VERDICT_NS, &heard);
+    return result == ZERO_E_ABORTED ? zero_fail(error, result, "%s", heard.message)
+                                    : gone_away(meeting, rank, error);
+}
+
 // Waits for whatever comes next and deals with it.
 static zero_result host_turn(struct host *host, struct base_error *error)
 {
@@ -284,7 +298,7 @@ static zero_result host_turn(struct host *host, struct base_error *error)
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: waiting for the other ranks");
     for (int rank = 1; rank < mesh->world; rank++)
         if (mesh->sockets[rank] >= 0 && ranks[rank].revents)
-            return gone_away(host->meeting, rank, error);
+            return hear_rank(host->meeting, rank, error);
     return mesh_callers_receive(callers, &reception, host, host->listener, polls, error);
 }
 
@@ -428,6 +442,7 @@ zero_result mesh_host(struct mesh_meeting *meeting, struct base_error *error)
         result = host_turn(&host, &failure);
     // Closed first: a rank that hears of all may call again for its next communicator.
     boot_fd_close(&host.listener);
+    meeting->wait.asked = NULL; // all have come: they learn of a request together
     if (!result)
         result = send_table(meeting, &failure);
     if (!result)

@@ -8,6 +8,10 @@
 
 enum { TELLINGS = 3 }; // of rank 0's in the time before a first reminder
 
+// How long a rank that is asked to stop waits for the others: they may be about to come, and then
+// all of them learn of the request in good order.
+#define STOP_NS UINT64_C(2000000000)
+
 struct boot_wait boot_wait_begin(uint64_t remind_ns, uint64_t deadline_ns)
 {
     const uint64_t now = base_clock_ns();
@@ -40,8 +44,20 @@ bool boot_wait_tells(struct boot_wait *wait)
     return true;
 }
 
-int boot_wait_left(const struct boot_wait *wait, uint64_t deadline_ns, int most)
+bool boot_wait_stops(struct boot_wait *wait)
 {
+    if (!wait->asked || !wait->asked())
+        return false;
+    const uint64_t now = base_clock_ns();
+    if (wait->asked_ns == 0)
+        wait->asked_ns = now;
+    return now - wait->asked_ns >= STOP_NS + wait->verdict_ns;
+}
+
+int boot_wait_left(struct boot_wait *wait, uint64_t deadline_ns, int most)
+{
+    if (boot_wait_stops(wait))
+        return 0;
     const uint64_t step = wait->said.first_ns / TELLINGS / UINT64_C(1000000);
     const int left = boot_time_left(deadline_ns, step < (uint64_t)most ? (int)step + 1 : most);
     const int reminder =
@@ -59,6 +75,14 @@ void boot_say_waiting(const struct boot_link *link, double seconds, const char *
     base_logf(link->log, ZERO_LOG_WARN, "coll",
               "the ranks at the rendezvous have waited %.0f s for %s of %d%s (%s)", seconds, ranks,
               link->world, why, place);
+}
+
+zero_result boot_fail_stopped(int rank, const char *ranks, int world, struct base_error *error)
+{
+    return zero_fail(error, ZERO_E_ABORTED,
+                     "rank %d: asked to stop by a signal or by zero-run while waiting for %s of %d "
+                     "to come to the rendezvous",
+                     rank, ranks, world);
 }
 
 const char *boot_missing_text(struct base_numbers *missing, const int *sockets, int first,

@@ -202,6 +202,7 @@ static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_confi
         .log = config->log,
         .remind_ns = config->remind_ns,
         .all_here = config->all_here,
+        .asked = config->asked,
     };
     result = boot_meet(&shm->boot, &meeting, error);
     if (result == ZERO_OK)

@@ -145,6 +145,7 @@ static zero_result meet_ranks(struct coll_comm *comm, const struct coll_config *
         .deadline_ns = base_clock_ns() + config->timeout_ns,
         .log = config->log,
         .remind_ns = config->remind_ns,
+        .asked = config->asked,
     };
     struct boot_mesh mesh;
     zero_result result = boot_mesh_open(&mesh, &meeting, config->master, error);

@@ -99,6 +99,8 @@ static void rank_run(const struct rank *rank)
     struct trainer trainer;
     uint64_t n = 0;
     zero_result result = trainer_open(&trainer, &job->options, &job->data, &rank->place);
+    const bool unmet =
+        result == ZERO_E_ABORTED && !trainer.z; // asked to stop before all ranks had come
     if (result == ZERO_OK)
         result = recovery_begin(&trainer, &n);
     if (result == ZERO_OK) {
@@ -114,8 +116,12 @@ static void rank_run(const struct rank *rank)
         result = conclude(&trainer, n);
     if (result == ZERO_OK && n < (uint64_t)job->options.steps)
         atomic_store(&job->stopped, true);
-    if (result != ZERO_OK && result != ZERO_PLANNED)
+    if (unmet) {
+        fprintf(stderr, "gpt2: %s\n", trainer_failure(&trainer));
+        atomic_store(&job->stopped, true);
+    } else if (result != ZERO_OK && result != ZERO_PLANNED) {
         complain(job, trainer_failure(&trainer));
+    }
     if (result == ZERO_E_INVALID)
         atomic_store(&job->refused, true);
     trainer_close(&trainer);

@@ -179,6 +179,23 @@ kill -INT $running
 expect_stopped
 expect_same_end $model
 
+# While ranks wait for one that has not come.
+begin "a rank is missing"
+for rank in 0 1; do
+    MASTER_ADDR=127.0.0.1 MASTER_PORT=29711 WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 RANK=$rank \
+        LOCAL_RANK=$rank ZERO_JOB="missing-$$" "$gpt2" $model >>"$dir/out" 2>&1 &
+    running="$running $!"
+done
+sleep 1
+kill -TERM $running
+for process in $running; do
+    status=0
+    wait "$process" || status=$?
+    [ $status = 75 ] || fail "exit code $status"
+done
+running=
+grep -q "asked to stop .* while waiting for rank 2 of 3" "$dir/out" || fail "it does not say so"
+
 # During an evaluation of some seconds; Slurm's --signal=USR1 reaches zero-run.
 slow="--layers 2 --heads 2 --width 64 --context 256 --batch 8 --micro-batches 2 --steps 2 --sample 0
       --eval 1 --data $dir/text"

@@ -90,7 +90,8 @@ static void be_rank(const void *user, struct boot_verdict *verdict)
                                          .deadline_ns = base_clock_ns() + guest->ranks->timeout_ns,
                                          .log = &log,
                                          .remind_ns = guest->ranks->remind_ns,
-                                         .all_here = guest->ranks->all_here};
+                                         .all_here = guest->ranks->all_here,
+                                         .asked = guest->ranks->asked};
     const int before = boot_ranks_descriptors();
     struct boot_link *link;
     if (boot_meet(&link, &meeting, &verdict->error) == ZERO_OK && guest->body)

@@ -30,6 +30,7 @@ struct boot_ranks {
     uint64_t patience_ns;          /**< of those who await something; 10 s */
     uint64_t remind_ns;            /**< boot_meeting.remind_ns */
     bool all_here;                 /**< boot_meeting.all_here */
+    bool (*asked)(void);           /**< boot_meeting.asked */
     struct boot_verdict *verdicts; /**< shared with the processes */
     pid_t pids[BOOT_TEST_RANKS];
     int count;

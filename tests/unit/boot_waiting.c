@@ -144,6 +144,77 @@ static void contexts_in_another_order_are_named(void **state)
     await_words(&ranks.set, 1, "it was opening \"a\"", "\"b\")");
 }
 
+/* ------------------------------------------------------------------ requests to stop */
+
+// Shared by the processes: which of them is asked, -1: each.
+static volatile pid_t *asked_process;
+
+static bool is_asked(void)
+{
+    return *asked_process == -1 || *asked_process == getpid();
+}
+
+// Ranks 0 and 2 of 3 wait for rank 1; of several hosts, if `mesh`. One of them is asked, or both.
+static void expect_a_stop(bool mesh, int whom)
+{
+    struct mesh_ranks ranks;
+    *asked_process = 0;
+    if (mesh)
+        mesh_ranks_begin(&ranks, "127.0.0.1", 30000);
+    else
+        boot_ranks_begin(&ranks.set, 30000);
+    ranks.set.remind_ns = remind_ns;
+    ranks.set.asked = is_asked;
+    for (int rank = 0; rank < 3; rank += 2)
+        if (mesh)
+            mesh_ranks_start(&ranks, &(struct mesh_role){.rank = rank, .world = 3});
+        else
+            boot_ranks_start(&ranks.set, rank, 3, NULL);
+    await_words(&ranks.set, 1, "waited ", "for rank 1 of 3");
+    *asked_process = whom < 0 ? -1 : ranks.set.pids[whom];
+    if (mesh)
+        mesh_ranks_end(&ranks);
+    else
+        boot_ranks_end(&ranks.set, -1);
+    for (int i = 0; i < 2; i++)
+        boot_ranks_expect(&ranks.set, i, ZERO_E_ABORTED, "asked to stop", "for rank 1 of 3");
+}
+
+static void a_request_to_stop_ends_the_wait_for_missing_ranks(void **state)
+{
+    (void)state;
+    asked_process = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(asked_process, MAP_FAILED);
+    expect_a_stop(false, -1);
+    expect_a_stop(false, 1);
+    expect_a_stop(true, 0);
+    expect_a_stop(true, 1);
+    munmap((void *)asked_process, 4096);
+}
+
+static void a_rank_without_rank_0_stops_alone(void **state)
+{
+    (void)state;
+    struct boot_ranks ranks;
+    asked_process = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(asked_process, MAP_FAILED);
+    *asked_process = -1;
+    boot_ranks_begin(&ranks, 30000);
+    ranks.asked = is_asked;
+    boot_ranks_start(&ranks, 1, 2, NULL);
+    boot_ranks_end(&ranks, -1);
+    boot_ranks_expect(&ranks, 0, ZERO_E_ABORTED, "asked to stop", "for rank 0 of 2");
+    // Ranks that come in time meet all the same: they learn of the request together.
+    boot_ranks_begin(&ranks, 30000);
+    ranks.asked = is_asked;
+    boot_ranks_start(&ranks, 1, 2, NULL);
+    boot_ranks_start(&ranks, 0, 2, NULL);
+    boot_ranks_end(&ranks, -1);
+    for (int i = 0; i < 2; i++)
+        boot_ranks_expect(&ranks, i, ZERO_OK, NULL, NULL);
+    munmap((void *)asked_process, 4096);
+}
+
 /* ------------------------------------------------------------------ which ranks are together */
 
 // homes has a letter for the host of each rank.
@@ -216,6 +287,8 @@ int main(void)
         cmocka_unit_test(a_stranger_at_the_port_is_no_rank_0),
         cmocka_unit_test(a_short_wait_is_spoken_of_in_its_middle),
         cmocka_unit_test(contexts_in_another_order_are_named),
+        cmocka_unit_test(a_request_to_stop_ends_the_wait_for_missing_ranks),
+        cmocka_unit_test(a_rank_without_rank_0_stops_alone),
         cmocka_unit_test(ranks_learn_who_is_beside_them),
         cmocka_unit_test(a_network_namespace_is_a_host),
     };

@@ -95,6 +95,7 @@ static void be_rank(const void *user, struct boot_verdict *verdict)
                                              .deadline_ns = base_clock_ns() + ranks->set.timeout_ns,
                                              .log = &log,
                                              .remind_ns = ranks->set.remind_ns,
+                                             .asked = ranks->set.asked,
                                              .home = role->home};
         struct boot_mesh mesh;
         usleep((useconds_t)role->pause_ms * 1000);
