@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { LINE_BYTES = 512, MOST_COMMS = 64, MOST_MESSAGES = 2 };
+enum { LINE_BYTES = 512, MOST_COMMS = 64, MOST_MESSAGES = 2, MOST_OWN = 2 };
 
 /** Where a rank is in a communicator. Records by their number in the rank's area, 0: none. */
 struct place {
@@ -270,6 +270,38 @@ static void tell_failed(const struct inquiry *inquiry, int rank)
         tell_operation(inquiry, rank, &record, open);
 }
 
+/** Whether a rank's program is in no call of the library's, after one in this context; NULL: in
+ * any. It waits for no operation of that context then, though some may be under way. */
+static bool is_in_own_code(const struct inquiry *inquiry, int rank, const char *context)
+{
+    struct control_call call;
+    bool calling;
+    return control_call_read(&inquiry->segment->ranks[rank], &call, &calling) && !calling &&
+           strcmp(call.call, "zero_close") != 0 && (!context || !strcmp(call.context, context));
+}
+
+/** Where no rank has failed: tells the ranks that are in their program's own code. */
+static void tell_own_code(const struct inquiry *inquiry)
+{
+    int told = 0, more = 0;
+    for (int rank = 0; rank < inquiry->world; rank++) {
+        if (!is_in_own_code(inquiry, rank, NULL))
+            continue;
+        if (told < MOST_OWN) {
+            tell_failed(inquiry, rank);
+            told++;
+        } else {
+            more++;
+        }
+    }
+    if (more) {
+        char line[LINE_BYTES] = "";
+        base_text_add(&(struct base_text){line, sizeof line, 0}, "and so %s %d more rank%s",
+                      more > 1 ? "were" : "was", more, more > 1 ? "s" : "");
+        inquiry->line(inquiry->user, line);
+    }
+}
+
 /* ------------------------------------------------------------------ ordered operations */
 
 /** How things stand with one operation of a communicator. */
@@ -342,9 +374,31 @@ static void tell_missing(const struct inquiry *inquiry, const struct comm *comm,
     inquiry->line(inquiry->user, line);
 }
 
-static void tell_stuck(const struct inquiry *inquiry, const struct comm *comm,
-                       const struct standing *standing)
+/** Leaves out the ranks that wait for nothing. False: no rank is left. */
+static bool keep_waiting(const struct inquiry *inquiry, const struct comm *comm,
+                         struct standing *standing)
 {
+    struct control_record record;
+    standing->begin_ns = UINT64_MAX;
+    for (int rank = 0; rank < inquiry->world; rank++) {
+        if (standing->waiting[rank] && is_in_own_code(inquiry, rank, comm->name))
+            standing->waiting[rank] = false;
+        if (standing->waiting[rank] &&
+            read_record(inquiry, rank, comm->places[rank].open, &record) &&
+            record.begin_ns < standing->begin_ns) {
+            standing->begin_ns = record.begin_ns;
+            standing->witness = rank;
+        }
+    }
+    return standing->begin_ns != UINT64_MAX;
+}
+
+/** Tells who waits in an operation that every rank has posted. */
+static void tell_stuck(const struct inquiry *inquiry, const struct comm *comm,
+                       struct standing *standing)
+{
+    if (!keep_waiting(inquiry, comm, standing))
+        return;
     char line[LINE_BYTES] = "";
     struct base_text text = {line, sizeof line, 0};
     struct control_record record;
@@ -468,6 +522,8 @@ void run_blame(const struct control_segment *segment, int failed, uint64_t now_n
     read_recorders(&inquiry);
     if (failed >= 0)
         tell_failed(&inquiry, failed);
+    else
+        tell_own_code(&inquiry);
     tell_absent(&inquiry, flags);
     for (int i = 0; i < inquiry.count; i++) {
         tell_ordered(&inquiry, &inquiry.comms[i], flags);

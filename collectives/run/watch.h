@@ -16,15 +16,16 @@
 typedef void (*run_line_fn)(void *user, const char *line);
 
 /**
- * Says, from what the ranks have recorded, which call rank `failed` (-1: no rank has failed) was in
- * or had made last, and for each communicator in which a rank waits which ranks never arrived
- * where:
+ * Says, from what the ranks have recorded, which call rank `failed` was in or had made last (-1: no
+ * rank has failed; then of the first ranks that are in their program's own code), and for each
+ * communicator in which a rank waits which ranks never arrived where:
  *
  *     rank 3 was in the program's own code, after zero_gather(unit 16 "h.3") of step 12
  *     rank 3 never posted #1234 reduce-scatter, unit 17 (h.4); ranks 0-2 wait since 812 ms
  *
- * Contexts and groups are named where there are several. Says nothing if no rank has attached, or
- * none is in an operation. now_ns is of base_clock_ns().
+ * Contexts and groups are named where there are several. Of an operation that every rank has
+ * posted, only the ranks in a call are named. Says nothing if no rank has attached, or none is in
+ * an operation or its own code. now_ns is of base_clock_ns().
  */
 void run_blame(const struct control_segment *segment, int failed, uint64_t now_ns, run_line_fn line,
                void *user);

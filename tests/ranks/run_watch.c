@@ -413,6 +413,7 @@ static void a_job_that_takes_too_long_is_explained(void **state)
     } while (!strstr(run.err, waits) && seconds < RUN_PATIENCE_S); // they had not come so far
     expect_part(&run, "zero-run: rank 1 never posted #");
     expect_part(&run, waits);
+    expect_part(&run, "zero-run: rank 1 was in the program's own code, after zero_step of step 2");
     run_command_free(&run);
 }
 

@@ -175,6 +175,32 @@ static void operations_under_way_are_told_with_the_call(void **state)
                                   "12; under way: reduce-scatter #4, unit 2 (h.1) for 3.0 ms");
 }
 
+static void ranks_in_their_own_code_wait_in_no_operation(void **state)
+{
+    (void)state;
+    make_segment(2);
+    for (int rank = 0; rank < 2; rank++)
+        put_unit(rank, operation("all-gather", 35, 2030, 0), 2, "h.1");
+    put_call("zero_step", CONTROL_BETWEEN, 1, CONTROL_NO_UNIT);
+    blame(-1);
+    assert_int_equal(line_count, 1); // rank 0 is in its call, rank 1 has made none
+    assert_string_equal(lines[0], "ranks 0,1 in all-gather #35, unit 2 (h.1) since 2030 ms; every "
+                                  "rank has posted it");
+    control_call_end(&segment->ranks[0]);
+    blame(-1);
+    assert_int_equal(line_count, 2);
+    assert_string_equal(lines[0], "rank 0 was in the program's own code, after zero_step after 1 "
+                                  "step; under way: all-gather #35, unit 2 (h.1) for 2030 ms");
+    assert_string_equal(lines[1], "rank 1 in all-gather #35, unit 2 (h.1) since 2030 ms; every "
+                                  "rank has posted it");
+    blame(0);
+    assert_int_equal(line_count, 2);
+    put_call("zero_close", CONTROL_BETWEEN, 1, CONTROL_NO_UNIT);
+    control_call_end(&segment->ranks[0]);
+    blame(-1);
+    assert_int_equal(line_count, 1);
+}
+
 static void contexts_are_named_where_there_are_several(void **state)
 {
     (void)state;
@@ -679,6 +705,7 @@ int main(void)
         WITH_SEGMENT(who_never_posted_is_named),
         WITH_SEGMENT(the_last_call_is_told_before_the_last_operation),
         WITH_SEGMENT(operations_under_way_are_told_with_the_call),
+        WITH_SEGMENT(ranks_in_their_own_code_wait_in_no_operation),
         WITH_SEGMENT(contexts_are_named_where_there_are_several),
         WITH_SEGMENT(lists_of_ranks_are_short),
         WITH_SEGMENT(one_waits_for_all_others),
