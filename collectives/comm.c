@@ -63,6 +63,14 @@ static size_t own_bytes(int world)
            2 * (size_t)world * sizeof(uint64_t);
 }
 
+/** Families of this process; those of a team's ranks are one. */
+static _Atomic int families;
+
+bool coll_is_alone(const struct coll_comm *comm)
+{
+    return !comm->family->comms->next && atomic_load_explicit(&families, memory_order_relaxed) < 2;
+}
+
 /** A root of a family of its own, not yet joined to anybody; NULL without memory. */
 static struct coll_comm *create_root(const struct coll_config *config,
                                      const struct coll_transport *transport)
@@ -85,6 +93,10 @@ static struct coll_comm *create_root(const struct coll_config *config,
                                    .control = config->control,
                                    .counters.memory_bytes = own_bytes(root->world)};
     snprintf(root->name, sizeof root->name, "%s", config->name);
+    if (root->rank == 0 || strcmp(transport->name, "threads") != 0) {
+        family->counted = true;
+        atomic_fetch_add_explicit(&families, 1, memory_order_relaxed);
+    }
     return root;
 }
 
@@ -128,6 +140,8 @@ void coll_close(struct coll_comm *comm)
         comm->transport->leave(comm);
     coll_arenas_free(comm);
     comm->transport->close(comm);
+    if (comm->family->counted)
+        atomic_fetch_sub_explicit(&families, 1, memory_order_relaxed);
     base_free(comm->family);
     coll_comm_free(comm);
 }

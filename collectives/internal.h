@@ -92,6 +92,7 @@ struct coll_family {
     struct control_rank *control; /**< NULL: nothing is recorded */
     struct coll_poison *poison;
     uint32_t generation;      /**< of the process that has opened it: no child goes on with it */
+    bool counted;             /**< among the families of this process */
     bool stopped;             /**< a failure was returned: nothing is worked on any more */
     _Atomic bool unwritten;   /**< its message has not come for so long that it will not */
     int thread;               /**< the one that has opened it, and as a rule waits */
@@ -254,6 +255,9 @@ struct coll_clock {
 /** The time waited up to now, in which this process ran: a long one between two looks is one in
  * which it did not, as when the job was suspended, and counts a little. */
 uint64_t coll_waited(struct coll_clock *clock);
+
+/** Whether this process has no other communicator: then its name tells nothing. */
+bool coll_is_alone(const struct coll_comm *comm);
 
 /** Of a first reminder where waits may last so long: `remind_ns`, or its default, but at most the
  * half. */

@@ -10,6 +10,7 @@
 #include "collectives/signature.h"
 
 #include <sched.h>
+#include <stdio.h>
 
 /** The longest sleep: how late a time-out is noticed, and a death that nobody else has seen. */
 #define SLICE_NS UINT64_C(10000000)
@@ -112,12 +113,15 @@ static void remind(const struct coll_comm *comm, const struct coll_request *requ
                    enum coll_goal goal, uint64_t waited_ns)
 {
     char operation[COLL_TEXT_BYTES], ranks[COLL_MESSAGE_BYTES / 2] = "";
+    char of[COLL_NAME_BYTES + sizeof " of \"\""] = "";
     if (!base_log_passes(comm->family->log, ZERO_LOG_WARN, "coll"))
         return;
     describe(comm, request, goal, operation);
     list_absent(comm, request, goal, &(struct base_text){ranks, sizeof ranks, 0});
+    if (!coll_is_alone(comm))
+        snprintf(of, sizeof of, " of \"%s\"", comm->name);
     base_logf(comm->family->log, ZERO_LOG_WARN, "coll",
-              "the ranks in %s of \"%s\" have waited %.0f s for %s %s", operation, comm->name,
+              "the ranks in %s%s have waited %.0f s for %s %s", operation, of,
               (double)waited_ns * 1e-9, ranks, wanted[goal]);
 }
 

@@ -269,9 +269,9 @@ uint64_t control_heard(const struct control_segment *segment);
 
 /* ------------------------------------------------------------------ signal_list.c */
 
-/** Adds the signals of a list, such as "USR1,HUP", to a set. ZERO_E_INVALID: something else is in
- * the list, or nothing; *set is as before, and the message says that `what` does not take it.
- * *Local.* */
+/** Adds the signals of a list, such as "USR1,HUP" or "USR1, HUP", to a set. ZERO_E_INVALID:
+ * something else is in the list, or nothing; *set is as before, and the message says that `what`
+ * does not take it. *Local.* */
 zero_result control_read_signals(sigset_t *set, const char *list, const char *what,
                                  struct base_error *error);
 /** Writes a set as such a list; "" if it is empty. *Local.* */

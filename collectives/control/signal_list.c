@@ -46,6 +46,7 @@ zero_result control_read_signals(sigset_t *set, const char *list, const char *wh
         name += length;
         if (!*name)
             break;
+        name += strspn(name + 1, " "); // after the comma
     }
     *set = all;
     return ZERO_OK;

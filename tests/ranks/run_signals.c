@@ -242,7 +242,7 @@ static void other_signals_may_ask(void **state)
     static const int numbers[] = {SIGUSR1, SIGHUP, SIGUSR2, SIGXCPU};
     for (int i = 0; i < 8; i++) {
         struct run_command run;
-        RUN_START(&run, "-n", "2", "--stop-signal", "USR1,HUP", "--stop-signal=SIGUSR2,xcpu", "--",
+        RUN_START(&run, "-n", "2", "--stop-signal", "USR1, HUP", "--stop-signal=SIGUSR2,xcpu", "--",
                   rank_path, "listen", "100000", "1");
         run_await_output(&run, listening);
         const struct processes processes = find(run.pid, 2);

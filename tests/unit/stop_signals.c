@@ -117,7 +117,7 @@ static void listens_by_asking(void)
 
 static void named(void)
 {
-    CHECK(zero_stop_on_signals("usr1,SIGHUP") == ZERO_OK);
+    CHECK(zero_stop_on_signals("usr1,  SIGHUP, USR2") == ZERO_OK);
     raise(SIGHUP);
     zero_ctx *z = open_context("main");
     step(z);
@@ -300,8 +300,8 @@ static void what_the_program_handles_stays_its_own(void **state)
 static void other_lists_are_refused(void **state)
 {
     (void)state;
-    static const char *const lists[] = {"",         "KILL", "USR1,", ",HUP",
-                                        "USR1 HUP", "10",   "SIG",   "TSTP"};
+    static const char *const lists[] = {"",     "KILL",     "USR1,", "USR1, ", " USR1", "USR1 ,HUP",
+                                        ",HUP", "USR1 HUP", "10",    "SIG",    "TSTP"};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         assert_int_equal(zero_stop_on_signals(lists[i]), ZERO_E_INVALID);
         assert_non_null(strstr(zero_last_error(NULL), "names of signals"));
