@@ -128,7 +128,8 @@ void coll_abort(struct coll_comm *comm, zero_result result, const char *reason)
              reason ? reason : base_result_text(result));
     // Ranks that fail because of this one may end before it does.
     if (coll_poison(comm, result < 0 ? result : ZERO_E_ABORTED, message))
-        control_note_lost(comm->family->control, rank);
+        control_note_reason(comm->family->control, rank,
+                            reason ? reason : base_result_text(result));
 }
 
 zero_result coll_state(const struct coll_comm *comm, struct base_error *error)

@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 #define CONTROL_MAGIC UINT64_C(0x6c72746e6f72657a) /**< "zerontrl" */
-#define CONTROL_VERSION 4U
+#define CONTROL_VERSION 5U
 
 /** Signals besides SIGTERM and SIGINT that ask a job to stop: of zero-run, and of its ranks. */
 #define CONTROL_STOP_VARIABLE "ZERO_STOP_SIGNAL"
@@ -40,6 +40,7 @@ enum {
     CONTROL_METRICS = 16,
     CONTROL_NAME_BYTES = 32,
     CONTROL_LIST_BYTES = 64, /**< of any list of signals */
+    CONTROL_REASON_BYTES = 256,
 };
 
 /** What a record is about: an operation of a communicator, or a stretch of time of the engine. */
@@ -137,6 +138,7 @@ struct control_rank {
     _Atomic uint64_t heard;   /**< one more than the steps it had finished when it was told to stop;
                                    0: never */
     _Atomic uint32_t calling; /**< 1: `call` is under way; 0: it has returned */
+    char reason[CONTROL_REASON_BYTES]; /**< why it ends the job, if `lost` is its own number */
     struct control_call call;
     struct control_status status;
     struct control_record ring[CONTROL_RECORDS];
@@ -196,9 +198,14 @@ void control_end(struct control_rank *area, uint64_t number);
 /** Copies a text into a field of a record, cut to its size, with a zero at the end. */
 void control_copy_name(char *field, size_t size, const char *text);
 
-/** Notes that this rank has noticed the end of another one, or that it ends the job itself (`lost`
- * is its own number), unless it has noted one before. `area` may be NULL. *Local*, any thread. */
+/** Notes that this rank has noticed the end of another one, unless it has noted one before. `area`
+ * may be NULL. *Local*, any thread. */
 void control_note_lost(struct control_rank *area, int lost);
+/** Likewise that it ends the job itself, as rank `rank`, and why. */
+void control_note_reason(struct control_rank *area, int rank, const char *reason);
+/** Why a rank has ended the job, for people; false: it has not. *Local*, any process. */
+bool control_reason(const struct control_segment *segment, int rank,
+                    char reason[CONTROL_REASON_BYTES]);
 
 /** The rank whose end was noted first, by any rank; -1: none. *Local*, any process. */
 int control_first_lost(const struct control_segment *segment);

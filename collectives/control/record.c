@@ -116,12 +116,43 @@ void control_copy_name(char *field, size_t size, const char *text)
         field[i] = '\0';
 }
 
-void control_note_lost(struct control_rank *area, int lost)
+/** With a reason, or NULL. */
+static void note_lost(struct control_rank *area, int lost, const char *reason)
 {
     uint64_t never = 0;
-    if (area && atomic_compare_exchange_strong_explicit(&area->lost_ns, &never, base_clock_ns(),
-                                                        memory_order_relaxed, memory_order_relaxed))
-        atomic_store_explicit(&area->lost, (uint32_t)lost + 1, memory_order_release);
+    if (!area ||
+        !atomic_compare_exchange_strong_explicit(&area->lost_ns, &never, base_clock_ns(),
+                                                 memory_order_relaxed, memory_order_relaxed))
+        return;
+    if (reason)
+        control_copy_name(area->reason, sizeof area->reason, reason);
+    atomic_store_explicit(&area->lost, (uint32_t)lost + 1, memory_order_release);
+}
+
+void control_note_lost(struct control_rank *area, int lost)
+{
+    note_lost(area, lost, NULL);
+}
+
+void control_note_reason(struct control_rank *area, int rank, const char *reason)
+{
+    note_lost(area, rank, reason);
+}
+
+bool control_reason(const struct control_segment *segment, int rank,
+                    char reason[CONTROL_REASON_BYTES])
+{
+    const struct control_rank *area = &segment->ranks[rank];
+    *reason = '\0';
+    if (atomic_load_explicit(&area->lost, memory_order_acquire) != (uint32_t)rank + 1)
+        return false;
+    size_t at = 0;
+    for (; at < CONTROL_REASON_BYTES - 1 && area->reason[at]; at++) {
+        const unsigned char byte = (unsigned char)area->reason[at];
+        reason[at] = byte < ' ' || byte == 0x7f ? '?' : (char)byte; // it goes to terminals
+    }
+    reason[at] = '\0';
+    return at > 0;
 }
 
 int control_first_lost(const struct control_segment *segment)

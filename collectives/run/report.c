@@ -78,6 +78,15 @@ static void say_who_left(struct run_job *job)
         run_say(job, "rank %d had ended before with exit code 0, in the middle of the job", lost);
 }
 
+// A rank that ends the job itself has said why.
+static void say_reason(struct run_job *job)
+{
+    char reason[CONTROL_REASON_BYTES];
+    const int lost = job->watch.segment ? control_first_lost(job->watch.segment) : -1;
+    if (lost >= 0 && control_reason(job->watch.segment, lost, reason))
+        run_say(job, "rank %d has ended the job: \"%s\"", lost, reason);
+}
+
 // The signal of zero-run's by which a rank has ended, or because of which it may have; 0: none.
 static int own_signal(const struct run_job *job, const siginfo_t *end)
 {
@@ -104,6 +113,7 @@ void run_report_first(struct run_job *job, const struct run_rank *rank)
     run_say(job, "rank %d (process %d) failed%s: %s%s%s", rank->number, (int)rank->pid,
             job->count > 1 ? " first" : "", how, hint, others);
     say_who_left(job);
+    say_reason(job);
     run_watch_blame(job, rank->number);
     say_last_lines(job, rank);
 }

@@ -443,6 +443,15 @@ static void whoever_left_with_success_is_named(void **state)
     run_command_free(&run);
 }
 
+static void the_reason_of_who_ends_the_job_is_told(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN(&run, "-n", "3", "--", rank_path, "aborts", "2");
+    expect_part(&run, "zero-run: rank 1 has ended the job: \"my reason?\"");
+    run_command_free(&run);
+}
+
 static void programs_that_know_nothing_are_not_blamed(void **state)
 {
     (void)state;
@@ -466,6 +475,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_job_that_takes_too_long_is_explained),
         cmocka_unit_test(a_killed_rank_has_been_somewhere),
         cmocka_unit_test(whoever_left_with_success_is_named),
+        cmocka_unit_test(the_reason_of_who_ends_the_job_is_told),
         cmocka_unit_test(programs_that_know_nothing_are_not_blamed),
     };
     if (argc != 3)

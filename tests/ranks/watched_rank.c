@@ -106,6 +106,10 @@ static int train(zero_ctx *z, const char *how, uint64_t steps, unsigned ms)
     }
     if (!strcmp(how, "late") && zero_rank(z) == 1)
         pause();
+    if (!strcmp(how, "aborts") && zero_rank(z) == 1) {
+        zero_abort(z, "my reason\n");
+        return 9;
+    }
     if (!strcmp(how, "gone") && zero_rank(z) == 1)
         _exit(0);
     if (!strcmp(how, "killed") && zero_rank(z) == 1) {
@@ -116,7 +120,8 @@ static int train(zero_ctx *z, const char *how, uint64_t steps, unsigned ms)
             return 3;
         raise(SIGKILL);
     }
-    if (!strcmp(how, "late") || !strcmp(how, "gone") || !strcmp(how, "killed"))
+    if (!strcmp(how, "late") || !strcmp(how, "aborts") || !strcmp(how, "gone") ||
+        !strcmp(how, "killed"))
         return step(z, steps) == ZERO_OK ? 0 : failed(z, "step");
     return 0;
 }

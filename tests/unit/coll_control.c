@@ -171,8 +171,8 @@ static void malformed_segments_are_refused(void **state)
         const char *part;
     } wrong[] = {
         {1, 0, 0, 0, 0, ZERO_E_INVALID, "it begins with"},
-        {0, 1, 0, 0, 0, ZERO_E_VERSION, "has version 5 of the control segment, this library 4"},
-        {0, -1, 0, 0, 0, ZERO_E_VERSION, "has version 3"},
+        {0, 1, 0, 0, 0, ZERO_E_VERSION, "has version 6 of the control segment, this library 5"},
+        {0, -1, 0, 0, 0, ZERO_E_VERSION, "has version 4"},
         {0, 0, -WORLD, 0, 0, ZERO_E_INVALID, "of 0 ranks"},
         {0, 0, 1 << 20, 0, 0, ZERO_E_INVALID, "ranks"},
         {0, 0, 1, 0, 0, ZERO_E_INVALID, "of 4 ranks has"},
