@@ -12,6 +12,9 @@
  *         run_step(z);
  *     zero_save, if it has stopped before the end; zero_save_wait, zero_close
  *     return step < steps ? ZERO_EXIT_STOPPED : 0;
+ *
+ * Where ranks are missing 2 s after such a signal, zero_open() fails with ZERO_E_ABORTED on the
+ * others: they exit with ZERO_EXIT_STOPPED then, too.
  */
 #ifndef ZERO_JOB_H
 #define ZERO_JOB_H
@@ -32,8 +35,8 @@ extern "C" {
  * variable ZERO_STOP_SIGNAL lists, and those that `signals` lists, such as "USR1,HUP" (of ALRM,
  * HUP, INT, PWR, QUIT, TERM, USR1, USR2, XCPU; NULL: none more). *Local*, any thread; each rank
  * says it for itself. Best before zero_open(): then a signal counts that comes while ranks meet,
- * commit or resume, and they stop after their first step. If ranks are missing, zero_open() gives
- * up 2 s after the signal, with ZERO_E_ABORTED: exit with ZERO_EXIT_STOPPED then. Without this call
+ * commit or resume, and they stop after their first step. If ranks are missing,
+ * zero_open() gives up 2 s after the signal. Without this call
  * a rank listens from its first zero_stop_requested() on.
  *
  * The library takes a signal only where it has its ordinary effect (SIG_DFL). One that is ignored
