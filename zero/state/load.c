@@ -607,10 +607,9 @@ static zero_result prefer_point(zero_ctx *z, const struct candidates *candidates
     *preferred = false;
     if (!eng_tier_recoverable(z, &step))
         return ZERO_OK;
-    const struct ckpt_listed *newest =
-        candidates->count ? &candidates->listed[candidates->count - 1] : NULL;
-    told.preferred = !newest || step >= newest->step;
-    for (size_t i = 0; i < candidates->count; i++)
+    const size_t count = candidates->count;
+    told.preferred = count == 0 || step >= candidates->listed[count - 1].step;
+    for (size_t i = 0; i < count; i++)
         if (candidates->listed[i].run_known) {
             told.has_run = 1;
             told.run = candidates->listed[i].run;
