@@ -9,7 +9,7 @@
 
 enum { DESCRIPTORS = 1 << 20, WORD = 64 };
 
-// Of the process: a bit for each descriptor. Pages that hold no bit are never touched.
+// The process has a bit for each descriptor. Pages that hold no bit are never touched.
 static _Atomic uint64_t guarded[DESCRIPTORS / WORD];
 static _Atomic int highest; // word that ever had a bit
 static _Atomic uint32_t generation;

@@ -35,7 +35,7 @@ struct ckpt_directory;
  * durable what is there, and removes what was left unfinished, as well as shards in the pool that
  * none of `world` ranks will use. Unfinished are `saving-<n>`, and a `step-<n>` whose removal has
  * begun; one that has no manifest for another reason stays. Here and below only shards and
- * manifests are ever removed: what else somebody has put beside them stays. ZERO_E_STATE: another
+ * manifests are ever removed: what other programs have put beside them stays. ZERO_E_STATE: another
  * job saves here (the message says so); ZERO_E_INVALID: something else than a directory has the
  * name; ZERO_E_NOMEM. On error *directory is NULL.
  */

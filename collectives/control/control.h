@@ -86,7 +86,7 @@ struct control_metric {
 };
 
 /** Where a rank's training stands, as the context that reports has it: see control_reports(). Its
- * stamp counts, and is odd while somebody writes. */
+ * stamp counts, and is odd while the rank writes it. */
 struct control_status {
     alignas(CONTROL_LINE) _Atomic uint64_t stamp;
     uint64_t step;            /**< steps finished */
@@ -114,7 +114,7 @@ enum control_moment {
 };
 
 /** The call of the library's that a rank's program made last, in any of its contexts. Its stamp
- * counts, and is odd while somebody writes. */
+ * counts, and is odd while the rank writes it. */
 struct control_call {
     alignas(CONTROL_LINE) _Atomic uint64_t stamp;
     uint64_t step;
