@@ -177,7 +177,8 @@ zero_result control_create(struct control_segment **segment, int *fd, int world,
 zero_result control_attach(struct control_segment **segment, int rank, int world,
                            struct base_error *error);
 
-/** The same for a process that has no context yet: only maps it. *Local*, a rank. */
+/** Maps the segment as control_attach() does, but does not say that this process is the rank.
+ * Errors as of control_attach(). *Local*, a process that has no context yet. */
 zero_result control_map(struct control_segment **segment, int rank, int world,
                         struct base_error *error);
 
@@ -201,7 +202,8 @@ void control_copy_name(char *field, size_t size, const char *text);
 /** Notes that this rank has noticed the end of another one, unless it has noted one before. `area`
  * may be NULL. *Local*, any thread. */
 void control_note_lost(struct control_rank *area, int lost);
-/** Likewise that it ends the job itself, as rank `rank`, and why. */
+/** Notes that this rank, `rank`, ends the job itself, and why, unless it has noted an end before.
+ * `area` may be NULL. *Local*, any thread. */
 void control_note_reason(struct control_rank *area, int rank, const char *reason);
 /** Why a rank has ended the job, for people; false: it has not. *Local*, any process. */
 bool control_reason(const struct control_segment *segment, int rank,

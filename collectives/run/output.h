@@ -98,7 +98,7 @@ void run_sink_free(struct run_sink *sink);
 void run_stream_read(struct run_stream *stream);
 /** Passes on the unfinished line. */
 void run_stream_flush(struct run_stream *stream);
-/** The same, and closes the stream. */
+/** Passes on the unfinished line and closes the stream. */
 void run_stream_close(struct run_stream *stream);
 
 /* ------------------------------------------------------------------ terminal.c */
